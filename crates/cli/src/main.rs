@@ -1,0 +1,3 @@
+//! The `oxcart` command.
+
+fn main() {}
