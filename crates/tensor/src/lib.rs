@@ -6,6 +6,7 @@
 pub mod dtype;
 pub mod layout;
 pub mod limits;
+pub mod quant;
 pub mod shape;
 
 pub use dtype::DType;
