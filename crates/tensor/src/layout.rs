@@ -66,6 +66,12 @@ pub enum LayoutError {
         /// The offending axes.
         axes: [usize; DIMS],
     },
+    /// A permutation that would walk across the blocks of a row.
+    #[error("dimension 0 of a {dtype} tensor cannot be moved: its blocks lie along it")]
+    BlocksMoved {
+        /// The element type.
+        dtype: DType,
+    },
     /// A reshape that does not keep the number of elements.
     #[error("cannot reshape {from} into {to}: the number of elements differs")]
     ElementCount {
@@ -281,6 +287,9 @@ impl Layout {
             seen[axis] = true;
             ne[axis] = self.ne[i];
             nb[axis] = self.nb[i];
+        }
+        if self.dtype.is_quantized() && axes[0] != 0 {
+            return Err(LayoutError::BlocksMoved { dtype: self.dtype });
         }
         Layout::strided(self.dtype, ne, nb)
     }

@@ -4,11 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod dtype;
+mod error;
+pub mod graph;
 pub mod layout;
 pub mod limits;
+pub mod ops;
 pub mod quant;
 pub mod shape;
 
 pub use dtype::DType;
+pub use error::Error;
+pub use graph::{Graph, TensorId};
 pub use layout::{Layout, LayoutError};
+pub use ops::Op;
 pub use shape::Shape;

@@ -1,0 +1,73 @@
+//! A graph as text, one tensor per line.
+
+use std::fmt;
+
+use super::{Flags, Graph, Tensor, TensorId};
+
+/// Shows a graph's leaves and nodes in order. Made by [`Graph::dump`].
+#[derive(Clone, Copy, Debug)]
+pub struct Dump<'a>(&'a Graph);
+
+impl Graph {
+    /// The ordered part of the graph as text.
+    pub const fn dump(&self) -> Dump<'_> {
+        Dump(self)
+    }
+}
+
+/// `%3 node_1 = MUL_MAT(a: %0, b: %2) f32[32, 3] uses 1 output`
+impl Dump<'_> {
+    fn line(&self, f: &mut fmt::Formatter<'_>, id: TensorId) -> fmt::Result {
+        let graph = self.0;
+        let Ok(tensor) = graph.tensor(id) else { return Ok(()) };
+        // A name can come from a file or a peer: nothing in it may reach a terminal unescaped.
+        write!(f, "  {id} {}", graph.label(id).escape_debug())?;
+        if !tensor.is_leaf() {
+            write!(f, " = {}(", tensor.op().label())?;
+            self.sources(f, tensor)?;
+            write!(f, ")")?;
+        }
+        write!(f, " {} uses {}", tensor.layout(), graph.use_count(id))?;
+        if let Some(view) = tensor.view() {
+            write!(f, " view of {}+{}", view.root, view.offset)?;
+        }
+        if let Some(storage) = tensor.storage {
+            write!(f, " in {}+{}", storage.buffer, storage.offset)?;
+        }
+        for (flag, name) in [(Flags::INPUT, "input"), (Flags::OUTPUT, "output"), (Flags::PARAM, "param")] {
+            if tensor.has(flag) {
+                write!(f, " {name}")?;
+            }
+        }
+        if !tensor.is_leaf() && !tensor.has(Flags::COMPUTE) {
+            write!(f, " skipped")?;
+        }
+        writeln!(f)
+    }
+
+    fn sources(&self, f: &mut fmt::Formatter<'_>, tensor: &Tensor) -> fmt::Result {
+        let names = tensor.op().info().sources;
+        let present =
+            self.0.sources_of(tensor).iter().zip(names).filter_map(|(id, spec)| Some((id.as_ref()?, spec)));
+        for (place, (id, spec)) in present.enumerate() {
+            let separator = if place == 0 { "" } else { ", " };
+            write!(f, "{separator}{}: {id}", spec.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Dump<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = self.0;
+        writeln!(f, "{} leaves", graph.leaves().len())?;
+        for &id in graph.leaves() {
+            self.line(f, id)?;
+        }
+        writeln!(f, "{} nodes", graph.nodes().len())?;
+        for &id in graph.nodes() {
+            self.line(f, id)?;
+        }
+        Ok(())
+    }
+}

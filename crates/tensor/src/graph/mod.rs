@@ -1,0 +1,217 @@
+//! A computation as an arena of tensors.
+//!
+//! Invariants:
+//! - a tensor is either a leaf or was made by [`Graph::insert`], the one door, which checked its op, its sources and
+//!   the bounds of its view; nothing can change those afterwards;
+//! - sources and view roots have smaller ids than their users, so the arena is a topological order and has no cycles;
+//! - a view's root is never a view itself, and the view lies within the root's bytes;
+//! - a tensor bound to storage lies within its buffer.
+
+mod door;
+mod dot;
+mod dump;
+mod order;
+mod tensor;
+
+pub use door::Node;
+pub use dot::Dot;
+pub use dump::Dump;
+pub use order::{NodeRange, Slot};
+pub use tensor::{BufferId, Flags, Storage, Tensor, TensorId, ViewOf};
+
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::limits::{MAX_NAME_BYTES, MAX_TENSORS};
+use crate::ops::Op;
+use crate::shape::Shape;
+
+/// Tensors, how they are computed from each other, and in which order.
+///
+/// ```
+/// use oxcart_tensor::{DType, Graph};
+///
+/// let mut graph = Graph::new();
+/// let weights = graph.leaf(DType::Q4_K, [256, 32])?;
+/// let input = graph.leaf(DType::F32, [256, 3])?;
+/// let hidden = graph.mul_mat(weights, input)?;
+/// let output = graph.rms_norm(hidden, 1e-5)?;
+/// graph.expand(output)?;
+///
+/// assert_eq!(graph.tensor(output)?.layout().to_string(), "f32[32, 3]");
+/// assert_eq!(graph.nodes(), [hidden, output]);
+///
+/// let refused = graph.mul_mat(weights, hidden).unwrap_err();
+/// assert_eq!(refused.to_string(), "MUL_MAT: b: shape is [32, 3], dimension 0 must be 256 (the row length of a)");
+/// # Ok::<(), oxcart_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    tensors: Vec<Tensor>,
+    /// Sources of all tensors; each tensor holds its range.
+    sources: Vec<Option<TensorId>>,
+    order: order::Order,
+}
+
+impl Graph {
+    /// A graph without tensors.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Number of tensors, whether in order or not.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// All ids, sources before their users.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator + use<> {
+        (0..self.tensors.len()).map(TensorId::from_index)
+    }
+
+    /// What is known about a tensor.
+    pub fn tensor(&self, id: TensorId) -> Result<&Tensor, Error> {
+        self.tensors.get(id.index()).ok_or(Error::NoSuchTensor { id, count: self.tensors.len() })
+    }
+
+    fn tensor_mut(&mut self, id: TensorId) -> Result<&mut Tensor, Error> {
+        let count = self.tensors.len();
+        self.tensors.get_mut(id.index()).ok_or(Error::NoSuchTensor { id, count })
+    }
+
+    /// The sources of a tensor, in the order of its op; `None` where an optional one is absent.
+    pub fn sources(&self, id: TensorId) -> Result<&[Option<TensorId>], Error> {
+        Ok(self.sources_of(self.tensor(id)?))
+    }
+
+    fn sources_of(&self, tensor: &Tensor) -> &[Option<TensorId>] {
+        &self.sources[tensor.sources.start as usize..tensor.sources.end as usize]
+    }
+
+    /// A leaf with packed elements, whose contents come from outside.
+    pub fn leaf(&mut self, dtype: DType, ne: impl Into<Shape>) -> Result<TensorId, Error> {
+        self.leaf_with_layout(Layout::packed(dtype, ne)?)
+    }
+
+    /// A leaf with any layout.
+    pub fn leaf_with_layout(&mut self, layout: Layout) -> Result<TensorId, Error> {
+        self.push(Tensor::new(layout, Op::None, None), &[])
+    }
+
+    /// Adds a tensor that has been checked.
+    fn push(&mut self, mut tensor: Tensor, sources: &[Option<TensorId>]) -> Result<TensorId, Error> {
+        if self.tensors.len() >= MAX_TENSORS {
+            return Err(Error::TooManyTensors);
+        }
+        let range = |len| u32::try_from(len).map_err(|_| Error::TooManyTensors);
+        tensor.sources = range(self.sources.len())?..range(self.sources.len() + sources.len())?;
+        self.sources.extend_from_slice(sources);
+        self.tensors.push(tensor);
+        Ok(TensorId::from_index(self.tensors.len() - 1))
+    }
+
+    /// Names a tensor; an empty name takes the name away.
+    pub fn set_name(&mut self, id: TensorId, name: &str) -> Result<(), Error> {
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Error::NameTooLong { len: name.len() });
+        }
+        self.tensor_mut(id)?.name = (!name.is_empty()).then(|| name.into());
+        Ok(())
+    }
+
+    /// Its name, or what ggml would call it: `leaf_3` or `node_7` by its place in order, `tensor_9` before it has
+    /// one.
+    pub fn label(&self, id: TensorId) -> String {
+        if let Ok(Some(name)) = self.tensor(id).map(Tensor::name) {
+            return name.to_owned();
+        }
+        match self.order.slot(id) {
+            Some(Slot::Leaf(place)) => format!("leaf_{place}"),
+            Some(Slot::Node(place)) => format!("node_{place}"),
+            None => format!("tensor_{}", id.index()),
+        }
+    }
+
+    /// Marks a leaf that is given before each run. Planners never reuse its memory.
+    pub fn mark_input(&mut self, id: TensorId) -> Result<(), Error> {
+        self.mark_leaf(id, Flags::INPUT, "an input")
+    }
+
+    /// Marks a leaf as a trainable parameter. Call it before the leaf is put in order: parameters are nodes.
+    pub fn mark_param(&mut self, id: TensorId) -> Result<(), Error> {
+        if self.order.slot(id).is_some() {
+            return Err(Error::Role { id, role: "a parameter", reason: "it is in order already" });
+        }
+        self.mark_leaf(id, Flags::PARAM, "a parameter")
+    }
+
+    fn mark_leaf(&mut self, id: TensorId, flag: Flags, role: &'static str) -> Result<(), Error> {
+        let tensor = self.tensor_mut(id)?;
+        if tensor.op != Op::None {
+            return Err(Error::Role { id, role, reason: "it is computed" });
+        }
+        tensor.flags |= flag;
+        Ok(())
+    }
+
+    /// Marks a result that is read after the run. Planners never free or overwrite it, nor what it is a view of.
+    pub fn mark_output(&mut self, id: TensorId) -> Result<(), Error> {
+        let view = self.tensor(id)?.view;
+        self.tensor_mut(id)?.flags |= Flags::OUTPUT;
+        if let Some(view) = view {
+            self.tensor_mut(view.root)?.flags |= Flags::OUTPUT;
+        }
+        Ok(())
+    }
+
+    /// Marks the number that training makes small.
+    pub fn mark_loss(&mut self, id: TensorId) -> Result<(), Error> {
+        let tensor = self.tensor_mut(id)?;
+        if tensor.dtype() != DType::F32 || !tensor.ne().is_scalar() {
+            return Err(Error::Role { id, role: "a loss", reason: "it is not a single f32" });
+        }
+        tensor.flags |= Flags::LOSS;
+        Ok(())
+    }
+
+    /// Puts a tensor that is not a view at a place in a buffer of `capacity` bytes. Its views follow.
+    pub fn bind(&mut self, id: TensorId, storage: Storage, capacity: usize) -> Result<(), Error> {
+        let tensor = self.tensor_mut(id)?;
+        if let Some(view) = tensor.view {
+            return Err(Error::BindView { id, root: view.root });
+        }
+        let Storage { buffer, offset } = storage;
+        let align = tensor.element_align();
+        if !offset.is_multiple_of(align) {
+            return Err(Error::Misaligned { id, offset, align });
+        }
+        let len = tensor.layout().byte_len();
+        if offset.checked_add(len).is_none_or(|end| end > capacity) {
+            return Err(Error::OutsideBuffer { id, len, buffer, offset, capacity });
+        }
+        tensor.storage = Some(storage);
+        Ok(())
+    }
+
+    /// Where a tensor's bytes are; for a view, within the storage of its root.
+    pub fn storage(&self, id: TensorId) -> Result<Option<Storage>, Error> {
+        let tensor = self.tensor(id)?;
+        let Some(view) = tensor.view else { return Ok(tensor.storage) };
+        let root = self.tensor(view.root)?.storage;
+        Ok(root.map(|root| Storage { buffer: root.buffer, offset: root.offset + view.offset }))
+    }
+
+    /// Forgets where a tensor's bytes are.
+    pub fn unbind(&mut self, id: TensorId) -> Result<(), Error> {
+        self.tensor_mut(id)?.storage = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

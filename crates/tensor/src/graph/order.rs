@@ -1,0 +1,200 @@
+//! The order in which nodes run, and how often each tensor is read.
+//!
+//! Invariant: in the order, a source comes before its users, no tensor stands twice, and a node with
+//! [`Flags::COMPUTE`] has it on all the nodes it reads. Work lists are explicit: no input makes this recurse.
+
+use super::{Flags, Graph, Tensor, TensorId};
+use crate::error::Error;
+
+/// Place of a tensor that is in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Position among the leaves.
+    Leaf(usize),
+    /// Position among the nodes.
+    Node(usize),
+}
+
+/// Leaves and nodes that have been put in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Order {
+    nodes: Vec<TensorId>,
+    leaves: Vec<TensorId>,
+    /// Per tensor, its place. May be shorter than the arena.
+    slots: Vec<Option<Slot>>,
+    /// Per tensor, how many source places of ordered nodes name it.
+    uses: Vec<u32>,
+}
+
+impl Order {
+    pub(super) fn slot(&self, id: TensorId) -> Option<Slot> {
+        self.slots.get(id.index()).copied().flatten()
+    }
+
+    fn grow(&mut self, tensors: usize) {
+        self.slots.resize(tensors, None);
+        self.uses.resize(tensors, 0);
+    }
+
+    fn place(&mut self, id: TensorId, tensor: &Tensor, sources: &[Option<TensorId>]) {
+        let (list, slot) = if tensor.is_leaf() && !tensor.has(Flags::PARAM) {
+            (&mut self.leaves, Slot::Leaf as fn(usize) -> Slot)
+        } else {
+            (&mut self.nodes, Slot::Node as fn(usize) -> Slot)
+        };
+        self.slots[id.index()] = Some(slot(list.len()));
+        list.push(id);
+        for source in sources.iter().flatten() {
+            self.uses[source.index()] += 1;
+        }
+    }
+}
+
+impl Graph {
+    /// Nodes in the order they run.
+    pub fn nodes(&self) -> &[TensorId] {
+        &self.order.nodes
+    }
+
+    /// Leaves that ordered nodes read, in the order they were met.
+    pub fn leaves(&self) -> &[TensorId] {
+        &self.order.leaves
+    }
+
+    /// Where a tensor stands in the order.
+    pub fn slot(&self, id: TensorId) -> Option<Slot> {
+        self.order.slot(id)
+    }
+
+    /// How many source places of ordered nodes name this tensor; a node that reads it twice counts twice.
+    pub fn use_count(&self, id: TensorId) -> u32 {
+        self.order.uses.get(id.index()).copied().unwrap_or(0)
+    }
+
+    /// Puts `id` and everything it needs in order, depth first, sources from left to right, and marks it to be
+    /// computed.
+    pub fn expand(&mut self, id: TensorId) -> Result<(), Error> {
+        self.expand_uncomputed(id)?;
+        self.mark_computed(id);
+        Ok(())
+    }
+
+    /// Puts `id` and everything it needs in order without asking for it to be computed: nodes that nothing else
+    /// needs are skipped when the graph runs.
+    pub fn expand_uncomputed(&mut self, id: TensorId) -> Result<(), Error> {
+        self.tensor(id)?;
+        self.order.grow(self.tensors.len());
+        // Tensors on the way from `id` down, with the next source of each to look at.
+        let mut path = Vec::new();
+        let mut next = Some(id);
+        loop {
+            path.extend(next.take().filter(|&id| self.order.slot(id).is_none()).map(|id| (id, 0_usize)));
+            let Some((id, place)) = path.last_mut() else { return Ok(()) };
+            let tensor = &self.tensors[id.index()];
+            let sources = &self.sources[tensor.sources.start as usize..tensor.sources.end as usize];
+            if let Some(&source) = sources.get(*place) {
+                *place += 1;
+                next = source;
+            } else {
+                self.order.place(*id, tensor, sources);
+                path.pop();
+            }
+        }
+    }
+
+    /// Puts several alternatives in order, of which only the chosen one is computed.
+    pub fn expand_select(&mut self, alternatives: &[TensorId], chosen: usize) -> Result<(), Error> {
+        let Some(&id) = alternatives.get(chosen) else {
+            return Err(Error::NoSuchAlternative { index: chosen, count: alternatives.len() });
+        };
+        for &alternative in alternatives {
+            self.expand_uncomputed(alternative)?;
+        }
+        self.mark_computed(id);
+        Ok(())
+    }
+
+    /// Puts one tensor at the end of the order, exactly as given; for graphs whose order comes from elsewhere. Its
+    /// sources must be in order already.
+    pub fn append(&mut self, id: TensorId, compute: bool) -> Result<(), Error> {
+        let tensor = self.tensor(id)?;
+        if self.order.slot(id).is_some() {
+            return Err(Error::AlreadyInOrder { id });
+        }
+        let unordered = self.sources_of(tensor).iter().flatten().find(|&&s| self.order.slot(s).is_none());
+        if let Some(&source_id) = unordered {
+            return Err(Error::OutOfOrder { id, source_id });
+        }
+        self.expand_uncomputed(id)?;
+        if compute {
+            self.mark_computed(id);
+        }
+        Ok(())
+    }
+
+    /// Marks `id` and the nodes it needs. A node that is marked already has marked sources.
+    fn mark_computed(&mut self, id: TensorId) {
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            let tensor = &mut self.tensors[id.index()];
+            if tensor.is_leaf() || tensor.has(Flags::COMPUTE) {
+                continue;
+            }
+            tensor.flags |= Flags::COMPUTE;
+            let range = tensor.sources.start as usize..tensor.sources.end as usize;
+            pending.extend(self.sources[range].iter().flatten());
+        }
+    }
+
+    /// Forgets the order and what is computed; the tensors stay.
+    pub fn clear_order(&mut self) {
+        self.order = Order::default();
+        for tensor in &mut self.tensors {
+            tensor.flags = tensor.flags.without(Flags::COMPUTE);
+        }
+    }
+
+    /// The nodes at the given positions of the order; use counts are those of the whole graph.
+    pub fn range(&self, positions: std::ops::Range<usize>) -> Option<NodeRange<'_>> {
+        let nodes = self.order.nodes.get(positions.clone())?;
+        Some(NodeRange { graph: self, nodes, first: positions.start })
+    }
+}
+
+/// Consecutive nodes of a graph, a sub-graph that owns nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRange<'a> {
+    graph: &'a Graph,
+    nodes: &'a [TensorId],
+    first: usize,
+}
+
+impl<'a> NodeRange<'a> {
+    /// The graph they belong to.
+    pub const fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    /// The nodes, in order.
+    pub const fn nodes(&self) -> &'a [TensorId] {
+        self.nodes
+    }
+
+    /// Positions in the order of the whole graph.
+    pub fn positions(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.nodes.len()
+    }
+
+    /// Tensors that nodes of the range read and that no node of the range makes, each once.
+    pub fn inputs(&self) -> Vec<TensorId> {
+        let mut seen = std::collections::HashSet::new();
+        let positions = self.positions();
+        let is_inside =
+            |id| matches!(self.graph.slot(id), Some(Slot::Node(place)) if positions.contains(&place));
+        self.nodes
+            .iter()
+            .flat_map(|&id| self.graph.sources_of(&self.graph.tensors[id.index()]).iter().flatten().copied())
+            .filter(|&source| !is_inside(source) && seen.insert(source))
+            .collect()
+    }
+}

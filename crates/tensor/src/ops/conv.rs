@@ -1,0 +1,454 @@
+//! Convolutions, unfolded and direct. Kernels are not flipped; dimension 0 is the width, 1 the height, 2 the depth.
+
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::graph::{Graph, TensorId};
+use crate::layout::Layout;
+use crate::shape::Shape;
+
+/// How a kernel moves over an image, axis by axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window<const N: usize> {
+    /// Distance of neighbouring positions.
+    pub stride: [u32; N],
+    /// Zeros around the image.
+    pub pad: [u32; N],
+    /// Distance of neighbouring kernel elements.
+    pub dilation: [u32; N],
+}
+
+impl<const N: usize> Window<N> {
+    /// Every position, no padding, no gaps.
+    pub const DENSE: Window<N> = Window { stride: [1; N], pad: [0; N], dilation: [1; N] };
+
+    /// Parameters travel as 32-bit integers; a step of zero never ends.
+    fn check(&self, args: &Args<'_>) -> Result<(), OpError> {
+        let positive = |n: &u32| (1..=i32::MAX as u32).contains(n);
+        args.param("stride", self.stride, self.stride.iter().all(positive), "must be positive, below 2^31")?;
+        args.param(
+            "dilation",
+            self.dilation,
+            self.dilation.iter().all(positive),
+            "must be positive, below 2^31",
+        )?;
+        let small = self.pad.iter().all(|&n| n <= i32::MAX as u32);
+        args.param("pad", self.pad, small, "must be below 2^31")
+    }
+
+    /// Positions along one axis: `(in + 2 pad - dilation (kernel - 1) - 1) / stride + 1`, which must be positive.
+    fn positions(&self, args: &Args<'_>, axis: usize, image: usize, kernel: usize) -> Result<usize, OpError> {
+        let (image, kernel) = (image as i128, kernel as i128);
+        let (pad, dilation, stride) =
+            (i128::from(self.pad[axis]), i128::from(self.dilation[axis]), i128::from(self.stride[axis]));
+        let room = image + 2 * pad - dilation * (kernel - 1) - 1;
+        let count = room / stride + 1;
+        let rule = || {
+            format!("leaves no position for a kernel of {kernel} in an image of {image} along axis {axis}")
+        };
+        args.param("window", self, room >= 0 && count > 0, rule())?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+}
+
+fn product(factors: &[usize]) -> usize {
+    // Too large a product is refused when the result's layout is made.
+    factors.iter().fold(1, |product: usize, &n| product.saturating_mul(n))
+}
+
+/// Over lines or over planes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Im2colWindow {
+    /// Kernel `[width, channels, filters]`, image `[width, channels, batch]`.
+    Line(Window<1>),
+    /// Kernel `[width, height, channels, filters]`, image `[width, height, channels, batch]`.
+    Plane(Window<2>),
+}
+
+/// The image values under each kernel position, as rows: channel by channel, in each row by row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Im2col {
+    /// How the kernel moves.
+    pub window: Im2colWindow,
+    /// `f16` or `f32`.
+    pub dtype: DType,
+}
+
+/// Gradient of [`Im2col`]: rows summed back into an image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Im2colBack {
+    /// How the kernel moved.
+    pub window: Im2colWindow,
+    /// Extents of the image.
+    pub ne: Shape,
+}
+
+/// As [`Im2col`] over volumes; channels share dimension 3 with filters and batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Im2col3d {
+    /// How the kernel moves.
+    pub window: Window<3>,
+    /// Channels of the image.
+    pub channels: usize,
+    /// `f16` or `f32`.
+    pub dtype: DType,
+}
+
+/// Rows of kernel-by-filter products summed at their positions; the end of a transposed 1-D convolution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Col2im1d {
+    /// Distance of neighbouring positions.
+    pub stride: usize,
+    /// Filters.
+    pub channels: usize,
+    /// Elements cut off at both ends.
+    pub crop: usize,
+}
+
+/// Direct 2-D convolution: kernel `[w, h, channels, filters]`, image `[w, h, channels, batch]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv2d {
+    /// How the kernel moves.
+    pub window: Window<2>,
+}
+
+/// Direct 3-D convolution; channels share dimension 3 with filters (kernel) and batch (image).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv3d {
+    /// How the kernel moves.
+    pub window: Window<3>,
+    /// Channels of the image.
+    pub channels: usize,
+    /// Images.
+    pub batch: usize,
+    /// Filters.
+    pub filters: usize,
+}
+
+/// Depthwise 2-D convolution: kernel `[w, h, 1, channels]`, image `[w, h, channels, batch]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv2dDw {
+    /// How the kernel moves.
+    pub window: Window<2>,
+}
+
+/// Transposed 1-D convolution: kernel `[w, filters, channels]`, image `[w, channels]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvTranspose1d {
+    /// Distance of neighbouring positions.
+    pub stride: usize,
+}
+
+/// Transposed 2-D convolution: kernel `[w, h, filters, channels]`, image `[w, h, channels, batch]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvTranspose2d {
+    /// Distance of neighbouring positions along both axes.
+    pub stride: usize,
+}
+
+impl Im2colWindow {
+    /// Extents of the unfolded image, after checking that kernel and image fit together.
+    fn unfolded(&self, args: &Args<'_>, kernel: &Operand, image: Shape) -> Result<Shape, OpError> {
+        let [k0, k1, k2, _] = kernel.extents();
+        match self {
+            Im2colWindow::Line(window) => {
+                window.check(args)?;
+                kernel.flat_from(3)?;
+                kernel.extent(1, image[1], "channels of the image")?;
+                let width = window.positions(args, 0, image[0], k0)?;
+                Ok(Shape::from([product(&[k1, k0]), width, image[2]]))
+            }
+            Im2colWindow::Plane(window) => {
+                window.check(args)?;
+                kernel.extent(2, image[2], "channels of the image")?;
+                let width = window.positions(args, 0, image[0], k0)?;
+                let height = window.positions(args, 1, image[1], k1)?;
+                Ok(Shape::from([product(&[k2, k1, k0]), width, height, image[3]]))
+            }
+        }
+    }
+}
+
+fn check_column_dtype(args: &Args<'_>, dtype: DType) -> Result<(), OpError> {
+    const REAL: &[DType] = &[DType::F16, DType::F32];
+    args.result_dtype(dtype, WantedDType::OneOf(REAL), REAL.contains(&dtype))
+}
+
+impl Operation for Im2col {
+    const INFO: OpInfo = OpInfo::new("IM2COL", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        check_column_dtype(args, self.dtype)?;
+        match self.dtype {
+            DType::F16 => image.one_of(&[DType::F32, DType::F16])?,
+            _ => image.f32()?,
+        }
+        if let Im2colWindow::Line(_) = self.window {
+            image.flat_from(3)?;
+            image.unit_stride()?;
+        } else {
+            image.contiguous_planes()?;
+        }
+        args.fresh(self.dtype, self.window.unfolded(args, &kernel, image.ne())?)
+    }
+}
+
+impl Operation for Im2colBack {
+    const INFO: OpInfo = OpInfo::new("IM2COL_BACK", Category::Training, &[need("gradient"), need("kernel")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [gradient, kernel] = args.sources();
+        gradient.f32()?;
+        kernel.one_of(&[DType::F32, DType::F16])?;
+        gradient.contiguous()?;
+        if let Im2colWindow::Line(_) = self.window {
+            args.param("ne", self.ne, self.ne.is_3d(), "must have at most 3 dimensions")?;
+        }
+        let unfolded = self.window.unfolded(args, &kernel, self.ne)?;
+        gradient.shape_is(unfolded, "the unfolded image")?;
+        args.fresh(DType::F32, self.ne)
+    }
+}
+
+impl Operation for Im2col3d {
+    const INFO: OpInfo = OpInfo::new("IM2COL_3D", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        self.window.check(args)?;
+        check_column_dtype(args, self.dtype)?;
+        image.f32()?;
+        image.unit_stride()?;
+        let channels = self.channels;
+        args.param("channels", channels, channels > 0, "must be positive")?;
+        kernel.shape(kernel.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
+        image.shape(image.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
+        let [k0, k1, k2, _] = kernel.extents();
+        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
+        let depth = self.window.positions(args, 2, image.ne()[2], k2)?;
+        let batch = image.ne()[3] / channels;
+        args.fresh(self.dtype, [product(&[channels, k2, k1, k0]), width, height, product(&[depth, batch])])
+    }
+}
+
+impl Operation for Col2im1d {
+    const INFO: OpInfo = OpInfo::new("COL2IM_1D", Category::Vision, &[need("a")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let a = args.source(0);
+        let Col2im1d { stride, channels, crop } = *self;
+        a.one_of(&[DType::F32, DType::F16, DType::BF16])?;
+        a.contiguous()?;
+        a.flat_from(2)?;
+        args.param("stride", stride, stride > 0, "must be positive")?;
+        args.param("channels", channels, channels > 0, "must be positive")?;
+        let [row, positions, ..] = a.extents();
+        a.shape(
+            row.is_multiple_of(channels),
+            format!("rows must be whole multiples of {channels} channels"),
+        )?;
+        a.shape(positions > 0, "needs at least one row")?;
+        let full = product(&[positions - 1, stride]).saturating_add(row / channels);
+        let kept = full.checked_sub(product(&[2, crop])).filter(|&kept| kept > 0);
+        args.param("crop", crop, kept.is_some(), format!("leaves nothing of {full} elements"))?;
+        args.fresh(a.dtype(), [kept.unwrap_or(0), channels])
+    }
+}
+
+impl Operation for Conv2d {
+    const INFO: OpInfo = OpInfo::new("CONV_2D", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        self.window.check(args)?;
+        kernel.one_of(&[DType::F32, DType::F16])?;
+        kernel.contiguous()?;
+        image.f32()?;
+        kernel.extent(2, image.ne()[2], "channels of the image")?;
+        let [k0, k1, _, filters] = kernel.extents();
+        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
+        args.fresh(DType::F32, [width, height, filters, image.ne()[3]])
+    }
+}
+
+impl Operation for Conv3d {
+    const INFO: OpInfo = OpInfo::new("CONV_3D", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        let Conv3d { window, channels, batch, filters } = *self;
+        window.check(args)?;
+        kernel.one_of(&[DType::F32, DType::F16])?;
+        kernel.contiguous()?;
+        image.f32()?;
+        kernel.extent(3, product(&[channels, filters]), "channels times filters")?;
+        image.extent(3, product(&[channels, batch]), "channels times batch")?;
+        let [k0, k1, k2, _] = kernel.extents();
+        let width = window.positions(args, 0, image.ne()[0], k0)?;
+        let height = window.positions(args, 1, image.ne()[1], k1)?;
+        let depth = window.positions(args, 2, image.ne()[2], k2)?;
+        args.fresh(DType::F32, [width, height, depth, product(&[filters, batch])])
+    }
+}
+
+/// Strides of a `[w, h, c, n]` image stored pixel by pixel.
+fn pixel_by_pixel(dtype: DType, [w, h, c, n]: [usize; 4]) -> Option<Layout> {
+    Layout::packed(dtype, [c, w, h, n]).ok()?.permuted([2, 0, 1, 3]).ok()
+}
+
+/// Whether two layouts of the same extents reach the same bytes, strides of extent 1 not counting.
+fn same_bytes(a: &Layout, b: &Layout) -> bool {
+    (0..4).all(|dim| a.ne()[dim] <= 1 || a.nb()[dim] == b.nb()[dim])
+}
+
+impl Operation for Conv2dDw {
+    const INFO: OpInfo = OpInfo::new("CONV_2D_DW", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        self.window.check(args)?;
+        kernel.one_of(&[DType::F32, DType::F16])?;
+        image.f32()?;
+        let [k0, k1, _, _] = kernel.extents();
+        let [_, _, channels, batch] = image.extents();
+        kernel.extent(2, 1, "one kernel per channel")?;
+        kernel.extent(3, channels, "channels of the image")?;
+        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
+        let ne = [width, height, channels, batch];
+        if image.layout().is_contiguous() {
+            kernel.contiguous()?;
+            return args.fresh(DType::F32, ne);
+        }
+        // Otherwise both are stored with channels fastest, and so is the result.
+        let pixels = pixel_by_pixel(DType::F32, image.extents());
+        let image_fits = image.layout().has_contiguous_channels()
+            && pixels.is_some_and(|pixels| same_bytes(&image.layout(), &pixels));
+        image.stride_rule(image_fits, "must be packed, either plane by plane or pixel by pixel")?;
+        let taps = Layout::packed(kernel.dtype(), [channels, k0, k1])
+            .and_then(|taps| taps.permuted([3, 0, 1, 2]))
+            .is_ok_and(|taps| same_bytes(&kernel.layout(), &taps));
+        kernel.stride_rule(taps, "must be packed with channels fastest, like the image")?;
+        match pixel_by_pixel(DType::F32, ne) {
+            Some(layout) => Ok(Outcome::Fresh(layout)),
+            None => args.fresh(DType::F32, ne),
+        }
+    }
+}
+
+/// Elements a transposed convolution makes along one axis.
+fn spread(image: usize, stride: usize, kernel: usize) -> usize {
+    product(&[image.saturating_sub(1), stride]).saturating_add(kernel)
+}
+
+impl Operation for ConvTranspose1d {
+    const INFO: OpInfo = OpInfo::new("CONV_TRANSPOSE_1D", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        kernel.one_of(&[DType::F32, DType::F16])?;
+        image.f32()?;
+        args.param("stride", self.stride, self.stride > 0, "must be positive")?;
+        kernel.contiguous_rows()?;
+        image.contiguous_rows()?;
+        image.flat_from(2)?;
+        kernel.flat_from(3)?;
+        kernel.extent(2, image.ne()[1], "channels of the image")?;
+        image.shape(image.ne()[0] > 0, "must not be empty")?;
+        args.fresh(DType::F32, [spread(image.ne()[0], self.stride, kernel.ne()[0]), kernel.ne()[1]])
+    }
+}
+
+impl Operation for ConvTranspose2d {
+    const INFO: OpInfo = OpInfo::new("CONV_TRANSPOSE_2D", Category::Vision, &[need("kernel"), need("image")]);
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [kernel, image] = args.sources();
+        kernel.one_of(&[DType::F16, DType::F32])?;
+        image.f32()?;
+        args.param("stride", self.stride, self.stride > 0, "must be positive")?;
+        kernel.contiguous_rows()?;
+        image.contiguous_rows()?;
+        kernel.extent(3, image.ne()[2], "channels of the image")?;
+        image.shape(image.ne()[0] > 0 && image.ne()[1] > 0, "must not be empty")?;
+        let [k0, k1, filters, _] = kernel.extents();
+        let width = spread(image.ne()[0], self.stride, k0);
+        let height = spread(image.ne()[1], self.stride, k1);
+        args.fresh(DType::F32, [width, height, filters, image.ne()[3]])
+    }
+}
+
+impl Graph {
+    /// The image values under each position of the kernel, as rows.
+    pub fn im2col(&mut self, kernel: TensorId, image: TensorId, op: Im2col) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(kernel), Some(image)])
+    }
+
+    /// Gradient of [`im2col`](Graph::im2col).
+    pub fn im2col_back(
+        &mut self,
+        gradient: TensorId,
+        kernel: TensorId,
+        op: Im2colBack,
+    ) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(gradient), Some(kernel)])
+    }
+
+    /// The volume values under each position of the kernel, as rows.
+    pub fn im2col_3d(&mut self, kernel: TensorId, image: TensorId, op: Im2col3d) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(kernel), Some(image)])
+    }
+
+    /// Rows summed at their positions.
+    pub fn col2im_1d(&mut self, a: TensorId, op: Col2im1d) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(a)])
+    }
+
+    /// Direct 2-D convolution.
+    pub fn conv_2d(
+        &mut self,
+        kernel: TensorId,
+        image: TensorId,
+        window: Window<2>,
+    ) -> Result<TensorId, Error> {
+        self.apply(Conv2d { window }, &[Some(kernel), Some(image)])
+    }
+
+    /// Direct 3-D convolution.
+    pub fn conv_3d(&mut self, kernel: TensorId, image: TensorId, op: Conv3d) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(kernel), Some(image)])
+    }
+
+    /// Depthwise 2-D convolution.
+    pub fn conv_2d_dw(
+        &mut self,
+        kernel: TensorId,
+        image: TensorId,
+        window: Window<2>,
+    ) -> Result<TensorId, Error> {
+        self.apply(Conv2dDw { window }, &[Some(kernel), Some(image)])
+    }
+
+    /// Transposed 1-D convolution.
+    pub fn conv_transpose_1d(
+        &mut self,
+        kernel: TensorId,
+        image: TensorId,
+        stride: usize,
+    ) -> Result<TensorId, Error> {
+        self.apply(ConvTranspose1d { stride }, &[Some(kernel), Some(image)])
+    }
+
+    /// Transposed 2-D convolution.
+    pub fn conv_transpose_2d(
+        &mut self,
+        kernel: TensorId,
+        image: TensorId,
+        stride: usize,
+    ) -> Result<TensorId, Error> {
+        self.apply(ConvTranspose2d { stride }, &[Some(kernel), Some(image)])
+    }
+}

@@ -1,0 +1,6 @@
+use super::*;
+
+#[rustfmt::skip]
+pub(super) fn cases() -> Vec<Case> {
+    vec![]
+}
