@@ -126,7 +126,7 @@ impl fmt::Display for Dot<'_> {
         writeln!(f, "digraph oxcart {{")?;
         writeln!(
             f,
-            "  rankdir=TB; node [fontname=\"Helvetica\", fontsize=10]; edge [fontsize=8, color=\"#555555\"];"
+            "  rankdir=TB; node [fontname=\"Helvetica\", fontsize=10]; edge [fontname=\"Helvetica\", fontsize=8, color=\"#555555\"];"
         )?;
         for &id in self.graph.leaves().iter().chain(self.graph.nodes()) {
             self.node(f, id)?;

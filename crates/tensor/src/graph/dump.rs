@@ -15,13 +15,12 @@ impl Graph {
     }
 }
 
-/// `%3 node_1 = MUL_MAT(a: %0, b: %2) f32[32, 3] uses 1 output`
 impl Dump<'_> {
-    fn line(&self, f: &mut fmt::Formatter<'_>, id: TensorId) -> fmt::Result {
+    /// `%3  node_1  = MUL_MAT(a: %0, b: %2) f32[32, 3] uses 1 output`, names padded to `width`.
+    fn line(&self, f: &mut fmt::Formatter<'_>, id: TensorId, width: usize) -> fmt::Result {
         let graph = self.0;
         let Ok(tensor) = graph.tensor(id) else { return Ok(()) };
-        // A name can come from a file or a peer: nothing in it may reach a terminal unescaped.
-        write!(f, "  {id} {}", graph.label(id).escape_debug())?;
+        write!(f, "  {:<5} {:<width$}", id.to_string(), self.name(id))?;
         if !tensor.is_leaf() {
             write!(f, " = {}(", tensor.op().label())?;
             self.sources(f, tensor)?;
@@ -45,6 +44,18 @@ impl Dump<'_> {
         writeln!(f)
     }
 
+    /// A name can come from a file or a peer: nothing in it may reach a terminal unescaped.
+    fn name(&self, id: TensorId) -> String {
+        self.0.label(id).escape_debug().to_string()
+    }
+
+    fn list(&self, f: &mut fmt::Formatter<'_>, what: &str, ids: &[TensorId]) -> fmt::Result {
+        writeln!(f, "{} {what}", ids.len())?;
+        // One long name must not push everything else off the screen.
+        let width = ids.iter().map(|&id| self.name(id).chars().count()).max().unwrap_or(0).min(32);
+        ids.iter().try_for_each(|&id| self.line(f, id, width))
+    }
+
     fn sources(&self, f: &mut fmt::Formatter<'_>, tensor: &Tensor) -> fmt::Result {
         let names = tensor.op().info().sources;
         let present =
@@ -59,15 +70,7 @@ impl Dump<'_> {
 
 impl fmt::Display for Dump<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let graph = self.0;
-        writeln!(f, "{} leaves", graph.leaves().len())?;
-        for &id in graph.leaves() {
-            self.line(f, id)?;
-        }
-        writeln!(f, "{} nodes", graph.nodes().len())?;
-        for &id in graph.nodes() {
-            self.line(f, id)?;
-        }
-        Ok(())
+        self.list(f, "leaves", self.0.leaves())?;
+        self.list(f, "nodes", self.0.nodes())
     }
 }

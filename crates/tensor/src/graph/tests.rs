@@ -217,13 +217,13 @@ fn dump_shows_the_order() {
     graph.expand_uncomputed(view).unwrap();
     let expected = "\
 2 leaves
-  %0 w f16[8, 4] uses 1 in buffer 1+32
-  %1 x f32[8, 2] uses 1 input
+  %0    w f16[8, 4] uses 1 in buffer 1+32
+  %1    x f32[8, 2] uses 1 input
 4 nodes
-  %2 node_0 = MUL_MAT(a: %0, b: %1) f32[4, 2] uses 2
-  %4 node_1 = SQR(a: %2) f32[4, 2] uses 1
-  %5 out = ADD(a: %2, b: %4) f32[4, 2] uses 1 output
-  %6 node_3 = VIEW(a: %5) f32[2, 2]@[4, 16] uses 0 view of %5+8 skipped
+  %2    node_0 = MUL_MAT(a: %0, b: %1) f32[4, 2] uses 2
+  %4    node_1 = SQR(a: %2) f32[4, 2] uses 1
+  %5    out    = ADD(a: %2, b: %4) f32[4, 2] uses 1 output
+  %6    node_3 = VIEW(a: %5) f32[2, 2]@[4, 16] uses 0 view of %5+8 skipped
 ";
     assert_eq!(graph.dump().to_string(), expected);
 }
