@@ -15,7 +15,7 @@ fn shape_and_part() -> impl Strategy<Value = ([usize; 4], [usize; 4])> {
             0 => whole[i],
             1 => 1,
             2 if whole[i] % 2 == 0 => whole[i] / 2,
-            _ => (whole[i] + 1) / 2,
+            _ => whole[i].div_ceil(2),
         });
         (whole, part)
     })
