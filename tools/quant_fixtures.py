@@ -116,6 +116,9 @@ class Reference:
         out = np.zeros(row_bytes(name, len(row)), np.uint8)
         source, target = ctypes.c_void_p(row.ctypes.data), ctypes.c_void_p(out.ctypes.data)
         convert(source, target, ctypes.c_int64(len(row)))
+        if name == "iq4_nl":  # blocks without a scale hold whatever was in memory; make them reproducible
+            blocks = out.reshape(-1, 18)
+            blocks[(blocks[:, 0] == 0) & (blocks[:, 1] & 0x7F == 0)] = 0
         return out.tobytes()
 
     def offline(self, name, row, importance=None):
