@@ -188,6 +188,16 @@ def random_row(rng, kind):
             return "integers", rng.integers(-8, 9, ROW_LEN).astype(float)
         case 4:
             return "small", normal * 10.0 ** rng.uniform(-12, -2)
+        case 5:
+            ulps = np.exp2(rng.integers(-20, 13, ROW_LEN)).astype("<f4").view("<i4") - rng.integers(0, 4, ROW_LEN)
+            return "below_powers", ulps.astype("<i4").view("<f4") * rng.choice([-1.0, 1.0], ROW_LEN)
+        case 6:
+            return "large", normal * 10.0 ** rng.uniform(1, 4)
+        case 7:
+            levels = rng.standard_normal(rng.integers(1, 5))
+            return "few_levels", rng.choice(levels, ROW_LEN)
+        case 8:
+            return "almost_nothing", normal * 10.0 ** rng.uniform(-34, -14)
         case _:
             return "grouped", normal * np.repeat(np.exp(2.0 * rng.standard_normal(ROW_LEN // 32)), 32)
 
@@ -195,7 +205,7 @@ def random_row(rng, kind):
 def make_rows(rng, count):
     rows = fixed_rows(rng)
     named = list(rows.items())
-    named += [random_row(rng, k % 6) for k in range(max(0, count - len(named)))]
+    named += [random_row(rng, k % 10) for k in range(max(0, count - len(named)))]
     names, values = zip(*named)
     importance = np.exp(rng.standard_normal((len(values), ROW_LEN)))
     importance[-1::-8] *= rng.random(ROW_LEN) < 0.75  # some columns may not matter at all
@@ -249,7 +259,7 @@ def main():
     parser = argparse.ArgumentParser(description="Record quantization fixtures from the reference library.")
     parser.add_argument("--lib", default=os.environ.get("OXCART_REFERENCE_LIB"), help="folder of libggml-base.so")
     parser.add_argument("--out", type=Path, default=here, help="where to write")
-    parser.add_argument("--rows", type=int, default=24, help="rows to quantize (at least the fixed ones are)")
+    parser.add_argument("--rows", type=int, default=28, help="rows to quantize (at least the fixed ones are)")
     parser.add_argument("--blocks", type=int, default=16, help="blocks of 256 to decode; smaller blocks get more")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--types", nargs="*", default=list(TYPES), choices=list(TYPES), metavar="TYPE")

@@ -196,6 +196,9 @@ pub(crate) fn symmetric_descent(values: &[f32], weights: &[f32], half: u8, codes
 }
 
 /// Fits a scale for values that are not negative, with codes in `0..=top`.
+///
+/// The values are group scales, and a group in which hardly a weight is positive can have been fitted with a negative
+/// one. It gets code 0; the reference lets the code wrap around there and stores a meaningless scale.
 pub(crate) fn positive(values: &[f32], weights: &[f32], top: u8, codes: &mut [u8]) -> f32 {
     codes.fill(0);
     let max = largest_positive(values);
