@@ -10,7 +10,9 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// An f16 as blocks store it: little-endian, at any address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout,
+)]
 #[repr(transparent)]
 pub struct StoredF16(U16);
 
@@ -40,6 +42,11 @@ pub fn to_bf16(value: f32) -> bf16 {
     // Half a unit, or just under it when the kept part is even; the carry may run up to infinity, as it should.
     let rounded = bits + 0x7FFF + (bits >> 16 & 1);
     bf16::from_bits((rounded >> 16) as u16)
+}
+
+/// The exact value; a NaN keeps its payload.
+pub fn from_bf16(value: bf16) -> f32 {
+    f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
 fn plain_nan(value: f16) -> f16 {
@@ -79,7 +86,7 @@ pub fn from_f16_slice(values: &[f16], out: &mut [f32]) {
     values.convert_to_f32_slice(out);
 }
 
-/// The exact values of bf16 numbers.
+/// [`from_bf16`] for every value.
 ///
 /// # Panics
 ///
@@ -87,7 +94,7 @@ pub fn from_f16_slice(values: &[f16], out: &mut [f32]) {
 pub fn from_bf16_slice(values: &[bf16], out: &mut [f32]) {
     assert_eq!(values.len(), out.len(), "source and destination differ in length");
     for (value, out) in values.iter().zip(out) {
-        *out = f32::from_bits(u32::from(value.to_bits()) << 16);
+        *out = from_bf16(*value);
     }
 }
 
@@ -108,10 +115,9 @@ mod tests {
     #[test]
     fn every_bf16_survives_the_way_through_f32() {
         for bits in 0..=u16::MAX {
-            let mut wide = [0.0];
-            from_bf16_slice(&[bf16::from_bits(bits)], &mut wide);
-            let quiet = if wide[0].is_nan() { 0x0040 } else { 0 };
-            assert_eq!(to_bf16(wide[0]).to_bits(), bits | quiet, "{bits:#06x}");
+            let value = from_bf16(bf16::from_bits(bits));
+            let quiet = if value.is_nan() { 0x0040 } else { 0 };
+            assert_eq!(to_bf16(value).to_bits(), bits | quiet, "{bits:#06x}");
         }
     }
 

@@ -80,11 +80,11 @@ fn to_ue4m3(value: f32) -> u8 {
 
 /// The first code whose value is nearest.
 fn nearest(value: f32, scale: f32) -> u8 {
-    let distance = |code: usize| (f32::from(FP4_DOUBLED[code]) * scale - value).abs();
-    let mut best = 0;
-    for code in 1..FP4_DOUBLED.len() {
-        if distance(code) < distance(best) {
-            best = code;
+    let (mut best, mut least) = (0, f32::INFINITY);
+    for (code, &doubled) in FP4_DOUBLED.iter().enumerate() {
+        let distance = (f32::from(doubled) * scale - value).abs();
+        if distance < least {
+            (best, least) = (code, distance);
         }
     }
     best as u8
@@ -139,9 +139,8 @@ impl Block for BlockNvfp4 {
 
 impl Encode for BlockNvfp4 {
     fn encode(values: &[f32]) -> Self {
-        let scales = std::array::from_fn(|group| {
-            to_ue4m3(largest_magnitude(&values[16 * group..][..16]) / 6.0)
-        });
+        let scales =
+            std::array::from_fn(|group| to_ue4m3(largest_magnitude(&values[16 * group..][..16]) / 6.0));
         let codes: [u8; 64] = std::array::from_fn(|e| nearest(values[e], half_ue4m3(scales[e / 16])));
         let mut nibbles = [0; 32];
         pack_nibbles::<8>(&codes, &mut nibbles);

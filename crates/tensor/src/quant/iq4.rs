@@ -74,8 +74,7 @@ fn search_scale(values: &[f32], weights: &[f32]) -> f32 {
     if extreme.abs() < NEGLIGIBLE {
         return 0.0;
     }
-    let sums_at =
-        |inverse: f32| sums(values, weights, values.iter().map(move |x| nearest(inverse * x)));
+    let sums_at = |inverse: f32| sums(values, weights, values.iter().map(move |x| nearest(inverse * x)));
     let (sum_qx, sum_qq) = sums_at(1.0 / (-extreme / f32::from(LEVELS[0])));
     if sum_qq <= 0.0 {
         return 0.0;
@@ -210,7 +209,9 @@ mod tests {
 
     #[test]
     fn the_nearest_level_is_found_and_ties_go_up() {
-        for (value, code) in [(-200.0, 0), (-127.0, 0), (-115.5, 1), (-116.0, 0), (0.9, 8), (101.0, 15), (500.0, 15)] {
+        for (value, code) in
+            [(-200.0, 0), (-127.0, 0), (-115.5, 1), (-116.0, 0), (0.9, 8), (101.0, 15), (500.0, 15)]
+        {
             assert_eq!(nearest(value), code, "{value}");
         }
     }

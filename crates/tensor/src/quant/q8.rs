@@ -115,7 +115,11 @@ impl Encode for BlockQ8K {
         }
         let codes: [i8; 256] = std::array::from_fn(|e| round_even(inverse * values[e]).min(127) as i8);
         let sum = |group: usize| codes[16 * group..][..16].iter().map(|&code| i16::from(code)).sum();
-        Self { scale: F32::new(1.0 / inverse), codes, sums: std::array::from_fn(|group| I16::new(sum(group))) }
+        Self {
+            scale: F32::new(1.0 / inverse),
+            codes,
+            sums: std::array::from_fn(|group| I16::new(sum(group))),
+        }
     }
 }
 

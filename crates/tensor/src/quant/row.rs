@@ -8,10 +8,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::scan::mean_square;
 use super::{
-    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K, BlockQ4_0,
-    BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockQ8_1, BlockQ8K, BlockTq1_0,
-    BlockTq2_0, Encode, EncodeWeighted, Importance, QuantError, from_bf16_slice, from_f16_slice, to_bf16_slice,
-    to_f16_slice,
+    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K,
+    BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockQ8_1, BlockQ8K,
+    BlockTq1_0, BlockTq2_0, Encode, EncodeWeighted, Importance, QuantError, from_bf16, from_f16_slice,
+    to_bf16, to_f16_slice,
 };
 use crate::dtype::DType;
 
@@ -92,9 +92,12 @@ fn check_lengths(dtype: DType, len: usize, found: usize) -> Result<(), QuantErro
 }
 
 fn check_values(dtype: DType, values: &[f32]) -> Result<(), QuantError> {
+    if !dtype.is_quantized() {
+        return Ok(());
+    }
     match values.iter().position(|value| !value.is_finite()) {
-        Some(index) if dtype.is_quantized() => Err(QuantError::NotFinite { index }),
-        _ => Ok(()),
+        Some(index) => Err(QuantError::NotFinite { index }),
+        None => Ok(()),
     }
 }
 
@@ -108,13 +111,18 @@ fn check_importance(values: &[f32], weights: &[f32]) -> Result<(), QuantError> {
     }
 }
 
+type Decode = fn(&[u8], &mut [f32]);
+type EncodeRow = fn(&[f32], &mut [u8]);
+/// Values, importance weights, destination.
+type EncodeWeightedRow = fn(&[f32], &[f32], &mut [u8]);
+
 /// What can be done with rows of one type. Lengths and values have been checked by the time these are called.
 #[derive(Clone, Copy)]
 struct Codec {
-    decode: fn(&[u8], &mut [f32]),
-    encode: Option<fn(&[f32], &mut [u8])>,
-    encode_at_run_time: Option<fn(&[f32], &mut [u8])>,
-    encode_weighted: Option<fn(&[f32], &[f32], &mut [u8])>,
+    decode: Decode,
+    encode: Option<EncodeRow>,
+    encode_at_run_time: Option<EncodeRow>,
+    encode_weighted: Option<EncodeWeightedRow>,
 }
 
 impl Codec {
@@ -143,11 +151,15 @@ impl Codec {
             DType::TQ2_0 => Self::plain::<BlockTq2_0>(),
             DType::MXFP4 => Self::plain::<BlockMxfp4>(),
             DType::NVFP4 => Self::plain::<BlockNvfp4>(),
-            _ => return None,
+            // The codebook formats are not here yet.
+            DType::IQ1_S | DType::IQ1_M => return None,
+            DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => return None,
+            DType::IQ3_XXS | DType::IQ3_S => return None,
+            DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => return None,
         })
     }
 
-    fn number(decode: fn(&[u8], &mut [f32]), encode: fn(&[f32], &mut [u8])) -> Self {
+    fn number(decode: Decode, encode: EncodeRow) -> Self {
         Self { decode, encode: Some(encode), encode_at_run_time: Some(encode), encode_weighted: None }
     }
 
@@ -161,9 +173,19 @@ impl Codec {
         }
     }
 
-    /// A format that can use importance data.
+    /// A format that can only be made with importance data.
+    fn weighted_only<B: EncodeWeighted>() -> Self {
+        Self {
+            decode: decode_blocks::<B>,
+            encode: None,
+            encode_at_run_time: None,
+            encode_weighted: Some(encode_weighted_blocks::<B>),
+        }
+    }
+
+    /// A format that can be made with or without.
     fn weighted<B: Encode + EncodeWeighted>() -> Self {
-        Self { encode_weighted: Some(encode_weighted_blocks::<B>), ..Self::plain::<B>() }
+        Self { encode_weighted: Self::weighted_only::<B>().encode_weighted, ..Self::plain::<B>() }
     }
 }
 
@@ -197,9 +219,6 @@ fn encode_weighted_blocks<B: EncodeWeighted>(values: &[f32], weights: &[f32], ou
     }
 }
 
-/// Numbers converted at a time, so that the fast slice conversions can be used on bytes without alignment.
-const CHUNK: usize = 256;
-
 fn decode_f32(bytes: &[u8], out: &mut [f32]) {
     for (out, stored) in out.iter_mut().zip(items::<F32>(bytes)) {
         *out = stored.get();
@@ -211,6 +230,9 @@ fn encode_f32(values: &[f32], out: &mut [u8]) {
         stored.set(*value);
     }
 }
+
+/// Numbers converted at a time, so that the fast slice conversions can be used on bytes without alignment.
+const CHUNK: usize = 256;
 
 fn decode_f16(bytes: &[u8], out: &mut [f32]) {
     let mut chunk = [f16::ZERO; CHUNK];
@@ -235,23 +257,13 @@ fn encode_f16(values: &[f32], out: &mut [u8]) {
 }
 
 fn decode_bf16(bytes: &[u8], out: &mut [f32]) {
-    let mut chunk = [bf16::ZERO; CHUNK];
-    for (stored, out) in items::<U16>(bytes).chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-        let chunk = &mut chunk[..stored.len()];
-        for (half, stored) in chunk.iter_mut().zip(stored) {
-            *half = bf16::from_bits(stored.get());
-        }
-        from_bf16_slice(chunk, out);
+    for (out, stored) in out.iter_mut().zip(items::<U16>(bytes)) {
+        *out = from_bf16(bf16::from_bits(stored.get()));
     }
 }
 
 fn encode_bf16(values: &[f32], out: &mut [u8]) {
-    let mut chunk = [bf16::ZERO; CHUNK];
-    for (values, stored) in values.chunks(CHUNK).zip(items_mut::<U16>(out).chunks_mut(CHUNK)) {
-        let chunk = &mut chunk[..values.len()];
-        to_bf16_slice(values, chunk);
-        for (half, stored) in chunk.iter().zip(stored) {
-            stored.set(half.to_bits());
-        }
+    for (stored, value) in items_mut::<U16>(out).iter_mut().zip(values) {
+        stored.set(to_bf16(*value).to_bits());
     }
 }

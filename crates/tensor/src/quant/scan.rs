@@ -54,11 +54,11 @@ pub(crate) fn round_even(value: f32) -> i32 {
     ((value + UNIT_STEP) - UNIT_STEP) as i32
 }
 
-/// Nearest integer, ties away from zero.
+/// Nearest integer, ties away from zero; for magnitudes below 2^23.
 pub(crate) fn round_away(value: f32) -> i32 {
     let whole = value as i32;
     let rest = value - whole as f32;
-    whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)
+    whole.saturating_add(i32::from(rest >= 0.5) - i32::from(rest <= -0.5))
 }
 
 #[cfg(test)]

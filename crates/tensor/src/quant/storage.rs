@@ -65,7 +65,11 @@ const fn fields(dtype: DType) -> &'static [Field] {
 }
 
 fn whole_blocks(dtype: DType, found: usize) -> Result<(), QuantError> {
-    if found.is_multiple_of(dtype.block_bytes()) { Ok(()) } else { Err(QuantError::PartialBytes { dtype, found }) }
+    if found.is_multiple_of(dtype.block_bytes()) {
+        Ok(())
+    } else {
+        Err(QuantError::PartialBytes { dtype, found })
+    }
 }
 
 /// Converts rows between little- and big-endian storage, in place; doing it twice changes nothing.

@@ -58,7 +58,7 @@ impl Block for BlockTq1_0 {
             let mut power = 1u8;
             for out in out.chunks_exact_mut(bytes.len()) {
                 for (out, byte) in out.iter_mut().zip(bytes) {
-                    let digit = u16::from(byte.wrapping_mul(power)) * 3 >> 8;
+                    let digit = (u16::from(byte.wrapping_mul(power)) * 3) >> 8;
                     *out = f32::from(digit as i8 - 1) * scale;
                 }
                 power = power.wrapping_mul(3);

@@ -107,7 +107,8 @@ impl Parts {
             min: StoredF16::new(min),
             groups: GroupScales::pack(&scales, &mins),
         };
-        for (j, (values, codes)) in values.chunks_exact(GROUP).zip(codes.chunks_exact_mut(GROUP)).enumerate() {
+        for (j, (values, codes)) in values.chunks_exact(GROUP).zip(codes.chunks_exact_mut(GROUP)).enumerate()
+        {
             let scale = parts.scale.get() * f32::from(scales[j]);
             let min = parts.min.get() * f32::from(mins[j]);
             requantize_affine(values, scale, min, top, codes);
@@ -132,8 +133,7 @@ impl Parts {
     fn encode_weighted(values: &[f32], importance: &[f32], top: u8, codes: &mut [u8; LEN]) -> Self {
         let weights: [f32; LEN] = balanced(values, importance, 2.0 * mean_square(values));
         let group_weights: [f32; GROUPS] = group_sums(&weights);
-        let groups: [Affine; GROUPS] =
-            affine_groups(values, &weights, AffineSearch::weighted(top), codes);
+        let groups: [Affine; GROUPS] = affine_groups(values, &weights, AffineSearch::weighted(top), codes);
         let (mut scales, mut mins) = ([0; GROUPS], [0; GROUPS]);
         let scale = positive(&groups.map(|group| group.scale), &group_weights, TOP_SCALE, &mut scales);
         let min = positive(&groups.map(|group| group.min), &group_weights, TOP_SCALE, &mut mins);
