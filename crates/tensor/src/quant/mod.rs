@@ -8,6 +8,33 @@
 //! read or written. Arithmetic is separate `f32` operations in the order written, never fused or reassociated, so
 //! results are the same on every machine.
 
+mod float;
+mod fp4;
+mod iq4;
+mod k;
+mod pack;
+mod q1_q2;
+mod q4_q5;
+mod q8;
+mod row;
+mod scan;
+mod search;
+mod storage;
+mod ternary;
+
+pub use float::{
+    StoredF16, from_bf16, from_bf16_slice, from_f16_slice, to_bf16, to_bf16_slice, to_f16, to_f16_slice,
+};
+pub use fp4::{BlockMxfp4, BlockNvfp4, FP4_DOUBLED, half_e8m0, half_ue4m3};
+pub use iq4::{BlockIq4Nl, BlockIq4Xs, LEVELS as IQ4_LEVELS};
+pub use k::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, GroupScales};
+pub use q1_q2::{BlockQ1_0, BlockQ2_0};
+pub use q4_q5::{BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1};
+pub use q8::{BlockQ8_0, BlockQ8_1, BlockQ8K};
+pub use row::{dequantize_row, encode_row_at_run_time, quantize_row};
+pub use storage::{swap_byte_order, validate_row};
+pub use ternary::{BlockTq1_0, BlockTq2_0};
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::dtype::DType;
@@ -71,6 +98,14 @@ pub enum QuantError {
         /// Bytes given.
         found: usize,
     },
+    /// The byte slice is not a whole number of blocks.
+    #[error("{found} bytes are not a whole number of {dtype} blocks of {} bytes", dtype.block_bytes())]
+    PartialBytes {
+        /// The block type.
+        dtype: DType,
+        /// Bytes given.
+        found: usize,
+    },
     /// Importance data with another length than the row.
     #[error("{found} importance weights for a row of {len} elements")]
     ImportanceLength {
@@ -102,5 +137,19 @@ pub enum QuantError {
     NotFinite {
         /// Where it stands in the row.
         index: usize,
+    },
+    /// An importance weight is negative, NaN or infinite.
+    #[error("importance weight {index} is negative or not finite")]
+    BadImportance {
+        /// Where it stands in the row.
+        index: usize,
+    },
+    /// Stored data holds a NaN or an infinity where only a number makes sense.
+    #[error("block {block} of the {dtype} data holds a number that is not finite")]
+    InvalidBlock {
+        /// The type of the data.
+        dtype: DType,
+        /// Which block; for plain types, which element.
+        block: usize,
     },
 }
