@@ -8,6 +8,8 @@
 //! read or written. Arithmetic is separate `f32` operations in the order written, never fused or reassociated, so
 //! results are the same on every machine.
 
+pub mod iq;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::dtype::DType;
