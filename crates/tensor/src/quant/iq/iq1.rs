@@ -68,7 +68,7 @@ impl Block for BlockIq1S {
 
 impl EncodeWeighted for BlockIq1S {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&S, values, |block| block.weights(importance, 2.0), Self::pack)
+        encode(&S, values, |block| block.weights(Some(importance), 2.0), Self::pack)
     }
 }
 
@@ -104,13 +104,13 @@ impl Block for BlockIq1M {
 
 impl Encode for BlockIq1M {
     fn encode(values: &[f32]) -> Self {
-        encode(&M, values, |block| block.plain_weights(0.0), Self::pack)
+        encode(&M, values, |block| block.weights(None, 2.0), Self::pack)
     }
 }
 
 impl EncodeWeighted for BlockIq1M {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&M, values, |block| block.weights(importance, 2.0), Self::pack)
+        encode(&M, values, |block| block.weights(Some(importance), 2.0), Self::pack)
     }
 }
 

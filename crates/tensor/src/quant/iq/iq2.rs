@@ -97,7 +97,7 @@ impl Block for BlockIq2Xxs {
 
 impl EncodeWeighted for BlockIq2Xxs {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&XXS, values, |block| block.weights(importance, 1.0), Self::pack)
+        encode(&XXS, values, |block| block.weights(Some(importance), 1.0), Self::pack)
     }
 }
 
@@ -127,7 +127,7 @@ impl Block for BlockIq2Xs {
 
 impl EncodeWeighted for BlockIq2Xs {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&XS, values, |block| block.weights(importance, 1.0), Self::pack)
+        encode(&XS, values, |block| block.weights(Some(importance), 1.0), Self::pack)
     }
 }
 
@@ -157,13 +157,13 @@ impl Block for BlockIq2S {
 
 impl Encode for BlockIq2S {
     fn encode(values: &[f32]) -> Self {
-        encode(&S, values, |block| block.plain_weights(0.5), Self::pack)
+        encode(&S, values, |block| block.weights(None, 2.0), Self::pack)
     }
 }
 
 impl EncodeWeighted for BlockIq2S {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&S, values, |block| block.weights(importance, 2.0), Self::pack)
+        encode(&S, values, |block| block.weights(Some(importance), 2.0), Self::pack)
     }
 }
 

@@ -75,13 +75,13 @@ impl Block for BlockIq3Xxs {
 
 impl Encode for BlockIq3Xxs {
     fn encode(values: &[f32]) -> Self {
-        encode(&XXS, values, |block| block.plain_weights(0.0), Self::pack)
+        encode(&XXS, values, |block| block.weights(None, 2.0), Self::pack)
     }
 }
 
 impl EncodeWeighted for BlockIq3Xxs {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&XXS, values, |block| block.weights(importance, 2.0), Self::pack)
+        encode(&XXS, values, |block| block.weights(Some(importance), 2.0), Self::pack)
     }
 }
 
@@ -123,13 +123,13 @@ impl Block for BlockIq3S {
 
 impl Encode for BlockIq3S {
     fn encode(values: &[f32]) -> Self {
-        encode(&S, values, |block| block.plain_weights(0.0), Self::pack)
+        encode(&S, values, |block| block.weights(None, 2.0), Self::pack)
     }
 }
 
 impl EncodeWeighted for BlockIq3S {
     fn encode_weighted(values: &[f32], importance: Importance<'_>) -> Self {
-        encode(&S, values, |block| block.weights(importance, 2.0), Self::pack)
+        encode(&S, values, |block| block.weights(Some(importance), 2.0), Self::pack)
     }
 }
 

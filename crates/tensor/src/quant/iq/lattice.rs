@@ -9,8 +9,9 @@
 
 use super::grids;
 
-/// Half points: `3^4` with eight elements of three levels, `8^2` with four elements of eight levels.
-const MAX_HALVES: usize = 81;
+/// Room for the half points of every grid: `3^4` with eight elements of three levels, `8^2` with four elements of
+/// eight levels. A multiple of eight, because that many are looked at together.
+const MAX_HALVES: usize = 88;
 
 /// A fixed list of `N` points with `E` elements, each of which takes one of `R` levels.
 #[derive(Debug)]
@@ -82,25 +83,31 @@ impl<const E: usize, const R: usize, const N: usize> Grid<E, R, N> {
         &self.levels
     }
 
-    /// Index and cost of the point with the least sum of `costs[element][level]`. The search is fast when `hint`
-    /// is the index of a point that is not bad.
+    /// Index and cost of the point with the least sum of `costs[element][level]`. The search is fast when `hint` is
+    /// the index of a good point.
     pub(super) fn nearest(&self, costs: &[[f32; R]; E], hint: u16) -> (u16, f32) {
         let (low_costs, high_costs) = costs.split_at(E / 2);
         let (low, high) = (half_costs(low_costs), half_costs(high_costs));
         let least_low: f32 = low_costs.iter().map(|cost| least(cost)).sum();
 
-        let hint = usize::from(hint);
-        let mut best = hint;
-        let mut best_cost = low[usize::from(self.low[hint])] + high[usize::from(self.high[hint])];
-        for (run, &high_cost) in self.starts.windows(2).zip(&high) {
-            if high_cost + least_low >= best_cost {
+        let mut best = usize::from(hint);
+        let mut best_cost = low[usize::from(self.low[best])] + high[usize::from(self.high[best])];
+        for (eight, high_costs) in high.as_chunks::<8>().0.iter().enumerate() {
+            // Most of the time none of the eight can win. To ask that without branches is what makes it cheap.
+            let limit = best_cost - least_low;
+            if !high_costs.iter().fold(false, |any, &cost| any | (cost < limit)) {
                 continue;
             }
-            let start = usize::from(run[0]);
-            for (i, &half) in self.low[start..usize::from(run[1])].iter().enumerate() {
-                let cost = high_cost + low[usize::from(half)];
-                if cost < best_cost {
-                    (best, best_cost) = (start + i, cost);
+            for (run, &high_cost) in self.starts[8 * eight..].windows(2).zip(high_costs) {
+                if high_cost + least_low >= best_cost {
+                    continue;
+                }
+                let start = usize::from(run[0]);
+                for (i, &half) in self.low[start..usize::from(run[1])].iter().enumerate() {
+                    let cost = high_cost + low[usize::from(half)];
+                    if cost < best_cost {
+                        (best, best_cost) = (start + i, cost);
+                    }
                 }
             }
         }
@@ -113,7 +120,7 @@ pub(super) fn least(costs: &[f32]) -> f32 {
     costs.iter().copied().fold(f32::INFINITY, f32::min)
 }
 
-/// The cost of every half point.
+/// The cost of every half point; infinite for numbers that are none.
 fn half_costs<const R: usize>(costs: &[[f32; R]]) -> [f32; MAX_HALVES] {
     let mut sums = [0.0; MAX_HALVES];
     let mut len = 1;
@@ -129,6 +136,7 @@ fn half_costs<const R: usize>(costs: &[[f32; R]]) -> [f32; MAX_HALVES] {
         }
         len *= R;
     }
+    sums[len..].fill(f32::INFINITY);
     sums
 }
 
