@@ -1,6 +1,6 @@
 //! What the codebooks of the IQ formats can say about eight values: [`Signed`] for IQ2 and IQ3, [`Shifted`] for IQ1.
 
-use super::fit::{Codec, Octet, Shape};
+use super::fit::{Codec, MAX_OCTETS, Octet, Shape};
 use super::lattice::{G1, Grid, least};
 
 /// How a format stores signs.
@@ -99,16 +99,22 @@ pub(super) struct ShiftedCode {
 }
 
 /// How far a point moves.
-pub(super) const SHIFT: f32 = 0.125;
+const SHIFT: f32 = 0.125;
 
 impl ShiftedCode {
-    /// The best point with the given shift, and its error.
+    /// What is added to each level.
+    pub(super) fn shift(self) -> f32 {
+        if self.down { -SHIFT } else { SHIFT }
+    }
+
+    /// The best point with the given shift, and its error. The search starts from point `hint`.
     fn nearest(octet: &Octet, scale: f32, down: bool, hint: u16) -> (Self, f32) {
-        let shift = if down { -SHIFT } else { SHIFT };
-        let values = G1.levels().map(|level| scale * (f32::from(level) + shift));
+        let mut code = ShiftedCode { point: hint, down };
+        let values = G1.levels().map(|level| scale * (f32::from(level) + code.shift()));
         let costs = std::array::from_fn(|j| values.map(|v| octet.w[j] * (octet.x[j] - v) * (octet.x[j] - v)));
-        let (point, cost) = G1.nearest(&costs, hint);
-        (ShiftedCode { point, down }, cost)
+        let cost;
+        (code.point, cost) = G1.nearest(&costs, hint);
+        (code, cost)
     }
 }
 
@@ -120,27 +126,25 @@ impl Codec for Shifted {
     }
 
     fn nearest(&self, octets: &[Octet], scale: f32, codes: &mut [ShiftedCode]) {
-        let (mut up, mut down) = (0.0, 0.0);
-        let mut downs = [ShiftedCode::default(); 4];
-        for ((octet, code), code_down) in octets.iter().zip(&mut *codes).zip(&mut downs) {
-            let hint = code.point;
-            let (found_up, cost_up) = ShiftedCode::nearest(octet, scale, false, hint);
-            let (found_down, cost_down) = ShiftedCode::nearest(octet, scale, true, hint);
-            up += cost_up;
-            down += cost_down;
-            (*code, *code_down) = match self.one_shift {
-                true => (found_up, found_down),
-                false if cost_down < cost_up => (found_down, found_down),
-                false => (found_up, found_up),
-            };
+        // How much more it costs in all to go down.
+        let mut excess = 0.0;
+        let mut others = [ShiftedCode::default(); MAX_OCTETS];
+        for ((octet, code), other) in octets.iter().zip(&mut *codes).zip(&mut others) {
+            let (up, up_cost) = ShiftedCode::nearest(octet, scale, false, code.point);
+            let (down, down_cost) = ShiftedCode::nearest(octet, scale, true, code.point);
+            if self.one_shift {
+                excess += down_cost - up_cost;
+                (*code, *other) = (up, down);
+            } else {
+                *code = if down_cost < up_cost { down } else { up };
+            }
         }
-        if down < up {
-            codes.copy_from_slice(&downs[..codes.len()]);
+        if excess < 0.0 {
+            codes.copy_from_slice(&others[..codes.len()]);
         }
     }
 
     fn levels(&self, code: &ShiftedCode) -> [f32; 8] {
-        let shift = if code.down { -SHIFT } else { SHIFT };
-        G1.points()[usize::from(code.point)].map(|level| f32::from(level) + shift)
+        G1.points()[usize::from(code.point)].map(|level| f32::from(level) + code.shift())
     }
 }

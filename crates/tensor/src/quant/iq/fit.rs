@@ -18,7 +18,7 @@ use crate::quant::Importance;
 /// Groups of the formats with the smallest groups.
 const MAX_GROUPS: usize = BLOCK_LEN / 16;
 /// Octets of the formats with the largest groups.
-const MAX_OCTETS: usize = 4;
+pub(super) const MAX_OCTETS: usize = 4;
 
 /// Scales tried for a group, as multiples of the one with which the codebook just reaches its largest value.
 const FIRST_SCALES: [f32; 4] = [0.62, 0.78, 0.94, 1.10];

@@ -1,4 +1,6 @@
 //! IQ2_XXS, IQ2_XS and IQ2_S: eight magnitudes at a time from a grid with levels 8, 25, 43.
+//!
+//! `value = scale * (0.5 + group scale) * 0.25 * level`, with a sign.
 
 use half::f16;
 use zerocopy::little_endian::{U16, U32};
@@ -7,77 +9,70 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::codec::{Signed, SignedCode, Signs};
 use super::fit::{Fitted, encode};
 use super::lattice::{G2_S, G2_XS, G2_XXS};
-use super::{BLOCK_LEN, even_signs};
+use super::{decode_signed, even_signs, pack_scales, pack_signs, scale_code};
 use crate::dtype::DType;
 use crate::quant::{Block, Encode, EncodeWeighted, Importance};
 
-/// Eight groups of 32 with one scale each; signs have even parity.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
+/// Eight groups of 32; the number of negative values in each octet is even.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockIq2Xxs {
-    /// Scale of the block, an `f16`.
-    pub d: U16,
-    /// 32 elements each.
+    /// Multiplies every group scale; an f16.
+    pub scale: U16,
+    /// The rest, group by group.
     pub groups: [GroupIq2Xxs; 8],
 }
 
+const _: () = assert!(size_of::<BlockIq2Xxs>() == DType::IQ2_XXS.block_bytes());
+
 /// 32 elements of a [`BlockIq2Xxs`].
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct GroupIq2Xxs {
-    /// Grid point of each eight elements.
+    /// One point of [`G2_XXS`] for each octet.
     pub points: [u8; 4],
-    /// Four times seven sign bits, and the scale in the uppermost four bits.
+    /// Bits `7 * i` and up are the field of [`even_signs`] for octet `i`; the uppermost four are the group scale.
     pub signs_and_scale: U32,
 }
 
-/// Sixteen groups of 16 with one scale each; signs have even parity.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
+/// Sixteen groups of 16; the number of negative values in each octet is even.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockIq2Xs {
-    /// Scale of the block, an `f16`.
-    pub d: U16,
-    /// Point in the lower nine bits, signs in the upper seven.
+    /// Multiplies every group scale; an f16.
+    pub scale: U16,
+    /// For each octet a point of [`G2_XS`] in the lower nine bits, and the field of [`even_signs`] above.
     pub octets: [U16; 32],
-    /// Two groups per byte, the first in the lower four bits.
+    /// Group scales: nibble `g % 2` of byte `g / 2`.
     pub scales: [u8; 8],
 }
 
-/// Sixteen groups of 16 with one scale each; signs are free.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
+const _: () = assert!(size_of::<BlockIq2Xs>() == DType::IQ2_XS.block_bytes());
+
+/// Sixteen groups of 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Unaligned, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockIq2S {
-    /// Scale of the block, an `f16`.
-    pub d: U16,
-    /// Lower eight bits of the point of each eight elements.
+    /// Multiplies every group scale; an f16.
+    pub scale: U16,
+    /// Lower eight bits of the point of [`G2_S`] for each octet.
     pub points_low: [u8; 32],
-    /// Bit `j` of a byte is set when element `j` of eight is negative.
+    /// For each octet, bit `j` is set when element `j` is negative.
     pub signs: [u8; 32],
-    /// Two upper point bits for each of four octets.
+    /// Upper two bits of each point: bits `2 * (i % 4)` and up of byte `i / 4`.
     pub points_high: [u8; 8],
-    /// Two groups per byte, the first in the lower four bits.
+    /// Group scales: nibble `g % 2` of byte `g / 2`.
     pub scales: [u8; 8],
 }
 
-const _: () = {
-    assert!(size_of::<BlockIq2Xxs>() == DType::IQ2_XXS.block_bytes());
-    assert!(size_of::<BlockIq2Xs>() == DType::IQ2_XS.block_bytes());
-    assert!(size_of::<BlockIq2S>() == DType::IQ2_S.block_bytes());
-};
+const _: () = assert!(size_of::<BlockIq2S>() == DType::IQ2_S.block_bytes());
 
 const XXS: Signed<8, 3, 256> = Signed { grid: &G2_XXS, signs: Signs::Even, octets: 4, unit: 0.125 };
 const XS: Signed<8, 3, 512> = Signed { grid: &G2_XS, signs: Signs::Even, octets: 2, unit: 0.125 };
 const S: Signed<8, 3, 1024> = Signed { grid: &G2_S, signs: Signs::Free, octets: 2, unit: 0.125 };
 
-fn group_scale(d: U16, code: u8) -> f32 {
-    f16::from_bits(d.get()).to_f32() * (0.5 + f32::from(code)) * 0.25
-}
-
-fn decode_octet(scale: f32, point: &[i8; 8], signs: u8, out: &mut [f32]) {
-    for (j, (out, &level)) in out.iter_mut().zip(point).enumerate() {
-        let sign = if signs >> j & 1 == 1 { -1.0 } else { 1.0 };
-        *out = scale * f32::from(level) * sign;
-    }
+fn group_scale(scale: U16, code: u8) -> f32 {
+    f16::from_bits(scale.get()).to_f32() * (0.5 + f32::from(code)) * 0.25
 }
 
 impl Block for BlockIq2Xxs {
@@ -85,11 +80,11 @@ impl Block for BlockIq2Xxs {
 
     fn decode(&self, out: &mut [f32]) {
         for (group, out) in self.groups.iter().zip(out.chunks_exact_mut(32)) {
-            let packed = group.signs_and_scale.get();
-            let scale = group_scale(self.d, (packed >> 28) as u8);
-            for (l, (&point, out)) in group.points.iter().zip(out.chunks_exact_mut(8)).enumerate() {
-                let signs = even_signs((packed >> (7 * l) & 0x7F) as u8);
-                decode_octet(scale, &G2_XXS.points()[usize::from(point)], signs, out);
+            let word = group.signs_and_scale.get();
+            let scale = group_scale(self.scale, (word >> 28) as u8);
+            for (i, (&point, out)) in group.points.iter().zip(out.chunks_exact_mut(8)).enumerate() {
+                let signs = even_signs((word >> (7 * i)) as u8);
+                decode_signed(scale, &G2_XXS.points()[usize::from(point)], signs, out);
             }
         }
     }
@@ -103,13 +98,12 @@ impl EncodeWeighted for BlockIq2Xxs {
 
 impl BlockIq2Xxs {
     fn pack(fitted: Fitted<SignedCode>) -> Self {
-        let octets = fitted.codes.as_chunks::<4>().0;
-        let group = |g: usize| {
-            let signs = |packed, code: &SignedCode| packed << 7 | u32::from(code.signs & 0x7F);
-            let packed = octets[g].iter().rev().fold(u32::from(fitted.scales[g]), signs);
-            GroupIq2Xxs { points: octets[g].map(|code| code.points[0] as u8), signs_and_scale: packed.into() }
+        let groups = fitted.codes.as_chunks::<4>().0;
+        let group = |g: usize| GroupIq2Xxs {
+            points: groups[g].map(|code| code.points[0] as u8),
+            signs_and_scale: pack_signs(fitted.scales[g], &groups[g]).into(),
         };
-        BlockIq2Xxs { d: fitted.d.to_bits().into(), groups: std::array::from_fn(group) }
+        BlockIq2Xxs { scale: fitted.d.to_bits().into(), groups: std::array::from_fn(group) }
     }
 }
 
@@ -118,9 +112,9 @@ impl Block for BlockIq2Xs {
 
     fn decode(&self, out: &mut [f32]) {
         for (i, (octet, out)) in self.octets.iter().zip(out.chunks_exact_mut(8)).enumerate() {
-            let scale = group_scale(self.d, nibble(&self.scales, i / 2));
+            let scale = group_scale(self.scale, scale_code(&self.scales, i / 2));
             let (point, signs) = (usize::from(octet.get() & 0x1FF), (octet.get() >> 9) as u8);
-            decode_octet(scale, &G2_XS.points()[point], even_signs(signs), out);
+            decode_signed(scale, &G2_XS.points()[point], even_signs(signs), out);
         }
     }
 }
@@ -135,9 +129,9 @@ impl BlockIq2Xs {
     fn pack(fitted: Fitted<SignedCode>) -> Self {
         let octet = |code: SignedCode| U16::new(code.points[0] | u16::from(code.signs & 0x7F) << 9);
         BlockIq2Xs {
-            d: fitted.d.to_bits().into(),
+            scale: fitted.d.to_bits().into(),
             octets: fitted.codes.map(octet),
-            scales: nibbles(&fitted.scales),
+            scales: pack_scales(&fitted.scales),
         }
     }
 }
@@ -146,11 +140,11 @@ impl Block for BlockIq2S {
     const DTYPE: DType = DType::IQ2_S;
 
     fn decode(&self, out: &mut [f32]) {
-        for (i, out) in out.chunks_exact_mut(8).take(BLOCK_LEN / 8).enumerate() {
-            let scale = group_scale(self.d, nibble(&self.scales, i / 2));
+        for (i, (&low, out)) in self.points_low.iter().zip(out.chunks_exact_mut(8)).enumerate() {
+            let scale = group_scale(self.scale, scale_code(&self.scales, i / 2));
             let high = self.points_high[i / 4] >> (2 * (i % 4)) & 3;
-            let point = usize::from(self.points_low[i]) | usize::from(high) << 8;
-            decode_octet(scale, &G2_S.points()[point], self.signs[i], out);
+            let point = usize::from(low) | usize::from(high) << 8;
+            decode_signed(scale, &G2_S.points()[point], self.signs[i], out);
         }
     }
 }
@@ -169,23 +163,14 @@ impl EncodeWeighted for BlockIq2S {
 
 impl BlockIq2S {
     fn pack(fitted: Fitted<SignedCode>) -> Self {
-        let octets = fitted.codes.as_chunks::<4>().0;
+        let fours = fitted.codes.as_chunks::<4>().0;
         let high = |packed, code: &SignedCode| packed << 2 | (code.points[0] >> 8) as u8;
         BlockIq2S {
-            d: fitted.d.to_bits().into(),
+            scale: fitted.d.to_bits().into(),
             points_low: fitted.codes.map(|code| code.points[0] as u8),
             signs: fitted.codes.map(|code| code.signs),
-            points_high: std::array::from_fn(|g| octets[g].iter().rev().fold(0, high)),
-            scales: nibbles(&fitted.scales),
+            points_high: std::array::from_fn(|i| fours[i].iter().rev().fold(0, high)),
+            scales: pack_scales(&fitted.scales),
         }
     }
-}
-
-/// Scale code `group` of an array with two per byte.
-fn nibble(scales: &[u8], group: usize) -> u8 {
-    scales[group / 2] >> (4 * (group % 2)) & 15
-}
-
-fn nibbles(scales: &[u8; 16]) -> [u8; 8] {
-    std::array::from_fn(|i| scales[2 * i] | scales[2 * i + 1] << 4)
 }
