@@ -106,16 +106,12 @@ impl ShiftedCode {
     pub(super) fn shift(self) -> f32 {
         if self.down { -SHIFT } else { SHIFT }
     }
+}
 
-    /// The best point with the given shift, and its error. The search starts from point `hint`.
-    fn nearest(octet: &Octet, scale: f32, down: bool, hint: u16) -> (Self, f32) {
-        let mut code = ShiftedCode { point: hint, down };
-        let values = G1.levels().map(|level| scale * (f32::from(level) + code.shift()));
-        let costs = std::array::from_fn(|j| values.map(|v| octet.w[j] * (octet.x[j] - v) * (octet.x[j] - v)));
-        let cost;
-        (code.point, cost) = G1.nearest(&costs, hint);
-        (code, cost)
-    }
+/// The error of each level at each place, with a shift of the levels.
+fn shifted_costs(octet: &Octet, scale: f32, shift: f32) -> [[f32; 3]; 8] {
+    let values = G1.levels().map(|level| scale * (f32::from(level) + shift));
+    std::array::from_fn(|j| values.map(|v| octet.w[j] * (octet.x[j] - v) * (octet.x[j] - v)))
 }
 
 impl Codec for Shifted {
@@ -126,21 +122,24 @@ impl Codec for Shifted {
     }
 
     fn nearest(&self, octets: &[Octet], scale: f32, codes: &mut [ShiftedCode]) {
-        // How much more it costs in all to go down.
-        let mut excess = 0.0;
-        let mut others = [ShiftedCode::default(); MAX_OCTETS];
-        for ((octet, code), other) in octets.iter().zip(&mut *codes).zip(&mut others) {
-            let (up, up_cost) = ShiftedCode::nearest(octet, scale, false, code.point);
-            let (down, down_cost) = ShiftedCode::nearest(octet, scale, true, code.point);
-            if self.one_shift {
-                excess += down_cost - up_cost;
-                (*code, *other) = (up, down);
-            } else {
-                *code = if down_cost < up_cost { down } else { up };
-            }
+        // The shift is chosen as if every combination of levels were a point. To look for points with both shifts
+        // takes twice the time and makes the error less than one percent smaller.
+        let free_cost = |costs: &[[f32; 3]; 8]| -> f32 { costs.iter().map(|cost| least(cost)).sum() };
+        let mut up_costs = [[[0.0; 3]; 8]; MAX_OCTETS];
+        let mut down_costs = up_costs;
+        let mut excess = [0.0; MAX_OCTETS]; // of going down
+        for (i, octet) in octets.iter().enumerate() {
+            up_costs[i] = shifted_costs(octet, scale, SHIFT);
+            down_costs[i] = shifted_costs(octet, scale, -SHIFT);
+            excess[i] = free_cost(&down_costs[i]) - free_cost(&up_costs[i]);
         }
-        if excess < 0.0 {
-            codes.copy_from_slice(&others[..codes.len()]);
+        if self.one_shift {
+            excess = [excess.iter().sum(); MAX_OCTETS];
+        }
+        for (i, code) in codes.iter_mut().enumerate() {
+            code.down = excess[i] < 0.0;
+            let costs = if code.down { &down_costs[i] } else { &up_costs[i] };
+            code.point = G1.nearest(costs, code.point).0;
         }
     }
 

@@ -53,8 +53,8 @@ pub(super) trait Codec {
     /// The numbers that tell formats with the same kind of code apart.
     fn shape(&self) -> Shape;
 
-    /// Finds the codes of a group with the least error at `scale`. What `codes` holds before is where the search
-    /// starts; it decides how long that takes, not what is found.
+    /// Finds the codes of a group with the least error at `scale`, or nearly so. What `codes` holds before is where the
+    /// search starts; it decides how long that takes, not what is found.
     fn nearest(&self, octets: &[Octet], scale: f32, codes: &mut [Self::Code]);
 
     /// What a code means at scale one.

@@ -126,20 +126,60 @@ fn plain_encoders_are_as_good_as_the_reference() {
     compare_plain::<BlockIq3S>();
 }
 
-/// Decodes without a panic; a second block from the decoded values decodes to finite values again.
-fn check_any<B: EncodeWeighted>(bytes: &[u8], values: &[f32], weights: &[f32]) {
+fn encode_decode<B: EncodeWeighted>(values: &[f32], weights: &[f32]) -> [f32; BLOCK_LEN] {
     let mut out = [0.0; BLOCK_LEN];
-    B::read_from_bytes(&bytes[..size_of::<B>()]).unwrap().decode(&mut out);
+    B::encode_weighted(values, Importance { weights, row_mean_square: 0.0 }).decode(&mut out);
+    out
+}
 
-    let block = B::encode_weighted(values, Importance { weights, row_mean_square: 0.0 });
-    block.decode(&mut out);
-    let dtype = B::DTYPE;
-    assert!(out.iter().all(|x| x.is_finite()), "{dtype}");
+fn check_sizes<B: EncodeWeighted>() {
+    let (dtype, ones) = (B::DTYPE, [1.0; BLOCK_LEN]);
+    let wave: [f32; BLOCK_LEN] = std::array::from_fn(|i| (i as f32).sin());
+    assert_eq!(encode_decode::<B>(&[0.0; BLOCK_LEN], &ones), [0.0; BLOCK_LEN], "{dtype}");
+    assert_eq!(
+        encode_decode::<B>(&wave.map(|x| x * 1e-20), &ones),
+        [0.0; BLOCK_LEN],
+        "{dtype}: no scale is so small"
+    );
+    // Scales from there, where they have no precision left, to where they end; no importance at all in between.
+    for (size, weight) in [(3e-6, 1.0), (1.0, 0.0), (2e4, 1.0)] {
+        let values = wave.map(|x| x * size);
+        let error = weighted_error(&values, &encode_decode::<B>(&values, &[weight; BLOCK_LEN]), &ones);
+        let relative = error / weighted_error(&values, &[0.0; BLOCK_LEN], &ones);
+        assert!(relative < 0.2, "{dtype} at {size}: {relative}");
+    }
+    let huge = encode_decode::<B>(&wave.map(|x| x * 1e38), &ones);
+    assert!(huge.iter().zip(wave).all(|(y, x)| y.is_finite() && (y.abs() > 1e4 || x.abs() < 0.7)), "{dtype}");
+}
+
+#[test]
+fn values_of_any_size_are_written_as_well_as_scales_allow() {
+    check_sizes::<BlockIq1S>();
+    check_sizes::<BlockIq1M>();
+    check_sizes::<BlockIq2Xxs>();
+    check_sizes::<BlockIq2Xs>();
+    check_sizes::<BlockIq2S>();
+    check_sizes::<BlockIq3Xxs>();
+    check_sizes::<BlockIq3S>();
+}
+
+/// Any bytes decode without a panic, and any values encode to something finite that is not far worse than zeros.
+fn check_any<B: EncodeWeighted>(bytes: &[u8], values: &[f32], weights: &[f32]) {
+    B::read_from_bytes(&bytes[..size_of::<B>()]).unwrap().decode(&mut [0.0; BLOCK_LEN]);
+
+    let out = encode_decode::<B>(values, weights);
+    assert!(out.iter().all(|x| x.is_finite()), "{}", B::DTYPE);
     let (ones, zeros) = ([1.0; BLOCK_LEN], [0.0; BLOCK_LEN]);
     let weights = if weights.iter().all(|&w| w == 0.0) { &ones } else { weights };
-    // Zeros are always possible, and magnitudes matter less to this sum than to the search.
-    let (found, trivial) = (weighted_error(values, &out, weights), weighted_error(values, &zeros, weights));
-    assert!(found <= 2.0 * trivial, "{dtype}: {found} against {trivial}");
+    // The search weighs large values more than this sum does, so it may be a little worse here.
+    let (error, of_zeros) = (weighted_error(values, &out, weights), weighted_error(values, &zeros, weights));
+    assert!(error <= 2.0 * of_zeros, "{}: {error} against {of_zeros}", B::DTYPE);
+}
+
+fn check_any_plain<B: Encode>(values: &[f32]) {
+    let mut out = [0.0; BLOCK_LEN];
+    B::encode(values).decode(&mut out);
+    assert!(out.iter().all(|x| x.is_finite()), "{}", B::DTYPE);
 }
 
 /// Finite values of any size, of one size, or few that are not zero.
@@ -174,5 +214,9 @@ proptest! {
         check_any::<BlockIq2S>(&bytes, &values, &weights);
         check_any::<BlockIq3Xxs>(&bytes, &values, &weights);
         check_any::<BlockIq3S>(&bytes, &values, &weights);
+        check_any_plain::<BlockIq1M>(&values);
+        check_any_plain::<BlockIq2S>(&values);
+        check_any_plain::<BlockIq3Xxs>(&values);
+        check_any_plain::<BlockIq3S>(&values);
     }
 }
