@@ -4,8 +4,7 @@
 //! tested alone.
 //!
 //! Invariants, kept by the only two ways in ([`Layout::packed`] and [`Layout::strided`]):
-//! - the element count is at most [`MAX_ELEMENTS`](crate::limits::MAX_ELEMENTS), the byte length at most
-//!   [`MAX_BYTES`](crate::limits::MAX_BYTES);
+//! - the element count is at most [`MAX_ELEMENTS`](crate::limits::MAX_ELEMENTS), the byte length at most [`MAX_BYTES`];
 //! - `ne0` is a whole number of blocks, and blocks of a quantized row are adjacent;
 //! - every stride that is used steps over whole blocks, so no element is ever misaligned within its tensor.
 

@@ -10,6 +10,7 @@
 
 mod float;
 mod fp4;
+pub mod iq;
 mod iq4;
 mod k;
 mod pack;

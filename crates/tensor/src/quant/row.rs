@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use zerocopy::little_endian::{F32, U16};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::iq::{BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs};
 use super::scan::mean_square;
 use super::{
     Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K,
@@ -151,10 +152,13 @@ impl Codec {
             DType::TQ2_0 => Self::plain::<BlockTq2_0>(),
             DType::MXFP4 => Self::plain::<BlockMxfp4>(),
             DType::NVFP4 => Self::plain::<BlockNvfp4>(),
-            // The codebook formats are not here yet.
-            DType::IQ1_S | DType::IQ1_M => return None,
-            DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => return None,
-            DType::IQ3_XXS | DType::IQ3_S => return None,
+            DType::IQ1_S => Self::weighted_only::<BlockIq1S>(),
+            DType::IQ1_M => Self::weighted::<BlockIq1M>(),
+            DType::IQ2_XXS => Self::weighted_only::<BlockIq2Xxs>(),
+            DType::IQ2_XS => Self::weighted_only::<BlockIq2Xs>(),
+            DType::IQ2_S => Self::weighted::<BlockIq2S>(),
+            DType::IQ3_XXS => Self::weighted::<BlockIq3Xxs>(),
+            DType::IQ3_S => Self::weighted::<BlockIq3S>(),
             DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => return None,
         })
     }
