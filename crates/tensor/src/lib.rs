@@ -14,7 +14,7 @@ pub mod shape;
 
 pub use dtype::DType;
 pub use error::Error;
-pub use graph::{Graph, TensorId};
+pub use graph::{Graph, TensorId, TensorRef};
 pub use layout::{Layout, LayoutError};
 pub use ops::Op;
 pub use shape::Shape;

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - a tensor is either a leaf or was made by [`Graph::insert`], the one door, which checked its op, its sources and
 //!   the bounds of its view; nothing can change those afterwards;
-//! - sources and view roots have smaller ids than their users, so the arena is a topological order and has no cycles;
+//! - sources and view roots have smaller ids than their users, apart from leaves that were put in later by
+//!   [`Graph::replace_source`]; leaves have no sources, so there are no cycles;
 //! - a view's root is never a view itself, and the view lies within the root's bytes;
 //! - a tensor bound to storage lies within its buffer.
 
@@ -11,12 +12,14 @@ mod door;
 mod dot;
 mod dump;
 mod order;
+mod reference;
 mod tensor;
 
 pub use door::Node;
 pub use dot::Dot;
 pub use dump::Dump;
 pub use order::{NodeRange, Slot};
+pub use reference::TensorRef;
 pub use tensor::{BufferId, Flags, Storage, Tensor, TensorId, ViewOf};
 
 use crate::dtype::DType;
@@ -200,10 +203,26 @@ impl Graph {
 
     /// Where a tensor's bytes are; for a view, within the storage of its root.
     pub fn storage(&self, id: TensorId) -> Result<Option<Storage>, Error> {
-        let tensor = self.tensor(id)?;
-        let Some(view) = tensor.view else { return Ok(tensor.storage) };
-        let root = self.tensor(view.root)?.storage;
-        Ok(root.map(|root| Storage { buffer: root.buffer, offset: root.offset + view.offset }))
+        self.get(id).map(TensorRef::storage)
+    }
+
+    /// Lets a node read another leaf of the same layout instead of one of its sources. The node keeps its meaning:
+    /// its op only ever saw the layout. What a view looks into cannot be exchanged.
+    pub fn replace_source(&mut self, id: TensorId, slot: usize, leaf: TensorId) -> Result<(), Error> {
+        let node = self.get(id)?;
+        let refused = |reason| Error::Role { id: leaf, role: "a stand-in", reason };
+        let source = node.source(slot).ok_or_else(|| refused("there is no such source"))?;
+        let stand_in = self.get(leaf)?;
+        if !stand_in.tensor().is_leaf() || stand_in.layout() != source.layout() {
+            return Err(refused("it is not a leaf of the same layout"));
+        }
+        if node.tensor().view().is_some_and(|view| view.root == source.root().id()) {
+            return Err(refused("the node is a view of that source"));
+        }
+        let (place, old) = (node.tensor().sources.start as usize + slot, source.id());
+        self.sources[place] = Some(leaf);
+        self.order.exchange(id, old, leaf, self.tensors.len());
+        Ok(())
     }
 
     /// Forgets where a tensor's bytes are.

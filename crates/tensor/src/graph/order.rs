@@ -36,6 +36,20 @@ impl Order {
         self.uses.resize(tensors, 0);
     }
 
+    /// Keeps use counts and leaves right when an ordered node reads `new` instead of `old`.
+    pub(super) fn exchange(&mut self, node: TensorId, old: TensorId, new: TensorId, tensors: usize) {
+        if self.slot(node).is_none() {
+            return;
+        }
+        self.grow(tensors);
+        self.uses[old.index()] -= 1;
+        self.uses[new.index()] += 1;
+        if self.slot(new).is_none() {
+            self.slots[new.index()] = Some(Slot::Leaf(self.leaves.len()));
+            self.leaves.push(new);
+        }
+    }
+
     fn place(&mut self, id: TensorId, tensor: &Tensor, sources: &[Option<TensorId>]) {
         let (list, slot) = if tensor.is_leaf() && !tensor.has(Flags::PARAM) {
             (&mut self.leaves, Slot::Leaf as fn(usize) -> Slot)

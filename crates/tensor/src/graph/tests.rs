@@ -253,3 +253,22 @@ fn pictures_colour_by_label() {
     assert!(picture.contains("l0 [label=\"CPU\""), "{picture}");
     assert!(!graph.dot(|_| None).to_string().contains("legend"));
 }
+
+#[test]
+fn a_source_can_be_exchanged_for_a_leaf_of_the_same_layout() {
+    let Example { mut graph, w, product, square, out, .. } = example();
+    graph.expand(out).unwrap();
+    let copy = graph.leaf(DType::F32, [4, 2]).unwrap();
+    graph.replace_source(out, 0, copy).unwrap();
+    assert_eq!(graph.sources(out).unwrap(), [Some(copy), Some(square)]);
+    assert_eq!([product, copy].map(|id| graph.use_count(id)), [1, 1]);
+    assert_eq!(graph.leaves().last(), Some(&copy));
+
+    let other = graph.leaf(DType::F32, [2, 4]).unwrap();
+    assert!(matches!(graph.replace_source(out, 1, other), Err(Error::Role { .. })));
+    assert!(matches!(graph.replace_source(out, 1, product), Err(Error::Role { .. })));
+    assert!(matches!(graph.replace_source(out, 2, copy), Err(Error::Role { .. })));
+    let view = graph.view(w, [8, 2], &[], 0).unwrap();
+    let twin = graph.leaf(DType::F16, [8, 4]).unwrap();
+    assert!(matches!(graph.replace_source(view, 0, twin), Err(Error::Role { .. })));
+}

@@ -1,0 +1,369 @@
+//! Host memory behind a lock: owned, or lent by somebody else.
+//!
+//! Concurrency: the lock decides who may touch the bytes. A device that computes on host memory holds a
+//! [`HostWrite`] (or [`HostRead`]) for as long as its kernels run, so a copy or another graph can never race with it.
+//! Invariant: owned memory starts zeroed and at a multiple of [`ALIGN`]; a lock that a panicking thread held is taken
+//! over, because bytes have no invariant to break.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::buffer::{Buffer, BufferType, Usage, check_range};
+use crate::error::Error;
+
+/// Alignment of owned memory: a cache line, and the widest vector there is.
+const ALIGN: usize = 64;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+struct Line([u8; ALIGN]);
+
+enum Bytes {
+    Owned(Vec<Line>),
+    Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    Exclusive(Box<dyn AsMutBytes>),
+}
+
+/// Memory that somebody lends for reading and writing.
+trait AsMutBytes: Send + Sync {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> AsMutBytes for T {
+    fn bytes(&self) -> &[u8] {
+        self.as_ref()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.as_mut()
+    }
+}
+
+/// Bytes in host memory that several threads may share.
+pub struct HostMemory {
+    bytes: RwLock<Bytes>,
+    len: usize,
+    writable: bool,
+}
+
+impl HostMemory {
+    /// Zeroed memory; `None` when there is not enough.
+    pub fn zeroed(len: usize) -> Option<HostMemory> {
+        let lines = Line::new_vec_zeroed(len.div_ceil(ALIGN)).ok()?;
+        Some(HostMemory { bytes: RwLock::new(Bytes::Owned(lines)), len, writable: true })
+    }
+
+    /// Memory lent for reading, for example a mapped file.
+    pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> HostMemory {
+        let len = (*owner).as_ref().len();
+        HostMemory { bytes: RwLock::new(Bytes::Shared(owner)), len, writable: false }
+    }
+
+    /// Memory lent for reading and writing.
+    pub fn exclusive(owner: impl AsRef<[u8]> + AsMut<[u8]> + Send + Sync + 'static) -> HostMemory {
+        let len = owner.as_ref().len();
+        HostMemory { bytes: RwLock::new(Bytes::Exclusive(Box::new(owner))), len, writable: true }
+    }
+
+    /// Number of bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether [`write`](HostMemory::write) works.
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The bytes, for reading. Waits for writers.
+    pub fn read(&self) -> HostRead<'_> {
+        HostRead { guard: self.bytes.read().unwrap_or_else(PoisonError::into_inner), len: self.len }
+    }
+
+    /// The bytes, for writing. Waits for everybody else; `None` when they were lent for reading only.
+    pub fn write(&self) -> Option<HostWrite<'_>> {
+        self.writable.then(|| HostWrite {
+            guard: self.bytes.write().unwrap_or_else(PoisonError::into_inner),
+            len: self.len,
+        })
+    }
+}
+
+impl fmt::Debug for HostMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostMemory")
+            .field("len", &self.len)
+            .field("writable", &self.writable)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Host memory held for reading.
+pub struct HostRead<'a> {
+    guard: RwLockReadGuard<'a, Bytes>,
+    len: usize,
+}
+
+/// Host memory held for writing.
+pub struct HostWrite<'a> {
+    guard: RwLockWriteGuard<'a, Bytes>,
+    len: usize,
+}
+
+impl fmt::Debug for HostRead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostRead({} bytes)", self.len)
+    }
+}
+
+impl fmt::Debug for HostWrite<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostWrite({} bytes)", self.len)
+    }
+}
+
+impl Bytes {
+    fn as_slice(&self, len: usize) -> &[u8] {
+        match self {
+            Bytes::Owned(lines) => &lines.as_bytes()[..len],
+            Bytes::Shared(owner) => (**owner).as_ref(),
+            Bytes::Exclusive(owner) => owner.bytes(),
+        }
+    }
+}
+
+impl Deref for HostRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.guard.as_slice(self.len)
+    }
+}
+
+impl Deref for HostWrite<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.guard.as_slice(self.len)
+    }
+}
+
+impl DerefMut for HostWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        match &mut *self.guard {
+            Bytes::Owned(lines) => &mut lines.as_mut_bytes()[..len],
+            Bytes::Exclusive(owner) => owner.bytes_mut(),
+            Bytes::Shared(_) => unreachable!("shared memory is never locked for writing"),
+        }
+    }
+}
+
+/// Plain host memory.
+#[derive(Debug)]
+pub struct HostBufferType {
+    name: String,
+}
+
+impl HostBufferType {
+    /// A kind of host memory; devices that want to be told apart have one each.
+    pub fn new(name: impl Into<String>) -> Arc<HostBufferType> {
+        Arc::new(HostBufferType { name: name.into() })
+    }
+}
+
+impl BufferType for HostBufferType {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn allocate_bytes(self: Arc<Self>, size: usize) -> Result<Arc<dyn Buffer>, Error> {
+        match HostMemory::zeroed(size) {
+            Some(memory) => Ok(HostBuffer::new(self, memory)),
+            None => Err(Error::OutOfMemory { buffer_type: self.name.clone(), size }),
+        }
+    }
+
+    fn alignment(&self) -> usize {
+        ALIGN
+    }
+
+    fn is_host(&self) -> bool {
+        true
+    }
+}
+
+/// A buffer in host memory.
+#[derive(Debug)]
+pub struct HostBuffer {
+    buffer_type: Arc<dyn BufferType>,
+    memory: HostMemory,
+    usage: AtomicU8,
+}
+
+impl HostBuffer {
+    /// A buffer over memory of any origin.
+    pub fn new(buffer_type: Arc<dyn BufferType>, memory: HostMemory) -> Arc<HostBuffer> {
+        Arc::new(HostBuffer { buffer_type, memory, usage: AtomicU8::new(Usage::Any as u8) })
+    }
+
+    fn writer(&self) -> Result<HostWrite<'_>, Error> {
+        let read_only = || Error::ReadOnly { buffer_type: self.buffer_type.name().to_owned() };
+        self.memory.write().ok_or_else(read_only)
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<std::ops::Range<usize>, Error> {
+        check_range(self.buffer_type.name(), offset, len, self.memory.len())?;
+        Ok(offset..offset + len)
+    }
+}
+
+impl Buffer for HostBuffer {
+    fn buffer_type(&self) -> &Arc<dyn BufferType> {
+        &self.buffer_type
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn usage(&self) -> Usage {
+        match self.usage.load(Ordering::Relaxed) {
+            usage if usage == Usage::Weights as u8 => Usage::Weights,
+            usage if usage == Usage::Compute as u8 => Usage::Compute,
+            _ => Usage::Any,
+        }
+    }
+
+    fn set_usage(&self, usage: Usage) {
+        self.usage.store(usage as u8, Ordering::Relaxed);
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
+        let range = self.check(offset, data.len())?;
+        self.writer()?[range].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
+        let range = self.check(offset, out.len())?;
+        out.copy_from_slice(&self.memory.read()[range]);
+        Ok(())
+    }
+
+    fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Error> {
+        let range = self.check(offset, len)?;
+        self.writer()?[range].fill(value);
+        Ok(())
+    }
+
+    /// Within one buffer the lock is taken once, so that overlapping ranges work too.
+    fn copy_from(
+        &self,
+        offset: usize,
+        source: &dyn Buffer,
+        source_offset: usize,
+        len: usize,
+    ) -> Result<bool, Error> {
+        let Some(same) = source.as_any().downcast_ref::<HostBuffer>() else { return Ok(false) };
+        if !std::ptr::eq(self, same) {
+            return Ok(false);
+        }
+        let (from, to) = (self.check(source_offset, len)?, self.check(offset, len)?);
+        self.writer()?.copy_within(from, to.start);
+        Ok(true)
+    }
+
+    fn host(&self) -> Option<&HostMemory> {
+        Some(&self.memory)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::allocate;
+
+    fn host() -> Arc<dyn BufferType> {
+        HostBufferType::new("host")
+    }
+
+    #[test]
+    fn owned_memory_is_zeroed_and_aligned() {
+        let buffer = allocate(&host(), 1000).unwrap();
+        let memory = buffer.host().unwrap();
+        assert_eq!(memory.read().len(), 1000);
+        assert!(memory.read().iter().all(|&byte| byte == 0));
+        assert!((memory.read().as_ptr() as usize).is_multiple_of(ALIGN));
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let buffer = allocate(&host(), 8).unwrap();
+        buffer.write(4, &[1, 2, 3, 4]).unwrap();
+        let mut out = [0; 3];
+        buffer.read(5, &mut out).unwrap();
+        assert_eq!(out, [2, 3, 4]);
+        assert!(matches!(buffer.write(5, &[0; 4]), Err(Error::OutOfBounds { .. })));
+        assert!(matches!(buffer.read(usize::MAX, &mut out), Err(Error::OutOfBounds { .. })));
+        assert!(matches!(buffer.fill(8, 1, 0), Err(Error::OutOfBounds { .. })));
+        buffer.clear(9).unwrap();
+        buffer.read(0, &mut out).unwrap();
+        assert_eq!(out, [9, 9, 9]);
+    }
+
+    #[test]
+    fn lent_memory_is_not_copied_and_not_written() {
+        let owner: Arc<Vec<u8>> = Arc::new(vec![1, 2, 3]);
+        let address = owner.as_ptr();
+        let buffer = HostBuffer::new(host(), HostMemory::shared(owner));
+        assert_eq!(buffer.host().unwrap().read().as_ptr(), address);
+        assert!(matches!(buffer.write(0, &[0]), Err(Error::ReadOnly { .. })));
+
+        let buffer = HostBuffer::new(host(), HostMemory::exclusive(vec![1, 2, 3]));
+        buffer.write(1, &[7]).unwrap();
+        assert_eq!(&*buffer.host().unwrap().read(), [1, 7, 3]);
+    }
+
+    #[test]
+    fn too_much_memory_is_an_error() {
+        assert!(matches!(allocate(&host(), usize::MAX / 2), Err(Error::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn no_bytes_at_all() {
+        let buffer = allocate(&host(), 0).unwrap();
+        assert!(buffer.is_empty());
+        buffer.clear(1).unwrap();
+        buffer.write(0, &[]).unwrap();
+        assert!(matches!(buffer.write(0, &[1]), Err(Error::OutOfBounds { .. })));
+    }
+
+    #[test]
+    fn a_poisoned_lock_is_taken_over() {
+        let memory = Arc::new(HostMemory::zeroed(4).unwrap());
+        let other = Arc::clone(&memory);
+        let died = std::thread::spawn(move || {
+            let _held = other.write();
+            panic!("while holding the lock");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(memory.read().len(), 4);
+        assert!(memory.write().is_some());
+    }
+}

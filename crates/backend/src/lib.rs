@@ -1,0 +1,38 @@
+//! Devices, buffers and streams, seen through traits.
+//!
+//! A [`Registry`] lists [`Device`]s; a device opens [`Backend`]s (streams of work) and has a [`BufferType`] that
+//! allocates [`Buffer`]s. This crate knows no concrete device; it keeps the registry of those that exist, moves tensor
+//! data between buffers of any kind, and loads devices from plug-ins.
+//!
+//! Invariant: every call that can fail returns an error that names the culprit; nothing aborts the process. A byte
+//! range is checked against its buffer before it is touched.
+#![deny(unsafe_code)]
+
+mod buffer;
+mod compare;
+mod copy;
+mod device;
+mod error;
+mod event;
+mod guid;
+mod host;
+mod multi;
+mod place;
+pub mod plugin;
+mod registry;
+mod stream;
+mod table;
+
+pub use buffer::{Buffer, BufferType, Usage, allocate, same_buffer_type};
+pub use compare::{Comparison, compare};
+pub use copy::{GraphCopy, copy_graph};
+pub use device::{Caps, Device, DeviceKind, Memory};
+pub use error::Error;
+pub use event::Event;
+pub use guid::Guid;
+pub use host::{HostBuffer, HostBufferType, HostMemory, HostRead, HostWrite};
+pub use multi::MultiBuffer;
+pub use place::{Place, Route, copy_place, place_all};
+pub use registry::{Registries, Registry, global};
+pub use stream::{Backend, Pending, Plan, Work, copy_async};
+pub use table::Buffers;

@@ -1,0 +1,99 @@
+//! Which backends there are.
+//!
+//! Concurrency: a registry of registries may be used from any thread. Whoever asks gets `Arc`s, so unregistering never
+//! pulls a device from under its users.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use crate::device::{Device, DeviceKind};
+use crate::error::Error;
+
+/// A family of devices, for example all GPUs that one driver knows, or all devices a peer lends.
+pub trait Registry: Send + Sync + fmt::Debug {
+    /// Its name, for example `CUDA`.
+    fn name(&self) -> &str;
+
+    /// Its devices.
+    fn devices(&self) -> Vec<Arc<dyn Device>>;
+
+    /// Something only this family has, by type; see [`Registries::extension`].
+    fn extension(&self, _wanted: TypeId) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+/// Registered families, in the order they were registered.
+#[derive(Debug, Default)]
+pub struct Registries {
+    list: RwLock<Vec<Arc<dyn Registry>>>,
+}
+
+/// The registry of this process.
+pub fn global() -> &'static Registries {
+    static GLOBAL: LazyLock<Registries> = LazyLock::new(Registries::new);
+    &GLOBAL
+}
+
+impl Registries {
+    /// An empty registry; most programs want [`global`].
+    pub fn new() -> Registries {
+        Registries::default()
+    }
+
+    /// Adds a family. Its name must be new.
+    pub fn register(&self, registry: Arc<dyn Registry>) -> Result<(), Error> {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        if list.iter().any(|known| known.name() == registry.name()) {
+            return Err(Error::NameTaken { name: registry.name().to_owned() });
+        }
+        list.push(registry);
+        Ok(())
+    }
+
+    /// Takes a family away and says whether it was there.
+    pub fn unregister(&self, name: &str) -> bool {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let before = list.len();
+        list.retain(|registry| registry.name() != name);
+        list.len() < before
+    }
+
+    /// All families.
+    pub fn all(&self) -> Vec<Arc<dyn Registry>> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The family of a name; case does not matter.
+    pub fn by_name(&self, name: &str) -> Option<Arc<dyn Registry>> {
+        self.all().into_iter().find(|registry| registry.name().eq_ignore_ascii_case(name))
+    }
+
+    /// All devices of all families.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.all().iter().flat_map(|registry| registry.devices()).collect()
+    }
+
+    /// The device of a name; case does not matter.
+    pub fn device_by_name(&self, name: &str) -> Option<Arc<dyn Device>> {
+        self.devices().into_iter().find(|device| device.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The first device of a kind.
+    pub fn device_by_kind(&self, kind: DeviceKind) -> Option<Arc<dyn Device>> {
+        self.devices().into_iter().find(|device| device.kind() == kind)
+    }
+
+    /// The device a program without preferences should use: a GPU, else an integrated one, else the CPU.
+    pub fn best_device(&self) -> Option<Arc<dyn Device>> {
+        [DeviceKind::Gpu, DeviceKind::IntegratedGpu, DeviceKind::Cpu]
+            .into_iter()
+            .find_map(|kind| self.device_by_kind(kind))
+    }
+
+    /// Something only one family has, by type: what a program would otherwise look up by the name of a symbol.
+    pub fn extension<T: Any + Send + Sync>(&self, family: &str) -> Option<Arc<T>> {
+        self.by_name(family)?.extension(TypeId::of::<T>())?.downcast().ok()
+    }
+}
