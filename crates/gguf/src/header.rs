@@ -47,15 +47,11 @@ pub struct Header<'a> {
 impl<'a> Header<'a> {
     /// Parses and checks the header of a file that is in memory as a whole.
     pub fn parse(file: &'a [u8]) -> Result<Header<'a>> {
-        match Header::parse_window(file, len_u64(file.len())) {
+        match Index::scan(file, len_u64(file.len())) {
             Ok(index) => Ok(Header { bytes: Cow::Borrowed(file), index }),
             Err(Stop::Bad(error)) => Err(error),
             Err(Stop::NeedMore) => Err(Error::HeaderTooLarge { place: Place::Preamble }),
         }
-    }
-
-    pub(crate) fn parse_window(window: &[u8], file_len: u64) -> Result<Index, Stop> {
-        Index::scan(window, file_len)
     }
 
     /// A header in memory of its own. `bytes` are those that `index` was made from.

@@ -269,6 +269,7 @@ mod system {
         }
     }
 
+    /// For tests.
     #[cfg(test)]
     pub(super) fn slots_in_use() -> usize {
         SLOTS.iter().filter(|slot| slot.taken.load(Ordering::Relaxed)).count()
@@ -307,5 +308,5 @@ mod system {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests;

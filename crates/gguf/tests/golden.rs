@@ -2,7 +2,7 @@
 //!
 //! `OXCART_GOLDEN` is a folder with `tiny-models/*.gguf` and `vocab/*.gguf`, `OXCART_SMOLLM2` the file of a real
 //! model. What is not set is skipped.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may panic, and says what it skips")]
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
