@@ -143,7 +143,8 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Writes the file and returns its length. Nothing is written when the reader would refuse the header.
+    /// Writes the file and returns its length. Nothing is written when the reader would refuse the header; a stream
+    /// of tensor data that fails or has the wrong length leaves a partial file behind.
     pub fn write(self, mut out: impl Write) -> Result<u64> {
         let pad_end = self.pad_end;
         let alignment = u64::from(self.alignment_in_use());

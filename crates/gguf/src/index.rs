@@ -62,7 +62,7 @@ impl Index {
         })?;
 
         let header_len = cursor.offset()?;
-        // Neither can overflow: a header ends below 2^30 and an alignment is at most 2^24.
+        // Cannot overflow: a header ends below 2^30 and an alignment is at most 2^24.
         let data_start = u64::from(header_len).next_multiple_of(alignment.into());
         let mut index = Index {
             format,

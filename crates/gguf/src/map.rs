@@ -11,7 +11,8 @@
 //!   live slot belongs to that mapping.
 //! - The handler takes no lock and allocates nothing; it reads atomics and makes one system call.
 //!
-//! What a mapping cannot promise: a process that writes into the file in place changes what [`Mapping::bytes`] shows.
+//! What this cannot promise: a library that later installs a handler of its own and passes nothing on takes the
+//! protection away. And a process that writes into the file in place changes what [`Mapping::bytes`] shows.
 //! So nothing that was checked lives in a mapping (the header is a private copy), and its bytes are only ever data,
 //! for which every pattern is as good as any other. Whoever cannot accept even that uses
 //! [`Gguf::read_tensor`](crate::Gguf::read_tensor).
