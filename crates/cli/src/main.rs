@@ -1,3 +1,50 @@
-//! The `oxcart` command.
+//! The `oxcart` command: arguments in, exit code out. Everything it does lives in the libraries; everything it says
+//! lives in `commands`, one file per command.
+//!
+//! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod commands;
+mod failure;
+mod quantity;
+mod table;
+mod terminal;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Run one model on the machines you own.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Inspect(commands::inspect::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let terminal = Terminal::from_env();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let outcome = match cli.command {
+        Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
+    };
+    let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));
+    match outcome {
+        Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // If stderr is closed too, the exit code has to do.
+            let _ = writeln!(io::stderr(), "oxcart: {failure}");
+            failure.exit_code()
+        }
+    }
+}

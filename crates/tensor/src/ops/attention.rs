@@ -59,6 +59,7 @@ impl Operation for FlashAttnExt {
         }
         let precise = matches!(self.precision, Precision::Any | Precision::F32);
         args.param("precision", self.precision, precise, "must be any or f32")?;
+        args.word("n_kv_max", self.n_kv_max)?;
         let mask = args.optional(3);
         check_max_bias(args, self.max_bias, mask.is_some())?;
         if let Some(mask) = mask {

@@ -8,7 +8,13 @@ use super::error::{OpError, Reason, WantedDType};
 use super::{OpInfo, Outcome};
 use crate::dtype::DType;
 use crate::layout::{Layout, LayoutError};
+use crate::limits::DIMS;
 use crate::shape::Shape;
+
+/// Whether two layouts of the same extents take the same steps, wherever there is something to step to.
+pub(super) fn same_steps(a: &Layout, b: &Layout) -> bool {
+    (0..DIMS).all(|dim| a.ne()[dim] <= 1 || a.nb()[dim] == b.nb()[dim])
+}
 
 /// What an op may know about one source.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +104,22 @@ impl<'a> Args<'a> {
             return Ok(());
         }
         Err(self.reject(name, Reason::Param { value: format!("{value:?}"), rule: rule.into() }))
+    }
+
+    /// Refuses an integer that does not fit the signed 32-bit words in which parameters travel.
+    pub(super) fn word<T>(&self, name: &'static str, value: T) -> Result<(), OpError>
+    where
+        T: Copy + std::fmt::Debug + TryInto<i32>,
+    {
+        self.param(name, value, value.try_into().is_ok_and(|n| n >= 0), "must be below 2^31")
+    }
+
+    /// As [`word`](Args::word), zero being refused too.
+    pub(super) fn positive<T>(&self, name: &'static str, value: T) -> Result<(), OpError>
+    where
+        T: Copy + std::fmt::Debug + TryInto<i32>,
+    {
+        self.param(name, value, value.try_into().is_ok_and(|n| n > 0), "must be positive, below 2^31")
     }
 
     /// Refuses an epsilon that is negative or NaN.

@@ -1,5 +1,6 @@
 //! Convolutions, unfolded and direct. Kernels are not flipped; dimension 0 is the width, 1 the height, 2 the depth.
 
+use super::check::same_steps;
 use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -22,21 +23,14 @@ impl<const N: usize> Window<N> {
     /// Every position, no padding, no gaps.
     pub const DENSE: Window<N> = Window { stride: [1; N], pad: [0; N], dilation: [1; N] };
 
-    /// Parameters travel as 32-bit integers; a step of zero never ends.
     fn check(&self, args: &Args<'_>) -> Result<(), OpError> {
-        let positive = |n: &u32| (1..=i32::MAX as u32).contains(n);
-        args.param("stride", self.stride, self.stride.iter().all(positive), "must be positive, below 2^31")?;
-        args.param(
-            "dilation",
-            self.dilation,
-            self.dilation.iter().all(positive),
-            "must be positive, below 2^31",
-        )?;
-        let small = self.pad.iter().all(|&n| n <= i32::MAX as u32);
-        args.param("pad", self.pad, small, "must be below 2^31")
+        self.stride.iter().try_for_each(|&n| args.positive("stride", n))?;
+        self.pad.iter().try_for_each(|&n| args.word("pad", n))?;
+        self.dilation.iter().try_for_each(|&n| args.positive("dilation", n))
     }
 
-    /// Positions along one axis: `(in + 2 pad - dilation (kernel - 1) - 1) / stride + 1`, which must be positive.
+    /// Positions along one axis: `(in + 2 pad - dilation (kernel - 1) - 1) / stride + 1`, which must be positive. The
+    /// division truncates, so a kernel may stick out of the padded image by less than a stride; it meets zeros there.
     fn positions(&self, args: &Args<'_>, axis: usize, image: usize, kernel: usize) -> Result<usize, OpError> {
         let (image, kernel) = (image as i128, kernel as i128);
         let (pad, dilation, stride) =
@@ -46,7 +40,7 @@ impl<const N: usize> Window<N> {
         let rule = || {
             format!("leaves no position for a kernel of {kernel} in an image of {image} along axis {axis}")
         };
-        args.param("window", self, room >= 0 && count > 0, rule())?;
+        args.param("window", self, count > 0, rule())?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 }
@@ -186,7 +180,7 @@ impl Operation for Im2col {
         }
         if let Im2colWindow::Line(_) = self.window {
             image.flat_from(3)?;
-            image.unit_stride()?;
+            image.contiguous_rows()?;
         } else {
             image.contiguous_planes()?;
         }
@@ -221,7 +215,7 @@ impl Operation for Im2col3d {
         image.f32()?;
         image.unit_stride()?;
         let channels = self.channels;
-        args.param("channels", channels, channels > 0, "must be positive")?;
+        args.positive("channels", channels)?;
         kernel.shape(kernel.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
         image.shape(image.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
         let [k0, k1, k2, _] = kernel.extents();
@@ -242,8 +236,9 @@ impl Operation for Col2im1d {
         a.one_of(&[DType::F32, DType::F16, DType::BF16])?;
         a.contiguous()?;
         a.flat_from(2)?;
-        args.param("stride", stride, stride > 0, "must be positive")?;
-        args.param("channels", channels, channels > 0, "must be positive")?;
+        args.positive("stride", stride)?;
+        args.positive("channels", channels)?;
+        args.word("crop", crop)?;
         let [row, positions, ..] = a.extents();
         a.shape(
             row.is_multiple_of(channels),
@@ -281,6 +276,9 @@ impl Operation for Conv3d {
         let [kernel, image] = args.sources();
         let Conv3d { window, channels, batch, filters } = *self;
         window.check(args)?;
+        args.word("channels", channels)?;
+        args.word("batch", batch)?;
+        args.word("filters", filters)?;
         kernel.one_of(&[DType::F32, DType::F16])?;
         kernel.contiguous()?;
         image.f32()?;
@@ -297,11 +295,6 @@ impl Operation for Conv3d {
 /// Strides of a `[w, h, c, n]` image stored pixel by pixel.
 fn pixel_by_pixel(dtype: DType, [w, h, c, n]: [usize; 4]) -> Option<Layout> {
     Layout::packed(dtype, [c, w, h, n]).ok()?.permuted([2, 0, 1, 3]).ok()
-}
-
-/// Whether two layouts of the same extents reach the same bytes, strides of extent 1 not counting.
-fn same_bytes(a: &Layout, b: &Layout) -> bool {
-    (0..4).all(|dim| a.ne()[dim] <= 1 || a.nb()[dim] == b.nb()[dim])
 }
 
 impl Operation for Conv2dDw {
@@ -326,11 +319,11 @@ impl Operation for Conv2dDw {
         // Otherwise both are stored with channels fastest, and so is the result.
         let pixels = pixel_by_pixel(DType::F32, image.extents());
         let image_fits = image.layout().has_contiguous_channels()
-            && pixels.is_some_and(|pixels| same_bytes(&image.layout(), &pixels));
+            && pixels.is_some_and(|pixels| same_steps(&image.layout(), &pixels));
         image.stride_rule(image_fits, "must be packed, either plane by plane or pixel by pixel")?;
         let taps = Layout::packed(kernel.dtype(), [channels, k0, k1])
             .and_then(|taps| taps.permuted([3, 0, 1, 2]))
-            .is_ok_and(|taps| same_bytes(&kernel.layout(), &taps));
+            .is_ok_and(|taps| same_steps(&kernel.layout(), &taps));
         kernel.stride_rule(taps, "must be packed with channels fastest, like the image")?;
         match pixel_by_pixel(DType::F32, ne) {
             Some(layout) => Ok(Outcome::Fresh(layout)),
@@ -351,7 +344,7 @@ impl Operation for ConvTranspose1d {
         let [kernel, image] = args.sources();
         kernel.one_of(&[DType::F32, DType::F16])?;
         image.f32()?;
-        args.param("stride", self.stride, self.stride > 0, "must be positive")?;
+        args.positive("stride", self.stride)?;
         kernel.contiguous_rows()?;
         image.contiguous_rows()?;
         image.flat_from(2)?;
@@ -369,7 +362,7 @@ impl Operation for ConvTranspose2d {
         let [kernel, image] = args.sources();
         kernel.one_of(&[DType::F16, DType::F32])?;
         image.f32()?;
-        args.param("stride", self.stride, self.stride > 0, "must be positive")?;
+        args.positive("stride", self.stride)?;
         kernel.contiguous_rows()?;
         image.contiguous_rows()?;
         kernel.extent(3, image.ne()[2], "channels of the image")?;

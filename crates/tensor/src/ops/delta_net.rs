@@ -62,7 +62,7 @@ impl Operation for GatedDeltaNet {
             operand.contiguous()?;
         }
         let count = self.snapshots;
-        args.param("snapshots", count, count >= 1, "must be positive")?;
+        args.positive("snapshots", count)?;
         let rows =
             tokens.saturating_mul(batch).saturating_add(count.saturating_mul(size).saturating_mul(batch));
         args.fresh(DType::F32, [size.saturating_mul(heads), rows])

@@ -45,7 +45,7 @@ impl Operation for Dsv4HcComb {
         scale.shape(scale.ne()[0] >= 3, "needs at least 3 elements")?;
         base.shape_is(MIXES, "one per mix")?;
         args.eps(self.eps)?;
-        args.param("iterations", self.iterations, self.iterations >= 1, "must be positive")?;
+        args.positive("iterations", self.iterations)?;
         args.fresh(DType::F32, [4, 4, tokens])
     }
 }

@@ -65,8 +65,7 @@ impl Operation for Upscale {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
         a.f32()?;
-        a.shape(!a.ne().is_empty(), "must not be empty")?;
-        args.param("ne", self.ne, !self.ne.is_empty(), "must not be empty")?;
+        a.shape(!a.ne().is_empty() || self.ne.is_empty(), "no pixels can be made of none")?;
         let possible = !self.antialias || self.mode == ScaleMode::Bilinear;
         args.param("antialias", self.antialias, possible, "goes with bilinear only")?;
         args.fresh(DType::F32, self.ne)
@@ -81,7 +80,7 @@ impl Operation for WinPart {
         a.f32()?;
         a.contiguous()?;
         a.flat_from(3)?;
-        args.param("window", self.window, self.window > 0, "must be positive")?;
+        args.positive("window", self.window)?;
         let [channels, width, height, _] = a.extents();
         let count = width.div_ceil(self.window).saturating_mul(height.div_ceil(self.window));
         args.fresh(DType::F32, [channels, self.window, self.window, count])
@@ -96,7 +95,7 @@ impl Operation for WinUnpart {
         let WinUnpart { width, height, window } = *self;
         a.f32()?;
         a.contiguous()?;
-        args.param("window", window, window > 0, "must be positive")?;
+        args.positive("window", window)?;
         let count = width.div_ceil(window).saturating_mul(height.div_ceil(window));
         a.shape_is([a.ne()[0], window, window, count], "channels, window, window, windows of the image")?;
         args.fresh(DType::F32, [a.ne()[0], width, height])
@@ -112,7 +111,7 @@ impl Operation for GetRelPos {
         a.contiguous()?;
         args.param("size", self.size, self.size > 0, "must be positive")?;
         let distances = self.size.saturating_mul(2).saturating_sub(1);
-        a.shape_is([a.ne()[0], distances], "channels, distances from -size to size")?;
+        a.shape_is([a.ne()[0], distances], "channels, distances of two positions")?;
         args.fresh(DType::F16, [a.ne()[0], self.size, self.size])
     }
 }

@@ -28,11 +28,9 @@ pub struct PoolWindow<const N: usize> {
 
 impl<const N: usize> PoolWindow<N> {
     fn check(&self, args: &Args<'_>) -> Result<(), OpError> {
-        let positive = |n: &u32| (1..=i32::MAX as u32).contains(n);
-        args.param("kernel", self.kernel, self.kernel.iter().all(positive), "must be positive, below 2^31")?;
-        args.param("stride", self.stride, self.stride.iter().all(positive), "must be positive, below 2^31")?;
-        let small = self.pad.iter().all(|&n| n <= i32::MAX as u32);
-        args.param("pad", self.pad, small, "must be below 2^31")
+        self.kernel.iter().try_for_each(|&n| args.positive("kernel", n))?;
+        self.stride.iter().try_for_each(|&n| args.positive("stride", n))?;
+        self.pad.iter().try_for_each(|&n| args.word("pad", n))
     }
 
     /// Positions along one axis. The quotient is rounded in `f32`, because that is what every peer does.
@@ -85,10 +83,10 @@ impl Operation for Pool1d {
     }
 }
 
-/// Packed planes at one common distance.
+/// Planes of contiguous rows; within a plane, rows may lie at any distance.
 fn check_planes(a: &Operand) -> Result<(), OpError> {
     a.one_of(&[DType::F32, DType::F16])?;
-    a.contiguous_planes()?;
+    a.contiguous_rows()?;
     a.stride_rule(a.layout().is_contiguous_above(2), "planes must lie at one common distance")
 }
 

@@ -90,7 +90,7 @@ impl Operation for SsmScan {
             operand.contiguous_planes()?;
         }
         let k = self.snapshots;
-        args.param("snapshots", k, k >= 1, "must be positive")?;
+        args.positive("snapshots", k)?;
         args.param("snapshots", k, k == 1 || decays == 1, "must be 1 with a decay per state element")?;
         let outputs = [dim, heads, tokens, sequences];
         args.fresh(DType::F32, total(&[&outputs, &[k, state, dim, heads, sequences]]))

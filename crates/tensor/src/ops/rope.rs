@@ -74,6 +74,8 @@ impl Rope {
 
     fn check_channels(&self, args: &Args<'_>, row: usize) -> Result<(), OpError> {
         let Rope { n_dims, first_channel, .. } = *self;
+        args.word("n_dims", n_dims)?;
+        args.word("first_channel", first_channel)?;
         args.param("n_dims", n_dims, n_dims > 0 && n_dims.is_multiple_of(2), "must be even and positive")?;
         args.param("n_dims", n_dims, n_dims <= row, format!("must not exceed the {row} channels of a"))?;
         let inside = first_channel.is_multiple_of(2) && first_channel <= row - n_dims;
@@ -101,6 +103,8 @@ impl Rope {
         let [row, _, tokens, _] = a.extents();
         a.shape(row.is_multiple_of(2), "rows must have an even number of channels")?;
         self.check_channels(args, row)?;
+        args.word("n_ctx_orig", self.n_ctx_orig)?;
+        self.sections.iter().try_for_each(|&n| args.word("sections", n))?;
         let per_token = if self.mode.has_sections() { 4 } else { 1 };
         if self.mode.has_sections() {
             self.check_sections(args, row)?;

@@ -1,5 +1,6 @@
 //! Losses and optimizer steps.
 
+use super::check::same_steps;
 use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, need};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -64,7 +65,7 @@ fn check_alongside(parameter: &Operand, others: &[Operand]) -> Result<(), OpErro
     for other in others {
         other.f32()?;
         other.same_shape(parameter)?;
-        let same = other.layout().nb() == parameter.layout().nb();
+        let same = same_steps(&other.layout(), &parameter.layout());
         other.stride_rule(same, "must be those of the parameter")?;
     }
     Ok(())

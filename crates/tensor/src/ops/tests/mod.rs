@@ -99,6 +99,19 @@ fn refuses(
     Case::new(op, sources, Want::Refused(operand, because))
 }
 
+/// The sources of an op with many, a few of `base` replaced by name.
+fn replaced<O: Operation>(
+    base: &[&'static str],
+    changes: &[(&str, &'static str)],
+) -> &'static [&'static str] {
+    let mut sources = base.to_vec();
+    for (name, text) in changes {
+        let slot = O::INFO.sources.iter().position(|source| source.name == *name);
+        sources[slot.unwrap_or_else(|| panic!("{} has no {name}", O::INFO.name))] = text;
+    }
+    sources.leak()
+}
+
 fn all_cases() -> Vec<Case> {
     [
         arrange::cases(),

@@ -2,5 +2,60 @@ use super::*;
 
 #[rustfmt::skip]
 pub(super) fn cases() -> Vec<Case> {
-    vec![]
+    vec![
+        makes(CrossEntropyLoss, &["f32[10, 3, 2]", "f32[10, 3, 2]"], "f32[1]"),
+        makes(CrossEntropyLoss, &["f32[10, 3]@[4, 64]", "f32[10, 3]@[4, 0]"], "f32[1]"),
+        makes(CrossEntropyLoss, &["f32[10, 0]", "f32[10, 0]"], "f32[1]"),
+        refuses(CrossEntropyLoss, &["f16[10, 3]", "f32[10, 3]"], "logits", "must be f32"),
+        refuses(CrossEntropyLoss, &["f32[10, 3]@[12, 4]", "f32[10, 3]"], "logits", "rows must be contiguous"),
+        refuses(CrossEntropyLoss, &["f32[10, 3]", "f16[10, 3]"], "targets", "must be f32"),
+        refuses(CrossEntropyLoss, &["f32[10, 3]", "i32[10, 3]"], "targets", "type is i32"),
+        refuses(CrossEntropyLoss, &["f32[10, 3]", "f32[10]"], "targets", "must be [10, 3] like logits"),
+        refuses(CrossEntropyLoss, &["f32[10, 3]", "f32[10, 3]@[12, 4]"], "targets", "rows must be contiguous"),
+        refuses(CrossEntropyLoss, &["f32[1]", "f32[1]"], "result", "cannot be computed in place").in_place(),
+
+        makes(CrossEntropyLossBack, &["f32[1]", "f32[10, 3, 2]", "f32[10, 3, 2]"], "f32[10, 3, 2]"),
+        makes(CrossEntropyLossBack, &["f32[1]", "f32[10, 0]", "f32[10, 0]"], "f32[10, 0]"),
+        refuses(CrossEntropyLossBack, &["f16[1]", "f32[10, 3]", "f32[10, 3]"], "gradient", "must be f32"),
+        refuses(CrossEntropyLossBack, &["f32[3]", "f32[10, 3]", "f32[10, 3]"], "gradient", "must be [1] (one number)"),
+        refuses(CrossEntropyLossBack, &["f32[1]", "f16[10, 3]", "f32[10, 3]"], "logits", "must be f32"),
+        refuses(CrossEntropyLossBack, &["f32[1]", "f32[10, 3]@[4, 64]", "f32[10, 3]"], "logits", "must be contiguous"),
+        refuses(CrossEntropyLossBack, &["f32[1]", "f32[10, 3]", "f16[10, 3]"], "targets", "must be f32"),
+        refuses(CrossEntropyLossBack, &["f32[1]", "f32[10, 3]", "f32[3, 10]"], "targets", "must be [10, 3] like logits"),
+        refuses(CrossEntropyLossBack, &["f32[1]", "f32[10, 3]", "f32[10, 3]@[4, 64]"], "targets", "must be contiguous"),
+
+        shares(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], 0, 0, "f32[10, 3]"),
+        shares(OptStepAdamw, &["param f32[10, 3]@[4, 64]", "f32[10, 3]@[4, 64]", "f32[10, 3]@[4, 64]", "f32[10, 3]@[4, 64]", "f32[7]"], 0, 0, "f32[10, 3]@[4, 64]"),
+        // A stride that is never taken may differ.
+        shares(OptStepAdamw, &["param f32[10]", "f32[10]@[4, 64]", "f32[10]@[4, 0]", "f32[10]", "f32[7]"], 0, 0, "f32[10]"),
+        shares(OptStepAdamw, &["param f32[10, 0]", "f32[10, 0]", "f32[10, 0]", "f32[10, 0]", "f32[7]"], 0, 0, "f32[10, 0]"),
+        refuses(OptStepAdamw, &["param f16[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "parameter", "must be f32"),
+        refuses(OptStepAdamw, &["f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "parameter", "must be a trainable parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]@[12, 4]", "f32[10, 3]@[12, 4]", "f32[10, 3]@[12, 4]", "f32[10, 3]@[12, 4]", "f32[7]"], "parameter", "rows must be contiguous"),
+        refuses(OptStepAdamw, &["param f32[10, 3]@[4, 0]", "f32[10, 3]@[4, 0]", "f32[10, 3]@[4, 0]", "f32[10, 3]@[4, 0]", "f32[7]"], "result", "share bytes"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f16[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "gradient", "must be f32"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[3, 10]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "gradient", "must be [10, 3] like parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]@[4, 64]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "gradient", "must be those of the parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f16[10, 3]", "f32[10, 3]", "f32[7]"], "m", "must be f32"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10]", "f32[10, 3]", "f32[7]"], "m", "must be [10, 3] like parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]@[4, 0]", "f32[10, 3]", "f32[7]"], "m", "must be those of the parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "bf16[10, 3]", "f32[7]"], "v", "must be f32"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 4]", "f32[7]"], "v", "must be [10, 3] like parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]@[12, 4]", "f32[7]"], "v", "must be those of the parameter"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f16[7]"], "settings", "must be f32"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[6]"], "settings", "must be [7]"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[8]"], "settings", "must be [7]"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]@[8]"], "settings", "must be contiguous"),
+        refuses(OptStepAdamw, &["param f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[10, 3]", "f32[7]"], "result", "cannot be computed in place").in_place(),
+
+        shares(OptStepSgd, &["param f32[10, 3]@[4, 64]", "f32[10, 3]@[4, 64]", "f32[2]"], 0, 0, "f32[10, 3]@[4, 64]"),
+        refuses(OptStepSgd, &["param bf16[10, 3]", "f32[10, 3]", "f32[2]"], "parameter", "must be f32"),
+        refuses(OptStepSgd, &["f32[10, 3]", "f32[10, 3]", "f32[2]"], "parameter", "must be a trainable parameter"),
+        refuses(OptStepSgd, &["param f32[10, 3]", "f16[10, 3]", "f32[2]"], "gradient", "must be f32"),
+        refuses(OptStepSgd, &["param f32[10, 3]", "f32[10]", "f32[2]"], "gradient", "must be [10, 3] like parameter"),
+        refuses(OptStepSgd, &["param f32[10, 3]", "f32[10, 3]@[4, 64]", "f32[2]"], "gradient", "must be those of the parameter"),
+        refuses(OptStepSgd, &["param f32[10, 3]", "f32[10, 3]", "f32[7]"], "settings", "must be [2]"),
+        refuses(OptStepSgd, &["param f32[10, 3]", "f32[10, 3]", "f32[2]@[8]"], "settings", "must be contiguous"),
+        refuses(OptStepSgd, &["param f32[10, 3]@[4, 16]", "f32[10, 3]@[4, 16]", "f32[2]"], "result", "share bytes"),
+    ]
 }

@@ -1,0 +1,90 @@
+//! Why a command did not succeed, and what to tell the person about it: one line, with what to try next.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use oxcart_gguf::{Error as GgufError, SplitError, Text};
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody reads our output any more. Not worth a word.
+    ClosedPipe,
+    /// The results could not be written.
+    Output(io::Error),
+    /// A model file could not be used.
+    Model { path: PathBuf, error: GgufError },
+}
+
+impl Failure {
+    /// An error about the file at `path`, unless it names another.
+    pub(crate) fn model(path: &Path, error: GgufError) -> Failure {
+        match error {
+            GgufError::InFile { path, source } => Failure::Model { path, error: *source },
+            error => Failure::Model { path: path.to_owned(), error },
+        }
+    }
+
+    /// 1 when the machine failed, 2 when the input is bad.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::ClosedPipe => ExitCode::SUCCESS,
+            Failure::Output(_) => ExitCode::from(1),
+            Failure::Model { error, .. } => match error {
+                GgufError::Io { action, .. } if *action != "open" => ExitCode::from(1),
+                GgufError::OutOfMemory { .. } | GgufError::TooManyMappings => ExitCode::from(1),
+                _ => ExitCode::from(2),
+            },
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+            _ => Failure::Output(error),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::ClosedPipe => f.write_str("nobody reads the output"),
+            Failure::Output(error) => write!(f, "cannot write the result: {error}"),
+            Failure::Model { path, error } => {
+                let path = path.as_os_str().as_encoded_bytes();
+                write!(f, "{}: ", Text::new(path))?;
+                match error {
+                    GgufError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                        f.write_str("there is no such file, check the path")
+                    }
+                    error => write!(f, "{error}{}", advice(error)),
+                }
+            }
+        }
+    }
+}
+
+/// What to try next.
+fn advice(error: &GgufError) -> &'static str {
+    match error {
+        GgufError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            ", check its permissions"
+        }
+        GgufError::Io { .. } => ", try again or check the disk",
+        GgufError::NotAFile | GgufError::Magic { .. } => ", give the path of a .gguf file",
+        GgufError::Version { .. } => ", look for a newer oxcart or convert the file again",
+        GgufError::Truncated { .. } | GgufError::Count { .. } | GgufError::OutsideFile { .. } => {
+            ", the file may be incomplete: download it again"
+        }
+        GgufError::Split(SplitError::FileName { .. }) => ", give the files their original names",
+        GgufError::Split(SplitError::NotFirst { .. }) => "",
+        GgufError::OutOfMemory { .. } => ", free some memory",
+        GgufError::Shrunk => ", try again when nobody writes to it",
+        _ => ", the file is damaged: download or convert it again",
+    }
+}

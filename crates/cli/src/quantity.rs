@@ -1,0 +1,90 @@
+//! Numbers for people.
+
+/// `89.7 MiB`: a size in bytes with at most one decimal. Units have three letters, so that columns align.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B  ");
+    }
+    let (value, unit) = scaled(bytes as f64, 1024.0, &UNITS);
+    format!("{value:.1} {unit}")
+}
+
+/// `134.5 M`: a number of things with at most one decimal.
+pub(crate) fn count(count: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "B", "T", "P", "E"];
+    if count < 1000 {
+        return format!("{count}  ");
+    }
+    let (value, unit) = scaled(count as f64, 1000.0, &UNITS);
+    format!("{value:.1} {unit}")
+}
+
+/// The largest unit in which the number is at least one, after rounding to one decimal.
+fn scaled(number: f64, step: f64, units: &[&'static str]) -> (f64, &'static str) {
+    let mut value = number / step;
+    let mut unit = 0;
+    while (value * 10.0).round() / 10.0 >= step && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    (value, units[unit])
+}
+
+/// `1,785,664`: all digits, in groups.
+pub(crate) fn grouped(number: impl Into<i128>) -> String {
+    let number = number.into();
+    let digits = number.unsigned_abs().to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if number < 0 {
+        grouped.push('-');
+    }
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (n, want) in [
+            (0, "0 B  "),
+            (1023, "1023 B  "),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (1024 * 1024 - 1, "1.0 MiB"),
+            (94 << 20, "94.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(n), want);
+        }
+    }
+
+    #[test]
+    fn counts() {
+        for (n, want) in [
+            (0, "0  "),
+            (999, "999  "),
+            (1000, "1.0 K"),
+            (134_515_008, "134.5 M"),
+            (999_999, "1.0 M"),
+            (8_030_261_248, "8.0 B"),
+        ] {
+            assert_eq!(count(n), want);
+        }
+    }
+
+    #[test]
+    fn groups() {
+        for (n, want) in [(0_i64, "0"), (999, "999"), (1000, "1,000"), (-1_234_567, "-1,234,567")] {
+            assert_eq!(grouped(n), want);
+        }
+    }
+}
