@@ -100,10 +100,10 @@ pub fn place_all(
     }
     for &id in tensors {
         let tensor = graph.get(id)?;
-        if tensor.tensor().view().is_some() {
-            if let Some(buffer) = buffers.buffer_of(tensor)? {
-                buffer.init_tensor(tensor)?;
-            }
+        if tensor.tensor().view().is_some()
+            && let Some(buffer) = buffers.buffer_of(tensor)?
+        {
+            buffer.init_tensor(tensor)?;
         }
     }
     Ok(ids)

@@ -55,7 +55,7 @@ impl Pending {
 }
 
 /// A stream of work on a device.
-pub trait Backend: Send + fmt::Debug {
+pub trait Backend: Send + Sync + fmt::Debug {
     /// A name for people.
     fn name(&self) -> &str;
 

@@ -1,0 +1,286 @@
+//! Streams of a test device: at once, or through a thread of their own.
+//!
+//! Concurrency: the thread owns nothing but its end of the queue; jobs own what they need. An error is kept until the
+//! next [`synchronize`](Backend::synchronize), after which the stream goes on.
+
+use std::any::Any;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use oxcart_backend::{
+    Backend, Buffer, Buffers, Device, Error, Event, Guid, HostMemory, Pending, Place, Work, copy_place,
+};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{Graph, TensorRef};
+
+use crate::buffer::TestBuffer;
+use crate::device::TestDevice;
+use crate::interpret::{compute, load, store};
+
+type Job = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// A stream of a test device.
+#[derive(Debug)]
+pub struct TestStream {
+    device: Arc<dyn Device>,
+    test: Arc<TestDevice>,
+    queue: Option<(Sender<Job>, JoinHandle<()>)>,
+    failed: Arc<Mutex<Option<Error>>>,
+}
+
+impl TestStream {
+    pub(crate) fn new(test: Arc<TestDevice>) -> TestStream {
+        let failed = Arc::new(Mutex::new(None));
+        let queue = test.config.asynchronous.then(|| {
+            let (sender, jobs) = channel::<Job>();
+            let (failed, delay) = (Arc::clone(&failed), test.config.delay);
+            let thread = std::thread::spawn(move || {
+                for job in jobs {
+                    std::thread::sleep(delay);
+                    if let Err(error) = job() {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            });
+            (sender, thread)
+        });
+        TestStream { device: Arc::clone(&test) as _, test, queue, failed }
+    }
+
+    fn enqueue(&self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
+        let Some((sender, _)) = &self.queue else { return job() };
+        let gone = |_| Error::DeviceFailed {
+            device: self.test.config.name.clone(),
+            reason: "its thread is gone".into(),
+        };
+        sender.send(Box::new(job)).map_err(gone)
+    }
+}
+
+impl Drop for TestStream {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.queue.take() {
+            drop(sender);
+            // A job that panicked has been reported by the test that made it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Backend for TestStream {
+    fn name(&self) -> &str {
+        &self.test.config.name
+    }
+
+    fn guid(&self) -> Guid {
+        Guid(*b"oxcart testdev 1")
+    }
+
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn set_async(&self, target: &Place, data: Vec<u8>) -> Result<(), Error> {
+        let target = target.clone();
+        self.enqueue(move || target.buffer.write(target.offset, &data))
+    }
+
+    fn get_async(&self, source: &Place) -> Result<Pending, Error> {
+        let (sender, receiver) = channel();
+        let source = source.clone();
+        self.enqueue(move || {
+            let mut bytes = vec![0; source.len];
+            let result = source.buffer.read(source.offset, &mut bytes).map(|()| bytes);
+            // Whoever asked may have lost interest.
+            let _ = sender.send(result);
+            Ok(())
+        })?;
+        Ok(Pending::Waiting(receiver))
+    }
+
+    /// Between two asynchronous test streams: the source records an event, the target waits for it and copies, and
+    /// the source waits until that is done before it goes on.
+    fn copy_async(&self, source_stream: &dyn Backend, source: &Place, target: &Place) -> Result<bool, Error> {
+        let Some(other) = source_stream.as_any().downcast_ref::<TestStream>() else { return Ok(false) };
+        if self.queue.is_none() || other.queue.is_none() {
+            return Ok(false);
+        }
+        let (ready, done) = (Arc::new(TestEvent::default()), Arc::new(TestEvent::default()));
+        let ready_number = ready.announce();
+        let done_number = done.announce();
+        let signal = Arc::clone(&ready);
+        other.enqueue(move || signal.reach(ready_number))?;
+        let (source, target, signal) = (source.clone(), target.clone(), Arc::clone(&done));
+        self.enqueue(move || {
+            ready.wait_for(ready_number);
+            let copied = copy_place(&source, &target).map(|_| ());
+            signal.reach(done_number)?;
+            copied
+        })?;
+        other.enqueue(move || {
+            done.wait_for(done_number);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        if self.queue.is_some() {
+            let (sender, receiver) = channel();
+            self.enqueue(move || {
+                let _ = sender.send(());
+                Ok(())
+            })?;
+            let _ = receiver.recv();
+        }
+        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn compute(&self, work: Work<'_>) -> Result<(), Error> {
+        if self.queue.is_none() {
+            return run(&self.test, work);
+        }
+        let (graph, positions, buffers): (Graph, _, Buffers) =
+            (work.nodes.graph().clone(), work.nodes.positions(), work.buffers.clone());
+        let test = Arc::clone(&self.test);
+        self.enqueue(move || match graph.range(positions) {
+            Some(nodes) => run(&test, Work { nodes, buffers: &buffers }),
+            None => Ok(()),
+        })
+    }
+
+    fn record(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
+        let event = own_event(event, &self.test)?;
+        let number = event.announce();
+        self.enqueue(move || event.reach(number))
+    }
+
+    fn wait(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
+        let event = own_event(event, &self.test)?;
+        let number = event.announced();
+        self.enqueue(move || {
+            event.wait_for(number);
+            Ok(())
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn own_event(event: &Arc<dyn Event>, test: &TestDevice) -> Result<TestEvent, Error> {
+    event.as_any().downcast_ref::<TestEvent>().cloned().ok_or_else(|| Error::Unsupported {
+        device: test.config.name.clone(),
+        what: "events of other devices".into(),
+    })
+}
+
+/// A point in a test stream.
+#[derive(Clone, Debug, Default)]
+pub struct TestEvent(Arc<Points>);
+
+#[derive(Debug, Default)]
+struct Points {
+    /// How often it was recorded, and the latest recording that a stream has come to.
+    numbers: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl TestEvent {
+    fn announce(&self) -> u64 {
+        let mut numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.0 += 1;
+        numbers.0
+    }
+
+    fn announced(&self) -> u64 {
+        self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it is the last step of a job")]
+    fn reach(&self, number: u64) -> Result<(), Error> {
+        self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner).1 = number;
+        self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn wait_for(&self, number: u64) {
+        let numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = self.0.changed.wait_while(numbers, |numbers| numbers.1 < number);
+        drop(reached.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Event for TestEvent {
+    fn synchronize(&self) -> Result<(), Error> {
+        self.wait_for(self.announced());
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Computes nodes one after another.
+fn run(test: &TestDevice, work: Work<'_>) -> Result<(), Error> {
+    let graph = work.nodes.graph();
+    for &id in work.nodes.nodes() {
+        let node = graph.get(id)?;
+        let skipped =
+            !node.op().info().computes || !node.tensor().has(Flags::COMPUTE) || node.layout().is_empty();
+        if skipped {
+            continue;
+        }
+        if !test.supports_op(node) {
+            return Err(unsupported(test, format!("{} ({})", node.op().label(), node.label())));
+        }
+        if !test.config.null {
+            run_node(test, work.buffers, node)?;
+        }
+        test.note(id);
+    }
+    Ok(())
+}
+
+fn unsupported(test: &TestDevice, what: String) -> Error {
+    Error::Unsupported { device: test.config.name.clone(), what }
+}
+
+fn run_node(test: &TestDevice, buffers: &Buffers, node: TensorRef<'_>) -> Result<(), Error> {
+    let failed = |reason| Error::DeviceFailed { device: test.config.name.clone(), reason };
+    let mut sources = Vec::new();
+    for source in node.sources().flatten() {
+        sources.push(read(test, buffers, source)?);
+    }
+    let before = read(test, buffers, node)?;
+    let result = compute(node, &sources, before).map_err(failed)?;
+    let place = buffers.place_of(node)?;
+    let memory = visible(test, &*place.buffer, node)?;
+    let mut bytes = memory.write().ok_or_else(|| unsupported(test, "writing to read-only memory".into()))?;
+    store(node.layout(), &mut bytes[place.offset..place.offset + place.len], &result).map_err(failed)
+}
+
+fn read(test: &TestDevice, buffers: &Buffers, tensor: TensorRef<'_>) -> Result<Vec<f32>, Error> {
+    let place = buffers.place_of(tensor)?;
+    let bytes = visible(test, &*place.buffer, tensor)?.read();
+    load(tensor.layout(), &bytes[place.offset..place.offset + place.len])
+        .map_err(|reason| Error::DeviceFailed { device: test.config.name.clone(), reason })
+}
+
+/// The memory of a buffer, if this device could see it.
+fn visible<'a>(
+    test: &TestDevice,
+    buffer: &'a dyn Buffer,
+    tensor: TensorRef<'_>,
+) -> Result<&'a HostMemory, Error> {
+    let own = buffer.as_any().downcast_ref::<TestBuffer>().and_then(TestBuffer::memory);
+    own.or_else(|| buffer.host()).filter(|_| test.sees(buffer.buffer_type())).ok_or_else(|| {
+        unsupported(test, format!("reading {} from {} memory", tensor.label(), buffer.buffer_type().name()))
+    })
+}
