@@ -38,6 +38,11 @@ impl Buffers {
         Ok(())
     }
 
+    /// All buffers, in the order of their ids.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Buffer>> {
+        self.buffers.iter()
+    }
+
     /// Number of buffers.
     pub fn len(&self) -> usize {
         self.buffers.len()

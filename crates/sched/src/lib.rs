@@ -1,8 +1,24 @@
 //! One graph, many devices: the fewest bytes and the fewest copies.
 //!
-//! [`memory`] packs a graph's tensors into buffers; the scheduler decides which device computes each node, cuts the
-//! graph into splits and runs each split where its data lives. Devices are seen through the traits of
+//! [`memory`] packs a graph's tensors into buffers; the [`Scheduler`] decides which device computes each node, cuts
+//! the graph into splits and runs each split where its data lives. Devices are seen through the traits of
 //! `oxcart-backend` only.
 #![forbid(unsafe_code)]
 
+mod assign;
+mod backends;
+mod error;
 pub mod memory;
+mod picture;
+mod prepared;
+mod report;
+mod scheduler;
+mod split;
+
+pub use assign::{Assignment, Cause};
+pub use backends::BackendId;
+pub use error::Error;
+pub use prepared::{Observer, Prepared};
+pub use report::Report;
+pub use scheduler::{Options, Scheduler};
+pub use split::{Split, SplitInput};

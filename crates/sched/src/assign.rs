@@ -1,0 +1,306 @@
+//! Which backend computes each node: passes one to four.
+//!
+//! 1. Where memory already decides: tensors that have a place, inputs, nodes that read weights.
+//! 2. Neighbours take over a decision, first those of accelerators, then all.
+//! 3. Nodes move to a better backend that uses the same memory; nodes nobody decided go where most of what they read
+//!    is.
+//! 4. What is left follows its user, or what it is a view of.
+//!
+//! Invariant: after [`assign`], every node in order has a backend that supports it, and every leaf in order has one,
+//! too. Every decision keeps its cause.
+
+use std::fmt;
+
+use oxcart_backend::{Buffers, Usage};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
+
+use crate::backends::{BackendId, Backends, BufferSupport};
+use crate::error::Error;
+
+/// Why a tensor is where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The caller said so.
+    Pinned,
+    /// Its own memory is there.
+    Memory,
+    /// The memory it is a view of is there.
+    ViewedMemory,
+    /// It is an input of the graph.
+    Input,
+    /// It reads weights that are there; the slot of that source.
+    Weights(u8),
+    /// It reads weights in host memory, and that backend wants to compute it all the same.
+    Offload,
+    /// The node before it is there, on an accelerator.
+    AfterAccelerator,
+    /// The node after it is there, on an accelerator.
+    BeforeAccelerator,
+    /// The node before it is there.
+    After,
+    /// The node after it is there.
+    Before,
+    /// Most of what it reads is there.
+    MostInputs,
+    /// A better backend than at first, with the same memory.
+    Upgraded,
+    /// What it is a view of is there.
+    ViewSource,
+    /// The node that reads it is there.
+    Reader,
+    /// The first backend that supports it.
+    First,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Pinned => write!(f, "pinned"),
+            Cause::Memory => write!(f, "its memory"),
+            Cause::ViewedMemory => write!(f, "viewed memory"),
+            Cause::Input => write!(f, "input"),
+            Cause::Weights(slot) => write!(f, "weights (source {slot})"),
+            Cause::Offload => write!(f, "offload"),
+            Cause::AfterAccelerator => write!(f, "after accelerator"),
+            Cause::BeforeAccelerator => write!(f, "before accelerator"),
+            Cause::After => write!(f, "after"),
+            Cause::Before => write!(f, "before"),
+            Cause::MostInputs => write!(f, "most inputs"),
+            Cause::Upgraded => write!(f, "upgraded"),
+            Cause::ViewSource => write!(f, "view source"),
+            Cause::Reader => write!(f, "reader"),
+            Cause::First => write!(f, "first that can"),
+        }
+    }
+}
+
+/// A backend and why.
+pub type Assignment = (BackendId, Cause);
+
+/// Assignments by tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Assignments(Vec<Option<Assignment>>);
+
+impl Assignments {
+    pub(crate) fn of(&self, id: TensorId) -> Option<Assignment> {
+        self.0.get(id.index()).copied().flatten()
+    }
+
+    pub(crate) fn backend(&self, id: TensorId) -> Option<BackendId> {
+        self.of(id).map(|(backend, _)| backend)
+    }
+
+    fn set(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
+        self.0[id.index()] = Some((backend, cause));
+    }
+
+    /// Makes room for a tensor that was added later.
+    pub(crate) fn push(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
+        self.0.resize(self.0.len().max(id.index() + 1), None);
+        self.set(id, backend, cause);
+    }
+}
+
+/// What the passes look at.
+struct Passes<'a> {
+    graph: &'a Graph,
+    buffers: &'a Buffers,
+    backends: &'a Backends,
+    support: &'a BufferSupport,
+    offload: bool,
+    assigned: Assignments,
+}
+
+/// Runs the passes.
+pub(crate) fn assign(
+    graph: &Graph,
+    buffers: &Buffers,
+    backends: &Backends,
+    support: &BufferSupport,
+    pinned: &[(TensorId, BackendId)],
+    offload: bool,
+) -> Result<Assignments, Error> {
+    let assigned = Assignments(vec![None; graph.len()]);
+    let mut passes = Passes { graph, buffers, backends, support, offload, assigned };
+    for &(id, backend) in pinned {
+        graph.tensor(id)?;
+        passes.assigned.set(id, backend, Cause::Pinned);
+    }
+    passes.from_memory()?;
+    passes.expand();
+    passes.improve()?;
+    passes.assign_rest()?;
+    Ok(passes.assigned)
+}
+
+impl<'a> Passes<'a> {
+    fn nodes(&self) -> impl DoubleEndedIterator<Item = TensorRef<'a>> + use<'a> {
+        let graph = self.graph;
+        graph.nodes().iter().filter_map(move |&id| graph.get(id).ok())
+    }
+
+    fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
+        self.backends.device(backend).supports_op(node)
+    }
+
+    /// Pass one.
+    fn from_memory(&mut self) -> Result<(), Error> {
+        let graph = self.graph;
+        for &id in graph.leaves().iter().chain(graph.nodes()) {
+            if self.assigned.of(id).is_none()
+                && let Some((backend, cause)) = self.by_memory(graph.get(id)?)?
+            {
+                self.assigned.set(id, backend, cause);
+            }
+        }
+        Ok(())
+    }
+
+    fn by_memory(&self, tensor: TensorRef<'_>) -> Result<Option<Assignment>, Error> {
+        if let Some(storage) = tensor.storage() {
+            let cause = if tensor.tensor().view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
+            let backend = self.support.best(storage.buffer, |backend| self.supports(backend, tensor));
+            return backend.map(|backend| Some((backend, cause))).ok_or_else(|| self.stuck(tensor));
+        }
+        if tensor.tensor().has(Flags::INPUT) {
+            return Ok(Some((self.backends.last(), Cause::Input)));
+        }
+        // The frequency factors of a rope are too small to draw it anywhere.
+        if matches!(tensor.op(), Op::Rope(_) | Op::RopeBack(_)) {
+            return Ok(None);
+        }
+        for (slot, source) in tensor.sources().enumerate() {
+            let Some(storage) = source.and_then(TensorRef::storage) else { continue };
+            let buffer = self.buffers.get(storage.buffer)?;
+            if buffer.usage() != Usage::Weights {
+                continue;
+            }
+            let Some(backend) = self.support.best(storage.buffer, |backend| self.supports(backend, tensor)) else {
+                continue;
+            };
+            if self.offload && backend == self.backends.last() && buffer.buffer_type().is_host() {
+                let wants = |&b: &BackendId| self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor);
+                if let Some(offloaded) = self.backends.before(backend).find(wants) {
+                    return Ok(Some((offloaded, Cause::Offload)));
+                }
+            }
+            return Ok(Some((backend, Cause::Weights(u8::try_from(slot).unwrap_or(u8::MAX)))));
+        }
+        Ok(None)
+    }
+
+    fn stuck(&self, tensor: TensorRef<'_>) -> Error {
+        let buffer_type = tensor.storage().and_then(|storage| self.buffers.get(storage.buffer).ok());
+        Error::StuckInMemory {
+            id: tensor.id(),
+            name: tensor.label(),
+            op: tensor.op().name(),
+            buffer_type: buffer_type.map_or(String::new(), |buffer| buffer.buffer_type().name().to_owned()),
+        }
+    }
+
+    /// Pass two.
+    fn expand(&mut self) {
+        self.spread(self.nodes(), true, Cause::AfterAccelerator);
+        self.spread(self.nodes().rev(), true, Cause::BeforeAccelerator);
+        self.spread(self.nodes(), false, Cause::After);
+        self.spread(self.nodes().rev(), false, Cause::Before);
+    }
+
+    /// Lets each undecided node take the backend of the last decided one, if that supports it. With
+    /// `accelerators_only`, the last backend spreads nothing and interrupts.
+    fn spread(&mut self, nodes: impl Iterator<Item = TensorRef<'a>>, accelerators_only: bool, cause: Cause) {
+        let mut current = None;
+        for node in nodes.filter(|node| node.op().info().computes) {
+            match (self.assigned.backend(node.id()), current) {
+                (Some(backend), _) => {
+                    current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
+                }
+                (None, Some(backend)) if self.supports(backend, node) => {
+                    self.assigned.set(node.id(), backend, cause);
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Whether a backend can read a tensor where it is or will be.
+    fn reads(&self, backend: BackendId, tensor: TensorRef<'_>) -> bool {
+        reads(self.support, &self.assigned, backend, tensor)
+    }
+
+    /// Pass three.
+    fn improve(&mut self) -> Result<(), Error> {
+        for node in self.nodes().filter(|node| node.op().info().computes) {
+            match self.assigned.of(node.id()) {
+                None => {
+                    let (_, backend) = self
+                        .backends
+                        .ids()
+                        .filter(|&backend| self.supports(backend, node))
+                        .map(|backend| (self.readable_sources(backend, node), backend))
+                        .reduce(|best, next| if next.0 > best.0 { next } else { best })
+                        .ok_or_else(|| nobody(node))?;
+                    self.assigned.set(node.id(), backend, Cause::MostInputs);
+                }
+                Some((_, Cause::Pinned)) => {}
+                Some((current, _)) => {
+                    let better = self.backends.before(current).find(|&backend| {
+                        self.backends.same_memory(backend, current)
+                            && self.supports(backend, node)
+                            && node.sources().flatten().all(|source| self.reads(backend, source))
+                    });
+                    if let Some(backend) = better {
+                        self.assigned.set(node.id(), backend, Cause::Upgraded);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn readable_sources(&self, backend: BackendId, node: TensorRef<'_>) -> usize {
+        let is_known = |source: &TensorRef<'_>| {
+            self.assigned.of(source.id()).is_some() || self.assigned.of(source.root().id()).is_some()
+        };
+        node.sources().flatten().filter(|source| is_known(source) && self.reads(backend, *source)).count()
+    }
+
+    /// Pass four.
+    fn assign_rest(&mut self) -> Result<(), Error> {
+        for node in self.nodes() {
+            if self.assigned.of(node.id()).is_none() {
+                let of_root = self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
+                let first = || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
+                let (backend, cause) = of_root.or_else(first).ok_or_else(|| nobody(node))?;
+                self.assigned.set(node.id(), backend, cause);
+            }
+            let Some(current) = self.assigned.backend(node.id()) else { continue };
+            for source in node.sources().flatten().filter(|source| self.assigned.of(source.id()).is_none()).collect::<Vec<_>>() {
+                let of_root = self.assigned.backend(source.root().id());
+                let (backend, cause) = of_root.map_or((current, Cause::Reader), |b| (b, Cause::ViewSource));
+                self.assigned.set(source.id(), backend, cause);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a backend can read a tensor where it is or will be.
+pub(crate) fn reads(
+    support: &BufferSupport,
+    assigned: &Assignments,
+    backend: BackendId,
+    tensor: TensorRef<'_>,
+) -> bool {
+    if let Some(storage) = tensor.storage() {
+        return support.reads(backend, storage.buffer);
+    }
+    let home = assigned.backend(tensor.root().id()).or_else(|| assigned.backend(tensor.id()));
+    home.is_some_and(|home| support.reads_memory_of(backend, home))
+}
+
+fn nobody(node: TensorRef<'_>) -> Error {
+    Error::NobodyComputes { id: node.id(), op: node.op().name(), name: node.label() }
+}

@@ -1,0 +1,61 @@
+//! The one error of this crate.
+
+use oxcart_tensor::TensorId;
+
+use crate::memory::PlanError;
+
+/// Why a graph could not be scheduled or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device or buffer failed.
+    #[error(transparent)]
+    Backend(#[from] oxcart_backend::Error),
+    /// The graph refused something.
+    #[error(transparent)]
+    Tensor(#[from] oxcart_tensor::Error),
+    /// The tensors do not fit.
+    #[error(transparent)]
+    Memory(#[from] PlanError),
+    /// A scheduler without devices.
+    #[error("a scheduler needs at least one backend")]
+    NoBackends,
+    /// A backend that is not there.
+    #[error("backend {index} of {count} does not exist")]
+    NoSuchBackend {
+        /// The index asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A node that no device can compute.
+    #[error("no backend can compute {op} ({id}, {name})")]
+    NobodyComputes {
+        /// The node.
+        id: TensorId,
+        /// Its op.
+        op: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A node whose memory is where its op cannot run.
+    #[error("{name} ({id}) lies in {buffer_type} memory, where no backend can compute {op}")]
+    StuckInMemory {
+        /// The node.
+        id: TensorId,
+        /// Its name.
+        name: String,
+        /// Its op.
+        op: &'static str,
+        /// The memory it was put in.
+        buffer_type: String,
+    },
+    /// A tensor that is not an input.
+    #[error("{name} ({id}) is not an input of the graph")]
+    NotAnInput {
+        /// The tensor.
+        id: TensorId,
+        /// Its name.
+        name: String,
+    },
+}

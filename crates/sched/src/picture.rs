@@ -1,0 +1,192 @@
+//! The placement of a graph as a picture: a lane for each backend, a box for each split, an arrow for each copy.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use oxcart_tensor::TensorId;
+use oxcart_tensor::graph::Slot;
+
+use crate::prepared::Prepared;
+use crate::report::size;
+use crate::split::{Split, SplitInput};
+
+const LANE_HEIGHT: usize = 150;
+const LABEL_WIDTH: usize = 150;
+const BOX_WIDTH: usize = 190;
+const BOX_HEIGHT: usize = 92;
+const GAP: usize = 90;
+const TOP: usize = 56;
+
+/// Fills of the lanes, light enough for black text.
+const FILLS: [&str; 6] = ["#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99"];
+
+impl Prepared {
+    /// A picture of the placement, as SVG: time goes from left to right.
+    pub fn svg(&self) -> String {
+        let lanes = self.backends.len();
+        let (width, height) =
+            (LABEL_WIDTH + self.splits.len() * (BOX_WIDTH + GAP) + 20, TOP + lanes * LANE_HEIGHT + 10);
+        let mut svg = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.draw(&mut svg, width, height);
+        svg
+    }
+
+    fn draw(&self, svg: &mut String, width: usize, height: usize) -> std::fmt::Result {
+        writeln!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11\">"
+        )?;
+        writeln!(svg, "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#555\"/></marker></defs>")?;
+        writeln!(svg, "<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>")?;
+        let summary = format!(
+            "{} nodes in {} splits, {} copies",
+            self.graph().nodes().len(),
+            self.splits.len(),
+            self.copy_count()
+        );
+        writeln!(svg, "<text x=\"12\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{summary}</text>")?;
+        for id in self.backends.ids() {
+            self.draw_lane(svg, id.index(), width)?;
+        }
+        for (index, split) in self.splits.iter().enumerate() {
+            self.draw_split(svg, index, split)?;
+        }
+        for (index, split) in self.splits.iter().enumerate() {
+            for (place, input) in split.inputs.iter().enumerate() {
+                self.draw_copy(svg, index, split, input, place)?;
+            }
+        }
+        writeln!(svg, "</svg>")
+    }
+
+    fn draw_lane(&self, svg: &mut String, lane: usize, width: usize) -> std::fmt::Result {
+        let y = TOP + lane * LANE_HEIGHT;
+        let fill = if lane.is_multiple_of(2) { "#f7f7f7" } else { "#ffffff" };
+        let Ok(id) = self.backends.id(lane) else { return Ok(()) };
+        let name = escape(self.backend_name(id));
+        let nodes: usize = self.splits.iter().filter(|s| s.backend == id).map(|s| s.nodes.len()).sum();
+        writeln!(svg, "<rect x=\"0\" y=\"{y}\" width=\"{width}\" height=\"{LANE_HEIGHT}\" fill=\"{fill}\"/>")?;
+        let middle = y + LANE_HEIGHT / 2;
+        writeln!(svg, "<text x=\"12\" y=\"{middle}\" font-size=\"14\" font-weight=\"bold\">{name}</text>")?;
+        writeln!(svg, "<text x=\"12\" y=\"{}\" fill=\"#666\">{nodes} nodes</text>", middle + 16)
+    }
+
+    /// Upper left corner of a split's box.
+    fn corner(&self, index: usize) -> (usize, usize) {
+        let lane = self.splits[index].backend.index();
+        (LABEL_WIDTH + index * (BOX_WIDTH + GAP), TOP + lane * LANE_HEIGHT + (LANE_HEIGHT - BOX_HEIGHT) / 2)
+    }
+
+    fn draw_split(&self, svg: &mut String, index: usize, split: &Split) -> std::fmt::Result {
+        let (x, y) = self.corner(index);
+        let fill = FILLS[split.backend.index() % FILLS.len()];
+        writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\" fill=\"{fill}\" stroke=\"#333\"/>"
+        )?;
+        let mut lines = vec![(format!("split {index}: {} nodes", split.nodes.len()), true)];
+        lines.extend(self.first_and_last(split).map(|line| (line, false)));
+        lines.extend(self.commonest_ops(split).into_iter().map(|line| (line, false)));
+        for (row, (line, bold)) in lines.iter().enumerate() {
+            let weight = if *bold { " font-weight=\"bold\"" } else { "" };
+            writeln!(svg, "<text x=\"{}\" y=\"{}\"{weight}>{}</text>", x + 8, y + 17 + 16 * row, escape(line))?;
+        }
+        Ok(())
+    }
+
+    fn first_and_last(&self, split: &Split) -> Option<String> {
+        let graph = self.graph();
+        let names: Vec<String> = graph.nodes()[split.nodes.clone()]
+            .iter()
+            .filter(|&&id| graph.tensor(id).is_ok_and(|tensor| tensor.op().info().computes))
+            .map(|&id| graph.label(id))
+            .collect();
+        Some(format!("{} … {}", short(names.first()?, 13), short(names.last()?, 13)))
+    }
+
+    fn commonest_ops(&self, split: &Split) -> Vec<String> {
+        let graph = self.graph();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for &id in &graph.nodes()[split.nodes.clone()] {
+            if let Ok(tensor) = graph.tensor(id)
+                && tensor.op().info().computes
+            {
+                *counts.entry(tensor.op().label()).or_default() += 1;
+            }
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+        counts.iter().take(3).map(|(name, count)| format!("{count} × {name}")).collect()
+    }
+
+    /// The split that makes a tensor, unless it comes from outside.
+    fn maker(&self, id: TensorId) -> Option<usize> {
+        let graph = self.graph();
+        let Some(Slot::Node(position)) = graph.slot(id) else { return None };
+        self.splits.iter().position(|split| split.nodes.contains(&position))
+    }
+
+    fn draw_copy(
+        &self,
+        svg: &mut String,
+        index: usize,
+        split: &Split,
+        input: &SplitInput,
+        place: usize,
+    ) -> std::fmt::Result {
+        let (x, y) = self.corner(index);
+        let spread = BOX_HEIGHT * (place + 1) / (split.inputs.len() + 1);
+        let (to_x, to_y) = (x, y + spread);
+        let (from_x, from_y) = match self.maker(input.source) {
+            Some(maker) => {
+                let (x, y) = self.corner(maker);
+                (x + BOX_WIDTH, y + BOX_HEIGHT / 2)
+            }
+            None => (LABEL_WIDTH - 20, TOP + input.from.index() * LANE_HEIGHT + LANE_HEIGHT / 2),
+        };
+        let bend = (to_x - from_x.min(to_x)).clamp(20, GAP);
+        writeln!(
+            svg,
+            "<path d=\"M{from_x} {from_y} C{} {from_y} {} {to_y} {to_x} {to_y}\" fill=\"none\" stroke=\"#555\" marker-end=\"url(#tip)\"/>",
+            from_x + bend,
+            to_x.saturating_sub(bend),
+        )?;
+        let graph = self.graph();
+        let len = graph.get(input.source).map_or(0, |source| source.layout().byte_len());
+        let text = format!("{} {}", short(&graph.label(input.source), 14), size(len));
+        writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\" fill=\"#333\">{}</text>",
+            to_x - 8,
+            to_y - 4,
+            escape(&text)
+        )
+    }
+}
+
+/// At most `max` characters, the middle left out.
+fn short(text: &str, max: usize) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() <= max {
+        return text.to_owned();
+    }
+    let half = (max - 1) / 2;
+    chars[..half].iter().chain(&['…']).chain(&chars[chars.len() - half..]).collect()
+}
+
+/// Names come from files and peers.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            c if c.is_control() => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

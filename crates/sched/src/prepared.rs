@@ -1,0 +1,255 @@
+//! A graph that is ready to run, again and again.
+//!
+//! Concurrency: the calling thread drives all streams. With several runs under way at the same time
+//! ([`Options::runs`](crate::Options::runs)), each run has its own inputs and its own copies of what crosses from one
+//! backend to another; events keep a run from overwriting what an earlier one still reads.
+//!
+//! Invariant: [`Prepared::compute`] allocates nothing in the scheduler; all places, ranges and events were looked up
+//! when the graph was prepared.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use oxcart_backend::{Buffers, Event, Place, Plan, Work, copy_async, copy_place};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{Graph, TensorId, TensorRef};
+
+use crate::assign::{Assignment, Assignments};
+use crate::backends::{BackendId, Backends};
+use crate::error::Error;
+use crate::memory::MemoryPlan;
+use crate::split::Split;
+
+/// One of the runs that may be under way at the same time.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The graph with this run's leaves.
+    pub(crate) graph: Graph,
+    /// By split, what the device made of it, if it makes plans.
+    pub(crate) plans: Vec<Option<Box<dyn Plan>>>,
+    /// By split, its copies.
+    pub(crate) copies: Vec<Vec<CopyStep>>,
+    /// By graph input, where this run's is.
+    pub(crate) inputs: Vec<Place>,
+    /// By backend, what marks that it has read this run's copies; none where a device has no events.
+    pub(crate) events: Vec<Option<Arc<dyn Event>>>,
+}
+
+/// One copy before a split.
+#[derive(Debug)]
+pub(crate) struct CopyStep {
+    pub(crate) from: BackendId,
+    pub(crate) source: Place,
+    pub(crate) target: Place,
+    /// Set by the caller, who may overwrite it as soon as `compute` returns.
+    pub(crate) is_input: bool,
+}
+
+/// Looks at nodes while a graph runs.
+pub trait Observer {
+    /// Whether it wants to see this node's result. Nodes nobody wants are computed together.
+    fn wants(&mut self, node: TensorRef<'_>) -> bool;
+
+    /// Sees a node that was just computed, and may stop the run.
+    fn look(&mut self, node: TensorRef<'_>, buffers: &Buffers) -> ControlFlow<()>;
+}
+
+/// A graph that is assigned, split, placed and planned.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) backends: Arc<Backends>,
+    pub(crate) buffers: Buffers,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) current: usize,
+    pub(crate) splits: Vec<Split>,
+    pub(crate) assigned: Assignments,
+    pub(crate) memory: MemoryPlan,
+    pub(crate) inputs: Vec<TensorId>,
+}
+
+impl Prepared {
+    fn run(&self) -> &Run {
+        &self.runs[self.current]
+    }
+
+    /// The graph as it runs next: sources that had to be copied are replaced by their copies.
+    pub fn graph(&self) -> &Graph {
+        &self.run().graph
+    }
+
+    /// What the buffer ids in the graph mean.
+    pub const fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// The splits, in the order they run.
+    pub fn splits(&self) -> &[Split] {
+        &self.splits
+    }
+
+    /// How many tensors are copied from backend to backend in each run.
+    pub fn copy_count(&self) -> usize {
+        self.splits.iter().map(|split| split.inputs.len()).sum()
+    }
+
+    /// How many runs may be under way at the same time.
+    pub fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Which backend has a tensor, and why.
+    pub fn assignment(&self, id: TensorId) -> Option<Assignment> {
+        self.assigned.of(id)
+    }
+
+    /// Where tensors lie, and how good that is.
+    pub const fn memory(&self) -> &MemoryPlan {
+        &self.memory
+    }
+
+    /// Sets an input for the next run.
+    pub fn set_input(&mut self, id: TensorId, data: &[u8]) -> Result<(), Error> {
+        let run = &self.runs[self.current];
+        let tensor = run.graph.get(id)?;
+        let Some(index) = self.inputs.iter().position(|&input| input == id) else {
+            // It lies in memory the caller gave.
+            if tensor.tensor().is_leaf() && tensor.storage().is_some() {
+                return Ok(self.buffers.set(tensor, 0, data)?);
+            }
+            return Err(Error::NotAnInput { id, name: tensor.label() });
+        };
+        self.wait_for_readers()?;
+        let run = &self.runs[self.current];
+        let place = &run.inputs[index];
+        if data.len() != place.len {
+            let what = run.graph.label(id);
+            let error = oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
+            return Err(error.into());
+        }
+        Ok(place.buffer.write(place.offset, data)?)
+    }
+
+    /// Waits until no earlier run reads this run's inputs and copies any more.
+    fn wait_for_readers(&self) -> Result<(), Error> {
+        let run = self.run();
+        if run.events.iter().all(Option::is_some) {
+            for event in run.events.iter().flatten() {
+                event.synchronize()?;
+            }
+            return Ok(());
+        }
+        self.synchronize()
+    }
+
+    /// All bytes of a tensor, after everything that was asked for has been computed. Only outputs are sure to keep
+    /// their contents.
+    pub fn read(&self, id: TensorId) -> Result<Vec<u8>, Error> {
+        self.synchronize()?;
+        // After a run, `current` already means the next one.
+        let last = &self.runs[(self.current + self.runs.len() - 1) % self.runs.len()];
+        Ok(self.buffers.bytes(last.graph.get(id)?)?)
+    }
+
+    /// Runs the graph. Returns when everything has been handed to the devices; [`synchronize`](Prepared::synchronize)
+    /// waits for the results.
+    pub fn compute(&mut self) -> Result<(), Error> {
+        for index in 0..self.splits.len() {
+            self.fill_inputs(index)?;
+            let Prepared { backends, buffers, runs, current, splits, .. } = self;
+            let (run, split) = (&mut runs[*current], &splits[index]);
+            let stream = backends.stream(split.backend);
+            match &mut run.plans[index] {
+                Some(plan) => plan.compute()?,
+                None => {
+                    if let Some(nodes) = run.graph.range(split.nodes.clone()) {
+                        stream.compute(Work { nodes, buffers })?;
+                    }
+                }
+            }
+            self.mark_read(index)?;
+        }
+        self.current = (self.current + 1) % self.runs.len();
+        Ok(())
+    }
+
+    /// As [`compute`](Prepared::compute), waiting for the results.
+    pub fn compute_and_wait(&mut self) -> Result<(), Error> {
+        self.compute()?;
+        self.synchronize()
+    }
+
+    /// As [`compute`](Prepared::compute), showing results to an observer on the way. Returns whether it ran to the
+    /// end.
+    pub fn compute_observed(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
+        let mut finished = true;
+        'splits: for index in 0..self.splits.len() {
+            self.fill_inputs(index)?;
+            let split = self.splits[index].clone();
+            let mut start = split.nodes.start;
+            for position in split.nodes.clone() {
+                let graph = self.graph();
+                let node = graph.get(graph.nodes()[position])?;
+                let wanted = node.op().info().computes && node.tensor().has(Flags::COMPUTE) && observer.wants(node);
+                if !wanted && position + 1 < split.nodes.end {
+                    continue;
+                }
+                let stream = self.backends.stream(split.backend);
+                if let Some(nodes) = graph.range(start..position + 1) {
+                    stream.compute(Work { nodes, buffers: &self.buffers })?;
+                }
+                start = position + 1;
+                if wanted {
+                    stream.synchronize()?;
+                    if observer.look(node, &self.buffers).is_break() {
+                        finished = false;
+                        break 'splits;
+                    }
+                }
+            }
+            self.mark_read(index)?;
+        }
+        self.current = (self.current + 1) % self.runs.len();
+        Ok(finished)
+    }
+
+    /// Copies what a split reads from elsewhere.
+    fn fill_inputs(&self, index: usize) -> Result<(), Error> {
+        let (run, split) = (self.run(), &self.splits[index]);
+        let stream = self.backends.stream(split.backend);
+        for copy in &run.copies[index] {
+            if copy.is_input {
+                // The caller may overwrite it as soon as we return, so it is copied now.
+                match &run.events[split.backend.index()] {
+                    Some(event) => event.synchronize()?,
+                    None => stream.synchronize()?,
+                }
+                copy_place(&copy.source, &copy.target)?;
+                continue;
+            }
+            // The copy's place may still be read by an earlier run.
+            match &run.events[split.backend.index()] {
+                Some(event) => stream.wait(event)?,
+                None => stream.synchronize()?,
+            }
+            copy_async(self.backends.stream(copy.from), &copy.source, stream, &copy.target)?;
+        }
+        Ok(())
+    }
+
+    /// Marks that the split's backend has read this run's copies.
+    fn mark_read(&self, index: usize) -> Result<(), Error> {
+        let (run, split) = (self.run(), &self.splits[index]);
+        if let Some(event) = &run.events[split.backend.index()] {
+            self.backends.stream(split.backend).record(event)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything has been computed, and reports what failed on the way.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        for id in self.backends.ids() {
+            self.backends.stream(id).synchronize()?;
+        }
+        Ok(())
+    }
+}

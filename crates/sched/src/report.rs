@@ -1,0 +1,68 @@
+//! What was decided, for people: as text, as a graph, as a picture of lanes.
+
+use std::fmt;
+
+use oxcart_tensor::TensorId;
+
+use crate::backends::BackendId;
+use crate::prepared::Prepared;
+
+/// Shows the splits, what is copied for each, and where each node runs and why. Made by [`Prepared::report`].
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a>(&'a Prepared);
+
+impl Prepared {
+    /// What was decided, as text.
+    pub const fn report(&self) -> Report<'_> {
+        Report(self)
+    }
+
+    /// The graph in Graphviz' language, coloured by backend.
+    pub fn dot(&self) -> String {
+        let label = |id: TensorId| self.assignment(id).map(|(backend, _)| self.backend_name(backend).to_owned());
+        self.graph().dot(label).to_string()
+    }
+
+    /// The name of a backend.
+    pub fn backend_name(&self, id: BackendId) -> &str {
+        self.backends.stream(id).name()
+    }
+}
+
+/// Bytes as people read them.
+pub(crate) fn size(bytes: usize) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prepared = self.0;
+        let graph = prepared.graph();
+        writeln!(f, "{} splits, {} copies", prepared.splits().len(), prepared.copy_count())?;
+        for (index, split) in prepared.splits().iter().enumerate() {
+            writeln!(f, "split {index} on {}: {} nodes", prepared.backend_name(split.backend), split.nodes.len())?;
+            for input in &split.inputs {
+                let len = graph.get(input.source).map_or(0, |source| source.layout().byte_len());
+                let (name, from) = (graph.label(input.source), prepared.backend_name(input.from));
+                writeln!(f, "  <- {} ({}) from {from}", name.escape_debug(), size(len))?;
+            }
+            for &id in &graph.nodes()[split.nodes.clone()] {
+                let Ok(node) = graph.get(id) else { continue };
+                if !node.op().info().computes {
+                    continue;
+                }
+                let cause = prepared.assignment(id).map_or(String::new(), |(_, cause)| cause.to_string());
+                let (op, name) = (node.op().label(), node.label());
+                writeln!(f, "     {op:<16} {:<24} {:<28} {cause}", name.escape_debug().to_string(), node.layout().to_string())?;
+            }
+        }
+        Ok(())
+    }
+}

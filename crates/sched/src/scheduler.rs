@@ -1,0 +1,296 @@
+//! From a graph to a prepared graph.
+
+use std::sync::Arc;
+
+use oxcart_backend::{Backend, Buffer, Buffers, Usage, Work, allocate};
+use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::{Graph, TensorId, TensorRef};
+
+use crate::assign::{Assignments, assign};
+use crate::backends::{BackendId, Backends, BufferSupport};
+use crate::error::Error;
+use crate::memory::{MemoryPlan, Pool, Request, Strategy, Transfer, plan};
+use crate::prepared::{CopyStep, Prepared, Run};
+use crate::split::{Cut, cut};
+
+/// How a scheduler works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether backends may take nodes whose weights are in host memory, if they want to.
+    pub offload: bool,
+    /// How many runs may be under way at the same time. With more than one, the caller can set the inputs of the next
+    /// run while earlier ones are computed.
+    pub runs: usize,
+    /// Whether inputs keep their contents over a run.
+    pub keep_inputs: bool,
+    /// How memory is planned.
+    pub strategy: Strategy,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { offload: true, runs: 1, keep_inputs: true, strategy: Strategy::default() }
+    }
+}
+
+/// Cuts graphs into splits and gives each to the backend that has its data.
+///
+/// ```
+/// use oxcart_sched::{Options, Scheduler};
+/// use oxcart_backend::Buffers;
+/// use oxcart_tensor::{DType, Graph};
+/// use oxcart_testdev::{Config, TestDevice};
+///
+/// let cpu = TestDevice::new(Config::default()).stream();
+/// let mut scheduler = Scheduler::new(vec![cpu], Options::default())?;
+///
+/// let mut graph = Graph::new();
+/// let x = graph.leaf(DType::F32, [2])?;
+/// graph.mark_input(x)?;
+/// let y = graph.sqr(x)?;
+/// graph.mark_output(y)?;
+/// graph.expand(y)?;
+///
+/// let mut prepared = scheduler.prepare(graph, Buffers::new())?;
+/// for number in [3.0_f32, 4.0] {
+///     prepared.set_input(x, &[number.to_le_bytes(), 1.0_f32.to_le_bytes()].concat())?;
+///     prepared.compute()?;
+///     assert_eq!(prepared.read(y)?[..4], (number * number).to_le_bytes());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Scheduler {
+    backends: Arc<Backends>,
+    options: Options,
+    /// By backend, the pool of its memory; backends with the same kind of memory share one.
+    pool_of: Vec<u16>,
+    pools: Vec<Pool>,
+    /// By pool, the backend that stands for it.
+    owners: Vec<BackendId>,
+    /// By pool, buffers for results, kept from graph to graph.
+    chunks: Vec<Vec<Arc<dyn Buffer>>>,
+}
+
+impl Scheduler {
+    /// A scheduler over these streams, the most preferred first. The last one should be able to do everything.
+    pub fn new(streams: Vec<Box<dyn Backend>>, options: Options) -> Result<Scheduler, Error> {
+        let backends = Backends::new(streams)?;
+        let mut owners: Vec<BackendId> = Vec::new();
+        let mut pool_of = Vec::with_capacity(backends.len());
+        for id in backends.ids() {
+            let known = owners.iter().position(|&owner| backends.same_memory(owner, id));
+            let pool = known.unwrap_or_else(|| {
+                owners.push(id);
+                owners.len() - 1
+            });
+            // There are no more pools than backends, whose number fits.
+            pool_of.push(pool as u16);
+        }
+        let pools = owners.iter().map(|&id| Pool::of(&**backends.buffer_type(id))).collect();
+        let chunks = vec![Vec::new(); owners.len()];
+        let options = Options { runs: options.runs.max(1), ..options };
+        Ok(Scheduler { backends: Arc::new(backends), options, pool_of, pools, owners, chunks })
+    }
+
+    /// Number of backends.
+    pub fn backend_count(&self) -> usize {
+        self.backends.len()
+    }
+
+    /// A backend by its position, for pinning.
+    pub fn backend(&self, index: usize) -> Result<BackendId, Error> {
+        self.backends.id(index)
+    }
+
+    /// The name of a backend.
+    pub fn name(&self, id: BackendId) -> &str {
+        self.backends.stream(id).name()
+    }
+
+    /// Bytes of the buffers for results that a backend's memory holds now.
+    pub fn buffer_size(&self, id: BackendId) -> usize {
+        self.chunks[usize::from(self.pool_of[id.index()])].iter().map(|chunk| chunk.len()).sum()
+    }
+
+    /// Lets go of the buffers for results. Graphs that are prepared keep theirs.
+    pub fn reset(&mut self) {
+        self.chunks.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Makes a graph ready to run. `buffers` says what the buffer ids in it mean.
+    pub fn prepare(&mut self, graph: Graph, buffers: Buffers) -> Result<Prepared, Error> {
+        self.prepare_pinned(graph, buffers, &[])
+    }
+
+    /// As [`prepare`](Scheduler::prepare), with backends given for some tensors.
+    pub fn prepare_pinned(
+        &mut self,
+        mut graph: Graph,
+        mut buffers: Buffers,
+        pinned: &[(TensorId, BackendId)],
+    ) -> Result<Prepared, Error> {
+        let (assigned, cut) = self.split(&mut graph, &buffers, pinned)?;
+        let memory = self.place(&graph, &assigned, &cut)?;
+        self.grow(&memory)?;
+        self.bind(&mut graph, &mut buffers, &memory)?;
+        let runs = self.make_runs(graph, &buffers, &cut)?;
+        let inputs = cut.graph_inputs.iter().map(|&(id, _)| id).collect();
+        let backends = Arc::clone(&self.backends);
+        Ok(Prepared { backends, buffers, runs, current: 0, splits: cut.splits, assigned, memory, inputs })
+    }
+
+    /// Allocates what the largest graph needs, so that preparing smaller ones allocates nothing.
+    pub fn reserve(&mut self, graph: Graph, buffers: &Buffers) -> Result<MemoryPlan, Error> {
+        self.reserve_pinned(graph, buffers, &[])
+    }
+
+    /// As [`reserve`](Scheduler::reserve), with backends given for some tensors.
+    pub fn reserve_pinned(
+        &mut self,
+        mut graph: Graph,
+        buffers: &Buffers,
+        pinned: &[(TensorId, BackendId)],
+    ) -> Result<MemoryPlan, Error> {
+        let (assigned, cut) = self.split(&mut graph, buffers, pinned)?;
+        let memory = self.place(&graph, &assigned, &cut)?;
+        self.grow(&memory)?;
+        Ok(memory)
+    }
+
+    /// Passes one to five.
+    fn split(
+        &self,
+        graph: &mut Graph,
+        buffers: &Buffers,
+        pinned: &[(TensorId, BackendId)],
+    ) -> Result<(Assignments, Cut), Error> {
+        let backends = &*self.backends;
+        let support = BufferSupport::new(backends, buffers);
+        let mut assigned = assign(graph, buffers, backends, &support, pinned, self.options.offload)?;
+        let cut = cut(graph, buffers, &support, &mut assigned, backends.len(), self.options.runs)?;
+        Ok((assigned, cut))
+    }
+
+    /// Plans the memory of everything that has none.
+    fn place(&self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<MemoryPlan, Error> {
+        let pool = |id| assigned.backend(id).map_or(0, |backend| self.pool_of[backend.index()]);
+        let pool_of: Vec<u16> = graph.ids().map(pool).collect();
+        let transfers: Vec<Transfer> = cut
+            .splits
+            .iter()
+            .flat_map(|split| split.inputs.iter().map(move |input| (input, split.nodes.start)))
+            .flat_map(|(input, before)| {
+                input.copies.iter().map(move |&to| Transfer { from: input.source, to, before })
+            })
+            .collect();
+        let size_of = |tensor: TensorRef<'_>, pool: usize| {
+            self.backends.buffer_type(self.owners[pool]).alloc_size(tensor)
+        };
+        let mut request = Request::new(graph, &self.pools, &pool_of, &size_of);
+        request.transfers = &transfers;
+        request.keep_inputs = self.options.keep_inputs;
+        Ok(plan(&request, self.options.strategy)?)
+    }
+
+    /// Makes sure that the buffers for results are large enough.
+    fn grow(&mut self, memory: &MemoryPlan) -> Result<(), Error> {
+        for (pool, needed) in memory.pools().iter().enumerate() {
+            let buffer_type = self.backends.buffer_type(self.owners[pool]);
+            for (index, &size) in needed.chunks().iter().enumerate() {
+                if self.chunks[pool].get(index).is_some_and(|chunk| chunk.len() >= size) {
+                    continue;
+                }
+                // What was there goes first, so that both need not fit.
+                self.chunks[pool].truncate(index);
+                let chunk = allocate(buffer_type, size)?;
+                chunk.set_usage(Usage::Compute);
+                self.chunks[pool].push(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every planned tensor its place.
+    fn bind(&self, graph: &mut Graph, buffers: &mut Buffers, memory: &MemoryPlan) -> Result<(), Error> {
+        let ids: Vec<Vec<BufferId>> = memory
+            .pools()
+            .iter()
+            .zip(&self.chunks)
+            .map(|(needed, chunks)| {
+                chunks[..needed.chunks().len()].iter().map(|chunk| buffers.add(Arc::clone(chunk))).collect()
+            })
+            .collect();
+        for id in graph.ids() {
+            let Some(spot) = memory.spot(id) else { continue };
+            let buffer = ids[spot.pool][spot.chunk];
+            let chunk = &self.chunks[spot.pool][spot.chunk];
+            graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
+            chunk.init_tensor(graph.get(id)?)?;
+        }
+        Ok(())
+    }
+
+    /// One graph for each run that may be under way.
+    fn make_runs(&self, graph: Graph, buffers: &Buffers, cut: &Cut) -> Result<Vec<Run>, Error> {
+        let mut runs = Vec::with_capacity(self.options.runs);
+        for run in 1..self.options.runs {
+            runs.push(self.make_run(exchange_leaves(&graph, cut, run)?, buffers, cut, run)?);
+        }
+        runs.insert(0, self.make_run(graph, buffers, cut, 0)?);
+        Ok(runs)
+    }
+
+    fn make_run(&self, graph: Graph, buffers: &Buffers, cut: &Cut, run: usize) -> Result<Run, Error> {
+        let input_of = |&(id, ref others): &(TensorId, Vec<TensorId>)| if run == 0 { id } else { others[run - 1] };
+        let place = |id: TensorId| -> Result<_, Error> { Ok(buffers.place_of(graph.get(id)?)?) };
+        let inputs = cut.graph_inputs.iter().map(|input| place(input_of(input))).collect::<Result<_, _>>()?;
+        let mut plans = Vec::with_capacity(cut.splits.len());
+        let mut copies = Vec::with_capacity(cut.splits.len());
+        for split in &cut.splits {
+            let stream = self.backends.stream(split.backend);
+            let nodes = graph.range(split.nodes.clone());
+            plans.push(nodes.map_or(Ok(None), |nodes| stream.plan(Work { nodes, buffers }))?);
+            let steps = split.inputs.iter().map(|input| {
+                let own = cut.graph_inputs.iter().find(|(id, _)| *id == input.source);
+                Ok(CopyStep {
+                    from: input.from,
+                    source: place(own.map_or(input.source, input_of))?,
+                    target: place(input.copies[run])?,
+                    is_input: own.is_some(),
+                })
+            });
+            copies.push(steps.collect::<Result<_, Error>>()?);
+        }
+        let events = self
+            .backends
+            .ids()
+            .map(|id| {
+                let device = self.backends.device(id);
+                let wanted = self.options.runs > 1 && device.caps().events;
+                wanted.then(|| device.new_event()).transpose()
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Run { graph, plans, copies, inputs, events })
+    }
+}
+
+/// The graph with the leaves of another run.
+fn exchange_leaves(graph: &Graph, cut: &Cut, run: usize) -> Result<Graph, Error> {
+    let mut exchanged = graph.clone();
+    let mut leaf_of: Vec<Option<TensorId>> = vec![None; graph.len()];
+    for (id, others) in &cut.graph_inputs {
+        leaf_of[id.index()] = Some(others[run - 1]);
+    }
+    for input in cut.splits.iter().flat_map(|split| &split.inputs) {
+        leaf_of[input.copies[0].index()] = Some(input.copies[run]);
+    }
+    for &id in graph.nodes() {
+        for (slot, source) in graph.sources(id)?.iter().enumerate() {
+            if let Some(leaf) = source.and_then(|source| leaf_of[source.index()]) {
+                exchanged.replace_source(id, slot, leaf)?;
+            }
+        }
+    }
+    Ok(exchanged)
+}

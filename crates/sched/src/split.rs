@@ -1,0 +1,177 @@
+//! Where the graph is cut: pass five.
+//!
+//! A split is a run of nodes on one backend. What its nodes read from memory that the backend cannot see becomes an
+//! input of the split: a leaf on that backend, of the same layout, that is filled before the split runs.
+//!
+//! Invariant: after [`cut`], every source of every node is in memory that the node's backend can read, every node is
+//! in exactly one split, and a tensor is copied to a backend once, in the first split that needs it.
+
+use std::ops::Range;
+
+use oxcart_backend::{Buffers, Usage};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{Graph, TensorId, TensorRef};
+
+use crate::assign::{Assignments, Cause, reads};
+use crate::backends::{BackendId, BufferSupport};
+use crate::error::Error;
+
+/// A run of nodes on one backend.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// Who computes it.
+    pub backend: BackendId,
+    /// Positions of its nodes in the order of the graph.
+    pub nodes: Range<usize>,
+    /// What is copied to it before it runs.
+    pub inputs: Vec<SplitInput>,
+}
+
+/// Something a split reads that was elsewhere.
+#[derive(Clone, Debug)]
+pub struct SplitInput {
+    /// The tensor that is copied.
+    pub source: TensorId,
+    /// Where it is.
+    pub from: BackendId,
+    /// The leaves it is copied to, one for each run that may be under way at the same time.
+    pub copies: Vec<TensorId>,
+}
+
+/// The graph cut, and the leaves that were added.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    pub(crate) splits: Vec<Split>,
+    /// Inputs of the graph with their stand-ins for the second and later runs under way.
+    pub(crate) graph_inputs: Vec<(TensorId, Vec<TensorId>)>,
+}
+
+struct Cutter<'a> {
+    graph: &'a mut Graph,
+    buffers: &'a Buffers,
+    support: &'a BufferSupport,
+    assigned: &'a mut Assignments,
+    runs: usize,
+    backends: usize,
+    /// The first copy of each tensor on each backend, by tensor, then backend.
+    copy_of: Vec<Option<TensorId>>,
+    cut: Cut,
+}
+
+/// Cuts the graph into splits. `runs` is how many runs may be under way at the same time.
+pub(crate) fn cut(
+    graph: &mut Graph,
+    buffers: &Buffers,
+    support: &BufferSupport,
+    assigned: &mut Assignments,
+    backends: usize,
+    runs: usize,
+) -> Result<Cut, Error> {
+    let copy_of = vec![None; graph.len() * backends];
+    let mut cutter = Cutter { graph, buffers, support, assigned, runs, backends, copy_of, cut: Cut::default() };
+    cutter.duplicate_graph_inputs()?;
+    for position in 0..cutter.graph.nodes().len() {
+        cutter.visit(position)?;
+    }
+    if let Some(last) = cutter.cut.splits.last_mut() {
+        last.nodes.end = cutter.graph.nodes().len();
+    }
+    Ok(cutter.cut)
+}
+
+impl Cutter<'_> {
+    /// With several runs under way, each has inputs of its own.
+    fn duplicate_graph_inputs(&mut self) -> Result<(), Error> {
+        let inputs: Vec<_> =
+            self.graph.leaves().iter().copied().filter(|&id| self.is_own_input(id)).collect();
+        for id in inputs {
+            let home = self.assigned.backend(id).map_or_else(|| Err(Error::NoBackends), Ok)?;
+            let others = (1..self.runs).map(|run| self.twin(id, home, Cause::Input, run)).collect::<Result<_, _>>()?;
+            self.cut.graph_inputs.push((id, others));
+        }
+        Ok(())
+    }
+
+    fn is_own_input(&self, id: TensorId) -> bool {
+        self.graph.get(id).is_ok_and(|leaf| leaf.tensor().has(Flags::INPUT) && leaf.storage().is_none())
+    }
+
+    fn visit(&mut self, position: usize) -> Result<(), Error> {
+        let id = self.graph.nodes()[position];
+        let node = self.graph.get(id)?;
+        if !node.op().info().computes {
+            // It relabels memory, wherever that is; the split it falls into does not matter.
+            return Ok(());
+        }
+        let Some(backend) = self.assigned.backend(id) else { return Ok(()) };
+        let continues = self.cut.splits.last().is_some_and(|split| split.backend == backend);
+        if !continues || self.deserves_own_split(node, backend) {
+            let start = if self.cut.splits.is_empty() { 0 } else { position };
+            if let Some(last) = self.cut.splits.last_mut() {
+                last.nodes.end = position;
+            }
+            self.cut.splits.push(Split { backend, nodes: start..position + 1, inputs: Vec::new() });
+        }
+        let slots = node.sources().len();
+        for slot in 0..slots {
+            self.bring(id, slot, backend)?;
+        }
+        Ok(())
+    }
+
+    /// Weights that are copied for one node can make room for the next ones only if they are in splits of their own.
+    fn deserves_own_split(&self, node: TensorRef<'_>, backend: BackendId) -> bool {
+        let has_inputs = self.cut.splits.last().is_some_and(|split| !split.inputs.is_empty());
+        has_inputs
+            && node.sources().flatten().any(|source| {
+                let buffer = source.storage().and_then(|storage| self.buffers.get(storage.buffer).ok());
+                buffer.is_some_and(|buffer| buffer.usage() == Usage::Weights)
+                    && self.existing_copy(source.id(), backend).is_none()
+                    && !reads(self.support, self.assigned, backend, source)
+            })
+    }
+
+    fn existing_copy(&self, id: TensorId, backend: BackendId) -> Option<TensorId> {
+        self.copy_of.get(id.index() * self.backends + backend.index()).copied().flatten()
+    }
+
+    /// Makes sure that a node's source is in memory its backend can read.
+    fn bring(&mut self, node: TensorId, slot: usize, backend: BackendId) -> Result<(), Error> {
+        let Some(source) = self.graph.get(node)?.source(slot) else { return Ok(()) };
+        if reads(self.support, self.assigned, backend, source) {
+            return Ok(());
+        }
+        let (id, root) = (source.id(), source.root().id());
+        let from = self.assigned.backend(root).or_else(|| self.assigned.backend(id)).unwrap_or(backend);
+        let copy = match self.existing_copy(id, backend) {
+            Some(copy) => copy,
+            None => self.copy_to(id, from, backend)?,
+        };
+        Ok(self.graph.replace_source(node, slot, copy)?)
+    }
+
+    fn copy_to(&mut self, source: TensorId, from: BackendId, backend: BackendId) -> Result<TensorId, Error> {
+        let copies = (0..self.runs)
+            .map(|run| self.twin(source, backend, Cause::Reader, run))
+            .collect::<Result<Vec<_>, _>>()?;
+        let first = copies[0];
+        self.copy_of[source.index() * self.backends + backend.index()] = Some(first);
+        if let Some(split) = self.cut.splits.last_mut() {
+            split.inputs.push(SplitInput { source, from, copies });
+        }
+        Ok(first)
+    }
+
+    /// A leaf like `id` on a backend.
+    fn twin(&mut self, id: TensorId, backend: BackendId, cause: Cause, run: usize) -> Result<TensorId, Error> {
+        let original = self.graph.get(id)?;
+        let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), backend.index()));
+        let twin = self.graph.leaf_with_layout(layout)?;
+        // A name is for people; one that is too long is cut.
+        let end = name.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|&end| end <= 63).last();
+        self.graph.set_name(twin, &name[..end.unwrap_or(0)])?;
+        self.graph.expand(twin)?;
+        self.assigned.push(twin, backend, cause);
+        Ok(twin)
+    }
+}
