@@ -1,0 +1,167 @@
+//! An allocator of offsets over one buffer.
+//!
+//! Best fit among the free blocks; the last block, which reaches to the end of the buffer, is a last resort, so that
+//! the high-water mark grows only when no hole fits. It hands out numbers and touches no memory.
+//!
+//! Invariant: free blocks are sorted, lie apart from each other with at least one byte in between, are not empty, and
+//! start and end at multiples of the alignment. [`FreeList::check`] verifies it.
+
+use super::error::PlanError;
+
+/// Room without a bound, for measuring: half of what can be addressed, so that no sum overflows.
+const UNBOUNDED: usize = usize::MAX / 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    offset: usize,
+    size: usize,
+}
+
+impl Block {
+    const fn end(self) -> usize {
+        self.offset + self.size
+    }
+}
+
+/// Free and used bytes of one buffer.
+///
+/// ```
+/// use oxcart_sched::memory::FreeList;
+///
+/// let mut list = FreeList::bounded(32, 1024);
+/// let a = list.allocate(100, || "a".into())?;
+/// let b = list.allocate(100, || "b".into())?;
+/// list.free(a, 100);
+/// assert_eq!(list.allocate(60, || "c".into())?, a);
+/// assert_eq!((b, list.high_water()), (128, 256));
+///
+/// let full = list.allocate(4096, || "d".into()).unwrap_err();
+/// assert_eq!(full.to_string(), "no room for d: it needs 4096 bytes, the largest free block has 768 of 1024");
+/// # Ok::<(), oxcart_sched::memory::PlanError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FreeList {
+    blocks: Vec<Block>,
+    alignment: usize,
+    capacity: usize,
+    high_water: usize,
+}
+
+impl FreeList {
+    /// Over a buffer of `capacity` bytes. The alignment is a power of two; bytes past its last multiple stay unused.
+    pub fn bounded(alignment: usize, capacity: usize) -> FreeList {
+        assert!(alignment.is_power_of_two(), "an alignment is a power of two");
+        let capacity = capacity.min(UNBOUNDED) & !(alignment - 1);
+        let mut list = FreeList { blocks: Vec::new(), alignment, capacity, high_water: 0 };
+        list.reset();
+        list
+    }
+
+    /// Over a buffer as large as it needs to be; [`FreeList::high_water`] tells afterwards.
+    pub fn measuring(alignment: usize) -> FreeList {
+        FreeList::bounded(alignment, UNBOUNDED)
+    }
+
+    /// Takes `size` bytes and says where they begin. `label` names the tensor in case there is no room.
+    pub fn allocate(&mut self, size: usize, label: impl FnOnce() -> String) -> Result<usize, PlanError> {
+        let refuse = |largest, list: &FreeList| {
+            Err(PlanError::OutOfSpace { tensor: label(), size, largest, capacity: list.capacity })
+        };
+        let Some(padded) = size.checked_next_multiple_of(self.alignment) else { return refuse(0, self) };
+        match self.best_hole(padded).or_else(|| self.tail(padded)) {
+            Some(index) => Ok(self.take(index, padded)),
+            None => refuse(self.blocks.iter().map(|block| block.size).max().unwrap_or(0), self),
+        }
+    }
+
+    /// Gives back what was allocated with this size, or an aligned part of it.
+    pub fn free(&mut self, offset: usize, size: usize) {
+        let size = size.next_multiple_of(self.alignment);
+        if size == 0 {
+            return;
+        }
+        let next = self.blocks.partition_point(|block| block.offset < offset);
+        let joins_next = self.blocks.get(next).is_some_and(|block| block.offset == offset + size);
+        let joins_last = next > 0 && self.blocks[next - 1].end() == offset;
+        match (joins_last, joins_next) {
+            (true, true) => {
+                self.blocks[next - 1].size += size + self.blocks[next].size;
+                self.blocks.remove(next);
+            }
+            (true, false) => self.blocks[next - 1].size += size,
+            (false, true) => {
+                self.blocks[next].offset = offset;
+                self.blocks[next].size += size;
+            }
+            (false, false) => self.blocks.insert(next, Block { offset, size }),
+        }
+    }
+
+    /// Everything is free again; the high-water mark starts anew.
+    pub fn reset(&mut self) {
+        self.blocks.clear();
+        self.blocks.extend((self.capacity > 0).then_some(Block { offset: 0, size: self.capacity }));
+        self.high_water = 0;
+    }
+
+    /// The end of the last byte that was ever in use.
+    pub const fn high_water(&self) -> usize {
+        self.high_water
+    }
+
+    /// Verifies the invariant.
+    pub fn check(&self) -> Result<(), String> {
+        for block in &self.blocks {
+            let aligned = (block.offset | block.size) & (self.alignment - 1) == 0;
+            if block.size == 0 || !aligned || block.end() > self.capacity {
+                return Err(format!("{block:?} is empty, not aligned, or past the end"));
+            }
+        }
+        match self.blocks.windows(2).find(|pair| pair[0].end() >= pair[1].offset) {
+            Some(pair) => Err(format!("{:?} and {:?} are out of order, overlap or touch", pair[0], pair[1])),
+            None => Ok(()),
+        }
+    }
+
+    /// The smallest block that is large enough, the last one left aside; of equals the one furthest back.
+    pub(super) fn best_hole(&self, size: usize) -> Option<usize> {
+        let (_, holes) = self.blocks.split_last()?;
+        let mut best = None;
+        let mut best_size = usize::MAX;
+        for (index, block) in holes.iter().enumerate() {
+            if block.size >= size && block.size <= best_size {
+                (best, best_size) = (Some(index), block.size);
+            }
+        }
+        best
+    }
+
+    /// The last block, if it is large enough.
+    pub(super) fn tail(&self, size: usize) -> Option<usize> {
+        self.blocks.last().filter(|block| block.size >= size).map(|_| self.blocks.len() - 1)
+    }
+
+    pub(super) fn block_size(&self, index: usize) -> usize {
+        self.blocks[index].size
+    }
+
+    /// What using the last block for `size` bytes would cost: growth first, then what would be left unused below the
+    /// high-water mark.
+    pub(super) fn tail_cost(&self, size: usize) -> (usize, usize) {
+        let end = self.blocks.last().map_or(self.capacity, |block| block.offset) + size;
+        (end.saturating_sub(self.high_water), self.high_water.saturating_sub(end))
+    }
+
+    /// Takes `size` bytes, a multiple of the alignment, from the front of a block.
+    pub(super) fn take(&mut self, index: usize, size: usize) -> usize {
+        let block = &mut self.blocks[index];
+        let offset = block.offset;
+        block.offset += size;
+        block.size -= size;
+        if block.size == 0 {
+            self.blocks.remove(index);
+        }
+        self.high_water = self.high_water.max(offset + size);
+        offset
+    }
+}
