@@ -140,8 +140,9 @@ impl<'a> Passes<'a> {
         graph.nodes().iter().filter_map(move |&id| graph.get(id).ok())
     }
 
+    /// Leaves and views ask nothing of a device.
     fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
-        self.backends.device(backend).supports_op(node)
+        !node.op().info().computes || self.backends.device(backend).supports_op(node)
     }
 
     /// Pass one.
@@ -176,11 +177,14 @@ impl<'a> Passes<'a> {
             if buffer.usage() != Usage::Weights {
                 continue;
             }
-            let Some(backend) = self.support.best(storage.buffer, |backend| self.supports(backend, tensor)) else {
+            let Some(backend) = self.support.best(storage.buffer, |backend| self.supports(backend, tensor))
+            else {
                 continue;
             };
             if self.offload && backend == self.backends.last() && buffer.buffer_type().is_host() {
-                let wants = |&b: &BackendId| self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor);
+                let wants = |&b: &BackendId| {
+                    self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor)
+                };
                 if let Some(offloaded) = self.backends.before(backend).find(wants) {
                     return Ok(Some((offloaded, Cause::Offload)));
                 }
@@ -271,13 +275,20 @@ impl<'a> Passes<'a> {
     fn assign_rest(&mut self) -> Result<(), Error> {
         for node in self.nodes() {
             if self.assigned.of(node.id()).is_none() {
-                let of_root = self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
-                let first = || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
+                let of_root =
+                    self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
+                let first =
+                    || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
                 let (backend, cause) = of_root.or_else(first).ok_or_else(|| nobody(node))?;
                 self.assigned.set(node.id(), backend, cause);
             }
             let Some(current) = self.assigned.backend(node.id()) else { continue };
-            for source in node.sources().flatten().filter(|source| self.assigned.of(source.id()).is_none()).collect::<Vec<_>>() {
+            for source in node
+                .sources()
+                .flatten()
+                .filter(|source| self.assigned.of(source.id()).is_none())
+                .collect::<Vec<_>>()
+            {
                 let of_root = self.assigned.backend(source.root().id());
                 let (backend, cause) = of_root.map_or((current, Cause::Reader), |b| (b, Cause::ViewSource));
                 self.assigned.set(source.id(), backend, cause);

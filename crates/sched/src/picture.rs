@@ -38,7 +38,10 @@ impl Prepared {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
              height=\"{height}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11\">"
         )?;
-        writeln!(svg, "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#555\"/></marker></defs>")?;
+        writeln!(
+            svg,
+            "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0 8 4 0 8z\" fill=\"#555\"/></marker></defs>"
+        )?;
         writeln!(svg, "<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>")?;
         let summary = format!(
             "{} nodes in {} splits, {} copies",
@@ -67,7 +70,10 @@ impl Prepared {
         let Ok(id) = self.backends.id(lane) else { return Ok(()) };
         let name = escape(self.backend_name(id));
         let nodes: usize = self.splits.iter().filter(|s| s.backend == id).map(|s| s.nodes.len()).sum();
-        writeln!(svg, "<rect x=\"0\" y=\"{y}\" width=\"{width}\" height=\"{LANE_HEIGHT}\" fill=\"{fill}\"/>")?;
+        writeln!(
+            svg,
+            "<rect x=\"0\" y=\"{y}\" width=\"{width}\" height=\"{LANE_HEIGHT}\" fill=\"{fill}\"/>"
+        )?;
         let middle = y + LANE_HEIGHT / 2;
         writeln!(svg, "<text x=\"12\" y=\"{middle}\" font-size=\"14\" font-weight=\"bold\">{name}</text>")?;
         writeln!(svg, "<text x=\"12\" y=\"{}\" fill=\"#666\">{nodes} nodes</text>", middle + 16)
@@ -91,7 +97,13 @@ impl Prepared {
         lines.extend(self.commonest_ops(split).into_iter().map(|line| (line, false)));
         for (row, (line, bold)) in lines.iter().enumerate() {
             let weight = if *bold { " font-weight=\"bold\"" } else { "" };
-            writeln!(svg, "<text x=\"{}\" y=\"{}\"{weight}>{}</text>", x + 8, y + 17 + 16 * row, escape(line))?;
+            writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{}\"{weight}>{}</text>",
+                x + 8,
+                y + 17 + 16 * row,
+                escape(line)
+            )?;
         }
         Ok(())
     }

@@ -123,7 +123,8 @@ impl Prepared {
         let place = &run.inputs[index];
         if data.len() != place.len {
             let what = run.graph.label(id);
-            let error = oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
+            let error =
+                oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
             return Err(error.into());
         }
         Ok(place.buffer.write(place.offset, data)?)
@@ -189,7 +190,8 @@ impl Prepared {
             for position in split.nodes.clone() {
                 let graph = self.graph();
                 let node = graph.get(graph.nodes()[position])?;
-                let wanted = node.op().info().computes && node.tensor().has(Flags::COMPUTE) && observer.wants(node);
+                let wanted =
+                    node.op().info().computes && node.tensor().has(Flags::COMPUTE) && observer.wants(node);
                 if !wanted && position + 1 < split.nodes.end {
                     continue;
                 }

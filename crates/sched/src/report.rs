@@ -19,7 +19,8 @@ impl Prepared {
 
     /// The graph in Graphviz' language, coloured by backend.
     pub fn dot(&self) -> String {
-        let label = |id: TensorId| self.assignment(id).map(|(backend, _)| self.backend_name(backend).to_owned());
+        let label =
+            |id: TensorId| self.assignment(id).map(|(backend, _)| self.backend_name(backend).to_owned());
         self.graph().dot(label).to_string()
     }
 
@@ -47,7 +48,12 @@ impl fmt::Display for Report<'_> {
         let graph = prepared.graph();
         writeln!(f, "{} splits, {} copies", prepared.splits().len(), prepared.copy_count())?;
         for (index, split) in prepared.splits().iter().enumerate() {
-            writeln!(f, "split {index} on {}: {} nodes", prepared.backend_name(split.backend), split.nodes.len())?;
+            writeln!(
+                f,
+                "split {index} on {}: {} nodes",
+                prepared.backend_name(split.backend),
+                split.nodes.len()
+            )?;
             for input in &split.inputs {
                 let len = graph.get(input.source).map_or(0, |source| source.layout().byte_len());
                 let (name, from) = (graph.label(input.source), prepared.backend_name(input.from));
@@ -60,7 +66,12 @@ impl fmt::Display for Report<'_> {
                 }
                 let cause = prepared.assignment(id).map_or(String::new(), |(_, cause)| cause.to_string());
                 let (op, name) = (node.op().label(), node.label());
-                writeln!(f, "     {op:<16} {:<24} {:<28} {cause}", name.escape_debug().to_string(), node.layout().to_string())?;
+                writeln!(
+                    f,
+                    "     {op:<16} {:<24} {:<28} {cause}",
+                    name.escape_debug().to_string(),
+                    node.layout().to_string()
+                )?;
             }
         }
         Ok(())

@@ -223,8 +223,8 @@ impl Scheduler {
             .collect();
         for id in graph.ids() {
             let Some(spot) = memory.spot(id) else { continue };
-            let buffer = ids[spot.pool][spot.chunk];
-            let chunk = &self.chunks[spot.pool][spot.chunk];
+            let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
+            let (buffer, chunk) = (ids[pool][chunk], &self.chunks[pool][chunk]);
             graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
             chunk.init_tensor(graph.get(id)?)?;
         }
@@ -242,7 +242,8 @@ impl Scheduler {
     }
 
     fn make_run(&self, graph: Graph, buffers: &Buffers, cut: &Cut, run: usize) -> Result<Run, Error> {
-        let input_of = |&(id, ref others): &(TensorId, Vec<TensorId>)| if run == 0 { id } else { others[run - 1] };
+        let input_of =
+            |&(id, ref others): &(TensorId, Vec<TensorId>)| if run == 0 { id } else { others[run - 1] };
         let place = |id: TensorId| -> Result<_, Error> { Ok(buffers.place_of(graph.get(id)?)?) };
         let inputs = cut.graph_inputs.iter().map(|input| place(input_of(input))).collect::<Result<_, _>>()?;
         let mut plans = Vec::with_capacity(cut.splits.len());

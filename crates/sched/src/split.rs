@@ -68,7 +68,8 @@ pub(crate) fn cut(
     runs: usize,
 ) -> Result<Cut, Error> {
     let copy_of = vec![None; graph.len() * backends];
-    let mut cutter = Cutter { graph, buffers, support, assigned, runs, backends, copy_of, cut: Cut::default() };
+    let mut cutter =
+        Cutter { graph, buffers, support, assigned, runs, backends, copy_of, cut: Cut::default() };
     cutter.duplicate_graph_inputs()?;
     for position in 0..cutter.graph.nodes().len() {
         cutter.visit(position)?;
@@ -86,7 +87,8 @@ impl Cutter<'_> {
             self.graph.leaves().iter().copied().filter(|&id| self.is_own_input(id)).collect();
         for id in inputs {
             let home = self.assigned.backend(id).map_or_else(|| Err(Error::NoBackends), Ok)?;
-            let others = (1..self.runs).map(|run| self.twin(id, home, Cause::Input, run)).collect::<Result<_, _>>()?;
+            let others =
+                (1..self.runs).map(|run| self.twin(id, home, Cause::Input, run)).collect::<Result<_, _>>()?;
             self.cut.graph_inputs.push((id, others));
         }
         Ok(())
@@ -163,7 +165,13 @@ impl Cutter<'_> {
     }
 
     /// A leaf like `id` on a backend.
-    fn twin(&mut self, id: TensorId, backend: BackendId, cause: Cause, run: usize) -> Result<TensorId, Error> {
+    fn twin(
+        &mut self,
+        id: TensorId,
+        backend: BackendId,
+        cause: Cause,
+        run: usize,
+    ) -> Result<TensorId, Error> {
         let original = self.graph.get(id)?;
         let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), backend.index()));
         let twin = self.graph.leaf_with_layout(layout)?;

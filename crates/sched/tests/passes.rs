@@ -1,0 +1,445 @@
+//! Each pass and each option of the scheduler, on graphs small enough to check by eye.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use oxcart_backend::{Buffer, Buffers, Device, Usage, allocate};
+use oxcart_sched::{Cause, Error, Observer, Options, Prepared, Scheduler};
+use oxcart_tensor::graph::Storage;
+use oxcart_tensor::{DType, Graph, TensorId, TensorRef};
+use oxcart_testdev::{Config, TestDevice};
+
+fn cpu() -> Arc<TestDevice> {
+    TestDevice::new(Config::default())
+}
+
+fn gpu(name: &str) -> Arc<TestDevice> {
+    TestDevice::new(Config::accelerator(name))
+}
+
+fn scheduler(devices: &[&Arc<TestDevice>], options: Options) -> Scheduler {
+    Scheduler::new(devices.iter().map(|device| device.stream()).collect(), options).unwrap()
+}
+
+/// A graph under construction with tensors that already lie on devices.
+#[derive(Default)]
+struct World {
+    graph: Graph,
+    buffers: Buffers,
+}
+
+impl World {
+    /// Weights on a device, all of one value.
+    fn weights(&mut self, device: &TestDevice, name: &str, ne: [usize; 2], value: f32) -> TensorId {
+        let id = self.on(&device.buffer_type(), name, ne, value);
+        let storage = self.graph.storage(id).unwrap().unwrap();
+        self.buffers.get(storage.buffer).unwrap().set_usage(Usage::Weights);
+        id
+    }
+
+    fn on(
+        &mut self,
+        memory: &Arc<dyn oxcart_backend::BufferType>,
+        name: &str,
+        ne: [usize; 2],
+        value: f32,
+    ) -> TensorId {
+        let id = self.graph.leaf(DType::F32, ne).unwrap();
+        self.graph.set_name(id, name).unwrap();
+        let len = ne[0] * ne[1] * 4;
+        let buffer = allocate(memory, len).unwrap();
+        let bytes: Vec<u8> = value.to_le_bytes().repeat(ne[0] * ne[1]);
+        buffer.write(0, &bytes).unwrap();
+        let buffer = self.buffers.add(buffer);
+        self.graph.bind(id, Storage { buffer, offset: 0 }, len).unwrap();
+        id
+    }
+
+    fn input(&mut self, name: &str, ne: [usize; 2]) -> TensorId {
+        let id = self.graph.leaf(DType::F32, ne).unwrap();
+        self.graph.set_name(id, name).unwrap();
+        self.graph.mark_input(id).unwrap();
+        id
+    }
+
+    fn named(&mut self, id: TensorId, name: &str) -> TensorId {
+        self.graph.set_name(id, name).unwrap();
+        id
+    }
+
+    fn output(&mut self, id: TensorId) {
+        self.graph.mark_output(id).unwrap();
+        self.graph.expand(id).unwrap();
+    }
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn values(prepared: &Prepared, id: TensorId) -> Vec<f32> {
+    let bytes = prepared.read(id).unwrap();
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// Where each tensor went and why: `CUDA0, weights (source 0)`.
+fn placed(prepared: &Prepared, id: TensorId) -> String {
+    let (backend, cause) = prepared.assignment(id).unwrap();
+    format!("{}, {cause}", prepared.backend_name(backend))
+}
+
+#[test]
+fn nodes_go_where_their_weights_are() {
+    let (first, second, cpu) = (gpu("A"), gpu("B"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let w = world.weights(&first, "w", [2, 2], 1.0);
+    let v = world.weights(&second, "v", [2, 2], 2.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let b = world.graph.mul_mat(v, a).unwrap();
+    world.output(b);
+    let mut prepared =
+        scheduler(&[&first, &second, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+
+    assert_eq!(placed(&prepared, w), "A, its memory");
+    assert_eq!(placed(&prepared, a), "A, weights (source 0)");
+    assert_eq!(placed(&prepared, b), "B, weights (source 0)");
+    assert_eq!(placed(&prepared, x), "CPU, input");
+    assert_eq!(prepared.splits().len(), 2);
+    assert_eq!(prepared.copy_count(), 2, "x to A, a to B");
+    prepared.set_input(x, &floats(&[1.0, 2.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, b), [12.0, 12.0]);
+    assert_eq!((first.take_log(), second.take_log(), cpu.take_log()), (vec![a], vec![b], vec![]));
+}
+
+#[test]
+fn neighbours_of_accelerators_join_them() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let before = world.graph.sqr(x).unwrap();
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let product = world.graph.mul_mat(w, before).unwrap();
+    let after = world.graph.scale(product, 2.0).unwrap();
+    world.output(after);
+    let prepared = scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!(placed(&prepared, before), "A, before accelerator");
+    assert_eq!(placed(&prepared, after), "A, after accelerator");
+    assert_eq!((prepared.splits().len(), prepared.copy_count()), (1, 1));
+}
+
+#[test]
+fn ops_a_device_lacks_stay_away_from_it() {
+    let fast = TestDevice::new(Config { ops: Some(vec!["MUL_MAT"]), ..Config::accelerator("A") });
+    let cpu = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let b = world.graph.sqr(a).unwrap();
+    let c = world.graph.mul_mat(w, b).unwrap();
+    world.output(c);
+    let mut prepared =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!(placed(&prepared, b), "CPU, most inputs");
+    assert_eq!((prepared.splits().len(), prepared.copy_count()), (3, 3));
+    prepared.set_input(x, &floats(&[1.0, 2.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, c), [18.0, 18.0]);
+}
+
+#[test]
+fn a_better_backend_with_the_same_memory_is_preferred() {
+    // Two streams of one device: the first lacks one op, both see the same memory.
+    let helper =
+        TestDevice::new(Config { name: "BLAS".into(), ops: Some(vec!["MUL_MAT"]), ..Config::default() });
+    let cpu = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let w = world.weights(&cpu, "w", [2, 2], 1.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let b = world.graph.sqr(a).unwrap();
+    world.output(b);
+    let prepared =
+        scheduler(&[&helper, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    // The helper can read host memory, so it is the first that can use the weights.
+    assert_eq!(placed(&prepared, a), "BLAS, weights (source 0)");
+    assert_eq!(placed(&prepared, b), "CPU, most inputs");
+    assert_eq!(prepared.copy_count(), 0, "all of it is host memory");
+}
+
+#[test]
+fn upgrading_needs_the_very_same_memory() {
+    let device = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let y = world.graph.sqr(x).unwrap();
+    let z = world.graph.scale(y, 2.0).unwrap();
+    world.output(z);
+    // Both streams are of one device; the input draws everything to the last, then it moves up.
+    let mut scheduler = scheduler(&[&device, &device], Options::default());
+    let last = scheduler.backend(1).unwrap();
+    let graph = world.graph.clone();
+    let prepared = scheduler.prepare_pinned(graph, Buffers::new(), &[(y, last)]).unwrap();
+    assert_eq!(prepared.assignment(y).unwrap().1, Cause::Pinned);
+    assert_eq!(prepared.assignment(z).unwrap().1, Cause::Upgraded);
+    assert_eq!(prepared.copy_count(), 0);
+}
+
+#[test]
+fn pins_are_obeyed() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let a = world.graph.sqr(x).unwrap();
+    let b = world.graph.sqr(a).unwrap();
+    let c = world.graph.sqr(b).unwrap();
+    world.output(c);
+    let mut scheduler = scheduler(&[&fast, &cpu], Options::default());
+    let (on_fast, on_cpu) = (scheduler.backend(0).unwrap(), scheduler.backend(1).unwrap());
+    let pins = [(a, on_cpu), (b, on_fast), (c, on_cpu)];
+    let mut prepared = scheduler.prepare_pinned(world.graph, world.buffers, &pins).unwrap();
+    assert_eq!(placed(&prepared, b), "A, pinned");
+    assert_eq!(
+        prepared.splits().iter().map(|split| split.nodes.clone()).collect::<Vec<_>>(),
+        [0..1, 1..2, 2..3]
+    );
+    prepared.set_input(x, &floats(&[2.0, 3.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, c), [256.0, 6561.0]);
+    assert!(matches!(scheduler.backend(2), Err(Error::NoSuchBackend { index: 2, count: 2 })));
+}
+
+#[test]
+fn weights_in_host_memory_can_be_offloaded() {
+    let fast = TestDevice::new(Config { offloads: true, ..Config::accelerator("A") });
+    let cpu = cpu();
+    for (tokens, offload, place) in [
+        (32, true, "A, offload"),
+        (1, true, "CPU, weights (source 0)"),
+        (32, false, "CPU, weights (source 0)"),
+    ] {
+        let mut world = World::default();
+        let x = world.input("x", [2, tokens]);
+        let w = world.weights(&cpu, "w", [2, 2], 1.0);
+        let a = world.graph.mul_mat(w, x).unwrap();
+        world.output(a);
+        let options = Options { offload, ..Options::default() };
+        let prepared = scheduler(&[&fast, &cpu], options).prepare(world.graph, world.buffers).unwrap();
+        assert_eq!(placed(&prepared, a), place, "{tokens} tokens, offload {offload}");
+    }
+}
+
+#[test]
+fn offloaded_weights_are_copied_in_splits_of_their_own() {
+    let fast = TestDevice::new(Config { offloads: true, ..Config::accelerator("A") });
+    let cpu = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 32]);
+    let w = world.weights(&cpu, "w", [2, 2], 1.0);
+    let v = world.weights(&cpu, "v", [2, 2], 1.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let b = world.graph.mul_mat(v, a).unwrap();
+    world.output(b);
+    let prepared = scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!((prepared.splits().len(), prepared.copy_count()), (2, 3));
+}
+
+#[test]
+fn a_tensor_is_copied_once_to_each_backend() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let b = world.graph.add(a, x).unwrap();
+    let c = world.graph.mul(b, x).unwrap();
+    world.output(c);
+    let mut prepared =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!((prepared.splits().len(), prepared.copy_count()), (1, 1));
+    prepared.set_input(x, &floats(&[1.0, 2.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, c), [4.0, 10.0]);
+}
+
+#[test]
+fn views_follow_what_they_look_into() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 2]);
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let a = world.graph.mul_mat(w, x).unwrap();
+    let view = world.graph.view(a, [1, 2], &[8], 0).unwrap();
+    let cont = world.graph.cont(view).unwrap();
+    world.output(cont);
+    let mut prepared =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!(placed(&prepared, view), "A, view source");
+    prepared.set_input(x, &floats(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, cont), [3.0, 7.0]);
+}
+
+#[test]
+fn what_nobody_computes_is_named() {
+    let fast = TestDevice::new(Config { ops: Some(vec!["MUL_MAT"]), ..Config::accelerator("A") });
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let y = world.graph.sqr(x).unwrap();
+    world.named(y, "square");
+    world.output(y);
+    let error = scheduler(&[&fast], Options::default()).prepare(world.graph, world.buffers).unwrap_err();
+    assert_eq!(error.to_string(), "no backend can compute SQR (%1, square)");
+
+    // A result that was put where its op cannot run.
+    let mut world = World::default();
+    let cpu = cpu();
+    let x = world.input("x", [2, 1]);
+    let cache = world.on(&fast.buffer_type(), "cache", [2, 1], 0.0);
+    let stored = world.graph.cpy(x, cache).unwrap();
+    world.named(stored, "stored");
+    world.output(stored);
+    let error =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap_err();
+    assert_eq!(error.to_string(), "stored (%2) lies in A memory, where no backend can compute CPY");
+    assert!(matches!(Scheduler::new(vec![], Options::default()), Err(Error::NoBackends)));
+}
+
+#[test]
+fn memory_is_kept_from_graph_to_graph() {
+    let cpu = cpu();
+    let graph = |len: usize| {
+        let mut world = World::default();
+        let x = world.input("x", [len, 1]);
+        let y = world.graph.sqr(x).unwrap();
+        world.output(y);
+        world.graph
+    };
+    let mut scheduler = scheduler(&[&cpu], Options::default());
+    let only = scheduler.backend(0).unwrap();
+    scheduler.reserve(graph(1000), &Buffers::new()).unwrap();
+    let reserved = scheduler.buffer_size(only);
+    assert!(reserved >= 8000);
+    assert_eq!(cpu.allocated_bytes(), reserved);
+    let small = scheduler.prepare(graph(10), Buffers::new()).unwrap();
+    assert_eq!(cpu.allocated_bytes(), reserved, "a smaller graph allocates nothing");
+    let large = scheduler.prepare(graph(5000), Buffers::new()).unwrap();
+    assert!(cpu.allocated_bytes() > reserved);
+    drop((small, large));
+    scheduler.reset();
+    assert_eq!(cpu.allocated_bytes(), 0);
+}
+
+#[test]
+fn too_little_memory_is_an_error() {
+    let small = TestDevice::new(Config { capacity: 1000, ..Config::default() });
+    let mut world = World::default();
+    let x = world.input("x", [1000, 1]);
+    let y = world.graph.sqr(x).unwrap();
+    world.output(y);
+    let error = scheduler(&[&small], Options::default()).prepare(world.graph, Buffers::new()).unwrap_err();
+    assert!(error.to_string().starts_with("CPU cannot allocate"), "{error}");
+    assert_eq!(small.allocated_bytes(), 0);
+}
+
+/// Looks at the nodes of some names, and stops at one.
+struct Looker {
+    wanted: Vec<&'static str>,
+    stop_at: Option<&'static str>,
+    seen: Vec<(String, f32)>,
+}
+
+impl Observer for Looker {
+    fn wants(&mut self, node: TensorRef<'_>) -> bool {
+        self.wanted.iter().any(|name| node.label() == *name)
+    }
+
+    fn look(&mut self, node: TensorRef<'_>, buffers: &Buffers) -> ControlFlow<()> {
+        let bytes = buffers.bytes(node).unwrap();
+        self.seen.push((node.label(), f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])));
+        if self.stop_at == Some(&*node.label()) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+#[test]
+fn observers_see_nodes_and_may_stop() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [1, 1]);
+    let w = world.weights(&fast, "w", [1, 1], 3.0);
+    let product = world.graph.mul_mat(w, x).unwrap();
+    world.named(product, "product");
+    let square = world.graph.sqr(product).unwrap();
+    world.named(square, "square");
+    let last = world.graph.scale(square, 0.5).unwrap();
+    world.named(last, "last");
+    world.output(last);
+    let mut prepared =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    prepared.set_input(x, &floats(&[2.0])).unwrap();
+
+    let mut looker = Looker { wanted: vec!["product", "last"], stop_at: None, seen: vec![] };
+    assert!(prepared.compute_observed(&mut looker).unwrap());
+    assert_eq!(looker.seen, [("product".to_owned(), 6.0), ("last".to_owned(), 18.0)]);
+
+    fast.take_log();
+    let mut looker = Looker { wanted: vec!["product"], stop_at: Some("product"), seen: vec![] };
+    assert!(!prepared.compute_observed(&mut looker).unwrap());
+    assert_eq!(fast.take_log(), [product]);
+}
+
+#[test]
+fn only_inputs_can_be_set_and_only_with_their_size() {
+    let cpu = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let y = world.graph.sqr(x).unwrap();
+    world.output(y);
+    let mut prepared = scheduler(&[&cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert!(matches!(prepared.set_input(y, &floats(&[1.0, 1.0])), Err(Error::NotAnInput { .. })));
+    assert!(matches!(prepared.set_input(x, &floats(&[1.0])), Err(Error::Backend(_))));
+}
+
+#[test]
+fn inputs_survive_a_run() {
+    let cpu = cpu();
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let mut last = x;
+    for _ in 0..5 {
+        last = world.graph.sqr(last).unwrap();
+    }
+    world.output(last);
+    let mut prepared = scheduler(&[&cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    prepared.set_input(x, &floats(&[1.0, 1.5])).unwrap();
+    prepared.compute().unwrap();
+    let first = values(&prepared, last);
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, last), first);
+    assert_eq!(values(&prepared, x), [1.0, 1.5]);
+}
+
+#[test]
+fn the_report_can_be_read() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let product = world.graph.mul_mat(w, x).unwrap();
+    world.named(product, "product");
+    world.output(product);
+    let prepared = scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    let expected = "\
+1 splits, 1 copies
+split 0 on A: 1 nodes
+  <- x (8 B) from CPU
+     MUL_MAT          product                  f32[2]                       weights (source 0)
+";
+    assert_eq!(prepared.report().to_string(), expected);
+    assert!(prepared.dot().contains("A"));
+    let svg = prepared.svg();
+    assert!(svg.contains("split 0: 1 nodes") && svg.contains("x 8 B"), "{svg}");
+    let _: Vec<Arc<dyn Buffer>> = prepared.buffers().iter().cloned().collect();
+}
