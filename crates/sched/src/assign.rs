@@ -127,7 +127,7 @@ pub(crate) fn assign(
         graph.tensor(id)?;
         passes.assigned.set(id, backend, Cause::Pinned);
     }
-    passes.from_memory()?;
+    passes.start_from_memory()?;
     passes.expand();
     passes.improve()?;
     passes.assign_rest()?;
@@ -146,7 +146,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Pass one.
-    fn from_memory(&mut self) -> Result<(), Error> {
+    fn start_from_memory(&mut self) -> Result<(), Error> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
             if self.assigned.of(id).is_none()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, BufferType, Buffers, Device, same_buffer_type};
+use oxcart_backend::{Backend, Buffer, BufferType, Buffers, Device, Usage, same_buffer_type};
 use oxcart_tensor::graph::BufferId;
 
 use crate::error::Error;
@@ -111,6 +111,16 @@ impl BufferSupport {
     /// Whether `backend` can read what lies in the memory of `home`.
     pub(crate) fn reads_memory_of(&self, backend: BackendId, home: BackendId) -> bool {
         self.memories[home.index() * self.backends + backend.index()]
+    }
+
+    /// Whether two backends can get at the same bytes without a copy: one at the other's results, or both at a buffer
+    /// that is not just weights. Then they must not run at the same time.
+    pub(crate) fn share_memory(&self, a: BackendId, b: BackendId, buffers: &Buffers) -> bool {
+        let both = |(index, buffer): (usize, &Arc<dyn Buffer>)| {
+            let row = index * self.backends;
+            buffer.usage() != Usage::Weights && self.buffers[row + a.index()] && self.buffers[row + b.index()]
+        };
+        self.reads_memory_of(a, b) || self.reads_memory_of(b, a) || buffers.iter().enumerate().any(both)
     }
 
     /// The most preferred backend that can read a buffer and fits otherwise.

@@ -218,6 +218,9 @@ impl Prepared {
     fn fill_inputs(&self, index: usize) -> Result<(), Error> {
         let (run, split) = (self.run(), &self.splits[index]);
         let stream = self.backends.stream(split.backend);
+        for &other in &split.after {
+            self.backends.stream(other).synchronize()?;
+        }
         for copy in &run.copies[index] {
             if copy.is_input {
                 // The caller may overwrite it as soon as we return, so it is copied now.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oxcart_backend::{Backend, Buffer, Buffers, Usage, Work, allocate};
-use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::graph::{BufferId, Flags, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignments, assign};
@@ -235,17 +235,15 @@ impl Scheduler {
     fn make_runs(&self, graph: Graph, buffers: &Buffers, cut: &Cut) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::with_capacity(self.options.runs);
         for run in 1..self.options.runs {
-            runs.push(self.make_run(exchange_leaves(&graph, cut, run)?, buffers, cut, run)?);
+            runs.push(self.make_run(exchange_leaves(&graph, buffers, cut, run)?, buffers, cut)?);
         }
-        runs.insert(0, self.make_run(graph, buffers, cut, 0)?);
+        runs.insert(0, self.make_run(graph, buffers, cut)?);
         Ok(runs)
     }
 
-    fn make_run(&self, graph: Graph, buffers: &Buffers, cut: &Cut, run: usize) -> Result<Run, Error> {
-        let input_of =
-            |&(id, ref others): &(TensorId, Vec<TensorId>)| if run == 0 { id } else { others[run - 1] };
+    fn make_run(&self, graph: Graph, buffers: &Buffers, cut: &Cut) -> Result<Run, Error> {
         let place = |id: TensorId| -> Result<_, Error> { Ok(buffers.place_of(graph.get(id)?)?) };
-        let inputs = cut.graph_inputs.iter().map(|input| place(input_of(input))).collect::<Result<_, _>>()?;
+        let inputs = cut.graph_inputs.iter().map(|&(id, _)| place(id)).collect::<Result<_, _>>()?;
         let mut plans = Vec::with_capacity(cut.splits.len());
         let mut copies = Vec::with_capacity(cut.splits.len());
         for split in &cut.splits {
@@ -253,12 +251,11 @@ impl Scheduler {
             let nodes = graph.range(split.nodes.clone());
             plans.push(nodes.map_or(Ok(None), |nodes| stream.plan(Work { nodes, buffers }))?);
             let steps = split.inputs.iter().map(|input| {
-                let own = cut.graph_inputs.iter().find(|(id, _)| *id == input.source);
                 Ok(CopyStep {
                     from: input.from,
-                    source: place(own.map_or(input.source, input_of))?,
-                    target: place(input.copies[run])?,
-                    is_input: own.is_some(),
+                    source: place(input.source)?,
+                    target: place(input.copies[0])?,
+                    is_input: graph.get(input.source)?.root().tensor().has(Flags::INPUT),
                 })
             });
             copies.push(steps.collect::<Result<_, Error>>()?);
@@ -276,21 +273,15 @@ impl Scheduler {
     }
 }
 
-/// The graph with the leaves of another run.
-fn exchange_leaves(graph: &Graph, cut: &Cut, run: usize) -> Result<Graph, Error> {
+/// The graph with the leaves of another run: the same leaves, bound to the places of their twins, so that views of
+/// them follow.
+fn exchange_leaves(graph: &Graph, buffers: &Buffers, cut: &Cut, run: usize) -> Result<Graph, Error> {
     let mut exchanged = graph.clone();
-    let mut leaf_of: Vec<Option<TensorId>> = vec![None; graph.len()];
-    for (id, others) in &cut.graph_inputs {
-        leaf_of[id.index()] = Some(others[run - 1]);
-    }
-    for input in cut.splits.iter().flat_map(|split| &split.inputs) {
-        leaf_of[input.copies[0].index()] = Some(input.copies[run]);
-    }
-    for &id in graph.nodes() {
-        for (slot, source) in graph.sources(id)?.iter().enumerate() {
-            if let Some(leaf) = source.and_then(|source| leaf_of[source.index()]) {
-                exchanged.replace_source(id, slot, leaf)?;
-            }
+    let graph_inputs = cut.graph_inputs.iter().map(|(id, others)| (*id, others[run - 1]));
+    let split_inputs = cut.splits.iter().flat_map(|split| &split.inputs);
+    for (leaf, twin) in graph_inputs.chain(split_inputs.map(|input| (input.copies[0], input.copies[run]))) {
+        if let Some(storage) = graph.storage(twin)? {
+            exchanged.bind(leaf, storage, buffers.get(storage.buffer)?.len())?;
         }
     }
     Ok(exchanged)

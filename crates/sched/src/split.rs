@@ -25,6 +25,9 @@ pub struct Split {
     pub nodes: Range<usize>,
     /// What is copied to it before it runs.
     pub inputs: Vec<SplitInput>,
+    /// Other backends that can get at the same bytes without a copy and have run since this one last did. They must
+    /// have finished before this split starts.
+    pub after: Vec<BackendId>,
 }
 
 /// Something a split reads that was elsewhere.
@@ -77,16 +80,36 @@ pub(crate) fn cut(
     if let Some(last) = cutter.cut.splits.last_mut() {
         last.nodes.end = cutter.graph.nodes().len();
     }
+    cutter.order_sharers();
     Ok(cutter.cut)
 }
 
 impl Cutter<'_> {
+    /// Finds out which splits must wait for backends that share memory with theirs. Runs follow each other, so what
+    /// ran since a backend's last split may have run at the end of the run before.
+    fn order_sharers(&mut self) {
+        let order: Vec<BackendId> = self.cut.splits.iter().map(|split| split.backend).collect();
+        for (index, split) in self.cut.splits.iter_mut().enumerate() {
+            let earlier = order[..index].iter().rev().chain(order[index..].iter().rev());
+            for &other in earlier.take_while(|&&other| other != split.backend) {
+                if !split.after.contains(&other)
+                    && self.support.share_memory(split.backend, other, self.buffers)
+                {
+                    split.after.push(other);
+                }
+            }
+        }
+    }
+
     /// With several runs under way, each has inputs of its own.
     fn duplicate_graph_inputs(&mut self) -> Result<(), Error> {
         let inputs: Vec<_> =
             self.graph.leaves().iter().copied().filter(|&id| self.is_own_input(id)).collect();
         for id in inputs {
             let home = self.assigned.backend(id).map_or_else(|| Err(Error::NoBackends), Ok)?;
+            if self.runs > 1 {
+                self.graph.mark_output(id)?;
+            }
             let others =
                 (1..self.runs).map(|run| self.twin(id, home, Cause::Input, run)).collect::<Result<_, _>>()?;
             self.cut.graph_inputs.push((id, others));
@@ -112,7 +135,12 @@ impl Cutter<'_> {
             if let Some(last) = self.cut.splits.last_mut() {
                 last.nodes.end = position;
             }
-            self.cut.splits.push(Split { backend, nodes: start..position + 1, inputs: Vec::new() });
+            self.cut.splits.push(Split {
+                backend,
+                nodes: start..position + 1,
+                inputs: Vec::new(),
+                after: Vec::new(),
+            });
         }
         let slots = node.sources().len();
         for slot in 0..slots {
@@ -179,6 +207,10 @@ impl Cutter<'_> {
         let end = name.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|&end| end <= 63).last();
         self.graph.set_name(twin, &name[..end.unwrap_or(0)])?;
         self.graph.expand(twin)?;
+        if self.runs > 1 {
+            // Another run may read it at any time, so nothing else may use its memory.
+            self.graph.mark_output(twin)?;
+        }
         self.assigned.push(twin, backend, cause);
         Ok(twin)
     }

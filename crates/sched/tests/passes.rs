@@ -1,4 +1,5 @@
 //! Each pass and each option of the scheduler, on graphs small enough to check by eye.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -242,8 +242,8 @@ fn run(test: &TestDevice, work: Work<'_>) -> Result<(), Error> {
         }
         if !test.config.null {
             run_node(test, work.buffers, node)?;
+            test.note(id);
         }
-        test.note(id);
     }
     Ok(())
 }

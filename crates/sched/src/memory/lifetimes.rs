@@ -309,8 +309,11 @@ impl Builder<'_, '_> {
             let same = starts_there
                 && self.request.pool_of[root.id().index()] == pool
                 && source.layout() == node.layout();
+            if !same {
+                return None;
+            }
             let room = self.lifetimes.pools[usize::from(pool)].pieces(block as usize).last()?.size;
-            (same && size <= room).then_some((slot, block))
+            (size <= room).then_some((slot, block))
         })
     }
 }
