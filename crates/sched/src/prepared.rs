@@ -39,6 +39,8 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct CopyStep {
     pub(crate) from: BackendId,
+    /// Further backends that can get at the source. They could write to it while a copy is under way.
+    pub(crate) others: Vec<BackendId>,
     pub(crate) source: Place,
     pub(crate) target: Place,
     /// Set by the caller, who may overwrite it as soon as `compute` returns.
@@ -236,7 +238,14 @@ impl Prepared {
                 Some(event) => stream.wait(event)?,
                 None => stream.synchronize()?,
             }
-            copy_async(self.backends.stream(copy.from), &copy.source, stream, &copy.target)?;
+            if copy.others.is_empty() {
+                copy_async(self.backends.stream(copy.from), &copy.source, stream, &copy.target)?;
+                continue;
+            }
+            for &id in copy.others.iter().chain([&copy.from, &split.backend]) {
+                self.backends.stream(id).synchronize()?;
+            }
+            copy_place(&copy.source, &copy.target)?;
         }
         Ok(())
     }

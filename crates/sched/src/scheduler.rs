@@ -251,11 +251,17 @@ impl Scheduler {
             let nodes = graph.range(split.nodes.clone());
             plans.push(nodes.map_or(Ok(None), |nodes| stream.plan(Work { nodes, buffers }))?);
             let steps = split.inputs.iter().map(|input| {
+                let source = place(input.source)?;
+                let others = self.backends.ids().filter(|&id| id != input.from);
+                let sees = |id: &BackendId| {
+                    self.backends.device(*id).supports_buffer_type(source.buffer.buffer_type())
+                };
                 Ok(CopyStep {
                     from: input.from,
-                    source: place(input.source)?,
+                    others: others.filter(sees).collect(),
                     target: place(input.copies[0])?,
                     is_input: graph.get(input.source)?.root().tensor().has(Flags::INPUT),
+                    source,
                 })
             });
             copies.push(steps.collect::<Result<_, Error>>()?);

@@ -4,7 +4,8 @@
 //! input of the split: a leaf on that backend, of the same layout, that is filled before the split runs.
 //!
 //! Invariant: after [`cut`], every source of every node is in memory that the node's backend can read, every node is
-//! in exactly one split, and a tensor is copied to a backend once, in the first split that needs it.
+//! in exactly one split, and a tensor is copied to a backend once, in the first split that needs it, unless its memory
+//! is written to in between.
 
 use std::ops::Range;
 
@@ -49,6 +50,14 @@ pub(crate) struct Cut {
     pub(crate) graph_inputs: Vec<(TensorId, Vec<TensorId>)>,
 }
 
+/// A copy that a split is given.
+#[derive(Clone, Copy)]
+struct Copied {
+    leaf: TensorId,
+    /// First position of that split.
+    since: usize,
+}
+
 struct Cutter<'a> {
     graph: &'a mut Graph,
     buffers: &'a Buffers,
@@ -56,8 +65,10 @@ struct Cutter<'a> {
     assigned: &'a mut Assignments,
     runs: usize,
     backends: usize,
-    /// The first copy of each tensor on each backend, by tensor, then backend.
-    copy_of: Vec<Option<TensorId>>,
+    /// The latest copy of each tensor on each backend, by tensor, then backend.
+    copy_of: Vec<Option<Copied>>,
+    /// By root, the position after the last node that wrote through a view of it.
+    written: Vec<usize>,
     cut: Cut,
 }
 
@@ -70,9 +81,9 @@ pub(crate) fn cut(
     backends: usize,
     runs: usize,
 ) -> Result<Cut, Error> {
-    let copy_of = vec![None; graph.len() * backends];
-    let mut cutter =
-        Cutter { graph, buffers, support, assigned, runs, backends, copy_of, cut: Cut::default() };
+    let (copy_of, written) = (vec![None; graph.len() * backends], vec![0; graph.len()]);
+    let cut = Cut::default();
+    let mut cutter = Cutter { graph, buffers, support, assigned, runs, backends, copy_of, written, cut };
     cutter.duplicate_graph_inputs()?;
     for position in 0..cutter.graph.nodes().len() {
         cutter.visit(position)?;
@@ -142,9 +153,12 @@ impl Cutter<'_> {
                 after: Vec::new(),
             });
         }
-        let slots = node.sources().len();
+        let (slots, view) = (node.sources().len(), node.tensor().view());
         for slot in 0..slots {
             self.bring(id, slot, backend)?;
+        }
+        if let Some(view) = view {
+            self.written[view.root.index()] = position + 1;
         }
         Ok(())
     }
@@ -156,13 +170,16 @@ impl Cutter<'_> {
             && node.sources().flatten().any(|source| {
                 let buffer = source.storage().and_then(|storage| self.buffers.get(storage.buffer).ok());
                 buffer.is_some_and(|buffer| buffer.usage() == Usage::Weights)
-                    && self.existing_copy(source.id(), backend).is_none()
+                    && self.existing_copy(source, backend).is_none()
                     && !reads(self.support, self.assigned, backend, source)
             })
     }
 
-    fn existing_copy(&self, id: TensorId, backend: BackendId) -> Option<TensorId> {
-        self.copy_of.get(id.index() * self.backends + backend.index()).copied().flatten()
+    /// A copy that is still what the tensor's memory holds.
+    fn existing_copy(&self, tensor: TensorRef<'_>, backend: BackendId) -> Option<TensorId> {
+        let copied =
+            self.copy_of.get(tensor.id().index() * self.backends + backend.index()).copied().flatten()?;
+        (self.written[tensor.root().id().index()] <= copied.since).then_some(copied.leaf)
     }
 
     /// Makes sure that a node's source is in memory its backend can read.
@@ -173,7 +190,7 @@ impl Cutter<'_> {
         }
         let (id, root) = (source.id(), source.root().id());
         let from = self.assigned.backend(root).or_else(|| self.assigned.backend(id)).unwrap_or(backend);
-        let copy = match self.existing_copy(id, backend) {
+        let copy = match self.existing_copy(source, backend) {
             Some(copy) => copy,
             None => self.copy_to(id, from, backend)?,
         };
@@ -185,8 +202,9 @@ impl Cutter<'_> {
             .map(|run| self.twin(source, backend, Cause::Reader, run))
             .collect::<Result<Vec<_>, _>>()?;
         let first = copies[0];
-        self.copy_of[source.index() * self.backends + backend.index()] = Some(first);
         if let Some(split) = self.cut.splits.last_mut() {
+            let copied = Copied { leaf: first, since: split.nodes.start };
+            self.copy_of[source.index() * self.backends + backend.index()] = Some(copied);
             split.inputs.push(SplitInput { source, from, copies });
         }
         Ok(first)
