@@ -1,5 +1,6 @@
 //! Byte ranges of buffers, and copies between them by the best route there is.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use oxcart_tensor::graph::{BufferId, Storage};
@@ -53,13 +54,25 @@ pub fn copy_place(source: &Place, target: &Place) -> Result<Route, Error> {
         source.buffer.read(source.offset, &mut memory[target.offset..target.offset + len])?;
         return Ok(Route::HostTarget);
     }
-    let mut stage = vec![0; len.min(STAGE)];
-    for start in (0..len).step_by(STAGE) {
-        let piece = &mut stage[..(len - start).min(STAGE)];
-        source.buffer.read(source.offset + start, piece)?;
-        target.buffer.write(target.offset + start, piece)?;
-    }
+    copy_staged(source, target)?;
     Ok(Route::Staged)
+}
+
+fn copy_staged(source: &Place, target: &Place) -> Result<(), Error> {
+    thread_local! {
+        /// Kept, so that copying again and again allocates nothing.
+        static KEPT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut stage = KEPT.take();
+    stage.resize(stage.len().max(source.len.min(STAGE)), 0);
+    let mut pieces = (0..source.len).step_by(STAGE);
+    let copied = pieces.try_for_each(|start| {
+        let piece = &mut stage[..(source.len - start).min(STAGE)];
+        source.buffer.read(source.offset + start, piece)?;
+        target.buffer.write(target.offset + start, piece)
+    });
+    KEPT.set(stage);
+    copied
 }
 
 /// Gives every listed tensor that has no memory a place of its own, in as few buffers as the buffer type's largest
