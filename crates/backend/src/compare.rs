@@ -39,15 +39,15 @@ pub fn compare(
                 backend.synchronize()?;
             }
         }
-        let node = graph.get(id)?;
-        if !node.op().info().computes {
+        let node = graph.tensor(id)?;
+        if !node.computes() {
             continue;
         }
         let comparison = Comparison {
             position,
             node,
             first: buffers.bytes(node)?,
-            second: copy.buffers.bytes(copy.graph.get(id)?)?,
+            second: copy.buffers.bytes(copy.graph.tensor(id)?)?,
         };
         if look(comparison).is_break() {
             return Ok(false);

@@ -86,8 +86,8 @@ pub fn place_all(
     let align = buffer_type.alignment();
     let mut batches: Vec<(usize, Vec<(TensorId, usize)>)> = Vec::new();
     for &id in tensors {
-        let tensor = graph.get(id)?;
-        if tensor.tensor().view().is_some() || tensor.storage().is_some() {
+        let tensor = graph.tensor(id)?;
+        if tensor.view().is_some() || tensor.storage().is_some() {
             continue;
         }
         let too_large = |size| Error::OutOfMemory { buffer_type: buffer_type.name().to_owned(), size };
@@ -107,13 +107,13 @@ pub fn place_all(
         let id = buffers.add(Arc::clone(&buffer));
         for (tensor, offset) in batch {
             graph.bind(tensor, Storage { buffer: id, offset }, size)?;
-            buffer.init_tensor(graph.get(tensor)?)?;
+            buffer.init_tensor(graph.tensor(tensor)?)?;
         }
         ids.push(id);
     }
     for &id in tensors {
-        let tensor = graph.get(id)?;
-        if tensor.tensor().view().is_some()
+        let tensor = graph.tensor(id)?;
+        if tensor.view().is_some()
             && let Some(buffer) = buffers.buffer_of(tensor)?
         {
             buffer.init_tensor(tensor)?;

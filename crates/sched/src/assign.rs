@@ -137,12 +137,12 @@ pub(crate) fn assign(
 impl<'a> Passes<'a> {
     fn nodes(&self) -> impl DoubleEndedIterator<Item = TensorRef<'a>> + use<'a> {
         let graph = self.graph;
-        graph.nodes().iter().filter_map(move |&id| graph.get(id).ok())
+        graph.nodes().iter().filter_map(move |&id| graph.tensor(id).ok())
     }
 
     /// Leaves and views ask nothing of a device.
     fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
-        !node.op().info().computes || self.backends.device(backend).supports_op(node)
+        !node.computes() || self.backends.device(backend).supports_op(node)
     }
 
     /// Pass one.
@@ -150,7 +150,7 @@ impl<'a> Passes<'a> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
             if self.assigned.of(id).is_none()
-                && let Some((backend, cause)) = self.by_memory(graph.get(id)?)?
+                && let Some((backend, cause)) = self.by_memory(graph.tensor(id)?)?
             {
                 self.assigned.set(id, backend, cause);
             }
@@ -160,11 +160,11 @@ impl<'a> Passes<'a> {
 
     fn by_memory(&self, tensor: TensorRef<'_>) -> Result<Option<Assignment>, Error> {
         if let Some(storage) = tensor.storage() {
-            let cause = if tensor.tensor().view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
+            let cause = if tensor.view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
             let backend = self.support.best(storage.buffer, |backend| self.supports(backend, tensor));
             return backend.map(|backend| Some((backend, cause))).ok_or_else(|| self.stuck(tensor));
         }
-        if tensor.tensor().has(Flags::INPUT) {
+        if tensor.has(Flags::INPUT) {
             return Ok(Some((self.backends.last(), Cause::Input)));
         }
         // The frequency factors of a rope are too small to draw it anywhere.
@@ -216,7 +216,7 @@ impl<'a> Passes<'a> {
     /// `accelerators_only`, the last backend spreads nothing and interrupts.
     fn spread(&mut self, nodes: impl Iterator<Item = TensorRef<'a>>, accelerators_only: bool, cause: Cause) {
         let mut current = None;
-        for node in nodes.filter(|node| node.op().info().computes) {
+        for node in nodes.filter(|node| node.computes()) {
             match (self.assigned.backend(node.id()), current) {
                 (Some(backend), _) => {
                     current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
@@ -236,7 +236,7 @@ impl<'a> Passes<'a> {
 
     /// Pass three.
     fn improve(&mut self) -> Result<(), Error> {
-        for node in self.nodes().filter(|node| node.op().info().computes) {
+        for node in self.nodes().filter(|node| node.computes()) {
             match self.assigned.of(node.id()) {
                 None => {
                     let (_, backend) = self

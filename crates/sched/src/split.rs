@@ -129,13 +129,13 @@ impl Cutter<'_> {
     }
 
     fn is_own_input(&self, id: TensorId) -> bool {
-        self.graph.get(id).is_ok_and(|leaf| leaf.tensor().has(Flags::INPUT) && leaf.storage().is_none())
+        self.graph.tensor(id).is_ok_and(|leaf| leaf.has(Flags::INPUT) && leaf.storage().is_none())
     }
 
     fn visit(&mut self, position: usize) -> Result<(), Error> {
         let id = self.graph.nodes()[position];
-        let node = self.graph.get(id)?;
-        if !node.op().info().computes {
+        let node = self.graph.tensor(id)?;
+        if !node.computes() {
             // It relabels memory, wherever that is; the split it falls into does not matter.
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Cutter<'_> {
                 after: Vec::new(),
             });
         }
-        let (slots, view) = (node.sources().len(), node.tensor().view());
+        let (slots, view) = (node.sources().len(), node.view());
         for slot in 0..slots {
             self.bring(id, slot, backend)?;
         }
@@ -184,7 +184,7 @@ impl Cutter<'_> {
 
     /// Makes sure that a node's source is in memory its backend can read.
     fn bring(&mut self, node: TensorId, slot: usize, backend: BackendId) -> Result<(), Error> {
-        let Some(source) = self.graph.get(node)?.source(slot) else { return Ok(()) };
+        let Some(source) = self.graph.tensor(node)?.source(slot) else { return Ok(()) };
         if reads(self.support, self.assigned, backend, source) {
             return Ok(());
         }
@@ -218,7 +218,7 @@ impl Cutter<'_> {
         cause: Cause,
         run: usize,
     ) -> Result<TensorId, Error> {
-        let original = self.graph.get(id)?;
+        let original = self.graph.tensor(id)?;
         let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), backend.index()));
         let twin = self.graph.leaf_with_layout(layout)?;
         // A name is for people; one that is too long is cut.

@@ -244,10 +244,10 @@ proptest! {
             prop_assert_eq!(split.nodes.start, next);
             next = split.nodes.end;
             for input in &split.inputs {
-                let root = graph.get(input.source).unwrap().root().id();
+                let root = graph.tensor(input.source).unwrap().root().id();
                 let is_rewritten = graph.ids().any(|id| {
                     let tensor = graph.tensor(id).unwrap();
-                    tensor.op().info().computes && tensor.view().is_some_and(|view| view.root == root)
+                    tensor.computes() && tensor.view().is_some_and(|view| view.root == root)
                 });
                 prop_assert!(copied.insert((input.source, split.backend)) || is_rewritten);
             }
