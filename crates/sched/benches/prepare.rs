@@ -198,7 +198,10 @@ fn main() {
         println!("OXCART_GGML_SOURCE and OXCART_REFERENCE_LIB are not set: timing Oxcart alone");
     }
     println!("nodes splits  oxcart ms  ns/node  ggml plan ms  ratio  ggml steady ms  ratio");
-    for layers in [34, 67, 134, 167, 267, 534, 1067, 2134] {
+    // Numbers of layers may be given as arguments.
+    let given: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let sizes = if given.is_empty() { vec![34, 67, 134, 167, 267, 534, 1067, 2134] } else { given };
+    for layers in sizes {
         let (nodes, splits, took) = ours(layers);
         let (ms, per_node) = (took.as_secs_f64() * 1e3, took.as_secs_f64() * 1e9 / nodes as f64);
         print!("{nodes:>5} {splits:>6} {ms:>10.3} {per_node:>8.1}");

@@ -7,7 +7,7 @@ use oxcart_tensor::graph::{BufferId, Flags, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignments, assign};
-use crate::backends::{BackendId, Backends, BufferSupport};
+use crate::backends::{BackendId, Backends, Memories};
 use crate::error::Error;
 use crate::memory::{MemoryPlan, Pool, Request, Strategy, Transfer, plan};
 use crate::prepared::{CopyStep, Prepared, Run};
@@ -166,9 +166,9 @@ impl Scheduler {
         pinned: &[(TensorId, BackendId)],
     ) -> Result<(Assignments, Cut), Error> {
         let backends = &*self.backends;
-        let support = BufferSupport::new(backends, buffers);
-        let mut assigned = assign(graph, buffers, backends, &support, pinned, self.options.offload)?;
-        let cut = cut(graph, buffers, &support, &mut assigned, backends.len(), self.options.runs)?;
+        let memories = Memories::new(backends, buffers);
+        let mut assigned = assign(graph, buffers, backends, &memories, pinned, self.options.offload)?;
+        let cut = cut(graph, &memories, &mut assigned, self.options.runs)?;
         Ok((assigned, cut))
     }
 
