@@ -6,8 +6,10 @@
 //!    is.
 //! 4. What is left follows its user, or what it is a view of.
 //!
-//! Invariant: after [`assign`], every node in order has a backend that supports it, and every leaf in order has one,
-//! too. Every decision keeps its cause.
+//! Views are not decided on: they are where their root is.
+//!
+//! Invariant: after [`assign`], every node in order that computes has a backend that supports it, and every leaf in
+//! order has one, too. Every decision keeps its cause.
 
 use std::fmt;
 
@@ -87,6 +89,12 @@ impl Assignments {
         self.0.get(id.index()).copied().flatten()
     }
 
+    /// As [`of`](Assignments::of); a view is where its root is.
+    pub(crate) fn of_tensor(&self, tensor: TensorRef<'_>) -> Option<Assignment> {
+        let of_root = || self.backend(tensor.root().id()).map(|backend| (backend, Cause::ViewSource));
+        self.of(tensor.id()).or_else(of_root)
+    }
+
     pub(crate) fn backend(&self, id: TensorId) -> Option<BackendId> {
         self.of(id).map(|(backend, _)| backend)
     }
@@ -151,10 +159,11 @@ impl<'a> Passes<'a> {
     fn start_from_memory(&mut self) -> Result<(), Error> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
-            if self.assigned.of(id).is_some() {
+            let tensor = graph.tensor(id)?;
+            // A view is where its root is; nobody has to decide that.
+            if self.assigned.of(id).is_some() || is_view(tensor) {
                 continue;
             }
-            let tensor = graph.tensor(id)?;
             match self.by_memory(tensor)? {
                 Some((backend, cause)) => self.assigned.set(id, backend, cause),
                 None => self.undecided += usize::from(tensor.computes()),
@@ -178,10 +187,7 @@ impl<'a> Passes<'a> {
         }
         for (slot, source) in tensor.sources().enumerate() {
             let Some(storage) = source.and_then(TensorRef::storage) else { continue };
-            // The frequency factors of a rope are too small to draw it anywhere.
-            if !self.memories.is_weights(storage.buffer)
-                || matches!(tensor.op(), Op::Rope(_) | Op::RopeBack(_))
-            {
+            if !self.memories.is_weights(storage.buffer) || is_rope_factor(tensor, slot) {
                 continue;
             }
             let memory = self.memories.of_buffer(storage.buffer);
@@ -279,39 +285,46 @@ impl<'a> Passes<'a> {
     }
 
     fn readable_sources(&self, backend: BackendId, node: TensorRef<'_>) -> usize {
-        let is_known = |source: &TensorRef<'_>| {
-            self.assigned.of(source.id()).is_some() || self.assigned.of(source.root().id()).is_some()
-        };
-        node.sources().flatten().filter(|source| is_known(source) && self.reads(backend, *source)).count()
+        node.sources().flatten().filter(|source| self.reads(backend, *source)).count()
     }
 
     /// Pass four.
     fn assign_rest(&mut self) -> Result<(), Error> {
         for node in self.nodes() {
-            let current = match self.assigned.backend(node.id()) {
+            let root = node.root().id();
+            let current = match self.assigned.backend(if is_view(node) { root } else { node.id() }) {
                 Some(backend) => backend,
                 None => self.assign_left_over(node)?,
             };
             for &source in node.source_ids().iter().flatten() {
                 if self.assigned.of(source).is_none() {
                     let root = self.graph.tensor(source)?.root().id();
-                    let of_root = self.assigned.backend(root);
-                    let (backend, cause) =
-                        of_root.map_or((current, Cause::Reader), |b| (b, Cause::ViewSource));
-                    self.assigned.set(source, backend, cause);
+                    if self.assigned.of(root).is_none() {
+                        self.assigned.set(root, current, Cause::Reader);
+                    }
                 }
             }
         }
         Ok(())
     }
 
+    /// A view of something that nobody reads, or a node that appeared undecided.
     fn assign_left_over(&mut self, node: TensorRef<'_>) -> Result<BackendId, Error> {
-        let of_root = self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
-        let first = || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
-        let (backend, cause) = of_root.or_else(first).ok_or_else(|| nobody(node))?;
-        self.assigned.set(node.id(), backend, cause);
-        Ok(backend)
+        let id = if is_view(node) { node.root().id() } else { node.id() };
+        let first = self.backends.ids().find(|&b| self.supports(b, node)).ok_or_else(|| nobody(node))?;
+        self.assigned.set(id, first, Cause::First);
+        Ok(first)
     }
+}
+
+/// The frequency factors of a rope are too small to draw it anywhere.
+fn is_rope_factor(node: TensorRef<'_>, slot: usize) -> bool {
+    slot == 2 && matches!(node.op(), Op::Rope(_) | Op::RopeBack(_))
+}
+
+/// Whether a tensor only relabels the memory of another.
+fn is_view(tensor: TensorRef<'_>) -> bool {
+    !tensor.computes() && tensor.view().is_some()
 }
 
 /// Where a tensor is or will be; `None` as long as nobody has decided.
@@ -323,8 +336,7 @@ pub(crate) fn memory_of(
     if let Some(storage) = tensor.storage() {
         return Some(memories.of_buffer(storage.buffer));
     }
-    let home = assigned.backend(tensor.root().id()).or_else(|| assigned.backend(tensor.id()));
-    home.map(|home| memories.of_backend(home))
+    assigned.backend(tensor.root().id()).map(|home| memories.of_backend(home))
 }
 
 fn nobody(node: TensorRef<'_>) -> Error {

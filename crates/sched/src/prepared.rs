@@ -101,7 +101,7 @@ impl Prepared {
 
     /// Which backend has a tensor, and why.
     pub fn assignment(&self, id: TensorId) -> Option<Assignment> {
-        self.assigned.of(id)
+        self.graph().tensor(id).ok().and_then(|tensor| self.assigned.of_tensor(tensor))
     }
 
     /// Where tensors lie, and how good that is.

@@ -204,7 +204,7 @@ impl Cutter<'_> {
             return Ok(());
         }
         let (id, root) = (source.id(), source.root().id());
-        let from = self.assigned.backend(root).or_else(|| self.assigned.backend(id)).unwrap_or(backend);
+        let from = self.assigned.backend(root).unwrap_or(backend);
         let copy = match self.existing_copy(source, backend) {
             Some(copy) => copy,
             None => self.copy_to(id, from, backend)?,
