@@ -15,7 +15,8 @@ pub const MAX_ELEMENTS: u64 = i64::MAX as u64;
 /// Bytes of a tensor, gaps of strided layouts included: what one allocation can hold.
 pub const MAX_BYTES: usize = isize::MAX as usize;
 
-/// Tensors of a graph: ids are 32 bits wide, and zero is kept free so that an absent id costs nothing.
-pub const MAX_TENSORS: usize = u32::MAX as usize - 1;
+/// Tensors of a graph: ids are 32 bits wide, zero is kept free so that an absent id costs nothing, and one bit so that
+/// a place in the order takes no more.
+pub const MAX_TENSORS: usize = (u32::MAX >> 1) as usize - 1;
 
 const _: () = assert!(MAX_BYTES as u64 <= MAX_ELEMENTS);

@@ -16,24 +16,46 @@ pub enum Slot {
     Node(usize),
 }
 
+/// A [`Slot`] or none, in four bytes: the position, doubled, plus one for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
+
+impl Place {
+    const NONE: Place = Place(u32::MAX);
+
+    /// There are at most `MAX_TENSORS` positions, so doubling fits.
+    fn new(position: usize, is_node: bool) -> Place {
+        Place((position as u32) << 1 | u32::from(is_node))
+    }
+
+    fn slot(self) -> Option<Slot> {
+        let position = (self.0 >> 1) as usize;
+        match self {
+            Place::NONE => None,
+            Place(packed) if packed & 1 == 1 => Some(Slot::Node(position)),
+            Place(_) => Some(Slot::Leaf(position)),
+        }
+    }
+}
+
 /// Leaves and nodes that have been put in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
     nodes: Vec<TensorId>,
     leaves: Vec<TensorId>,
     /// Per tensor, its place. May be shorter than the arena.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Place>,
     /// Per tensor, how many source places of ordered nodes name it.
     uses: Vec<u32>,
 }
 
 impl Order {
     pub(super) fn slot(&self, id: TensorId) -> Option<Slot> {
-        self.slots.get(id.index()).copied().flatten()
+        self.slots.get(id.index()).copied().and_then(Place::slot)
     }
 
     fn grow(&mut self, tensors: usize) {
-        self.slots.resize(tensors, None);
+        self.slots.resize(tensors, Place::NONE);
         self.uses.resize(tensors, 0);
     }
 
@@ -46,18 +68,14 @@ impl Order {
         self.uses[old.index()] -= 1;
         self.uses[new.index()] += 1;
         if self.slot(new).is_none() {
-            self.slots[new.index()] = Some(Slot::Leaf(self.leaves.len()));
+            self.slots[new.index()] = Place::new(self.leaves.len(), false);
             self.leaves.push(new);
         }
     }
 
     fn place(&mut self, id: TensorId, is_leaf: bool, sources: &[Option<TensorId>]) {
-        let (list, slot) = if is_leaf {
-            (&mut self.leaves, Slot::Leaf as fn(usize) -> Slot)
-        } else {
-            (&mut self.nodes, Slot::Node as fn(usize) -> Slot)
-        };
-        self.slots[id.index()] = Some(slot(list.len()));
+        let list = if is_leaf { &mut self.leaves } else { &mut self.nodes };
+        self.slots[id.index()] = Place::new(list.len(), !is_leaf);
         list.push(id);
         for source in sources.iter().flatten() {
             self.uses[source.index()] += 1;
