@@ -26,7 +26,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     files.sort();
     let sources = files.iter().fold(FNV_START, |hash, file| fnv(hash, &fs::read(file).unwrap_or_default()));
-    println!("cargo:rustc-env=OXCART_ABI={}, {target}, panic={panic}, sources {sources:016x}", version.trim());
+    println!(
+        "cargo:rustc-env=OXCART_ABI={}, {target}, panic={panic}, sources {sources:016x}",
+        version.trim()
+    );
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

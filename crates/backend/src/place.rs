@@ -173,7 +173,11 @@ pub fn place_all(
 }
 
 /// Lays tensors out one after another, starting a new batch when one is full.
-fn batch(graph: &Graph, tensors: &[TensorId], buffer_type: &Arc<dyn BufferType>) -> Result<Vec<Batch>, Error> {
+fn batch(
+    graph: &Graph,
+    tensors: &[TensorId],
+    buffer_type: &Arc<dyn BufferType>,
+) -> Result<Vec<Batch>, Error> {
     let (align, max_size) = (buffer_type.alignment(), buffer_type.max_size());
     let mut batches: Vec<Batch> = Vec::new();
     let mut placed = vec![false; graph.len()];
