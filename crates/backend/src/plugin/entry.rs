@@ -167,14 +167,16 @@ macro_rules! export_plugin {
         // SAFETY: the name is this interface's own; whoever defines it twice gets an error from the linker.
         #[unsafe(no_mangle)]
         pub extern "C" fn oxcart_backend_entry() -> *const $crate::plugin::Entry {
-            extern "C" fn score() -> u32 {
+            // Names of functions are not hygienic; these must differ from whatever the plug-in calls its own.
+            extern "C" fn oxcart_guarded_score() -> u32 {
                 $crate::plugin::guard_score($score)
             }
-            extern "C" fn init() -> $crate::plugin::InitReply {
+            extern "C" fn oxcart_guarded_init() -> $crate::plugin::InitReply {
                 $crate::plugin::guard_init($init)
             }
-            static ENTRY: $crate::plugin::Entry = $crate::plugin::Entry::with_version($version, score, init);
-            &ENTRY
+            static OXCART_ENTRY: $crate::plugin::Entry =
+                $crate::plugin::Entry::with_version($version, oxcart_guarded_score, oxcart_guarded_init);
+            &OXCART_ENTRY
         }
     };
 }
