@@ -38,15 +38,15 @@ pub fn compare(
                 backend.compute_and_wait(Work { nodes, buffers })?;
             }
         }
-        let node = graph.get(id)?;
-        if !node.op().info().computes {
+        let node = graph.tensor(id)?;
+        if !node.computes() {
             continue;
         }
         let comparison = Comparison {
             position,
             node,
             first: buffers.bytes(node)?,
-            second: copy.buffers.bytes(copy.graph.get(id)?)?,
+            second: copy.buffers.bytes(copy.graph.tensor(id)?)?,
         };
         if look(comparison).is_break() {
             return Ok(false);

@@ -22,7 +22,7 @@ pub fn copy_graph(graph: &Graph, buffers: &Buffers, backend: &dyn Backend) -> Re
     let roots: Vec<_> = graph
         .ids()
         .filter(|&id| {
-            graph.get(id).is_ok_and(|tensor| tensor.tensor().view().is_none() && tensor.storage().is_some())
+            graph.tensor(id).is_ok_and(|tensor| tensor.view().is_none() && tensor.storage().is_some())
         })
         .collect();
     for &id in &roots {
@@ -32,8 +32,8 @@ pub fn copy_graph(graph: &Graph, buffers: &Buffers, backend: &dyn Backend) -> Re
     let buffer_type = backend.device().buffer_type();
     place_all(&mut copy.graph, &all, &buffer_type, &mut copy.buffers)?;
     for &id in &roots {
-        let source = buffers.place_of(graph.get(id)?)?;
-        let target = copy.buffers.place_of(copy.graph.get(id)?)?;
+        let source = buffers.place_of(graph.tensor(id)?)?;
+        let target = copy.buffers.place_of(copy.graph.tensor(id)?)?;
         copy_place(&source, &target)?;
     }
     Ok(copy)

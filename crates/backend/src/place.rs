@@ -1,5 +1,6 @@
 //! Byte ranges of buffers, and copies between them by the best route there is.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use oxcart_tensor::graph::{BufferId, Storage};
@@ -113,20 +114,25 @@ pub fn copy_place(source: &Place, target: &Place) -> Result<Route, Error> {
 
 /// Copies piece by piece, in the direction in which an overlap is read before it is overwritten.
 fn copy_staged(source: &Place, target: &Place) -> Result<Route, Error> {
-    let len = source.len;
-    let mut stage = vec![0; len.min(STAGE)];
-    let mut copy = |start: usize| {
-        let piece = &mut stage[..(len - start).min(STAGE)];
+    thread_local! {
+        /// Kept, so that copying again and again allocates nothing.
+        static KEPT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut stage = KEPT.take();
+    stage.resize(stage.len().max(source.len.min(STAGE)), 0);
+    let copy = |start: usize| {
+        let piece = &mut stage[..(source.len - start).min(STAGE)];
         source.buffer.read(source.offset + start, piece)?;
         target.buffer.write(target.offset + start, piece)
     };
-    let mut starts = (0..len).step_by(STAGE);
-    if source.shares_buffer(target) && source.offset < target.offset {
-        starts.rev().try_for_each(&mut copy)?;
+    let mut starts = (0..source.len).step_by(STAGE);
+    let copied = if source.shares_buffer(target) && source.offset < target.offset {
+        starts.rev().try_for_each(copy)
     } else {
-        starts.try_for_each(&mut copy)?;
-    }
-    Ok(Route::Staged)
+        starts.try_for_each(copy)
+    };
+    KEPT.set(stage);
+    copied.map(|()| Route::Staged)
 }
 
 /// Copies the contents of a tensor to another one of the same layout, in the same graph or another.
@@ -182,9 +188,9 @@ fn batch(
     let mut batches: Vec<Batch> = Vec::new();
     let mut placed = vec![false; graph.len()];
     for &id in tensors {
-        let tensor = graph.get(id)?;
+        let tensor = graph.tensor(id)?;
         let placed = &mut placed[id.index()];
-        if *placed || tensor.tensor().view().is_some() || tensor.storage().is_some() {
+        if *placed || tensor.view().is_some() || tensor.storage().is_some() {
             continue;
         }
         *placed = true;
@@ -213,7 +219,7 @@ fn bind_all(graph: &mut Graph, batches: &[Batch], ids: &[BufferId], buffers: &Bu
     for (batch, &buffer) in batches.iter().zip(ids) {
         for &(tensor, offset) in &batch.tensors {
             graph.bind(tensor, Storage { buffer, offset }, batch.size)?;
-            buffers.init_tensor(graph.get(tensor)?)?;
+            buffers.init_tensor(graph.tensor(tensor)?)?;
         }
     }
     Ok(())
@@ -222,8 +228,8 @@ fn bind_all(graph: &mut Graph, batches: &[Batch], ids: &[BufferId], buffers: &Bu
 /// Prepares those of the tensors that are views of something with memory.
 fn init_views(graph: &Graph, tensors: &[TensorId], buffers: &Buffers) -> Result<(), Error> {
     for &id in tensors {
-        let tensor = graph.get(id)?;
-        if tensor.tensor().view().is_some() && tensor.storage().is_some() {
+        let tensor = graph.tensor(id)?;
+        if tensor.view().is_some() && tensor.storage().is_some() {
             buffers.init_tensor(tensor)?;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::graph::BufferId;
 
-use crate::buffer::{Buffer, check_range};
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::place::Place;
 
@@ -74,7 +74,9 @@ impl Buffers {
     /// Where some bytes of a tensor are.
     pub fn part_of(&self, tensor: TensorRef<'_>, offset: usize, len: usize) -> Result<Place, Error> {
         let place = self.place_of(tensor)?;
-        check_range(&tensor.label(), offset, len, place.len)?;
+        if offset.checked_add(len).is_none_or(|end| end > place.len) {
+            return Err(Error::OutOfBounds { what: tensor.label(), offset, len, size: place.len });
+        }
         Ok(Place { offset: place.offset + offset, len, ..place })
     }
 

@@ -11,11 +11,11 @@
 
 use std::fmt;
 
-use oxcart_backend::{Buffers, Usage};
+use oxcart_backend::Buffers;
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
 
-use crate::backends::{BackendId, Backends, BufferSupport};
+use crate::backends::{BackendId, Backends, Memories, Memory};
 use crate::error::Error;
 
 /// Why a tensor is where it is.
@@ -107,9 +107,11 @@ struct Passes<'a> {
     graph: &'a Graph,
     buffers: &'a Buffers,
     backends: &'a Backends,
-    support: &'a BufferSupport,
+    memories: &'a Memories,
     offload: bool,
     assigned: Assignments,
+    /// Nodes that compute and have no backend yet.
+    undecided: usize,
 }
 
 /// Runs the passes.
@@ -117,12 +119,12 @@ pub(crate) fn assign(
     graph: &Graph,
     buffers: &Buffers,
     backends: &Backends,
-    support: &BufferSupport,
+    memories: &Memories,
     pinned: &[(TensorId, BackendId)],
     offload: bool,
 ) -> Result<Assignments, Error> {
     let assigned = Assignments(vec![None; graph.len()]);
-    let mut passes = Passes { graph, buffers, backends, support, offload, assigned };
+    let mut passes = Passes { graph, buffers, backends, memories, offload, assigned, undecided: 0 };
     for &(id, backend) in pinned {
         graph.tensor(id)?;
         passes.assigned.set(id, backend, Cause::Pinned);
@@ -137,22 +139,25 @@ pub(crate) fn assign(
 impl<'a> Passes<'a> {
     fn nodes(&self) -> impl DoubleEndedIterator<Item = TensorRef<'a>> + use<'a> {
         let graph = self.graph;
-        graph.nodes().iter().filter_map(move |&id| graph.get(id).ok())
+        graph.nodes().iter().filter_map(move |&id| graph.tensor(id).ok())
     }
 
     /// Leaves and views ask nothing of a device.
     fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
-        !node.op().info().computes || self.backends.device(backend).supports_op(node)
+        !node.computes() || self.backends.device(backend).supports_op(node)
     }
 
     /// Pass one.
     fn start_from_memory(&mut self) -> Result<(), Error> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
-            if self.assigned.of(id).is_none()
-                && let Some((backend, cause)) = self.by_memory(graph.get(id)?)?
-            {
-                self.assigned.set(id, backend, cause);
+            if self.assigned.of(id).is_some() {
+                continue;
+            }
+            let tensor = graph.tensor(id)?;
+            match self.by_memory(tensor)? {
+                Some((backend, cause)) => self.assigned.set(id, backend, cause),
+                None => self.undecided += usize::from(tensor.computes()),
             }
         }
         Ok(())
@@ -160,28 +165,30 @@ impl<'a> Passes<'a> {
 
     fn by_memory(&self, tensor: TensorRef<'_>) -> Result<Option<Assignment>, Error> {
         if let Some(storage) = tensor.storage() {
-            let cause = if tensor.tensor().view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
-            let backend = self.support.best(storage.buffer, |backend| self.supports(backend, tensor));
+            let cause = if tensor.view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
+            let memory = self.memories.of_buffer(storage.buffer);
+            let backend = self.memories.best(memory, |backend| self.supports(backend, tensor));
             return backend.map(|backend| Some((backend, cause))).ok_or_else(|| self.stuck(tensor));
         }
-        if tensor.tensor().has(Flags::INPUT) {
+        if tensor.has(Flags::INPUT) {
             return Ok(Some((self.backends.last(), Cause::Input)));
         }
-        // The frequency factors of a rope are too small to draw it anywhere.
-        if matches!(tensor.op(), Op::Rope(_) | Op::RopeBack(_)) {
+        if !tensor.computes() {
             return Ok(None);
         }
         for (slot, source) in tensor.sources().enumerate() {
             let Some(storage) = source.and_then(TensorRef::storage) else { continue };
-            let buffer = self.buffers.get(storage.buffer)?;
-            if buffer.usage() != Usage::Weights {
+            // The frequency factors of a rope are too small to draw it anywhere.
+            if !self.memories.is_weights(storage.buffer)
+                || matches!(tensor.op(), Op::Rope(_) | Op::RopeBack(_))
+            {
                 continue;
             }
-            let Some(backend) = self.support.best(storage.buffer, |backend| self.supports(backend, tensor))
-            else {
+            let memory = self.memories.of_buffer(storage.buffer);
+            let Some(backend) = self.memories.best(memory, |backend| self.supports(backend, tensor)) else {
                 continue;
             };
-            if self.offload && backend == self.backends.last() && buffer.buffer_type().is_host() {
+            if self.offload && backend == self.backends.last() && self.memories.is_host(storage.buffer) {
                 let wants = |&b: &BackendId| {
                     self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor)
                 };
@@ -215,14 +222,18 @@ impl<'a> Passes<'a> {
     /// Lets each undecided node take the backend of the last decided one, if that supports it. With
     /// `accelerators_only`, the last backend spreads nothing and interrupts.
     fn spread(&mut self, nodes: impl Iterator<Item = TensorRef<'a>>, accelerators_only: bool, cause: Cause) {
+        if self.undecided == 0 {
+            return;
+        }
         let mut current = None;
-        for node in nodes.filter(|node| node.op().info().computes) {
+        for node in nodes.filter(|node| node.computes()) {
             match (self.assigned.backend(node.id()), current) {
                 (Some(backend), _) => {
                     current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
                 }
                 (None, Some(backend)) if self.supports(backend, node) => {
                     self.assigned.set(node.id(), backend, cause);
+                    self.undecided -= 1;
                 }
                 (None, _) => {}
             }
@@ -231,12 +242,16 @@ impl<'a> Passes<'a> {
 
     /// Whether a backend can read a tensor where it is or will be.
     fn reads(&self, backend: BackendId, tensor: TensorRef<'_>) -> bool {
-        reads(self.support, &self.assigned, backend, tensor)
+        let memory = memory_of(self.memories, &self.assigned, tensor);
+        memory.is_some_and(|memory| self.memories.reads(backend, memory))
     }
 
     /// Pass three.
     fn improve(&mut self) -> Result<(), Error> {
-        for node in self.nodes().filter(|node| node.op().info().computes) {
+        if self.undecided == 0 && self.backends.ids().all(|id| self.memories.better(id).is_empty()) {
+            return Ok(());
+        }
+        for node in self.nodes().filter(|node| node.computes()) {
             match self.assigned.of(node.id()) {
                 None => {
                     let (_, backend) = self
@@ -250,9 +265,8 @@ impl<'a> Passes<'a> {
                 }
                 Some((_, Cause::Pinned)) => {}
                 Some((current, _)) => {
-                    let better = self.backends.before(current).find(|&backend| {
-                        self.backends.same_memory(backend, current)
-                            && self.supports(backend, node)
+                    let better = self.memories.better(current).iter().copied().find(|&backend| {
+                        self.supports(backend, node)
                             && node.sources().flatten().all(|source| self.reads(backend, source))
                     });
                     if let Some(backend) = better {
@@ -274,42 +288,43 @@ impl<'a> Passes<'a> {
     /// Pass four.
     fn assign_rest(&mut self) -> Result<(), Error> {
         for node in self.nodes() {
-            if self.assigned.of(node.id()).is_none() {
-                let of_root =
-                    self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
-                let first =
-                    || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
-                let (backend, cause) = of_root.or_else(first).ok_or_else(|| nobody(node))?;
-                self.assigned.set(node.id(), backend, cause);
-            }
-            let Some(current) = self.assigned.backend(node.id()) else { continue };
-            for source in node
-                .sources()
-                .flatten()
-                .filter(|source| self.assigned.of(source.id()).is_none())
-                .collect::<Vec<_>>()
-            {
-                let of_root = self.assigned.backend(source.root().id());
-                let (backend, cause) = of_root.map_or((current, Cause::Reader), |b| (b, Cause::ViewSource));
-                self.assigned.set(source.id(), backend, cause);
+            let current = match self.assigned.backend(node.id()) {
+                Some(backend) => backend,
+                None => self.assign_left_over(node)?,
+            };
+            for &source in node.source_ids().iter().flatten() {
+                if self.assigned.of(source).is_none() {
+                    let root = self.graph.tensor(source)?.root().id();
+                    let of_root = self.assigned.backend(root);
+                    let (backend, cause) =
+                        of_root.map_or((current, Cause::Reader), |b| (b, Cause::ViewSource));
+                    self.assigned.set(source, backend, cause);
+                }
             }
         }
         Ok(())
     }
+
+    fn assign_left_over(&mut self, node: TensorRef<'_>) -> Result<BackendId, Error> {
+        let of_root = self.assigned.backend(node.root().id()).map(|backend| (backend, Cause::ViewSource));
+        let first = || self.backends.ids().find(|&b| self.supports(b, node)).map(|b| (b, Cause::First));
+        let (backend, cause) = of_root.or_else(first).ok_or_else(|| nobody(node))?;
+        self.assigned.set(node.id(), backend, cause);
+        Ok(backend)
+    }
 }
 
-/// Whether a backend can read a tensor where it is or will be.
-pub(crate) fn reads(
-    support: &BufferSupport,
+/// Where a tensor is or will be; `None` as long as nobody has decided.
+pub(crate) fn memory_of(
+    memories: &Memories,
     assigned: &Assignments,
-    backend: BackendId,
     tensor: TensorRef<'_>,
-) -> bool {
+) -> Option<Memory> {
     if let Some(storage) = tensor.storage() {
-        return support.reads(backend, storage.buffer);
+        return Some(memories.of_buffer(storage.buffer));
     }
     let home = assigned.backend(tensor.root().id()).or_else(|| assigned.backend(tensor.id()));
-    home.is_some_and(|home| support.reads_memory_of(backend, home))
+    home.map(|home| memories.of_backend(home))
 }
 
 fn nobody(node: TensorRef<'_>) -> Error {

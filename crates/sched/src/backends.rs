@@ -81,50 +81,90 @@ impl Backends {
     }
 }
 
-/// Which backend can read which buffer, asked once and then looked up.
+/// Some memory: that of a backend's results, or a buffer of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory(u32);
+
+/// Which backend can read which memory, and what the buffers are for: asked once, then looked up.
 #[derive(Debug)]
-pub(crate) struct BufferSupport {
+pub(crate) struct Memories {
     backends: usize,
-    /// By buffer, then backend.
-    buffers: Vec<bool>,
-    /// By backend whose memory it is, then reading backend.
-    memories: Vec<bool>,
+    /// By memory, then backend. The memories of the backends come first, then the buffers.
+    reads: Vec<bool>,
+    buffers: Vec<BufferFacts>,
+    /// By backend, those preferred to it that use the very same memory.
+    better: Vec<Vec<BackendId>>,
 }
 
-impl BufferSupport {
-    pub(crate) fn new(backends: &Backends, buffers: &Buffers) -> BufferSupport {
-        let ask = |buffer_type: &Arc<dyn BufferType>| -> Vec<bool> {
-            backends.ids().map(|id| backends.device(id).supports_buffer_type(buffer_type)).collect()
-        };
-        let memories = backends.ids().flat_map(|id| ask(backends.buffer_type(id))).collect();
-        let mut table = Vec::with_capacity(buffers.len() * backends.len());
-        for buffer in buffers.iter() {
-            table.extend(ask(buffer.buffer_type()));
+#[derive(Clone, Copy, Debug)]
+struct BufferFacts {
+    is_weights: bool,
+    is_host: bool,
+}
+
+impl Memories {
+    pub(crate) fn new(backends: &Backends, buffers: &Buffers) -> Memories {
+        let count = backends.len();
+        let types = backends.ids().map(|id| backends.buffer_type(id));
+        let types = types.chain(buffers.iter().map(|buffer| buffer.buffer_type()));
+        let mut reads = Vec::with_capacity((count + buffers.len()) * count);
+        for buffer_type in types {
+            reads.extend(backends.ids().map(|id| backends.device(id).supports_buffer_type(buffer_type)));
         }
-        BufferSupport { backends: backends.len(), buffers: table, memories }
+        let facts = |buffer: &Arc<dyn Buffer>| BufferFacts {
+            is_weights: buffer.usage() == Usage::Weights,
+            is_host: buffer.buffer_type().is_host(),
+        };
+        let better = |id| backends.before(id).filter(|&other| backends.same_memory(other, id)).collect();
+        Memories {
+            backends: count,
+            reads,
+            buffers: buffers.iter().map(facts).collect(),
+            better: backends.ids().map(better).collect(),
+        }
     }
 
-    pub(crate) fn reads(&self, backend: BackendId, buffer: BufferId) -> bool {
-        self.buffers.get(buffer.0 as usize * self.backends + backend.index()).copied().unwrap_or(false)
+    pub(crate) fn of_backend(&self, backend: BackendId) -> Memory {
+        Memory(u32::from(backend.0))
     }
 
-    /// Whether `backend` can read what lies in the memory of `home`.
-    pub(crate) fn reads_memory_of(&self, backend: BackendId, home: BackendId) -> bool {
-        self.memories[home.index() * self.backends + backend.index()]
+    /// A buffer that the table does not know is memory that nobody reads.
+    pub(crate) fn of_buffer(&self, buffer: BufferId) -> Memory {
+        // Both are table positions, far below half of what fits.
+        Memory((self.backends as u32).saturating_add(buffer.0))
+    }
+
+    pub(crate) fn reads(&self, backend: BackendId, memory: Memory) -> bool {
+        self.reads.get(memory.0 as usize * self.backends + backend.index()).copied().unwrap_or(false)
+    }
+
+    /// Backends preferred to this one that use the very same memory.
+    pub(crate) fn better(&self, backend: BackendId) -> &[BackendId] {
+        &self.better[backend.index()]
+    }
+
+    pub(crate) fn is_weights(&self, buffer: BufferId) -> bool {
+        self.buffers.get(buffer.0 as usize).is_some_and(|facts| facts.is_weights)
+    }
+
+    pub(crate) fn is_host(&self, buffer: BufferId) -> bool {
+        self.buffers.get(buffer.0 as usize).is_some_and(|facts| facts.is_host)
+    }
+
+    /// The most preferred backend that can read a memory and fits otherwise.
+    pub(crate) fn best(&self, memory: Memory, fits: impl Fn(BackendId) -> bool) -> Option<BackendId> {
+        (0..self.backends).map(|index| BackendId(index as u16)).find(|&id| self.reads(id, memory) && fits(id))
     }
 
     /// Whether two backends can get at the same bytes without a copy: one at the other's results, or both at a buffer
     /// that is not just weights. Then they must not run at the same time.
-    pub(crate) fn share_memory(&self, a: BackendId, b: BackendId, buffers: &Buffers) -> bool {
-        let both = |(index, buffer): (usize, &Arc<dyn Buffer>)| {
-            let row = index * self.backends;
-            buffer.usage() != Usage::Weights && self.buffers[row + a.index()] && self.buffers[row + b.index()]
+    pub(crate) fn are_shared(&self, a: BackendId, b: BackendId) -> bool {
+        let both = |(index, facts): (usize, &BufferFacts)| {
+            let memory = Memory((self.backends + index) as u32);
+            !facts.is_weights && self.reads(a, memory) && self.reads(b, memory)
         };
-        self.reads_memory_of(a, b) || self.reads_memory_of(b, a) || buffers.iter().enumerate().any(both)
-    }
-
-    /// The most preferred backend that can read a buffer and fits otherwise.
-    pub(crate) fn best(&self, buffer: BufferId, fits: impl Fn(BackendId) -> bool) -> Option<BackendId> {
-        (0..self.backends).map(|index| BackendId(index as u16)).find(|&id| self.reads(id, buffer) && fits(id))
+        self.reads(a, self.of_backend(b))
+            || self.reads(b, self.of_backend(a))
+            || self.buffers.iter().enumerate().any(both)
     }
 }

@@ -112,7 +112,7 @@ impl Prepared {
         let graph = self.graph();
         let names: Vec<String> = graph.nodes()[split.nodes.clone()]
             .iter()
-            .filter(|&&id| graph.tensor(id).is_ok_and(|tensor| tensor.op().info().computes))
+            .filter(|&&id| graph.tensor(id).is_ok_and(|tensor| tensor.computes()))
             .map(|&id| graph.label(id))
             .collect();
         Some(format!("{} … {}", short(names.first()?, 13), short(names.last()?, 13)))
@@ -123,7 +123,7 @@ impl Prepared {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for &id in &graph.nodes()[split.nodes.clone()] {
             if let Ok(tensor) = graph.tensor(id)
-                && tensor.op().info().computes
+                && tensor.computes()
             {
                 *counts.entry(tensor.op().label()).or_default() += 1;
             }
@@ -166,7 +166,7 @@ impl Prepared {
             to_x.saturating_sub(bend),
         )?;
         let graph = self.graph();
-        let len = graph.get(input.source).map_or(0, |source| source.layout().byte_len());
+        let len = graph.tensor(input.source).map_or(0, |source| source.layout().byte_len());
         let text = format!("{} {}", short(&graph.label(input.source), 14), size(len));
         writeln!(
             svg,

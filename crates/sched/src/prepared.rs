@@ -112,10 +112,10 @@ impl Prepared {
     /// Sets an input for the next run.
     pub fn set_input(&mut self, id: TensorId, data: &[u8]) -> Result<(), Error> {
         let run = &self.runs[self.current];
-        let tensor = run.graph.get(id)?;
+        let tensor = run.graph.tensor(id)?;
         let Some(index) = self.inputs.iter().position(|&input| input == id) else {
             // It lies in memory the caller gave.
-            if tensor.tensor().is_leaf() && tensor.storage().is_some() {
+            if tensor.is_leaf() && tensor.storage().is_some() {
                 return Ok(self.buffers.set(tensor, 0, data)?);
             }
             return Err(Error::NotAnInput { id, name: tensor.label() });
@@ -150,7 +150,7 @@ impl Prepared {
         self.synchronize()?;
         // After a run, `current` already means the next one.
         let last = &self.runs[(self.current + self.runs.len() - 1) % self.runs.len()];
-        Ok(self.buffers.bytes(last.graph.get(id)?)?)
+        Ok(self.buffers.bytes(last.graph.tensor(id)?)?)
     }
 
     /// Runs the graph. Returns when everything has been handed to the devices; [`synchronize`](Prepared::synchronize)
@@ -191,9 +191,8 @@ impl Prepared {
             let mut start = split.nodes.start;
             for position in split.nodes.clone() {
                 let graph = self.graph();
-                let node = graph.get(graph.nodes()[position])?;
-                let wanted =
-                    node.op().info().computes && node.tensor().has(Flags::COMPUTE) && observer.wants(node);
+                let node = graph.tensor(graph.nodes()[position])?;
+                let wanted = node.computes() && node.has(Flags::COMPUTE) && observer.wants(node);
                 if !wanted && position + 1 < split.nodes.end {
                     continue;
                 }

@@ -55,13 +55,13 @@ impl fmt::Display for Report<'_> {
                 split.nodes.len()
             )?;
             for input in &split.inputs {
-                let len = graph.get(input.source).map_or(0, |source| source.layout().byte_len());
+                let len = graph.tensor(input.source).map_or(0, |source| source.layout().byte_len());
                 let (name, from) = (graph.label(input.source), prepared.backend_name(input.from));
                 writeln!(f, "  <- {} ({}) from {from}", name.escape_debug(), size(len))?;
             }
             for &id in &graph.nodes()[split.nodes.clone()] {
-                let Ok(node) = graph.get(id) else { continue };
-                if !node.op().info().computes {
+                let Ok(node) = graph.tensor(id) else { continue };
+                if !node.computes() {
                     continue;
                 }
                 let cause = prepared.assignment(id).map_or(String::new(), |(_, cause)| cause.to_string());

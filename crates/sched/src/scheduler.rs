@@ -7,7 +7,7 @@ use oxcart_tensor::graph::{BufferId, Flags, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignments, assign};
-use crate::backends::{BackendId, Backends, BufferSupport};
+use crate::backends::{BackendId, Backends, Memories};
 use crate::error::Error;
 use crate::memory::{MemoryPlan, Pool, Request, Strategy, Transfer, plan};
 use crate::prepared::{CopyStep, Prepared, Run};
@@ -166,9 +166,9 @@ impl Scheduler {
         pinned: &[(TensorId, BackendId)],
     ) -> Result<(Assignments, Cut), Error> {
         let backends = &*self.backends;
-        let support = BufferSupport::new(backends, buffers);
-        let mut assigned = assign(graph, buffers, backends, &support, pinned, self.options.offload)?;
-        let cut = cut(graph, buffers, &support, &mut assigned, backends.len(), self.options.runs)?;
+        let memories = Memories::new(backends, buffers);
+        let mut assigned = assign(graph, buffers, backends, &memories, pinned, self.options.offload)?;
+        let cut = cut(graph, &memories, &mut assigned, self.options.runs)?;
         Ok((assigned, cut))
     }
 
@@ -226,7 +226,7 @@ impl Scheduler {
             let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
             let (buffer, chunk) = (ids[pool][chunk], &self.chunks[pool][chunk]);
             graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
-            chunk.init_tensor(graph.get(id)?)?;
+            chunk.init_tensor(graph.tensor(id)?)?;
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Scheduler {
     }
 
     fn make_run(&self, graph: Graph, buffers: &Buffers, cut: &Cut) -> Result<Run, Error> {
-        let place = |id: TensorId| -> Result<_, Error> { Ok(buffers.place_of(graph.get(id)?)?) };
+        let place = |id: TensorId| -> Result<_, Error> { Ok(buffers.place_of(graph.tensor(id)?)?) };
         let inputs = cut.graph_inputs.iter().map(|&(id, _)| place(id)).collect::<Result<_, _>>()?;
         let mut plans = Vec::with_capacity(cut.splits.len());
         let mut copies = Vec::with_capacity(cut.splits.len());
@@ -260,7 +260,7 @@ impl Scheduler {
                     from: input.from,
                     others: others.filter(sees).collect(),
                     target: place(input.copies[0])?,
-                    is_input: graph.get(input.source)?.root().tensor().has(Flags::INPUT),
+                    is_input: graph.tensor(input.source)?.root().has(Flags::INPUT),
                     source,
                 })
             });

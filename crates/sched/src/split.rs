@@ -9,12 +9,11 @@
 
 use std::ops::Range;
 
-use oxcart_backend::{Buffers, Usage};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
-use crate::assign::{Assignments, Cause, reads};
-use crate::backends::{BackendId, BufferSupport};
+use crate::assign::{Assignments, Cause, memory_of};
+use crate::backends::{BackendId, Memories, Memory};
 use crate::error::Error;
 
 /// A run of nodes on one backend.
@@ -54,19 +53,25 @@ pub(crate) struct Cut {
 #[derive(Clone, Copy)]
 struct Copied {
     leaf: TensorId,
+    backend: BackendId,
     /// First position of that split.
     since: usize,
+    /// The copy of the same tensor before this one, or [`NONE`].
+    earlier: u32,
 }
+
+const NONE: u32 = u32::MAX;
 
 struct Cutter<'a> {
     graph: &'a mut Graph,
-    buffers: &'a Buffers,
-    support: &'a BufferSupport,
+    memories: &'a Memories,
+    /// By tensor, where it is.
+    memory_of: Vec<Option<Memory>>,
     assigned: &'a mut Assignments,
     runs: usize,
-    backends: usize,
-    /// The latest copy of each tensor on each backend, by tensor, then backend.
-    copy_of: Vec<Option<Copied>>,
+    /// By tensor, its latest copy to any backend, in `copied`.
+    latest: Vec<u32>,
+    copied: Vec<Copied>,
     /// By root, the position after the last node that wrote through a view of it.
     written: Vec<usize>,
     cut: Cut,
@@ -75,15 +80,15 @@ struct Cutter<'a> {
 /// Cuts the graph into splits. `runs` is how many runs may be under way at the same time.
 pub(crate) fn cut(
     graph: &mut Graph,
-    buffers: &Buffers,
-    support: &BufferSupport,
+    memories: &Memories,
     assigned: &mut Assignments,
-    backends: usize,
     runs: usize,
 ) -> Result<Cut, Error> {
-    let (copy_of, written) = (vec![None; graph.len() * backends], vec![0; graph.len()]);
-    let cut = Cut::default();
-    let mut cutter = Cutter { graph, buffers, support, assigned, runs, backends, copy_of, written, cut };
+    let (latest, written) = (vec![NONE; graph.len()], vec![0; graph.len()]);
+    let (copied, cut) = (Vec::new(), Cut::default());
+    let places = graph.ids().map(|id| graph.tensor(id).ok().and_then(|t| memory_of(memories, assigned, t)));
+    let memory_of = places.collect();
+    let mut cutter = Cutter { graph, memories, memory_of, assigned, runs, latest, copied, written, cut };
     cutter.duplicate_graph_inputs()?;
     for position in 0..cutter.graph.nodes().len() {
         cutter.visit(position)?;
@@ -103,9 +108,7 @@ impl Cutter<'_> {
         for (index, split) in self.cut.splits.iter_mut().enumerate() {
             let earlier = order[..index].iter().rev().chain(order[index..].iter().rev());
             for &other in earlier.take_while(|&&other| other != split.backend) {
-                if !split.after.contains(&other)
-                    && self.support.share_memory(split.backend, other, self.buffers)
-                {
+                if !split.after.contains(&other) && self.memories.are_shared(split.backend, other) {
                     split.after.push(other);
                 }
             }
@@ -129,33 +132,27 @@ impl Cutter<'_> {
     }
 
     fn is_own_input(&self, id: TensorId) -> bool {
-        self.graph.get(id).is_ok_and(|leaf| leaf.tensor().has(Flags::INPUT) && leaf.storage().is_none())
+        self.graph.tensor(id).is_ok_and(|leaf| leaf.has(Flags::INPUT) && leaf.storage().is_none())
     }
 
     fn visit(&mut self, position: usize) -> Result<(), Error> {
         let id = self.graph.nodes()[position];
-        let node = self.graph.get(id)?;
-        if !node.op().info().computes {
+        let node = self.graph.tensor(id)?;
+        if !node.computes() {
             // It relabels memory, wherever that is; the split it falls into does not matter.
             return Ok(());
         }
         let Some(backend) = self.assigned.backend(id) else { return Ok(()) };
+        let (view, slots) = (node.view(), node.source_ids().len());
+        let reads_all = node.source_ids().iter().flatten().all(|&source| self.reads(backend, source));
         let continues = self.cut.splits.last().is_some_and(|split| split.backend == backend);
-        if !continues || self.deserves_own_split(node, backend) {
-            let start = if self.cut.splits.is_empty() { 0 } else { position };
-            if let Some(last) = self.cut.splits.last_mut() {
-                last.nodes.end = position;
-            }
-            self.cut.splits.push(Split {
-                backend,
-                nodes: start..position + 1,
-                inputs: Vec::new(),
-                after: Vec::new(),
-            });
+        if !continues || (!reads_all && self.deserves_own_split(node, backend)) {
+            self.start_split(position, backend);
         }
-        let (slots, view) = (node.sources().len(), node.tensor().view());
-        for slot in 0..slots {
-            self.bring(id, slot, backend)?;
+        if !reads_all {
+            for slot in 0..slots {
+                self.bring(id, slot, backend)?;
+            }
         }
         if let Some(view) = view {
             self.written[view.root.index()] = position + 1;
@@ -163,29 +160,47 @@ impl Cutter<'_> {
         Ok(())
     }
 
+    fn start_split(&mut self, position: usize, backend: BackendId) {
+        let start = if self.cut.splits.is_empty() { 0 } else { position };
+        if let Some(last) = self.cut.splits.last_mut() {
+            last.nodes.end = position;
+        }
+        let nodes = start..position + 1;
+        self.cut.splits.push(Split { backend, nodes, inputs: Vec::new(), after: Vec::new() });
+    }
+
     /// Weights that are copied for one node can make room for the next ones only if they are in splits of their own.
     fn deserves_own_split(&self, node: TensorRef<'_>, backend: BackendId) -> bool {
         let has_inputs = self.cut.splits.last().is_some_and(|split| !split.inputs.is_empty());
         has_inputs
             && node.sources().flatten().any(|source| {
-                let buffer = source.storage().and_then(|storage| self.buffers.get(storage.buffer).ok());
-                buffer.is_some_and(|buffer| buffer.usage() == Usage::Weights)
+                source.storage().is_some_and(|storage| self.memories.is_weights(storage.buffer))
+                    && !self.reads(backend, source.id())
                     && self.existing_copy(source, backend).is_none()
-                    && !reads(self.support, self.assigned, backend, source)
             })
     }
 
     /// A copy that is still what the tensor's memory holds.
     fn existing_copy(&self, tensor: TensorRef<'_>, backend: BackendId) -> Option<TensorId> {
-        let copied =
-            self.copy_of.get(tensor.id().index() * self.backends + backend.index()).copied().flatten()?;
-        (self.written[tensor.root().id().index()] <= copied.since).then_some(copied.leaf)
+        let mut at = self.latest.get(tensor.id().index()).copied().unwrap_or(NONE);
+        while let Some(copied) = self.copied.get(at as usize) {
+            if copied.backend == backend {
+                let is_fresh = self.written[tensor.root().id().index()] <= copied.since;
+                return is_fresh.then_some(copied.leaf);
+            }
+            at = copied.earlier;
+        }
+        None
     }
 
-    /// Makes sure that a node's source is in memory its backend can read.
+    fn reads(&self, backend: BackendId, tensor: TensorId) -> bool {
+        self.memory_of[tensor.index()].is_some_and(|memory| self.memories.reads(backend, memory))
+    }
+
+    /// Gives a node a copy of a source, if its backend cannot read it.
     fn bring(&mut self, node: TensorId, slot: usize, backend: BackendId) -> Result<(), Error> {
-        let Some(source) = self.graph.get(node)?.source(slot) else { return Ok(()) };
-        if reads(self.support, self.assigned, backend, source) {
+        let Some(source) = self.graph.tensor(node)?.source(slot) else { return Ok(()) };
+        if self.reads(backend, source.id()) {
             return Ok(());
         }
         let (id, root) = (source.id(), source.root().id());
@@ -203,8 +218,10 @@ impl Cutter<'_> {
             .collect::<Result<Vec<_>, _>>()?;
         let first = copies[0];
         if let Some(split) = self.cut.splits.last_mut() {
-            let copied = Copied { leaf: first, since: split.nodes.start };
-            self.copy_of[source.index() * self.backends + backend.index()] = Some(copied);
+            let (index, latest) = (self.copied.len(), &mut self.latest[source.index()]);
+            // There are fewer copies than tensors, whose ids fit.
+            let earlier = std::mem::replace(latest, index as u32);
+            self.copied.push(Copied { leaf: first, backend, since: split.nodes.start, earlier });
             split.inputs.push(SplitInput { source, from, copies });
         }
         Ok(first)
@@ -218,7 +235,7 @@ impl Cutter<'_> {
         cause: Cause,
         run: usize,
     ) -> Result<TensorId, Error> {
-        let original = self.graph.get(id)?;
+        let original = self.graph.tensor(id)?;
         let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), backend.index()));
         let twin = self.graph.leaf_with_layout(layout)?;
         // A name is for people; one that is too long is cut.
@@ -230,6 +247,9 @@ impl Cutter<'_> {
             self.graph.mark_output(twin)?;
         }
         self.assigned.push(twin, backend, cause);
+        self.memory_of.push(Some(self.memories.of_backend(backend)));
+        self.latest.push(NONE);
+        self.written.push(0);
         Ok(twin)
     }
 }

@@ -26,7 +26,7 @@ enum Step {
     Product(usize, usize),
     Norm(usize),
     View(usize, usize),
-    Store(usize, usize),
+    Store(usize),
     Concat(usize, usize),
     Output(usize),
 }
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (n.clone(), n.clone()).prop_map(|(a, w)| Step::Product(a, w)),
         2 => n.clone().prop_map(Step::Norm),
         2 => (n.clone(), n.clone()).prop_map(|(a, o)| Step::View(a, o)),
-        2 => (n.clone(), n.clone()).prop_map(|(a, c)| Step::Store(a, c)),
+        2 => n.clone().prop_map(Step::Store),
         1 => (n.clone(), n.clone()).prop_map(|(a, b)| Step::Concat(a, b)),
         1 => n.prop_map(Step::Output),
     ]
@@ -150,7 +150,7 @@ fn program(steps: &[Step], homes: &[Arc<TestDevice>], home_of: &[usize]) -> Prog
                 let part = g.cont(view).unwrap();
                 g.concat(part, part, 0)
             }
-            Step::Store(a, _) => {
+            Step::Store(a) => {
                 cache = g.set_rows(cache, at(a), rows).unwrap();
                 g.view(cache, [WIDTH, ROWS], &[WIDTH * 4], 0)
             }
@@ -244,10 +244,10 @@ proptest! {
             prop_assert_eq!(split.nodes.start, next);
             next = split.nodes.end;
             for input in &split.inputs {
-                let root = graph.get(input.source).unwrap().root().id();
+                let root = graph.tensor(input.source).unwrap().root().id();
                 let is_rewritten = graph.ids().any(|id| {
                     let tensor = graph.tensor(id).unwrap();
-                    tensor.op().info().computes && tensor.view().is_some_and(|view| view.root == root)
+                    tensor.computes() && tensor.view().is_some_and(|view| view.root == root)
                 });
                 prop_assert!(copied.insert((input.source, split.backend)) || is_rewritten);
             }

@@ -242,9 +242,8 @@ impl Event for TestEvent {
 fn run(test: &TestDevice, work: Work<'_>) -> Result<(), Error> {
     let graph = work.nodes.graph();
     for &id in work.nodes.nodes() {
-        let node = graph.get(id)?;
-        let skipped =
-            !node.op().info().computes || !node.tensor().has(Flags::COMPUTE) || node.layout().is_empty();
+        let node = graph.tensor(id)?;
+        let skipped = !node.computes() || !node.has(Flags::COMPUTE) || node.layout().is_empty();
         if skipped {
             continue;
         }

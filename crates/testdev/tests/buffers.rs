@@ -65,7 +65,7 @@ fn nothing_larger_than_the_largest_buffer_is_asked_for() {
 fn several_buffers_act_as_one() {
     let device = gpu("GPU");
     let parts = vec![hidden(&device, 4), hidden(&device, 8)];
-    parts[0].init_tensor(one_tensor().0.get(one_tensor().1).unwrap()).unwrap();
+    parts[0].init_tensor(one_tensor().0.tensor(one_tensor().1).unwrap()).unwrap();
     let whole = MultiBuffer::new(parts.clone()).unwrap();
     whole.set_usage(Usage::Weights);
     whole.clear(3).unwrap();
@@ -112,11 +112,11 @@ fn placed_tensors_do_not_share_bytes() {
     assert_eq!(offsets, [0, 64, 128, 84, 92]);
     assert_eq!(device.allocated_bytes(), 128 + 20 + 3);
     for (value, &id) in [1, 2, 3].iter().zip(&ids) {
-        let tensor = graph.get(id).unwrap();
+        let tensor = graph.tensor(id).unwrap();
         buffers.fill(tensor, 0, tensor.layout().byte_len(), *value).unwrap();
     }
     for (value, &id) in [1, 2, 3, 2, 2].iter().zip(&ids) {
-        assert!(buffers.bytes(graph.get(id).unwrap()).unwrap().iter().all(|byte| byte == value));
+        assert!(buffers.bytes(graph.tensor(id).unwrap()).unwrap().iter().all(|byte| byte == value));
     }
 }
 
@@ -135,7 +135,7 @@ fn every_tensor_is_prepared_once_and_forgotten_together() {
     assert_eq!(prepared(&buffer), 5);
     buffer.reset().unwrap();
     assert_eq!(prepared(&buffer), 0);
-    buffers.init_tensor(graph.get(ids[3]).unwrap()).unwrap();
+    buffers.init_tensor(graph.tensor(ids[3]).unwrap()).unwrap();
     assert_eq!(prepared(&buffer), 1);
 }
 
@@ -217,7 +217,7 @@ fn parts_of_a_tensor_are_set_read_and_filled() {
     let (mut graph, [a, b, ..]) = leaves();
     let mut buffers = Buffers::new();
     place_all(&mut graph, &[a, b], &device.buffer_type(), &mut buffers).unwrap();
-    let (a, b) = (graph.get(a).unwrap(), graph.get(b).unwrap());
+    let (a, b) = (graph.tensor(a).unwrap(), graph.tensor(b).unwrap());
     buffers.set(a, 36, &[1, 2, 3, 4]).unwrap();
     buffers.fill(a, 0, 2, 9).unwrap();
     let mut out = [0; 3];
@@ -237,7 +237,7 @@ fn a_tensor_without_memory_is_an_error() {
     let (graph, [a, _, _, view, _]) = leaves();
     let buffers = Buffers::new();
     for id in [a, view] {
-        let tensor = graph.get(id).unwrap();
+        let tensor = graph.tensor(id).unwrap();
         assert!(matches!(buffers.bytes(tensor), Err(Error::NotPlaced { id: missing, .. }) if missing == id));
         assert!(matches!(buffers.init_tensor(tensor), Err(Error::NotPlaced { .. })));
     }

@@ -126,7 +126,7 @@ fn tensors_are_copied_if_they_look_the_same() {
     place_all(&mut graph, &[x, z], &a.buffer_type(), &mut first).unwrap();
     let mut second = graph.clone();
     place_all(&mut second, &[y], &b.buffer_type(), &mut other).unwrap();
-    let [x, y, z] = [graph.get(x), second.get(y), graph.get(z)].map(Result::unwrap);
+    let [x, y, z] = [graph.tensor(x), second.tensor(y), graph.tensor(z)].map(Result::unwrap);
     first.set(x, 0, &pattern(24)).unwrap();
     assert_eq!(copy_tensor((x, &first), (y, &other)).unwrap(), Route::Staged);
     assert_eq!(other.bytes(y).unwrap(), pattern(24));

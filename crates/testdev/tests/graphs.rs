@@ -24,7 +24,7 @@ fn a_copied_graph_has_the_same_tensors_and_memory_of_its_own() {
     assert_eq!(copy.graph.nodes(), example.graph.nodes());
     assert_eq!(copy.graph.leaves(), example.graph.leaves());
     for id in example.graph.ids() {
-        let (original, copied) = (example.graph.get(id).unwrap(), copy.graph.get(id).unwrap());
+        let (original, copied) = (example.graph.tensor(id).unwrap(), copy.graph.tensor(id).unwrap());
         assert_eq!((copied.op(), copied.layout()), (original.op(), original.layout()));
         assert_eq!(copy.buffers.bytes(copied).unwrap(), example.buffers.bytes(original).unwrap());
         let buffer = copy.buffers.buffer_of(copied).unwrap().unwrap();
@@ -35,7 +35,7 @@ fn a_copied_graph_has_the_same_tensors_and_memory_of_its_own() {
 
     // The copy lives on its own.
     example.set(example.a, &[0.0; 4]);
-    assert_eq!(numbers(&copy.buffers.bytes(copy.graph.get(example.out).unwrap()).unwrap()), EXPECTED);
+    assert_eq!(numbers(&copy.buffers.bytes(copy.graph.tensor(example.out).unwrap()).unwrap()), EXPECTED);
     drop(copy);
     assert_eq!(there.allocated_bytes(), 0);
 }
@@ -49,7 +49,7 @@ fn a_graph_is_copied_into_several_buffers_if_it_must() {
     assert_eq!(copy.buffers.len(), 2);
     let nodes = copy.graph.range(0..copy.graph.nodes().len()).unwrap();
     there.stream().compute_and_wait(Work { nodes, buffers: &copy.buffers }).unwrap();
-    assert_eq!(numbers(&copy.buffers.bytes(copy.graph.get(example.out).unwrap()).unwrap()), EXPECTED);
+    assert_eq!(numbers(&copy.buffers.bytes(copy.graph.tensor(example.out).unwrap()).unwrap()), EXPECTED);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_device_from_a_plugin_computes() {
     let copy = copy_graph(&example.graph, &example.buffers, &*stream).unwrap();
     let nodes = copy.graph.range(0..copy.graph.nodes().len()).unwrap();
     stream.compute_and_wait(Work { nodes, buffers: &copy.buffers }).unwrap();
-    let out = copy.buffers.bytes(copy.graph.get(example.out).unwrap()).unwrap();
+    let out = copy.buffers.bytes(copy.graph.tensor(example.out).unwrap()).unwrap();
     assert_eq!(numbers(&out), EXPECTED);
 }
 
@@ -98,7 +98,7 @@ fn an_asynchronous_device_from_a_plugin_agrees_with_ours() {
     assert!(finished.unwrap());
     // An error made by the plug-in arrives as our own.
     let place = copy_graph(&example.graph, &example.buffers, &*stream).unwrap();
-    let mut place = place.buffers.place_of(place.graph.get(example.a).unwrap()).unwrap();
+    let mut place = place.buffers.place_of(place.graph.tensor(example.a).unwrap()).unwrap();
     place.offset = place.buffer.len();
     stream.set_async(&place, vec![1]).unwrap();
     assert!(matches!(stream.synchronize(), Err(Error::OutOfBounds { .. })));

@@ -207,7 +207,7 @@ fn a_graph_is_computed_while_the_caller_goes_on() {
     stream.compute(work).unwrap();
     assert_eq!(example.values(example.out), [0.0, 0.0]);
     drop(closed);
-    let out = example.buffers.place_of(example.graph.get(example.out).unwrap()).unwrap();
+    let out = example.buffers.place_of(example.graph.tensor(example.out).unwrap()).unwrap();
     assert_eq!(numbers(&stream.get_async(&out).unwrap().wait().unwrap()), EXPECTED);
 
     example.set(example.b, &[0.0; 4]);

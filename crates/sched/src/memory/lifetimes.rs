@@ -144,12 +144,12 @@ impl Lifetimes {
 
 /// Whether running the graph does anything for this node.
 pub(super) fn computes(node: TensorRef<'_>) -> bool {
-    node.op().info().computes && node.tensor().has(Flags::COMPUTE)
+    node.computes() && node.has(Flags::COMPUTE)
 }
 
 /// Whether a tensor must survive the run.
 pub(super) fn is_kept(request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
-    let flags = tensor.tensor().flags();
+    let flags = tensor.flags();
     flags.contains(Flags::OUTPUT)
         || flags.contains(Flags::PARAM)
         || (request.keep_inputs && flags.contains(Flags::INPUT))
@@ -201,13 +201,13 @@ impl<'g> Uses<'g> {
         if is_kept(request, node) {
             self.of[node.root().id().index()].kept = true;
         }
-        if node.tensor().is_leaf() {
+        if node.is_leaf() {
             self.parameters.push(node);
         } else if computes(node) {
             for source in node.sources().flatten() {
                 self.touch(source, now);
             }
-            match node.tensor().view() {
+            match node.view() {
                 Some(_) => self.touch(node, now),
                 None => self.of[node.id().index()].last = now,
             }
@@ -242,7 +242,7 @@ struct Builder<'a, 'g> {
 impl Builder<'_, '_> {
     /// Finds room for a tensor that comes to be at `now`, unless it has some already.
     fn add(&mut self, tensor: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
-        if tensor.tensor().view().is_some() || tensor.storage().is_some() {
+        if tensor.view().is_some() || tensor.storage().is_some() {
             return Ok(());
         }
         let index = tensor.id().index();
@@ -294,7 +294,7 @@ impl Builder<'_, '_> {
     /// The first source whose memory the result may take: this node is the last to use it, reads it exactly once, and
     /// sees it with the result's own layout from its first byte on.
     fn dying_source(&self, node: TensorRef<'_>, pool: u16, size: usize, now: u32) -> Option<(u8, u32)> {
-        if !node.op().info().reuses_source {
+        if !node.reuses_source() {
             return None;
         }
         (0..).zip(node.sources()).find_map(|(slot, source)| {
@@ -305,7 +305,7 @@ impl Builder<'_, '_> {
             if kept || last != now || times != 1 || block == NONE {
                 return None;
             }
-            let starts_there = source.tensor().view().is_none_or(|view| view.offset == 0);
+            let starts_there = source.view().is_none_or(|view| view.offset == 0);
             let same = starts_there
                 && self.request.pool_of[root.id().index()] == pool
                 && source.layout() == node.layout();

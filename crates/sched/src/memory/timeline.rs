@@ -142,7 +142,7 @@ impl<'g> Timeline<'g> {
                 }
                 now += if events.len() > before { 2 } else { 1 };
             }
-            events.extend(graph.get(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
+            events.extend(graph.tensor(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
         }
         Ok(Timeline { events, end: now + 1 })
     }
@@ -150,9 +150,9 @@ impl<'g> Timeline<'g> {
 
 fn fill<'g>(graph: &'g Graph, transfer: &Transfer) -> Result<Action<'g>, PlanError> {
     let unknown = |_| PlanError::Timeline { reason: "a transfer names a tensor of another graph" };
-    let from = graph.get(transfer.from).map_err(unknown)?;
-    let to = graph.get(transfer.to).map_err(unknown)?;
-    if !to.tensor().is_leaf() {
+    let from = graph.tensor(transfer.from).map_err(unknown)?;
+    let to = graph.tensor(transfer.to).map_err(unknown)?;
+    if !to.is_leaf() {
         return Err(PlanError::Timeline { reason: "a transfer writes a tensor that is not a leaf" });
     }
     Ok(Action::Fill { from, to })
@@ -160,5 +160,5 @@ fn fill<'g>(graph: &'g Graph, transfer: &Transfer) -> Result<Action<'g>, PlanErr
 
 /// The tensors with these ids, which are the graph's own.
 pub(super) fn in_order<'g>(graph: &'g Graph, ids: &'g [TensorId]) -> impl Iterator<Item = TensorRef<'g>> {
-    ids.iter().filter_map(|&id| graph.get(id).ok())
+    ids.iter().filter_map(|&id| graph.tensor(id).ok())
 }

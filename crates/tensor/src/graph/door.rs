@@ -3,7 +3,7 @@
 //! Invariant: [`Graph::insert`] adds a node only after its op accepted the sources, its view was found to lie within
 //! its root, and what it writes was found to be free of overlap. A refused node leaves the graph unchanged.
 
-use super::{Flags, Graph, Tensor, TensorId, ViewOf};
+use super::{Flags, Graph, TensorId, ViewOf};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::layout::Layout;
@@ -40,7 +40,7 @@ impl Graph {
         if view.is_some() && info.computes && !layout.is_free_of_overlap() {
             return Err(reject(info, "result", Reason::Overlap { found: layout }).into());
         }
-        self.push(Tensor::new(layout, op, view), sources)
+        self.push(layout, op, view, sources)
     }
 
     /// Adds a node with memory of its own, or whatever memory the op prescribes.
@@ -80,7 +80,7 @@ impl Graph {
         for (operand, &source) in operands.iter_mut().zip(sources) {
             let Some(id) = source else { continue };
             let tensor = self.tensor(id)?;
-            *operand = Some(Source { layout: tensor.layout, is_param: tensor.has(Flags::PARAM) });
+            *operand = Some(Source { layout: *tensor.layout(), is_param: tensor.has(Flags::PARAM) });
         }
         Ok(operands)
     }
@@ -96,11 +96,11 @@ impl Graph {
         let Some(id) = sources.get(source).copied().flatten() else {
             return Err(reject(info, "result", Reason::Missing).into());
         };
-        let (root, base) = match self.tensor(id)?.view {
+        let (root, base) = match self.tensor(id)?.view() {
             Some(view) => (view.root, view.offset),
             None => (id, 0),
         };
-        let root_len = self.tensor(root)?.layout.byte_len();
+        let root_len = self.tensor(root)?.layout().byte_len();
         let len = layout.byte_len();
         let from = base.saturating_add(offset);
         if from.saturating_add(len) > root_len {

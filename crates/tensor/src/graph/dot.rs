@@ -63,7 +63,7 @@ impl Dot<'_> {
             ("box", format!("{}\\n{name}", tensor.op().label()))
         };
         let mut style = String::from("filled");
-        if tensor.view().is_some() && !tensor.op().info().computes {
+        if tensor.view().is_some() && !tensor.computes() {
             style += ",dashed";
         }
         if tensor.has(Flags::OUTPUT) {
@@ -81,7 +81,7 @@ impl Dot<'_> {
     fn edges(&self, f: &mut fmt::Formatter<'_>, id: TensorId) -> fmt::Result {
         let Ok(tensor) = self.graph.tensor(id) else { return Ok(()) };
         let names = tensor.op().info().sources;
-        for (source, spec) in self.graph.sources_of(tensor).iter().zip(names) {
+        for (source, spec) in tensor.source_ids().iter().zip(names) {
             let Some(source) = source else { continue };
             // With a single source its role is plain.
             let role = if names.len() > 1 { spec.name } else { "" };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Flags, Graph, Tensor, TensorId};
+use super::{Flags, Graph, TensorId, TensorRef};
 
 /// Shows a graph's leaves and nodes in order. Made by [`Graph::dump`].
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Dump<'_> {
         if let Some(view) = tensor.view() {
             write!(f, " view of {}+{}", view.root, view.offset)?;
         }
-        if let Some(storage) = tensor.storage {
+        if let Some(storage) = tensor.storage().filter(|_| tensor.view().is_none()) {
             write!(f, " in {}+{}", storage.buffer, storage.offset)?;
         }
         for (flag, name) in [(Flags::INPUT, "input"), (Flags::OUTPUT, "output"), (Flags::PARAM, "param")] {
@@ -56,10 +56,10 @@ impl Dump<'_> {
         ids.iter().try_for_each(|&id| self.line(f, id, width))
     }
 
-    fn sources(&self, f: &mut fmt::Formatter<'_>, tensor: &Tensor) -> fmt::Result {
+    fn sources(&self, f: &mut fmt::Formatter<'_>, tensor: TensorRef<'_>) -> fmt::Result {
         let names = tensor.op().info().sources;
         let present =
-            self.0.sources_of(tensor).iter().zip(names).filter_map(|(id, spec)| Some((id.as_ref()?, spec)));
+            tensor.source_ids().iter().zip(names).filter_map(|(id, spec)| Some((id.as_ref()?, spec)));
         for (place, (id, spec)) in present.enumerate() {
             let separator = if place == 0 { "" } else { ", " };
             write!(f, "{separator}{}: {id}", spec.name)?;

@@ -20,7 +20,9 @@ pub use dot::Dot;
 pub use dump::Dump;
 pub use order::{NodeRange, Slot};
 pub use reference::TensorRef;
-pub use tensor::{BufferId, Flags, Storage, Tensor, TensorId, ViewOf};
+pub use tensor::{BufferId, Flags, Storage, TensorId, ViewOf};
+
+use tensor::{Details, Links};
 
 use crate::dtype::DType;
 use crate::error::Error;
@@ -50,8 +52,11 @@ use crate::shape::Shape;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    tensors: Vec<Tensor>,
-    /// Sources of all tensors; each tensor holds its range.
+    /// Per tensor, how it hangs together with others.
+    links: Vec<Links>,
+    /// Per tensor, the rest.
+    details: Vec<Details>,
+    /// Sources of all tensors; each tensor's links hold its range.
     sources: Vec<Option<TensorId>>,
     order: order::Order,
 }
@@ -64,36 +69,27 @@ impl Graph {
 
     /// Number of tensors, whether in order or not.
     pub fn len(&self) -> usize {
-        self.tensors.len()
+        self.links.len()
     }
 
     /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
+        self.links.is_empty()
     }
 
     /// All ids, sources before their users.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator + use<> {
-        (0..self.tensors.len()).map(TensorId::from_index)
+        (0..self.links.len()).map(TensorId::from_index)
     }
 
-    /// What is known about a tensor.
-    pub fn tensor(&self, id: TensorId) -> Result<&Tensor, Error> {
-        self.tensors.get(id.index()).ok_or(Error::NoSuchTensor { id, count: self.tensors.len() })
-    }
-
-    fn tensor_mut(&mut self, id: TensorId) -> Result<&mut Tensor, Error> {
-        let count = self.tensors.len();
-        self.tensors.get_mut(id.index()).ok_or(Error::NoSuchTensor { id, count })
+    fn links_mut(&mut self, id: TensorId) -> Result<&mut Links, Error> {
+        let count = self.len();
+        self.links.get_mut(id.index()).ok_or(Error::NoSuchTensor { id, count })
     }
 
     /// The sources of a tensor, in the order of its op; `None` where an optional one is absent.
     pub fn sources(&self, id: TensorId) -> Result<&[Option<TensorId>], Error> {
-        Ok(self.sources_of(self.tensor(id)?))
-    }
-
-    fn sources_of(&self, tensor: &Tensor) -> &[Option<TensorId>] {
-        &self.sources[tensor.sources.start as usize..tensor.sources.end as usize]
+        Ok(self.tensor(id)?.source_ids())
     }
 
     /// A leaf with packed elements, whose contents come from outside.
@@ -103,19 +99,27 @@ impl Graph {
 
     /// A leaf with any layout.
     pub fn leaf_with_layout(&mut self, layout: Layout) -> Result<TensorId, Error> {
-        self.push(Tensor::new(layout, Op::None, None), &[])
+        self.push(layout, Op::None, None, &[])
     }
 
     /// Adds a tensor that has been checked.
-    fn push(&mut self, mut tensor: Tensor, sources: &[Option<TensorId>]) -> Result<TensorId, Error> {
-        if self.tensors.len() >= MAX_TENSORS {
+    fn push(
+        &mut self,
+        layout: Layout,
+        op: Op,
+        view: Option<ViewOf>,
+        sources: &[Option<TensorId>],
+    ) -> Result<TensorId, Error> {
+        if self.len() >= MAX_TENSORS {
             return Err(Error::TooManyTensors);
         }
-        let range = |len| u32::try_from(len).map_err(|_| Error::TooManyTensors);
-        tensor.sources = range(self.sources.len())?..range(self.sources.len() + sources.len())?;
+        let first = u32::try_from(self.sources.len()).map_err(|_| Error::TooManyTensors)?;
+        // No op has more than MAX_SOURCES.
+        let count = u8::try_from(sources.len()).map_err(|_| Error::TooManyTensors)?;
+        self.links.push(Links::new(&op, view, first, count));
+        self.details.push(Details { layout, op, name: None });
         self.sources.extend_from_slice(sources);
-        self.tensors.push(tensor);
-        Ok(TensorId::from_index(self.tensors.len() - 1))
+        Ok(TensorId::from_index(self.len() - 1))
     }
 
     /// Names a tensor; an empty name takes the name away.
@@ -123,14 +127,15 @@ impl Graph {
         if name.len() > MAX_NAME_BYTES {
             return Err(Error::NameTooLong { len: name.len() });
         }
-        self.tensor_mut(id)?.name = (!name.is_empty()).then(|| name.into());
+        self.tensor(id)?;
+        self.details[id.index()].name = (!name.is_empty()).then(|| name.into());
         Ok(())
     }
 
     /// Its name, or what ggml would call it: `leaf_3` or `node_7` by its place in order, `tensor_9` before it has
     /// one.
     pub fn label(&self, id: TensorId) -> String {
-        if let Ok(Some(name)) = self.tensor(id).map(Tensor::name) {
+        if let Ok(Some(name)) = self.tensor(id).map(TensorRef::name) {
             return name.to_owned();
         }
         match self.order.slot(id) {
@@ -154,38 +159,35 @@ impl Graph {
     }
 
     fn mark_leaf(&mut self, id: TensorId, flag: Flags, role: &'static str) -> Result<(), Error> {
-        let tensor = self.tensor_mut(id)?;
-        if tensor.op != Op::None {
+        if !self.tensor(id)?.is_leaf() {
             return Err(Error::Role { id, role, reason: "it is computed" });
         }
-        tensor.flags |= flag;
+        self.links_mut(id)?.flags |= flag;
         Ok(())
     }
 
     /// Marks a result that is read after the run. Planners never free or overwrite it, nor what it is a view of.
     pub fn mark_output(&mut self, id: TensorId) -> Result<(), Error> {
-        let view = self.tensor(id)?.view;
-        self.tensor_mut(id)?.flags |= Flags::OUTPUT;
-        if let Some(view) = view {
-            self.tensor_mut(view.root)?.flags |= Flags::OUTPUT;
-        }
+        let root = self.tensor(id)?.root().id();
+        self.links_mut(id)?.flags |= Flags::OUTPUT;
+        self.links_mut(root)?.flags |= Flags::OUTPUT;
         Ok(())
     }
 
     /// Marks the number that training makes small.
     pub fn mark_loss(&mut self, id: TensorId) -> Result<(), Error> {
-        let tensor = self.tensor_mut(id)?;
+        let tensor = self.tensor(id)?;
         if tensor.dtype() != DType::F32 || !tensor.ne().is_scalar() {
             return Err(Error::Role { id, role: "a loss", reason: "it is not a single f32" });
         }
-        tensor.flags |= Flags::LOSS;
+        self.links_mut(id)?.flags |= Flags::LOSS;
         Ok(())
     }
 
     /// Puts a tensor that is not a view at a place in a buffer of `capacity` bytes. Its views follow.
     pub fn bind(&mut self, id: TensorId, storage: Storage, capacity: usize) -> Result<(), Error> {
-        let tensor = self.tensor_mut(id)?;
-        if let Some(view) = tensor.view {
+        let tensor = self.tensor(id)?;
+        if let Some(view) = tensor.view() {
             return Err(Error::BindView { id, root: view.root });
         }
         let Storage { buffer, offset } = storage;
@@ -197,37 +199,37 @@ impl Graph {
         if offset.checked_add(len).is_none_or(|end| end > capacity) {
             return Err(Error::OutsideBuffer { id, len, buffer, offset, capacity });
         }
-        tensor.storage = Some(storage);
+        self.links_mut(id)?.set_storage(Some(storage));
         Ok(())
     }
 
     /// Where a tensor's bytes are; for a view, within the storage of its root.
     pub fn storage(&self, id: TensorId) -> Result<Option<Storage>, Error> {
-        self.get(id).map(TensorRef::storage)
+        self.tensor(id).map(TensorRef::storage)
     }
 
     /// Lets a node read another leaf of the same layout instead of one of its sources. The node keeps its meaning:
     /// its op only ever saw the layout. What a view looks into cannot be exchanged.
     pub fn replace_source(&mut self, id: TensorId, slot: usize, leaf: TensorId) -> Result<(), Error> {
-        let node = self.get(id)?;
+        let node = self.tensor(id)?;
         let refused = |reason| Error::Role { id: leaf, role: "a stand-in", reason };
         let source = node.source(slot).ok_or_else(|| refused("there is no such source"))?;
-        let stand_in = self.get(leaf)?;
-        if !stand_in.tensor().is_leaf() || stand_in.layout() != source.layout() {
+        let stand_in = self.tensor(leaf)?;
+        if !stand_in.is_leaf() || stand_in.layout() != source.layout() {
             return Err(refused("it is not a leaf of the same layout"));
         }
-        if node.tensor().view().is_some_and(|view| view.root == source.root().id()) {
+        if node.view().is_some_and(|view| view.root == source.root().id()) {
             return Err(refused("the node is a view of that source"));
         }
-        let (place, old) = (node.tensor().sources.start as usize + slot, source.id());
+        let (place, old) = (self.links[id.index()].sources().start + slot, source.id());
         self.sources[place] = Some(leaf);
-        self.order.exchange(id, old, leaf, self.tensors.len());
+        self.order.exchange(id, old, leaf, self.links.len());
         Ok(())
     }
 
     /// Forgets where a tensor's bytes are.
     pub fn unbind(&mut self, id: TensorId) -> Result<(), Error> {
-        self.tensor_mut(id)?.storage = None;
+        self.links_mut(id)?.set_storage(None);
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 //! Invariant: in the order, a source comes before its users, no tensor stands twice, and a node with
 //! [`Flags::COMPUTE`] has it on all the nodes it reads. Work lists are explicit: no input makes this recurse.
 
-use super::{Flags, Graph, Tensor, TensorId};
+use super::{Flags, Graph, TensorId};
 use crate::error::Error;
+use crate::ops::Op;
 
 /// Place of a tensor that is in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ impl Order {
         }
     }
 
-    fn place(&mut self, id: TensorId, tensor: &Tensor, sources: &[Option<TensorId>]) {
-        let (list, slot) = if tensor.is_leaf() && !tensor.has(Flags::PARAM) {
+    fn place(&mut self, id: TensorId, is_leaf: bool, sources: &[Option<TensorId>]) {
+        let (list, slot) = if is_leaf {
             (&mut self.leaves, Slot::Leaf as fn(usize) -> Slot)
         } else {
             (&mut self.nodes, Slot::Node as fn(usize) -> Slot)
@@ -97,20 +98,22 @@ impl Graph {
     /// needs are skipped when the graph runs.
     pub fn expand_uncomputed(&mut self, id: TensorId) -> Result<(), Error> {
         self.tensor(id)?;
-        self.order.grow(self.tensors.len());
+        self.order.grow(self.len());
         // Tensors on the way from `id` down, with the next source of each to look at.
         let mut path = Vec::new();
         let mut next = Some(id);
         loop {
             path.extend(next.take().filter(|&id| self.order.slot(id).is_none()).map(|id| (id, 0_usize)));
             let Some((id, place)) = path.last_mut() else { return Ok(()) };
-            let tensor = &self.tensors[id.index()];
-            let sources = &self.sources[tensor.sources.start as usize..tensor.sources.end as usize];
+            let sources = &self.sources[self.links[id.index()].sources()];
             if let Some(&source) = sources.get(*place) {
                 *place += 1;
                 next = source;
             } else {
-                self.order.place(*id, tensor, sources);
+                let id = *id;
+                let is_leaf = self.details[id.index()].op == Op::None
+                    && !self.links[id.index()].flags.contains(Flags::PARAM);
+                self.order.place(id, is_leaf, sources);
                 path.pop();
             }
         }
@@ -135,7 +138,7 @@ impl Graph {
         if self.order.slot(id).is_some() {
             return Err(Error::AlreadyInOrder { id });
         }
-        let unordered = self.sources_of(tensor).iter().flatten().find(|&&s| self.order.slot(s).is_none());
+        let unordered = tensor.source_ids().iter().flatten().find(|&&s| self.order.slot(s).is_none());
         if let Some(&source_id) = unordered {
             return Err(Error::OutOfOrder { id, source_id });
         }
@@ -150,21 +153,20 @@ impl Graph {
     fn mark_computed(&mut self, id: TensorId) {
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
-            let tensor = &mut self.tensors[id.index()];
+            let tensor = self.at(id);
             if tensor.is_leaf() || tensor.has(Flags::COMPUTE) {
                 continue;
             }
-            tensor.flags |= Flags::COMPUTE;
-            let range = tensor.sources.start as usize..tensor.sources.end as usize;
-            pending.extend(self.sources[range].iter().flatten());
+            pending.extend(tensor.source_ids().iter().flatten());
+            self.links[id.index()].flags |= Flags::COMPUTE;
         }
     }
 
     /// Forgets the order and what is computed; the tensors stay.
     pub fn clear_order(&mut self) {
         self.order = Order::default();
-        for tensor in &mut self.tensors {
-            tensor.flags = tensor.flags.without(Flags::COMPUTE);
+        for links in &mut self.links {
+            links.flags = links.flags.without(Flags::COMPUTE);
         }
     }
 
@@ -207,7 +209,7 @@ impl<'a> NodeRange<'a> {
             |id| matches!(self.graph.slot(id), Some(Slot::Node(place)) if positions.contains(&place));
         self.nodes
             .iter()
-            .flat_map(|&id| self.graph.sources_of(&self.graph.tensors[id.index()]).iter().flatten().copied())
+            .flat_map(|&id| self.graph.at(id).source_ids().iter().flatten().copied())
             .filter(|&source| !is_inside(source) && seen.insert(source))
             .collect()
     }

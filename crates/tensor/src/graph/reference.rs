@@ -1,9 +1,12 @@
-//! A tensor together with its graph: what devices and planners look at.
+//! A tensor together with its graph: what everybody looks at.
 
-use super::{Graph, Storage, Tensor, TensorId};
+use super::tensor::{Details, Links};
+use super::{Flags, Graph, Storage, TensorId, ViewOf};
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::ops::Op;
+use crate::shape::Shape;
 
 /// A tensor that is known to be in its graph, so that looking at it cannot fail.
 #[derive(Clone, Copy, Debug)]
@@ -13,13 +16,29 @@ pub struct TensorRef<'g> {
 }
 
 impl Graph {
-    /// The tensor, with its graph at hand.
-    pub fn get(&self, id: TensorId) -> Result<TensorRef<'_>, Error> {
-        self.tensor(id).map(|_| TensorRef { graph: self, id })
+    /// A tensor.
+    pub fn tensor(&self, id: TensorId) -> Result<TensorRef<'_>, Error> {
+        if id.index() < self.len() {
+            return Ok(TensorRef { graph: self, id });
+        }
+        Err(Error::NoSuchTensor { id, count: self.len() })
+    }
+
+    /// A tensor whose id was checked.
+    pub(super) const fn at(&self, id: TensorId) -> TensorRef<'_> {
+        TensorRef { graph: self, id }
     }
 }
 
 impl<'g> TensorRef<'g> {
+    fn links(self) -> &'g Links {
+        &self.graph.links[self.id.index()]
+    }
+
+    fn details(self) -> &'g Details {
+        &self.graph.details[self.id.index()]
+    }
+
     /// Its id.
     pub const fn id(self) -> TensorId {
         self.id
@@ -30,48 +49,98 @@ impl<'g> TensorRef<'g> {
         self.graph
     }
 
-    /// What is known about it.
-    pub fn tensor(self) -> &'g Tensor {
-        &self.graph.tensors[self.id.index()]
-    }
-
-    /// What makes it.
-    pub fn op(self) -> &'g Op {
-        self.tensor().op()
-    }
-
     /// Type, extents and strides.
     pub fn layout(self) -> &'g Layout {
-        self.tensor().layout()
+        &self.details().layout
     }
 
-    /// Its sources, in the order of its op.
-    pub fn sources(self) -> impl ExactSizeIterator<Item = Option<TensorRef<'g>>> + Clone {
-        let graph = self.graph;
-        graph.sources_of(self.tensor()).iter().map(move |id| id.map(|id| TensorRef { graph, id }))
+    /// Element type.
+    pub fn dtype(self) -> DType {
+        self.layout().dtype()
     }
 
-    /// The source in `slot`, if there is one.
-    pub fn source(self, slot: usize) -> Option<TensorRef<'g>> {
-        let id = (*self.graph.sources_of(self.tensor()).get(slot)?)?;
-        Some(TensorRef { graph: self.graph, id })
+    /// Extents.
+    pub fn ne(self) -> Shape {
+        self.layout().ne()
     }
 
-    /// The tensor that owns its memory: itself, or what it is a view of.
-    pub fn root(self) -> TensorRef<'g> {
-        let id = self.tensor().view().map_or(self.id, |view| view.root);
-        TensorRef { graph: self.graph, id }
+    /// What makes it; [`Op::None`] for a leaf.
+    pub fn op(self) -> &'g Op {
+        &self.details().op
     }
 
-    /// Where its bytes are.
-    pub fn storage(self) -> Option<Storage> {
-        let offset = self.tensor().view().map_or(0, |view| view.offset);
-        let root = self.root().tensor().storage?;
-        Some(Storage { buffer: root.buffer, offset: root.offset + offset })
+    /// Whether its contents come from outside the graph.
+    pub fn is_leaf(self) -> bool {
+        matches!(self.op(), Op::None)
+    }
+
+    /// Whether running the graph does anything for it: it is neither a leaf nor just another view.
+    pub fn computes(self) -> bool {
+        self.links().computes
+    }
+
+    /// Whether a planner may give it the memory of a dying source; see
+    /// [`OpInfo::reuses_source`](crate::ops::OpInfo::reuses_source).
+    pub fn reuses_source(self) -> bool {
+        self.links().reuses_source
+    }
+
+    /// Its roles.
+    pub fn flags(self) -> Flags {
+        self.links().flags
+    }
+
+    /// Whether it has a role.
+    pub fn has(self, flag: Flags) -> bool {
+        self.flags().contains(flag)
+    }
+
+    /// Its name, if it was given one.
+    pub fn name(self) -> Option<&'g str> {
+        self.details().name.as_deref()
     }
 
     /// Its name, or what stands for it.
     pub fn label(self) -> String {
         self.graph.label(self.id)
+    }
+
+    /// Its sources, in the order of its op; `None` where an optional one is absent.
+    pub fn sources(self) -> impl ExactSizeIterator<Item = Option<TensorRef<'g>>> + Clone {
+        let graph = self.graph;
+        self.source_ids().iter().map(move |id| id.map(|id| TensorRef { graph, id }))
+    }
+
+    /// The ids of its sources, in the order of its op.
+    pub fn source_ids(self) -> &'g [Option<TensorId>] {
+        &self.graph.sources[self.links().sources()]
+    }
+
+    /// The source in `slot`, if there is one.
+    pub fn source(self, slot: usize) -> Option<TensorRef<'g>> {
+        let id = (*self.source_ids().get(slot)?)?;
+        Some(TensorRef { graph: self.graph, id })
+    }
+
+    /// The memory it shows, when that is not its own.
+    pub fn view(self) -> Option<ViewOf> {
+        self.links().view()
+    }
+
+    /// The tensor that owns its memory: itself, or what it is a view of.
+    pub fn root(self) -> TensorRef<'g> {
+        TensorRef { graph: self.graph, id: self.links().root.unwrap_or(self.id) }
+    }
+
+    /// Where its bytes are; for a view, within the storage of its root.
+    pub fn storage(self) -> Option<Storage> {
+        let Some(view) = self.view() else { return self.links().storage() };
+        let root = self.graph.links[view.root.index()].storage()?;
+        Some(Storage { buffer: root.buffer, offset: root.offset + view.offset })
+    }
+
+    /// What its first byte must be a multiple of. Blocks are made of bytes and need nothing.
+    pub fn element_align(self) -> usize {
+        if self.dtype().is_quantized() { 1 } else { self.dtype().block_bytes() }
     }
 }

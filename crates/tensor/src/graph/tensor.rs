@@ -1,13 +1,11 @@
-//! One tensor of a graph, and the small types it is made of.
+//! What a graph keeps of each tensor, and the small types it is made of.
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::ops::{BitOr, BitOrAssign, Range};
+use std::ops::{BitOr, BitOrAssign};
 
-use crate::dtype::DType;
 use crate::layout::Layout;
 use crate::ops::Op;
-use crate::shape::Shape;
 
 /// A tensor of one graph; meaningless to any other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,70 +126,65 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// A tensor: what it looks like, how it is made, where it is.
+/// What passes over a graph look at again and again. Small, so that those of a whole graph stay in the cache.
 #[derive(Clone, Debug)]
-pub struct Tensor {
-    pub(super) layout: Layout,
-    pub(super) op: Op,
-    pub(super) view: Option<ViewOf>,
-    pub(super) sources: Range<u32>,
+pub(super) struct Links {
+    pub(super) root: Option<TensorId>,
+    /// A buffer's id, or [`NO_BUFFER`].
+    buffer: u32,
+    pub(super) first_source: u32,
+    pub(super) source_count: u8,
     pub(super) flags: Flags,
-    pub(super) name: Option<Box<str>>,
-    pub(super) storage: Option<Storage>,
+    /// Whether running the graph does anything for it.
+    pub(super) computes: bool,
+    /// Whether it may take over the memory of a source.
+    pub(super) reuses_source: bool,
+    pub(super) view_offset: usize,
+    offset: usize,
 }
 
-impl Tensor {
-    pub(super) fn new(layout: Layout, op: Op, view: Option<ViewOf>) -> Tensor {
-        Tensor { layout, op, view, sources: 0..0, flags: Flags::default(), name: None, storage: None }
+const NO_BUFFER: u32 = u32::MAX;
+
+/// The rest: what ops and people look at.
+#[derive(Clone, Debug)]
+pub(super) struct Details {
+    pub(super) layout: Layout,
+    pub(super) op: Op,
+    pub(super) name: Option<Box<str>>,
+}
+
+impl Links {
+    pub(super) fn new(op: &Op, view: Option<ViewOf>, first_source: u32, source_count: u8) -> Links {
+        let info = op.info();
+        Links {
+            root: view.map(|view| view.root),
+            buffer: NO_BUFFER,
+            first_source,
+            source_count,
+            flags: Flags::default(),
+            computes: info.computes,
+            reuses_source: info.reuses_source,
+            view_offset: view.map_or(0, |view| view.offset),
+            offset: 0,
+        }
     }
 
-    /// Type, extents and strides.
-    pub const fn layout(&self) -> &Layout {
-        &self.layout
+    pub(super) fn view(&self) -> Option<ViewOf> {
+        self.root.map(|root| ViewOf { root, offset: self.view_offset })
     }
 
-    /// Element type.
-    pub const fn dtype(&self) -> DType {
-        self.layout.dtype()
+    pub(super) fn storage(&self) -> Option<Storage> {
+        (self.buffer != NO_BUFFER).then_some(Storage { buffer: BufferId(self.buffer), offset: self.offset })
     }
 
-    /// Extents.
-    pub const fn ne(&self) -> Shape {
-        self.layout.ne()
+    pub(super) fn set_storage(&mut self, storage: Option<Storage>) {
+        let Storage { buffer, offset } =
+            storage.unwrap_or(Storage { buffer: BufferId(NO_BUFFER), offset: 0 });
+        (self.buffer, self.offset) = (buffer.0, offset);
     }
 
-    /// What makes it; [`Op::None`] for a leaf.
-    pub const fn op(&self) -> &Op {
-        &self.op
-    }
-
-    /// Whether its contents come from outside the graph.
-    pub const fn is_leaf(&self) -> bool {
-        matches!(self.op, Op::None)
-    }
-
-    /// The memory it shows, when that is not its own.
-    pub const fn view(&self) -> Option<ViewOf> {
-        self.view
-    }
-
-    /// Its roles.
-    pub const fn flags(&self) -> Flags {
-        self.flags
-    }
-
-    /// Whether it has a role.
-    pub const fn has(&self, flag: Flags) -> bool {
-        self.flags.contains(flag)
-    }
-
-    /// Its name, if it was given one.
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    /// What its first byte must be a multiple of. Blocks are made of bytes and need nothing.
-    pub fn element_align(&self) -> usize {
-        if self.dtype().is_quantized() { 1 } else { self.dtype().block_bytes() }
+    pub(super) fn sources(&self) -> std::ops::Range<usize> {
+        let first = self.first_source as usize;
+        first..first + usize::from(self.source_count)
     }
 }

@@ -68,11 +68,11 @@ impl Example {
     }
 
     pub(crate) fn set(&self, id: TensorId, values: &[f32]) {
-        self.buffers.set(self.graph.get(id).unwrap(), 0, &floats(values)).unwrap();
+        self.buffers.set(self.graph.tensor(id).unwrap(), 0, &floats(values)).unwrap();
     }
 
     pub(crate) fn values(&self, id: TensorId) -> Vec<f32> {
-        numbers(&self.buffers.bytes(self.graph.get(id).unwrap()).unwrap())
+        numbers(&self.buffers.bytes(self.graph.tensor(id).unwrap()).unwrap())
     }
 }
 

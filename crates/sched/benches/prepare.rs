@@ -1,0 +1,221 @@
+//! How long it takes to prepare a transformer graph over four devices, beside ggml's scheduler doing the same.
+//!
+//! `cargo bench -p oxcart-sched --bench prepare` times ours from 1,000 to 64,000 nodes. With `OXCART_GGML_SOURCE` (the
+//! `ggml` folder of a llama.cpp source tree) and `OXCART_REFERENCE_LIB` (the folder of the libraries built from it) it
+//! also compiles `ggml_sched.c`, which builds the same graph with ggml, and runs it in between, so that both are
+//! measured in one run. Best of several, because machines are noisy.
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench prints, and stops when it cannot go on"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oxcart_backend::{Buffer, Buffers, Device, Usage, allocate};
+use oxcart_sched::{Options, Scheduler};
+use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::ops::{FlashAttnExt, GluKind, Precision, Rope, RopeMode};
+use oxcart_tensor::{DType, Graph, TensorId};
+use oxcart_testdev::{Config, TestDevice};
+
+const DEVICES: usize = 4;
+const EMBD: usize = 64;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const HEAD: usize = 16;
+const FF: usize = 128;
+const TOKENS: usize = 2;
+const CONTEXT: usize = 32;
+const REPEATS: usize = 20;
+
+/// Memory of one device that leaves are put into one after another.
+struct Arena {
+    id: BufferId,
+    buffer: Arc<dyn Buffer>,
+    used: usize,
+}
+
+struct Model {
+    graph: Graph,
+    buffers: Buffers,
+    weights: Vec<Arena>,
+    caches: Vec<Arena>,
+}
+
+impl Model {
+    fn new(devices: &[Arc<TestDevice>], layers: usize) -> Model {
+        let mut buffers = Buffers::new();
+        let mut arenas = |bytes: usize, usage| -> Vec<Arena> {
+            devices
+                .iter()
+                .map(|device| {
+                    let buffer = allocate(&device.buffer_type(), bytes).unwrap();
+                    buffer.set_usage(usage);
+                    Arena { id: buffers.add(Arc::clone(&buffer)), buffer, used: 0 }
+                })
+                .collect()
+        };
+        let (weights, caches) =
+            (arenas(layers * (100 << 10), Usage::Weights), arenas(layers * (8 << 10), Usage::Any));
+        Model { graph: Graph::new(), buffers, weights, caches }
+    }
+
+    fn leaf(graph: &mut Graph, arena: &mut Arena, dtype: DType, ne: [usize; 2]) -> TensorId {
+        let id = graph.leaf(dtype, ne).unwrap();
+        let len = graph.tensor(id).unwrap().layout().byte_len();
+        graph.bind(id, Storage { buffer: arena.id, offset: arena.used }, arena.buffer.len()).unwrap();
+        arena.used += len.next_multiple_of(64);
+        id
+    }
+
+    fn build(mut self, layers: usize) -> (Graph, Buffers) {
+        let g = &mut self.graph;
+        let mut input = |dtype, ne: [usize; 2]| {
+            let id = g.leaf(dtype, ne).unwrap();
+            g.mark_input(id).unwrap();
+            id
+        };
+        let mut x = input(DType::F32, [EMBD, TOKENS]);
+        let positions = input(DType::I32, [TOKENS, 1]);
+        let rows = input(DType::I64, [TOKENS, 1]);
+        let mask = input(DType::F16, [CONTEXT, TOKENS]);
+        let rope = Rope::new(HEAD, RopeMode::Normal, 10_000.0);
+        let attention =
+            FlashAttnExt { scale: 0.25, max_bias: 0.0, softcap: 0.0, precision: Precision::Any, n_kv_max: 0 };
+        for layer in 0..layers {
+            let device = (0..DEVICES).find(|d| layer < layers * (d + 1) / DEVICES).unwrap();
+            let (weights, caches) = (&mut self.weights[device], &mut self.caches[device]);
+            let mut norm = |g: &mut Graph, x| {
+                let weight = Self::leaf(g, weights, DType::F32, [EMBD, 1]);
+                let x = g.rms_norm(x, 1e-5).unwrap();
+                g.mul(x, weight).unwrap()
+            };
+            let y = norm(g, x);
+            let mut product = |g: &mut Graph, x, from, to| {
+                let weight = Self::leaf(g, weights, DType::F16, [from, to]);
+                g.mul_mat(weight, x).unwrap()
+            };
+            let mut heads = |g: &mut Graph, x, count: usize| {
+                let x = product(g, x, EMBD, HEAD * count);
+                g.reshape(x, [HEAD, count, TOKENS]).unwrap()
+            };
+            let mut cached = |g: &mut Graph, x| {
+                let cache = Self::leaf(g, caches, DType::F16, [HEAD * KV_HEADS, CONTEXT]);
+                let x = g.reshape(x, [HEAD * KV_HEADS, TOKENS]).unwrap();
+                let cache = g.set_rows(cache, x, rows).unwrap();
+                let cache = g.reshape(cache, [HEAD, KV_HEADS, CONTEXT]).unwrap();
+                g.permute(cache, [0, 2, 1, 3]).unwrap()
+            };
+            let q = heads(g, y, HEADS);
+            let q = g.rope(q, positions, None, rope).unwrap();
+            let k = heads(g, y, KV_HEADS);
+            let k = g.rope(k, positions, None, rope).unwrap();
+            let v = heads(g, y, KV_HEADS);
+            let q = g.permute(q, [0, 2, 1, 3]).unwrap();
+            let (k, v) = (cached(g, k), cached(g, v));
+            let y = g.flash_attn_ext([q, k, v], Some(mask), None, attention).unwrap();
+            let y = g.reshape(y, [EMBD, TOKENS]).unwrap();
+            let y = product(g, y, EMBD, EMBD);
+            x = g.add(x, y).unwrap();
+            let mut norm = |g: &mut Graph, x| {
+                let weight = Self::leaf(g, weights, DType::F32, [EMBD, 1]);
+                let x = g.rms_norm(x, 1e-5).unwrap();
+                g.mul(x, weight).unwrap()
+            };
+            let y = norm(g, x);
+            let mut product = |g: &mut Graph, x, from, to| {
+                let weight = Self::leaf(g, weights, DType::F16, [from, to]);
+                g.mul_mat(weight, x).unwrap()
+            };
+            let (gate, up) = (product(g, y, EMBD, FF), product(g, y, EMBD, FF));
+            let y = g.glu_split(gate, up, GluKind::Swiglu).unwrap();
+            let y = product(g, y, FF, EMBD);
+            x = g.add(x, y).unwrap();
+        }
+        g.mark_output(x).unwrap();
+        g.expand(x).unwrap();
+        (self.graph, self.buffers)
+    }
+}
+
+/// Nodes, splits, and the best time to prepare.
+fn ours(layers: usize) -> (usize, usize, Duration) {
+    let null = |config: Config| TestDevice::new(Config { null: true, reads_host: false, ..config });
+    let devices = [
+        null(Config::accelerator("D0")),
+        null(Config::accelerator("D1")),
+        null(Config::accelerator("D2")),
+        null(Config::default()),
+    ];
+    let (graph, buffers) = Model::new(&devices, layers).build(layers);
+    let streams = devices.iter().map(|device| device.stream()).collect();
+    let mut scheduler = Scheduler::new(streams, Options::default()).unwrap();
+    let mut best = Duration::MAX;
+    let mut splits = 0;
+    for _ in 0..REPEATS {
+        let (graph, buffers) = (graph.clone(), buffers.clone());
+        let start = Instant::now();
+        let prepared = scheduler.prepare(graph, buffers).unwrap();
+        best = best.min(start.elapsed());
+        splits = prepared.splits().len();
+    }
+    (graph.nodes().len(), splits, best)
+}
+
+/// The compiled peer, if there is a ggml to compile it against.
+fn peer() -> Option<PathBuf> {
+    let source = PathBuf::from(std::env::var_os("OXCART_GGML_SOURCE")?);
+    let library = PathBuf::from(std::env::var_os("OXCART_REFERENCE_LIB")?);
+    let program = std::env::temp_dir().join(format!("oxcart-ggml-sched-{}", std::process::id()));
+    let flag = |name: &str, path: &Path| format!("{name}{}", path.display());
+    let built = Command::new("cc")
+        .args(["-O2", "-o"])
+        .arg(&program)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/ggml_sched.c"))
+        .args([flag("-I", &source.join("include")), flag("-I", &source.join("src")), flag("-L", &library)])
+        .args(["-lggml-base", "-lggml"])
+        .arg(flag("-Wl,-rpath,", &library))
+        .status();
+    built.is_ok_and(|status| status.success()).then_some(program)
+}
+
+/// Nodes, splits, seconds to plan anew, seconds with the plan kept.
+fn theirs(program: &Path, layers: usize) -> Option<(usize, usize, f64, f64)> {
+    let output = Command::new(program).args([layers.to_string(), REPEATS.to_string()]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut fields = text.split_whitespace();
+    let (nodes, splits) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some((nodes, splits, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+fn main() {
+    let peer = peer();
+    if peer.is_none() {
+        println!("OXCART_GGML_SOURCE and OXCART_REFERENCE_LIB are not set: timing Oxcart alone");
+    }
+    println!("nodes splits  oxcart ms  ns/node  ggml plan ms  ratio  ggml steady ms  ratio");
+    // Numbers of layers may be given as arguments.
+    let given: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let sizes = if given.is_empty() { vec![34, 67, 134, 167, 267, 534, 1067, 2134] } else { given };
+    for layers in sizes {
+        let (nodes, splits, took) = ours(layers);
+        let (ms, per_node) = (took.as_secs_f64() * 1e3, took.as_secs_f64() * 1e9 / nodes as f64);
+        print!("{nodes:>5} {splits:>6} {ms:>10.3} {per_node:>8.1}");
+        if let Some((their_nodes, their_splits, plan, steady)) =
+            peer.as_deref().and_then(|p| theirs(p, layers))
+        {
+            assert_eq!((their_nodes, their_splits), (nodes, splits), "not the same graph");
+            let (plan, steady) = (plan * 1e3, steady * 1e3);
+            print!(" {plan:>13.3} {:>6.2} {steady:>15.3} {:>6.2}", plan / ms, steady / ms);
+        }
+        println!();
+    }
+    if let Some(program) = peer {
+        // It is in the folder for temporary files; a failure to tidy up is none of ours.
+        let _ = std::fs::remove_file(program);
+    }
+}

@@ -1,0 +1,76 @@
+//! Computing a prepared graph allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use oxcart_backend::{Buffers, Device, Usage, allocate};
+use oxcart_sched::{Options, Scheduler};
+use oxcart_tensor::graph::Storage;
+use oxcart_tensor::{DType, Graph};
+use oxcart_testdev::{Config, TestDevice};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is done by the system's allocator; counting touches only a thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller keeps the contract of this very function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn computing_again_and_again_allocates_nothing() {
+    let null = |config: Config| TestDevice::new(Config { null: true, ..config });
+    let devices = [
+        null(Config::accelerator("A")),
+        null(Config::accelerator("B")),
+        null(Config::accelerator("C")),
+        null(Config::default()),
+    ];
+    for runs in [1, 3] {
+        let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
+        let input = graph.leaf(DType::F32, [64, 2]).unwrap();
+        graph.mark_input(input).unwrap();
+        let mut x = input;
+        for layer in 0..30 {
+            let weights = graph.leaf(DType::F32, [64, 64]).unwrap();
+            let buffer = allocate(&devices[layer / 10].buffer_type(), 64 * 64 * 4).unwrap();
+            buffer.set_usage(Usage::Weights);
+            let buffer = buffers.add(buffer);
+            graph.bind(weights, Storage { buffer, offset: 0 }, 64 * 64 * 4).unwrap();
+            let product = graph.mul_mat(weights, x).unwrap();
+            x = graph.add(x, product).unwrap();
+        }
+        graph.mark_output(x).unwrap();
+        graph.expand(x).unwrap();
+        let streams = devices.iter().map(|device| device.stream()).collect();
+        let mut scheduler = Scheduler::new(streams, Options { runs, ..Options::default() }).unwrap();
+        let mut prepared = scheduler.prepare(graph, buffers).unwrap();
+        assert_eq!((prepared.splits().len(), prepared.copy_count()), (3, 3));
+
+        let bytes = vec![0; 64 * 2 * 4];
+        // The first run fills what is kept per thread.
+        prepared.compute().unwrap();
+        let before = COUNT.get();
+        for _ in 0..10 {
+            prepared.set_input(input, &bytes).unwrap();
+            prepared.compute().unwrap();
+            prepared.synchronize().unwrap();
+        }
+        assert_eq!(COUNT.get() - before, 0, "allocations in ten runs, {runs} under way");
+    }
+}
