@@ -1,5 +1,4 @@
 //! Bytes from one buffer to another, by every route there is.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod common;
 

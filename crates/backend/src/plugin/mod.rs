@@ -2,7 +2,7 @@
 //!
 //! A plug-in is a `cdylib` with one C entry point, made by [`export_plugin!`](crate::export_plugin). The entry tells
 //! the version of this interface and the compiler before anything else is touched; then a score says how well the
-//! plug-in suits this machine, zero meaning not at all; then it hands over its [`Registry`](crate::Registry).
+//! plug-in suits this machine, zero meaning not at all; then it hands over its [`Registry`].
 //!
 //! Invariants: host and plug-in share Rust types only if their [`ABI`]s are equal to the letter. A panic in a plug-in's
 //! score or init becomes an error. A loaded library is never unloaded, because its devices may live anywhere. What a
