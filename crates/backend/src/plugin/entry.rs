@@ -44,7 +44,7 @@ impl fmt::Debug for StaticText {
     }
 }
 
-/// What [`Entry::init`] returns: a registry, or a text that says why not.
+/// What starting a plug-in gives: a registry, or a text that says why not.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InitReply {
