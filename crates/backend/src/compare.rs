@@ -35,8 +35,7 @@ pub fn compare(
     for (position, &id) in graph.nodes().iter().enumerate() {
         for (backend, graph, buffers) in [(first, graph, buffers), (second, &copy.graph, &copy.buffers)] {
             if let Some(nodes) = graph.range(position..position + 1) {
-                backend.compute(Work { nodes, buffers })?;
-                backend.synchronize()?;
+                backend.compute_and_wait(Work { nodes, buffers })?;
             }
         }
         let node = graph.tensor(id)?;

@@ -35,6 +35,14 @@ pub enum Error {
         /// Bytes there are.
         size: usize,
     },
+    /// Lent memory that starts where no tensor may start.
+    #[error("memory lent to {buffer_type} does not start at a multiple of {alignment}")]
+    Misaligned {
+        /// Name of the buffer type.
+        buffer_type: String,
+        /// What it must be a multiple of.
+        alignment: usize,
+    },
     /// A write to memory that was lent for reading.
     #[error("{buffer_type} memory is read-only")]
     ReadOnly {

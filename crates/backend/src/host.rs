@@ -2,12 +2,15 @@
 //!
 //! Concurrency: the lock decides who may touch the bytes. A device that computes on host memory holds a
 //! [`HostWrite`] (or [`HostRead`]) for as long as its kernels run, so a copy or another graph can never race with it.
+//! Whoever holds several at a time takes them in the order of [`HostMemory`]'s addresses, or two could wait for each
+//! other for ever.
+//!
 //! Invariant: owned memory starts zeroed and at a multiple of [`ALIGN`]; a lock that a panicking thread held is taken
 //! over, because bytes have no invariant to break.
 
 use std::any::Any;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -170,6 +173,27 @@ impl DerefMut for HostWrite<'_> {
     }
 }
 
+/// Copies bytes within or between memories, taking locks in the order of their addresses. `None` when the target was
+/// lent for reading only. The ranges have been checked.
+pub(crate) fn copy_bytes(
+    source: &HostMemory,
+    from: Range<usize>,
+    target: &HostMemory,
+    to: usize,
+) -> Option<()> {
+    let end = to + from.len();
+    if std::ptr::eq(source, target) {
+        target.write()?.copy_within(from, to);
+    } else if std::ptr::from_ref(source) < std::ptr::from_ref(target) {
+        let source = source.read();
+        target.write()?[to..end].copy_from_slice(&source[from]);
+    } else {
+        let mut target = target.write()?;
+        target[to..end].copy_from_slice(&source.read()[from]);
+    }
+    Some(())
+}
+
 /// Plain host memory.
 #[derive(Debug)]
 pub struct HostBufferType {
@@ -213,17 +237,29 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// A buffer over memory of any origin.
+    /// A buffer over memory that somebody lends, refused if it starts where no tensor of this kind may start.
+    pub fn over(buffer_type: Arc<dyn BufferType>, memory: HostMemory) -> Result<Arc<HostBuffer>, Error> {
+        let alignment = buffer_type.alignment();
+        if !memory.read().as_ptr().addr().is_multiple_of(alignment) {
+            return Err(Error::Misaligned { buffer_type: buffer_type.name().to_owned(), alignment });
+        }
+        Ok(HostBuffer::new(buffer_type, memory))
+    }
+
+    /// A buffer over memory of any origin and alignment.
     pub fn new(buffer_type: Arc<dyn BufferType>, memory: HostMemory) -> Arc<HostBuffer> {
         Arc::new(HostBuffer { buffer_type, memory, usage: AtomicU8::new(Usage::Any as u8) })
     }
 
     fn writer(&self) -> Result<HostWrite<'_>, Error> {
-        let read_only = || Error::ReadOnly { buffer_type: self.buffer_type.name().to_owned() };
-        self.memory.write().ok_or_else(read_only)
+        self.memory.write().ok_or_else(|| self.read_only())
     }
 
-    fn check(&self, offset: usize, len: usize) -> Result<std::ops::Range<usize>, Error> {
+    fn read_only(&self) -> Error {
+        Error::ReadOnly { buffer_type: self.buffer_type.name().to_owned() }
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<Range<usize>, Error> {
         check_range(self.buffer_type.name(), offset, len, self.memory.len())?;
         Ok(offset..offset + len)
     }
@@ -268,7 +304,7 @@ impl Buffer for HostBuffer {
         Ok(())
     }
 
-    /// Within one buffer the lock is taken once, so that overlapping ranges work too.
+    /// Straight from any other host memory. Within one buffer, ranges may overlap.
     fn copy_from(
         &self,
         offset: usize,
@@ -276,12 +312,11 @@ impl Buffer for HostBuffer {
         source_offset: usize,
         len: usize,
     ) -> Result<bool, Error> {
-        let Some(same) = source.as_any().downcast_ref::<HostBuffer>() else { return Ok(false) };
-        if !std::ptr::eq(self, same) {
-            return Ok(false);
-        }
-        let (from, to) = (self.check(source_offset, len)?, self.check(offset, len)?);
-        self.writer()?.copy_within(from, to.start);
+        let Some(memory) = source.host() else { return Ok(false) };
+        check_range(source.buffer_type().name(), source_offset, len, memory.len())?;
+        let to = self.check(offset, len)?;
+        let from = source_offset..source_offset + len;
+        copy_bytes(memory, from, &self.memory, to.start).ok_or_else(|| self.read_only())?;
         Ok(true)
     }
 
@@ -352,6 +387,37 @@ mod tests {
         buffer.clear(1).unwrap();
         buffer.write(0, &[]).unwrap();
         assert!(matches!(buffer.write(0, &[1]), Err(Error::OutOfBounds { .. })));
+    }
+
+    #[test]
+    fn lent_memory_must_be_aligned() {
+        let owner = HostMemory::zeroed(128).unwrap();
+        let start = owner.read().as_ptr();
+        assert!(start.addr().is_multiple_of(ALIGN));
+        struct Shifted(Vec<Line>, usize);
+        impl AsRef<[u8]> for Shifted {
+            fn as_ref(&self) -> &[u8] {
+                &self.0.as_bytes()[self.1..]
+            }
+        }
+        let lent = |shift| HostMemory::shared(Arc::new(Shifted(vec![Line([7; ALIGN]); 2], shift)));
+        assert_eq!(HostBuffer::over(host(), lent(0)).unwrap().len(), 2 * ALIGN);
+        let refused = HostBuffer::over(host(), lent(4)).unwrap_err();
+        assert_eq!(refused.to_string(), "memory lent to host does not start at a multiple of 64");
+    }
+
+    #[test]
+    fn copies_in_both_directions_do_not_wait_for_each_other() {
+        let (a, b) = (HostMemory::zeroed(1 << 16).unwrap(), HostMemory::zeroed(1 << 16).unwrap());
+        std::thread::scope(|scope| {
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        copy_bytes(from, 0..1 << 16, to, 0).unwrap();
+                    }
+                });
+            }
+        });
     }
 
     #[test]

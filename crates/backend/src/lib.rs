@@ -32,7 +32,7 @@ pub use event::Event;
 pub use guid::Guid;
 pub use host::{HostBuffer, HostBufferType, HostMemory, HostRead, HostWrite};
 pub use multi::MultiBuffer;
-pub use place::{Place, Route, copy_place, place_all};
+pub use place::{Place, Route, copy_place, copy_tensor, place_all};
 pub use registry::{Registries, Registry, global};
 pub use stream::{Backend, Pending, Plan, Work, copy_async};
 pub use table::Buffers;

@@ -15,7 +15,7 @@ pub trait Registry: Send + Sync + fmt::Debug {
     /// Its name, for example `CUDA`.
     fn name(&self) -> &str;
 
-    /// Its devices.
+    /// Its devices, the same ones each time.
     fn devices(&self) -> Vec<Arc<dyn Device>>;
 
     /// Something only this family has, by type; see [`Registries::extension`].
@@ -42,10 +42,10 @@ impl Registries {
         Registries::default()
     }
 
-    /// Adds a family. Its name must be new.
+    /// Adds a family. Its name must be new; case does not matter.
     pub fn register(&self, registry: Arc<dyn Registry>) -> Result<(), Error> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        if list.iter().any(|known| known.name() == registry.name()) {
+        if list.iter().any(|known| known.name().eq_ignore_ascii_case(registry.name())) {
             return Err(Error::NameTaken { name: registry.name().to_owned() });
         }
         list.push(registry);
@@ -56,7 +56,7 @@ impl Registries {
     pub fn unregister(&self, name: &str) -> bool {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let before = list.len();
-        list.retain(|registry| registry.name() != name);
+        list.retain(|registry| !registry.name().eq_ignore_ascii_case(name));
         list.len() < before
     }
 
@@ -78,6 +78,12 @@ impl Registries {
     /// The device of a name; case does not matter.
     pub fn device_by_name(&self, name: &str) -> Option<Arc<dyn Device>> {
         self.devices().into_iter().find(|device| device.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The family a device belongs to, if it is registered.
+    pub fn family_of(&self, device: &Arc<dyn Device>) -> Option<Arc<dyn Registry>> {
+        let same = |other: &Arc<dyn Device>| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device));
+        self.all().into_iter().find(|registry| registry.devices().iter().any(same))
     }
 
     /// The first device of a kind.

@@ -10,11 +10,12 @@ use std::sync::{Arc, mpsc};
 
 use oxcart_tensor::graph::NodeRange;
 
+use crate::buffer::{Buffer, allocate};
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Event;
 use crate::guid::Guid;
-use crate::place::{Place, Route, copy_place};
+use crate::place::{Place, Route, check_copy, copy_place};
 use crate::table::Buffers;
 
 /// Nodes to compute, and the memory their tensors lie in.
@@ -65,20 +66,18 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// The device it runs on.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Writes bytes when the stream gets there.
+    /// Writes the first bytes of a place when the stream gets there. More than it has are refused at once.
     fn set_async(&self, target: &Place, data: Vec<u8>) -> Result<(), Error> {
-        target.buffer.write(target.offset, &data)
+        target.write(&data)
     }
 
-    /// Reads bytes when the stream gets there.
+    /// Reads the bytes of a place when the stream gets there.
     fn get_async(&self, source: &Place) -> Result<Pending, Error> {
-        let mut bytes = vec![0; source.len];
-        source.buffer.read(source.offset, &mut bytes)?;
-        Ok(Pending::Ready(bytes))
+        source.bytes().map(Pending::Ready)
     }
 
     /// Copies bytes from another stream's device when both streams get there, if it knows how, and says whether it
-    /// will. Use [`copy_async`], which always finds a way.
+    /// will. Use [`copy_async`], which checks both places and always finds a way.
     fn copy_async(
         &self,
         _source_stream: &dyn Backend,
@@ -115,6 +114,19 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
+impl dyn Backend + '_ {
+    /// Allocates memory that its device computes in.
+    pub fn allocate(&self, size: usize) -> Result<Arc<dyn Buffer>, Error> {
+        allocate(&self.device().buffer_type(), size)
+    }
+
+    /// Computes nodes and waits for the results.
+    pub fn compute_and_wait(&self, work: Work<'_>) -> Result<(), Error> {
+        self.compute(work)?;
+        self.synchronize()
+    }
+}
+
 /// Copies bytes from one stream's device to another's, after all that both were asked to do before. Returns how, or
 /// `None` when the streams will do it by themselves.
 pub fn copy_async(
@@ -123,6 +135,10 @@ pub fn copy_async(
     target_stream: &dyn Backend,
     target: &Place,
 ) -> Result<Option<Route>, Error> {
+    check_copy(source, target)?;
+    if source.starts_with(target) {
+        return Ok(Some(Route::Direct));
+    }
     if target_stream.copy_async(source_stream, source, target)? {
         return Ok(None);
     }

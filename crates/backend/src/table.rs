@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::graph::BufferId;
 
-use crate::buffer::{Buffer, check_range};
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::place::Place;
 
@@ -38,6 +38,11 @@ impl Buffers {
         Ok(())
     }
 
+    /// Forgets the buffers that were added last.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.buffers.truncate(len);
+    }
+
     /// All buffers, in the order of their ids.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Buffer>> {
         self.buffers.iter()
@@ -66,30 +71,33 @@ impl Buffers {
         Ok(Place { buffer, offset: storage.offset, len: tensor.layout().byte_len() })
     }
 
-    /// Some bytes of a tensor.
-    fn part_of(&self, tensor: TensorRef<'_>, offset: usize, len: usize) -> Result<Place, Error> {
+    /// Where some bytes of a tensor are.
+    pub fn part_of(&self, tensor: TensorRef<'_>, offset: usize, len: usize) -> Result<Place, Error> {
         let place = self.place_of(tensor)?;
-        check_range("the tensor", offset, len, place.len)?;
+        if offset.checked_add(len).is_none_or(|end| end > place.len) {
+            return Err(Error::OutOfBounds { what: tensor.label(), offset, len, size: place.len });
+        }
         Ok(Place { offset: place.offset + offset, len, ..place })
+    }
+
+    /// Lets a tensor's buffer prepare it, once it has a place; a view after what it looks into.
+    pub fn init_tensor(&self, tensor: TensorRef<'_>) -> Result<(), Error> {
+        self.place_of(tensor)?.buffer.init_tensor(tensor)
     }
 
     /// Writes bytes of a tensor, `offset` bytes in.
     pub fn set(&self, tensor: TensorRef<'_>, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let place = self.part_of(tensor, offset, data.len())?;
-        place.buffer.write(place.offset, data)
+        self.part_of(tensor, offset, data.len())?.write(data)
     }
 
     /// Reads bytes of a tensor, `offset` bytes in.
     pub fn read(&self, tensor: TensorRef<'_>, offset: usize, out: &mut [u8]) -> Result<(), Error> {
-        let place = self.part_of(tensor, offset, out.len())?;
-        place.buffer.read(place.offset, out)
+        self.part_of(tensor, offset, out.len())?.read(out)
     }
 
     /// All bytes of a tensor.
     pub fn bytes(&self, tensor: TensorRef<'_>) -> Result<Vec<u8>, Error> {
-        let mut out = vec![0; tensor.layout().byte_len()];
-        self.read(tensor, 0, &mut out)?;
-        Ok(out)
+        self.place_of(tensor)?.bytes()
     }
 
     /// Sets bytes of a tensor to one value.

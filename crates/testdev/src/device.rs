@@ -43,6 +43,8 @@ pub struct Config {
     pub delay: Duration,
     /// Whether nodes are not really computed: for planning alone.
     pub null: bool,
+    /// How wrong it is: every result is too large by this share.
+    pub scale_error: f32,
 }
 
 impl Default for Config {
@@ -61,6 +63,7 @@ impl Default for Config {
             asynchronous: false,
             delay: Duration::ZERO,
             null: false,
+            scale_error: 0.0,
         }
     }
 }
@@ -177,7 +180,7 @@ impl Device for TestDevice {
 
     fn buffer_from_host(&self, memory: HostMemory) -> Result<Arc<dyn Buffer>, Error> {
         if self.config.host {
-            return Ok(HostBuffer::new(self.buffer_type(), memory));
+            return Ok(HostBuffer::over(self.buffer_type(), memory)?);
         }
         Err(Error::Unsupported { device: self.config.name.clone(), what: "buffers over host memory".into() })
     }

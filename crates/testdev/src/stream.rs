@@ -4,6 +4,7 @@
 //! next [`synchronize`](Backend::synchronize), after which the stream goes on.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -34,11 +35,11 @@ impl TestStream {
         let failed = Arc::new(Mutex::new(None));
         let queue = test.config.asynchronous.then(|| {
             let (sender, jobs) = channel::<Job>();
-            let (failed, delay) = (Arc::clone(&failed), test.config.delay);
+            let (failed, delay, name) = (Arc::clone(&failed), test.config.delay, test.config.name.clone());
             let thread = std::thread::spawn(move || {
                 for job in jobs {
                     std::thread::sleep(delay);
-                    if let Err(error) = job() {
+                    if let Err(error) = attempt(&name, job) {
                         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
                 }
@@ -58,11 +59,18 @@ impl TestStream {
     }
 }
 
+/// Does a job; a panic is a failure like any other.
+fn attempt(name: &str, job: Job) -> Result<(), Error> {
+    catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
+        Err(Error::DeviceFailed { device: name.to_owned(), reason: "a job panicked".into() })
+    })
+}
+
 impl Drop for TestStream {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.queue.take() {
             drop(sender);
-            // A job that panicked has been reported by the test that made it.
+            // Jobs cannot make the thread panic, so there is nothing to report.
             let _ = thread.join();
         }
     }
@@ -82,18 +90,19 @@ impl Backend for TestStream {
     }
 
     fn set_async(&self, target: &Place, data: Vec<u8>) -> Result<(), Error> {
-        let target = target.clone();
-        self.enqueue(move || target.buffer.write(target.offset, &data))
+        let target = target.part(0, data.len())?;
+        self.enqueue(move || target.write(&data))
     }
 
     fn get_async(&self, source: &Place) -> Result<Pending, Error> {
+        if self.queue.is_none() {
+            return source.bytes().map(Pending::Ready);
+        }
         let (sender, receiver) = channel();
         let source = source.clone();
         self.enqueue(move || {
-            let mut bytes = vec![0; source.len];
-            let result = source.buffer.read(source.offset, &mut bytes).map(|()| bytes);
             // Whoever asked may have lost interest.
-            let _ = sender.send(result);
+            let _ = sender.send(source.bytes());
             Ok(())
         })?;
         Ok(Pending::Waiting(receiver))
@@ -204,7 +213,9 @@ impl TestEvent {
 
     #[expect(clippy::unnecessary_wraps, reason = "it is the last step of a job")]
     fn reach(&self, number: u64) -> Result<(), Error> {
-        self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner).1 = number;
+        let mut numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Streams that record the same event may get there in any order.
+        numbers.1 = numbers.1.max(number);
         self.0.changed.notify_all();
         Ok(())
     }
@@ -258,7 +269,10 @@ fn run_node(test: &TestDevice, buffers: &Buffers, node: TensorRef<'_>) -> Result
         sources.push(read(test, buffers, source)?);
     }
     let before = read(test, buffers, node)?;
-    let result = compute(node, &sources, before).map_err(failed)?;
+    let mut result = compute(node, &sources, before).map_err(failed)?;
+    if test.config.scale_error != 0.0 {
+        result.iter_mut().for_each(|x| *x *= 1.0 + test.config.scale_error);
+    }
     let place = buffers.place_of(node)?;
     let memory = visible(test, &*place.buffer, node)?;
     let mut bytes = memory.write().ok_or_else(|| unsupported(test, "writing to read-only memory".into()))?;

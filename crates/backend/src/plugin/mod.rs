@@ -2,10 +2,11 @@
 //!
 //! A plug-in is a `cdylib` with one C entry point, made by [`export_plugin!`](crate::export_plugin). The entry tells
 //! the version of this interface and the compiler before anything else is touched; then a score says how well the
-//! plug-in suits this machine, zero meaning not at all; then it hands over its [`Registry`](crate::Registry).
+//! plug-in suits this machine, zero meaning not at all; then it hands over its [`Registry`].
 //!
-//! Invariants: host and plug-in share Rust types only if their [`Abi`]s are equal to the letter. A panic in a plug-in's
-//! score or init becomes an error. A loaded library is never unloaded, because its devices may live anywhere.
+//! Invariants: host and plug-in share Rust types only if their [`ABI`]s are equal to the letter. A panic in a plug-in's
+//! score or init becomes an error. A loaded library is never unloaded, because its devices may live anywhere. What a
+//! plug-in must promise beyond that is in `docs/plugins.md`.
 
 mod entry;
 mod load;
@@ -14,7 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use entry::{API_VERSION, Abi, ENTRY_POINT, Entry, InitReply, guard_init, guard_score};
+pub use entry::{ABI, API_VERSION, ENTRY_POINT, Entry, InitReply, StaticText, guard_init, guard_score};
 
 use crate::error::Error;
 use crate::registry::{Registries, Registry};
@@ -88,15 +89,25 @@ pub fn load(path: &Path, registries: &Registries) -> Result<Arc<dyn Registry>, E
     Ok(registry)
 }
 
-/// Loads the variant of a family's plug-in in `folder` that has the highest score; the first by name among equals.
+/// Loads the variant of a family's plug-in in `folder` that has the highest score; the first by name among equals. When
+/// none can be used, says why the first one cannot.
 pub fn load_best(folder: &Path, family: &str, registries: &Registries) -> Result<Arc<dyn Registry>, Error> {
-    let best = variants(folder, family)
-        .into_iter()
-        .filter_map(|path| score(&path).ok().filter(|&score| score > 0).map(|score| (path, score)))
-        .reduce(|best, next| if next.1 > best.1 { next } else { best });
+    let mut best: Option<(PathBuf, u32)> = None;
+    let mut first_refused = None;
+    for path in variants(folder, family) {
+        match score(&path) {
+            Ok(0) => _ = first_refused.get_or_insert(refused(&path, Refusal::NotForThisMachine)),
+            Ok(score) if best.as_ref().is_none_or(|&(_, highest)| score > highest) => {
+                best = Some((path, score));
+            }
+            Ok(_) => {}
+            Err(error) => _ = first_refused.get_or_insert(error),
+        }
+    }
     match best {
         Some((path, _)) => load(&path, registries),
-        None => Err(refused(&folder.join(file_name(family, None)), Refusal::NotFound)),
+        None => Err(first_refused
+            .unwrap_or_else(|| refused(&folder.join(file_name(family, None)), Refusal::NotFound))),
     }
 }
 
