@@ -100,6 +100,12 @@ impl<'a> Args<'a> {
         Err(self.reject(name, Reason::Param { value: format!("{value:?}"), rule: rule.into() }))
     }
 
+    /// Refuses a count of zero, and one that no peer can be told: parameters travel as signed 32-bit integers.
+    pub(super) fn count(&self, name: &'static str, value: usize) -> Result<(), OpError> {
+        let holds = (1..=i32::MAX as usize).contains(&value);
+        self.param(name, value, holds, "must be positive, below 2^31")
+    }
+
     /// Refuses an epsilon that is negative or NaN.
     pub(super) fn eps(&self, eps: f32) -> Result<(), OpError> {
         self.param("eps", eps, eps >= 0.0, "must not be negative")
@@ -276,7 +282,7 @@ impl Operand {
         if holds { Ok(()) } else { self.shape(false, format!("must have at most {from} dimensions")) }
     }
 
-    /// Extents of `dim` and above that tile those of `whole` when repeated: `whole % self == 0`, and not zero.
+    /// Extent `dim` not zero and tiling `whole`, which `meaning` explains, when repeated.
     pub(super) fn divides(&self, dim: usize, whole: usize, meaning: &str) -> Result<(), OpError> {
         let part = self.ne()[dim];
         if part != 0 && whole.is_multiple_of(part) {
