@@ -8,11 +8,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use oxcart_tensor::quant::swap_byte_order;
+
 use crate::builder::Builder;
 use crate::cursor::{Stop, len_u64};
 use crate::data::Data;
 use crate::error::{Error, Place, Result};
-use crate::format::Format;
+use crate::format::{ByteOrder, Format};
 use crate::header::Header;
 use crate::index::Index;
 use crate::limits::FIRST_READ_BYTES;
@@ -92,6 +94,17 @@ impl Gguf {
             return Err(buffer_size(info, 0, out.len()).in_file(&self.path));
         }
         self.read_tensor_part(info, 0, out)
+    }
+
+    /// As [`read_tensor`](Gguf::read_tensor), in the little-endian layout that blocks are defined in, whatever the byte
+    /// order of the file.
+    pub fn read_tensor_little_endian(&self, info: &TensorInfo<'_>, out: &mut [u8]) -> Result<()> {
+        self.read_tensor(info, out)?;
+        match self.format().byte_order {
+            ByteOrder::Little => Ok(()),
+            ByteOrder::Big => swap_byte_order(info.dtype(), out)
+                .map_err(|_| buffer_size(info, 0, out.len()).in_file(&self.path)),
+        }
     }
 
     /// Reads bytes of a tensor from its byte `start` on, as many as `out` has.

@@ -4,7 +4,8 @@
 //! tested alone.
 //!
 //! Invariants, kept by the only two ways in ([`Layout::packed`] and [`Layout::strided`]):
-//! - the element count is at most [`MAX_ELEMENTS`](crate::limits::MAX_ELEMENTS), the byte length at most [`MAX_BYTES`];
+//! - the element count is at most [`MAX_ELEMENTS`](crate::limits::MAX_ELEMENTS), the byte length, and that of a packed
+//!   row, at most [`MAX_BYTES`];
 //! - `ne0` is a whole number of blocks, and blocks of a quantized row are adjacent;
 //! - every stride that is used steps over whole blocks, so no element is ever misaligned within its tensor.
 
@@ -124,10 +125,10 @@ impl Layout {
                 return Err(LayoutError::PartialStride { dtype, dim, stride: nb[dim] });
             }
         }
-        match (ne.elements(), self.checked_byte_len()) {
-            (Some(_), Some(bytes)) if bytes <= MAX_BYTES => Ok(self),
-            _ => Err(LayoutError::TooLarge { dtype, ne }),
-        }
+        // A packed row must be representable even where the tensor is empty or broadcast: sizes are made of it.
+        let sizes = [dtype.row_bytes(ne[0]), self.checked_byte_len()];
+        let fits = sizes.iter().all(|size| size.is_some_and(|size| size <= MAX_BYTES));
+        if fits && ne.elements().is_some() { Ok(self) } else { Err(LayoutError::TooLarge { dtype, ne }) }
     }
 
     fn checked_byte_len(&self) -> Option<usize> {

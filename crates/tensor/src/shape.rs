@@ -18,7 +18,7 @@ use crate::limits::DIMS;
 /// assert_eq!(shape.extents(), [64, 3, 1, 1]);
 /// assert_eq!(shape.to_string(), "[64, 3]");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape([usize; DIMS]);
 
 impl Shape {
@@ -123,6 +123,12 @@ impl From<usize> for Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", &self.0[..self.dims()])
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

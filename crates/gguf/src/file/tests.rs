@@ -2,6 +2,7 @@ use oxcart_tensor::{DType, Layout};
 use tempfile::TempDir;
 
 use super::*;
+use crate::format::Version;
 
 /// A file with `records` long records and one tensor.
 fn write(path: &Path, records: usize) {
@@ -97,4 +98,22 @@ fn what_is_no_file() {
     let empty = folder.path().join("empty");
     fs::write(&empty, b"").unwrap();
     assert!(matches!(Gguf::open(&empty).unwrap_err().what(), Error::Truncated { .. }));
+}
+
+#[test]
+fn big_endian_tensors_can_be_read_little_endian() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("big.gguf");
+    // A scale of two bytes, then bytes that have no order.
+    let block: Vec<u8> = (0..34).collect();
+    let mut builder = Builder::with_format(Format { version: Version::V3, byte_order: ByteOrder::Big });
+    builder.tensor("w", Layout::packed(DType::Q8_0, [32]).unwrap(), &block[..]);
+    builder.write(File::create(&path).unwrap()).unwrap();
+    let file = Gguf::open(&path).unwrap();
+    let info = file.tensor("w").unwrap();
+    let mut bytes = [0; 34];
+    file.read_tensor(&info, &mut bytes).unwrap();
+    assert_eq!(bytes[..], block[..]);
+    file.read_tensor_little_endian(&info, &mut bytes).unwrap();
+    assert_eq!(bytes[..4], [1, 0, 2, 3]);
 }

@@ -54,6 +54,8 @@ fn impossible_layouts_are_refused() {
         strided(DType::Q4_0, [64, 2, 1, 1], [36, 72, 0, 0]),
         LayoutError::ScatteredBlocks { dtype: DType::Q4_0, stride: 36 }
     );
+    assert!(matches!(strided(DType::F32, [1 << 62, 0, 1, 1], [4, 0, 0, 0]), LayoutError::TooLarge { .. }));
+    assert!(matches!(strided(DType::F32, [1 << 62, 1, 1, 1], [0, 0, 0, 0]), LayoutError::TooLarge { .. }));
     let huge = usize::MAX / 8 * 4;
     assert!(matches!(strided(DType::F32, [4, 9, 1, 1], [4, huge, 0, 0]), LayoutError::TooLarge { .. }));
 }

@@ -44,7 +44,8 @@ fn infer_plain(args: &Args<'_>, a: &Operand, b: &Operand) -> Result<Outcome, OpE
     }
     let dtype = args.wanted_dtype(a.dtype());
     let may_widen = b.dtype() == F32 && dtype == F32;
-    args.result_dtype(dtype, WantedDType::SameAs("a", a.dtype()), dtype == a.dtype() || may_widen)?;
+    let wanted = WantedDType::With("the type of a, or f32 where b is f32");
+    args.result_dtype(dtype, wanted, dtype == a.dtype() || may_widen)?;
     a.unit_stride()?;
     b.shape(b.ne().repeats_into(a.ne()), format!("must repeat into {}, the shape of a", a.ne()))?;
     args.fresh(dtype, a.ne())
@@ -70,9 +71,8 @@ impl Operation for Add {
         a.decodes()?;
         b.f32()?;
         let dtype = args.wanted_dtype(a.dtype());
-        let writable = dtype.encodes_at_run_time() && dtype != DType::I32;
-        args.result_dtype(dtype, WantedDType::With("a type a graph can write"), writable)?;
-        a.contiguous_rows()?;
+        let wanted = WantedDType::With("a type a graph can write");
+        args.result_dtype(dtype, wanted, dtype.encodes_at_run_time())?;
         b.contiguous_rows()?;
         b.same_shape(&a)?;
         args.fresh(dtype, a.ne())

@@ -298,7 +298,7 @@ impl Operand {
         if holds { Ok(()) } else { self.shape(false, format!("must have at most {from} dimensions")) }
     }
 
-    /// Extents of `dim` and above that tile those of `whole` when repeated: `whole % self == 0`, and not zero.
+    /// Extent `dim` not zero and tiling `whole`, which `meaning` explains, when repeated.
     pub(super) fn divides(&self, dim: usize, whole: usize, meaning: &str) -> Result<(), OpError> {
         let part = self.ne()[dim];
         if part != 0 && whole.is_multiple_of(part) {

@@ -74,9 +74,8 @@ impl Operation for Arange {
         args.param("start", start, start.is_finite(), "must be finite")?;
         args.param("stop", stop, stop.is_finite() && stop > start, "must be finite and above start")?;
         args.param("step", step, step.is_finite() && step > 0.0, "must be finite and positive")?;
-        let count = ((stop - start) / step).ceil();
-        args.param("step", step, count <= i32::MAX as f32, "gives more than 2^31 values")?;
-        args.fresh(DType::F32, count as usize)
+        // The cast saturates: too many values are refused when the layout is made.
+        args.fresh(DType::F32, ((stop - start) / step).ceil() as usize)
     }
 }
 
@@ -103,8 +102,9 @@ impl Operation for Tri {
     }
 }
 
-fn infer_diag_mask(args: &Args<'_>) -> Result<Outcome, OpError> {
+fn infer_diag_mask(args: &Args<'_>, n_past: usize) -> Result<Outcome, OpError> {
     let a = args.source(0);
+    args.word("n_past", n_past)?;
     a.f32()?;
     if args.in_place() {
         a.unit_stride()?;
@@ -122,7 +122,7 @@ impl Operation for DiagMaskInf {
     const INFO: OpInfo = diag_mask_info("DIAG_MASK_INF");
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
-        infer_diag_mask(args)
+        infer_diag_mask(args, self.n_past)
     }
 }
 
@@ -130,7 +130,7 @@ impl Operation for DiagMaskZero {
     const INFO: OpInfo = diag_mask_info("DIAG_MASK_ZERO");
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
-        infer_diag_mask(args)
+        infer_diag_mask(args, self.n_past)
     }
 }
 
@@ -142,8 +142,8 @@ impl Operation for TimestepEmbedding {
         steps.f32()?;
         steps.flat_from(1)?;
         steps.unit_stride()?;
-        args.param("dim", self.dim, self.dim > 0, "must be positive")?;
-        args.param("max_period", self.max_period, self.max_period > 0, "must be positive")?;
+        args.positive("dim", self.dim)?;
+        args.positive("max_period", self.max_period as usize)?;
         args.fresh(DType::F32, [self.dim, steps.ne()[0]])
     }
 }

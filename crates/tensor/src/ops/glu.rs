@@ -53,6 +53,13 @@ impl GluKind {
             _ => &[DType::F32, DType::F16, DType::BF16],
         }
     }
+
+    const fn limit(&self) -> Option<f32> {
+        match *self {
+            GluKind::SwigluOai { limit, .. } | GluKind::SwigluClamp { limit } => Some(limit),
+            _ => None,
+        }
+    }
 }
 
 /// A gated unit. With one source, `x` is the first half of each row and `g` the second; with two, `x` is the first
@@ -74,6 +81,9 @@ impl Operation for Glu {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
+        if let Some(limit) = self.kind.limit() {
+            args.param("limit", limit, limit >= 0.0, "must not be negative")?;
+        }
         a.one_of(self.kind.types())?;
         a.contiguous_apart_from_rows()?;
         let Some(gate) = args.optional(1) else {

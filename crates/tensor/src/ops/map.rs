@@ -61,7 +61,8 @@ pub(super) fn infer_real(args: &Args<'_>, may_widen: bool) -> Result<Outcome, Op
     a.contiguous_rows()?;
     let dtype = args.wanted_dtype(a.dtype());
     let possible = dtype == a.dtype() || (may_widen && dtype == DType::F32);
-    args.result_dtype(dtype, WantedDType::SameAs("a", a.dtype()), possible)?;
+    let wanted = if may_widen { "the type of a or f32" } else { "the type of a" };
+    args.result_dtype(dtype, WantedDType::With(wanted), possible)?;
     args.fresh(dtype, a.ne())
 }
 

@@ -61,13 +61,13 @@ pub struct MulMatId {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutProd;
 
-/// The activation types that go with weights of a type.
-fn check_activations(a: &Operand, b: &Operand, bf16_with_f32: bool) -> Result<(), OpError> {
+/// The activation types that go with weights of a type; `widened` goes with `f32` weights too.
+fn check_activations(a: &Operand, b: &Operand, widened: Option<DType>) -> Result<(), OpError> {
     let Some(partner) = a.dtype().dot_partner() else {
         return Err(a.bad_dtype(WantedDType::With("a type that can be a weight")));
     };
-    let widened = bf16_with_f32 && a.dtype() == DType::F32 && b.dtype() == DType::BF16;
-    if b.dtype() == DType::F32 || b.dtype() == partner || widened {
+    let widens = a.dtype() == DType::F32 && Some(b.dtype()) == widened;
+    if b.dtype() == DType::F32 || b.dtype() == partner || widens {
         return Ok(());
     }
     Err(b.bad_dtype(WantedDType::With("f32 or the activation type of the weights")))
@@ -79,10 +79,11 @@ impl Operation for MulMat {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [a, b] = args.sources();
         match self.hint {
-            Hint::None => check_activations(&a, &b, true)?,
+            Hint::None => check_activations(&a, &b, Some(DType::BF16))?,
             Hint::Hadamard => {
-                a.f32()?;
                 b.one_of(&[DType::F32, DType::F16])?;
+                check_activations(&a, &b, Some(DType::F16))?;
+                a.extent(1, a.ne()[0], "a Hadamard matrix is square")?;
                 b.shape(b.ne()[0].is_power_of_two(), "rows must have a power of two elements")?;
             }
         }
@@ -101,7 +102,7 @@ impl Operation for MulMatId {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [a, b, ids] = args.sources();
-        check_activations(&a, &b, false)?;
+        check_activations(&a, &b, None)?;
         ids.i32()?;
         a.flat_from(3)?;
         b.flat_from(3)?;

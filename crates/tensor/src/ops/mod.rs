@@ -4,7 +4,7 @@
 //! and its checks) and one constructor method on [`Graph`](crate::Graph). To add an op, write those in the file of
 //! its family and add its line to the `operations!` list below; nothing else in this crate changes.
 //!
-//! Invariant: [`Op::infer`] accepts exactly the sources and parameters with which the op has a meaning, so that a
+//! Invariant: [`Operation::infer`] accepts exactly the sources and parameters with which the op has a meaning, so that a
 //! kernel needs no checks of its own except for index values that live in tensor data.
 
 mod arrange;

@@ -86,7 +86,7 @@ impl Operation for GroupNorm {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
         args.eps(self.eps)?;
-        args.param("groups", self.groups, self.groups > 0, "must be positive")?;
+        args.positive("groups", self.groups)?;
         a.f32()?;
         a.contiguous_rows()?;
         args.fresh(DType::F32, a.ne())

@@ -2,6 +2,7 @@
 //!
 //! Sources are written as layouts print themselves: `f32[4, 3]`, with strides `f32[4, 3]@[4, 32]` (missing outer
 //! strides follow from the inner ones), `param f32[4]` for a trainable parameter, `-` for an absent optional source.
+//! Where a case is about types, `?` stands for each of them in turn.
 
 mod arrange;
 mod attention;
@@ -55,11 +56,22 @@ enum Want {
     Alias(usize, usize, &'static str),
     /// An error about this operand, whose text contains this.
     Refused(&'static str, &'static str),
+    /// These types in place of `?`, and a complaint about the type from all others.
+    Types(&'static str),
 }
 
 impl Case {
     fn new(op: impl Into<Op>, sources: &'static [&'static str], want: Want) -> Case {
         Case { op: op.into(), sources, in_place: false, dtype: None, want }
+    }
+
+    fn is_accepted(&self) -> bool {
+        matches!(self.want, Want::Fresh(_) | Want::Alias(..))
+    }
+
+    /// Knocks at the door of a graph that holds the sources.
+    fn ask(&self, graph: &mut Graph, sources: &[Option<TensorId>]) -> Result<TensorId, Error> {
+        graph.insert(Node { op: self.op, sources, in_place: self.in_place, dtype: self.dtype })
     }
 
     /// The result is asked to share the memory of source 0.
@@ -110,6 +122,11 @@ fn replaced<O: Operation>(
         sources[slot.unwrap_or_else(|| panic!("{} has no {name}", O::INFO.name))] = text;
     }
     sources.leak()
+}
+
+/// `op` accepts exactly these types where its sources say `?`.
+fn takes(op: impl Into<Op>, sources: &'static [&'static str], types: &'static str) -> Case {
+    Case::new(op, sources, Want::Types(types))
 }
 
 fn all_cases() -> Vec<Case> {
@@ -182,13 +199,32 @@ fn source(graph: &mut Graph, text: &str) -> Option<TensorId> {
     Some(id)
 }
 
+/// What is wrong with a case about types, if anything.
+fn complaint_about_types(case: &Case, want: &str) -> Option<String> {
+    let mut accepted = Vec::new();
+    for dtype in DType::all() {
+        let mut graph = Graph::new();
+        let fill_in = |text: &&str| source(&mut graph, &text.replace('?', dtype.name()));
+        let sources: Vec<_> = case.sources.iter().map(fill_in).collect();
+        match case.ask(&mut graph, &sources) {
+            Ok(_) => accepted.push(dtype.name()),
+            Err(Error::Op(error)) if matches!(*error.reason, Reason::DType { .. }) => {}
+            Err(error) => return Some(format!("refused: {error}")),
+        }
+    }
+    let accepted = accepted.join(" ");
+    (accepted != want).then(|| format!("takes {accepted}"))
+}
+
 /// What is wrong with a case, if anything.
 fn complaint(case: &Case) -> Option<String> {
+    if let Want::Types(want) = case.want {
+        return complaint_about_types(case, want);
+    }
     let mut graph = Graph::new();
     let sources: Vec<_> = case.sources.iter().map(|text| source(&mut graph, text)).collect();
     let before = graph.len();
-    let node = Node { op: case.op, sources: &sources, in_place: case.in_place, dtype: case.dtype };
-    let result = graph.insert(node);
+    let result = case.ask(&mut graph, &sources);
     let found = result.as_ref().map(|&id| graph.tensor(id).unwrap());
     match (&case.want, found) {
         (Want::Fresh(want), Ok(tensor)) => {
@@ -225,8 +261,7 @@ fn every_case_of_every_table() {
 #[test]
 fn every_op_and_every_source_is_covered() {
     let cases = all_cases();
-    let accepted: BTreeSet<_> =
-        cases.iter().filter(|c| !matches!(c.want, Want::Refused(..))).map(|c| c.op.name()).collect();
+    let accepted: BTreeSet<_> = cases.iter().filter(|c| c.is_accepted()).map(|c| c.op.name()).collect();
     let refused: BTreeSet<_> = cases
         .iter()
         .filter_map(|c| match c.want {
@@ -255,9 +290,7 @@ fn every_op_and_every_source_is_covered() {
 #[test]
 fn every_op_wants_its_sources() {
     for info in Op::ALL.iter().filter(|info| info.sources.iter().any(|source| !source.optional)) {
-        let case = all_cases()
-            .into_iter()
-            .find(|c| c.op.name() == info.name && !matches!(c.want, Want::Refused(..)));
+        let case = all_cases().into_iter().find(|c| c.op.name() == info.name && c.is_accepted());
         let case = case.unwrap_or_else(|| panic!("no accepted case of {}", info.name));
         for (slot, spec) in info.sources.iter().enumerate().filter(|(_, spec)| !spec.optional) {
             let mut graph = Graph::new();
