@@ -82,7 +82,8 @@ impl Buffers {
 
     /// Lets a tensor's buffer prepare it, once it has a place; a view after what it looks into.
     pub fn init_tensor(&self, tensor: TensorRef<'_>) -> Result<(), Error> {
-        self.place_of(tensor)?.buffer.init_tensor(tensor)
+        let missing = || Error::NotPlaced { id: tensor.id(), name: tensor.label() };
+        self.buffer_of(tensor)?.ok_or_else(missing)?.init_tensor(tensor)
     }
 
     /// Writes bytes of a tensor, `offset` bytes in.

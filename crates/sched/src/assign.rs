@@ -6,9 +6,9 @@
 //!    is.
 //! 4. What is left follows its user, or what it is a view of.
 //!
-//! Views are not decided on: they are where their root is.
+//! Views are not decided on: they are where their root is. Nodes that nobody asked for are not either.
 //!
-//! Invariant: after [`assign`], every node in order that computes has a backend that supports it, and every leaf in
+//! Invariant: after [`assign`], every node that runs has a backend that supports it, and every leaf in
 //! order has one, too. Every decision keeps its cause.
 
 use std::fmt;
@@ -51,8 +51,8 @@ pub enum Cause {
     ViewSource,
     /// The node that reads it is there.
     Reader,
-    /// The first backend that supports it.
-    First,
+    /// Nobody computes or reads it.
+    Unused,
 }
 
 impl fmt::Display for Cause {
@@ -72,7 +72,7 @@ impl fmt::Display for Cause {
             Cause::Upgraded => write!(f, "upgraded"),
             Cause::ViewSource => write!(f, "view source"),
             Cause::Reader => write!(f, "reader"),
-            Cause::First => write!(f, "first that can"),
+            Cause::Unused => write!(f, "unused"),
         }
     }
 }
@@ -160,8 +160,7 @@ impl<'a> Passes<'a> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
             let tensor = graph.tensor(id)?;
-            // A view is where its root is; nobody has to decide that.
-            if self.assigned.of(id).is_some() || is_view(tensor) {
+            if self.assigned.of(id).is_some() || !(tensor.is_leaf() || runs(tensor)) {
                 continue;
             }
             match self.by_memory(tensor)? {
@@ -232,7 +231,7 @@ impl<'a> Passes<'a> {
             return;
         }
         let mut current = None;
-        for node in nodes.filter(|node| node.computes()) {
+        for node in nodes.filter(|&node| runs(node)) {
             match (self.assigned.backend(node.id()), current) {
                 (Some(backend), _) => {
                     current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
@@ -257,7 +256,7 @@ impl<'a> Passes<'a> {
         if self.undecided == 0 && self.backends.ids().all(|id| self.memories.better(id).is_empty()) {
             return Ok(());
         }
-        for node in self.nodes().filter(|node| node.computes()) {
+        for node in self.nodes().filter(|&node| runs(node)) {
             match self.assigned.of(node.id()) {
                 None => {
                     let (_, backend) = self
@@ -291,40 +290,36 @@ impl<'a> Passes<'a> {
     /// Pass four.
     fn assign_rest(&mut self) -> Result<(), Error> {
         for node in self.nodes() {
-            let root = node.root().id();
-            let current = match self.assigned.backend(if is_view(node) { root } else { node.id() }) {
-                Some(backend) => backend,
-                None => self.assign_left_over(node)?,
+            let Some(current) = self.assigned.backend(node.id()) else {
+                // What nobody computes or reads stays with the last backend.
+                self.assign_if_new(node.root().id(), self.backends.last(), Cause::Unused);
+                continue;
             };
             for &source in node.source_ids().iter().flatten() {
                 if self.assigned.of(source).is_none() {
                     let root = self.graph.tensor(source)?.root().id();
-                    if self.assigned.of(root).is_none() {
-                        self.assigned.set(root, current, Cause::Reader);
-                    }
+                    self.assign_if_new(root, current, Cause::Reader);
                 }
             }
         }
         Ok(())
     }
 
-    /// A view of something that nobody reads, or a node that appeared undecided.
-    fn assign_left_over(&mut self, node: TensorRef<'_>) -> Result<BackendId, Error> {
-        let id = if is_view(node) { node.root().id() } else { node.id() };
-        let first = self.backends.ids().find(|&b| self.supports(b, node)).ok_or_else(|| nobody(node))?;
-        self.assigned.set(id, first, Cause::First);
-        Ok(first)
+    fn assign_if_new(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
+        if self.assigned.of(id).is_none() {
+            self.assigned.set(id, backend, cause);
+        }
     }
+}
+
+/// Whether a node is computed when the graph runs: it is not just another view, and somebody asked for it.
+pub(crate) fn runs(node: TensorRef<'_>) -> bool {
+    node.computes() && node.has(Flags::COMPUTE)
 }
 
 /// The frequency factors of a rope are too small to draw it anywhere.
 fn is_rope_factor(node: TensorRef<'_>, slot: usize) -> bool {
     slot == 2 && matches!(node.op(), Op::Rope(_) | Op::RopeBack(_))
-}
-
-/// Whether a tensor only relabels the memory of another.
-fn is_view(tensor: TensorRef<'_>) -> bool {
-    !tensor.computes() && tensor.view().is_some()
 }
 
 /// Where a tensor is or will be; `None` as long as nobody has decided.

@@ -12,7 +12,7 @@ use std::ops::Range;
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
-use crate::assign::{Assignments, Cause, memory_of};
+use crate::assign::{Assignments, Cause, memory_of, runs};
 use crate::backends::{BackendId, Memories, Memory};
 use crate::error::Error;
 
@@ -138,8 +138,8 @@ impl Cutter<'_> {
     fn visit(&mut self, position: usize) -> Result<(), Error> {
         let id = self.graph.nodes()[position];
         let node = self.graph.tensor(id)?;
-        if !node.computes() {
-            // It relabels memory, wherever that is; the split it falls into does not matter.
+        if !runs(node) {
+            // It relabels memory, or is skipped; the split it falls into does not matter.
             return Ok(());
         }
         let Some(backend) = self.assigned.backend(id) else { return Ok(()) };

@@ -284,6 +284,27 @@ fn views_follow_what_they_look_into() {
 }
 
 #[test]
+fn only_the_chosen_alternative_runs() {
+    let (fast, cpu) = (gpu("A"), cpu());
+    let mut world = World::default();
+    let x = world.input("x", [2, 1]);
+    let other = world.input("other", [2, 1]);
+    let w = world.weights(&fast, "w", [2, 2], 1.0);
+    let chosen = world.graph.mul_mat(w, x).unwrap();
+    let doubled = world.graph.scale(other, 2.0).unwrap();
+    let skipped = world.graph.mul_mat(w, doubled).unwrap();
+    world.graph.mark_output(chosen).unwrap();
+    world.graph.expand_select(&[chosen, skipped], 0).unwrap();
+    let mut prepared =
+        scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    assert_eq!((prepared.splits().len(), prepared.copy_count()), (1, 1));
+    prepared.set_input(x, &floats(&[1.0, 2.0])).unwrap();
+    prepared.compute().unwrap();
+    assert_eq!(values(&prepared, chosen), [3.0, 3.0]);
+    assert_eq!((fast.take_log(), cpu.take_log()), (vec![chosen], vec![]));
+}
+
+#[test]
 fn what_nobody_computes_is_named() {
     let fast = TestDevice::new(Config { ops: Some(vec!["MUL_MAT"]), ..Config::accelerator("A") });
     let mut world = World::default();
