@@ -214,7 +214,7 @@ impl Layout {
     /// Whether the dimensions below `dims` are packed in logical order; the others are not looked at.
     pub fn is_contiguous_to(&self, dims: usize) -> bool {
         let mut inner = self.ne.extents();
-        inner[dims..].fill(1);
+        inner.iter_mut().skip(dims).for_each(|ne| *ne = 1);
         Layout { ne: Shape::from(inner), ..*self }.is_contiguous()
     }
 
@@ -234,17 +234,6 @@ impl Layout {
     /// Whether a step along dimension 0 is longer than one along dimension 1.
     pub fn is_transposed(&self) -> bool {
         self.nb[0] > self.nb[1]
-    }
-
-    /// Whether some step is longer than the step of the next dimension.
-    pub fn is_permuted(&self) -> bool {
-        self.nb.windows(2).any(|pair| pair[0] > pair[1])
-    }
-
-    /// Whether the elements fill their byte range without gaps or overlap, in whatever order.
-    pub fn is_dense(&self) -> bool {
-        self.byte_len() == self.elements() / self.block_len() * self.dtype.block_bytes()
-            && self.is_free_of_overlap()
     }
 
     /// Whether no byte belongs to two elements. Only layouts whose dimensions nest (each step at least as long as
@@ -269,11 +258,6 @@ impl Layout {
             inside += (extent - 1) * stride;
         }
         true
-    }
-
-    /// Whether both describe the same bytes in the same order under the same type.
-    pub fn same_shape(&self, other: &Layout) -> bool {
-        self.ne == other.ne
     }
 
     /// The layout whose dimension `axes[i]` is this one's dimension `i`.

@@ -19,4 +19,7 @@ pub const MAX_BYTES: usize = isize::MAX as usize;
 /// a place in the order takes no more.
 pub const MAX_TENSORS: usize = (u32::MAX >> 1) as usize - 1;
 
+/// Where a region written by SET or ACC starts, in bytes; peers keep it in 32 bits with room to spare.
+pub const REGION_OFFSET_LIMIT: usize = 1 << 30;
+
 const _: () = assert!(MAX_BYTES as u64 <= MAX_ELEMENTS);

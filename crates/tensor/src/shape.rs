@@ -85,6 +85,10 @@ impl Shape {
     }
 
     /// The same extents with dimension `dim` replaced.
+    ///
+    /// # Panics
+    ///
+    /// If `dim` is not below 4.
     #[must_use]
     pub fn with(mut self, dim: usize, extent: usize) -> Shape {
         self.0[dim] = extent;

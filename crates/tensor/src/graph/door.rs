@@ -31,8 +31,7 @@ impl Graph {
         let mut operands = [None; MAX_SOURCES];
         let operands = self.describe_sources(info, sources, &mut operands)?;
         let args = Args::new(info, operands, in_place, dtype)?;
-        // A leaf is not made by an op; asking for one here is asking for a copy of nothing.
-        let outcome = op.infer(&args).unwrap_or_else(|| Err(reject(info, "op", Reason::Missing)))?;
+        let outcome = op.infer(&args).unwrap_or_else(|| Err(reject(info, "op", Reason::NotAnOp)))?;
         let outcome = if in_place { share_first_source(info, operands, outcome)? } else { outcome };
         check_dtype(info, dtype, outcome.layout())?;
         let view = self.resolve_view(info, sources, outcome)?;
@@ -40,6 +39,7 @@ impl Graph {
         if view.is_some() && info.computes && !layout.is_free_of_overlap() {
             return Err(reject(info, "result", Reason::Overlap { found: layout }).into());
         }
+        self.check_also_written(info, sources, view)?;
         self.push(layout, op, view, sources)
     }
 
@@ -83,6 +83,26 @@ impl Graph {
             *operand = Some(Source { layout: *tensor.layout(), is_param: tensor.has(Flags::PARAM) });
         }
         Ok(operands)
+    }
+
+    /// Refuses an op that would write to the memory of one tensor twice. Sources that are written to have the result's
+    /// strides, so they are as free of overlap as the result is.
+    fn check_also_written(
+        &self,
+        info: &'static OpInfo,
+        sources: &[Option<TensorId>],
+        view: Option<ViewOf>,
+    ) -> Result<(), Error> {
+        let mut written = [view.map(|view| view.root); MAX_SOURCES];
+        for (place, &slot) in info.also_writes.iter().enumerate() {
+            let Some(id) = sources.get(slot).copied().flatten() else { continue };
+            let root = Some(self.tensor(id)?.root().id());
+            if written[..=place].contains(&root) {
+                return Err(reject(info, info.sources[slot].name, Reason::SharedMemory).into());
+            }
+            written[place + 1] = root;
+        }
+        Ok(())
     }
 
     /// Finds the root a result looks into, and checks that it stays inside.
@@ -135,7 +155,7 @@ fn share_first_source(
 fn check_dtype(info: &'static OpInfo, wanted: Option<DType>, layout: Layout) -> Result<(), OpError> {
     match wanted {
         Some(found) if found != layout.dtype() => {
-            let wanted = WantedDType::With("the only type this op makes of these sources");
+            let wanted = WantedDType::Only(layout.dtype());
             Err(reject(info, "result", Reason::DType { found, wanted }))
         }
         _ => Ok(()),

@@ -1,7 +1,7 @@
 //! The order in which nodes run, and how often each tensor is read.
 //!
 //! Invariant: in the order, a source comes before its users, no tensor stands twice, and a node with
-//! [`Flags::COMPUTE`] has it on all the nodes it reads. Work lists are explicit: no input makes this recurse.
+//! [`Flags::COMPUTE`] has it on all the nodes it reads that an op makes. Work lists are explicit: no input makes this recurse.
 
 use super::{Flags, Graph, TensorId};
 use crate::error::Error;

@@ -272,3 +272,18 @@ fn a_source_can_be_exchanged_for_a_leaf_of_the_same_layout() {
     let twin = graph.leaf(DType::F16, [8, 4]).unwrap();
     assert!(matches!(graph.replace_source(view, 0, twin), Err(Error::Role { .. })));
 }
+
+#[test]
+fn nothing_is_written_twice_by_one_node() {
+    let mut graph = Graph::new();
+    let [weights, gradient, m, v] = [(); 4].map(|()| graph.leaf(DType::F32, [4]).unwrap());
+    let settings = graph.leaf(DType::F32, [7]).unwrap();
+    graph.mark_param(weights).unwrap();
+    let mut refused = |moments: [TensorId; 2]| {
+        graph.opt_step_adamw(weights, gradient, moments, settings).unwrap_err().to_string()
+    };
+    let why = "shares memory with something else that the op writes";
+    assert_eq!(refused([m, m]), format!("OPT_STEP_ADAMW: v: {why}"));
+    assert_eq!(refused([weights, v]), format!("OPT_STEP_ADAMW: m: {why}"));
+    assert!(graph.opt_step_adamw(weights, gradient, [m, v], settings).is_ok());
+}

@@ -25,7 +25,7 @@ fn packed_sizes() {
     let check = |dtype, ne: [usize; 4], nb, bytes| {
         let layout = Layout::packed(dtype, ne).unwrap();
         assert_eq!((layout.nb(), layout.byte_len()), (nb, bytes), "{layout}");
-        assert!(layout.is_contiguous() && layout.is_dense());
+        assert!(layout.is_contiguous() && layout.is_free_of_overlap());
     };
     check(DType::F32, [5, 3, 2, 1], [4, 20, 60, 120], 120);
     check(DType::Q4_K, [512, 3, 1, 2], [144, 288, 864, 864], 1728);
@@ -73,7 +73,7 @@ fn contiguity_predicates() {
     let padded = Layout::strided(DType::F32, [4, 3, 2, 1], [4, 32, 96, 192]).unwrap();
     assert!(!padded.is_contiguous() && padded.is_contiguous_above(1) && padded.is_padded_1d());
     assert!(padded.has_contiguous_rows() && padded.is_contiguous_to(1) && !padded.is_contiguous_to(2));
-    assert!(!padded.is_permuted() && padded.is_free_of_overlap() && !padded.is_dense());
+    assert!(!padded.is_transposed() && padded.is_free_of_overlap());
 
     // Free distance of planes too.
     let planes = Layout::strided(DType::F32, [4, 3, 2, 1], [4, 32, 200, 400]).unwrap();
@@ -81,7 +81,7 @@ fn contiguity_predicates() {
 
     let transposed = Layout::packed(DType::F32, [4, 3]).unwrap().transposed().unwrap();
     assert_eq!((transposed.ne(), transposed.nb()), (Shape::from([3, 4]), [16, 4, 48, 48]));
-    assert!(transposed.is_transposed() && transposed.is_permuted() && transposed.is_dense());
+    assert!(transposed.is_transposed() && transposed.is_free_of_overlap());
     assert!(!transposed.has_contiguous_rows() && !transposed.is_contiguous());
 
     // Images stored pixel by pixel: channels are fastest.
@@ -160,10 +160,6 @@ proptest! {
         if layout.is_free_of_overlap() {
             prop_assert!(distinct);
         }
-        if layout.is_dense() && !layout.is_empty() {
-            prop_assert!(distinct);
-            prop_assert_eq!(offsets.len() * layout.dtype().block_bytes(), layout.byte_len());
-        }
     }
 
     #[test]
@@ -183,7 +179,8 @@ proptest! {
             prop_assert!(layout.byte_len() <= MAX_BYTES);
             layout.is_contiguous_above(1);
             layout.is_padded_1d();
-            layout.is_dense();
+            layout.is_free_of_overlap();
+            layout.is_contiguous_to(5);
         }
         let _ = Layout::packed(dtype, ne);
     }

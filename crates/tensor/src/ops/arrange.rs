@@ -139,6 +139,8 @@ impl Operation for Pad {
         let mut ne = a.extents();
         for (dim, extent) in ne.iter_mut().enumerate() {
             let (left, right) = (self.left[dim], self.right[dim]);
+            args.word("padding", left)?;
+            args.word("padding", right)?;
             if self.circular {
                 let once = left <= *extent && right <= *extent;
                 args.param("padding", (left, right), once, "must not go round more than once")?;
@@ -157,6 +159,8 @@ impl Operation for PadReflect1d {
         a.f32()?;
         a.contiguous()?;
         let row = a.ne()[0];
+        args.word("left", self.left)?;
+        args.word("right", self.right)?;
         args.param("left", self.left, self.left < row, "must be shorter than a row")?;
         args.param("right", self.right, self.right < row, "must be shorter than a row")?;
         args.fresh(DType::F32, a.ne().with(0, row.saturating_add(self.left).saturating_add(self.right)))

@@ -151,7 +151,8 @@ impl Graph {
         self.apply(Add, &[Some(a), Some(b)])
     }
 
-    /// `a + b` in another type than that of `a`, which has 16 bits or is quantized. Only whole rows of `b` repeat.
+    /// `a + b` in a type of its own: `f32` where `a` has 16 bits, any type a graph can write where `a` is quantized.
+    /// Only whole rows of `b` repeat into another type.
     pub fn add_cast(&mut self, a: TensorId, b: TensorId, dtype: DType) -> Result<TensorId, Error> {
         self.apply_as(Add, &[Some(a), Some(b)], dtype)
     }

@@ -75,8 +75,12 @@ pub enum Reason {
         /// The layout.
         found: Layout,
     },
+    /// The op would write to the same memory twice.
+    SharedMemory,
     /// The op cannot be computed over its first source.
     NotInPlace,
+    /// A leaf is not made by an op; the graph has a call of its own for it.
+    NotAnOp,
     /// Only a trainable parameter can stand here.
     NotAParameter,
 }
@@ -88,6 +92,8 @@ pub enum WantedDType {
     OneOf(&'static [DType]),
     /// The same as that of another operand.
     SameAs(&'static str, DType),
+    /// This one, the only one the op makes.
+    Only(DType),
     /// Any type with this property.
     With(&'static str),
 }
@@ -101,6 +107,7 @@ impl fmt::Display for WantedDType {
                 write!(f, "one of {}", names.join(", "))
             }
             WantedDType::SameAs(operand, dtype) => write!(f, "{dtype}, the type of {operand}"),
+            WantedDType::Only(dtype) => write!(f, "{dtype}, the only type this op makes of these sources"),
             WantedDType::With(property) => write!(f, "{property}"),
         }
     }
@@ -129,7 +136,9 @@ impl fmt::Display for Reason {
                     found.nb()
                 )
             }
+            Reason::SharedMemory => write!(f, "shares memory with something else that the op writes"),
             Reason::NotInPlace => write!(f, "cannot be computed in place"),
+            Reason::NotAnOp => write!(f, "makes no node; leaves are added as leaves"),
             Reason::NotAParameter => write!(f, "must be a trainable parameter"),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! One file per family, and in it for each op one struct (its parameters) with an [`Operation`] impl (its description
 //! and its checks) and one constructor method on [`Graph`](crate::Graph). To add an op, write those in the file of
-//! its family and add its line to the `operations!` list below; nothing else in this crate changes.
+//! its family and name it below, in the `pub use` of its file and in the `operations!` list; then two tests fail until
+//! the table of its family covers it. Nothing else in this crate changes.
 //!
 //! Invariant: [`Operation::infer`] accepts exactly the sources and parameters with which the op has a meaning, so that a
 //! kernel needs no checks of its own except for index values that live in tensor data.
@@ -104,11 +105,21 @@ pub struct OpInfo {
     /// Whether a memory planner may give the result the memory of any dying source of the same layout. Kernels of
     /// these ops are correct when the result aliases any one such source.
     pub reuses_source: bool,
+    /// Slots of sources that the op writes to besides its result. No two of what an op writes share memory.
+    pub also_writes: &'static [usize],
 }
 
 impl OpInfo {
     const fn new(name: &'static str, category: Category, sources: &'static [SourceInfo]) -> OpInfo {
-        OpInfo { name, category, sources, computes: true, in_place: false, reuses_source: false }
+        OpInfo {
+            name,
+            category,
+            sources,
+            computes: true,
+            in_place: false,
+            reuses_source: false,
+            also_writes: &[],
+        }
     }
 
     const fn in_place(self) -> OpInfo {
@@ -117,6 +128,10 @@ impl OpInfo {
 
     const fn reuses_source(self) -> OpInfo {
         OpInfo { reuses_source: true, ..self }
+    }
+
+    const fn also_writes(self, slots: &'static [usize]) -> OpInfo {
+        OpInfo { also_writes: slots, ..self }
     }
 
     const fn only_relabels(self) -> OpInfo {

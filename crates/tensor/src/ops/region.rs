@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::graph::{Graph, TensorId};
 use crate::layout::Layout;
 use crate::limits::DIMS;
+use crate::limits::REGION_OFFSET_LIMIT;
 
 /// Where a tensor is laid into another: byte strides of dimensions 1 to 3, dimension 0 being packed, and a byte
 /// offset.
@@ -31,9 +32,6 @@ pub struct Acc(
     pub Region,
 );
 
-/// Offsets stay below this; peers keep them in 32 bits.
-const OFFSET_LIMIT: usize = 1 << 30;
-
 impl Region {
     /// The region as a layout of `inner` within `outer`, checked to lie inside it.
     fn check(&self, args: &Args<'_>, outer: &Operand, inner: &Operand) -> Result<(), OpError> {
@@ -42,7 +40,7 @@ impl Region {
         // Strides over a single element mean nothing; builders fill them in from tensors of any size.
         let fits = (1..DIMS).all(|dim| inner.ne()[dim] <= 1 || i32::try_from(self.strides[dim - 1]).is_ok());
         args.param("strides", self.strides, fits, "must be below 2^31")?;
-        args.param("offset", offset, offset < OFFSET_LIMIT, "must be below 2^30")?;
+        args.param("offset", offset, offset < REGION_OFFSET_LIMIT, "must be below 2^30")?;
         args.param("offset", offset, offset.is_multiple_of(dtype.block_bytes()), "must be whole elements")?;
         let layout = Layout::strided(dtype, inner.ne(), [dtype.block_bytes(), nb1, nb2, nb3])
             .map_err(|error| args.reject("strides", Reason::Layout(error)))?;

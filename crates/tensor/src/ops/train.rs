@@ -82,7 +82,8 @@ impl Operation for OptStepAdamw {
         "OPT_STEP_ADAMW",
         Category::Training,
         &[need("parameter"), need("gradient"), need("m"), need("v"), need("settings")],
-    );
+    )
+    .also_writes(&[2, 3]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [parameter, gradient, m, v, settings] = args.sources();

@@ -3,7 +3,7 @@
 //! Invariant: an element type never changes in a view. Bounds are the door's business, because only the graph knows
 //! the root that a view of a view looks into.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Reason, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -84,22 +84,25 @@ impl Operation for Transpose {
     }
 }
 
-/// Strides of a window whose outer ones follow from the extents when not given.
-fn window_strides(dtype: DType, ne: Shape, given: &[usize]) -> Option<[usize; DIMS]> {
-    let mut nb = [dtype.block_bytes(), dtype.row_bytes(ne[0])?, 0, 0];
-    for i in 1..DIMS {
-        nb[i] = match given.get(i - 1) {
-            Some(&stride) => stride,
-            None if i == 1 => nb[1],
-            None => nb[i - 1].checked_mul(ne[i - 1])?,
-        };
+impl View {
+    /// A window of `ne` elements of a type. `strides` are the byte distances of rows, planes and volumes; those left
+    /// out are packed. What cannot be represented becomes a stride that no layout has.
+    fn window(dtype: DType, ne: Shape, strides: &[usize], offset: usize) -> View {
+        let mut nb = [dtype.block_bytes(), dtype.row_bytes(ne[0]).unwrap_or(usize::MAX), 0, 0];
+        for dim in 1..DIMS {
+            nb[dim] = match strides.get(dim - 1) {
+                Some(&stride) => stride,
+                None if dim == 1 => nb[1],
+                None => nb[dim - 1].saturating_mul(ne[dim - 1]),
+            };
+        }
+        View { ne, nb, offset }
     }
-    Some(nb)
 }
 
 impl Graph {
     /// A window of `ne` elements into `a`, `offset` bytes in. `strides` are the byte distances of rows, planes and
-    /// volumes; those left out are packed.
+    /// volumes, at most three; those left out are packed.
     pub fn view(
         &mut self,
         a: TensorId,
@@ -107,10 +110,12 @@ impl Graph {
         strides: &[usize],
         offset: usize,
     ) -> Result<TensorId, Error> {
-        let (ne, dtype) = (ne.into(), self.tensor(a)?.dtype());
-        // An impossible row length is refused by the layout with its own reason.
-        let nb = window_strides(dtype, ne, strides).unwrap_or([dtype.block_bytes(); DIMS]);
-        self.apply(View { ne, nb, offset }, &[Some(a)])
+        let dtype = self.tensor(a)?.dtype();
+        if strides.len() >= DIMS {
+            let reason = Reason::TooMany { found: strides.len(), most: DIMS - 1 };
+            return Err(OpError { op: View::INFO.name, operand: "strides", reason: Box::new(reason) }.into());
+        }
+        self.apply(View::window(dtype, ne.into(), strides, offset), &[Some(a)])
     }
 
     /// The same packed elements under other extents.

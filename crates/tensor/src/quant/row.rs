@@ -3,7 +3,7 @@
 //! Invariant: lengths are checked before the first byte is read or written, and values before the first is packed.
 
 use half::{bf16, f16};
-use zerocopy::little_endian::{F32, U16};
+use zerocopy::little_endian::{F32, I32, U16};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::iq::{BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs};
@@ -71,9 +71,15 @@ pub fn quantize_row(
 /// Converts a row as a running graph does; an error for types that are only made offline.
 ///
 /// Takes the same values as [`quantize_row`]. The result is the same too, except where a format has a cheaper
-/// conversion for this ([`Encode::encode_at_run_time`]).
+/// conversion for this ([`Encode::encode_at_run_time`]), and that `I32` can be made: fractions are dropped, what is too
+/// large becomes the nearest integer there is, NaN becomes 0.
 pub fn encode_row_at_run_time(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<(), QuantError> {
     let not_encodable = QuantError::NotEncodable { dtype };
+    if dtype == DType::I32 {
+        check_lengths(dtype, values.len(), out.len())?;
+        encode_i32(values, out);
+        return Ok(());
+    }
     let encode = match Codec::of(dtype) {
         Some(codec) if dtype.encodes_at_run_time() => codec.encode_at_run_time.ok_or(not_encodable)?,
         _ => return Err(not_encodable),
@@ -232,6 +238,12 @@ fn decode_f32(bytes: &[u8], out: &mut [f32]) {
 fn encode_f32(values: &[f32], out: &mut [u8]) {
     for (stored, value) in items_mut::<F32>(out).iter_mut().zip(values) {
         stored.set(*value);
+    }
+}
+
+fn encode_i32(values: &[f32], out: &mut [u8]) {
+    for (stored, value) in items_mut::<I32>(out).iter_mut().zip(values) {
+        stored.set(*value as i32);
     }
 }
 

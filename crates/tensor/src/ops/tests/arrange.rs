@@ -109,8 +109,10 @@ pub(super) fn cases() -> Vec<Case> {
         refuses(go_round([0; 4], [0, 4, 0, 0]), &["f32[4, 3]"], "padding", "must not go round more than once"),
         refuses(go_round([0, 1, 0, 0], [0; 4]), &["f32[4, 0]"], "padding", "must not go round more than once"),
         refuses(pad([1; 4], [0; 4]), &["f16[4]"], "a", "type is f16, must be f32"),
-        refuses(pad([usize::MAX, 0, 0, 0], [0; 4]), &["f32[4]"], "result", "too large"),
-        refuses(pad([0, 0, 0, usize::MAX / 2], [0, 0, 0, usize::MAX / 2 + 1]), &["f32[4]"], "result", "too large"),
+        makes(pad([0; 4], [i32::MAX as usize, 0, 0, 0]), &["f32[4]"], "f32[2147483651]"),
+        refuses(pad([0; 4], [1 << 31, 0, 0, 0]), &["f32[4]"], "padding", "must be below 2^31"),
+        refuses(pad([usize::MAX, 0, 0, 0], [0; 4]), &["f32[4]"], "padding", "must be below 2^31"),
+        refuses(pad([i32::MAX as usize, i32::MAX as usize, 0, 0], [0; 4]), &["f32[4]"], "result", "too large"),
         refuses(pad([0; 4], [0; 4]), &["f32[4]"], "result", "cannot be computed in place").in_place(),
 
         takes(reflect(255, 255), &["?[256]"], "f32"),
@@ -118,7 +120,7 @@ pub(super) fn cases() -> Vec<Case> {
         makes(reflect(0, 1), &["f32[4, 0]"], "f32[5, 0]"),
         refuses(reflect(4, 0), &["f32[4, 3]"], "left", "must be shorter than a row"),
         refuses(reflect(0, 4), &["f32[4, 3]"], "right", "must be shorter than a row"),
-        refuses(reflect(0, usize::MAX), &["f32[4, 3]"], "right", "must be shorter than a row"),
+        refuses(reflect(0, usize::MAX), &["f32[4, 3]"], "right", "must be below 2^31"),
         refuses(reflect(0, 0), &["f32[0, 3]"], "left", "must be shorter than a row"),
         refuses(reflect(1, 1), &["f32[4, 3]@[4, 32]"], "a", "must be contiguous"),
     ]

@@ -39,8 +39,12 @@ struct Window {
 }
 
 fn window() -> impl Strategy<Value = Window> {
-    (extents(4), extents(4), prop::array::uniform4(0_usize..40), 0_usize..300)
-        .prop_map(|(root, ne, steps, offset)| Window { root, ne, steps, offset })
+    (extents(4), extents(4), prop::array::uniform4(0_usize..40), 0_usize..300, any::<bool>()).prop_map(
+        |(root, ne, mut steps, offset, adjacent)| {
+            steps[0] = if adjacent { 1 } else { steps[0] };
+            Window { root, ne, steps, offset }
+        },
+    )
 }
 
 /// Element offsets a window touches, relative to the root.
@@ -98,6 +102,11 @@ proptest! {
         let view = View { ne: window.ne.into(), nb, offset: window.offset * 4 };
         let result = graph.apply(view, &[Some(root)]);
         prop_assert_eq!(result.is_ok(), inside, "{:?}: {:?}", window, result);
+        // The constructor asks for the same when elements of a row are adjacent.
+        if window.steps[0] == 1 {
+            let same = graph.view(root, window.ne, &nb[1..], window.offset * 4);
+            prop_assert_eq!(same.is_ok(), inside);
+        }
     }
 
     #[test]

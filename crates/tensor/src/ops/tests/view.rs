@@ -73,3 +73,19 @@ fn strides_left_out_are_packed() {
     check(&mut graph, &[4, 2, 2], &[32, 128], [4, 32, 128, 256]);
     check(&mut graph, &[4, 2, 2, 1], &[32, 128, 256], [4, 32, 128, 256]);
 }
+
+#[test]
+fn windows_that_cannot_be_represented_are_refused() {
+    let mut graph = Graph::new();
+    let a = graph.leaf(DType::F32, [64]).unwrap();
+    let mut refused = |ne: [usize; 3], strides: &[usize], because: &str| {
+        let error = graph.view(a, ne, strides, 0).unwrap_err().to_string();
+        assert!(error.contains(because), "{error}");
+    };
+    refused([4, 2, 2], &[1 << 63], "stride 18446744073709551615 of dimension 2");
+    refused([4, 2, 1], &[1 << 63], "too large");
+    refused([usize::MAX / 2, 2, 1], &[], "stride 18446744073709551615 of dimension 1");
+    refused([4, 2, 1], &[16, 32, 64, 128], "strides: 4 given, at most 3 possible");
+    // A stride that leads nowhere does not matter.
+    assert!(graph.view(a, [4, 1], &[1 << 63], 0).is_ok());
+}
