@@ -19,7 +19,10 @@ import pathlib
 import sys
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"{missing}; this needs the Python packages numpy (pip install them)")
 
 ROW_LEN = 512
 KINDS = ("normal", "laplace", "cosine", "outlier")

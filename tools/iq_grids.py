@@ -14,8 +14,11 @@ import pathlib
 import sys
 import zlib
 
-import gguf.quants
-import numpy as np
+try:
+    import gguf.quants
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"{missing}; this needs the Python packages gguf and numpy (pip install them)")
 
 OUT = pathlib.Path(__file__).parent.parent / "crates/tensor/src/quant/iq/grids.rs"
 

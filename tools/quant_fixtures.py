@@ -24,7 +24,10 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"{missing}; this needs the Python packages numpy (pip install them)")
 
 ROW_LEN = 512
 
