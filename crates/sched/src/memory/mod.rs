@@ -46,9 +46,11 @@
 mod error;
 mod free_list;
 mod lifetimes;
-mod online;
 mod plan;
+mod replay;
+mod search;
 mod timeline;
+mod whole;
 
 pub use error::PlanError;
 pub use free_list::FreeList;
@@ -71,6 +73,11 @@ impl Pool {
     /// The pool of all buffers of one type.
     pub fn of(buffer_type: &dyn BufferType) -> Pool {
         Pool { alignment: buffer_type.alignment(), max_size: buffer_type.max_size() }
+    }
+
+    /// Bytes of a buffer that tensors can use: a multiple of the alignment, and never none.
+    fn chunk_capacity(self) -> usize {
+        (self.max_size.min(usize::MAX / 2) & !(self.alignment - 1)).max(self.alignment)
     }
 }
 

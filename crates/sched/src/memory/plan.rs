@@ -4,9 +4,9 @@ use oxcart_tensor::TensorId;
 
 use super::error::PlanError;
 use super::lifetimes::{Blocks, Lifetimes};
-use super::online::{self, Address};
+use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
-use super::{Pool, Request, Strategy};
+use super::{Pool, Request, Strategy, whole};
 
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +64,19 @@ pub fn plan(request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, Pla
     for (blocks, &pool) in lifetimes.pools.iter().zip(request.pools) {
         let lower_bound = blocks.lower_bound(lifetimes.end);
         let placed = match strategy {
-            Strategy::Online | Strategy::Whole => online::place(blocks, pool, lifetimes.end),
+            Strategy::Whole => whole::place(blocks, pool, lower_bound, lifetimes.end),
+            Strategy::Online => {
+                let mut replay = Replay::default();
+                replay.run(blocks, lifetimes.end, &mut Chunks::new(pool));
+                replay.addresses
+            }
         };
         plan.pools.push(PoolPlan { chunks: chunk_sizes(blocks, &placed, pool), lower_bound });
         addresses.push(placed);
     }
     for tenant in &lifetimes.tenants {
         let pool = usize::from(tenant.pool);
-        let capacity = online::capacity(request.pools[pool]);
+        let capacity = request.pools[pool].chunk_capacity();
         let address = addresses[pool][tenant.block as usize];
         plan.spots[tenant.id.index()] = Some(Spot {
             pool: tenant.pool,
@@ -97,7 +102,7 @@ fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
 
 /// How far the blocks reach into each chunk.
 pub(super) fn chunk_sizes(blocks: &Blocks, addresses: &[Address], pool: Pool) -> Vec<usize> {
-    let capacity = online::capacity(pool);
+    let capacity = pool.chunk_capacity();
     let mut sizes = Vec::new();
     for (piece, &address) in blocks.first.iter().zip(addresses) {
         let chunk = address / capacity;
