@@ -60,12 +60,12 @@ impl Replay {
         while at != NONE {
             let block = at as usize;
             at = self.next_dying[block];
-            let mut ends = blocks.first[block];
-            while ends.death < now {
-                ends = blocks.narrowed[ends.next as usize];
+            let mut ends = &blocks.first[block];
+            while let Some(next) = blocks.after(ends).filter(|_| ends.death < now) {
+                ends = next;
             }
             let mut kept = 0;
-            if let Some(stays) = blocks.narrowed.get(ends.next as usize) {
+            if let Some(stays) = blocks.after(ends) {
                 kept = stays.size;
                 self.enlist(block, stays.death);
             }

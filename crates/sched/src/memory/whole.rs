@@ -1,9 +1,9 @@
 //! Placement that looks at all lifetimes first.
 //!
-//! The aim is the lower bound, and it is tried in order of cost. First replays in an arena of exactly that size, which
-//! put blocks that stay long at one end of a hole and the others at the other end; a replay is over at the first block
-//! that does not fit, so failing costs little. If none succeeds, blocks are [searched](super::search) a place one by
-//! one, the largest first. What a running allocator would do is always a candidate, so this is never worse.
+//! The aim is the lower bound, and ways to it are tried in order of cost. First replays in an arena of exactly that
+//! size, which put blocks that stay long at one end of a hole and the others at the other end; a replay is over at the
+//! first block that does not fit, so failing costs little. Then a [search](super::search), largest blocks first. When
+//! that fails too, what a running allocator would do is the result to beat.
 //!
 //! Blocks that live all the time are stacked at the bottom: whatever lies between two of them could as well lie above
 //! both, so this loses nothing, and the rest need not know them.
@@ -13,37 +13,71 @@ use super::free_list::FreeList;
 use super::lifetimes::{Blocks, Piece};
 use super::plan::chunk_sizes;
 use super::replay::{Address, Arena, Chunks, Replay};
-use super::search;
+use super::search::Search;
 
 /// A block that stays for more moments than this counts as staying long; several are tried.
 const LONG: [u32; 8] = [0, 1, 2, 4, 8, 16, 32, 128];
 
-/// The address of each block.
-pub(super) fn place(blocks: &Blocks, pool: Pool, lower_bound: usize, end: u32) -> Vec<Address> {
-    let mut replay = Replay::default();
-    if lower_bound <= pool.chunk_capacity() {
-        for long in LONG {
-            let mut arena = TwoEnded::new(blocks, pool, lower_bound, end, long);
-            if replay.run(blocks, end, &mut arena) {
-                return replay.addresses;
-            }
-        }
-    }
-    replay.run(blocks, end, &mut Chunks::new(pool));
-    let bytes = |addresses: &[Address]| chunk_sizes(blocks, addresses, pool).iter().sum::<usize>();
-    let online_bytes = bytes(&replay.addresses);
-    if online_bytes == lower_bound {
-        return replay.addresses;
-    }
-    match search::place(blocks, pool, lower_bound, online_bytes, end) {
-        Some(found) if bytes(&found) < online_bytes => found,
-        _ => replay.addresses,
-    }
-}
-
 /// Whether a block lives all the time.
 pub(super) fn is_permanent(piece: &Piece, end: u32) -> bool {
     piece.birth == 0 && piece.death == end
+}
+
+/// Working memory, kept from one pool to the next.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    replay: Replay,
+    search: Search,
+    best: Vec<Address>,
+}
+
+impl Whole {
+    /// The address of each block.
+    pub(super) fn place(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> &[Address] {
+        let single = bound <= pool.chunk_capacity();
+        if single && LONG.iter().any(|&long| self.fits(blocks, pool, bound, end, long)) {
+            return &self.replay.addresses;
+        }
+        let searching = self.search.prepare(blocks, pool, end);
+        if searching {
+            self.search.order_by_size();
+            if single && self.search.reach(blocks, bound, 0) {
+                self.search.addresses(blocks, end, &mut self.best);
+                return &self.best;
+            }
+        }
+        self.replay.run(blocks, end, &mut Chunks::new(pool));
+        self.best.clone_from(&self.replay.addresses);
+        if searching {
+            self.improve(blocks, pool, bound, end);
+        }
+        &self.best
+    }
+
+    /// Whether an arena as large as the lower bound is enough.
+    fn fits(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32, long: u32) -> bool {
+        self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long))
+    }
+
+    /// Searches for something better than the best so far.
+    fn improve(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) {
+        let looks = self.search.looks_allowed();
+        let mut high: usize = chunk_sizes(blocks, &self.best, pool).iter().sum();
+        let mut low = bound;
+        let mut limit = bound;
+        for _ in 0..4 {
+            if self.search.reach(blocks, limit, looks / 4) {
+                self.search.addresses(blocks, end, &mut self.best);
+                high = chunk_sizes(blocks, &self.best, pool).iter().sum();
+            } else {
+                low = limit;
+            }
+            limit = low + (high - low) / 2;
+            if high - low <= pool.alignment {
+                break;
+            }
+        }
+    }
 }
 
 /// An arena of a fixed size, long-lived blocks growing from the bottom and short-lived ones from the top.
