@@ -9,7 +9,7 @@ use oxcart_tensor::{Graph, TensorId, TensorRef};
 use crate::assign::{Assignments, assign};
 use crate::backends::{BackendId, Backends, Memories};
 use crate::error::Error;
-use crate::memory::{MemoryPlan, Pool, Request, Strategy, Transfer, plan};
+use crate::memory::{MemoryPlan, Planner, Pool, Request, Strategy, Transfer};
 use crate::prepared::{CopyStep, Prepared, Run};
 use crate::split::{Cut, cut};
 
@@ -70,6 +70,7 @@ pub struct Scheduler {
     owners: Vec<BackendId>,
     /// By pool, buffers for results, kept from graph to graph.
     chunks: Vec<Vec<Arc<dyn Buffer>>>,
+    planner: Planner,
 }
 
 impl Scheduler {
@@ -90,7 +91,15 @@ impl Scheduler {
         let pools = owners.iter().map(|&id| Pool::of(&**backends.buffer_type(id))).collect();
         let chunks = vec![Vec::new(); owners.len()];
         let options = Options { runs: options.runs.max(1), ..options };
-        Ok(Scheduler { backends: Arc::new(backends), options, pool_of, pools, owners, chunks })
+        Ok(Scheduler {
+            backends: Arc::new(backends),
+            options,
+            pool_of,
+            pools,
+            owners,
+            chunks,
+            planner: Planner::new(),
+        })
     }
 
     /// Number of backends.
@@ -173,7 +182,7 @@ impl Scheduler {
     }
 
     /// Plans the memory of everything that has none.
-    fn place(&self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<MemoryPlan, Error> {
+    fn place(&mut self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<MemoryPlan, Error> {
         let pool = |id| assigned.backend(id).map_or(0, |backend| self.pool_of[backend.index()]);
         let pool_of: Vec<u16> = graph.ids().map(pool).collect();
         let transfers: Vec<Transfer> = cut
@@ -190,7 +199,7 @@ impl Scheduler {
         let mut request = Request::new(graph, &self.pools, &pool_of, &size_of);
         request.transfers = &transfers;
         request.keep_inputs = self.options.keep_inputs;
-        Ok(plan(&request, self.options.strategy)?)
+        Ok(self.planner.plan(&request, self.options.strategy)?)
     }
 
     /// Makes sure that the buffers for results are large enough.

@@ -125,7 +125,15 @@ impl FreeList {
 
     /// The smallest block that is large enough, the last one left aside; of equals the one furthest back.
     pub(super) fn best_hole(&self, size: usize) -> Option<usize> {
-        let (_, holes) = self.blocks.split_last()?;
+        self.blocks.split_last().and_then(|(_, holes)| FreeList::best(holes, size))
+    }
+
+    /// The smallest block that is large enough.
+    pub(super) fn best_of_all(&self, size: usize) -> Option<usize> {
+        FreeList::best(&self.blocks, size)
+    }
+
+    fn best(holes: &[Block], size: usize) -> Option<usize> {
         let mut best = None;
         let mut best_size = usize::MAX;
         for (index, block) in holes.iter().enumerate() {
@@ -158,6 +166,18 @@ impl FreeList {
         let offset = block.offset;
         block.offset += size;
         block.size -= size;
+        if block.size == 0 {
+            self.blocks.remove(index);
+        }
+        self.high_water = self.high_water.max(offset + size);
+        offset
+    }
+
+    /// As [`FreeList::take`], from the back of the block.
+    pub(super) fn take_back(&mut self, index: usize, size: usize) -> usize {
+        let block = &mut self.blocks[index];
+        block.size -= size;
+        let offset = block.end();
         if block.size == 0 {
             self.blocks.remove(index);
         }

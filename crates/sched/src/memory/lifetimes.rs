@@ -1,8 +1,7 @@
 //! From a graph to blocks: how many bytes, in which pool, from when to when.
 //!
-//! Two walks over the [timeline](super::timeline). The first finds out when each root is used last, and how often at
-//! that moment; the second makes a block for every root, or lets a result move into the block of a source that dies
-//! under its hands.
+//! [`Uses`] finds out when each root is used last, and how often at that moment. [`Lifetimes`] then makes a block for
+//! every root, or lets a result move into the block of a source that dies under its hands.
 //!
 //! Invariant: a block has one tenant at a time. A tenant that is smaller than the one before narrows the block, never
 //! widens it, and all tenants begin at the block's first byte.
@@ -19,128 +18,6 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The most bytes all blocks of a pool may have together, so that offsets and sums of them cannot overflow.
 const MOST_BYTES: usize = usize::MAX / 8;
-
-/// Bytes that are taken from one moment to another, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) birth: u32,
-    pub(super) death: u32,
-    /// A multiple of the pool's alignment.
-    pub(super) size: usize,
-    /// The piece that follows at the same offset, smaller than this one; [`NONE`] for almost all.
-    pub(super) next: u32,
-}
-
-/// All that is to be placed in one pool.
-#[derive(Debug, Default)]
-pub(super) struct Blocks {
-    /// The first piece of each block, in order of birth.
-    pub(super) first: Vec<Piece>,
-    /// What is left of blocks whose later tenants are smaller.
-    pub(super) narrowed: Vec<Piece>,
-    /// All first pieces together.
-    total: usize,
-}
-
-impl Blocks {
-    /// The pieces of a block, from the widest to the narrowest.
-    pub(super) fn pieces(&self, block: usize) -> impl Iterator<Item = Piece> + '_ {
-        let mut next = Some(self.first[block]);
-        std::iter::from_fn(move || {
-            let piece = next?;
-            next = self.narrowed.get(piece.next as usize).copied();
-            Some(piece)
-        })
-    }
-
-    /// The largest sum of bytes that are taken at the same moment. No plan can do with less.
-    pub(super) fn lower_bound(&self, end: u32) -> usize {
-        let mut change = vec![(0_usize, 0_usize); end as usize + 2];
-        for piece in self.first.iter().chain(&self.narrowed) {
-            change[piece.birth as usize].0 += piece.size;
-            change[piece.death as usize + 1].1 += piece.size;
-        }
-        let mut live = 0;
-        change.iter().fold(0, |most, (born, died)| {
-            live = live + born - died;
-            most.max(live)
-        })
-    }
-
-    fn last_piece(&mut self, block: u32) -> &mut Piece {
-        let mut at = self.first[block as usize].next;
-        if at == NONE {
-            return &mut self.first[block as usize];
-        }
-        while self.narrowed[at as usize].next != NONE {
-            at = self.narrowed[at as usize].next;
-        }
-        &mut self.narrowed[at as usize]
-    }
-
-    /// Lets a tenant of `size` bytes that was made at moment `now` stay until `death`.
-    fn move_in(&mut self, block: u32, size: usize, now: u32, death: u32) {
-        let narrowed = self.narrowed.len() as u32;
-        let piece = self.last_piece(block);
-        if piece.size == size {
-            piece.death = death;
-        } else if death > now {
-            piece.next = narrowed;
-            self.narrowed.push(Piece { birth: now + 1, death, size, next: NONE });
-        }
-    }
-}
-
-/// A root that lies in a block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tenant {
-    pub(super) id: TensorId,
-    pub(super) pool: u16,
-    /// The source whose memory it took over.
-    pub(super) in_place: Option<u8>,
-    pub(super) block: u32,
-    /// Bytes it needs, padding included.
-    pub(super) size: usize,
-}
-
-/// What is to be placed, pool by pool.
-#[derive(Debug)]
-pub(super) struct Lifetimes {
-    pub(super) pools: Vec<Blocks>,
-    pub(super) tenants: Vec<Tenant>,
-    /// The moment after the run.
-    pub(super) end: u32,
-}
-
-impl Lifetimes {
-    pub(super) fn new(request: &Request<'_>, timeline: &Timeline<'_>) -> Result<Lifetimes, PlanError> {
-        let uses = Uses::new(request, timeline);
-        let graph = request.graph;
-        let mut builder = Builder {
-            request,
-            uses: &uses,
-            block_of: vec![NONE; graph.len()],
-            lifetimes: Lifetimes {
-                pools: request.pools.iter().map(|_| Blocks::default()).collect(),
-                tenants: Vec::with_capacity(graph.nodes().len() + graph.leaves().len()),
-                end: timeline.end,
-            },
-        };
-        for leaf in in_order(graph, graph.leaves()).chain(uses.parameters.iter().copied()) {
-            if !uses.of(leaf).arrives {
-                builder.add(leaf, 0)?;
-            }
-        }
-        for &(now, action) in &timeline.events {
-            match action {
-                Action::Run(node) if computes(node) => builder.add(node, now)?,
-                Action::Run(_) => {}
-                Action::Fill { to, .. } => builder.add(to, now)?,
-            }
-        }
-        Ok(builder.lifetimes)
-    }
-}
 
 /// Whether running the graph does anything for this node.
 pub(super) fn computes(node: TensorRef<'_>) -> bool {
@@ -167,54 +44,61 @@ struct Use {
     kept: bool,
     /// It is filled by a transfer.
     arrives: bool,
+    /// It is a node that computes something, root or not.
+    runs: bool,
 }
 
-/// Per tensor, its last use; only entries of roots are filled.
-struct Uses<'g> {
+/// Per tensor, its last use. For views only [`Use::runs`] is filled in.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
     of: Vec<Use>,
-    /// Trainable leaves, which stand among the nodes.
-    parameters: Vec<TensorRef<'g>>,
     end: u32,
+    /// Whether there are parameters, which are leaves that stand among the nodes.
+    has_parameters: bool,
 }
 
-impl<'g> Uses<'g> {
-    fn new(request: &Request<'g>, timeline: &Timeline<'g>) -> Uses<'g> {
+impl Uses {
+    pub(super) fn find(&mut self, request: &Request<'_>, timeline: &Timeline<'_>) {
         let graph = request.graph;
-        let mut uses = Uses { of: vec![Use::default(); graph.len()], parameters: vec![], end: timeline.end };
+        self.of.clear();
+        self.of.resize(graph.len(), Use::default());
+        self.end = timeline.end;
+        self.has_parameters = false;
         for leaf in in_order(graph, graph.leaves()) {
-            uses.of[leaf.id().index()].kept = is_kept(request, leaf);
+            self.of[leaf.id().index()].kept = is_kept(request, leaf);
         }
-        for &(now, action) in &timeline.events {
+        for (now, action) in timeline.actions() {
             match action {
-                Action::Run(node) => uses.run(request, node, now),
+                Action::Run(node) => self.run(request, node, now),
                 Action::Fill { from, to } => {
-                    uses.touch(from, now);
-                    uses.of[to.id().index()].arrives = true;
-                    uses.of[to.id().index()].last = now;
+                    self.touch(from, now);
+                    let target = &mut self.of[to.id().index()];
+                    (target.arrives, target.last) = (true, now);
                 }
             }
         }
-        uses
     }
 
-    fn run(&mut self, request: &Request<'g>, node: TensorRef<'g>, now: u32) {
+    fn run(&mut self, request: &Request<'_>, node: TensorRef<'_>, now: u32) {
+        let root = node.root().id();
         if is_kept(request, node) {
-            self.of[node.root().id().index()].kept = true;
+            self.of[root.index()].kept = true;
         }
-        if node.is_leaf() {
-            self.parameters.push(node);
-        } else if computes(node) {
+        self.has_parameters |= node.is_leaf();
+        if computes(node) {
+            self.of[node.id().index()].runs = true;
             for source in node.sources().flatten() {
                 self.touch(source, now);
             }
-            match node.view() {
-                Some(_) => self.touch(node, now),
-                None => self.of[node.id().index()].last = now,
+            if root == node.id() {
+                self.of[root.index()].last = now;
+            } else {
+                self.touch(node, now);
             }
         }
     }
 
-    fn touch(&mut self, tensor: TensorRef<'g>, now: u32) {
+    fn touch(&mut self, tensor: TensorRef<'_>, now: u32) {
         let root = &mut self.of[tensor.root().id().index()];
         root.times = if root.last == now { root.times.saturating_add(1) } else { 1 };
         root.last = now;
@@ -230,16 +114,182 @@ impl<'g> Uses<'g> {
     }
 }
 
-/// Makes blocks and finds them tenants.
-struct Builder<'a, 'g> {
-    request: &'a Request<'g>,
-    uses: &'a Uses<'g>,
-    /// Per tensor, its block.
-    block_of: Vec<u32>,
-    lifetimes: Lifetimes,
+/// Bytes that are taken from one moment to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) birth: u32,
+    pub(super) death: u32,
+    /// A multiple of the pool's alignment.
+    pub(super) size: usize,
+    /// The piece that follows at the same offset, smaller than this one; [`NONE`] for almost all.
+    pub(super) next: u32,
 }
 
-impl Builder<'_, '_> {
+/// All that is to be placed in one pool.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    /// The first piece of each block, in order of birth.
+    pub(super) first: Vec<Piece>,
+    /// What is left of blocks whose later tenants are smaller.
+    pub(super) narrowed: Vec<Piece>,
+    /// All first pieces together.
+    total: usize,
+}
+
+impl Blocks {
+    fn clear(&mut self) {
+        self.first.clear();
+        self.narrowed.clear();
+        self.total = 0;
+    }
+
+    /// The piece after this one.
+    pub(super) fn after(&self, piece: &Piece) -> Option<&Piece> {
+        self.narrowed.get(piece.next as usize)
+    }
+
+    /// The last piece of a block.
+    pub(super) fn last<'a>(&'a self, mut piece: &'a Piece) -> &'a Piece {
+        while let Some(next) = self.after(piece) {
+            piece = next;
+        }
+        piece
+    }
+
+    /// The largest sum of bytes that are taken at the same moment: no placement can do with less. Fills in the sums.
+    pub(super) fn lower_bound(&self, end: u32, live: &mut Vec<usize>) -> usize {
+        live.clear();
+        live.resize(end as usize + 2, 0);
+        for piece in self.first.iter().chain(&self.narrowed) {
+            let (birth, death) = (piece.birth as usize, piece.death as usize + 1);
+            live[birth] = live[birth].wrapping_add(piece.size);
+            live[death] = live[death].wrapping_sub(piece.size);
+        }
+        let (mut sum, mut most) = (0_usize, 0);
+        for live in live {
+            sum = sum.wrapping_add(*live);
+            *live = sum;
+            most = most.max(sum);
+        }
+        most
+    }
+
+    /// Lets blocks that are there from the beginning stay to the end where that does not raise the lower bound. What
+    /// lives all the time is easy to place, and not in the way of anything.
+    pub(super) fn stretch(&mut self, lower_bound: usize, end: u32, live: &[usize]) {
+        let leaves = self.first.iter_mut().take_while(|piece| piece.birth == 0);
+        let mut leaves: Vec<_> = leaves.filter(|piece| piece.next == NONE && piece.death < end).collect();
+        leaves.sort_by_key(|piece| std::cmp::Reverse(piece.death));
+        // The most that is taken after the death of a leaf, those that were stretched before included.
+        let (mut most, mut since) = (0, end as usize + 1);
+        for leaf in leaves {
+            let death = leaf.death as usize + 1;
+            most = live[death..since].iter().copied().fold(most, usize::max);
+            since = death;
+            if most + leaf.size <= lower_bound {
+                leaf.death = end;
+                most += leaf.size;
+            }
+        }
+    }
+
+    fn add(&mut self, size: usize, birth: u32, death: u32) -> Option<u32> {
+        self.total = self.total.checked_add(size).filter(|&total| total <= MOST_BYTES)?;
+        self.first.push(Piece { birth, death, size, next: NONE });
+        Some(self.first.len() as u32 - 1)
+    }
+
+    /// Lets a tenant of `size` bytes that is made at moment `now` stay until `death`.
+    fn move_in(&mut self, block: u32, size: usize, now: u32, death: u32) {
+        let count = self.narrowed.len() as u32;
+        let mut piece = &mut self.first[block as usize];
+        while piece.next != NONE {
+            let next = piece.next as usize;
+            piece = &mut self.narrowed[next];
+        }
+        if piece.size == size {
+            piece.death = death;
+        } else if death > now {
+            piece.next = count;
+            self.narrowed.push(Piece { birth: now + 1, death, size, next: NONE });
+        }
+    }
+}
+
+/// A root that lies in a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tenant {
+    pub(super) id: TensorId,
+    pub(super) pool: u16,
+    /// The source whose memory it took over.
+    pub(super) in_place: Option<u8>,
+    pub(super) block: u32,
+    /// Bytes it needs, padding included.
+    pub(super) size: usize,
+}
+
+/// Which dying sources a result may replace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// Those that own their memory.
+    #[default]
+    Roots,
+    /// Also what shows the beginning of another tensor's memory.
+    RootsAndViews,
+}
+
+/// What is to be placed, pool by pool.
+#[derive(Debug, Default)]
+pub(super) struct Lifetimes {
+    pub(super) pools: Vec<Blocks>,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) reuse: Reuse,
+    /// Per tensor, its block.
+    block_of: Vec<u32>,
+}
+
+impl Lifetimes {
+    pub(super) fn find(
+        &mut self,
+        request: &Request<'_>,
+        timeline: &Timeline<'_>,
+        uses: &Uses,
+        reuse: Reuse,
+    ) -> Result<(), PlanError> {
+        let graph = request.graph;
+        self.pools.iter_mut().for_each(Blocks::clear);
+        self.pools.resize_with(request.pools.len(), Blocks::default);
+        self.tenants.clear();
+        self.reuse = reuse;
+        self.block_of.clear();
+        self.block_of.resize(graph.len(), NONE);
+        let mut moving = Moving { request, uses, to: self };
+        let parameters = if uses.has_parameters { graph.nodes() } else { &[] };
+        let parameters = in_order(graph, parameters).filter(|node| node.is_leaf());
+        for leaf in in_order(graph, graph.leaves()).chain(parameters) {
+            if !uses.of(leaf).arrives {
+                moving.add(leaf, 0)?;
+            }
+        }
+        for (now, action) in timeline.actions() {
+            match action {
+                Action::Run(node) if uses.of(node).runs => moving.add(node, now)?,
+                Action::Run(_) => {}
+                Action::Fill { to, .. } => moving.add(to, now)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds room for tensors, one after the other.
+struct Moving<'a, 'g> {
+    request: &'a Request<'g>,
+    uses: &'a Uses,
+    to: &'a mut Lifetimes,
+}
+
+impl Moving<'_, '_> {
     /// Finds room for a tensor that comes to be at `now`, unless it has some already.
     fn add(&mut self, tensor: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
         if tensor.view().is_some() || tensor.storage().is_some() {
@@ -250,25 +300,19 @@ impl Builder<'_, '_> {
         let size = self.size(tensor, pool)?;
         let death = self.uses.death(tensor).max(now);
         let in_place = self.dying_source(tensor, pool, size, now);
-        let blocks = &mut self.lifetimes.pools[usize::from(pool)];
+        let blocks = &mut self.to.pools[usize::from(pool)];
         let block = match in_place {
             Some((_, block)) => {
                 blocks.move_in(block, size, now, death);
                 block
             }
-            None => {
-                blocks.total = blocks
-                    .total
-                    .checked_add(size)
-                    .filter(|&total| total <= MOST_BYTES)
-                    .ok_or_else(|| PlanError::Overflow { tensor: tensor.label(), pool: pool.into() })?;
-                blocks.first.push(Piece { birth: now, death, size, next: NONE });
-                blocks.first.len() as u32 - 1
-            }
+            None => blocks
+                .add(size, now, death)
+                .ok_or_else(|| PlanError::Overflow { tensor: tensor.label(), pool: pool.into() })?,
         };
-        self.block_of[index] = block;
+        self.to.block_of[index] = block;
         let in_place = in_place.map(|(slot, _)| slot);
-        self.lifetimes.tenants.push(Tenant { id: tensor.id(), pool, in_place, block, size });
+        self.to.tenants.push(Tenant { id: tensor.id(), pool, in_place, block, size });
         Ok(())
     }
 
@@ -280,7 +324,7 @@ impl Builder<'_, '_> {
             return Err(PlanError::NoSuchPool { tensor: tensor.label(), pool: index, count });
         };
         let size = (self.request.size_of)(tensor, index);
-        match size.checked_next_multiple_of(facts.alignment) {
+        match facts.padded(size) {
             Some(padded) if padded <= facts.max_size => Ok(padded),
             _ => Err(PlanError::TooLarge {
                 tensor: tensor.label(),
@@ -301,18 +345,22 @@ impl Builder<'_, '_> {
             let source = source?;
             let root = source.root();
             let Use { last, times, kept, .. } = self.uses.of(root);
-            let block = self.block_of[root.id().index()];
+            let block = self.to.block_of[root.id().index()];
             if kept || last != now || times != 1 || block == NONE {
                 return None;
             }
-            let starts_there = source.view().is_none_or(|view| view.offset == 0);
-            let same = starts_there
-                && self.request.pool_of[root.id().index()] == pool
-                && source.layout() == node.layout();
-            if !same {
+            let starts_there = match source.view() {
+                None => true,
+                Some(view) => self.to.reuse == Reuse::RootsAndViews && view.offset == 0,
+            };
+            if !starts_there
+                || self.request.pool_of[root.id().index()] != pool
+                || source.layout() != node.layout()
+            {
                 return None;
             }
-            let room = self.lifetimes.pools[usize::from(pool)].pieces(block as usize).last()?.size;
+            let blocks = &self.to.pools[usize::from(pool)];
+            let room = blocks.last(&blocks.first[block as usize]).size;
             (size <= room).then_some((slot, block))
         })
     }

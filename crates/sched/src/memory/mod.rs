@@ -46,13 +46,17 @@
 mod error;
 mod free_list;
 mod lifetimes;
-mod online;
 mod plan;
+mod planner;
+mod replay;
+mod search;
 mod timeline;
+mod whole;
 
 pub use error::PlanError;
 pub use free_list::FreeList;
-pub use plan::{MemoryPlan, PoolPlan, Spot, plan};
+pub use plan::{MemoryPlan, PoolPlan, Spot};
+pub use planner::{Planner, plan};
 pub use timeline::{Steps, Transfer};
 
 use oxcart_backend::BufferType;
@@ -71,6 +75,23 @@ impl Pool {
     /// The pool of all buffers of one type.
     pub fn of(buffer_type: &dyn BufferType) -> Pool {
         Pool { alignment: buffer_type.alignment(), max_size: buffer_type.max_size() }
+    }
+
+    /// The chunk an address lies in, and the offset there.
+    fn split(self, address: replay::Address) -> (usize, usize) {
+        let capacity = self.chunk_capacity();
+        // Most pools have one chunk, and divisions are slow.
+        if address < capacity { (0, address) } else { (address / capacity, address % capacity) }
+    }
+
+    /// A size with its padding. Alignments are powers of two.
+    fn padded(self, size: usize) -> Option<usize> {
+        Some(size.checked_add(self.alignment - 1)? & !(self.alignment - 1))
+    }
+
+    /// Bytes of a buffer that tensors can use: a multiple of the alignment, and never none.
+    fn chunk_capacity(self) -> usize {
+        (self.max_size.min(usize::MAX / 2) & !(self.alignment - 1)).max(self.alignment)
     }
 }
 

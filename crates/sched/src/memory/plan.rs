@@ -3,10 +3,10 @@
 use oxcart_tensor::TensorId;
 
 use super::error::PlanError;
-use super::lifetimes::{Blocks, Lifetimes};
-use super::online::{self, Address};
-use super::timeline::Timeline;
-use super::{Pool, Request, Strategy};
+use super::lifetimes::{Blocks, Lifetimes, NONE, Tenant};
+use super::planner::Placed;
+use super::replay::Address;
+use super::{Pool, Request};
 
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,69 +50,58 @@ impl PoolPlan {
 /// A place for every tensor that needs one.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
-    spots: Vec<Option<Spot>>,
-    pools: Vec<PoolPlan>,
-}
-
-/// Places all tensors of a graph that are in order and have no storage yet.
-pub fn plan(request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
-    check_pools(request)?;
-    let timeline = Timeline::new(request)?;
-    let lifetimes = Lifetimes::new(request, &timeline)?;
-    let mut plan = MemoryPlan { spots: vec![None; request.graph.len()], pools: Vec::new() };
-    let mut addresses = Vec::new();
-    for (blocks, &pool) in lifetimes.pools.iter().zip(request.pools) {
-        let lower_bound = blocks.lower_bound(lifetimes.end);
-        let placed = match strategy {
-            Strategy::Online | Strategy::Whole => online::place(blocks, pool, lifetimes.end),
-        };
-        plan.pools.push(PoolPlan { chunks: chunk_sizes(blocks, &placed, pool), lower_bound });
-        addresses.push(placed);
-    }
-    for tenant in &lifetimes.tenants {
-        let pool = usize::from(tenant.pool);
-        let capacity = online::capacity(request.pools[pool]);
-        let address = addresses[pool][tenant.block as usize];
-        plan.spots[tenant.id.index()] = Some(Spot {
-            pool: tenant.pool,
-            in_place: tenant.in_place,
-            chunk: (address / capacity) as u32,
-            offset: address % capacity,
-            size: tenant.size,
-        });
-    }
-    Ok(plan)
-}
-
-fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
-    let (given, tensors) = (request.pool_of.len(), request.graph.len());
-    if given < tensors {
-        return Err(PlanError::PoolsMissing { tensors, given });
-    }
-    match request.pools.iter().position(|pool| !pool.alignment.is_power_of_two()) {
-        Some(pool) => Err(PlanError::Alignment { pool, alignment: request.pools[pool].alignment }),
-        None => Ok(()),
-    }
+    spots: Vec<(TensorId, Spot)>,
+    /// Per tensor, its place among the spots.
+    spot_of: Vec<u32>,
+    pub(super) pools: Vec<PoolPlan>,
 }
 
 /// How far the blocks reach into each chunk.
 pub(super) fn chunk_sizes(blocks: &Blocks, addresses: &[Address], pool: Pool) -> Vec<usize> {
-    let capacity = online::capacity(pool);
     let mut sizes = Vec::new();
     for (piece, &address) in blocks.first.iter().zip(addresses) {
-        let chunk = address / capacity;
+        let (chunk, offset) = pool.split(address);
         if chunk >= sizes.len() {
             sizes.resize(chunk + 1, 0);
         }
-        sizes[chunk] = sizes[chunk].max(address % capacity + piece.size);
+        sizes[chunk] = sizes[chunk].max(offset + piece.size);
     }
     sizes
 }
 
 impl MemoryPlan {
+    pub(super) fn new(request: &Request<'_>) -> MemoryPlan {
+        let count = request.graph.len();
+        MemoryPlan {
+            spots: Vec::new(),
+            spot_of: vec![NONE; count],
+            pools: Vec::with_capacity(request.pools.len()),
+        }
+    }
+
+    /// Adds the tenants of those pools whose placement is made of these blocks.
+    pub(super) fn add(&mut self, request: &Request<'_>, lifetimes: &Lifetimes, placed: &[Placed]) {
+        for tenant in &lifetimes.tenants {
+            let index = usize::from(tenant.pool);
+            if placed[index].reuse != lifetimes.reuse {
+                continue;
+            }
+            let (chunk, offset) = request.pools[index].split(placed[index].addresses[tenant.block as usize]);
+            let Tenant { id, pool, in_place, size, .. } = *tenant;
+            self.spot_of[id.index()] = self.spots.len() as u32;
+            self.spots.push((id, Spot { pool, in_place, chunk: chunk as u32, offset, size }));
+        }
+    }
+
     /// Where a tensor lies. `None` for views, for tensors that had storage, and for nodes that need no memory.
     pub fn spot(&self, id: TensorId) -> Option<Spot> {
-        self.spots.get(id.index()).copied().flatten()
+        let place = *self.spot_of.get(id.index())?;
+        self.spots.get(place as usize).map(|&(_, spot)| spot)
+    }
+
+    /// All tensors that have a place.
+    pub fn spots(&self) -> impl ExactSizeIterator<Item = (TensorId, Spot)> + '_ {
+        self.spots.iter().copied()
     }
 
     /// What is needed of each pool.

@@ -88,7 +88,11 @@ pub(super) enum Action<'g> {
 /// Everything that happens, in order.
 #[derive(Debug)]
 pub(super) struct Timeline<'g> {
-    pub(super) events: Vec<(u32, Action<'g>)>,
+    /// Nodes that run one after the other from moment 1 on: all of them, or none.
+    plain: &'g [TensorId],
+    /// Everything else, with its moment.
+    events: Vec<(u32, Action<'g>)>,
+    graph: &'g Graph,
     /// The moment after the run.
     pub(super) end: u32,
 }
@@ -96,17 +100,22 @@ pub(super) struct Timeline<'g> {
 impl<'g> Timeline<'g> {
     pub(super) fn new(request: &Request<'g>) -> Result<Timeline<'g>, PlanError> {
         let graph = request.graph;
-        match (request.steps, request.transfers) {
-            (None, []) => {
-                let events: Vec<_> = (1..)
-                    .zip(in_order(graph, graph.nodes()))
-                    .map(|(at, node)| (at, Action::Run(node)))
-                    .collect();
-                let end = events.len() as u32 + 1;
-                Ok(Timeline { events, end })
-            }
-            _ => Timeline::with_steps(request),
+        let count = graph.nodes().len();
+        // Twice, in case that every node has transfers in front of it.
+        if count.saturating_add(request.transfers.len()) > u32::MAX as usize / 2 - 1 {
+            return Err(PlanError::Timeline { reason: "there are more nodes than moments" });
         }
+        if request.steps.is_none() && request.transfers.is_empty() {
+            let end = count as u32 + 1;
+            return Ok(Timeline { plain: graph.nodes(), events: Vec::new(), graph, end });
+        }
+        Timeline::with_steps(request)
+    }
+
+    /// Actions with their moments, which never decrease.
+    pub(super) fn actions(&self) -> impl Iterator<Item = (u32, Action<'g>)> + '_ {
+        let plain = in_order(self.graph, self.plain).map(Action::Run);
+        (1..).zip(plain).chain(self.events.iter().copied())
     }
 
     fn with_steps(request: &Request<'g>) -> Result<Timeline<'g>, PlanError> {
@@ -144,7 +153,7 @@ impl<'g> Timeline<'g> {
             }
             events.extend(graph.tensor(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
         }
-        Ok(Timeline { events, end: now + 1 })
+        Ok(Timeline { plain: &[], events, graph, end: now + 1 })
     }
 }
 

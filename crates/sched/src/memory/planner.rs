@@ -1,0 +1,119 @@
+//! From a request to a plan.
+
+use super::error::PlanError;
+use super::lifetimes::{Lifetimes, Reuse, Uses};
+use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
+use super::replay::{Address, Chunks, Replay};
+use super::timeline::Timeline;
+use super::whole::Whole;
+use super::{Request, Strategy};
+
+/// Makes plans; keeps its working memory from one to the next.
+#[derive(Debug, Default)]
+pub struct Planner {
+    uses: Uses,
+    /// Blocks as the whole picture has them, and as a running allocator would.
+    shared: Lifetimes,
+    plain: Lifetimes,
+    replay: Replay,
+    whole: Whole,
+    /// Per moment, the bytes that are taken.
+    live: Vec<usize>,
+}
+
+/// What was found for one pool.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) needs: PoolPlan,
+    /// Per block.
+    pub(super) addresses: Vec<Address>,
+    /// Whose blocks these are.
+    pub(super) reuse: Reuse,
+}
+
+/// Makes a single plan; see [`Planner::plan`].
+pub fn plan(request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
+    Planner::default().plan(request, strategy)
+}
+
+impl Planner {
+    /// Without working memory yet.
+    pub fn new() -> Planner {
+        Planner::default()
+    }
+
+    /// Places all tensors of a graph that are in order and have no storage yet.
+    pub fn plan(&mut self, request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
+        check_pools(request)?;
+        let timeline = Timeline::new(request)?;
+        self.uses.find(request, &timeline);
+        let placed = match strategy {
+            Strategy::Whole => self.place_whole(request, &timeline)?,
+            Strategy::Online => {
+                self.plain.find(request, &timeline, &self.uses, Reuse::Roots)?;
+                (0..request.pools.len()).map(|pool| self.place_online(request, pool, timeline.end)).collect()
+            }
+        };
+        let mut plan = MemoryPlan::new(request);
+        for lifetimes in [&self.shared, &self.plain] {
+            // The other one may be left from an earlier plan.
+            if placed.iter().any(|placed| placed.reuse == lifetimes.reuse) {
+                plan.add(request, lifetimes, &placed);
+            }
+        }
+        plan.pools.extend(placed.into_iter().map(|placed| placed.needs));
+        Ok(plan)
+    }
+
+    fn place_whole(
+        &mut self,
+        request: &Request<'_>,
+        timeline: &Timeline<'_>,
+    ) -> Result<Vec<Placed>, PlanError> {
+        let end = timeline.end;
+        self.shared.find(request, timeline, &self.uses, Reuse::RootsAndViews)?;
+        let mut placed = Vec::with_capacity(request.pools.len());
+        for (&pool, blocks) in request.pools.iter().zip(&mut self.shared.pools) {
+            let lower_bound = blocks.lower_bound(end, &mut self.live);
+            blocks.stretch(lower_bound, end, &self.live);
+            let addresses = self.whole.place(blocks, pool, lower_bound, end).to_vec();
+            let needs = PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound };
+            placed.push(Placed { needs, addresses, reuse: Reuse::RootsAndViews });
+        }
+        // Sharing less makes for more bytes, but also for more freedom. It is rare that this wins.
+        if placed.iter().any(|placed| placed.needs.peak() > placed.needs.lower_bound) {
+            self.plain.find(request, timeline, &self.uses, Reuse::Roots)?;
+            for (pool, placed) in placed.iter_mut().enumerate() {
+                let online = self.place_online(request, pool, end);
+                if online.needs.peak() < placed.needs.peak() {
+                    let lower_bound = placed.needs.lower_bound;
+                    *placed = Placed { needs: PoolPlan { lower_bound, ..online.needs }, ..online };
+                }
+            }
+        }
+        Ok(placed)
+    }
+
+    fn place_online(&mut self, request: &Request<'_>, pool: usize, end: u32) -> Placed {
+        let (blocks, pool) = (&self.plain.pools[pool], request.pools[pool]);
+        let lower_bound = blocks.lower_bound(end, &mut self.live);
+        self.replay.run(blocks, end, &mut Chunks::new(pool));
+        let addresses = self.replay.addresses.clone();
+        Placed {
+            needs: PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound },
+            addresses,
+            reuse: Reuse::Roots,
+        }
+    }
+}
+
+fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
+    let (given, tensors) = (request.pool_of.len(), request.graph.len());
+    if given < tensors {
+        return Err(PlanError::PoolsMissing { tensors, given });
+    }
+    match request.pools.iter().position(|pool| !pool.alignment.is_power_of_two()) {
+        Some(pool) => Err(PlanError::Alignment { pool, alignment: request.pools[pool].alignment }),
+        None => Ok(()),
+    }
+}

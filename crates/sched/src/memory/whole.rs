@@ -1,0 +1,125 @@
+//! Placement that looks at all lifetimes first.
+//!
+//! The aim is the lower bound, and ways to it are tried in order of cost. First replays in an arena of exactly that
+//! size, which put blocks that stay long at one end of a hole and the others at the other end; a replay is over at the
+//! first block that does not fit, so failing costs little. Then a [search](super::search), largest blocks first. When
+//! that fails too, what a running allocator would do is the result to beat.
+//!
+//! Blocks that live all the time are stacked at the bottom: whatever lies between two of them could as well lie above
+//! both, so this loses nothing, and the rest need not know them.
+
+use super::Pool;
+use super::free_list::FreeList;
+use super::lifetimes::{Blocks, Piece};
+use super::plan::chunk_sizes;
+use super::replay::{Address, Arena, Chunks, Replay};
+use super::search::Search;
+
+/// A block that stays for more moments than this counts as staying long; several are tried.
+const LONG: [u32; 8] = [0, 1, 2, 4, 8, 16, 32, 128];
+
+/// Whether a block lives all the time.
+pub(super) fn is_permanent(piece: &Piece, end: u32) -> bool {
+    piece.birth == 0 && piece.death == end
+}
+
+/// Working memory, kept from one pool to the next.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    replay: Replay,
+    search: Search,
+    best: Vec<Address>,
+}
+
+impl Whole {
+    /// The address of each block.
+    pub(super) fn place(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> &[Address] {
+        let single = bound <= pool.chunk_capacity();
+        if single && LONG.iter().any(|&long| self.fits(blocks, pool, bound, end, long)) {
+            return &self.replay.addresses;
+        }
+        let searching = self.search.prepare(blocks, pool, end);
+        if searching {
+            self.search.order_by_size();
+            if single && self.search.reach(blocks, bound, 0) {
+                self.search.addresses(blocks, end, &mut self.best);
+                return &self.best;
+            }
+        }
+        self.replay.run(blocks, end, &mut Chunks::new(pool));
+        self.best.clone_from(&self.replay.addresses);
+        if searching {
+            self.improve(blocks, pool, bound, end);
+        }
+        &self.best
+    }
+
+    /// Whether an arena as large as the lower bound is enough.
+    fn fits(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32, long: u32) -> bool {
+        self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long))
+    }
+
+    /// Searches for something better than the best so far.
+    fn improve(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) {
+        let looks = self.search.looks_allowed();
+        let mut high: usize = chunk_sizes(blocks, &self.best, pool).iter().sum();
+        let mut low = bound;
+        let mut limit = bound;
+        for _ in 0..4 {
+            if self.search.reach(blocks, limit, looks / 4) {
+                self.search.addresses(blocks, end, &mut self.best);
+                high = chunk_sizes(blocks, &self.best, pool).iter().sum();
+            } else {
+                low = limit;
+            }
+            limit = low + (high - low) / 2;
+            if high - low <= pool.alignment {
+                break;
+            }
+        }
+    }
+}
+
+/// An arena of a fixed size, long-lived blocks growing from the bottom and short-lived ones from the top.
+struct TwoEnded {
+    list: FreeList,
+    /// Where the next block that lives all the time goes.
+    permanent: Address,
+    end: u32,
+    long: u32,
+}
+
+impl TwoEnded {
+    fn new(blocks: &Blocks, pool: Pool, capacity: usize, end: u32, long: u32) -> TwoEnded {
+        let mut list = FreeList::bounded(pool.alignment, capacity);
+        let permanent = blocks.first.iter().take_while(|piece| piece.birth == 0);
+        let below = permanent.filter(|piece| is_permanent(piece, end)).map(|piece| piece.size).sum();
+        if below > 0 {
+            list.take(0, below);
+        }
+        TwoEnded { list, permanent: 0, end, long }
+    }
+}
+
+impl Arena for TwoEnded {
+    fn allocate(&mut self, piece: &Piece) -> Option<Address> {
+        if piece.size == 0 {
+            return Some(0);
+        }
+        if is_permanent(piece, self.end) {
+            self.permanent += piece.size;
+            return Some(self.permanent - piece.size);
+        }
+        let hole = self.list.best_of_all(piece.size)?;
+        let stays_long = piece.death - piece.birth > self.long;
+        Some(if stays_long {
+            self.list.take(hole, piece.size)
+        } else {
+            self.list.take_back(hole, piece.size)
+        })
+    }
+
+    fn free(&mut self, address: Address, size: usize) {
+        self.list.free(address, size);
+    }
+}
