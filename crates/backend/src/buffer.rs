@@ -42,7 +42,7 @@ pub trait BufferType: Send + Sync + fmt::Debug {
 
     /// Bytes a tensor takes here, padding included; at least its byte length.
     fn alloc_size(&self, tensor: TensorRef<'_>) -> usize {
-        tensor.layout().byte_len()
+        tensor.byte_len()
     }
 
     /// Whether the bytes are in host memory, in the standard layout.

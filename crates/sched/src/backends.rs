@@ -92,6 +92,8 @@ pub(crate) struct Memories {
     /// By memory, then backend. The memories of the backends come first, then the buffers.
     reads: Vec<bool>,
     buffers: Vec<BufferFacts>,
+    /// By memory, the most preferred backend that can read it.
+    first_reader: Vec<Option<BackendId>>,
     /// By backend, those preferred to it that use the very same memory.
     better: Vec<Vec<BackendId>>,
 }
@@ -111,6 +113,8 @@ impl Memories {
         for buffer_type in types {
             reads.extend(backends.ids().map(|id| backends.device(id).supports_buffer_type(buffer_type)));
         }
+        let first = |row: &[bool]| row.iter().position(|&reads| reads).map(|index| BackendId(index as u16));
+        let first_reader = reads.chunks_exact(count).map(first).collect();
         let facts = |buffer: &Arc<dyn Buffer>| BufferFacts {
             is_weights: buffer.usage() == Usage::Weights,
             is_host: buffer.buffer_type().is_host(),
@@ -119,6 +123,7 @@ impl Memories {
         Memories {
             backends: count,
             reads,
+            first_reader,
             buffers: buffers.iter().map(facts).collect(),
             better: backends.ids().map(better).collect(),
         }
@@ -153,7 +158,12 @@ impl Memories {
 
     /// The most preferred backend that can read a memory and fits otherwise.
     pub(crate) fn best(&self, memory: Memory, fits: impl Fn(BackendId) -> bool) -> Option<BackendId> {
-        (0..self.backends).map(|index| BackendId(index as u16)).find(|&id| self.reads(id, memory) && fits(id))
+        let first = (*self.first_reader.get(memory.0 as usize)?)?;
+        if fits(first) {
+            return Some(first);
+        }
+        let others = (first.index() + 1..self.backends).map(|index| BackendId(index as u16));
+        others.into_iter().find(|&id| self.reads(id, memory) && fits(id))
     }
 
     /// Whether two backends can get at the same bytes without a copy: one at the other's results, or both at a buffer

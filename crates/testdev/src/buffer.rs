@@ -50,7 +50,7 @@ impl BufferType for TestBufferType {
     }
 
     fn alloc_size(&self, tensor: TensorRef<'_>) -> usize {
-        tensor.layout().byte_len() + self.padding
+        tensor.byte_len() + self.padding
     }
 
     fn is_host(&self) -> bool {

@@ -116,7 +116,7 @@ impl Graph {
         let first = u32::try_from(self.sources.len()).map_err(|_| Error::TooManyTensors)?;
         // No op has more than MAX_SOURCES.
         let count = u8::try_from(sources.len()).map_err(|_| Error::TooManyTensors)?;
-        self.links.push(Links::new(&op, view, first, count));
+        self.links.push(Links::new(&layout, &op, view, (first, count)));
         self.details.push(Details { layout, op, name: None });
         self.sources.extend_from_slice(sources);
         Ok(TensorId::from_index(self.len() - 1))
@@ -186,20 +186,18 @@ impl Graph {
 
     /// Puts a tensor that is not a view at a place in a buffer of `capacity` bytes. Its views follow.
     pub fn bind(&mut self, id: TensorId, storage: Storage, capacity: usize) -> Result<(), Error> {
-        let tensor = self.tensor(id)?;
-        if let Some(view) = tensor.view() {
-            return Err(Error::BindView { id, root: view.root });
+        let links = self.links_mut(id)?;
+        if let Some(root) = links.root {
+            return Err(Error::BindView { id, root });
         }
-        let Storage { buffer, offset } = storage;
-        let align = tensor.element_align();
+        let (Storage { buffer, offset }, align, len) = (storage, links.align(), links.byte_len);
         if !offset.is_multiple_of(align) {
             return Err(Error::Misaligned { id, offset, align });
         }
-        let len = tensor.layout().byte_len();
         if offset.checked_add(len).is_none_or(|end| end > capacity) {
             return Err(Error::OutsideBuffer { id, len, buffer, offset, capacity });
         }
-        self.links_mut(id)?.set_storage(Some(storage));
+        links.set_storage(Some(storage));
         Ok(())
     }
 

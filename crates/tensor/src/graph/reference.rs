@@ -139,8 +139,13 @@ impl<'g> TensorRef<'g> {
         Some(Storage { buffer: root.buffer, offset: root.offset + view.offset })
     }
 
+    /// Bytes from its first to its last; see [`Layout::byte_len`].
+    pub fn byte_len(self) -> usize {
+        self.links().byte_len
+    }
+
     /// What its first byte must be a multiple of. Blocks are made of bytes and need nothing.
     pub fn element_align(self) -> usize {
-        if self.dtype().is_quantized() { 1 } else { self.dtype().block_bytes() }
+        self.links().align()
     }
 }

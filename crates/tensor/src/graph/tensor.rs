@@ -139,6 +139,10 @@ pub(super) struct Links {
     pub(super) computes: bool,
     /// Whether it may take over the memory of a source.
     pub(super) reuses_source: bool,
+    /// What its first byte must be a multiple of, as a power of two.
+    align_log2: u8,
+    /// Bytes from its first to its last.
+    pub(super) byte_len: usize,
     pub(super) view_offset: usize,
     offset: usize,
 }
@@ -154,9 +158,14 @@ pub(super) struct Details {
 }
 
 impl Links {
-    pub(super) fn new(op: &Op, view: Option<ViewOf>, first_source: u32, source_count: u8) -> Links {
+    pub(super) fn new(layout: &Layout, op: &Op, view: Option<ViewOf>, sources: (u32, u8)) -> Links {
         let info = op.info();
+        let (first_source, source_count) = sources;
+        // Blocks are made of bytes and need nothing; plain elements have the size of a power of two.
+        let align = if layout.dtype().is_quantized() { 1 } else { layout.dtype().block_bytes() };
         Links {
+            align_log2: align.ilog2() as u8,
+            byte_len: layout.byte_len(),
             root: view.map(|view| view.root),
             buffer: NO_BUFFER,
             first_source,
@@ -167,6 +176,10 @@ impl Links {
             view_offset: view.map_or(0, |view| view.offset),
             offset: 0,
         }
+    }
+
+    pub(super) fn align(&self) -> usize {
+        1 << self.align_log2
     }
 
     pub(super) fn view(&self) -> Option<ViewOf> {
