@@ -11,10 +11,12 @@ use crate::report::size;
 use crate::split::{Split, SplitInput};
 
 const LANE_HEIGHT: usize = 150;
-const LABEL_WIDTH: usize = 150;
+const LABEL_WIDTH: usize = 290;
+/// Where arrows from outside the graph begin.
+const OUTSIDE: usize = 120;
 const BOX_WIDTH: usize = 190;
 const BOX_HEIGHT: usize = 92;
-const GAP: usize = 90;
+const GAP: usize = 140;
 const TOP: usize = 56;
 
 /// Fills of the lanes, light enough for black text.
@@ -58,7 +60,13 @@ impl Prepared {
         }
         for (index, split) in self.splits.iter().enumerate() {
             for (place, input) in split.inputs.iter().enumerate() {
-                self.draw_copy(svg, index, split, input, place)?;
+                self.draw_arrow(svg, index, split, input, place)?;
+            }
+        }
+        // After all arrows, so that none crosses a name.
+        for (index, split) in self.splits.iter().enumerate() {
+            for (place, input) in split.inputs.iter().enumerate() {
+                self.draw_name(svg, index, split, input, place)?;
             }
         }
         writeln!(svg, "</svg>")
@@ -140,7 +148,13 @@ impl Prepared {
         self.splits.iter().position(|split| split.nodes.contains(&position))
     }
 
-    fn draw_copy(
+    /// Where an input meets its split.
+    fn entry(&self, index: usize, split: &Split, place: usize) -> (usize, usize) {
+        let (x, y) = self.corner(index);
+        (x, y + BOX_HEIGHT * (place + 1) / (split.inputs.len() + 1))
+    }
+
+    fn draw_arrow(
         &self,
         svg: &mut String,
         index: usize,
@@ -148,31 +162,42 @@ impl Prepared {
         input: &SplitInput,
         place: usize,
     ) -> std::fmt::Result {
-        let (x, y) = self.corner(index);
-        let spread = BOX_HEIGHT * (place + 1) / (split.inputs.len() + 1);
-        let (to_x, to_y) = (x, y + spread);
+        let (to_x, to_y) = self.entry(index, split, place);
         let (from_x, from_y) = match self.maker(input.source) {
             Some(maker) => {
                 let (x, y) = self.corner(maker);
                 (x + BOX_WIDTH, y + BOX_HEIGHT / 2)
             }
-            None => (LABEL_WIDTH - 20, TOP + input.from.index() * LANE_HEIGHT + LANE_HEIGHT / 2),
+            None => (OUTSIDE, TOP + input.from.index() * LANE_HEIGHT + LANE_HEIGHT / 2),
         };
-        let bend = (to_x - from_x.min(to_x)).clamp(20, GAP);
+        let bend = to_x.saturating_sub(from_x).clamp(20, GAP);
         writeln!(
             svg,
-            "<path d=\"M{from_x} {from_y} C{} {from_y} {} {to_y} {to_x} {to_y}\" fill=\"none\" stroke=\"#555\" marker-end=\"url(#tip)\"/>",
+            "<path d=\"M{from_x} {from_y} C{} {from_y} {} {to_y} {to_x} {to_y}\" fill=\"none\" stroke=\"#555\" \
+             marker-end=\"url(#tip)\"/>",
             from_x + bend,
             to_x.saturating_sub(bend),
-        )?;
+        )
+    }
+
+    fn draw_name(
+        &self,
+        svg: &mut String,
+        index: usize,
+        split: &Split,
+        input: &SplitInput,
+        place: usize,
+    ) -> std::fmt::Result {
+        let (x, y) = self.entry(index, split, place);
         let graph = self.graph();
-        let len = graph.tensor(input.source).map_or(0, |source| source.layout().byte_len());
-        let text = format!("{} {}", short(&graph.label(input.source), 14), size(len));
+        let len = graph.tensor(input.source).map_or(0, |source| source.byte_len());
+        let text = format!("{} {}", short(&graph.label(input.source), 18), size(len));
         writeln!(
             svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\" fill=\"#333\">{}</text>",
-            to_x - 8,
-            to_y - 4,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\" fill=\"#333\" stroke=\"#fff\" \
+             stroke-width=\"3\" paint-order=\"stroke\">{}</text>",
+            x - 10,
+            y - 3,
             escape(&text)
         )
     }
