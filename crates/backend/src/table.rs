@@ -60,7 +60,7 @@ impl Buffers {
 
     /// The buffer a tensor lies in, if it lies in one.
     pub fn buffer_of(&self, tensor: TensorRef<'_>) -> Result<Option<&Arc<dyn Buffer>>, Error> {
-        tensor.storage().map(|storage| self.get(storage.buffer)).transpose()
+        tensor.buffer().map(|buffer| self.get(buffer)).transpose()
     }
 
     /// Where a tensor's bytes are.

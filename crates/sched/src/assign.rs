@@ -172,9 +172,9 @@ impl<'a> Passes<'a> {
     }
 
     fn by_memory(&self, tensor: TensorRef<'_>) -> Result<Option<Assignment>, Error> {
-        if let Some(storage) = tensor.storage() {
+        if let Some(buffer) = tensor.buffer() {
             let cause = if tensor.view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
-            let memory = self.memories.of_buffer(storage.buffer);
+            let memory = self.memories.of_buffer(buffer);
             let backend = self.memories.best(memory, |backend| self.supports(backend, tensor));
             return backend.map(|backend| Some((backend, cause))).ok_or_else(|| self.stuck(tensor));
         }
@@ -185,15 +185,15 @@ impl<'a> Passes<'a> {
             return Ok(None);
         }
         for (slot, source) in tensor.sources().enumerate() {
-            let Some(storage) = source.and_then(TensorRef::storage) else { continue };
-            if !self.memories.is_weights(storage.buffer) || is_rope_factor(tensor, slot) {
+            let Some(buffer) = source.and_then(TensorRef::buffer) else { continue };
+            if !self.memories.is_weights(buffer) || is_rope_factor(tensor, slot) {
                 continue;
             }
-            let memory = self.memories.of_buffer(storage.buffer);
+            let memory = self.memories.of_buffer(buffer);
             let Some(backend) = self.memories.best(memory, |backend| self.supports(backend, tensor)) else {
                 continue;
             };
-            if self.offload && backend == self.backends.last() && self.memories.is_host(storage.buffer) {
+            if self.offload && backend == self.backends.last() && self.memories.is_host(buffer) {
                 let wants = |&b: &BackendId| {
                     self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor)
                 };
@@ -207,7 +207,7 @@ impl<'a> Passes<'a> {
     }
 
     fn stuck(&self, tensor: TensorRef<'_>) -> Error {
-        let buffer_type = tensor.storage().and_then(|storage| self.buffers.get(storage.buffer).ok());
+        let buffer_type = tensor.buffer().and_then(|buffer| self.buffers.get(buffer).ok());
         Error::StuckInMemory {
             id: tensor.id(),
             name: tensor.label(),
@@ -328,8 +328,8 @@ pub(crate) fn memory_of(
     assigned: &Assignments,
     tensor: TensorRef<'_>,
 ) -> Option<Memory> {
-    if let Some(storage) = tensor.storage() {
-        return Some(memories.of_buffer(storage.buffer));
+    if let Some(buffer) = tensor.buffer() {
+        return Some(memories.of_buffer(buffer));
     }
     assigned.backend(tensor.root().id()).map(|home| memories.of_backend(home))
 }

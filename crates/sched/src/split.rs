@@ -174,7 +174,7 @@ impl Cutter<'_> {
         let has_inputs = self.cut.splits.last().is_some_and(|split| !split.inputs.is_empty());
         has_inputs
             && node.sources().flatten().any(|source| {
-                source.storage().is_some_and(|storage| self.memories.is_weights(storage.buffer))
+                source.buffer().is_some_and(|buffer| self.memories.is_weights(buffer))
                     && !self.reads(backend, source.id())
                     && self.existing_copy(source, backend).is_none()
             })

@@ -1,7 +1,7 @@
 //! A tensor together with its graph: what everybody looks at.
 
 use super::tensor::{Details, Links};
-use super::{Flags, Graph, Storage, TensorId, ViewOf};
+use super::{BufferId, Flags, Graph, Storage, TensorId, ViewOf};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::layout::Layout;
@@ -137,6 +137,11 @@ impl<'g> TensorRef<'g> {
         let Some(view) = self.view() else { return self.links().storage() };
         let root = self.graph.links[view.root.index()].storage()?;
         Some(Storage { buffer: root.buffer, offset: root.offset + view.offset })
+    }
+
+    /// The buffer its bytes are in; for a view, that of its root.
+    pub fn buffer(self) -> Option<BufferId> {
+        self.graph.links[self.root().id.index()].buffer()
     }
 
     /// Bytes from its first to its last; see [`Layout::byte_len`].

@@ -186,8 +186,12 @@ impl Links {
         self.root.map(|root| ViewOf { root, offset: self.view_offset })
     }
 
+    pub(super) fn buffer(&self) -> Option<BufferId> {
+        (self.buffer != NO_BUFFER).then_some(BufferId(self.buffer))
+    }
+
     pub(super) fn storage(&self) -> Option<Storage> {
-        (self.buffer != NO_BUFFER).then_some(Storage { buffer: BufferId(self.buffer), offset: self.offset })
+        self.buffer().map(|buffer| Storage { buffer, offset: self.offset })
     }
 
     pub(super) fn set_storage(&mut self, storage: Option<Storage>) {
