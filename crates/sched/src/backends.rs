@@ -29,6 +29,7 @@ impl fmt::Display for BackendId {
 #[derive(Debug)]
 pub(crate) struct Backends {
     streams: Vec<Box<dyn Backend>>,
+    devices: Vec<Arc<dyn Device>>,
     buffer_types: Vec<Arc<dyn BufferType>>,
 }
 
@@ -37,8 +38,9 @@ impl Backends {
         if streams.is_empty() || u16::try_from(streams.len()).is_err() {
             return Err(Error::NoBackends);
         }
-        let buffer_types = streams.iter().map(|stream| stream.device().buffer_type()).collect();
-        Ok(Backends { streams, buffer_types })
+        let devices: Vec<_> = streams.iter().map(|stream| Arc::clone(stream.device())).collect();
+        let buffer_types = devices.iter().map(|device| device.buffer_type()).collect();
+        Ok(Backends { streams, devices, buffer_types })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -69,7 +71,7 @@ impl Backends {
     }
 
     pub(crate) fn device(&self, id: BackendId) -> &Arc<dyn Device> {
-        self.streams[id.index()].device()
+        &self.devices[id.index()]
     }
 
     pub(crate) fn buffer_type(&self, id: BackendId) -> &Arc<dyn BufferType> {
