@@ -1,6 +1,6 @@
 //! Where the tensors of a graph lie.
 //!
-//! Planning has two halves. First the whole graph is read once and turned into [blocks](lifetimes): how many bytes,
+//! Planning has two halves. First the whole graph is read once and turned into blocks: how many bytes,
 //! in which pool, from when to when, with results that take over a dying source's memory folded into its block. Then
 //! the blocks are placed: in execution order, as a running allocator would ([`Strategy::Online`]), or knowing all of
 //! them beforehand ([`Strategy::Whole`]).
@@ -43,6 +43,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
+mod check;
 mod error;
 mod free_list;
 mod lifetimes;
@@ -51,8 +53,10 @@ mod planner;
 mod replay;
 mod search;
 mod timeline;
+mod uses;
 mod whole;
 
+pub use check::Flaw;
 pub use error::PlanError;
 pub use free_list::FreeList;
 pub use plan::{MemoryPlan, PoolPlan, Spot};

@@ -1,10 +1,13 @@
 //! From a request to a plan.
 
+use oxcart_tensor::TensorRef;
+
 use super::error::PlanError;
-use super::lifetimes::{Lifetimes, Reuse, Uses};
+use super::lifetimes::{Lifetimes, Reuse};
 use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
+use super::uses::Uses;
 use super::whole::Whole;
 use super::{Request, Strategy};
 
@@ -65,6 +68,36 @@ impl Planner {
         Ok(plan)
     }
 
+    /// Whether a plan can be used unchanged for another request: everything that needs a place has one, in the right
+    /// pool, is not larger than it was and lives no longer, and takes over memory only where that is still right.
+    /// Cheaper than planning anew.
+    pub fn suits(&mut self, plan: &MemoryPlan, request: &Request<'_>) -> bool {
+        if check_pools(request).is_err() || plan.pools().len() != request.pools.len() {
+            return false;
+        }
+        let Ok(timeline) = Timeline::new(request) else { return false };
+        self.uses.find(request, &timeline);
+        self.uses.newcomers(request, &timeline).all(|(now, tensor)| {
+            let Some((spot, (birth, death))) = plan.resident(tensor.id()) else { return false };
+            let pool = usize::from(spot.pool);
+            request.pool_of[tensor.id().index()] == spot.pool
+                && request.pools[pool]
+                    .padded((request.size_of)(tensor, pool))
+                    .is_some_and(|size| size <= spot.size)
+                && birth <= now
+                && self.uses.death(tensor) <= death
+                && spot.in_place.is_none_or(|slot| self.may_take_over(tensor, slot, now))
+        })
+    }
+
+    /// Whether a result may still take the memory of a source: it is the source's heir, or the source is dead already.
+    fn may_take_over(&self, node: TensorRef<'_>, slot: u8, now: u32) -> bool {
+        node.source(slot.into()).is_some_and(|source| {
+            let is_heir = node.op().info().reuses_source && self.uses.ends_with(node, source, now);
+            is_heir || self.uses.death(source.root()) < now
+        })
+    }
+
     fn place_whole(
         &mut self,
         request: &Request<'_>,
@@ -107,7 +140,8 @@ impl Planner {
     }
 }
 
-fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
+/// Whether pools are what they should be.
+pub(super) fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
     let (given, tensors) = (request.pool_of.len(), request.graph.len());
     if given < tensors {
         return Err(PlanError::PoolsMissing { tensors, given });

@@ -8,7 +8,7 @@
 //! that were there before it are listed.
 
 use super::Pool;
-use super::lifetimes::{Blocks, NONE};
+use super::blocks::{Blocks, NONE};
 use super::replay::Address;
 use super::whole::is_permanent;
 

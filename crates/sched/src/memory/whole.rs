@@ -9,8 +9,8 @@
 //! both, so this loses nothing, and the rest need not know them.
 
 use super::Pool;
+use super::blocks::{Blocks, Piece};
 use super::free_list::FreeList;
-use super::lifetimes::{Blocks, Piece};
 use super::plan::chunk_sizes;
 use super::replay::{Address, Arena, Chunks, Replay};
 use super::search::Search;
