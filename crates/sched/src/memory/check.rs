@@ -139,7 +139,8 @@ impl<'g> Lives<'g> {
         lives.births.sort_by_key(|&(birth, _)| birth);
         for tensor in in_order(graph, graph.leaves()).chain(in_order(graph, graph.nodes())) {
             let roles = tensor.tensor();
-            let is_result = roles.has(Flags::COMPUTE) && graph.use_count(tensor.id()) == 0;
+            let is_sent = || request.transfers.iter().any(|transfer| transfer.from == tensor.id());
+            let is_result = roles.has(Flags::COMPUTE) && graph.use_count(tensor.id()) == 0 && !is_sent();
             let is_input = request.keep_inputs && roles.has(Flags::INPUT);
             lives.kept[tensor.root().id().index()] |=
                 roles.has(Flags::OUTPUT) || roles.has(Flags::PARAM) || is_input || is_result;
@@ -226,9 +227,12 @@ impl<'g> Memory<'g> {
             self.insert(death, spot, tensor);
             return Ok(());
         };
-        let same_place = self.alive.get(&place(spot)).filter(|(_, there)| there.id() == old.id());
-        let inside = same_place.is_some_and(|(there, _)| spot.size <= there.size);
-        if !inside || !lives.may_replace(tensor, old, birth) {
+        // Within one moment memory can be handed on several times.
+        let heir = self.heirs.iter().rev().find(|(_, there, _)| place(*there) == place(spot));
+        let owner = heir.map(|&(_, there, owner)| (there, owner)).or(self.alive.get(&place(spot)).copied());
+        let may = owner
+            .is_some_and(|(there, owner)| spot.size <= there.size && lives.may_replace(tensor, owner, birth));
+        if !may {
             return Err(overlap(tensor, spot, old));
         }
         self.heirs.push((death, spot, tensor));

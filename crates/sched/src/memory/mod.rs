@@ -139,3 +139,6 @@ impl<'a> Request<'a> {
         Request { graph, pools, pool_of, size_of, steps: None, transfers: &[], keep_inputs: true }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,6 +116,11 @@ impl MemoryPlan {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn spot_mut(&mut self, id: TensorId) -> Option<&mut Spot> {
+        self.spots.iter_mut().find(|(other, _)| *other == id).map(|(_, spot)| spot)
+    }
+
     /// A spot, and the moments between which it is the tensor's own.
     pub(super) fn resident(&self, id: TensorId) -> Option<(Spot, (u32, u32))> {
         let place = *self.spot_of.get(id.index())? as usize;

@@ -9,18 +9,8 @@ use super::Request;
 use super::timeline::{Action, Timeline, in_order};
 
 /// Whether running the graph does anything for this node.
-pub(super) fn computes(node: TensorRef<'_>) -> bool {
+fn computes(node: TensorRef<'_>) -> bool {
     node.op().info().computes && node.tensor().has(Flags::COMPUTE)
-}
-
-/// Whether a tensor must survive the run.
-pub(super) fn is_kept(request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
-    let flags = tensor.tensor().flags();
-    flags.contains(Flags::OUTPUT)
-        || flags.contains(Flags::PARAM)
-        || (request.keep_inputs && flags.contains(Flags::INPUT))
-        // What nothing reads is a result, whether or not the caller said so.
-        || (flags.contains(Flags::COMPUTE) && request.graph.use_count(tensor.id()) == 0)
 }
 
 /// When a root is used last.
@@ -35,9 +25,11 @@ struct Use {
     arrives: bool,
     /// It is a node that computes something, root or not.
     runs: bool,
+    /// A transfer reads it, root or not.
+    leaves: bool,
 }
 
-/// Per tensor, its last use. For views only [`Use::runs`] is filled in.
+/// Per tensor, its last use. For views only [`Use::runs`] and [`Use::leaves`] are filled in.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     of: Vec<Use>,
@@ -53,8 +45,11 @@ impl Uses {
         self.of.resize(graph.len(), Use::default());
         self.end = timeline.end;
         self.has_parameters = false;
+        for transfer in request.transfers {
+            self.of[transfer.from.index()].leaves = true;
+        }
         for leaf in in_order(graph, graph.leaves()) {
-            self.of[leaf.id().index()].kept = is_kept(request, leaf);
+            self.of[leaf.id().index()].kept = self.must_survive(request, leaf);
         }
         for (now, action) in timeline.actions() {
             match action {
@@ -70,7 +65,7 @@ impl Uses {
 
     fn run(&mut self, request: &Request<'_>, node: TensorRef<'_>, now: u32) {
         let root = node.root().id();
-        if is_kept(request, node) {
+        if self.must_survive(request, node) {
             self.of[root.index()].kept = true;
         }
         self.has_parameters |= node.tensor().is_leaf();
@@ -85,6 +80,16 @@ impl Uses {
                 self.touch(node, now);
             }
         }
+    }
+
+    fn must_survive(&self, request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
+        let flags = tensor.tensor().flags();
+        // What nothing reads is a result, whether or not the caller said so.
+        let is_read = request.graph.use_count(tensor.id()) > 0 || self.of(tensor).leaves;
+        flags.contains(Flags::OUTPUT)
+            || flags.contains(Flags::PARAM)
+            || (request.keep_inputs && flags.contains(Flags::INPUT))
+            || (flags.contains(Flags::COMPUTE) && !is_read)
     }
 
     fn touch(&mut self, tensor: TensorRef<'_>, now: u32) {

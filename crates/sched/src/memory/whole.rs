@@ -18,6 +18,9 @@ use super::search::Search;
 /// A block that stays for more moments than this counts as staying long; several are tried.
 const LONG: [u32; 8] = [0, 1, 2, 4, 8, 16, 32, 128];
 
+/// How many limits the search tries.
+const ATTEMPTS: usize = 4;
+
 /// Whether a block lives all the time.
 pub(super) fn is_permanent(piece: &Piece, end: u32) -> bool {
     piece.birth == 0 && piece.death == end
@@ -48,8 +51,10 @@ impl Whole {
         }
         self.replay.run(blocks, end, &mut Chunks::new(pool));
         self.best.clone_from(&self.replay.addresses);
-        if searching {
-            self.improve(blocks, pool, bound, end);
+        match (searching, single) {
+            (true, true) => self.improve(blocks, pool, bound, end),
+            (true, false) => self.search_chunks(blocks, pool, end),
+            (false, _) => {}
         }
         &self.best
     }
@@ -59,25 +64,41 @@ impl Whole {
         self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long))
     }
 
-    /// Searches for something better than the best so far.
+    /// Searches for something better than the best so far: the lower bound first, then halfway between what was found
+    /// and what was not.
     fn improve(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) {
-        let looks = self.search.looks_allowed();
-        let mut high: usize = chunk_sizes(blocks, &self.best, pool).iter().sum();
-        let mut low = bound;
-        let mut limit = bound;
-        for _ in 0..4 {
-            if self.search.reach(blocks, limit, looks / 4) {
+        let looks = self.search.looks_allowed() / ATTEMPTS;
+        let mut found = bytes(blocks, &self.best, pool);
+        let (mut failed, mut limit) = (bound, bound);
+        for _ in 0..ATTEMPTS {
+            if self.search.reach(blocks, limit, looks) {
                 self.search.addresses(blocks, end, &mut self.best);
-                high = chunk_sizes(blocks, &self.best, pool).iter().sum();
+                found = bytes(blocks, &self.best, pool);
             } else {
-                low = limit;
+                failed = limit;
             }
-            limit = low + (high - low) / 2;
-            if high - low <= pool.alignment {
+            // Several buffers may need less than their addresses say, hence also less than what failed.
+            let open = found.saturating_sub(failed);
+            if open <= pool.alignment {
                 break;
+            }
+            limit = failed + open / 2;
+        }
+    }
+
+    /// Where one buffer is not enough there is no limit to aim at: addresses do not tell how full the buffers are.
+    fn search_chunks(&mut self, blocks: &Blocks, pool: Pool, end: u32) {
+        if self.search.reach(blocks, usize::MAX, 0) {
+            self.search.addresses(blocks, end, &mut self.replay.addresses);
+            if bytes(blocks, &self.replay.addresses, pool) < bytes(blocks, &self.best, pool) {
+                self.best.clone_from(&self.replay.addresses);
             }
         }
     }
+}
+
+fn bytes(blocks: &Blocks, addresses: &[Address], pool: Pool) -> usize {
+    chunk_sizes(blocks, addresses, pool).iter().sum()
 }
 
 /// An arena of a fixed size, long-lived blocks growing from the bottom and short-lived ones from the top.
