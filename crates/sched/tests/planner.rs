@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 /// Plans with both strategies; both must be right, and neither worse than it may be.
 fn plan_both(request: &Request<'_>) -> [MemoryPlan; 2] {
-    let plans = [How::Online, How::Whole].map(|strategy| plan(request, strategy).unwrap());
+    let plans = [How::Online, How::Whole].map(|strategy| plan(request, strategy).expect("a plan"));
     for plan in &plans {
-        plan.check(request).unwrap();
+        plan.check(request).expect("a plan without flaws");
         for pool in plan.pools() {
             assert!(pool.peak() >= pool.lower_bound());
         }

@@ -23,6 +23,23 @@ pub struct Spot {
     pub size: usize,
 }
 
+impl Spot {
+    /// Whether all bytes of another spot are among its own.
+    pub(super) fn contains(&self, other: &Spot) -> bool {
+        (self.pool, self.chunk) == (other.pool, other.chunk)
+            && self.offset <= other.offset
+            && other.offset + other.size <= self.offset + self.size
+    }
+}
+
+/// A spot, and the moments between which it is a tensor's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resident {
+    pub(super) spot: Spot,
+    pub(super) birth: u32,
+    pub(super) death: u32,
+}
+
 /// What a plan needs of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolPlan {
@@ -121,9 +138,11 @@ impl MemoryPlan {
         self.spots.iter_mut().find(|(other, _)| *other == id).map(|(_, spot)| spot)
     }
 
-    /// A spot, and the moments between which it is the tensor's own.
-    pub(super) fn resident(&self, id: TensorId) -> Option<(Spot, (u32, u32))> {
+    /// Where a tensor lies, and when.
+    pub(super) fn resident(&self, id: TensorId) -> Option<Resident> {
         let place = *self.spot_of.get(id.index())? as usize;
-        Some((self.spots.get(place)?.1, self.lives[place]))
+        let &(_, spot) = self.spots.get(place)?;
+        let (birth, death) = self.lives[place];
+        Some(Resident { spot, birth, death })
     }
 }

@@ -4,7 +4,7 @@ use oxcart_tensor::TensorRef;
 
 use super::error::PlanError;
 use super::lifetimes::{Lifetimes, Reuse};
-use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
+use super::plan::{MemoryPlan, PoolPlan, Resident, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
 use super::uses::Uses;
@@ -78,24 +78,36 @@ impl Planner {
         let Ok(timeline) = Timeline::new(request) else { return false };
         self.uses.find(request, &timeline);
         self.uses.newcomers(request, &timeline).all(|(now, tensor)| {
-            let Some((spot, (birth, death))) = plan.resident(tensor.id()) else { return false };
-            let pool = usize::from(spot.pool);
+            let Some(old) = plan.resident(tensor.id()) else { return false };
+            let (spot, pool) = (old.spot, usize::from(old.spot.pool));
             request.pool_of[tensor.id().index()] == spot.pool
                 && request.pools[pool]
                     .padded((request.size_of)(tensor, pool))
                     .is_some_and(|size| size <= spot.size)
-                && birth <= now
-                && self.uses.death(tensor) <= death
-                && spot.in_place.is_none_or(|slot| self.may_take_over(tensor, slot, now))
+                && old.birth <= now
+                && self.uses.death(tensor) <= old.death
+                && spot.in_place.is_none_or(|slot| self.may_take_over(plan, &old, tensor, slot, now))
         })
     }
 
-    /// Whether a result may still take the memory of a source: it is the source's heir, or the source is dead already.
-    fn may_take_over(&self, node: TensorRef<'_>, slot: u8, now: u32) -> bool {
-        node.source(slot.into()).is_some_and(|source| {
-            let is_heir = node.op().info().reuses_source && self.uses.ends_with(node, source, now);
-            is_heir || self.uses.death(source.root()) < now
-        })
+    /// Whether a result may still take the memory that it takes in the plan: that of the same source, which it uses up
+    /// or which is dead already.
+    fn may_take_over(
+        &self,
+        plan: &MemoryPlan,
+        old: &Resident,
+        node: TensorRef<'_>,
+        slot: u8,
+        now: u32,
+    ) -> bool {
+        let Some(source) = node.source(slot.into()) else { return false };
+        let is_that_source = plan.resident(source.root().id()).is_some_and(|source| {
+            source.death == old.birth
+                && source.spot.contains(&old.spot)
+                && source.spot.offset == old.spot.offset
+        });
+        let uses_up = node.op().info().reuses_source && self.uses.ends_with(node, source, now);
+        is_that_source && (uses_up || self.uses.death(source.root()) < now)
     }
 
     fn place_whole(

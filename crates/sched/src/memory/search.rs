@@ -19,8 +19,8 @@ const UNPLACED: Address = Address::MAX;
 const MOST_PAIRS_PER_BLOCK: usize = 64;
 const FREE_PAIRS: usize = 1 << 18;
 
-/// How many pairs repairing may look at: a few times all of them, and enough to settle small graphs.
-const LOOKS_PER_PAIR: usize = 8;
+/// How many pairs repairing may look at: some for each block, and enough to settle small graphs.
+const LOOKS_PER_BLOCK: usize = 16;
 const FREE_LOOKS: usize = 1 << 16;
 
 /// A block that does not live all the time.
@@ -128,7 +128,7 @@ impl Search {
 
     /// How many pairs repairing may look at.
     pub(super) fn looks_allowed(&self) -> usize {
-        FREE_LOOKS + LOOKS_PER_PAIR * (self.items.len() + self.before.len())
+        FREE_LOOKS + LOOKS_PER_BLOCK * self.items.len()
     }
 
     /// Takes the order by falling size, then by birth.
@@ -222,7 +222,7 @@ impl Search {
             self.rank[item as usize] = rank;
             self.addresses[item as usize] = UNPLACED;
         }
-        self.looks += at - to;
+        self.looks += count + at - to;
         Some(to)
     }
 

@@ -267,7 +267,7 @@ fn memory_that_dies_in_a_group_is_reused_after_it() {
     let steps = Steps::new(&graph, [vec![0, 1], vec![2]]).unwrap();
     assert_eq!(peak(&check_both(&Request { steps: Some(&steps), ..request })), 3);
     // No barrier at all.
-    let steps = Steps::new(&graph, [0..3]).unwrap();
+    let steps = Steps::new(&graph, [vec![0, 1, 2]]).unwrap();
     assert_eq!(peak(&check_both(&Request { steps: Some(&steps), ..request })), 4);
 }
 
@@ -366,7 +366,7 @@ fn requests_that_make_no_sense_are_refused() {
     let y = graph.sqr(x).unwrap();
     graph.expand(y).unwrap();
     let message = |pools: &[Pool], pool_of: &[u16], size_of: SizeOf<'_>| {
-        super::plan(&Request::new(&graph, pools, pool_of, size_of), Strategy::Whole).unwrap_err().to_string()
+        plan(&Request::new(&graph, pools, pool_of, size_of), Strategy::Whole).unwrap_err().to_string()
     };
     assert_eq!(message(&ONE_POOL, &[0], &byte_len), "pools are given for 1 tensors, the graph has 2");
     assert_eq!(message(&ONE_POOL, &[3, 0], &byte_len), "x is to lie in pool 3, but there are 1");
@@ -439,6 +439,29 @@ fn a_plan_does_not_suit_where_it_would_overwrite_a_source() {
     let request = Request::new(&repeated, &ONE_POOL, &pool_of, &byte_len);
     assert!(!planner.suits(&plan, &request));
     assert!(plan.check(&request).is_err());
+}
+
+#[test]
+fn a_plan_does_not_suit_where_sources_changed_places() {
+    // The result replaces `a`, its first source; `b` is an output.
+    let build = |swap: bool| {
+        let mut graph = Graph::new();
+        let x = input(&mut graph, 1);
+        let a = graph.norm(x, 0.0).unwrap();
+        let b = graph.norm(x, 0.0).unwrap();
+        graph.mark_output(b).unwrap();
+        let sum = if swap { graph.mul(b, a) } else { graph.mul(a, b) }.unwrap();
+        for id in [a, b, sum] {
+            graph.expand(id).unwrap();
+        }
+        graph
+    };
+    let mut planner = Planner::new();
+    let (straight, swapped) = (build(false), build(true));
+    let plan =
+        planner.plan(&Request::new(&straight, &ONE_POOL, &[0; 4], &byte_len), Strategy::Whole).unwrap();
+    assert_eq!(plan.spot(straight.nodes()[2]).unwrap().in_place, Some(0));
+    assert!(!planner.suits(&plan, &Request::new(&swapped, &ONE_POOL, &[0; 4], &byte_len)));
 }
 
 #[test]

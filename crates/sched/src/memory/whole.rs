@@ -38,7 +38,7 @@ impl Whole {
     /// The address of each block.
     pub(super) fn place(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> &[Address] {
         let single = bound <= pool.chunk_capacity();
-        if single && LONG.iter().any(|&long| self.fits(blocks, pool, bound, end, long)) {
+        if single && self.replay_within(blocks, pool, bound, end) {
             return &self.replay.addresses;
         }
         let searching = self.search.prepare(blocks, pool, end);
@@ -59,9 +59,20 @@ impl Whole {
         &self.best
     }
 
-    /// Whether an arena as large as the lower bound is enough.
-    fn fits(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32, long: u32) -> bool {
-        self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long))
+    /// Whether a replay succeeds in an arena as large as the lower bound.
+    fn replay_within(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> bool {
+        let mut placed = 0;
+        for long in LONG {
+            if self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long)) {
+                return true;
+            }
+            // Failing late is expensive, and makes success less likely.
+            placed += self.replay.addresses.len();
+            if placed > blocks.first.len() {
+                break;
+            }
+        }
+        false
     }
 
     /// Searches for something better than the best so far: the lower bound first, then halfway between what was found
