@@ -75,6 +75,9 @@ impl FreeList {
     }
 
     /// Gives back what was allocated with this size, or an aligned part of it.
+    ///
+    /// # Panics
+    /// When some of it is free already.
     pub fn free(&mut self, offset: usize, size: usize) {
         let size = size.next_multiple_of(self.alignment);
         if size == 0 {
@@ -83,6 +86,9 @@ impl FreeList {
         let next = self.blocks.partition_point(|block| block.offset < offset);
         let joins_next = self.blocks.get(next).is_some_and(|block| block.offset == offset + size);
         let joins_last = next > 0 && self.blocks[next - 1].end() == offset;
+        let free_before = next > 0 && self.blocks[next - 1].end() > offset;
+        let free_after = self.blocks.get(next).is_some_and(|block| block.offset < offset + size);
+        assert!(!free_before && !free_after, "{size} bytes at {offset} are free already");
         match (joins_last, joins_next) {
             (true, true) => {
                 self.blocks[next - 1].size += size + self.blocks[next].size;
@@ -242,6 +248,15 @@ mod tests {
         assert!(list.allocate(usize::MAX, label).is_err());
         list.reset();
         assert_eq!((list.high_water(), list.allocate(96, label)), (0, Ok(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "8 bytes at 16 are free already")]
+    fn giving_back_twice_is_a_mistake() {
+        let mut list = FreeList::bounded(8, 64);
+        list.allocate(24, label).unwrap();
+        list.free(0, 24);
+        list.free(16, 8);
     }
 
     #[test]

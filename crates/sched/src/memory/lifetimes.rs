@@ -124,7 +124,7 @@ impl Moving<'_, '_> {
 
     /// The first source whose memory the result may take, and its block.
     fn dying_source(&self, node: TensorRef<'_>, pool: u16, size: usize, now: u32) -> Option<(u8, u32)> {
-        if !node.op().info().reuses_source {
+        if !self.uses.reuses_source(node) {
             return None;
         }
         (0..).zip(node.sources()).find_map(|(slot, source)| {
@@ -133,7 +133,7 @@ impl Moving<'_, '_> {
             let block = self.to.block_of[root];
             let through_view = source.tensor().view().is_some();
             if block == NONE
-                || !self.uses.ends_with(node, source, now)
+                || !self.uses.may_replace(node, source, now)
                 || (through_view && self.to.reuse == Reuse::Roots)
                 || self.request.pool_of[root] != pool
             {

@@ -106,7 +106,7 @@ impl Planner {
                 && source.spot.contains(&old.spot)
                 && source.spot.offset == old.spot.offset
         });
-        let uses_up = node.op().info().reuses_source && self.uses.ends_with(node, source, now);
+        let uses_up = self.uses.reuses_source(node) && self.uses.may_replace(node, source, now);
         is_that_source && (uses_up || self.uses.death(source.root()) < now)
     }
 
@@ -125,7 +125,8 @@ impl Planner {
             let needs = PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound };
             placed.push(Placed { needs, addresses, reuse: Reuse::RootsAndViews });
         }
-        // Sharing less makes for more bytes, but also for more freedom. It is rare that this wins.
+        // Sharing less makes for more bytes, but also for more freedom, and never to need more than a running
+        // allocator is a promise. It is rare that this wins.
         if placed.iter().any(|placed| placed.needs.peak() > placed.needs.lower_bound) {
             self.plain.find(request, timeline, &self.uses, Reuse::Roots)?;
             for (pool, placed) in placed.iter_mut().enumerate() {

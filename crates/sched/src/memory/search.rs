@@ -78,7 +78,7 @@ impl Search {
         self.before.clear();
         self.alive.clear();
         self.base = 0;
-        let most = FREE_PAIRS.max(MOST_PAIRS_PER_BLOCK * blocks.first.len());
+        let most = FREE_PAIRS.max(MOST_PAIRS_PER_BLOCK * blocks.first.len()).min(u32::MAX as usize / 2);
         for (block, piece) in (0..).zip(&blocks.first) {
             if is_permanent(piece, end) {
                 self.base = self.unbroken(self.base, piece.size) + piece.size;
@@ -208,8 +208,8 @@ impl Search {
         if best.1 == UNPLACED { self.unbroken(above, item.size) } else { best.1 }
     }
 
-    /// Moves the item at a place of the order to before one of its neighbours, any of them, and takes away the address of everything
-    /// from there on. Says where that is, or `None` if nothing is in its way.
+    /// Moves the item at a place of the order to before one of those in its way, any of them, and takes away the
+    /// address of everything from there on. Says where that is, or `None` if nothing is in its way.
     fn promote(&mut self, at: usize) -> Option<usize> {
         let item = self.order[at] as usize;
         let random = self.random.next() as usize;

@@ -8,11 +8,6 @@ use oxcart_tensor::graph::Flags;
 use super::Request;
 use super::timeline::{Action, Timeline, in_order};
 
-/// Whether running the graph does anything for this node.
-fn computes(node: TensorRef<'_>) -> bool {
-    node.op().info().computes && node.tensor().has(Flags::COMPUTE)
-}
-
 /// When a root is used last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
@@ -21,15 +16,17 @@ struct Use {
     times: u16,
     /// It must survive the run.
     kept: bool,
-    /// It is filled by a transfer.
-    arrives: bool,
+    /// A transfer writes it.
+    filled: bool,
+    /// A transfer reads it, root or not.
+    sent: bool,
     /// It is a node that computes something, root or not.
     runs: bool,
-    /// A transfer reads it, root or not.
-    leaves: bool,
+    /// It is a node whose op may write over a source.
+    reuses_source: bool,
 }
 
-/// Per tensor, its last use. For views only [`Use::runs`] and [`Use::leaves`] are filled in.
+/// Per tensor, its last use. Views have only what is about them alone.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     of: Vec<Use>,
@@ -46,7 +43,7 @@ impl Uses {
         self.end = timeline.end;
         self.has_parameters = false;
         for transfer in request.transfers {
-            self.of[transfer.from.index()].leaves = true;
+            self.of[transfer.from.index()].sent = true;
         }
         for leaf in in_order(graph, graph.leaves()) {
             self.of[leaf.id().index()].kept = self.must_survive(request, leaf);
@@ -57,7 +54,7 @@ impl Uses {
                 Action::Fill { from, to } => {
                     self.touch(from, now);
                     let target = &mut self.of[to.id().index()];
-                    (target.arrives, target.last) = (true, now);
+                    (target.filled, target.last) = (true, now);
                 }
             }
         }
@@ -69,27 +66,31 @@ impl Uses {
             self.of[root.index()].kept = true;
         }
         self.has_parameters |= node.tensor().is_leaf();
-        if computes(node) {
-            self.of[node.id().index()].runs = true;
-            for source in node.sources().flatten() {
-                self.touch(source, now);
-            }
-            if root == node.id() {
-                self.of[root.index()].last = now;
-            } else {
-                self.touch(node, now);
-            }
+        let info = node.op().info();
+        // Views only relabel memory, and nodes that nothing asked for are skipped.
+        if !info.computes || !node.tensor().has(Flags::COMPUTE) {
+            return;
+        }
+        for source in node.sources().flatten() {
+            self.touch(source, now);
+        }
+        let own = &mut self.of[node.id().index()];
+        (own.runs, own.reuses_source) = (true, info.reuses_source);
+        if root == node.id() {
+            own.last = now;
+        } else {
+            self.touch(node, now);
         }
     }
 
     fn must_survive(&self, request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
         let flags = tensor.tensor().flags();
-        // What nothing reads is a result, whether or not the caller said so.
-        let is_read = request.graph.use_count(tensor.id()) > 0 || self.of(tensor).leaves;
+        let is_read = || request.graph.use_count(tensor.id()) > 0 || self.of(tensor).sent;
         flags.contains(Flags::OUTPUT)
             || flags.contains(Flags::PARAM)
             || (request.keep_inputs && flags.contains(Flags::INPUT))
-            || (flags.contains(Flags::COMPUTE) && !is_read)
+            // What nothing reads is a result, whether or not the caller said so.
+            || (flags.contains(Flags::COMPUTE) && !is_read())
     }
 
     fn touch(&mut self, tensor: TensorRef<'_>, now: u32) {
@@ -112,7 +113,7 @@ impl Uses {
         let parameters = if self.has_parameters { graph.nodes() } else { &[] };
         let parameters = in_order(graph, parameters).filter(|node| node.tensor().is_leaf());
         let leaves = in_order(graph, graph.leaves()).chain(parameters);
-        let leaves = leaves.filter(|&leaf| !self.of(leaf).arrives).map(|leaf| (0, leaf));
+        let leaves = leaves.filter(|&leaf| !self.of(leaf).filled).map(|leaf| (0, leaf));
         let later = timeline.actions().filter_map(|(now, action)| match action {
             Action::Run(node) => self.of(node).runs.then_some((now, node)),
             Action::Fill { to, .. } => Some((now, to)),
@@ -122,9 +123,14 @@ impl Uses {
             .filter(|(_, tensor)| tensor.tensor().view().is_none() && tensor.storage().is_none())
     }
 
-    /// Whether the node is the last to use what a source shows, reads it exactly once, and sees it from its first byte
-    /// on with the layout of its own result.
-    pub(super) fn ends_with(&self, node: TensorRef<'_>, source: TensorRef<'_>, now: u32) -> bool {
+    /// Whether a node's op may write over a source.
+    pub(super) fn reuses_source(&self, node: TensorRef<'_>) -> bool {
+        self.of(node).reuses_source
+    }
+
+    /// Whether a node that reuses sources may write over this one: it is the last to use what the source shows, reads
+    /// it exactly once, and sees it from its first byte on with the layout of its own result.
+    pub(super) fn may_replace(&self, node: TensorRef<'_>, source: TensorRef<'_>, now: u32) -> bool {
         let Use { last, times, kept, .. } = self.of(source.root());
         !kept
             && last == now

@@ -66,7 +66,7 @@ impl Whole {
             if self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long)) {
                 return true;
             }
-            // Failing late is expensive, and makes success less likely.
+            // Attempts that fail late may not add up to much more than one that succeeds.
             placed += self.replay.addresses.len();
             if placed > blocks.first.len() {
                 break;
