@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use graphs::random::{self, Random};
 use graphs::transformer;
-use oxcart_sched::memory::{MemoryPlan, Strategy, plan};
+use oxcart_sched::memory::{MemoryPlan, Planner, Strategy, plan};
 use oxcart_tensor::graph::{BufferId, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 use serde_json::{Value, json};
@@ -85,19 +85,18 @@ fn flags(tensor: TensorRef<'_>) -> u32 {
     bits.iter().filter(|(flag, _)| tensor.has(*flag)).map(|(_, bit)| bit).sum()
 }
 
-/// Plans and binds several times.
+/// Plans and binds several times, keeping the planner as ggml's side keeps its allocator.
 fn time(graph: &Graph) -> Result<f64, Box<dyn Error>> {
     let mut best = f64::MAX;
     let pool_of = vec![0; graph.len()];
     let mut bound = graph.clone();
+    let mut planner = Planner::new();
     for _ in 0..(200_000 / graph.nodes().len()).clamp(3, 50) {
         let start = Instant::now();
-        let plan = plan(&graphs::request(graph, &pool_of, false), Strategy::Whole)?;
-        for &id in graph.leaves().iter().chain(graph.nodes()) {
-            if let Some(spot) = plan.spot(id) {
-                let capacity = plan.pools()[usize::from(spot.pool)].chunks()[spot.chunk as usize];
-                bound.bind(id, Storage { buffer: BufferId(1), offset: spot.offset }, capacity)?;
-            }
+        let plan = planner.plan(&graphs::request(graph, &pool_of, false), Strategy::Whole)?;
+        for (id, spot) in plan.spots() {
+            let capacity = plan.pools()[usize::from(spot.pool)].chunks()[spot.chunk as usize];
+            bound.bind(id, Storage { buffer: BufferId(1), offset: spot.offset }, capacity)?;
         }
         best = best.min(start.elapsed().as_secs_f64() * 1e6);
     }

@@ -1,7 +1,7 @@
 //! An allocator of offsets over one buffer.
 //!
-//! Best fit among the free blocks; the last block, which reaches to the end of the buffer, is a last resort, so that
-//! the high-water mark grows only when no hole fits. It hands out numbers and touches no memory.
+//! Best fit among the free blocks; the block that reaches to the end of the buffer is a last resort, so that the
+//! high-water mark grows only when no hole fits. It hands out numbers and touches no memory.
 //!
 //! Invariant: free blocks are sorted, lie apart from each other with at least one byte in between, are not empty, and
 //! start and end at multiples of the alignment. [`FreeList::check`] verifies it.
@@ -75,6 +75,9 @@ impl FreeList {
     }
 
     /// Gives back what was allocated with this size, or an aligned part of it.
+    ///
+    /// # Panics
+    /// When some of it is free already.
     pub fn free(&mut self, offset: usize, size: usize) {
         let size = size.next_multiple_of(self.alignment);
         if size == 0 {
@@ -83,6 +86,9 @@ impl FreeList {
         let next = self.blocks.partition_point(|block| block.offset < offset);
         let joins_next = self.blocks.get(next).is_some_and(|block| block.offset == offset + size);
         let joins_last = next > 0 && self.blocks[next - 1].end() == offset;
+        let free_before = next > 0 && self.blocks[next - 1].end() > offset;
+        let free_after = self.blocks.get(next).is_some_and(|block| block.offset < offset + size);
+        assert!(!free_before && !free_after, "{size} bytes at {offset} are free already");
         match (joins_last, joins_next) {
             (true, true) => {
                 self.blocks[next - 1].size += size + self.blocks[next].size;
@@ -123,9 +129,13 @@ impl FreeList {
         }
     }
 
-    /// The smallest block that is large enough, the last one left aside; of equals the one furthest back.
+    /// The smallest block that is large enough, the one at the end of the buffer left aside; of equals the last.
     pub(super) fn best_hole(&self, size: usize) -> Option<usize> {
-        self.blocks.split_last().and_then(|(_, holes)| FreeList::best(holes, size))
+        let holes = match self.blocks.split_last() {
+            Some((last, holes)) if last.end() == self.capacity => holes,
+            _ => &self.blocks,
+        };
+        FreeList::best(holes, size)
     }
 
     /// The smallest block that is large enough.
@@ -183,5 +193,152 @@ impl FreeList {
         }
         self.high_water = self.high_water.max(offset + size);
         offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn label() -> String {
+        "x".into()
+    }
+
+    #[test]
+    fn takes_the_smallest_hole_that_fits() {
+        let mut list = FreeList::measuring(16);
+        let sizes = [64, 16, 32, 16, 48, 16];
+        let at: Vec<_> = sizes.iter().map(|&size| list.allocate(size, label).unwrap()).collect();
+        assert_eq!(at, [0, 64, 80, 112, 128, 176]);
+        for hole in [0, 2, 4] {
+            list.free(at[hole], sizes[hole]);
+            list.check().unwrap();
+        }
+        assert_eq!(list.allocate(40, label).unwrap(), 128, "48 bytes for 40, padded to 48");
+        assert_eq!(list.allocate(17, label).unwrap(), 80, "32 bytes for 17, padded to 32");
+        assert_eq!(list.allocate(65, label).unwrap(), 192, "no hole: the last block");
+        assert_eq!(list.high_water(), 272);
+    }
+
+    #[test]
+    fn neighbours_merge() {
+        let mut list = FreeList::bounded(8, 64);
+        for _ in 0..8 {
+            list.allocate(8, label).unwrap();
+        }
+        assert!(list.blocks.is_empty());
+        for offset in [8, 24, 16, 0, 56] {
+            list.free(offset, 8);
+            list.check().unwrap();
+        }
+        assert_eq!(list.blocks, [Block { offset: 0, size: 32 }, Block { offset: 56, size: 8 }]);
+    }
+
+    #[test]
+    fn no_room_names_the_tensor() {
+        let mut list = FreeList::bounded(32, 100);
+        list.allocate(40, label).unwrap();
+        let error = list.allocate(33, || "kq-3".into()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no room for kq-3: it needs 33 bytes, the largest free block has 32 of 96"
+        );
+        assert!(list.allocate(usize::MAX, label).is_err());
+        list.reset();
+        assert_eq!((list.high_water(), list.allocate(96, label)), (0, Ok(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "8 bytes at 16 are free already")]
+    fn giving_back_twice_is_a_mistake() {
+        let mut list = FreeList::bounded(8, 64);
+        list.allocate(24, label).unwrap();
+        list.free(0, 24);
+        list.free(16, 8);
+    }
+
+    #[test]
+    fn nothing_is_always_available() {
+        let mut list = FreeList::bounded(32, 64);
+        let at = list.allocate(0, label).unwrap();
+        list.free(at, 0);
+        assert_eq!(list.allocate(64, label), Ok(0));
+        list.check().unwrap();
+    }
+
+    #[test]
+    fn blocks_can_be_taken_from_the_back() {
+        let mut list = FreeList::bounded(8, 64);
+        assert_eq!(list.take_back(0, 16), 48);
+        assert_eq!(list.take(0, 8), 0);
+        assert_eq!(list.best_of_all(40), Some(0));
+        assert_eq!(list.take_back(0, 40), 8);
+        assert_eq!(list.best_of_all(8), None);
+        list.check().unwrap();
+    }
+
+    /// Every byte by itself: whether it is taken.
+    struct Bytes(Vec<bool>);
+
+    impl Bytes {
+        fn set(&mut self, offset: usize, len: usize, taken: bool) {
+            for byte in &mut self.0[offset..offset + len] {
+                assert_ne!(*byte, taken, "taken or freed twice");
+                *byte = taken;
+            }
+        }
+
+        /// Lengths of the free runs, the last one apart.
+        fn holes(&self) -> (Vec<usize>, usize) {
+            let runs: Vec<_> = self.0.chunk_by(|a, b| a == b).collect();
+            let free = |run: &&[bool]| !run[0];
+            let last = runs.last().filter(|run| free(run)).map_or(0, |run| run.len());
+            let holes = runs.iter().copied().filter(free).map(<[bool]>::len).collect();
+            (holes, last)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map_of_bytes(
+            alignment in prop::sample::select(vec![1_usize, 8, 32]),
+            steps in prop::collection::vec((any::<bool>(), 0..700_usize, any::<prop::sample::Index>()), 1..120),
+        ) {
+            const CAPACITY: usize = 4096;
+            let mut list = FreeList::bounded(alignment, CAPACITY);
+            let mut bytes = Bytes(vec![false; CAPACITY]);
+            let mut taken: Vec<(usize, usize)> = Vec::new();
+            let mut high_water = 0;
+            for (free, size, which) in steps {
+                if free && !taken.is_empty() {
+                    let (offset, size) = taken.swap_remove(which.index(taken.len()));
+                    list.free(offset, size);
+                    bytes.set(offset, size.next_multiple_of(alignment), false);
+                } else {
+                    let padded = size.next_multiple_of(alignment);
+                    let (holes, last) = bytes.holes();
+                    let room = holes.iter().copied().max().unwrap_or(0);
+                    match list.allocate(size, label) {
+                        Ok(offset) => {
+                            prop_assert!(offset.is_multiple_of(alignment));
+                            let hole = bytes.0[offset..].iter().take_while(|&&taken| !taken).count();
+                            let best = holes.iter().copied().filter(|&hole| hole >= padded).min();
+                            // The smallest hole, unless that is the last block and another one would do.
+                            prop_assert!(padded == 0 || Some(hole) == best || best == Some(last));
+                            bytes.set(offset, padded, true);
+                            taken.push((offset, size));
+                            high_water = high_water.max(offset + padded);
+                        }
+                        Err(_) => prop_assert!(padded > room),
+                    }
+                }
+                prop_assert_eq!(list.check(), Ok(()));
+                prop_assert_eq!(list.high_water(), high_water);
+                let free: usize = list.blocks.iter().map(|block| block.size).sum();
+                prop_assert_eq!(free, bytes.0.iter().filter(|&&taken| !taken).count());
+            }
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! Where the tensors of a graph lie.
 //!
-//! Planning has two halves. First the whole graph is read once and turned into [blocks](lifetimes): how many bytes,
-//! in which pool, from when to when, with results that take over a dying source's memory folded into its block. Then
-//! the blocks are placed: in execution order, as a running allocator would ([`Strategy::Online`]), or knowing all of
-//! them beforehand ([`Strategy::Whole`]).
+//! Planning has two halves. First the graph becomes blocks: how many bytes, in which pool, from when to when. A result
+//! that takes over the memory of a dying source moves into its block. Then the blocks are placed: in execution order,
+//! as a running allocator would ([`Strategy::Online`]), or knowing all of them beforehand ([`Strategy::Whole`]).
 //!
 //! Invariant: tensors whose lifetimes meet never share a byte, unless the op allows it and the source dies there.
 //! [`MemoryPlan::check`] verifies it, with code of its own.
@@ -43,6 +42,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
+mod check;
 mod error;
 mod free_list;
 mod lifetimes;
@@ -51,8 +52,10 @@ mod planner;
 mod replay;
 mod search;
 mod timeline;
+mod uses;
 mod whole;
 
+pub use check::Flaw;
 pub use error::PlanError;
 pub use free_list::FreeList;
 pub use plan::{MemoryPlan, PoolPlan, Spot};
@@ -98,9 +101,10 @@ impl Pool {
 /// How blocks are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// In execution order, each into the smallest hole that fits, knowing nothing of what comes later.
+    /// In execution order, each into the smallest hole that fits, knowing nothing of what comes later. Needs the same
+    /// bytes as ggml's graph allocator, and like it never lets a result replace a view.
     Online,
-    /// Looking at all lifetimes first; never needs more than [`Strategy::Online`].
+    /// Looking at all lifetimes first. Never needs more than [`Strategy::Online`].
     #[default]
     Whole,
 }
@@ -135,3 +139,6 @@ impl<'a> Request<'a> {
         Request { graph, pools, pool_of, size_of, steps: None, transfers: &[], keep_inputs: true }
     }
 }
+
+#[cfg(test)]
+mod tests;

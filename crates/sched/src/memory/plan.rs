@@ -2,8 +2,8 @@
 
 use oxcart_tensor::TensorId;
 
-use super::error::PlanError;
-use super::lifetimes::{Blocks, Lifetimes, NONE, Tenant};
+use super::blocks::{Blocks, NONE};
+use super::lifetimes::{Lifetimes, Tenant};
 use super::planner::Placed;
 use super::replay::Address;
 use super::{Pool, Request};
@@ -21,6 +21,23 @@ pub struct Spot {
     pub offset: usize,
     /// Bytes that are its own, a multiple of the pool's alignment.
     pub size: usize,
+}
+
+impl Spot {
+    /// Whether all bytes of another spot are among its own.
+    pub(super) fn contains(&self, other: &Spot) -> bool {
+        (self.pool, self.chunk) == (other.pool, other.chunk)
+            && self.offset <= other.offset
+            && other.offset + other.size <= self.offset + self.size
+    }
+}
+
+/// A spot, and the moments between which it is a tensor's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resident {
+    pub(super) spot: Spot,
+    pub(super) birth: u32,
+    pub(super) death: u32,
 }
 
 /// What a plan needs of one pool.
@@ -51,6 +68,8 @@ impl PoolPlan {
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
     spots: Vec<(TensorId, Spot)>,
+    /// Per spot, the moments between which it is the tensor's own.
+    lives: Vec<(u32, u32)>,
     /// Per tensor, its place among the spots.
     spot_of: Vec<u32>,
     pub(super) pools: Vec<PoolPlan>,
@@ -72,11 +91,7 @@ pub(super) fn chunk_sizes(blocks: &Blocks, addresses: &[Address], pool: Pool) ->
 impl MemoryPlan {
     pub(super) fn new(request: &Request<'_>) -> MemoryPlan {
         let count = request.graph.len();
-        MemoryPlan {
-            spots: Vec::new(),
-            spot_of: vec![NONE; count],
-            pools: Vec::with_capacity(request.pools.len()),
-        }
+        MemoryPlan { spots: Vec::new(), lives: Vec::new(), spot_of: vec![NONE; count], pools: Vec::new() }
     }
 
     /// Adds the tenants of those pools whose placement is made of these blocks.
@@ -87,8 +102,9 @@ impl MemoryPlan {
                 continue;
             }
             let (chunk, offset) = request.pools[index].split(placed[index].addresses[tenant.block as usize]);
-            let Tenant { id, pool, in_place, size, .. } = *tenant;
+            let Tenant { id, pool, in_place, birth, death, size, .. } = *tenant;
             self.spot_of[id.index()] = self.spots.len() as u32;
+            self.lives.push((birth, death));
             self.spots.push((id, Spot { pool, in_place, chunk: chunk as u32, offset, size }));
         }
     }
@@ -117,18 +133,16 @@ impl MemoryPlan {
         })
     }
 
-    /// Whether this plan can be used unchanged for the graph of another request: the same nodes at the same steps in
-    /// the same pools, none of them larger than it was. Much cheaper than planning anew.
-    pub fn suits(&self, request: &Request<'_>) -> bool {
-        let _ = request;
-        false
+    #[cfg(test)]
+    pub(super) fn spot_mut(&mut self, id: TensorId) -> Option<&mut Spot> {
+        self.spots.iter_mut().find(|(other, _)| *other == id).map(|(_, spot)| spot)
     }
 
-    /// Verifies that the plan is right for a request: every tensor that needs a place has one that is aligned and
-    /// lies within its buffer, and tensors alive at the same moment share no byte, unless one takes over from the
-    /// other.
-    pub fn check(&self, request: &Request<'_>) -> Result<(), PlanError> {
-        let _ = request;
-        Ok(())
+    /// Where a tensor lies, and when.
+    pub(super) fn resident(&self, id: TensorId) -> Option<Resident> {
+        let place = *self.spot_of.get(id.index())? as usize;
+        let &(_, spot) = self.spots.get(place)?;
+        let (birth, death) = self.lives[place];
+        Some(Resident { spot, birth, death })
     }
 }

@@ -1,10 +1,13 @@
 //! From a request to a plan.
 
+use oxcart_tensor::TensorRef;
+
 use super::error::PlanError;
-use super::lifetimes::{Lifetimes, Reuse, Uses};
-use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
+use super::lifetimes::{Lifetimes, Reuse};
+use super::plan::{MemoryPlan, PoolPlan, Resident, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
+use super::uses::Uses;
 use super::whole::Whole;
 use super::{Request, Strategy};
 
@@ -65,6 +68,48 @@ impl Planner {
         Ok(plan)
     }
 
+    /// Whether a plan can be used unchanged for another request: everything that needs a place has one, in the right
+    /// pool, is not larger than it was and lives no longer, and takes over memory only where that is still right.
+    /// Cheaper than planning anew.
+    pub fn suits(&mut self, plan: &MemoryPlan, request: &Request<'_>) -> bool {
+        if check_pools(request).is_err() || plan.pools().len() != request.pools.len() {
+            return false;
+        }
+        let Ok(timeline) = Timeline::new(request) else { return false };
+        self.uses.find(request, &timeline);
+        self.uses.newcomers(request, &timeline).all(|(now, tensor)| {
+            let Some(old) = plan.resident(tensor.id()) else { return false };
+            let (spot, pool) = (old.spot, usize::from(old.spot.pool));
+            request.pool_of[tensor.id().index()] == spot.pool
+                && request.pools[pool]
+                    .padded((request.size_of)(tensor, pool))
+                    .is_some_and(|size| size <= spot.size)
+                && old.birth <= now
+                && self.uses.death(tensor) <= old.death
+                && spot.in_place.is_none_or(|slot| self.may_take_over(plan, &old, tensor, slot, now))
+        })
+    }
+
+    /// Whether a result may still take the memory that it takes in the plan: that of the same source, which it uses up
+    /// or which is dead already.
+    fn may_take_over(
+        &self,
+        plan: &MemoryPlan,
+        old: &Resident,
+        node: TensorRef<'_>,
+        slot: u8,
+        now: u32,
+    ) -> bool {
+        let Some(source) = node.source(slot.into()) else { return false };
+        let is_that_source = plan.resident(source.root().id()).is_some_and(|source| {
+            source.death == old.birth
+                && source.spot.contains(&old.spot)
+                && source.spot.offset == old.spot.offset
+        });
+        let uses_up = self.uses.reuses_source(node) && self.uses.may_replace(node, source, now);
+        is_that_source && (uses_up || self.uses.death(source.root()) < now)
+    }
+
     fn place_whole(
         &mut self,
         request: &Request<'_>,
@@ -80,7 +125,8 @@ impl Planner {
             let needs = PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound };
             placed.push(Placed { needs, addresses, reuse: Reuse::RootsAndViews });
         }
-        // Sharing less makes for more bytes, but also for more freedom. It is rare that this wins.
+        // Sharing less makes for more bytes, but also for more freedom, and never to need more than a running
+        // allocator is a promise. It is rare that this wins.
         if placed.iter().any(|placed| placed.needs.peak() > placed.needs.lower_bound) {
             self.plain.find(request, timeline, &self.uses, Reuse::Roots)?;
             for (pool, placed) in placed.iter_mut().enumerate() {
@@ -107,7 +153,8 @@ impl Planner {
     }
 }
 
-fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
+/// Whether pools are what they should be.
+pub(super) fn check_pools(request: &Request<'_>) -> Result<(), PlanError> {
     let (given, tensors) = (request.pool_of.len(), request.graph.len());
     if given < tensors {
         return Err(PlanError::PoolsMissing { tensors, given });

@@ -4,8 +4,8 @@
 //! [`Chunks`] is the plain allocator of [`Strategy::Online`](super::Strategy::Online).
 
 use super::Pool;
+use super::blocks::{Blocks, NONE, Piece};
 use super::free_list::FreeList;
-use super::lifetimes::{Blocks, NONE, Piece};
 
 /// An address in a pool: bytes from the first byte of its first chunk, each chunk counting for its full capacity.
 pub(super) type Address = usize;

@@ -8,7 +8,7 @@
 //! that were there before it are listed.
 
 use super::Pool;
-use super::lifetimes::{Blocks, NONE};
+use super::blocks::{Blocks, NONE};
 use super::replay::Address;
 use super::whole::is_permanent;
 
@@ -19,8 +19,8 @@ const UNPLACED: Address = Address::MAX;
 const MOST_PAIRS_PER_BLOCK: usize = 64;
 const FREE_PAIRS: usize = 1 << 18;
 
-/// How many pairs repairing may look at: a few times all of them, and enough to settle small graphs.
-const LOOKS_PER_PAIR: usize = 8;
+/// How many pairs repairing may look at: some for each block, and enough to settle small graphs.
+const LOOKS_PER_BLOCK: usize = 16;
 const FREE_LOOKS: usize = 1 << 16;
 
 /// A block that does not live all the time.
@@ -78,7 +78,7 @@ impl Search {
         self.before.clear();
         self.alive.clear();
         self.base = 0;
-        let most = FREE_PAIRS.max(MOST_PAIRS_PER_BLOCK * blocks.first.len());
+        let most = FREE_PAIRS.max(MOST_PAIRS_PER_BLOCK * blocks.first.len()).min(u32::MAX as usize / 2);
         for (block, piece) in (0..).zip(&blocks.first) {
             if is_permanent(piece, end) {
                 self.base = self.unbroken(self.base, piece.size) + piece.size;
@@ -128,7 +128,7 @@ impl Search {
 
     /// How many pairs repairing may look at.
     pub(super) fn looks_allowed(&self) -> usize {
-        FREE_LOOKS + LOOKS_PER_PAIR * (self.items.len() + self.before.len())
+        FREE_LOOKS + LOOKS_PER_BLOCK * self.items.len()
     }
 
     /// Takes the order by falling size, then by birth.
@@ -208,8 +208,8 @@ impl Search {
         if best.1 == UNPLACED { self.unbroken(above, item.size) } else { best.1 }
     }
 
-    /// Moves the item at a place of the order to before one of its neighbours, any of them, and takes away the address of everything
-    /// from there on. Says where that is, or `None` if nothing is in its way.
+    /// Moves the item at a place of the order to before one of those in its way, any of them, and takes away the
+    /// address of everything from there on. Says where that is, or `None` if nothing is in its way.
     fn promote(&mut self, at: usize) -> Option<usize> {
         let item = self.order[at] as usize;
         let random = self.random.next() as usize;
@@ -222,7 +222,7 @@ impl Search {
             self.rank[item as usize] = rank;
             self.addresses[item as usize] = UNPLACED;
         }
-        self.looks += at - to;
+        self.looks += count + at - to;
         Some(to)
     }
 

@@ -9,14 +9,17 @@
 //! both, so this loses nothing, and the rest need not know them.
 
 use super::Pool;
+use super::blocks::{Blocks, Piece};
 use super::free_list::FreeList;
-use super::lifetimes::{Blocks, Piece};
 use super::plan::chunk_sizes;
 use super::replay::{Address, Arena, Chunks, Replay};
 use super::search::Search;
 
 /// A block that stays for more moments than this counts as staying long; several are tried.
 const LONG: [u32; 8] = [0, 1, 2, 4, 8, 16, 32, 128];
+
+/// How many limits the search tries.
+const ATTEMPTS: usize = 4;
 
 /// Whether a block lives all the time.
 pub(super) fn is_permanent(piece: &Piece, end: u32) -> bool {
@@ -35,7 +38,7 @@ impl Whole {
     /// The address of each block.
     pub(super) fn place(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> &[Address] {
         let single = bound <= pool.chunk_capacity();
-        if single && LONG.iter().any(|&long| self.fits(blocks, pool, bound, end, long)) {
+        if single && self.replay_within(blocks, pool, bound, end) {
             return &self.replay.addresses;
         }
         let searching = self.search.prepare(blocks, pool, end);
@@ -48,36 +51,65 @@ impl Whole {
         }
         self.replay.run(blocks, end, &mut Chunks::new(pool));
         self.best.clone_from(&self.replay.addresses);
-        if searching {
-            self.improve(blocks, pool, bound, end);
+        match (searching, single) {
+            (true, true) => self.improve(blocks, pool, bound, end),
+            (true, false) => self.search_chunks(blocks, pool, end),
+            (false, _) => {}
         }
         &self.best
     }
 
-    /// Whether an arena as large as the lower bound is enough.
-    fn fits(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32, long: u32) -> bool {
-        self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long))
-    }
-
-    /// Searches for something better than the best so far.
-    fn improve(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) {
-        let looks = self.search.looks_allowed();
-        let mut high: usize = chunk_sizes(blocks, &self.best, pool).iter().sum();
-        let mut low = bound;
-        let mut limit = bound;
-        for _ in 0..4 {
-            if self.search.reach(blocks, limit, looks / 4) {
-                self.search.addresses(blocks, end, &mut self.best);
-                high = chunk_sizes(blocks, &self.best, pool).iter().sum();
-            } else {
-                low = limit;
+    /// Whether a replay succeeds in an arena as large as the lower bound.
+    fn replay_within(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) -> bool {
+        let mut placed = 0;
+        for long in LONG {
+            if self.replay.run(blocks, end, &mut TwoEnded::new(blocks, pool, bound, end, long)) {
+                return true;
             }
-            limit = low + (high - low) / 2;
-            if high - low <= pool.alignment {
+            // Attempts that fail late may not add up to much more than one that succeeds.
+            placed += self.replay.addresses.len();
+            if placed > blocks.first.len() {
                 break;
             }
         }
+        false
     }
+
+    /// Searches for something better than the best so far: the lower bound first, then halfway between what was found
+    /// and what was not.
+    fn improve(&mut self, blocks: &Blocks, pool: Pool, bound: usize, end: u32) {
+        let looks = self.search.looks_allowed() / ATTEMPTS;
+        let mut found = bytes(blocks, &self.best, pool);
+        let (mut failed, mut limit) = (bound, bound);
+        for _ in 0..ATTEMPTS {
+            if self.search.reach(blocks, limit, looks) {
+                self.search.addresses(blocks, end, &mut self.best);
+                found = bytes(blocks, &self.best, pool);
+            } else {
+                failed = limit;
+            }
+            // Several buffers may need less than their addresses say, hence also less than what failed.
+            let open = found.saturating_sub(failed);
+            if open <= pool.alignment {
+                break;
+            }
+            limit = failed + open / 2;
+        }
+    }
+
+    /// Where one buffer is not enough there is no limit to aim at: addresses do not tell how full the buffers are.
+    fn search_chunks(&mut self, blocks: &Blocks, pool: Pool, end: u32) {
+        if self.search.reach(blocks, usize::MAX, 0) {
+            self.search.addresses(blocks, end, &mut self.replay.addresses);
+            if bytes(blocks, &self.replay.addresses, pool) < bytes(blocks, &self.best, pool) {
+                self.best.clone_from(&self.replay.addresses);
+            }
+        }
+    }
+}
+
+fn bytes(blocks: &Blocks, addresses: &[Address], pool: Pool) -> usize {
+    chunk_sizes(blocks, addresses, pool).iter().sum()
 }
 
 /// An arena of a fixed size, long-lived blocks growing from the bottom and short-lived ones from the top.

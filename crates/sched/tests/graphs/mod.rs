@@ -13,7 +13,7 @@ pub const CPU: [Pool; 1] = [Pool { alignment: 32, max_size: usize::MAX }];
 
 /// Bytes of a tensor where no padding is asked for.
 pub fn byte_len(tensor: TensorRef<'_>, _pool: usize) -> usize {
-    tensor.layout().byte_len()
+    tensor.byte_len()
 }
 
 /// A graph with everything in one pool.

@@ -5,7 +5,6 @@
 
 use super::{Flags, Graph, TensorId};
 use crate::error::Error;
-use crate::ops::Op;
 
 /// Place of a tensor that is in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +128,8 @@ impl Graph {
                 next = source;
             } else {
                 let id = *id;
-                let is_leaf = self.details[id.index()].op == Op::None
-                    && !self.links[id.index()].flags.contains(Flags::PARAM);
+                let links = &self.links[id.index()];
+                let is_leaf = links.is_leaf && !links.flags.contains(Flags::PARAM);
                 self.order.place(id, is_leaf, sources);
                 path.pop();
             }

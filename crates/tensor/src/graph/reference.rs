@@ -71,7 +71,7 @@ impl<'g> TensorRef<'g> {
 
     /// Whether its contents come from outside the graph.
     pub fn is_leaf(self) -> bool {
-        matches!(self.op(), Op::None)
+        self.links().is_leaf
     }
 
     /// Whether running the graph does anything for it: it is neither a leaf nor just another view.

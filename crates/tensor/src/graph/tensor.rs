@@ -135,6 +135,7 @@ pub(super) struct Links {
     pub(super) first_source: u32,
     pub(super) source_count: u8,
     pub(super) flags: Flags,
+    pub(super) is_leaf: bool,
     /// Whether running the graph does anything for it.
     pub(super) computes: bool,
     /// Whether it may take over the memory of a source.
@@ -171,6 +172,7 @@ impl Links {
             first_source,
             source_count,
             flags: Flags::default(),
+            is_leaf: *op == Op::None,
             computes: info.computes,
             reuses_source: info.reuses_source,
             view_offset: view.map_or(0, |view| view.offset),
