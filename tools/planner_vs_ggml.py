@@ -13,7 +13,7 @@ exit code, say whether the targets are met:
     whole <= ggml for every single graph
     online = ggml for every single graph, to the byte: it is meant to be the same allocator
 
-The time to plan a graph of about 5,000 nodes is printed for both, each planning anew and binding every tensor.
+The times to plan graphs of 5,000 and 64,000 nodes are printed for both, each planning anew and binding every tensor.
 """
 
 import argparse
@@ -228,7 +228,7 @@ def main():
             summaries.setdefault((line["kind"], mode), Summary()).add(line["name"], plan, peak)
             if line["kind"] == "transformer":
                 print_row(line["name"], mode, plan, peak)
-            if mode == "inputs_die" and 4500 < len(line["nodes"]) < 5500:
+            if mode == "inputs_die" and len(line["nodes"]) > 4500:
                 times.append((line["name"], len(line["nodes"]), graph.microseconds(), line["us"]))
             graph.free()
 

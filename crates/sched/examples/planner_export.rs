@@ -16,7 +16,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use graphs::random::{self, Random};
-use graphs::transformer;
+use graphs::transformer::{self, Model};
 use oxcart_sched::memory::{MemoryPlan, Planner, Strategy, plan};
 use oxcart_tensor::graph::{BufferId, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
@@ -27,6 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, model) in transformer::models() {
         println!("{}", line(&name, "transformer", &model.graph())?);
     }
+    let huge = Model::LLAMA_8B.prefill(512).flash().with_nodes(64_000);
+    println!("{}", line("llama-8b 512 flash 64000 nodes", "transformer", &huge.graph())?);
     for seed in 0..count {
         let nodes = 20 + Random(seed).below(300);
         println!("{}", line(&format!("random {seed}"), "random", &random::graph(seed, nodes))?);

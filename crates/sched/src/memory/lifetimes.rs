@@ -5,13 +5,12 @@
 //! Invariant: a block has one tenant at a time. A tenant that is smaller than the one before narrows the block, never
 //! widens it.
 
-use oxcart_tensor::{TensorId, TensorRef};
+use oxcart_tensor::TensorId;
 
 use super::Request;
 use super::blocks::{Blocks, NONE};
 use super::error::PlanError;
-use super::timeline::Timeline;
-use super::uses::Uses;
+use super::uses::{Newcomer, Uses};
 
 /// A root that lies in a block.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +47,7 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(super) fn find(
-        &mut self,
-        request: &Request<'_>,
-        timeline: &Timeline<'_>,
-        uses: &Uses,
-        reuse: Reuse,
-    ) -> Result<(), PlanError> {
+    pub(super) fn find(&mut self, request: &Request<'_>, uses: &Uses, reuse: Reuse) -> Result<(), PlanError> {
         self.pools.iter_mut().for_each(Blocks::clear);
         self.pools.resize_with(request.pools.len(), Blocks::default);
         self.tenants.clear();
@@ -62,10 +55,7 @@ impl Lifetimes {
         self.block_of.clear();
         self.block_of.resize(request.graph.len(), NONE);
         let mut moving = Moving { request, uses, to: self };
-        for (now, tensor) in uses.newcomers(request, timeline) {
-            moving.add(tensor, now)?;
-        }
-        Ok(())
+        uses.newcomers.iter().try_for_each(|newcomer| moving.add(newcomer))
     }
 }
 
@@ -77,71 +67,52 @@ struct Moving<'a, 'g> {
 }
 
 impl Moving<'_, '_> {
-    /// Finds room for a tensor that comes to be at `now`, unless it was there before.
-    fn add(&mut self, tensor: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
-        let index = tensor.id().index();
-        if self.to.block_of[index] != NONE {
+    /// Finds room for a tensor, unless it was there before.
+    fn add(&mut self, newcomer: &Newcomer) -> Result<(), PlanError> {
+        let Newcomer { id, pool, birth, size, .. } = *newcomer;
+        if self.to.block_of[id.index()] != NONE {
             return Ok(());
         }
-        let pool = self.request.pool_of[index];
-        let size = self.size(tensor, pool)?;
-        let death = self.uses.death(tensor).max(now);
-        let in_place = self.dying_source(tensor, pool, size, now);
+        let death = self.uses.death(id).max(birth);
+        let in_place = self.dying_source(newcomer);
         let blocks = &mut self.to.pools[usize::from(pool)];
         let block = match in_place {
             Some((_, block)) => {
-                blocks.move_in(block, size, now, death);
+                blocks.move_in(block, size, birth, death);
                 block
             }
-            None => blocks
-                .add(size, now, death)
-                .ok_or_else(|| PlanError::Overflow { tensor: tensor.label(), pool: pool.into() })?,
+            None => blocks.add(size, birth, death).ok_or_else(|| {
+                let tensor = self.request.graph.label(id);
+                PlanError::Overflow { tensor, pool: pool.into() }
+            })?,
         };
-        self.to.block_of[index] = block;
+        self.to.block_of[id.index()] = block;
         let in_place = in_place.map(|(slot, _)| slot);
-        self.to.tenants.push(Tenant { id: tensor.id(), pool, in_place, block, birth: now, death, size });
+        self.to.tenants.push(Tenant { id, pool, in_place, block, birth, death, size });
         Ok(())
     }
 
-    /// Bytes a tensor takes, padding included.
-    fn size(&self, tensor: TensorRef<'_>, pool: u16) -> Result<usize, PlanError> {
-        let index = usize::from(pool);
-        let Some(&facts) = self.request.pools.get(index) else {
-            let count = self.request.pools.len();
-            return Err(PlanError::NoSuchPool { tensor: tensor.label(), pool: index, count });
-        };
-        let size = (self.request.size_of)(tensor, index);
-        match facts.padded(size) {
-            Some(padded) if padded <= facts.max_size => Ok(padded),
-            _ => Err(PlanError::TooLarge {
-                tensor: tensor.label(),
-                size,
-                pool: index,
-                max_size: facts.max_size,
-            }),
-        }
-    }
-
     /// The first source whose memory the result may take, and its block.
-    fn dying_source(&self, node: TensorRef<'_>, pool: u16, size: usize, now: u32) -> Option<(u8, u32)> {
-        if !self.uses.reuses_source(node) {
+    fn dying_source(&self, newcomer: &Newcomer) -> Option<(u8, u32)> {
+        if !newcomer.reuses_source {
             return None;
         }
+        let node = self.request.graph.tensor(newcomer.id).ok()?;
         (0..).zip(node.sources()).find_map(|(slot, source)| {
             let source = source?;
             let root = source.root().id().index();
             let block = self.to.block_of[root];
             let through_view = source.view().is_some();
             if block == NONE
-                || !self.uses.may_replace(node, source, now)
+                || !self.uses.may_replace(node, source, newcomer.birth)
                 || (through_view && self.to.reuse == Reuse::Roots)
-                || self.request.pool_of[root] != pool
+                || self.request.pool_of[root] != newcomer.pool
             {
                 return None;
             }
-            let blocks = &self.to.pools[usize::from(pool)];
+            let blocks = &self.to.pools[usize::from(newcomer.pool)];
             let room = blocks.last(&blocks.first[block as usize]).size;
-            (size <= room).then_some((slot, block))
+            (newcomer.size <= room).then_some((slot, block))
         })
     }
 }

@@ -1,13 +1,11 @@
 //! From a request to a plan.
 
-use oxcart_tensor::TensorRef;
-
 use super::error::PlanError;
 use super::lifetimes::{Lifetimes, Reuse};
-use super::plan::{MemoryPlan, PoolPlan, Resident, chunk_sizes};
+use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
-use super::uses::Uses;
+use super::uses::{Newcomer, Uses};
 use super::whole::Whole;
 use super::{Request, Strategy};
 
@@ -49,11 +47,11 @@ impl Planner {
     pub fn plan(&mut self, request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
         check_pools(request)?;
         let timeline = Timeline::new(request)?;
-        self.uses.find(request, &timeline);
+        self.uses.find(request, &timeline)?;
         let placed = match strategy {
-            Strategy::Whole => self.place_whole(request, &timeline)?,
+            Strategy::Whole => self.place_whole(request, timeline.end)?,
             Strategy::Online => {
-                self.plain.find(request, &timeline, &self.uses, Reuse::Roots)?;
+                self.plain.find(request, &self.uses, Reuse::Roots)?;
                 (0..request.pools.len()).map(|pool| self.place_online(request, pool, timeline.end)).collect()
             }
         };
@@ -76,47 +74,37 @@ impl Planner {
             return false;
         }
         let Ok(timeline) = Timeline::new(request) else { return false };
-        self.uses.find(request, &timeline);
-        self.uses.newcomers(request, &timeline).all(|(now, tensor)| {
-            let Some(old) = plan.resident(tensor.id()) else { return false };
-            let (spot, pool) = (old.spot, usize::from(old.spot.pool));
-            request.pool_of[tensor.id().index()] == spot.pool
-                && request.pools[pool]
-                    .padded((request.size_of)(tensor, pool))
-                    .is_some_and(|size| size <= spot.size)
-                && old.birth <= now
-                && self.uses.death(tensor) <= old.death
-                && spot.in_place.is_none_or(|slot| self.may_take_over(plan, &old, tensor, slot, now))
+        if self.uses.find(request, &timeline).is_err() {
+            return false;
+        }
+        self.uses.newcomers.iter().all(|newcomer| {
+            let Some(old) = plan.resident(newcomer.id) else { return false };
+            newcomer.pool == old.spot.pool
+                && newcomer.size <= old.spot.size
+                && newcomer.birth >= old.birth
+                && self.uses.death(newcomer.id) <= old.death
+                && old.spot.in_place.is_none_or(|slot| self.may_take_over(request, plan, newcomer, slot))
         })
     }
 
     /// Whether a result may still take the memory that it takes in the plan: that of the same source, which it uses up
     /// or which is dead already.
-    fn may_take_over(
-        &self,
-        plan: &MemoryPlan,
-        old: &Resident,
-        node: TensorRef<'_>,
-        slot: u8,
-        now: u32,
-    ) -> bool {
+    fn may_take_over(&self, request: &Request<'_>, plan: &MemoryPlan, newcomer: &Newcomer, slot: u8) -> bool {
+        let Ok(node) = request.graph.tensor(newcomer.id) else { return false };
         let Some(source) = node.source(slot.into()) else { return false };
-        let is_that_source = plan.resident(source.root().id()).is_some_and(|source| {
-            source.death == old.birth
-                && source.spot.contains(&old.spot)
-                && source.spot.offset == old.spot.offset
-        });
-        let uses_up = self.uses.reuses_source(node) && self.uses.may_replace(node, source, now);
-        is_that_source && (uses_up || self.uses.death(source.root()) < now)
+        let owner = source.root().id();
+        let (Some(old), Some(before)) = (plan.resident(newcomer.id), plan.resident(owner)) else {
+            return false;
+        };
+        let is_that_source = before.death == old.birth
+            && before.spot.offset == old.spot.offset
+            && before.spot.contains(&old.spot);
+        let uses_up = newcomer.reuses_source && self.uses.may_replace(node, source, newcomer.birth);
+        is_that_source && (uses_up || self.uses.death(owner) < newcomer.birth)
     }
 
-    fn place_whole(
-        &mut self,
-        request: &Request<'_>,
-        timeline: &Timeline<'_>,
-    ) -> Result<Vec<Placed>, PlanError> {
-        let end = timeline.end;
-        self.shared.find(request, timeline, &self.uses, Reuse::RootsAndViews)?;
+    fn place_whole(&mut self, request: &Request<'_>, end: u32) -> Result<Vec<Placed>, PlanError> {
+        self.shared.find(request, &self.uses, Reuse::RootsAndViews)?;
         let mut placed = Vec::with_capacity(request.pools.len());
         for (&pool, blocks) in request.pools.iter().zip(&mut self.shared.pools) {
             let lower_bound = blocks.lower_bound(end, &mut self.live);
@@ -128,7 +116,7 @@ impl Planner {
         // Sharing less makes for more bytes, but also for more freedom, and never to need more than a running
         // allocator is a promise. It is rare that this wins.
         if placed.iter().any(|placed| placed.needs.peak() > placed.needs.lower_bound) {
-            self.plain.find(request, timeline, &self.uses, Reuse::Roots)?;
+            self.plain.find(request, &self.uses, Reuse::Roots)?;
             for (pool, placed) in placed.iter_mut().enumerate() {
                 let online = self.place_online(request, pool, end);
                 if online.needs.peak() < placed.needs.peak() {

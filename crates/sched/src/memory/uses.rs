@@ -1,12 +1,27 @@
-//! Who uses which memory, and when last.
+//! What needs memory, and who uses it last.
 //!
-//! Views count as uses of their root: only roots own memory.
+//! One walk over the graph gathers all that planning needs to know of a tensor, so that the graph, which may be larger
+//! than the caches, is read only once. Views count as uses of their root: only roots own memory.
 
-use oxcart_tensor::TensorRef;
 use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{TensorId, TensorRef};
 
 use super::Request;
+use super::error::PlanError;
 use super::timeline::{Action, Timeline, in_order};
+
+/// A root that needs a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newcomer {
+    pub(super) id: TensorId,
+    pub(super) pool: u16,
+    /// Whether it is made by an op that may write over a source.
+    pub(super) reuses_source: bool,
+    /// The moment it comes to be.
+    pub(super) birth: u32,
+    /// Bytes it needs, padding included.
+    pub(super) size: usize,
+}
 
 /// When a root is used last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,73 +35,95 @@ struct Use {
     filled: bool,
     /// A transfer reads it, root or not.
     sent: bool,
-    /// It is a node that computes something, root or not.
-    runs: bool,
-    /// It is a node whose op may write over a source.
-    reuses_source: bool,
 }
 
-/// Per tensor, its last use. Views have only what is about them alone.
+/// All uses of all memory.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
+    /// What needs a place, in order of birth.
+    pub(super) newcomers: Vec<Newcomer>,
+    /// Per tensor, its last use. Views have only what is about them alone.
     of: Vec<Use>,
     end: u32,
-    /// Whether there are parameters, which are leaves that stand among the nodes.
-    has_parameters: bool,
 }
 
 impl Uses {
-    pub(super) fn find(&mut self, request: &Request<'_>, timeline: &Timeline<'_>) {
+    pub(super) fn find(&mut self, request: &Request<'_>, timeline: &Timeline<'_>) -> Result<(), PlanError> {
         let graph = request.graph;
+        self.newcomers.clear();
         self.of.clear();
         self.of.resize(graph.len(), Use::default());
         self.end = timeline.end;
-        self.has_parameters = false;
         for transfer in request.transfers {
             self.of[transfer.from.index()].sent = true;
+            self.of[transfer.to.index()].filled = true;
         }
         for leaf in in_order(graph, graph.leaves()) {
             self.of[leaf.id().index()].kept = self.must_survive(request, leaf);
+            if !self.of[leaf.id().index()].filled {
+                self.add(request, leaf, 0)?;
+            }
         }
+        let mut has_parameters = false;
         for (now, action) in timeline.actions() {
             match action {
-                Action::Run(node) => self.run(request, node, now),
+                Action::Run(parameter) if parameter.is_leaf() => {
+                    has_parameters = true;
+                    self.of[parameter.id().index()].kept = true;
+                    self.add(request, parameter, 0)?;
+                }
+                Action::Run(node) => self.run(request, node, now)?,
                 Action::Fill { from, to } => {
                     self.touch(from, now);
-                    let target = &mut self.of[to.id().index()];
-                    (target.filled, target.last) = (true, now);
+                    self.of[to.id().index()].last = now;
+                    self.add(request, to, now)?;
                 }
             }
         }
+        if has_parameters {
+            // They stand among the nodes, but are there from the start.
+            self.newcomers.sort_by_key(|newcomer| newcomer.birth);
+        }
+        Ok(())
     }
 
-    fn run(&mut self, request: &Request<'_>, node: TensorRef<'_>, now: u32) {
+    fn run(&mut self, request: &Request<'_>, node: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
         let root = node.root().id();
         if self.must_survive(request, node) {
             self.of[root.index()].kept = true;
         }
-        self.has_parameters |= node.is_leaf();
         // Views only relabel memory, and nodes that nothing asked for are skipped.
-        if !node.computes() || !node.has(Flags::COMPUTE) {
-            return;
+        if !node.has(Flags::COMPUTE) || !node.computes() {
+            return Ok(());
         }
         for source in node.sources().flatten() {
             self.touch(source, now);
         }
-        let own = &mut self.of[node.id().index()];
-        (own.runs, own.reuses_source) = (true, node.reuses_source());
-        if root == node.id() {
-            own.last = now;
-        } else {
+        if root != node.id() {
             self.touch(node, now);
+            return Ok(());
         }
+        self.of[root.index()].last = now;
+        self.add(request, node, now)
+    }
+
+    /// Adds a root that comes to be at `now`, unless it has memory already.
+    fn add(&mut self, request: &Request<'_>, root: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
+        if root.storage().is_some() {
+            return Ok(());
+        }
+        let id = root.id();
+        let pool = request.pool_of[id.index()];
+        let size = size(request, root, pool.into())?;
+        let reuses_source = root.reuses_source();
+        self.newcomers.push(Newcomer { id, pool, reuses_source, birth: now, size });
+        Ok(())
     }
 
     fn must_survive(&self, request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
         let flags = tensor.flags();
-        let is_read = || request.graph.use_count(tensor.id()) > 0 || self.of(tensor).sent;
+        let is_read = || request.graph.use_count(tensor.id()) > 0 || self.of[tensor.id().index()].sent;
         flags.contains(Flags::OUTPUT)
-            || flags.contains(Flags::PARAM)
             || (request.keep_inputs && flags.contains(Flags::INPUT))
             // What nothing reads is a result, whether or not the caller said so.
             || (flags.contains(Flags::COMPUTE) && !is_read())
@@ -98,37 +135,10 @@ impl Uses {
         root.last = now;
     }
 
-    fn of(&self, tensor: TensorRef<'_>) -> Use {
-        self.of[tensor.id().index()]
-    }
-
-    /// Everything that needs a place, with the moment it comes to be, in order of that.
-    pub(super) fn newcomers<'g>(
-        &self,
-        request: &Request<'g>,
-        timeline: &Timeline<'g>,
-    ) -> impl Iterator<Item = (u32, TensorRef<'g>)> {
-        let graph = request.graph;
-        let parameters = if self.has_parameters { graph.nodes() } else { &[] };
-        let parameters = in_order(graph, parameters).filter(|node| node.is_leaf());
-        let leaves = in_order(graph, graph.leaves()).chain(parameters);
-        let leaves = leaves.filter(|&leaf| !self.of(leaf).filled).map(|leaf| (0, leaf));
-        let later = timeline.actions().filter_map(|(now, action)| match action {
-            Action::Run(node) => self.of(node).runs.then_some((now, node)),
-            Action::Fill { to, .. } => Some((now, to)),
-        });
-        leaves.chain(later).filter(|(_, tensor)| tensor.view().is_none() && tensor.storage().is_none())
-    }
-
-    /// Whether a node's op may write over a source.
-    pub(super) fn reuses_source(&self, node: TensorRef<'_>) -> bool {
-        self.of(node).reuses_source
-    }
-
     /// Whether a node that reuses sources may write over this one: it is the last to use what the source shows, reads
     /// it exactly once, and sees it from its first byte on with the layout of its own result.
     pub(super) fn may_replace(&self, node: TensorRef<'_>, source: TensorRef<'_>, now: u32) -> bool {
-        let Use { last, times, kept, .. } = self.of(source.root());
+        let Use { last, times, kept, .. } = self.of[source.root().id().index()];
         !kept
             && last == now
             && times == 1
@@ -137,8 +147,19 @@ impl Uses {
     }
 
     /// The last moment at which the memory of a root is needed.
-    pub(super) fn death(&self, root: TensorRef<'_>) -> u32 {
-        let Use { last, kept, .. } = self.of(root);
+    pub(super) fn death(&self, root: TensorId) -> u32 {
+        let Use { last, kept, .. } = self.of[root.index()];
         if kept { self.end } else { last }
     }
+}
+
+/// Bytes a tensor takes in a pool, padding included.
+fn size(request: &Request<'_>, tensor: TensorRef<'_>, pool: usize) -> Result<usize, PlanError> {
+    let Some(&facts) = request.pools.get(pool) else {
+        let count = request.pools.len();
+        return Err(PlanError::NoSuchPool { tensor: tensor.label(), pool, count });
+    };
+    let size = (request.size_of)(tensor, pool);
+    let padded = facts.padded(size).filter(|&padded| padded <= facts.max_size);
+    padded.ok_or_else(|| PlanError::TooLarge { tensor: tensor.label(), size, pool, max_size: facts.max_size })
 }
