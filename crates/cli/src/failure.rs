@@ -33,12 +33,23 @@ impl Failure {
             Failure::ClosedPipe => ExitCode::SUCCESS,
             Failure::Output(_) => ExitCode::from(1),
             Failure::Model { error, .. } => match error {
-                GgufError::Io { action, .. } if *action != "open" => ExitCode::from(1),
+                GgufError::Io { source, .. } if !is_bad_path(source) => ExitCode::from(1),
                 GgufError::OutOfMemory { .. } | GgufError::TooManyMappings => ExitCode::from(1),
                 _ => ExitCode::from(2),
             },
         }
     }
+}
+
+/// Whether the system's answer is about the path and not about the machine.
+fn is_bad_path(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+    };
+    matches!(
+        error.kind(),
+        NotFound | PermissionDenied | NotADirectory | IsADirectory | InvalidFilename | InvalidInput
+    )
 }
 
 impl From<io::Error> for Failure {
@@ -75,16 +86,44 @@ fn advice(error: &GgufError) -> &'static str {
         GgufError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             ", check its permissions"
         }
+        GgufError::Io { source, .. } if is_bad_path(source) => ", check the path",
+        GgufError::Io { action: "open", .. } => ", try again or check the limits of the system",
         GgufError::Io { .. } => ", try again or check the disk",
         GgufError::NotAFile | GgufError::Magic { .. } => ", give the path of a .gguf file",
         GgufError::Version { .. } => ", look for a newer oxcart or convert the file again",
-        GgufError::Truncated { .. } | GgufError::Count { .. } | GgufError::OutsideFile { .. } => {
-            ", the file may be incomplete: download it again"
+        GgufError::TooShort { .. }
+        | GgufError::Truncated { .. }
+        | GgufError::Count { .. }
+        | GgufError::OutsideFile { .. } => ", the file may be incomplete: download it again",
+        GgufError::Split(SplitError::FileName { .. } | SplitError::NameCount { .. }) => {
+            ", give the files their original names"
         }
-        GgufError::Split(SplitError::FileName { .. }) => ", give the files their original names",
         GgufError::Split(SplitError::NotFirst { .. }) => "",
+        GgufError::Split(SplitError::Missing { .. }) => ", put all of them in one folder",
         GgufError::OutOfMemory { .. } => ", free some memory",
-        GgufError::Shrunk => ", try again when nobody writes to it",
+        GgufError::Shrunk | GgufError::Changed => ", try again when nobody writes to it",
         _ => ", the file is damaged: download or convert it again",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_tells_bad_paths_from_bad_machines() {
+        let code = |kind: io::ErrorKind, action| {
+            let error = GgufError::Io { action, source: kind.into() };
+            Failure::model(Path::new("m.gguf"), error).exit_code()
+        };
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::InvalidFilename]
+        {
+            assert_eq!(code(kind, "open"), ExitCode::from(2), "{kind}");
+        }
+        for kind in [io::ErrorKind::OutOfMemory, io::ErrorKind::Other, io::ErrorKind::StaleNetworkFileHandle]
+        {
+            assert_eq!(code(kind, "open"), ExitCode::from(1), "{kind}");
+            assert_eq!(code(kind, "read"), ExitCode::from(1), "{kind}");
+        }
     }
 }

@@ -6,6 +6,8 @@
 
 mod commands;
 mod failure;
+mod limits;
+mod printable;
 mod quantity;
 mod table;
 mod terminal;

@@ -36,36 +36,26 @@ impl Cell {
     }
 }
 
-/// Rows of equally many cells.
-#[derive(Debug)]
-pub(crate) struct Table<const N: usize> {
-    columns: [Align; N],
-    rows: Vec<[Cell; N]>,
+/// Rows of equally many cells, below dimmed titles if there are some.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<R, const N: usize> {
+    pub(crate) columns: [Align; N],
+    pub(crate) titles: Option<[&'static str; N]>,
+    /// Gone through twice, first for the widths, so that long tables need not be in memory.
+    pub(crate) rows: R,
 }
 
-impl<const N: usize> Table<N> {
-    pub(crate) fn new(columns: [Align; N]) -> Table<N> {
-        Table { columns, rows: Vec::new() }
-    }
-
-    /// Adds dimmed column titles.
-    pub(crate) fn titles(&mut self, titles: [&str; N]) {
-        self.rows.push(titles.map(Cell::dim));
-    }
-
-    pub(crate) fn row(&mut self, row: [Cell; N]) {
-        self.rows.push(row);
-    }
-
+impl<R: Iterator<Item = [Cell; N]> + Clone, const N: usize> Table<R, N> {
     /// Writes the rows, indented by two, with two spaces between columns and none at the end of a line.
-    pub(crate) fn write(&self, out: &mut dyn Write, terminal: Terminal) -> io::Result<()> {
+    pub(crate) fn write(self, out: &mut dyn Write, terminal: Terminal) -> io::Result<()> {
+        let rows = self.titles.map(|titles| titles.map(Cell::dim)).into_iter().chain(self.rows);
         let mut widths = [0; N];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
+        for row in rows.clone() {
+            for (width, cell) in widths.iter_mut().zip(&row) {
                 *width = cell.text.chars().count().max(*width);
             }
         }
-        for row in &self.rows {
+        for row in rows {
             let mut line = String::new();
             for ((cell, align), width) in row.iter().zip(self.columns).zip(widths) {
                 let padding = " ".repeat(width - cell.text.chars().count());
@@ -88,9 +78,8 @@ mod tests {
 
     #[test]
     fn columns_align() {
-        let mut table = Table::new([Align::Left, Align::Right]);
-        table.titles(["name", "n"]);
-        table.row([Cell::plain("é"), Cell::quantity("10.0 K")]);
+        let rows = [[Cell::plain("é"), Cell::quantity("10.0 K")]].into_iter();
+        let table = Table { columns: [Align::Left, Align::Right], titles: Some(["name", "n"]), rows };
         let mut out = Vec::new();
         table.write(&mut out, Terminal { colour: false }).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "  name       n\n  é     10.0 K\n");

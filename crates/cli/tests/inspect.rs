@@ -205,6 +205,156 @@ fn split_models_are_summed_up() {
         second.stderr,
         "oxcart: m-00002-of-00002.gguf: split model: this is file 2 of 2, open the first one\n"
     );
+
+    fs::remove_file(folder.path().join("m-00002-of-00002.gguf")).unwrap();
+    let missing = oxcart(folder.path(), &["inspect", "m-00001-of-00002.gguf"]);
+    assert_eq!(missing.code, Some(2));
+    assert_eq!(
+        missing.stderr,
+        "oxcart: m-00002-of-00002.gguf: split model: the file is missing: the first file says there are 2, \
+         put all of them in one folder\n"
+    );
+}
+
+#[test]
+fn half_a_model_is_not_shown() {
+    let folder = TempDir::new().unwrap();
+    let mut builder = Builder::new();
+    builder.set("split.no", 0_u16).set("split.count", 1_u16).set("split.tensors.count", 1_i32);
+    add(&mut builder, "t", DType::F16, [64, 100]);
+    let name = "k-00001-of-00002.gguf";
+    builder.write(File::create(folder.path().join(name)).unwrap()).unwrap();
+    refused(folder.path(), name, "the file name says it is one of 2, but 'split.count' is 1");
+}
+
+/// The file `name`, with a few records.
+fn file_with(folder: &TempDir, name: &str, fill: impl FnOnce(&mut Builder<'_>)) {
+    let mut builder = Builder::new();
+    builder.set("general.architecture", "llama");
+    fill(&mut builder);
+    builder.write(File::create(folder.path().join(name)).unwrap()).unwrap();
+}
+
+#[test]
+fn nothing_invisible_reaches_the_output() {
+    let hostile = "a\u{1b}[31m\u{7f}\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0001}z";
+    let folder = TempDir::new().unwrap();
+    file_with(&folder, "h.gguf", |builder| {
+        builder.set("general.name", hostile).set(hostile, hostile).set("list", [hostile]);
+        builder.set("tokenizer.ggml.model", hostile).set("tokenizer.ggml.tokens", [hostile]);
+        builder.set("tokenizer.ggml.bos_token_id", 0_u32);
+        add(builder, hostile, DType::F32, [1, 1]);
+    });
+    let visible = |text: &str| {
+        text.trim_end_matches('\n').lines().all(|line| line.chars().all(|c| c == '\\' || Text::is_plain(c)))
+    };
+    let text = shown(folder.path(), &["inspect", "h.gguf", "--tensors"]);
+    assert!(visible(&text), "{text:?}");
+    let text = shown(folder.path(), &["inspect", "h.gguf", "--tensors", "--json", "--full"]);
+    assert!(visible(&text), "{text:?}");
+    let json: Value = serde_json::from_str(&text).unwrap();
+    for same in [
+        &json["model"]["name"],
+        &json["metadata"][hostile]["value"],
+        &json["metadata"]["list"]["value"][0],
+        &json["tokenizer"]["special"]["bos"]["text"],
+        &json["tensors"][0]["name"],
+    ] {
+        assert_eq!(same, hostile, "the value is the same");
+    }
+}
+
+#[test]
+fn long_lists_are_cut() {
+    let folder = TempDir::new().unwrap();
+    file_with(&folder, "long.gguf", |builder| {
+        builder.set("llama.block_count", vec![1_u8; 1025]).set("llama.expert_count", vec![1_u8; 1024]);
+        for i in 0..1500 {
+            builder.set(&format!("key.{i}"), 0_u8);
+        }
+    });
+    let text = shown(folder.path(), &["inspect", "long.gguf"]);
+    assert!(text.contains("  layers               1,025 numbers\n"), "{text}");
+    assert!(text.contains("  experts              1 in every layer\n"), "{text}");
+    assert!(text.contains("Metadata (1503)") && text.contains("  key.996 "), "{text}");
+    assert!(!text.contains("  key.997 ") && text.ends_with("  … and 503 more, --json has all\n"), "{text}");
+    let json: Value =
+        serde_json::from_str(&shown(folder.path(), &["inspect", "long.gguf", "--json"])).unwrap();
+    assert_eq!(json["model"]["layers"], json!({ "count": 1025 }));
+    assert_eq!(json["model"]["experts"].as_array().map(Vec::len), Some(1024));
+    assert_eq!(json["metadata"].as_object().map(|metadata| metadata.len()), Some(1503));
+}
+
+/// Runs the command in a shell that first sets a limit.
+#[cfg(target_os = "linux")]
+fn oxcart_within(folder: &Path, limit: &str, args: &[&str]) -> Outcome {
+    let command = format!("ulimit {limit} && exec \"$0\" inspect \"$@\"");
+    let output = Command::new("sh")
+        .args(["-c", &command, env!("CARGO_BIN_EXE_oxcart")])
+        .args(args)
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    Outcome { code: output.status.code(), stdout: String::new(), stderr }
+}
+
+/// A hostile file costs its header and a little more, however it is shown.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_bounded_by_the_header() {
+    let folder = TempDir::new().unwrap();
+    file_with(&folder, "layers.gguf", |builder| {
+        builder.set("llama.block_count", vec![1_u8; 8 << 20]);
+    });
+    file_with(&folder, "name.gguf", |builder| {
+        builder.set("general.name", "\u{1b}".repeat(8 << 20));
+    });
+    file_with(&folder, "bytes.gguf", |builder| {
+        builder.set("general.name", Text::new(&vec![0xff; 8 << 20]));
+    });
+    file_with(&folder, "architecture.gguf", |builder| {
+        builder.set("general.architecture", "x".repeat(8 << 20));
+    });
+    file_with(&folder, "tensors.gguf", |builder| {
+        for i in 0..150_000 {
+            builder.tensor(&format!("tensor.{i}"), Layout::packed(DType::I8, [1]).unwrap(), &[0]);
+        }
+    });
+    // The builder looks for equal keys, which takes too long for as many.
+    let mut records = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    records.extend(200_000_u64.to_le_bytes());
+    for i in 0..200_000 {
+        records.extend(6_u64.to_le_bytes());
+        records.extend(format!("{i:06}").bytes());
+        records.extend([0; 5]);
+    }
+    fs::write(folder.path().join("records.gguf"), records).unwrap();
+    for file in ["layers", "name", "bytes", "architecture", "tensors", "records"] {
+        for args in [&["--tensors"][..], &["--tensors", "--json"], &["--tensors", "--json", "--full"]] {
+            let file = format!("{file}.gguf");
+            let outcome = oxcart_within(folder.path(), "-v 32768", &[args, &[&file]].concat());
+            assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{file} {args:?}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_machine_out_of_files_is_exit_code_1() {
+    let folder = TempDir::new().unwrap();
+    for number in 0..30_u16 {
+        let name = format!("m-{:05}-of-00030.gguf", number + 1);
+        file_with(&folder, &name, |builder| {
+            builder.set("split.no", number).set("split.count", 30_u16).set("split.tensors.count", 0_u32);
+        });
+    }
+    let first = "m-00001-of-00030.gguf";
+    assert_eq!(oxcart_within(folder.path(), "-n 64", &[first]).code, Some(0));
+    let outcome = oxcart_within(folder.path(), "-n 20", &[first]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("Too many open files"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -236,6 +386,7 @@ fn bad_files_are_one_line_and_exit_code_2() {
     write("short.gguf", &whole[..whole.len() / 2]);
     write("header.gguf", &whole[..100]);
     write("empty.gguf", b"");
+    write("two.gguf", b"XY");
     write("notes.txt", b"just some text\x1b[31m");
     write("escape.gguf", b"\x1b[3\x07");
     write("future.gguf", b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
@@ -243,7 +394,8 @@ fn bad_files_are_one_line_and_exit_code_2() {
     refused(folder.path(), ".", "not a regular file, give the path of a .gguf file");
     refused(folder.path(), "short.gguf", "tensor 'token_embd.weight' needs 6800 bytes");
     refused(folder.path(), "header.gguf", "download it again");
-    refused(folder.path(), "empty.gguf", "the file may be incomplete");
+    refused(folder.path(), "empty.gguf", "not a GGUF file: only 0 bytes long, the file may be incomplete");
+    refused(folder.path(), "two.gguf", "not a GGUF file: only 2 bytes long");
     refused(folder.path(), "notes.txt", "not a GGUF file: it begins with 'just'");
     refused(folder.path(), "escape.gguf", r"begins with '\x1b[3\x07'");
     refused(folder.path(), "future.gguf", "version 9 is not supported");

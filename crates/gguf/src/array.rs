@@ -69,7 +69,7 @@ impl<'a> Array<'a> {
         let count = cursor.length()?;
         let format = cursor.format();
         let size = element.fixed_size();
-        let len = cursor.check_count(count, size.unwrap_or(format.version.length_bytes()))?;
+        let len = cursor.counting().check_count(count, size.unwrap_or(format.version.length_bytes()))?;
         let bytes = match size {
             Some(size) => {
                 let mut elements = *cursor;

@@ -5,7 +5,8 @@
 //! protocol between the parser, which does no I/O, and those who own the bytes.
 
 use crate::error::{Error, Place, Result};
-use crate::format::{ByteOrder, Format, Version};
+use crate::format::{Format, Version};
+use crate::header::MAGIC;
 use crate::limits::MAX_HEADER_BYTES;
 use crate::text::Name;
 use crate::value::Number;
@@ -33,6 +34,7 @@ pub(crate) enum Field<'a> {
     RecordCount,
     Key(u64),
     Value(&'a [u8]),
+    Elements(&'a [u8]),
     TensorName(u64),
     Tensor(&'a [u8]),
 }
@@ -45,6 +47,7 @@ impl From<Field<'_>> for Place {
             Field::RecordCount => Place::RecordCount,
             Field::Key(index) => Place::Key { index },
             Field::Value(key) => Place::Value { key: Name::from(key) },
+            Field::Elements(key) => Place::Elements { key: Name::from(key) },
             Field::TensorName(index) => Place::TensorName { index },
             Field::Tensor(name) => Place::Tensor { name: Name::from(name) },
         }
@@ -87,6 +90,14 @@ impl<'a> Cursor<'a> {
         self.field = field;
     }
 
+    /// The same position, about to count elements of the value that is read.
+    pub(crate) fn counting(self) -> Cursor<'a> {
+        match self.field {
+            Field::Value(key) => Cursor { field: Field::Elements(key), ..self },
+            _ => self,
+        }
+    }
+
     pub(crate) fn place(&self) -> Place {
         self.field.into()
     }
@@ -112,23 +123,29 @@ impl<'a> Cursor<'a> {
             let (place, offset) = (self.place(), len_u64(self.pos));
             return Err(Error::Truncated { place, offset, need, have }.into());
         }
-        let end = len_u64(self.pos).saturating_add(need);
-        if end > MAX_HEADER_BYTES {
-            return Err(Error::HeaderTooLarge { place: self.place() }.into());
-        }
-        if end > len_u64(self.window.len()) {
+        if self.end_of(need)? > len_u64(self.window.len()) {
             return Err(Stop::NeedMore);
         }
         Ok(())
     }
 
-    /// Checks that `count` things of at least `least` bytes each can follow.
+    /// Where `need` more bytes end, if that is within the limit for headers.
+    fn end_of(&self, need: u64) -> Result<u64, Stop> {
+        let end = len_u64(self.pos).saturating_add(need);
+        if end > MAX_HEADER_BYTES {
+            return Err(Error::HeaderTooLarge { place: self.place() }.into());
+        }
+        Ok(end)
+    }
+
+    /// Checks that `count` things of at least `least` bytes each can follow: in the file and within the limit for
+    /// headers. Whether the window has them shows when they are read.
     pub(crate) fn check_count(&self, count: u64, least: u64) -> Result<usize, Stop> {
         let most = self.left_in_file().checked_div(least).unwrap_or(0);
         if count > most {
             return Err(Error::Count { place: self.place(), count, most }.into());
         }
-        self.check_follows(count.saturating_mul(least))?;
+        self.end_of(count.saturating_mul(least))?;
         usize::try_from(count).map_err(|_| Error::HeaderTooLarge { place: self.place() }.into())
     }
 
@@ -178,20 +195,16 @@ impl<'a> Cursor<'a> {
     /// Magic and version. Sets the format of everything that follows.
     pub(crate) fn preamble(&mut self) -> Result<Format, Stop> {
         self.enter(Field::Preamble);
+        if self.file_len < len_u64(MAGIC.len()) {
+            return Err(Error::TooShort { len: self.file_len }.into());
+        }
         let found = self.rest().get(..4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-        if let Some(found) = found.filter(|found| *found != crate::header::MAGIC) {
+        if let Some(found) = found.filter(|found| *found != MAGIC) {
             return Err(Error::Magic { found }.into());
         }
         self.bytes(4)?;
         let number: u32 = self.number()?;
-        // The magic is the same in both orders; a version read in the wrong one has nothing in its low half.
-        let (number, byte_order) = if number.trailing_zeros() >= 16 && number != 0 {
-            (number.swap_bytes(), ByteOrder::Big)
-        } else {
-            (number, ByteOrder::Little)
-        };
-        let version = Version::from_number(number).ok_or(Error::Version { version: number })?;
-        self.format = Format { version, byte_order };
+        self.format = Format::from_version_field(number).map_err(|version| Error::Version { version })?;
         Ok(self.format)
     }
 }

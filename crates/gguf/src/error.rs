@@ -2,6 +2,7 @@
 //!
 //! Invariant: a message is one line and holds nothing of the file unescaped; text out of the file is a [`Name`].
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,12 @@ pub enum Place {
     /// The value of a metadata record.
     #[error("the value of {key}")]
     Value {
+        /// Key of the record.
+        key: Name,
+    },
+    /// The number of elements of an array.
+    #[error("the element count of {key}")]
+    Elements {
         /// Key of the record.
         key: Name,
     },
@@ -81,6 +88,12 @@ pub enum Error {
         bytes: u64,
     },
 
+    /// The file has no room for the magic of GGUF.
+    #[error("not a GGUF file: only {len} byte{} long", if *.len == 1 { "" } else { "s" })]
+    TooShort {
+        /// Length of the file.
+        len: u64,
+    },
     /// The file does not begin with the magic of GGUF.
     #[error("not a GGUF file: it begins with '{}'", .found.escape_ascii())]
     Magic {
@@ -314,6 +327,9 @@ pub enum Error {
     /// The file became shorter after it was opened.
     #[error("the file was truncated while in use")]
     Shrunk,
+    /// The file became another one between two looks at its header.
+    #[error("the file was changed while being opened")]
+    Changed,
     /// More than [`MAX_MAPPINGS`](crate::limits::MAX_MAPPINGS) mappings at a time.
     #[error("more than {} files are mapped", crate::limits::MAX_MAPPINGS)]
     TooManyMappings,
@@ -346,12 +362,32 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// Opened from the middle.
-    #[error("this is file {} of {count}, open the first one", .number.saturating_add(1))]
+    #[error("this is file {}{}, open the first one", .number.saturating_add(1), OfCount(*.count))]
     NotFirst {
         /// Position of the file, from zero.
         number: u64,
+        /// Files of the model, if the file gives a number above its own.
+        count: Option<u64>,
+    },
+    /// The first file is there, this one is not.
+    #[error("the file is missing: the first file says there are {count}")]
+    Missing {
         /// Files of the model.
         count: u64,
+    },
+    /// More files than can be numbered.
+    #[error("'split.count' is {count}, at most {} files are possible", crate::limits::MAX_SHARDS)]
+    TooMany {
+        /// Files of the model, by the first one.
+        count: u64,
+    },
+    /// A name that tells of more files than the metadata.
+    #[error("the file name says it is one of {named}, but {}", SaysCount(*.found))]
+    NameCount {
+        /// Files by name.
+        named: u64,
+        /// Files by metadata, if it says.
+        found: Option<u64>,
     },
     /// The file says another position than its name.
     #[error("the file should be number {want} (from zero), but says {found}")]
@@ -393,9 +429,35 @@ pub enum SplitError {
     },
 }
 
+/// ` of 3`, or nothing.
+struct OfCount(Option<u64>);
+
+impl fmt::Display for OfCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |count| write!(f, " of {count}"))
+    }
+}
+
+/// What the metadata says about the number of files.
+struct SaysCount(Option<u64>);
+
+impl fmt::Display for SaysCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(count) => write!(f, "'split.count' is {count}"),
+            None => f.write_str("it has no 'split.count'"),
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { action, source }
+    }
+
+    /// Whether the system says that there is no such file.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// The same error with the name of the file, unless it has one.

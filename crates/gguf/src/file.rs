@@ -1,11 +1,11 @@
 //! Opening a file: its header is read and checked, its tensors are left on disk.
 //!
 //! Invariant: the header lives in memory of our own, so nothing that happens to the file later can change a string or
-//! a size that was checked. Opening reads the header and no more, whatever the size of the file, and never asks for
-//! more memory than twice what it has already read.
+//! a size that was checked. Opening reads the header and no more, whatever the size of the file, into memory of exactly
+//! its size; with the index, that is at most [`limits::max_open_bytes`](crate::limits::max_open_bytes).
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use oxcart_tensor::quant::swap_byte_order;
@@ -13,12 +13,13 @@ use oxcart_tensor::quant::swap_byte_order;
 use crate::builder::Builder;
 use crate::cursor::{Stop, len_u64};
 use crate::data::Data;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::{ByteOrder, Format};
 use crate::header::Header;
 use crate::index::Index;
-use crate::limits::FIRST_READ_BYTES;
 use crate::map::Mapping;
+use crate::measure::bytes_to_parse;
+use crate::memory::with_room;
 use crate::metadata::Metadata;
 use crate::tensor::{TensorInfo, Tensors};
 use crate::text::Name;
@@ -146,31 +147,25 @@ fn buffer_size(info: &TensorInfo<'_>, start: u64, asked: usize) -> Error {
     Error::BufferSize { tensor: Name::from(info.name()), len: info.byte_len(), start, asked: len_u64(asked) }
 }
 
-/// Reads from the start of the file until the header is complete.
+/// Reads the header and checks it.
 fn read_header(file: &File) -> Result<Header<'static>> {
     let file_len = file.metadata().map_err(Error::io("read"))?.len();
-    let mut bytes = Vec::new();
-    let mut want = FIRST_READ_BYTES.min(file_len);
-    loop {
-        read_up_to(file, &mut bytes, want)?;
-        match Index::scan(&bytes, file_len) {
-            Ok(index) => return Ok(Header::owned(bytes, index)),
-            Err(Stop::Bad(error)) => return Err(error),
-            Err(Stop::NeedMore) if want < file_len => want = want.saturating_mul(2).min(file_len),
-            Err(Stop::NeedMore) => return Err(Error::HeaderTooLarge { place: Place::Preamble }),
-        }
+    let need = bytes_to_parse(file, file_len).map_err(Error::io("read"))?;
+    let bytes = read_start(file, need)?;
+    match Index::scan(&bytes, file_len) {
+        Ok(index) => Ok(Header::owned(bytes, index)),
+        Err(Stop::Bad(error)) => Err(error),
+        // These bytes are not those that were measured.
+        Err(Stop::NeedMore) => Err(Error::Changed),
     }
 }
 
-/// Reads on until `bytes` has `want`.
-fn read_up_to(mut file: &File, bytes: &mut Vec<u8>, want: u64) -> Result<()> {
-    let more = want.saturating_sub(len_u64(bytes.len()));
-    usize::try_from(more)
-        .ok()
-        .and_then(|more| bytes.try_reserve_exact(more).ok())
-        .ok_or(Error::OutOfMemory { bytes: more })?;
-    file.by_ref().take(more).read_to_end(bytes).map_err(Error::io("read"))?;
-    if len_u64(bytes.len()) == want { Ok(()) } else { Err(Error::Shrunk) }
+/// The first `len` bytes of the file.
+fn read_start(mut file: &File, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = with_room(usize::try_from(len).map_err(|_| Error::OutOfMemory { bytes: len })?)?;
+    file.rewind().map_err(Error::io("read"))?;
+    file.take(len).read_to_end(&mut bytes).map_err(Error::io("read"))?;
+    if len_u64(bytes.len()) == len { Ok(bytes) } else { Err(Error::Shrunk) }
 }
 
 /// The bytes of one tensor, read from its file in the pieces that are asked for.

@@ -76,3 +76,17 @@ pub struct Format {
     /// Order of the bytes of every number.
     pub byte_order: ByteOrder,
 }
+
+impl Format {
+    /// The format of a file by the number after its magic, read as little-endian; the version if there is none such.
+    pub(crate) fn from_version_field(number: u32) -> Result<Format, u32> {
+        // The magic is the same in both orders; a version read in the wrong one has nothing in its low half.
+        let (number, byte_order) = if number.trailing_zeros() >= 16 && number != 0 {
+            (number.swap_bytes(), ByteOrder::Big)
+        } else {
+            (number, ByteOrder::Little)
+        };
+        let version = Version::from_number(number).ok_or(number)?;
+        Ok(Format { version, byte_order })
+    }
+}

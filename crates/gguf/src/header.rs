@@ -1,7 +1,7 @@
 //! The header of a file: everything but the tensor data.
 //!
 //! Invariant: a [`Header`] exists only for bytes that were checked as a whole; asking it cannot fail for any reason
-//! but the question. Strings and arrays stay where they are; the index beside them is smaller than they are.
+//! but the question. Strings and arrays stay where they are; the index beside them has less than half their size.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -54,7 +54,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// A header in memory of its own. `bytes` are those that `index` was made from.
+    /// A header in memory of its own. `bytes` are those that `index` was made from; unless the file was changed while
+    /// being read, there are none too many.
     pub(crate) fn owned(mut bytes: Vec<u8>, index: Index) -> Header<'static> {
         bytes.truncate(usize::try_from(index.header_len).unwrap_or(usize::MAX));
         bytes.shrink_to_fit();

@@ -5,20 +5,21 @@
 //!
 //! Invariants of an [`Index`], for the bytes it was made from:
 //! - every offset points at a record (or tensor info) that decodes without error;
-//! - keys and tensor names are non-empty, UTF-8 and unique, and the sorted lists are sorted by them;
+//! - keys and tensor names are non-empty, UTF-8 and unique, and the lists are sorted by them;
 //! - the tensors' bytes are aligned, inside the data section, inside the file, and disjoint.
 
 use crate::cursor::{Cursor, Field, Stop, len_u64};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::limits::{self, DEFAULT_ALIGNMENT, MAX_ALIGNMENT};
+use crate::memory::with_room;
 use crate::metadata::{ALIGNMENT_KEY, Record};
 use crate::tensor::TensorInfo;
 use crate::text::Name;
 use crate::value::Value;
 
-/// Where everything is. Offsets are from the first byte of the file; four bytes each, because a hostile header
-/// consists of nothing but the smallest possible records.
+/// Where everything is. Offsets are from the first byte of the file; four bytes each and one for each record, because
+/// a hostile header consists of nothing but the smallest possible records. In file order, records are found by walking.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) format: Format,
@@ -28,12 +29,12 @@ pub(crate) struct Index {
     pub(crate) file_len: u64,
     /// First byte of the data section.
     pub(crate) data_start: u64,
-    /// Metadata records in file order.
+    pub(crate) first_record: u32,
+    pub(crate) first_tensor: u32,
+    /// Metadata records by key.
     pub(crate) records: Vec<u32>,
-    pub(crate) records_by_key: Vec<u32>,
-    /// Tensor infos in file order.
+    /// Tensor infos by name.
     pub(crate) tensors: Vec<u32>,
-    pub(crate) tensors_by_name: Vec<u32>,
 }
 
 impl Index {
@@ -48,6 +49,7 @@ impl Index {
 
         let width = format.version.length_bytes();
         let mut alignment = DEFAULT_ALIGNMENT;
+        let first_record = cursor.offset()?;
         let records = scan_each(&mut cursor, record_count, limits::min_record_bytes(width), |cursor, i| {
             let record = Record::read(cursor, i)?;
             if record.key == ALIGNMENT_KEY {
@@ -57,6 +59,7 @@ impl Index {
         })?;
 
         cursor.enter(Field::TensorCount);
+        let first_tensor = cursor.offset()?;
         let tensors = scan_each(&mut cursor, tensor_count, limits::min_tensor_bytes(width), |cursor, i| {
             TensorInfo::read(cursor, i, alignment).map(drop)
         })?;
@@ -70,20 +73,14 @@ impl Index {
             header_len,
             file_len,
             data_start,
-            records,
-            records_by_key: Vec::new(),
-            tensors,
-            tensors_by_name: Vec::new(),
+            first_record,
+            first_tensor,
+            records: Vec::new(),
+            tensors: Vec::new(),
         };
-        index.records_by_key = index.sorted(window, &index.records)?;
-        index.tensors_by_name = index.sorted(window, &index.tensors)?;
-        if let Some(key) = index.twins(window, &index.records_by_key) {
-            return Err(Error::DuplicateKey { key }.into());
-        }
-        if let Some(name) = index.twins(window, &index.tensors_by_name) {
-            return Err(Error::DuplicateTensor { name }.into());
-        }
-        index.check_ranges(window)?;
+        index.records = index.sorted(window, records).map_err(|key| Error::DuplicateKey { key })?;
+        let tensors = index.apart(window, tensors)?;
+        index.tensors = index.sorted(window, tensors).map_err(|name| Error::DuplicateTensor { name })?;
         Ok(index)
     }
 
@@ -92,20 +89,15 @@ impl Index {
         Cursor::reopen(window, offset, self.format).string().unwrap_or_default()
     }
 
-    fn sorted(&self, window: &[u8], offsets: &[u32]) -> Result<Vec<u32>, Stop> {
-        let mut sorted = with_room(offsets.len())?;
-        sorted.extend_from_slice(offsets);
-        sorted.sort_unstable_by(|&a, &b| self.name_at(window, a).cmp(self.name_at(window, b)));
-        Ok(sorted)
-    }
-
-    /// A name that occurs twice in a sorted list.
-    fn twins(&self, window: &[u8], sorted: &[u32]) -> Option<Name> {
-        sorted.windows(2).find_map(|pair| {
+    /// The same offsets by name, or a name that occurs twice.
+    fn sorted(&self, window: &[u8], mut offsets: Vec<u32>) -> Result<Vec<u32>, Name> {
+        offsets.sort_unstable_by(|&a, &b| self.name_at(window, a).cmp(self.name_at(window, b)));
+        let twins = offsets.windows(2).find_map(|pair| {
             let [a, b] = pair else { return None };
             let name = self.name_at(window, *a);
             (name == self.name_at(window, *b)).then(|| Name::from(name))
-        })
+        });
+        twins.map_or(Ok(offsets), Err)
     }
 
     /// Binary search in a sorted list.
@@ -116,51 +108,59 @@ impl Index {
 
     /// The tensor whose info is at `offset`.
     pub(crate) fn tensor_at<'a>(&self, window: &'a [u8], offset: u32) -> Option<TensorInfo<'a>> {
+        Some(self.info_at(window, offset).ok()?.based_at(self.data_start))
+    }
+
+    /// As the file has it: the offset is that in the data section.
+    fn info_at<'a>(&self, window: &'a [u8], offset: u32) -> Result<TensorInfo<'a>, Stop> {
+        TensorInfo::read(&mut Cursor::reopen(window, offset, self.format), 0, self.alignment)
+    }
+
+    /// The offset in the data section, and nothing else: sorting asks for it often.
+    fn place_at(&self, window: &[u8], offset: u32) -> Result<u64, Stop> {
         let mut cursor = Cursor::reopen(window, offset, self.format);
-        let info = TensorInfo::read(&mut cursor, 0, self.alignment).ok()?;
-        Some(info.based_at(self.data_start))
+        cursor.string()?;
+        let dims: u32 = cursor.number()?;
+        let extents = self.format.version.length_bytes().saturating_mul(dims.into());
+        cursor.bytes(extents.saturating_add(4))?;
+        cursor.number()
     }
 
-    fn tensors<'a>(&self, window: &'a [u8]) -> impl Iterator<Item = TensorInfo<'a>> {
-        self.tensors.iter().filter_map(move |&offset| self.tensor_at(window, offset))
-    }
-
-    /// All tensors are inside the file and apart from each other.
-    fn check_ranges(&self, window: &[u8]) -> Result<(), Stop> {
+    /// Checks that tensors, given in file order, are inside the file and apart from each other. Gives the same offsets
+    /// back, in any order.
+    fn apart(&self, window: &[u8], tensors: Vec<u32>) -> Result<Vec<u32>, Stop> {
         let mut end_so_far = self.data_start;
         let mut ascending = true;
-        for info in self.tensors(window) {
-            let end = info.offset().checked_add(info.byte_len()).filter(|&end| end <= self.file_len);
-            let Some(end) = end else {
+        for &at in &tensors {
+            let info = self.info_at(window, at)?;
+            let start = self.data_start.checked_add(info.offset());
+            let end = start.and_then(|start| start.checked_add(info.byte_len()));
+            let (Some(start), Some(end)) = (start, end.filter(|&end| end <= self.file_len)) else {
                 return Err(Error::OutsideFile {
                     tensor: Name::from(info.name()),
-                    offset: info.offset().saturating_sub(self.data_start),
+                    offset: info.offset(),
                     len: info.byte_len(),
                     file_len: self.file_len,
                 }
                 .into());
             };
-            ascending &= info.offset() >= end_so_far;
+            ascending &= start >= end_so_far;
             end_so_far = end;
         }
-        if ascending { Ok(()) } else { self.check_overlap(window) }
+        if ascending { Ok(tensors) } else { self.apart_by_place(window, tensors) }
     }
 
     /// Tensors in any order: sorted by place, each must end before the next begins.
-    fn check_overlap(&self, window: &[u8]) -> Result<(), Stop> {
-        let mut places: Vec<(u64, u32)> = with_room(self.tensors.len())?;
-        for &at in &self.tensors {
-            places.extend(self.tensor_at(window, at).map(|info| (info.offset(), at)));
-        }
-        places.sort_unstable();
-        let in_order = places.iter().filter_map(|&(_, at)| self.tensor_at(window, at));
+    fn apart_by_place(&self, window: &[u8], mut tensors: Vec<u32>) -> Result<Vec<u32>, Stop> {
+        tensors.sort_unstable_by_key(|&at| (self.place_at(window, at).ok(), at));
+        let in_order = tensors.iter().filter_map(|&at| self.tensor_at(window, at));
         for (first, second) in in_order.clone().zip(in_order.skip(1)) {
             if first.offset().saturating_add(first.byte_len()) > second.offset() {
                 let (first, second) = (Name::from(first.name()), Name::from(second.name()));
                 return Err(Error::Overlap { first, second }.into());
             }
         }
-        Ok(())
+        Ok(tensors)
     }
 }
 
@@ -171,20 +171,16 @@ fn scan_each<'a>(
     least: u64,
     mut read: impl FnMut(&mut Cursor<'a>, u64) -> Result<(), Stop>,
 ) -> Result<Vec<u32>, Stop> {
-    let mut offsets = with_room(cursor.check_count(count, least)?)?;
+    // No more than the window has room for: if there are more, reading them ends the scan.
+    let room = len_u64(cursor.rest().len()).checked_div(least).unwrap_or(0);
+    let count_here = cursor.check_count(count, least)?.min(usize::try_from(room).unwrap_or(usize::MAX));
+    let mut offsets = with_room(count_here)?;
     for i in 0..count {
-        offsets.push(cursor.offset()?);
+        let offset = cursor.offset()?;
         read(cursor, i)?;
+        offsets.push(offset);
     }
     Ok(offsets)
-}
-
-/// An empty vector that will not grow; refuses instead of aborting when memory is short.
-fn with_room<T>(len: usize) -> Result<Vec<T>, Error> {
-    let mut vec = Vec::new();
-    vec.try_reserve_exact(len)
-        .map_err(|_| Error::OutOfMemory { bytes: len_u64(len.saturating_mul(size_of::<T>())) })?;
-    Ok(vec)
 }
 
 fn read_alignment<'a>(mut cursor: Cursor<'a>, record: Record<'a>) -> Result<u32, Stop> {

@@ -11,8 +11,8 @@
 //! | write a file | [`Builder`] |
 //!
 //! Every file is hostile until `Index::scan` has seen all of its header: no number in it is believed before it was
-//! compared with the length of the file, no memory is asked for beyond what the file has shown, nothing recurses, and
-//! no byte sequence panics. The lints below keep it so. After that, views ([`Metadata`], [`Tensors`]) decode in place.
+//! compared with the length of the file, no memory is asked for beyond what the file has shown (how much in all,
+//! [`limits`] says), nothing recurses, and no byte sequence panics. The lints below keep it so. After that, views ([`Metadata`], [`Tensors`]) decode in place.
 //!
 //! This crate knows files, types and layouts; it knows no device, and it does not know what a model is.
 #![deny(unsafe_code)]
@@ -42,6 +42,8 @@ mod header;
 mod index;
 pub mod limits;
 mod map;
+mod measure;
+mod memory;
 mod metadata;
 mod set;
 mod tensor;

@@ -1,7 +1,12 @@
 //! Every bound the reader and the writer keep, named once.
 //!
-//! Invariant: what the index of a header costs in memory is less than the bytes it was built from. The assertions at
-//! the foot of the file prove it per record and per tensor, for the most compact version of the format.
+//! Invariant: what the index of a header costs in memory is less than half the bytes it was built from. The assertions
+//! at the foot of the file prove it per record and per tensor, for the most compact version of the format. From this
+//! follow the two bounds on memory:
+//! - parsing bytes at hand ([`Header::parse`](crate::Header::parse)) allocates at most their number plus 1 MiB;
+//! - opening a file ([`Gguf::open`](crate::Gguf::open)) also copies its header and allocates at most
+//!   [`max_open_bytes`], which depends on the header and not on the file. For a set
+//!   ([`GgufSet::open`](crate::GgufSet::open)) the headers add up, and each file takes [`SET_BYTES_PER_FILE`] more.
 
 /// Bytes of everything before the tensor data. The largest vocabularies in use need some tens of MiB. Offsets into a
 /// header are kept as `u32`.
@@ -28,8 +33,20 @@ pub const MAX_SHARDS: u16 = u16::MAX;
 /// File mappings alive at the same time in one process.
 pub const MAX_MAPPINGS: usize = 1024;
 
-/// Bytes of a file read at first; doubled until the header is complete.
-pub const FIRST_READ_BYTES: u64 = 256 << 10;
+/// Bytes of a file held at a time while the length of its header is found.
+pub const WALK_BUFFER_BYTES: usize = 64 << 10;
+
+/// Memory beyond what grows with the header: buffers, paths, error messages.
+pub const FIXED_BYTES: u64 = 1 << 20;
+
+/// Memory that each file of a split model takes beside its header; most of it is room for a long path.
+pub const SET_BYTES_PER_FILE: u64 = 8 << 10;
+
+/// The most memory that opening a file with a header of this many bytes takes: one and a half times the header, and
+/// 1 MiB. The header is copied once, and hostile headers consist of records not much larger than their index.
+pub const fn max_open_bytes(header_bytes: u64) -> u64 {
+    header_bytes.saturating_add(header_bytes / 2).saturating_add(FIXED_BYTES)
+}
 
 /// Characters of a name quoted in an error; the rest is cut.
 pub const MAX_QUOTED_CHARS: usize = 80;
@@ -46,21 +63,14 @@ pub(crate) const fn min_tensor_bytes(length_bytes: u64) -> u64 {
     length_bytes.saturating_add(4 + 4 + 8)
 }
 
-/// Two `u32` for each record: one in file order, one sorted by key.
-const INDEX_BYTES_PER_RECORD: u64 = 2 * 4;
-
-/// Two `u32` for each tensor, and an offset with its `u32` while overlap is being looked for.
-const INDEX_BYTES_PER_TENSOR: u64 = 2 * 4 + 16;
-
-/// What a tensor that is not refused has beyond the smallest: one byte of name and one extent of a version 1 file.
-const VALID_TENSOR_EXTRA: u64 = 1 + 4;
+/// A `u32` for each record and each tensor. Sorting is done in place.
+const INDEX_BYTES_EACH: u64 = 4;
 
 const _: () = {
-    assert!(INDEX_BYTES_PER_RECORD < min_record_bytes(4) && min_record_bytes(4) < min_record_bytes(8));
-    assert!(4 < min_tensor_bytes(4) && min_tensor_bytes(4) < min_tensor_bytes(8));
-    assert!(INDEX_BYTES_PER_TENSOR < min_tensor_bytes(4) + VALID_TENSOR_EXTRA);
+    assert!(2 * INDEX_BYTES_EACH < min_record_bytes(4) && min_record_bytes(4) < min_record_bytes(8));
+    assert!(2 * INDEX_BYTES_EACH < min_tensor_bytes(4) && min_tensor_bytes(4) < min_tensor_bytes(8));
     assert!(MAX_HEADER_BYTES < 1 << 32, "offsets into a header are u32");
-    assert!(MAX_KEY_BYTES < MAX_HEADER_BYTES && FIRST_READ_BYTES < MAX_HEADER_BYTES);
+    assert!(MAX_KEY_BYTES < MAX_HEADER_BYTES);
     assert!(DEFAULT_ALIGNMENT.is_power_of_two() && MAX_ALIGNMENT.is_power_of_two());
     assert!(DEFAULT_ALIGNMENT <= MAX_ALIGNMENT);
     assert!(oxcart_tensor::limits::DIMS == 4 && MAX_DIMS == 4);

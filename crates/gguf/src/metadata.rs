@@ -58,8 +58,8 @@ impl<'a> Metadata<'a> {
 
     /// The record with this key, if there is one.
     pub fn get(&self, key: &str) -> Option<Entry<'a>> {
-        let offset = self.index.find(self.bytes, &self.index.records_by_key, key)?;
-        entry_at(self.bytes, self.index, offset)
+        let offset = self.index.find(self.bytes, &self.index.records, key)?;
+        Entry::read(&mut Cursor::reopen(self.bytes, offset, self.index.format)).ok()
     }
 
     /// The record with this key, which must be there.
@@ -70,7 +70,14 @@ impl<'a> Metadata<'a> {
     /// All records in file order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + Clone + use<'a> {
         let Metadata { bytes, index } = *self;
-        index.records.iter().filter_map(move |&offset| entry_at(bytes, index, offset))
+        let mut cursor = Cursor::reopen(bytes, index.first_record, index.format);
+        (0..index.records.len()).map_while(move |_| {
+            let entry = Entry::read(&mut cursor).ok()?;
+            if let Value::Array(array) = entry.value {
+                array.skip(&mut cursor).ok()?;
+            }
+            Some(entry)
+        })
     }
 }
 
@@ -78,13 +85,6 @@ impl fmt::Debug for Metadata<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter().map(|entry| (entry.key(), entry.value()))).finish()
     }
-}
-
-fn entry_at<'a>(bytes: &'a [u8], index: &Index, offset: u32) -> Option<Entry<'a>> {
-    let mut cursor = Cursor::reopen(bytes, offset, index.format);
-    let Record { key, value_type } = Record::read(&mut cursor, 0).ok()?;
-    let value = Value::read(&mut cursor, value_type).ok()?;
-    Some(Entry { key, value })
 }
 
 /// A record: its key and its value. The accessors are strict about kinds (a float is not an integer) and lenient
@@ -96,6 +96,12 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// Reads a record. Elements of an array are left where they are.
+    fn read(cursor: &mut Cursor<'a>) -> Result<Entry<'a>, Stop> {
+        let Record { key, value_type } = Record::read(cursor, 0)?;
+        Ok(Entry { key, value: Value::read(cursor, value_type)? })
+    }
+
     /// The key.
     pub const fn key(&self) -> &'a str {
         self.key

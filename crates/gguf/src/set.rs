@@ -2,14 +2,16 @@
 //!
 //! Invariant: the files of a [`GgufSet`] are siblings whose names and metadata agree on how many they are and which
 //! is which; no tensor name occurs twice, and there are as many tensors as the first file promises. A model in one
-//! file is a set of one.
+//! file is a set of one, and neither its name nor its metadata speaks of more.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
 use crate::cursor::len_u64;
 use crate::error::{Error, Result, SplitError};
 use crate::file::Gguf;
-use crate::limits::MAX_SHARDS;
+use crate::memory::{out_of_memory, with_room};
 use crate::metadata::Metadata;
 use crate::tensor::TensorInfo;
 use crate::text::{Name, Text};
@@ -53,16 +55,16 @@ impl GgufSet {
         let path = path.as_ref();
         let first = Gguf::open(path)?;
         let split = Split::of(&first).map_err(|error| error.in_file(path))?;
-        let mut files = vec![first];
-        if let Some(split) = split {
-            for number in 1..split.count {
-                let file = Gguf::open(split.path(number))?;
-                split.check_sibling(&file, number).map_err(|error| error.in_file(file.path()))?;
-                files.push(file);
-            }
-            split.check_tensors(&files)?;
+        let mut set = GgufSet { files: vec![first] };
+        for number in 1..split.count {
+            let file = Gguf::open(split.path(number)).map_err(|error| split.missing(error))?;
+            split.check_sibling(set.first(), &file, number).map_err(|error| error.in_file(file.path()))?;
+            set.files.try_reserve(1).map_err(|_| out_of_memory::<Gguf>(set.files.len()))?;
+            set.files.push(file);
         }
-        Ok(GgufSet { files })
+        split.check_total(&set.files).map_err(|error| error.in_file(path))?;
+        check_names(&set.files)?;
+        Ok(set)
     }
 
     /// The files, first to last.
@@ -97,41 +99,39 @@ impl GgufSet {
     }
 }
 
-/// What the first of several files says about all of them.
+/// What the first file says about all of them.
 struct Split {
     folder: PathBuf,
     /// File name up to the numbers.
     prefix: String,
+    /// 1 when the file is the whole model.
     count: u16,
-    tensors: u64,
-    architecture: Option<Vec<u8>>,
+    /// Tensors of all files. Only a model in one file may leave it out.
+    tensors: Option<u64>,
 }
 
 impl Split {
-    /// `None` when the file is the whole model.
-    fn of(first: &Gguf) -> Result<Option<Split>> {
-        let count = number(first, COUNT_KEY)?.unwrap_or(0);
-        let number_found = number(first, NUMBER_KEY)?.unwrap_or(0);
-        if number_found != 0 {
-            return Err(SplitError::NotFirst { number: number_found, count }.into());
+    fn of(first: &Gguf) -> Result<Split> {
+        let count = number(first, COUNT_KEY)?;
+        if let Some(number) = number(first, NUMBER_KEY)?.filter(|&number| number != 0) {
+            return Err(SplitError::NotFirst { number, count: count.filter(|&count| count > number) }.into());
         }
-        if count <= 1 {
-            return Ok(None);
-        }
-        let count =
-            u16::try_from(count).map_err(|_| SplitError::Count { want: MAX_SHARDS.into(), found: count })?;
-        let suffix = suffix(0, count);
         let name = first.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let tensors = number(first, TENSORS_KEY)?;
+        let Some(several) = count.filter(|&count| count > 1) else {
+            return match count_in_name(name) {
+                Some(named) if named > 1 => Err(SplitError::NameCount { named, found: count }.into()),
+                _ => Ok(Split { folder: PathBuf::new(), prefix: String::new(), count: 1, tensors }),
+            };
+        };
+        let count = u16::try_from(several).map_err(|_| SplitError::TooMany { count: several })?;
+        let suffix = suffix(0, count);
         let Some(prefix) = name.strip_suffix(&suffix) else {
             return Err(SplitError::FileName { suffix }.into());
         };
-        Ok(Some(Split {
-            folder: first.path().parent().unwrap_or(Path::new("")).to_owned(),
-            prefix: prefix.to_owned(),
-            count,
-            tensors: first.metadata().require(TENSORS_KEY)?.u64()?,
-            architecture: architecture(first).map(|name| name.as_bytes().to_owned()),
-        }))
+        first.metadata().require(TENSORS_KEY)?;
+        let folder = first.path().parent().unwrap_or(Path::new("")).to_owned();
+        Ok(Split { folder, prefix: prefix.to_owned(), count, tensors })
     }
 
     /// Where the file with this number must be.
@@ -139,8 +139,18 @@ impl Split {
         self.folder.join(format!("{}{}", self.prefix, suffix(number, self.count)))
     }
 
+    /// Says of a file that is not there why it should be.
+    fn missing(&self, error: Error) -> Error {
+        match error {
+            Error::InFile { path, source } if source.is_not_found() => {
+                Error::from(SplitError::Missing { count: self.count.into() }).in_file(&path)
+            }
+            error => error,
+        }
+    }
+
     /// What a file other than the first says must agree; only its number has to be there.
-    fn check_sibling(&self, file: &Gguf, want: u16) -> Result<()> {
+    fn check_sibling(&self, first: &Gguf, file: &Gguf, want: u16) -> Result<()> {
         let found = file.metadata().require(NUMBER_KEY)?.u64()?;
         if found != u64::from(want) {
             return Err(SplitError::Number { want: want.into(), found }.into());
@@ -148,44 +158,62 @@ impl Split {
         if let Some(found) = number(file, COUNT_KEY)?.filter(|&found| found != u64::from(self.count)) {
             return Err(SplitError::Count { want: self.count.into(), found }.into());
         }
-        if let Some(found) = number(file, TENSORS_KEY)?.filter(|&found| found != self.tensors) {
-            return Err(SplitError::TensorCount { want: self.tensors, found }.into());
+        if let (Some(want), Some(found)) = (self.tensors, number(file, TENSORS_KEY)?)
+            && want != found
+        {
+            return Err(SplitError::TensorCount { want, found }.into());
         }
-        match (architecture(file), &self.architecture) {
-            (Some(found), Some(want)) if found.as_bytes() != want => {
-                let (want, found) = (Name::from(want.as_slice()), Name::from(found.as_bytes()));
+        match (architecture(first), architecture(file)) {
+            (Some(want), Some(found)) if found != want => {
+                let (want, found) = (Name::from(want.as_bytes()), Name::from(found.as_bytes()));
                 Err(SplitError::Architecture { want, found }.into())
             }
             _ => Ok(()),
         }
     }
 
-    /// As many tensors as promised, and no name twice.
-    fn check_tensors(&self, files: &[Gguf]) -> Result<()> {
-        let mut names: Vec<(&str, &Gguf)> = files
-            .iter()
-            .flat_map(|file| file.tensors().iter().map(move |info| (info.name(), file)))
-            .collect();
-        let found = len_u64(names.len());
-        if found != self.tensors {
-            let error = Error::from(SplitError::TensorCount { want: self.tensors, found });
-            return Err(error.in_file(&self.path(0)));
+    /// As many tensors as promised.
+    fn check_total(&self, files: &[Gguf]) -> Result<()> {
+        let found = files.iter().map(|file| len_u64(file.tensors().len())).fold(0, u64::saturating_add);
+        match self.tensors {
+            Some(want) if want != found => Err(SplitError::TensorCount { want, found }.into()),
+            _ => Ok(()),
         }
-        // Stable, so of two equal names the one in the later file comes second.
-        names.sort_by_key(|(name, _)| *name);
-        for pair in names.windows(2) {
-            if let [(first, _), (second, file)] = pair
-                && first == second
-            {
-                return Err(Error::DuplicateTensor { name: Name::from(*second) }.in_file(file.path()));
-            }
-        }
-        Ok(())
     }
+}
+
+/// No tensor name twice. The files' sorted names are merged, so that memory is needed per file and not per tensor.
+fn check_names(files: &[Gguf]) -> Result<()> {
+    let mut names = with_room(files.len())?;
+    names.extend(files.iter().map(|file| (file, file.tensors().names())));
+    let mut heads = BinaryHeap::new();
+    heads.try_reserve_exact(files.len()).map_err(|_| out_of_memory::<(&str, usize)>(files.len()))?;
+    heads.extend(
+        names.iter_mut().enumerate().filter_map(|(at, (_, names))| Some(Reverse((names.next()?, at)))),
+    );
+    let mut last = "";
+    // Of two equal names, the one in the later file comes second.
+    while let Some(Reverse((name, at))) = heads.pop() {
+        let Some((file, names)) = names.get_mut(at) else { continue };
+        if name == last {
+            return Err(Error::DuplicateTensor { name: Name::from(name) }.in_file(file.path()));
+        }
+        last = name;
+        heads.extend(names.next().map(|next| Reverse((next, at))));
+    }
+    Ok(())
 }
 
 fn suffix(number: u16, count: u16) -> String {
     format!("-{:05}-of-{count:05}.gguf", u32::from(number).saturating_add(1))
+}
+
+/// The `3` of `model-00001-of-00003.gguf`.
+fn count_in_name(name: &str) -> Option<u64> {
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (_, number) = rest.rsplit_once('-')?;
+    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if five_digits(number) && five_digits(count) { count.parse().ok() } else { None }
 }
 
 fn number(file: &Gguf, key: &str) -> Result<Option<u64>> {

@@ -144,20 +144,24 @@ impl<'a> Tensors<'a> {
 
     /// The tensor of this name.
     pub fn get(&self, name: &str) -> Option<TensorInfo<'a>> {
-        let offset = self.index.find(self.bytes, &self.index.tensors_by_name, name)?;
+        let offset = self.index.find(self.bytes, &self.index.tensors, name)?;
         self.index.tensor_at(self.bytes, offset)
     }
 
     /// All tensors in the order of their descriptions.
     pub fn iter(&self) -> impl Iterator<Item = TensorInfo<'a>> + Clone + use<'a> {
         let Tensors { bytes, index } = *self;
-        index.tensors.iter().filter_map(move |&offset| index.tensor_at(bytes, offset))
+        let mut cursor = Cursor::reopen(bytes, index.first_tensor, index.format);
+        (0..index.tensors.len()).map_while(move |_| {
+            let info = TensorInfo::read(&mut cursor, 0, index.alignment).ok()?;
+            Some(info.based_at(index.data_start))
+        })
     }
 
-    /// All tensors in the order of their names.
-    pub fn iter_by_name(&self) -> impl Iterator<Item = TensorInfo<'a>> + Clone + use<'a> {
+    /// The names of all tensors, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let Tensors { bytes, index } = *self;
-        index.tensors_by_name.iter().filter_map(move |&offset| index.tensor_at(bytes, offset))
+        index.tensors.iter().filter_map(move |&offset| Some(index.tensor_at(bytes, offset)?.name()))
     }
 }
 

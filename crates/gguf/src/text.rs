@@ -30,6 +30,11 @@ impl<'a> Text<'a> {
         self.0
     }
 
+    /// Whether a character is printed as it is. Others are escaped.
+    pub fn is_plain(c: char) -> bool {
+        matches!(c, ' '..='[' | ']'..='~') || c.escape_debug().len() == 1
+    }
+
     /// The text, when it is UTF-8.
     pub fn to_str(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
@@ -42,9 +47,10 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                match c {
-                    '\'' | '"' => f.write_char(c)?,
-                    _ => write!(f, "{}", c.escape_debug())?,
+                if Text::is_plain(c) {
+                    f.write_char(c)?;
+                } else {
+                    write!(f, "{}", c.escape_debug())?;
                 }
             }
             for byte in chunk.invalid() {

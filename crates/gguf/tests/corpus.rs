@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use oxcart_gguf::{Builder, ByteOrder, Format, Gguf, Text, Version};
+use oxcart_gguf::{Builder, ByteOrder, Format, Text, Version};
 use oxcart_tensor::{DType, Layout};
 
 fn folder() -> PathBuf {
@@ -20,9 +20,6 @@ fn corpus_holds() {
         let path = entry.unwrap().path();
         let bytes = fs::read(&path).unwrap();
         common::check(&bytes);
-        // The other way in: through a file, window by window.
-        let (from_file, from_bytes) = (Gguf::open(&path), oxcart_gguf::Header::parse(&bytes));
-        assert_eq!(from_file.is_ok(), from_bytes.is_ok(), "{}", path.display());
         files += 1;
     }
     assert!(files >= 20, "the corpus has only {files} files");

@@ -41,9 +41,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let model = GgufSet::open(&args.file).map_err(|error| Failure::model(&args.file, error))?;
     let summary = Summary::of(&model);
     if args.json {
-        let object = json::object(&summary, args.tensors, args.full);
-        serde_json::to_writer(&mut *out, &object).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        json::write(&summary, args.tensors, args.full, out)?;
     } else {
         human::write(&summary, args.tensors, terminal, out)?;
     }

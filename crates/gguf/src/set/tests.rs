@@ -108,14 +108,52 @@ fn m9_counts_and_numbers_must_agree() {
         assert!(matches!(error, Error::Split(SplitError::FileName { .. })), "{error}");
     }
     let (error, _) = refused(|_, builder| {
-        builder.set(COUNT_KEY, u64::MAX);
+        builder.set(COUNT_KEY, 70_000_u64);
     });
-    assert!(matches!(error, Error::Split(SplitError::Count { .. })), "{error}");
+    assert_eq!(error.to_string(), "split model: 'split.count' is 70000, at most 65535 files are possible");
     let (error, _) = refused(|_, builder| {
         builder.set(NUMBER_KEY, u64::MAX);
     });
-    assert!(matches!(error, Error::Split(SplitError::NotFirst { .. })), "{error}");
-    assert!(!error.to_string().is_empty());
+    assert!(matches!(error, Error::Split(SplitError::NotFirst { count: None, .. })), "{error}");
+}
+
+/// The error for the only file of a model, of this name and with these numbers.
+fn refused_alone(name: &str, metadata: &[(&str, u64)]) -> String {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join(name);
+    let mut builder = Builder::new();
+    for &(key, value) in metadata {
+        builder.set(key, value);
+    }
+    add(&mut builder, "t0");
+    builder.write(File::create(&path).unwrap()).unwrap();
+    GgufSet::open(&path).map(drop).unwrap_err().what().to_string()
+}
+
+#[test]
+fn m9_a_model_in_one_file_keeps_its_promises_too() {
+    for count in [0, 1] {
+        let error = refused_alone("one.gguf", &[(COUNT_KEY, count), (TENSORS_KEY, 99)]);
+        assert_eq!(error, "split model: 'split.tensors.count' is 99, but there are 1 tensors");
+    }
+    let error = refused_alone("one.gguf", &[(NUMBER_KEY, 5)]);
+    assert_eq!(error, "split model: this is file 6, open the first one");
+}
+
+#[test]
+fn m9_a_name_cannot_speak_of_more_files_than_there_are() {
+    for name in ["k-00001-of-00002.gguf", "k-00002-of-00002.gguf", "-00001-of-99999.gguf"] {
+        for count in [0, 1] {
+            let error = refused_alone(name, &[(COUNT_KEY, count), (TENSORS_KEY, 1)]);
+            assert!(error.starts_with("split model: the file name says it is one of "), "{error}");
+            assert!(error.ends_with(&format!(", but 'split.count' is {count}")), "{error}");
+        }
+        let error = refused_alone(name, &[]);
+        assert!(error.ends_with(", but it has no 'split.count'"), "{error}");
+    }
+    for fine in ["k-00001-of-00001.gguf", "k-1-of-2.gguf", "two-of-00002.gguf", "k-00001-of-00002.bin"] {
+        assert_eq!(count_in_name(fine).filter(|&count| count > 1), None, "{fine}");
+    }
 }
 
 #[test]
@@ -168,7 +206,10 @@ fn m9_missing_files_and_wrong_names() {
     let folder = TempDir::new().unwrap();
     let first = split(&folder, |_, _| {});
     let error = GgufSet::open(path(&folder, 1)).unwrap_err();
-    assert!(matches!(error.what(), Error::Split(SplitError::NotFirst { number: 1, count: 3 })), "{error}");
+    assert!(
+        matches!(error.what(), Error::Split(SplitError::NotFirst { number: 1, count: Some(3) })),
+        "{error}"
+    );
 
     let renamed = folder.path().join("renamed.gguf");
     fs::copy(&first, &renamed).unwrap();
@@ -177,14 +218,15 @@ fn m9_missing_files_and_wrong_names() {
 
     fs::remove_file(path(&folder, 2)).unwrap();
     let error = GgufSet::open(&first).unwrap_err();
-    assert!(error.to_string().contains("m-00003-of-00003.gguf: cannot open"), "{error}");
+    let want = "m-00003-of-00003.gguf: split model: the file is missing: the first file says there are 3";
+    assert!(error.to_string().ends_with(want), "{error}");
 }
 
 #[test]
 fn m9_only_siblings_are_opened() {
     // Names are made of the path that was given and two numbers; nothing in the file can add a path to them.
     let folder = TempDir::new().unwrap();
-    let split = Split::of(&Gguf::open(split(&folder, |_, _| {})).unwrap()).unwrap().unwrap();
+    let split = Split::of(&Gguf::open(split(&folder, |_, _| {})).unwrap()).unwrap();
     for number in 0..3 {
         assert_eq!(split.path(number).parent(), Some(folder.path()));
     }

@@ -3,18 +3,89 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
 
-use oxcart_gguf::{Builder, Error, Header, Value};
+use oxcart_gguf::{Builder, Error, Gguf, Header, Value, limits};
 
-/// Parses `bytes`; what parses is walked, written again, read again and compared. Panics when something does not
-/// hold: that is the finding.
+/// Parses `bytes`, in memory and as a file; what parses is walked, written again, read again and compared. Panics when
+/// something does not hold: that is the finding.
 pub(crate) fn check(bytes: &[u8]) {
     let (parsed, peak) = peak_during(|| Header::parse(bytes));
     assert!(peak <= bytes.len() + (1 << 20), "{peak} bytes of memory for a file of {}", bytes.len());
-    match parsed {
-        Err(error) => check_message(&error),
-        Ok(header) => check_round_trip(bytes, &header),
+    let opened = SCRATCH.with(|scratch| {
+        scratch.write(bytes).expect("scratch files can be written");
+        check_open(&scratch.path)
+    });
+    match (parsed, opened) {
+        (Ok(header), Ok(file)) => {
+            check_same_header(&header, file.header());
+            check_round_trip(bytes, &header);
+        }
+        (Err(error), Err(from_file)) => {
+            check_message(&error);
+            assert_eq!(error.to_string(), from_file.what().to_string());
+        }
+        (parsed, opened) => panic!("in memory {parsed:?}, as a file {opened:?}"),
     }
+}
+
+/// Opens a file. Memory is bounded by its header; for a file that is refused, by the file.
+pub(crate) fn check_open(path: &Path) -> Result<Gguf, Error> {
+    let before = LIVE.get();
+    let (opened, peak) = peak_during(|| Gguf::open(path));
+    let header_len = match &opened {
+        Ok(file) => file.header().header_len(),
+        Err(_) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
+    };
+    let most = limits::max_open_bytes(header_len);
+    assert!(peak as u64 <= most, "{peak} bytes of memory for {header_len} of header, at most {most}");
+    if let Ok(file) = &opened {
+        // What stays: one copy of the header, four bytes for each record and each tensor, and the path.
+        let index = 4 * (file.metadata().len() + file.tensors().len()) as u64;
+        let stays = u64::try_from(LIVE.get() - before).unwrap_or(0);
+        assert!(stays <= header_len + index + 4096, "{stays} bytes stay of {header_len} bytes of header");
+    }
+    opened
+}
+
+/// A file of this thread that is written again and again. It is never empty in between: file systems take the cutting
+/// of a file to nothing for the moment to save it.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn new() -> io::Result<Scratch> {
+        let name = format!("oxcart-{}-{:?}.gguf", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        Ok(Scratch { file: File::create(&path)?, path })
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = &self.file;
+        file.rewind()?;
+        file.write_all(bytes)?;
+        file.set_len(bytes.len() as u64)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+thread_local! {
+    static SCRATCH: Scratch = Scratch::new().expect("scratch files can be made");
+}
+
+fn check_same_header(a: &Header<'_>, b: &Header<'_>) {
+    assert_eq!((a.format(), a.header_len(), a.file_len()), (b.format(), b.header_len(), b.file_len()));
+    assert!(a.metadata().iter().map(|entry| entry.key()).eq(b.metadata().iter().map(|entry| entry.key())));
+    assert!(a.tensors().iter().eq(b.tensors().iter()));
 }
 
 /// One line, nothing invisible.
@@ -102,7 +173,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// The most memory that lived at a time during `work`, beyond what lived before.
-fn peak_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn peak_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
     let result = work();

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use oxcart_gguf::{ByteOrder, Entry, Metadata, Text, Value};
 
 use super::summary::{Integers, Summary, Tokenizer};
+use crate::limits::MAX_RECORDS_IN_TEXT;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::{Terminal, Tone};
@@ -45,13 +46,13 @@ impl Page<'_> {
     fn title(&mut self) -> io::Result<()> {
         let file_name = self.summary.files.first().and_then(|file| file.path.file_name());
         let name = match (self.summary.name, file_name) {
-            (Some(name), _) if !name.as_bytes().is_empty() => shortened(&name.to_string(), WIDTH),
+            (Some(name), _) if !name.as_bytes().is_empty() => shortened(name, WIDTH),
             (_, Some(name)) => Text::new(name.as_encoded_bytes()).to_string(),
             _ => "model".to_owned(),
         };
         writeln!(self.out, "{}", self.terminal.paint(&name, Tone::Bold))?;
         let mut facts = Vec::new();
-        facts.extend(self.summary.architecture.map(|text| shortened(&text.to_string(), 30)));
+        facts.extend(self.summary.architecture.map(|text| shortened(text, 30)));
         if self.summary.total.parameters > 0 {
             facts.push(format!("{} parameters", quantity::count(self.summary.total.parameters).trim_end()));
         }
@@ -70,17 +71,15 @@ impl Page<'_> {
             return Ok(());
         }
         self.heading(heading)?;
-        let mut table = Table::new([Align::Left, Align::Left]);
-        for (label, value) in facts {
-            // Labels of all sections are equally wide, so that values line up over the page.
-            table.row([Cell::dim(format!("{label:<19}")), Cell::plain(value)]);
-        }
-        table.write(self.out, self.terminal)
+        // Labels of all sections are equally wide, so that values line up over the page.
+        let row = |(label, value): &(&str, String)| [Cell::dim(format!("{label:<19}")), Cell::plain(value)];
+        let rows = facts.iter().map(row);
+        Table { columns: [Align::Left, Align::Left], titles: None, rows }.write(self.out, self.terminal)
     }
 
     fn model(&mut self) -> io::Result<()> {
         let summary = self.summary;
-        let text = |text: Text<'_>| shortened(&text.to_string(), WIDTH - 23);
+        let text = |text: Text<'_>| shortened(text, WIDTH - 23);
         let mut facts = Vec::new();
         facts.extend(summary.organization.map(|name| ("organization", text(name))));
         facts.extend(summary.license.map(|name| ("license", text(name))));
@@ -123,17 +122,17 @@ impl Page<'_> {
         self.facts("File", facts)?;
         if summary.files.len() > 1 {
             self.heading(&format!("Shards ({})", summary.files.len()))?;
-            let mut table = Table::new([Align::Left, Align::Right, Align::Right]);
-            table.titles(["file", "tensors", "size"]);
-            for file in &summary.files {
+            let rows = summary.files.iter().map(|file| {
                 let name = file.path.file_name().unwrap_or_default();
-                table.row([
+                [
                     Cell::plain(Text::new(name.as_encoded_bytes()).to_string()),
                     Cell::plain(quantity::grouped(file.tensors)),
                     Cell::quantity(quantity::bytes(file.bytes)),
-                ]);
-            }
-            table.write(self.out, self.terminal)?;
+                ]
+            });
+            let columns = [Align::Left, Align::Right, Align::Right];
+            let titles = Some(["file", "tensors", "size"]);
+            Table { columns, titles, rows }.write(self.out, self.terminal)?;
         }
         Ok(())
     }
@@ -144,21 +143,21 @@ impl Page<'_> {
             return Ok(());
         }
         self.heading("Size by type")?;
-        let mut table = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
-        table.titles(["type", "tensors", "parameters", "size", "share"]);
         let total = summary.total;
-        let rows = summary.types.iter().map(|share| (share.dtype.name(), share.total));
-        for (name, part) in rows.chain([("total", total)]) {
+        let parts = summary.types.iter().map(|share| (share.dtype.name(), share.total));
+        let rows = parts.chain([("total", total)]).map(|(name, part)| {
             let share = if total.bytes > 0 { part.bytes as f64 / total.bytes as f64 * 100.0 } else { 0.0 };
-            table.row([
+            [
                 Cell::plain(name),
                 Cell::plain(quantity::grouped(part.tensors)),
                 Cell::quantity(quantity::count(part.parameters)),
                 Cell::quantity(quantity::bytes(part.bytes)),
                 Cell::quantity(format!("{share:.1} %")),
-            ]);
-        }
-        table.write(self.out, self.terminal)
+            ]
+        });
+        let columns = [Align::Left, Align::Right, Align::Right, Align::Right, Align::Right];
+        let titles = Some(["type", "tensors", "parameters", "size", "share"]);
+        Table { columns, titles, rows }.write(self.out, self.terminal)
     }
 
     fn metadata(&mut self) -> io::Result<()> {
@@ -169,54 +168,51 @@ impl Page<'_> {
         self.heading(&format!("Metadata ({})", metadata.len()))?;
         let rows: Vec<(String, String, Entry<'_>)> = grouped_by_prefix(metadata)
             .into_iter()
-            .map(|entry| {
-                (shortened(&Text::from(entry.key()).to_string(), 48), shown_type(entry.value()), entry)
-            })
+            .map(|entry| (shortened(entry.key().into(), 48), shown_type(entry.value()), entry))
             .collect();
         let longest = |text: &mut dyn Iterator<Item = &String>| text.map(|text| text.chars().count()).max();
         let (keys, types) = (&mut rows.iter().map(|row| &row.0), &mut rows.iter().map(|row| &row.1));
         let used = longest(keys).unwrap_or(0) + longest(types).unwrap_or(0) + 6;
         let room = WIDTH.saturating_sub(used).max(MIN_VALUE_WIDTH);
-        let mut table = Table::new([Align::Left, Align::Left, Align::Left]);
-        for (key, value_type, entry) in rows {
-            table.row([
-                Cell::plain(key),
-                Cell::dim(value_type),
-                Cell::plain(shown_value(entry.value(), room)),
-            ]);
+        let rows = rows.iter().map(|(key, value_type, entry)| {
+            [Cell::plain(key), Cell::dim(value_type), Cell::plain(shown_value(entry.value(), room))]
+        });
+        let columns = [Align::Left, Align::Left, Align::Left];
+        Table { columns, titles: None, rows }.write(self.out, self.terminal)?;
+        match metadata.len().saturating_sub(MAX_RECORDS_IN_TEXT) {
+            0 => Ok(()),
+            more => writeln!(self.out, "  … and {} more, --json has all", quantity::grouped(more as u64)),
         }
-        table.write(self.out, self.terminal)
     }
 
     fn tensors(&mut self) -> io::Result<()> {
         self.heading(&format!("Tensors ({})", self.summary.total.tensors))?;
-        let mut table =
-            Table::new([Align::Left, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
         let split = self.summary.files.len() > 1;
-        table.titles(["name", "type", "shape", "size", "offset", if split { "shard" } else { "" }]);
-        for tensor in self.summary.model.tensors() {
+        let rows = self.summary.model.tensors().map(|tensor| {
             let shape: Vec<_> = tensor.info.shape().extents()[..tensor.info.shape().dims()]
                 .iter()
                 .map(ToString::to_string)
                 .collect();
-            table.row([
+            [
                 Cell::plain(Text::from(tensor.info.name()).to_string()),
                 Cell::plain(tensor.info.dtype().name()),
                 Cell::plain(shape.join(" × ")),
                 Cell::quantity(quantity::bytes(tensor.info.byte_len())),
                 Cell::plain(quantity::grouped(tensor.info.offset())),
                 Cell::plain(if split { (tensor.file_index + 1).to_string() } else { String::new() }),
-            ]);
-        }
-        table.write(self.out, self.terminal)
+            ]
+        });
+        let columns = [Align::Left, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right];
+        let titles = Some(["name", "type", "shape", "size", "offset", if split { "shard" } else { "" }]);
+        Table { columns, titles, rows }.write(self.out, self.terminal)
     }
 }
 
-/// Records that share the first word of their key stand together, otherwise in file order.
+/// Records that share the first word of their key stand together, otherwise in file order. No more than are shown.
 fn grouped_by_prefix(metadata: Metadata<'_>) -> Vec<Entry<'_>> {
     let mut groups = HashMap::new();
     let mut entries: Vec<(usize, Entry<'_>)> = Vec::new();
-    for entry in metadata.iter() {
+    for entry in metadata.iter().take(MAX_RECORDS_IN_TEXT) {
         let prefix = entry.key().split('.').next().unwrap_or_default();
         let next = groups.len();
         entries.push((*groups.entry(prefix).or_insert(next), entry));
@@ -232,9 +228,9 @@ fn tokenizer_facts(tokenizer: &Tokenizer<'_>) -> Vec<(&'static str, String)> {
         b"gpt2" => "gpt2 (byte-level BPE)".to_owned(),
         b"bert" => "bert (WordPiece)".to_owned(),
         b"t5" => "t5 (Unigram)".to_owned(),
-        _ => shortened(&tokenizer.model.to_string(), 30),
+        _ => shortened(tokenizer.model, 30),
     };
-    let pre = tokenizer.pre.map(|pre| format!(", pre-tokenizer {}", shortened(&pre.to_string(), 30)));
+    let pre = tokenizer.pre.map(|pre| format!(", pre-tokenizer {}", shortened(pre, 30)));
     facts.push(("model", model + &pre.unwrap_or_default()));
     let merges = tokenizer.merges.map(|merges| format!(" ({} merges)", quantity::grouped(merges as u64)));
     facts.push(("tokens", quantity::grouped(tokenizer.tokens as u64) + &merges.unwrap_or_default()));
@@ -260,6 +256,7 @@ fn shown_integers(numbers: &Integers) -> String {
             }
             _ => "none".to_owned(),
         },
+        Integers::TooMany(count) => format!("{} numbers", quantity::grouped(*count as u64)),
     }
 }
 
@@ -300,20 +297,17 @@ fn shown_value(value: Value<'_>, room: usize) -> String {
 
 /// Escaped, in quotes, in at most `room` characters.
 fn quoted(text: Text<'_>, room: usize) -> String {
-    // Escaping looks at a prefix only: values may be megabytes long.
-    let bytes = text.as_bytes();
-    let prefix = &bytes[..bytes.len().min(room * 4)];
-    let escaped = Text::new(prefix).to_string();
-    if prefix.len() == bytes.len() && escaped.chars().count() + 2 <= room {
-        return format!("\"{escaped}\"");
-    }
-    let kept: String = escaped.chars().take(room.saturating_sub(3)).collect();
-    format!("\"{kept}…\"")
+    format!("\"{}\"", shortened(text, room.saturating_sub(2)))
 }
 
-fn shortened(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
-        return text.to_owned();
+/// Escaped, in at most `room` characters. Looks at a prefix only: values may be megabytes long.
+fn shortened(text: Text<'_>, room: usize) -> String {
+    // A character has at most four bytes and escaping never makes fewer characters.
+    let bytes = text.as_bytes();
+    let prefix = &bytes[..bytes.len().min((room + 1) * 4)];
+    let escaped = Text::new(prefix).to_string();
+    match escaped.char_indices().nth(room) {
+        None => escaped,
+        Some(_) => escaped.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
     }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }

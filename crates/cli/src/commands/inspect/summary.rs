@@ -1,13 +1,16 @@
 //! What the metadata and the tensor table of a model add up to. Both renderings are made from this.
 //!
-//! Nothing here fails: metadata that is missing or of an unexpected type is simply not reported.
+//! Nothing here fails: metadata that is missing or of an unexpected type is simply not reported. Nothing here grows with
+//! the file either: texts are borrowed, and lists have limits.
 
 use std::path::Path;
 
+use oxcart_gguf::limits::MAX_KEY_BYTES;
 use oxcart_gguf::{Entry, Format, GgufSet, Metadata, Text};
 use oxcart_tensor::DType;
 
 use super::file_type;
+use crate::limits::MAX_LAYERS;
 
 /// Everything worth telling about a model.
 #[derive(Debug)]
@@ -80,6 +83,8 @@ pub(crate) const SIZES: [Size; 10] = [
 pub(crate) enum Integers {
     One(i128),
     PerLayer(Vec<i128>),
+    /// How many; more than [`MAX_LAYERS`].
+    TooMany(usize),
 }
 
 /// What the file says about its tokenizer.
@@ -182,7 +187,9 @@ fn shares(model: &GgufSet) -> Vec<Share> {
 }
 
 fn sizes(metadata: Metadata<'_>, architecture: Option<Text<'_>>) -> Vec<(&'static Size, Integers)> {
-    let Some(architecture) = architecture.and_then(Text::to_str) else { return Vec::new() };
+    // A name that is longer than any key begins none.
+    let short = |text: &Text<'_>| text.as_bytes().len() as u64 <= MAX_KEY_BYTES;
+    let Some(architecture) = architecture.filter(short).and_then(Text::to_str) else { return Vec::new() };
     let find = |size: &'static Size| {
         let entry = metadata.get(&format!("{architecture}.{}", size.key))?;
         Some((size, integers(entry)?))
@@ -191,10 +198,14 @@ fn sizes(metadata: Metadata<'_>, architecture: Option<Text<'_>>) -> Vec<(&'stati
 }
 
 fn integers(entry: Entry<'_>) -> Option<Integers> {
-    match entry.value().integer() {
-        Some(number) => Some(Integers::One(number)),
-        None => Some(Integers::PerLayer(entry.integers().ok()?.collect())),
+    if let Some(number) = entry.value().integer() {
+        return Some(Integers::One(number));
     }
+    let numbers = entry.integers().ok()?;
+    Some(match numbers.len() {
+        0..=MAX_LAYERS => Integers::PerLayer(numbers.collect()),
+        count => Integers::TooMany(count),
+    })
 }
 
 impl<'a> Tokenizer<'a> {

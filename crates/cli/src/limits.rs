@@ -1,0 +1,17 @@
+//! Every bound on what is shown of a file, named once.
+//!
+//! Invariant: what a command remembers of a file, beyond the header that the reader holds, is bounded by these numbers
+//! and not by the file. Whatever may be long is written as it is read.
+
+/// Numbers of a model that differ by layer, at most; longer lists are shown as their length. Models have some hundred
+/// layers.
+pub(crate) const MAX_LAYERS: usize = 1024;
+
+/// Metadata records shown in the text; models have less than a hundred. JSON has all of them.
+pub(crate) const MAX_RECORDS_IN_TEXT: usize = 1000;
+
+/// Elements of an array that are printed in JSON without being asked for, at most.
+pub(crate) const SHORT_ARRAY: usize = 64;
+
+/// Elements printed of arrays that are longer.
+pub(crate) const FIRST_ELEMENTS: usize = 8;
