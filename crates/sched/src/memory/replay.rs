@@ -24,9 +24,11 @@ pub(super) trait Arena {
 pub(super) struct Replay {
     /// Address of each block that was born so far.
     pub(super) addresses: Vec<Address>,
-    /// Per moment, a linked list of the blocks that get narrower or vanish after it.
+    /// Per moment, a linked list of the blocks that get narrower or vanish after it. Empty lists between runs.
     dying: Vec<u32>,
     next_dying: Vec<u32>,
+    /// Moments whose lists are not empty.
+    enlisted: Vec<u32>,
 }
 
 impl Replay {
@@ -34,10 +36,13 @@ impl Replay {
     pub(super) fn run(&mut self, blocks: &Blocks, end: u32, arena: &mut impl Arena) -> bool {
         self.addresses.clear();
         self.next_dying.clear();
-        self.dying.clear();
-        self.dying.resize(end as usize + 1, NONE);
+        // Most runs fail early, and most pools are used for a part of the time only: neither should cost all of it.
+        for moment in self.enlisted.drain(..) {
+            self.dying[moment as usize] = NONE;
+        }
+        self.dying.resize(self.dying.len().max(end as usize + 1), NONE);
+        let mut now = first_change(blocks);
         // Nothing needs to be given back after the last birth.
-        let mut now = 0;
         for (block, piece) in blocks.first.iter().enumerate() {
             while now < piece.birth {
                 self.free_dying(blocks, now, arena);
@@ -53,6 +58,7 @@ impl Replay {
 
     fn enlist(&mut self, block: usize, death: u32) {
         self.next_dying[block] = std::mem::replace(&mut self.dying[death as usize], block as u32);
+        self.enlisted.push(death);
     }
 
     fn free_dying(&mut self, blocks: &Blocks, now: u32, arena: &mut impl Arena) {
@@ -72,6 +78,18 @@ impl Replay {
             arena.free(self.addresses[block] + kept, ends.size - kept);
         }
     }
+}
+
+/// The first moment at which something dies, or is born that was not there from the beginning.
+fn first_change(blocks: &Blocks) -> u32 {
+    let mut change = u32::MAX;
+    for piece in &blocks.first {
+        if piece.birth > 0 {
+            return change.min(piece.birth);
+        }
+        change = change.min(piece.death);
+    }
+    change
 }
 
 /// Free lists of a pool's chunks, chunks being added as needed.
