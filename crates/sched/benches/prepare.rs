@@ -64,14 +64,6 @@ impl Model {
         Model { buffers, weights, caches }
     }
 
-    fn leaf(graph: &mut Graph, arena: &mut Arena, dtype: DType, ne: [usize; 2]) -> TensorId {
-        let id = graph.leaf(dtype, ne).unwrap();
-        let len = graph.tensor(id).unwrap().layout().byte_len();
-        graph.bind(id, Storage { buffer: arena.id, offset: arena.used }, arena.buffer.len()).unwrap();
-        arena.used += len.next_multiple_of(64);
-        id
-    }
-
     fn build(&self, layers: usize) -> (Graph, Buffers) {
         let (mut graph, mut weights, mut caches) = (Graph::new(), self.weights.clone(), self.caches.clone());
         let g = &mut graph;
@@ -90,56 +82,62 @@ impl Model {
         for layer in 0..layers {
             let device = (0..DEVICES).find(|d| layer < layers * (d + 1) / DEVICES).unwrap();
             let (weights, caches) = (&mut weights[device], &mut caches[device]);
-            let mut norm = |g: &mut Graph, x| {
-                let weight = Self::leaf(g, weights, DType::F32, [EMBD, 1]);
-                let x = g.rms_norm(x, 1e-5).unwrap();
-                g.mul(x, weight).unwrap()
-            };
-            let y = norm(g, x);
-            let mut product = |g: &mut Graph, x, from, to| {
-                let weight = Self::leaf(g, weights, DType::F16, [from, to]);
-                g.mul_mat(weight, x).unwrap()
-            };
-            let mut heads = |g: &mut Graph, x, count: usize| {
-                let x = product(g, x, EMBD, HEAD * count);
-                g.reshape(x, [HEAD, count, TOKENS]).unwrap()
-            };
-            let mut cached = |g: &mut Graph, x| {
-                let cache = Self::leaf(g, caches, DType::F16, [HEAD * KV_HEADS, CONTEXT]);
-                let x = g.reshape(x, [HEAD * KV_HEADS, TOKENS]).unwrap();
-                let cache = g.set_rows(cache, x, rows).unwrap();
-                let cache = g.reshape(cache, [HEAD, KV_HEADS, CONTEXT]).unwrap();
-                g.permute(cache, [0, 2, 1, 3]).unwrap()
-            };
-            let q = heads(g, y, HEADS);
+            let y = weights.norm(g, x);
+            let q = weights.heads(g, y, HEADS);
             let q = g.rope(q, positions, None, rope).unwrap();
-            let k = heads(g, y, KV_HEADS);
+            let k = weights.heads(g, y, KV_HEADS);
             let k = g.rope(k, positions, None, rope).unwrap();
-            let v = heads(g, y, KV_HEADS);
+            let v = weights.heads(g, y, KV_HEADS);
             let q = g.permute(q, [0, 2, 1, 3]).unwrap();
-            let (k, v) = (cached(g, k), cached(g, v));
+            let (k, v) = (caches.cached(g, k, rows), caches.cached(g, v, rows));
             let y = g.flash_attn_ext([q, k, v], Some(mask), None, attention).unwrap();
             let y = g.reshape(y, [EMBD, TOKENS]).unwrap();
-            let y = product(g, y, EMBD, EMBD);
+            let y = weights.product(g, y, EMBD, EMBD);
             x = g.add(x, y).unwrap();
-            let mut norm = |g: &mut Graph, x| {
-                let weight = Self::leaf(g, weights, DType::F32, [EMBD, 1]);
-                let x = g.rms_norm(x, 1e-5).unwrap();
-                g.mul(x, weight).unwrap()
-            };
-            let y = norm(g, x);
-            let mut product = |g: &mut Graph, x, from, to| {
-                let weight = Self::leaf(g, weights, DType::F16, [from, to]);
-                g.mul_mat(weight, x).unwrap()
-            };
-            let (gate, up) = (product(g, y, EMBD, FF), product(g, y, EMBD, FF));
+            let y = weights.norm(g, x);
+            let (gate, up) = (weights.product(g, y, EMBD, FF), weights.product(g, y, EMBD, FF));
             let y = g.glu_split(gate, up, GluKind::Swiglu).unwrap();
-            let y = product(g, y, FF, EMBD);
+            let y = weights.product(g, y, FF, EMBD);
             x = g.add(x, y).unwrap();
         }
         g.mark_output(x).unwrap();
         g.expand(x).unwrap();
         (graph, self.buffers.clone())
+    }
+}
+
+impl Arena {
+    fn leaf(&mut self, graph: &mut Graph, dtype: DType, ne: [usize; 2]) -> TensorId {
+        let id = graph.leaf(dtype, ne).unwrap();
+        let len = graph.tensor(id).unwrap().byte_len();
+        graph.bind(id, Storage { buffer: self.id, offset: self.used }, self.buffer.len()).unwrap();
+        self.used += len.next_multiple_of(64);
+        id
+    }
+
+    fn norm(&mut self, graph: &mut Graph, x: TensorId) -> TensorId {
+        let weight = self.leaf(graph, DType::F32, [EMBD, 1]);
+        let x = graph.rms_norm(x, 1e-5).unwrap();
+        graph.mul(x, weight).unwrap()
+    }
+
+    fn product(&mut self, graph: &mut Graph, x: TensorId, from: usize, to: usize) -> TensorId {
+        let weight = self.leaf(graph, DType::F16, [from, to]);
+        graph.mul_mat(weight, x).unwrap()
+    }
+
+    fn heads(&mut self, graph: &mut Graph, x: TensorId, count: usize) -> TensorId {
+        let x = self.product(graph, x, EMBD, HEAD * count);
+        graph.reshape(x, [HEAD, count, TOKENS]).unwrap()
+    }
+
+    /// Puts rows into a cache of this arena and returns all of it.
+    fn cached(&mut self, graph: &mut Graph, x: TensorId, rows: TensorId) -> TensorId {
+        let cache = self.leaf(graph, DType::F16, [HEAD * KV_HEADS, CONTEXT]);
+        let x = graph.reshape(x, [HEAD * KV_HEADS, TOKENS]).unwrap();
+        let cache = graph.set_rows(cache, x, rows).unwrap();
+        let cache = graph.reshape(cache, [HEAD, KV_HEADS, CONTEXT]).unwrap();
+        graph.permute(cache, [0, 2, 1, 3]).unwrap()
     }
 }
 
