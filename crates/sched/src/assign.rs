@@ -118,8 +118,10 @@ struct Passes<'a> {
     memories: &'a Memories,
     offload: bool,
     assigned: Assignments,
-    /// Nodes that compute and have no backend yet.
+    /// Nodes that run and have no backend yet.
     undecided: usize,
+    /// Whether there are leaves without a backend, or nodes that nobody asked for.
+    left_over: bool,
 }
 
 /// Runs the passes.
@@ -132,7 +134,8 @@ pub(crate) fn assign(
     offload: bool,
 ) -> Result<Assignments, Error> {
     let assigned = Assignments(vec![None; graph.len()]);
-    let mut passes = Passes { graph, buffers, backends, memories, offload, assigned, undecided: 0 };
+    let (undecided, left_over) = (0, false);
+    let mut passes = Passes { graph, buffers, backends, memories, offload, assigned, undecided, left_over };
     for &(id, backend) in pinned {
         graph.tensor(id)?;
         passes.assigned.set(id, backend, Cause::Pinned);
@@ -160,12 +163,17 @@ impl<'a> Passes<'a> {
         let graph = self.graph;
         for &id in graph.leaves().iter().chain(graph.nodes()) {
             let tensor = graph.tensor(id)?;
-            if self.assigned.of(id).is_some() || !(tensor.is_leaf() || runs(tensor)) {
+            if self.assigned.of(id).is_some() {
+                continue;
+            }
+            if !(tensor.is_leaf() || runs(tensor)) {
+                self.left_over |= tensor.computes();
                 continue;
             }
             match self.by_memory(tensor)? {
                 Some((backend, cause)) => self.assigned.set(id, backend, cause),
-                None => self.undecided += usize::from(tensor.computes()),
+                None if tensor.is_leaf() => self.left_over = true,
+                None => self.undecided += 1,
             }
         }
         Ok(())
@@ -289,6 +297,9 @@ impl<'a> Passes<'a> {
 
     /// Pass four.
     fn assign_rest(&mut self) -> Result<(), Error> {
+        if !self.left_over {
+            return Ok(());
+        }
         for node in self.nodes() {
             let Some(current) = self.assigned.backend(node.id()) else {
                 // What nobody computes or reads stays with the last backend.

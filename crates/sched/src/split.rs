@@ -13,7 +13,7 @@ use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignments, Cause, memory_of, runs};
-use crate::backends::{BackendId, Memories, Memory};
+use crate::backends::{BackendId, Memories};
 use crate::error::Error;
 
 /// A run of nodes on one backend.
@@ -65,8 +65,6 @@ const NONE: u32 = u32::MAX;
 struct Cutter<'a> {
     graph: &'a mut Graph,
     memories: &'a Memories,
-    /// By tensor, where it is.
-    memory_of: Vec<Option<Memory>>,
     assigned: &'a mut Assignments,
     runs: usize,
     /// By tensor, its latest copy to any backend, in `copied`.
@@ -86,9 +84,7 @@ pub(crate) fn cut(
 ) -> Result<Cut, Error> {
     let (latest, written) = (vec![NONE; graph.len()], vec![0; graph.len()]);
     let (copied, cut) = (Vec::new(), Cut::default());
-    let places = graph.ids().map(|id| graph.tensor(id).ok().and_then(|t| memory_of(memories, assigned, t)));
-    let memory_of = places.collect();
-    let mut cutter = Cutter { graph, memories, memory_of, assigned, runs, latest, copied, written, cut };
+    let mut cutter = Cutter { graph, memories, assigned, runs, latest, copied, written, cut };
     cutter.duplicate_graph_inputs()?;
     for position in 0..cutter.graph.nodes().len() {
         cutter.visit(position)?;
@@ -144,7 +140,7 @@ impl Cutter<'_> {
         }
         let Some(backend) = self.assigned.backend(id) else { return Ok(()) };
         let (view, slots) = (node.view(), node.source_ids().len());
-        let reads_all = node.source_ids().iter().flatten().all(|&source| self.reads(backend, source));
+        let reads_all = node.sources().flatten().all(|source| self.reads(backend, source));
         let continues = self.cut.splits.last().is_some_and(|split| split.backend == backend);
         if !continues || (!reads_all && self.deserves_own_split(node, backend)) {
             self.start_split(position, backend);
@@ -175,7 +171,7 @@ impl Cutter<'_> {
         has_inputs
             && node.sources().flatten().any(|source| {
                 source.buffer().is_some_and(|buffer| self.memories.is_weights(buffer))
-                    && !self.reads(backend, source.id())
+                    && !self.reads(backend, source)
                     && self.existing_copy(source, backend).is_none()
             })
     }
@@ -193,14 +189,15 @@ impl Cutter<'_> {
         None
     }
 
-    fn reads(&self, backend: BackendId, tensor: TensorId) -> bool {
-        self.memory_of[tensor.index()].is_some_and(|memory| self.memories.reads(backend, memory))
+    fn reads(&self, backend: BackendId, tensor: TensorRef<'_>) -> bool {
+        let memory = memory_of(self.memories, self.assigned, tensor);
+        memory.is_some_and(|memory| self.memories.reads(backend, memory))
     }
 
     /// Gives a node a copy of a source, if its backend cannot read it.
     fn bring(&mut self, node: TensorId, slot: usize, backend: BackendId) -> Result<(), Error> {
         let Some(source) = self.graph.tensor(node)?.source(slot) else { return Ok(()) };
-        if self.reads(backend, source.id()) {
+        if self.reads(backend, source) {
             return Ok(());
         }
         let (id, root) = (source.id(), source.root().id());
@@ -247,7 +244,6 @@ impl Cutter<'_> {
             self.graph.mark_output(twin)?;
         }
         self.assigned.push(twin, backend, cause);
-        self.memory_of.push(Some(self.memories.of_backend(backend)));
         self.latest.push(NONE);
         self.written.push(0);
         Ok(twin)
