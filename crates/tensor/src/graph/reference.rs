@@ -80,7 +80,7 @@ impl<'g> TensorRef<'g> {
     }
 
     /// Whether a planner may give it the memory of a dying source; see
-    /// [`OpInfo::reuses_source`](crate::ops::OpInfo::reuses_source).
+    /// [`OpInfo::reuses_source`](field@crate::ops::OpInfo::reuses_source).
     pub fn reuses_source(self) -> bool {
         self.links().reuses_source
     }
