@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::convert::Infallible;
 
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::graph::Flags;
@@ -114,7 +115,7 @@ impl<'g> Lives<'g> {
         let owns_nothing =
             |tensor: TensorRef<'_>| tensor.root().id() != tensor.id() || tensor.storage().is_some();
         let mut filled = Vec::new();
-        for (now, action) in timeline.actions() {
+        let Ok(()) = timeline.try_for_each(|now, action| {
             match action {
                 Action::Run(node) if node.is_leaf() => lives.births.push((0, node)),
                 Action::Run(node) => {
@@ -132,7 +133,8 @@ impl<'g> Lives<'g> {
                     filled.push(to.id());
                 }
             }
-        }
+            Ok::<_, Infallible>(())
+        });
         let leaves = in_order(graph, graph.leaves()).filter(|leaf| !filled.contains(&leaf.id()));
         lives.births.extend(leaves.map(|leaf| (0, leaf)));
         lives.births.retain(|&(_, tensor)| !owns_nothing(tensor));

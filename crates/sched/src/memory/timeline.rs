@@ -88,13 +88,18 @@ pub(super) enum Action<'g> {
 /// Everything that happens, in order.
 #[derive(Debug)]
 pub(super) struct Timeline<'g> {
-    /// Nodes that run one after the other from moment 1 on: all of them, or none.
-    plain: &'g [TensorId],
-    /// Everything else, with its moment.
-    events: Vec<(u32, Action<'g>)>,
     graph: &'g Graph,
+    actions: Actions<'g>,
     /// The moment after the run.
     pub(super) end: u32,
+}
+
+#[derive(Debug)]
+enum Actions<'g> {
+    /// One node after the other; leaves are filled in front of the nodes at the given positions, which ascend.
+    InOrder(Vec<(usize, Action<'g>)>),
+    /// With their moments.
+    Listed(Vec<(u32, Action<'g>)>),
 }
 
 impl<'g> Timeline<'g> {
@@ -105,55 +110,77 @@ impl<'g> Timeline<'g> {
         if count.saturating_add(request.transfers.len()) > u32::MAX as usize / 2 - 1 {
             return Err(PlanError::Timeline { reason: "there are more nodes than moments" });
         }
-        if request.steps.is_none() && request.transfers.is_empty() {
-            let end = count as u32 + 1;
-            return Ok(Timeline { plain: graph.nodes(), events: Vec::new(), graph, end });
-        }
-        Timeline::with_steps(request)
-    }
-
-    /// Actions with their moments, which never decrease.
-    pub(super) fn actions(&self) -> impl Iterator<Item = (u32, Action<'g>)> + '_ {
-        let plain = in_order(self.graph, self.plain).map(Action::Run);
-        (1..).zip(plain).chain(self.events.iter().copied())
-    }
-
-    fn with_steps(request: &Request<'g>) -> Result<Timeline<'g>, PlanError> {
-        let graph = request.graph;
-        let count = graph.nodes().len();
-        if request.steps.is_some_and(|steps| steps.order.len() != count) {
-            return Err(PlanError::Timeline { reason: "the steps were made for another graph" });
-        }
-        let step_of =
-            |position: usize| request.steps.map_or(position as u32, |steps| steps.step_of[position]);
-        let mut transfers = Vec::with_capacity(request.transfers.len());
+        let mut fills = Vec::with_capacity(request.transfers.len());
         for transfer in request.transfers {
             if transfer.before >= count {
                 return Err(PlanError::Timeline {
                     reason: "a transfer is before a node that does not exist",
                 });
             }
-            transfers.push((step_of(transfer.before), fill(graph, transfer)?));
+            fills.push((transfer.before, fill(graph, transfer)?));
         }
-        transfers.sort_by_key(|&(step, _)| step);
-        let mut transfers = transfers.into_iter().peekable();
+        if let Some(steps) = request.steps {
+            return Timeline::with_steps(graph, steps, fills);
+        }
+        fills.sort_by_key(|&(before, _)| before);
+        let filled_before = fills.chunk_by(|a, b| a.0 == b.0).count();
+        let end = (count + filled_before) as u32 + 1;
+        Ok(Timeline { graph, actions: Actions::InOrder(fills), end })
+    }
 
-        let mut events = Vec::with_capacity(count + request.transfers.len());
+    /// Calls `act` with all actions and their moments, which never decrease.
+    pub(super) fn try_for_each<E>(
+        &self,
+        mut act: impl FnMut(u32, Action<'g>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let fills = match &self.actions {
+            Actions::Listed(actions) => {
+                return actions.iter().try_for_each(|&(now, action)| act(now, action));
+            }
+            Actions::InOrder(fills) => fills,
+        };
+        let (mut now, mut next_fill) = (0, 0);
+        for (position, node) in in_order(self.graph, self.graph.nodes()).enumerate() {
+            now += 1;
+            let first = next_fill;
+            while let Some(&(_, action)) = fills.get(next_fill).filter(|fill| fill.0 == position) {
+                act(now, action)?;
+                next_fill += 1;
+            }
+            now += u32::from(next_fill > first);
+            act(now, Action::Run(node))?;
+        }
+        Ok(())
+    }
+
+    fn with_steps(
+        graph: &'g Graph,
+        steps: &Steps,
+        fills: Vec<(usize, Action<'g>)>,
+    ) -> Result<Timeline<'g>, PlanError> {
+        let count = graph.nodes().len();
+        if steps.order.len() != count {
+            return Err(PlanError::Timeline { reason: "the steps were made for another graph" });
+        }
+        let mut actions = Vec::with_capacity(count + fills.len());
+        let mut fills: Vec<_> =
+            fills.into_iter().map(|(before, action)| (steps.step_of[before], action)).collect();
+        fills.sort_by_key(|&(step, _)| step);
+        let mut fills = fills.into_iter().peekable();
         let (mut now, mut current) = (0, None);
-        let in_steps = |place: usize| request.steps.map_or(place, |steps| steps.order[place] as usize);
-        for position in (0..count).map(in_steps) {
-            let step = step_of(position);
+        for position in steps.order.iter().map(|&position| position as usize) {
+            let step = steps.step_of[position];
             if current != Some(step) {
                 current = Some(step);
-                let before = events.len();
-                while let Some((_, action)) = transfers.next_if(|&(at, _)| at == step) {
-                    events.push((now + 1, action));
+                let before = actions.len();
+                while let Some((_, action)) = fills.next_if(|&(at, _)| at == step) {
+                    actions.push((now + 1, action));
                 }
-                now += if events.len() > before { 2 } else { 1 };
+                now += if actions.len() > before { 2 } else { 1 };
             }
-            events.extend(graph.tensor(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
+            actions.extend(graph.tensor(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
         }
-        Ok(Timeline { plain: &[], events, graph, end: now + 1 })
+        Ok(Timeline { graph, actions: Actions::Listed(actions), end: now + 1 })
     }
 }
 

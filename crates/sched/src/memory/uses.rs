@@ -65,7 +65,7 @@ impl Uses {
             }
         }
         let mut has_parameters = false;
-        for (now, action) in timeline.actions() {
+        timeline.try_for_each(|now, action| {
             match action {
                 Action::Run(parameter) if parameter.is_leaf() => {
                     has_parameters = true;
@@ -79,7 +79,8 @@ impl Uses {
                     self.add(request, to, now)?;
                 }
             }
-        }
+            Ok(())
+        })?;
         if has_parameters {
             // They stand among the nodes, but are there from the start.
             self.newcomers.sort_by_key(|newcomer| newcomer.birth);
