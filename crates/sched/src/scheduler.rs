@@ -230,17 +230,14 @@ impl Scheduler {
                 chunks[..needed.chunks().len()].iter().map(|chunk| buffers.add(Arc::clone(chunk))).collect()
             })
             .collect();
-        // In order, so that what a view looks into is prepared before it.
-        for place in 0..graph.leaves().len() + graph.nodes().len() {
-            let leaves = graph.leaves();
-            let id = leaves.get(place).copied().unwrap_or_else(|| graph.nodes()[place - leaves.len()]);
-            if let Some(spot) = memory.spot(id) {
-                let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
-                let (buffer, chunk) = (ids[pool][chunk], &self.chunks[pool][chunk]);
-                graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
-                chunk.init_tensor(graph.tensor(id)?)?;
-                continue;
-            }
+        for (id, spot) in memory.spots() {
+            let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
+            let (buffer, chunk) = (ids[pool][chunk], &self.chunks[pool][chunk]);
+            graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
+            chunk.init_tensor(graph.tensor(id)?)?;
+        }
+        // Views after what they look into.
+        for &id in graph.nodes() {
             let tensor = graph.tensor(id)?;
             if tensor.view().is_some()
                 && let Some(buffer) = buffers.buffer_of(tensor)?
