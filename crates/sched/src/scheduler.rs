@@ -222,19 +222,21 @@ impl Scheduler {
 
     /// Gives every planned tensor its place.
     fn bind(&self, graph: &mut Graph, buffers: &mut Buffers, memory: &MemoryPlan) -> Result<(), Error> {
-        let ids: Vec<Vec<BufferId>> = memory
+        // By pool and chunk, its id and its size.
+        let placed: Vec<Vec<(BufferId, usize)>> = memory
             .pools()
             .iter()
             .zip(&self.chunks)
             .map(|(needed, chunks)| {
-                chunks[..needed.chunks().len()].iter().map(|chunk| buffers.add(Arc::clone(chunk))).collect()
+                let used = chunks[..needed.chunks().len()].iter();
+                used.map(|chunk| (buffers.add(Arc::clone(chunk)), chunk.len())).collect()
             })
             .collect();
         for (id, spot) in memory.spots() {
             let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
-            let (buffer, chunk) = (ids[pool][chunk], &self.chunks[pool][chunk]);
-            graph.bind(id, Storage { buffer, offset: spot.offset }, chunk.len())?;
-            chunk.init_tensor(graph.tensor(id)?)?;
+            let (buffer, len) = placed[pool][chunk];
+            graph.bind(id, Storage { buffer, offset: spot.offset }, len)?;
+            self.chunks[pool][chunk].init_tensor(graph.tensor(id)?)?;
         }
         // Views after what they look into.
         for &id in graph.nodes() {
