@@ -189,6 +189,7 @@ impl Scheduler {
             .splits
             .iter()
             .flat_map(|split| split.inputs.iter().map(move |input| (input, split.nodes.start)))
+            .filter(|(input, _)| !self.is_written_by_caller(graph, input.source))
             .flat_map(|(input, before)| {
                 input.copies.iter().map(move |&to| Transfer { from: input.source, to, before })
             })
@@ -200,6 +201,12 @@ impl Scheduler {
         request.transfers = &transfers;
         request.keep_inputs = self.options.keep_inputs;
         Ok(self.planner.plan(&request, self.options.strategy)?)
+    }
+
+    /// With several runs under way, copies of inputs are written by the caller's thread, past the streams. So nothing
+    /// else may use their memory, not even before they are written: they live all the time.
+    fn is_written_by_caller(&self, graph: &Graph, source: TensorId) -> bool {
+        self.options.runs > 1 && graph.tensor(source).is_ok_and(|source| source.root().has(Flags::INPUT))
     }
 
     /// Makes sure that the buffers for results are large enough.
