@@ -203,6 +203,18 @@ macro_rules! operations {
             }
         })*
 
+        $(impl TryFrom<Op> for $op {
+            type Error = Op;
+
+            /// The op as what it is; any other op comes back.
+            fn try_from(op: Op) -> Result<$op, Op> {
+                match op {
+                    Op::$op(op) => Ok(op),
+                    other => Err(other),
+                }
+            }
+        })*
+
         impl Op {
             /// What is true of each op whatever its parameters; leaves are not listed.
             pub const ALL: &[OpInfo] = &[$(<$op as Operation>::INFO,)*];

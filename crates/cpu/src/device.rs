@@ -1,0 +1,115 @@
+//! The device itself, and the family of one that it is in.
+
+use std::sync::Arc;
+
+use oxcart_backend::{
+    Backend, Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory,
+    Memory, Registry, same_buffer_type,
+};
+use oxcart_tensor::TensorRef;
+
+use crate::kernels::choose;
+use crate::settings::Settings;
+use crate::simd::Level;
+use crate::stream::CpuStream;
+
+/// What the device is called.
+pub(crate) const NAME: &str = "CPU";
+
+/// The processor this program runs on.
+#[derive(Debug)]
+pub struct CpuDevice {
+    level: Level,
+    description: String,
+    buffer_type: Arc<dyn BufferType>,
+}
+
+impl CpuDevice {
+    /// The device, with the best instructions the processor has or those that `OXCART_CPU` names.
+    pub fn new() -> Result<Arc<CpuDevice>, Error> {
+        let refused = |error: crate::LevelError| Error::Unsupported {
+            device: NAME.to_owned(),
+            what: error.to_string(),
+        };
+        Ok(CpuDevice::with_level(Level::detect().map_err(refused)?))
+    }
+
+    /// The device, with these instructions.
+    pub fn with_level(level: Level) -> Arc<CpuDevice> {
+        let description = format!("host processor, {level} instructions");
+        Arc::new(CpuDevice { level, description, buffer_type: HostBufferType::new(NAME) })
+    }
+
+    /// The instructions it uses.
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+}
+
+impl Device for CpuDevice {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn memory(&self) -> Result<Memory, Error> {
+        Err(Error::Unsupported { device: NAME.to_owned(), what: "reporting memory".into() })
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { buffer_from_host: true, ..Caps::default() }
+    }
+
+    fn open(self: Arc<Self>, settings: &str) -> Result<Box<dyn Backend>, Error> {
+        let settings: Settings = settings.parse().map_err(|error: crate::SettingsError| {
+            Error::Unsupported { device: NAME.to_owned(), what: error.to_string() }
+        })?;
+        Ok(Box::new(CpuStream::new(self, &settings)?))
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        Arc::clone(&self.buffer_type)
+    }
+
+    fn buffer_from_host(&self, memory: HostMemory) -> Result<Arc<dyn Buffer>, Error> {
+        Ok(HostBuffer::over(self.buffer_type(), memory)?)
+    }
+
+    fn supports_op(&self, node: TensorRef<'_>) -> bool {
+        !node.computes() || choose(node, self.level).is_some()
+    }
+
+    fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
+        same_buffer_type(buffer_type, &self.buffer_type) || buffer_type.is_host()
+    }
+}
+
+/// The family that has the CPU and nothing else.
+#[derive(Debug)]
+pub struct CpuRegistry {
+    device: Arc<CpuDevice>,
+}
+
+impl CpuRegistry {
+    /// The family of this machine's CPU.
+    pub fn new() -> Result<Arc<CpuRegistry>, Error> {
+        Ok(Arc::new(CpuRegistry { device: CpuDevice::new()? }))
+    }
+}
+
+impl Registry for CpuRegistry {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        vec![Arc::clone(&self.device) as _]
+    }
+}

@@ -1,0 +1,54 @@
+//! The skeleton of elementwise kernels: a chunk of every source is widened to `f32` on the stack, computed, and
+//! narrowed into the result.
+//!
+//! Because whole chunks are read before they are written, a result may be the memory of any source. Because chunks
+//! start at multiples of [`CHUNK`] in their row and are always computed whole, results do not depend on how rows are
+//! shared among threads, and vector code needs no special end of a row.
+
+use crate::view::{In, Number, Out, Strided};
+
+/// Elements computed at a time: long enough to hide the copies, short enough to stay in the first cache.
+pub(crate) const CHUNK: usize = 128;
+
+/// Numbers on the stack, aligned for vectors. Lanes past the end of a row hold what was there before.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Chunk(pub(crate) [f32; CHUNK]);
+
+impl Chunk {
+    /// Zeros.
+    #[inline(always)]
+    pub(crate) const fn new() -> Chunk {
+        Chunk([0.0; CHUNK])
+    }
+
+    /// Widens `len` elements of a row from `start` on.
+    #[inline(always)]
+    pub(crate) fn load<T: Number>(&mut self, row: &In<'_, T>, start: usize, len: usize) {
+        self.fill(len, |part| row.read(start, part), T::widen);
+    }
+
+    /// Widens `len` elements of a row at any stride from `start` on.
+    #[inline(always)]
+    pub(crate) fn load_strided<T: Number>(&mut self, row: &Strided<'_, T>, start: usize, len: usize) {
+        self.fill(len, |part| row.read(start, part), T::widen);
+    }
+
+    #[inline(always)]
+    fn fill<T: Number>(&mut self, len: usize, read: impl Fn(&mut [T]), widen: impl Fn(&[T], &mut [f32])) {
+        // SAFETY: any bytes make a `T`; see `Plain`.
+        let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
+        read(&mut raw[..len]);
+        widen(&raw[..len], &mut self.0[..len]);
+    }
+
+    /// Narrows the first elements into a piece of a row.
+    #[inline(always)]
+    pub(crate) fn store<T: Number>(&self, piece: &mut Out<'_, T>) {
+        // SAFETY: any bytes make a `T`; see `Plain`.
+        let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
+        let len = piece.len();
+        T::narrow(&self.0[..len], &mut raw[..len]);
+        piece.write(0, &raw[..len]);
+    }
+}

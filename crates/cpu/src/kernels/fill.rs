@@ -1,0 +1,11 @@
+//! Tensors made from parameters, and triangles and diagonals.
+
+use oxcart_tensor::TensorRef;
+
+use crate::job::Kernel;
+use crate::simd::Level;
+
+/// The kernel for an op of this family.
+pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
+    None
+}

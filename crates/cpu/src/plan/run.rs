@@ -1,0 +1,238 @@
+//! Running a plan: every thread walks all steps, and they meet at a barrier wherever one must see what another did.
+//!
+//! Invariant: threads agree on where to stop. A failure carries the number of its step, and after the barrier that
+//! ends step `s` every thread stops exactly if a failure at `s` or before is known; a failure of a later step, which a
+//! faster thread may already have had, waits for that step's barrier.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use oxcart_backend::{Error, HostRead, HostWrite};
+use oxcart_tensor::TensorId;
+
+use super::Line;
+use super::bind::{Binding, Role, SourceBinding, Step};
+use crate::device::NAME;
+use crate::job::{Fault, Job, MAX_SOURCES, Shared};
+use crate::pool::{Barrier, Pool};
+use crate::view::{Dst, Share, Src};
+
+/// Why a run ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Cancelled,
+    Data { node: TensorId, fault: Fault },
+    Panic { node: TensorId },
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        let failed = |reason| Error::DeviceFailed { device: NAME.to_owned(), reason };
+        match self {
+            Failure::Cancelled => Error::Cancelled,
+            Failure::Data { node, fault } => failed(format!("{node}: {fault}")),
+            Failure::Panic { node } => failed(format!("{node}: its kernel panicked, which is a bug")),
+        }
+    }
+}
+
+/// Locked memory of a buffer.
+enum Held<'b> {
+    Read(HostRead<'b>),
+    Write(HostWrite<'b>),
+}
+
+/// First byte of every buffer of the plan.
+struct Bases(Vec<*mut u8>);
+
+// SAFETY: the memory is locked for as long as the plan runs; who may touch which part of it is what `view` is about.
+unsafe impl Sync for Bases {}
+
+/// Scratch memory of the plan.
+struct Scratch {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the plan owns the memory; steps give each thread its part of it.
+unsafe impl Sync for Scratch {}
+
+/// Computes all steps.
+pub(super) fn run(
+    binding: &Binding,
+    pool: &Pool,
+    scratch: &mut [Line],
+    cancel: &AtomicBool,
+) -> Result<(), Failure> {
+    let mut held: Vec<_> = std::iter::repeat_with(|| None).take(binding.buffers.len()).collect();
+    for &index in &binding.lock_order {
+        let buffer = &binding.buffers[index];
+        held[index] = Some(match buffer.writes {
+            true => Held::Write(
+                buffer.memory().write().unwrap_or_else(|| unreachable!("checked when it was bound")),
+            ),
+            false => Held::Read(buffer.memory().read()),
+        });
+    }
+    let bases = held.iter_mut().map(|held| match held {
+        Some(Held::Read(bytes)) => bytes.as_ptr().cast_mut(),
+        Some(Held::Write(bytes)) => bytes.as_mut_ptr(),
+        None => unreachable!("every buffer was locked"),
+    });
+    let run = Running {
+        binding,
+        bases: Bases(bases.collect()),
+        scratch: Scratch { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
+        barrier: Barrier::new(binding.threads),
+        counter: AtomicUsize::new(0),
+        failed_step: AtomicUsize::new(usize::MAX),
+        failure: Mutex::new(None),
+        cancel,
+    };
+    pool.run(binding.threads, &|thread| run.walk(thread));
+    let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failure.map_or(Ok(()), |(_, failure)| Err(failure))
+}
+
+/// What the threads of a run share.
+struct Running<'r> {
+    binding: &'r Binding,
+    bases: Bases,
+    scratch: Scratch,
+    barrier: Barrier,
+    /// See [`Job::claims`]; back to zero at every barrier.
+    counter: AtomicUsize,
+    /// The earliest step that failed.
+    failed_step: AtomicUsize,
+    failure: Mutex<Option<(usize, Failure)>>,
+    cancel: &'r AtomicBool,
+}
+
+impl Running<'_> {
+    /// One thread's way through all steps.
+    fn walk(&self, thread: usize) {
+        let steps = &self.binding.steps;
+        for (number, step) in steps.iter().enumerate() {
+            if thread == 0 && self.cancel.load(Ordering::Relaxed) {
+                self.fail(number, Failure::Cancelled);
+            }
+            let alone = step.threads == 1;
+            let next_alone = steps.get(number + 1).is_none_or(|next| next.threads == 1);
+            for phase in 0..step.phases() {
+                if thread < step.threads && self.failed_step.load(Ordering::Relaxed) > number {
+                    self.attempt(number, step, phase, thread);
+                }
+                // Steps that only thread 0 does need nobody to wait in between.
+                if !alone || !next_alone && phase + 1 == step.phases() {
+                    self.barrier.wait(|| self.counter.store(0, Ordering::Relaxed));
+                    if self.failed_step.load(Ordering::Relaxed) <= number {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One thread's part of one phase.
+    fn attempt(&self, number: usize, step: &Step, phase: usize, thread: usize) {
+        let own_counter = AtomicUsize::new(0);
+        let counter = if step.threads == 1 { &own_counter } else { &self.counter };
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let share = Share::new(thread, step.threads);
+            match phase.checked_sub(usize::from(step.has_copies)) {
+                Some(phase) => (step.kernel.run)(self.job(step, phase, thread, share, counter)),
+                None => {
+                    self.copy_sources(step, share);
+                    Ok(())
+                }
+            }
+        }));
+        match done {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => self.fail(number, Failure::Data { node: step.node, fault }),
+            Err(_) => self.fail(number, Failure::Panic { node: step.node }),
+        }
+    }
+
+    /// Remembers the earliest failure.
+    fn fail(&self, number: usize, failure: Failure) {
+        let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|&(earlier, _)| number < earlier) {
+            *known = Some((number, failure));
+            self.failed_step.store(number, Ordering::Relaxed);
+        }
+    }
+
+    fn sources(&self, step: &Step) -> &[Option<SourceBinding>] {
+        &self.binding.sources[step.sources.clone()]
+    }
+
+    /// Puts sources that overlap the result aside.
+    fn copy_sources(&self, step: &Step, share: Share) {
+        for source in self.sources(step).iter().flatten() {
+            let Role::Copied(at) = source.role else { continue };
+            let bytes = share.of(source.operand.layout.byte_len());
+            assert!(at + bytes.end <= self.scratch.len);
+            // SAFETY: the source lies inside its buffer and the copy inside the scratch memory (both were checked), which
+            // do not overlap; each thread copies bytes of its own.
+            unsafe {
+                let from = self.bases.0[source.operand.buffer].add(source.operand.offset + bytes.start);
+                let to = self.scratch.base.add(at + bytes.start);
+                std::ptr::copy_nonoverlapping(from, to, bytes.len());
+            }
+        }
+    }
+
+    fn job<'t>(
+        &'t self,
+        step: &'t Step,
+        phase: usize,
+        thread: usize,
+        share: Share,
+        counter: &'t AtomicUsize,
+    ) -> Job<'t> {
+        let mut sources = [None; MAX_SOURCES];
+        let mut written = [const { None }; MAX_SOURCES];
+        let mut aliased = false;
+        for (slot, source) in self.sources(step).iter().enumerate() {
+            let Some(SourceBinding { operand, role }) = source else { continue };
+            // SAFETY: the operand lies inside its buffer, as was checked when it was bound, and the buffer is locked. Roles
+            // were given so that the invariants of `view` hold; copies were made in a phase before.
+            unsafe {
+                let base = self.bases.0[operand.buffer].add(operand.offset);
+                match *role {
+                    Role::Read => sources[slot] = Some(Src::new(base, &operand.layout, false)),
+                    Role::Result => {
+                        aliased = true;
+                        sources[slot] = Some(Src::new(base, &operand.layout, true));
+                    }
+                    Role::Copied(at) => {
+                        sources[slot] = Some(Src::new(self.scratch.base.add(at), &operand.layout, false));
+                    }
+                    Role::Written => written[slot] = Some(Dst::new(base, &operand.layout, false)),
+                }
+            }
+        }
+        let own_at = step.own_at + thread * step.own_stride;
+        assert!(
+            own_at + step.kernel.own <= self.scratch.len
+                && step.shared_at + step.kernel.shared <= step.own_at
+        );
+        // SAFETY: as above for the result; the two areas of scratch lie inside it, as just checked, do not overlap, and
+        // each thread has its own `own`.
+        unsafe {
+            Job {
+                op: step.op,
+                dst: Dst::new(self.bases.0[step.dst.buffer].add(step.dst.offset), &step.dst.layout, aliased),
+                sources,
+                written,
+                phase,
+                share,
+                own: std::slice::from_raw_parts_mut(self.scratch.base.add(own_at), step.kernel.own),
+                shared: Shared::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
+                counter,
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A stream of work on the CPU: computes when it is told to, and is done when it returns.
+//!
+//! Concurrency: a stream may be used from several threads; its pool runs one graph at a time.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oxcart_backend::{Backend, Device, Error, Guid, Plan, Work};
+
+use crate::device::{CpuDevice, NAME};
+use crate::plan::CpuPlan;
+use crate::pool::Pool;
+use crate::settings::Settings;
+use crate::simd::Level;
+
+/// A stream of the CPU device.
+#[derive(Debug)]
+pub struct CpuStream {
+    device: Arc<dyn Device>,
+    level: Level,
+    pool: Arc<Pool>,
+    cancel: Arc<AtomicBool>,
+}
+
+impl CpuStream {
+    pub(crate) fn new(device: Arc<CpuDevice>, settings: &Settings) -> Result<CpuStream, Error> {
+        let level = device.level();
+        let failed = |error: std::io::Error| Error::DeviceFailed {
+            device: NAME.to_owned(),
+            reason: format!("cannot start its threads: {error}"),
+        };
+        let pool = Arc::new(Pool::new(settings).map_err(failed)?);
+        Ok(CpuStream { device, level, pool, cancel: Arc::default() })
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// What stops this stream: while it is true, runs end before their next node with [`Error::Cancelled`].
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// Stops the run under way before its next node, and every run until [`resume`](CpuStream::resume).
+    pub fn cancel(&self) {
+        self.cancel.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets runs go on again.
+    pub fn resume(&self) {
+        self.cancel.store(false, Ordering::Relaxed);
+    }
+
+    fn cpu_plan(&self, work: Work<'_>) -> Result<CpuPlan, Error> {
+        CpuPlan::new(self.level, Arc::clone(&self.pool), Arc::clone(&self.cancel), work)
+    }
+}
+
+impl Backend for CpuStream {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn guid(&self) -> Guid {
+        Guid(*b"oxcart cpu dev 1")
+    }
+
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn plan(&self, work: Work<'_>) -> Result<Option<Box<dyn Plan>>, Error> {
+        Ok(Some(Box::new(self.cpu_plan(work)?)))
+    }
+
+    fn compute(&self, work: Work<'_>) -> Result<(), Error> {
+        self.cpu_plan(work)?.compute()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,545 @@
+//! Tensors as kernels see them: memory and layout in one, handed out row by row.
+//!
+//! Safety invariants, made true by [`plan`](crate::plan) when it binds a step to memory:
+//! - `base` points at `layout.byte_len()` bytes, aligned for the element type, that stay locked while the step runs;
+//! - nobody writes to the bytes of a [`Src`] during a step, except the step itself where [`Src::is_aliased`]: then they are
+//!   exactly the bytes of the result, element for element;
+//! - a [`Dst`] overlaps nothing else that the step writes, and its layout maps no two elements to one byte.
+//!
+//! Rows of a result are handed out in shares that do not meet ([`Dst::rows`], [`Dst::pieces`]), each [`Dst`] being consumed,
+//! so safe code cannot write a row from two threads. Rows that may alias the result are only ever read through raw
+//! copies ([`In::read`]); asking for a slice of one panics.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use half::{bf16, f16};
+use oxcart_tensor::quant::{from_f16_slice, to_bf16, to_f16};
+use oxcart_tensor::{DType, Layout};
+
+/// A plain number that tensors hold; every bit pattern is one.
+///
+/// # Safety
+///
+/// Implementors are plain data of [`size_of::<Self>()`] bytes without padding, and any bytes make a value.
+pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+// SAFETY: integers and floats without padding, any bytes are one.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl Plain for i64 {}
+// SAFETY: as above.
+unsafe impl Plain for f32 {}
+// SAFETY: a transparent u16.
+unsafe impl Plain for f16 {}
+// SAFETY: a transparent u16.
+unsafe impl Plain for bf16 {}
+
+/// A number that kernels compute with, as `f32`.
+pub(crate) trait Number: Plain {
+    /// The type of tensors made of it.
+    const DTYPE: DType;
+
+    /// Widens exactly.
+    fn widen(from: &[Self], to: &mut [f32]);
+    /// Rounds to nearest, ties to even; integers truncate.
+    fn narrow(from: &[f32], to: &mut [Self]);
+}
+
+impl Number for f32 {
+    const DTYPE: DType = DType::F32;
+
+    #[inline(always)]
+    fn widen(from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Number for f16 {
+    const DTYPE: DType = DType::F16;
+
+    #[inline(always)]
+    fn widen(from: &[f16], to: &mut [f32]) {
+        from_f16_slice(from, to);
+    }
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [f16]) {
+        oxcart_tensor::quant::to_f16_slice(from, to);
+    }
+}
+
+impl Number for bf16 {
+    const DTYPE: DType = DType::BF16;
+
+    #[inline(always)]
+    fn widen(from: &[bf16], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+        }
+    }
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [bf16]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = to_bf16(*from);
+        }
+    }
+}
+
+impl Number for i32 {
+    const DTYPE: DType = DType::I32;
+
+    #[inline(always)]
+    fn widen(from: &[i32], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = *from as f32;
+        }
+    }
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [i32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = *from as i32;
+        }
+    }
+}
+
+/// One number as f16, the way every kernel rounds.
+#[inline(always)]
+pub(crate) fn round_f16(x: f32) -> f32 {
+    to_f16(x).to_f32()
+}
+
+/// Row coordinates: dimensions 1, 2 and 3.
+pub(crate) type RowAt = [usize; 3];
+
+/// Row coordinates from a row number.
+#[inline(always)]
+pub(crate) fn row_at(row: usize, ne: [usize; 4]) -> RowAt {
+    [row % ne[1], row / ne[1] % ne[2], row / (ne[1] * ne[2])]
+}
+
+/// A tensor that a step reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Src<'t> {
+    base: *const u8,
+    layout: &'t Layout,
+    aliased: bool,
+}
+
+/// Elements of one row, one after another, for reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct In<'t, T> {
+    at: *const T,
+    len: usize,
+    aliased: bool,
+    life: PhantomData<&'t T>,
+}
+
+/// Elements of one row at any distance, for reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strided<'t, T> {
+    at: *const u8,
+    stride: usize,
+    len: usize,
+    life: PhantomData<&'t T>,
+}
+
+/// A tensor that a step writes.
+#[derive(Debug)]
+pub(crate) struct Dst<'t> {
+    base: *mut u8,
+    layout: &'t Layout,
+    aliased: bool,
+}
+
+/// Elements of one row, one after another, that this thread alone writes.
+#[derive(Debug)]
+pub(crate) struct Out<'t, T> {
+    at: *mut T,
+    len: usize,
+    aliased: bool,
+    life: PhantomData<&'t mut T>,
+}
+
+/// Where a row starts, in bytes; checks the coordinates.
+#[inline(always)]
+fn row_offset(layout: &Layout, at: RowAt) -> usize {
+    let (ne, nb) = (layout.ne(), layout.nb());
+    assert!(at[0] < ne[1] && at[1] < ne[2] && at[2] < ne[3], "row outside its tensor");
+    at[0] * nb[1] + at[1] * nb[2] + at[2] * nb[3]
+}
+
+/// Elements of type `T` in a contiguous row; `T` is the element, or its bytes.
+#[inline(always)]
+fn row_len<T: Plain>(layout: &Layout) -> usize {
+    assert!(layout.has_contiguous_rows(), "row is not contiguous");
+    assert!(layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1, "element of another size");
+    layout.row_bytes() / size_of::<T>()
+}
+
+impl<'t> Src<'t> {
+    /// A tensor in memory.
+    ///
+    /// # Safety
+    ///
+    /// The invariants at the head of this file hold for `'t`.
+    pub(crate) const unsafe fn new(base: *const u8, layout: &'t Layout, aliased: bool) -> Src<'t> {
+        Src { base, layout, aliased }
+    }
+
+    pub(crate) const fn layout(&self) -> &'t Layout {
+        self.layout
+    }
+
+    pub(crate) const fn dtype(&self) -> DType {
+        self.layout.dtype()
+    }
+
+    pub(crate) const fn ne(&self) -> [usize; 4] {
+        self.layout.ne().extents()
+    }
+
+    pub(crate) const fn nb(&self) -> [usize; 4] {
+        self.layout.nb()
+    }
+
+    /// Whether it is the memory of the result.
+    pub(crate) const fn is_aliased(&self) -> bool {
+        self.aliased
+    }
+
+    /// A row whose elements are adjacent, as elements or (`T = u8`) as bytes.
+    #[inline(always)]
+    pub(crate) fn row<T: Plain>(&self, at: RowAt) -> In<'t, T> {
+        let (offset, len) = (row_offset(self.layout, at), row_len::<T>(self.layout));
+        // SAFETY: the row lies inside the tensor, as just checked, and the tensor inside its memory.
+        let at = unsafe { self.base.add(offset) }.cast();
+        In { at, len, aliased: self.aliased, life: PhantomData }
+    }
+
+    /// A row at any stride.
+    #[inline(always)]
+    pub(crate) fn line<T: Plain>(&self, at: RowAt) -> Strided<'t, T> {
+        assert!(self.layout.dtype().block_bytes() == size_of::<T>(), "element of another size");
+        let offset = row_offset(self.layout, at);
+        // SAFETY: the row lies inside the tensor, as just checked, and the tensor inside its memory.
+        let at = unsafe { self.base.add(offset) };
+        Strided { at, stride: self.layout.nb()[0], len: self.layout.ne()[0], life: PhantomData }
+    }
+
+    /// One element.
+    #[inline(always)]
+    pub(crate) fn get<T: Plain>(&self, at: [usize; 4]) -> T {
+        self.line([at[1], at[2], at[3]]).get(at[0])
+    }
+
+    /// All elements of a tensor that is packed, as elements or as bytes.
+    pub(crate) fn packed<T: Plain>(&self) -> In<'t, T> {
+        assert!(self.layout.is_contiguous(), "tensor is not packed");
+        let bytes = self.layout.byte_len();
+        assert!(
+            self.layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1,
+            "element of another size"
+        );
+        In { at: self.base.cast(), len: bytes / size_of::<T>(), aliased: self.aliased, life: PhantomData }
+    }
+}
+
+impl<'t, T: Plain> In<'t, T> {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// One element.
+    #[inline(always)]
+    pub(crate) fn get(&self, i: usize) -> T {
+        assert!(i < self.len);
+        // SAFETY: inside the row; whoever writes it is this thread.
+        unsafe { self.at.add(i).read() }
+    }
+
+    /// Copies elements out, whatever they alias.
+    #[inline(always)]
+    pub(crate) fn read(&self, start: usize, to: &mut [T]) {
+        assert!(start <= self.len && to.len() <= self.len - start);
+        // SAFETY: inside the row; `to` is a borrow of other memory, because no borrow of a tensor's bytes that alias
+        // a result exists.
+        unsafe { std::ptr::copy_nonoverlapping(self.at.add(start), to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Part of it.
+    #[inline(always)]
+    pub(crate) fn part(&self, range: Range<usize>) -> In<'t, T> {
+        assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: inside the row.
+        In { at: unsafe { self.at.add(range.start) }, len: range.len(), ..*self }
+    }
+
+    /// The row as a slice.
+    ///
+    /// # Panics
+    ///
+    /// When it is the memory of the result; kernels of ops that may run in place use [`In::read`].
+    #[inline(always)]
+    pub(crate) fn slice(&self) -> &'t [T] {
+        assert!(!self.aliased, "a slice of memory that is being written");
+        // SAFETY: inside the tensor, aligned, and not written while the step runs.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
+impl<T: Plain> Strided<'_, T> {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// One element.
+    #[inline(always)]
+    pub(crate) fn get(&self, i: usize) -> T {
+        assert!(i < self.len);
+        // SAFETY: inside the row; whoever writes it is this thread.
+        unsafe { self.at.add(i * self.stride).cast::<T>().read() }
+    }
+
+    /// Copies elements out, whatever they alias.
+    #[inline(always)]
+    pub(crate) fn read(&self, start: usize, to: &mut [T]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = self.get(start + i);
+        }
+    }
+}
+
+impl<'t> Dst<'t> {
+    /// A tensor in memory.
+    ///
+    /// # Safety
+    ///
+    /// The invariants at the head of this file hold for `'t`.
+    pub(crate) const unsafe fn new(base: *mut u8, layout: &'t Layout, aliased: bool) -> Dst<'t> {
+        Dst { base, layout, aliased }
+    }
+
+    pub(crate) const fn layout(&self) -> &'t Layout {
+        self.layout
+    }
+
+    pub(crate) const fn dtype(&self) -> DType {
+        self.layout.dtype()
+    }
+
+    pub(crate) const fn ne(&self) -> [usize; 4] {
+        self.layout.ne().extents()
+    }
+
+    pub(crate) const fn nb(&self) -> [usize; 4] {
+        self.layout.nb()
+    }
+
+    /// Rows of dimensions 1 to 3.
+    pub(crate) fn row_count(&self) -> usize {
+        let ne = self.ne();
+        ne[1] * ne[2] * ne[3]
+    }
+
+    /// This thread's share of the rows, in order.
+    pub(crate) fn rows<T: Plain>(self, share: Share) -> impl Iterator<Item = (RowAt, Out<'t, T>)> {
+        let ne = self.ne();
+        share.of(self.row_count()).map(move |row| {
+            let at = row_at(row, ne);
+            // SAFETY: shares of different threads do not meet, this one visits each row once, and `self` is gone.
+            (at, unsafe { self.row(at) })
+        })
+    }
+
+    /// This thread's share of the elements, as pieces of rows of at most `len` elements that start at multiples of
+    /// `len`: `(row, first element, piece)`.
+    pub(crate) fn pieces<T: Plain>(
+        self,
+        share: Share,
+        len: usize,
+    ) -> impl Iterator<Item = (RowAt, usize, Out<'t, T>)> {
+        let ne = self.ne();
+        let per_row = ne[0].div_ceil(len);
+        share.of(self.row_count() * per_row).map(move |piece| {
+            let (at, start) = (row_at(piece / per_row, ne), piece % per_row * len);
+            // SAFETY: shares of different threads do not meet, this one visits each piece once, and `self` is gone.
+            let row = unsafe { self.row::<T>(at) };
+            let end = (start + len).min(row.len);
+            (at, start, row.part(start..end))
+        })
+    }
+
+    /// A row whose elements are adjacent, as elements or (`T = u8`) as bytes.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes the row in this phase, and this thread has no other handle of it.
+    #[inline(always)]
+    pub(crate) unsafe fn row<T: Plain>(&self, at: RowAt) -> Out<'t, T> {
+        let (offset, len) = (row_offset(self.layout, at), row_len::<T>(self.layout));
+        // SAFETY: the row lies inside the tensor, as just checked, and the tensor inside its memory.
+        let at = unsafe { self.base.add(offset) }.cast();
+        Out { at, len, aliased: self.aliased, life: PhantomData }
+    }
+
+    /// All elements of a tensor that is packed, as elements or as bytes.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes the tensor in this phase, and this thread has no other handle of it.
+    pub(crate) unsafe fn packed<T: Plain>(&self) -> Out<'t, T> {
+        assert!(self.layout.is_contiguous(), "tensor is not packed");
+        assert!(
+            self.layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1,
+            "element of another size"
+        );
+        let len = self.layout.byte_len() / size_of::<T>();
+        Out { at: self.base.cast(), len, aliased: self.aliased, life: PhantomData }
+    }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes the element in this phase.
+    #[inline(always)]
+    pub(crate) unsafe fn set<T: Plain>(&self, at: [usize; 4], value: T) {
+        assert!(self.layout.dtype().block_bytes() == size_of::<T>() && at[0] < self.layout.ne()[0]);
+        let offset = row_offset(self.layout, [at[1], at[2], at[3]]) + at[0] * self.layout.nb()[0];
+        // SAFETY: the element lies inside the tensor, as just checked, and the tensor inside its memory.
+        unsafe { self.base.add(offset).cast::<T>().write(value) }
+    }
+}
+
+impl<'t, T: Plain> Out<'t, T> {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes one element.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, i: usize, value: T) {
+        assert!(i < self.len);
+        // SAFETY: inside the row, which is this thread's.
+        unsafe { self.at.add(i).write(value) }
+    }
+
+    /// Copies elements in, whatever they alias.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, start: usize, from: &[T]) {
+        assert!(start <= self.len && from.len() <= self.len - start);
+        // SAFETY: inside the row, which is this thread's; `from` borrows other memory, because no borrow of bytes that
+        // alias a result exists.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.add(start), from.len()) }
+    }
+
+    /// Part of it.
+    #[inline(always)]
+    pub(crate) fn part(self, range: Range<usize>) -> Out<'t, T> {
+        assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: inside the row.
+        Out { at: unsafe { self.at.add(range.start) }, len: range.len(), ..self }
+    }
+
+    /// The row as a slice.
+    ///
+    /// # Panics
+    ///
+    /// When a source is the same memory; kernels of ops that may run in place use [`Out::write`].
+    #[inline(always)]
+    pub(crate) fn slice(&mut self) -> &mut [T] {
+        assert!(!self.aliased, "a slice of memory that is being read");
+        // SAFETY: inside the tensor, aligned, this thread's alone, and no source is the same memory.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+}
+
+/// Which part of some equal units a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    thread: usize,
+    threads: usize,
+}
+
+impl Share {
+    /// Everything.
+    pub(crate) const ALL: Share = Share { thread: 0, threads: 1 };
+
+    /// The share of one of several threads.
+    pub(crate) fn new(thread: usize, threads: usize) -> Share {
+        assert!(thread < threads);
+        Share { thread, threads }
+    }
+
+    /// Its units out of `count`. All shares together are `0..count`, and no two meet.
+    pub(crate) fn of(self, count: usize) -> Range<usize> {
+        let cut = |i: usize| (count as u128 * i as u128 / self.threads as u128) as usize;
+        cut(self.thread)..cut(self.thread + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_everything_once() {
+        for count in 0..20 {
+            for threads in 1..7 {
+                let all: Vec<_> =
+                    (0..threads).flat_map(|thread| Share::new(thread, threads).of(count)).collect();
+                assert_eq!(all, (0..count).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_cover_rows_at_multiples() {
+        let layout = Layout::packed(DType::F32, [10, 3, 1, 1]).unwrap();
+        let mut memory = vec![0f32; 30];
+        for thread in 0..2 {
+            // SAFETY: the memory is as large as the layout, aligned, and ours.
+            let dst = unsafe { Dst::new(memory.as_mut_ptr().cast(), &layout, false) };
+            for (at, start, mut piece) in dst.pieces::<f32>(Share::new(thread, 2), 4) {
+                assert_eq!(start % 4, 0);
+                for (i, x) in piece.slice().iter_mut().enumerate() {
+                    *x += (100 * at[0] + start + i) as f32;
+                }
+            }
+        }
+        let expected: Vec<_> = (0..30).map(|i| (100 * (i / 10) + i % 10) as f32).collect();
+        assert_eq!(memory, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "memory that is being written")]
+    fn aliased_rows_have_no_slices() {
+        let layout = Layout::packed(DType::F32, [4, 1, 1, 1]).unwrap();
+        let memory = [0f32; 4];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, true) };
+        src.row::<f32>([0, 0, 0]).slice();
+    }
+
+    #[test]
+    #[should_panic(expected = "row outside its tensor")]
+    fn rows_outside_are_refused() {
+        let layout = Layout::packed(DType::F32, [4, 1, 1, 1]).unwrap();
+        let memory = [0f32; 4];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, false) };
+        src.row::<f32>([1, 0, 0]);
+    }
+}
