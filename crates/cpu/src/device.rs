@@ -9,6 +9,7 @@ use oxcart_backend::{
 use oxcart_tensor::TensorRef;
 
 use crate::kernels::choose;
+use crate::os_memory;
 use crate::settings::Settings;
 use crate::simd::Level;
 use crate::stream::CpuStream;
@@ -60,7 +61,10 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self) -> Result<Memory, Error> {
-        Err(Error::Unsupported { device: NAME.to_owned(), what: "reporting memory".into() })
+        os_memory::memory().ok_or_else(|| Error::DeviceFailed {
+            device: NAME.to_owned(),
+            reason: "the system does not tell how much memory there is".into(),
+        })
     }
 
     fn caps(&self) -> Caps {
