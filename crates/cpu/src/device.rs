@@ -37,7 +37,7 @@ impl CpuDevice {
 
     /// The device, with these instructions.
     pub fn with_level(level: Level) -> Arc<CpuDevice> {
-        let description = format!("host processor, {level} instructions");
+        let description = format!("{}, {level} instructions", processor().unwrap_or("processor".into()));
         Arc::new(CpuDevice { level, description, buffer_type: HostBufferType::new(NAME) })
     }
 
@@ -93,6 +93,13 @@ impl Device for CpuDevice {
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(buffer_type, &self.buffer_type) || buffer_type.is_host()
     }
+}
+
+/// What the processor calls itself, where the system passes it on.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.trim().strip_prefix(':'))?;
+    Some(name.trim().to_owned())
 }
 
 /// The family that has the CPU and nothing else.

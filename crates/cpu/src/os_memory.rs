@@ -62,7 +62,8 @@ mod linux {
             let used = number(self.used).unwrap_or(0);
             // Cached files count as used but make way.
             let cached = read_to_string(self.folder.join("memory.stat")).ok().and_then(|text| {
-                text.lines().find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse::<usize>().ok())
+                text.lines()
+                    .find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse::<usize>().ok())
             });
             Some(Memory { free: total.saturating_sub(used.saturating_sub(cached.unwrap_or(0))), total })
         }
@@ -117,7 +118,11 @@ mod linux {
 
         #[test]
         fn a_machine_without_limits() {
-            let root = tree(&[MEMINFO, ("proc/self/cgroup", "0::/user.slice\n"), ("sys/fs/cgroup/memory.max", "max\n")]);
+            let root = tree(&[
+                MEMINFO,
+                ("proc/self/cgroup", "0::/user.slice\n"),
+                ("sys/fs/cgroup/memory.max", "max\n"),
+            ]);
             assert_eq!(memory(root.path()), Some(Memory { free: 600 << 10, total: 1000 << 10 }));
             assert_eq!(memory(tree(&[MEMINFO]).path()), Some(Memory { free: 600 << 10, total: 1000 << 10 }));
         }

@@ -13,6 +13,7 @@ mod copy;
 mod delta_net;
 mod dot;
 mod fill;
+mod fused;
 mod glu;
 mod hyper;
 mod image;
@@ -28,6 +29,8 @@ mod soft_max;
 mod sort;
 mod train;
 mod unary;
+
+pub(crate) use fused::fuse;
 
 use oxcart_tensor::{Op, TensorRef};
 
