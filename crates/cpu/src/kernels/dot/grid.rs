@@ -62,7 +62,7 @@ impl Large for BlockIq2Xxs {
         let groups: &[_; 2] = chunk_of(&self.groups, 2 * part);
         let points = octets(|i| octet(G2_XXS.points()[usize::from(groups[i / 4].points[i % 4])]));
         let signs = signs(|i| (groups[i / 4].signs_and_scale.get() >> (7 * (i % 4))) as u8);
-        s.dot_signed(s.negate_where(signs, s.octets(points)), acts)
+        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {
@@ -80,7 +80,7 @@ impl Large for BlockIq2Xs {
         let codes: &[_; 8] = chunk_of(&self.octets, 8 * part);
         let points = octets(|i| octet(G2_XS.points()[usize::from(codes[i].get() & 511)]));
         let signs = signs(|i| (codes[i].get() >> 9) as u8);
-        s.dot_signed(s.negate_where(signs, s.octets(points)), acts)
+        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {
@@ -102,7 +102,7 @@ impl Large for BlockIq2S {
             octet(G2_S.points()[usize::from(point)])
         });
         let signs = u64::from_le_bytes(*chunk_of(&self.signs, 8 * part));
-        s.dot_signed(s.negate_where(signs, s.octets(points)), acts)
+        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {
@@ -124,7 +124,7 @@ impl Large for BlockIq3Xxs {
         });
         let words: &[_; 2] = chunk_of(&self.signs_and_scale, 2 * part);
         let signs = signs(|i| (words[i / 4].get() >> (7 * (i % 4))) as u8);
-        s.dot_signed(s.negate_where(signs, s.octets(points)), acts)
+        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {
@@ -147,7 +147,7 @@ impl Large for BlockIq3S {
         };
         let points = octets(|i| quads(point(2 * i), point(2 * i + 1)));
         let signs = u64::from_le_bytes(*chunk_of(self.signs.as_flattened(), 8 * part));
-        s.dot_signed(s.negate_where(signs, s.octets(points)), acts)
+        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {

@@ -49,6 +49,11 @@ pub(super) trait Lanes: Simd {
     fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Sums of `(codes - middle) * acts`, for unsigned codes that differ from `middle` by less than 128, both below 128.
     fn dot_centred(self, codes: Self::Bytes, middle: u8, acts: Self::Bytes) -> Self::Sums;
+    /// Sums of `levels * acts`, both signed, where no level is -128.
+    #[inline(always)]
+    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums {
+        self.dot_signed(levels, acts)
+    }
     /// Sums of `a * b`, both signed.
     fn dot_signed(self, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
 

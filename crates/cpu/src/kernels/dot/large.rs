@@ -212,7 +212,7 @@ impl Large for BlockIq4Xs {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
         let nibbles = s.nibbles(chunk_of(&self.nibbles, 32 * part), chunk_of(&self.nibbles, 32 * part + 16));
-        s.dot_signed(s.lookup(&IQ4_LEVELS, nibbles), acts)
+        s.dot_levels(s.lookup(&IQ4_LEVELS, nibbles), acts)
     }
     #[inline(always)]
     fn scales(&self) -> Option<[u8; 16]> {

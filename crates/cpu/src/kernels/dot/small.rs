@@ -140,7 +140,7 @@ impl Small for BlockIq4Nl {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_signed(s.lookup(&IQ4_LEVELS, s.nibbles(&a.nibbles, &b.nibbles)), acts)
+        s.dot_levels(s.lookup(&IQ4_LEVELS, s.nibbles(&a.nibbles, &b.nibbles)), acts)
     }
 }
 
