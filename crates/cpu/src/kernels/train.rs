@@ -190,3 +190,6 @@ fn sgd<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     super::elementwise::zip::<f32, f32, f32>(job, f);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
