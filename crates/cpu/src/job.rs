@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oxcart_tensor::{DType, Layout, Op};
+use oxcart_tensor::{Layout, Op};
 
 use crate::view::{Dst, Share, Src};
 
@@ -17,8 +17,8 @@ pub(crate) const MAX_SOURCES: usize = 10;
 pub(crate) enum Fault {
     #[error("{what} {value} is not below {limit}")]
     Index { what: &'static str, value: i64, limit: usize },
-    #[error("a value is not finite, which {dtype} cannot hold")]
-    NotFinite { dtype: DType },
+    #[error(transparent)]
+    Quant(#[from] oxcart_tensor::quant::QuantError),
 }
 
 impl Fault {

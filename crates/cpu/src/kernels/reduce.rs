@@ -259,3 +259,108 @@ fn count_equal<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use oxcart_tensor::ops::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
+
+    use super::*;
+    use crate::kernels::copy::testing::{Tensor, compute};
+
+    fn floats(ne: impl Into<oxcart_tensor::Shape>, values: &[f32]) -> Tensor {
+        Tensor::packed(DType::F32, ne, values)
+    }
+
+    #[test]
+    fn sums_lose_nothing_whatever_the_order() {
+        // In f32 the small ones would vanish; in f64 they do not, and threads may not change that.
+        let mut values = vec![1f32; 70_000];
+        values[0] = 1e9;
+        values[69_999] = -1e9;
+        for ne in [[70_000, 1, 1, 1], [1, 70_000, 1, 1], [7, 100, 10, 10], [1400, 5, 5, 2]] {
+            assert_eq!(compute(Sum, &[&floats(ne, &values)]).unwrap().f32s(), [69_998.0]);
+        }
+        for dtype in [DType::F16, DType::BF16] {
+            let a = Tensor::pattern(Layout::strided(dtype, [500, 3, 2, 1], [2, 1010, 3030, 9]).unwrap());
+            let sum: f64 = match dtype {
+                DType::F16 => a.values(|x| f16::from_ne_bytes(x).to_f64()).iter().sum(),
+                _ => a.values(|x| bf16::from_ne_bytes(x).to_f64()).iter().sum(),
+            };
+            let result = compute(Sum, &[&a]).unwrap();
+            let expected = match dtype {
+                DType::F16 => f16::from_f64(sum).to_bits(),
+                _ => bf16::from_f64(sum).to_bits(),
+            };
+            assert_eq!(result.values(u16::from_ne_bytes), [expected]);
+        }
+    }
+
+    #[test]
+    fn rows_are_summed_by_themselves() {
+        let a = Tensor::pattern(Layout::strided(DType::F32, [33, 5, 3, 2], [4, 140, 700, 2100]).unwrap());
+        let values = a.f32s();
+        let sums: Vec<f32> = values.chunks(33).map(|row| row.iter().sum()).collect();
+        // Values are multiples of 1/16, so sums are exact.
+        assert_eq!(compute(SumRows, &[&a]).unwrap().f32s(), sums);
+        let means: Vec<_> = sums.iter().map(|sum| sum / 33.0).collect();
+        assert_eq!(compute(Mean, &[&a]).unwrap().f32s(), means);
+        let running = values.chunks(33).flat_map(|row| {
+            let next = |sum: &mut f32, x: &f32| {
+                *sum += x;
+                Some(*sum)
+            };
+            row.iter().scan(0.0, next).collect::<Vec<_>>()
+        });
+        assert_eq!(compute(Cumsum, &[&a]).unwrap().f32s(), running.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_sums_to_zero() {
+        let empty = floats([0, 3], &[]);
+        assert_eq!(compute(Sum, &[&empty]).unwrap().f32s(), [0.0]);
+        assert_eq!(compute(SumRows, &[&empty]).unwrap().f32s(), [0.0; 3]);
+        assert!(compute(Mean, &[&empty]).unwrap().f32s().iter().all(|mean| mean.is_nan()));
+        assert_eq!(compute(Argmax, &[&empty]).unwrap().i32s(), [0; 3]);
+        let empty = Tensor::packed::<i32>(DType::I32, [0, 3], &[]);
+        assert_eq!(compute(CountEqual, &[&empty, &empty]).unwrap().values(i64::from_ne_bytes), [0]);
+    }
+
+    fn largest(values: &[f32]) -> i32 {
+        compute(Argmax, &[&floats(values.len(), values)]).unwrap().i32s()[0]
+    }
+
+    #[test]
+    fn the_last_of_the_largest_is_found() {
+        const NAN: f32 = f32::NAN;
+        assert_eq!(largest(&[1.0, 3.0, 3.0, 2.0]), 2);
+        assert_eq!(largest(&[f32::NEG_INFINITY; 40]), 39);
+        assert_eq!(largest(&[NAN; 40]), 0);
+        // What comes before a NaN is forgotten, unless nothing comes after it.
+        assert_eq!(largest(&[5.0, NAN, 1.0, 2.0, 0.0]), 3);
+        assert_eq!(largest(&[1.0, 5.0, 2.0, NAN]), 1);
+        for len in [1, 15, 16, 17, 63, 1000] {
+            for at in 0..len.min(70) {
+                let mut values = vec![-1.0; len];
+                values[at] = 2.0;
+                assert_eq!(largest(&values), at as i32);
+            }
+        }
+        let rows = Tensor::pattern(Layout::strided(DType::F32, [3, 70_000, 1, 1], [4, 16, 0, 0]).unwrap());
+        let expected: Vec<_> = rows.f32s().chunks(3).map(|row| last_largest_with_nan(row) as i32).collect();
+        assert_eq!(compute(Argmax, &[&rows]).unwrap().i32s(), expected);
+    }
+
+    #[test]
+    fn equal_elements_are_counted_in_all_dimensions() {
+        let values: Vec<i32> = (0..3 * 4 * 500 * 2).map(|i| i * 7 % 5).collect();
+        let a = Tensor::packed(DType::I32, [3, 4, 500, 2], &values);
+        let count = |a: &Tensor, b: &Tensor| compute(CountEqual, &[a, b]).unwrap().values(i64::from_ne_bytes);
+        assert_eq!(count(&a, &a), [12_000]);
+        let turned = Tensor::packed(DType::I32, [500, 3, 4, 2], &values);
+        let turned = Tensor { layout: turned.layout.permuted([2, 0, 1, 3]).unwrap(), ..turned };
+        let equal = a.i32s().iter().zip(turned.i32s()).filter(|(a, b)| **a == *b).count();
+        assert!(equal > 0);
+        assert_eq!(count(&a, &turned), [equal as i64]);
+        assert_eq!(count(&turned, &a), [equal as i64]);
+    }
+}

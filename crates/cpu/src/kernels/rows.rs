@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::copy::{
-    BYTES_PER_THREAD, Blocks, Decode, Encode, PACKED_PER_THREAD, RUN, Raw, Values, stored_bytes,
+    BYTES_PER_THREAD, Blocks, Decode, Encode, PACKED_PER_THREAD, RUN, Raw, Values, after, stored_bytes,
 };
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
@@ -165,7 +165,8 @@ fn set_converted<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Resul
         for (i, stored) in from.slice().chunks(run).enumerate() {
             let values =
                 D::decode(from_type, stored, &mut values.0[..stored.len() / from_type.block_bytes()]);
-            to.write(i * packed_run, E::encode(to_type, values, &mut packed)?);
+            let packed = E::encode(to_type, values, &mut packed).map_err(|fault| after(i * RUN, fault))?;
+            to.write(i * packed_run, packed);
         }
         Ok(())
     })
@@ -223,4 +224,172 @@ fn set(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use oxcart_tensor::Layout;
+    use oxcart_tensor::ops::{GetRows, GetRowsBack, SetRows};
+    use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
+
+    use super::*;
+    use crate::kernels::copy::testing::{Tensor, compute};
+
+    fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
+        Tensor::packed(DType::I32, ne, values)
+    }
+
+    fn bad_row(value: i64, limit: usize) -> Fault {
+        Fault::Index { what: ROW_NUMBER, value, limit }
+    }
+
+    #[test]
+    fn rows_of_every_type_are_picked() {
+        let decodes = |dtype: &DType| dtype.decodes() || *dtype == DType::I32;
+        for dtype in DType::all().filter(decodes) {
+            let row = 3 * dtype.block_len();
+            let bytes = stored_bytes(dtype, row) + dtype.block_bytes();
+            // Rows with a gap, planes before rows.
+            let layout =
+                Layout::strided(dtype, [row, 5, 2, 2], [dtype.block_bytes(), bytes * 4, bytes, bytes * 2]);
+            let table = Tensor::pattern(layout.unwrap());
+            // Row numbers seen through a stride.
+            let mut rows =
+                numbers([6, 2, 2], &[4, 9, 0, 9, 3, 9, 1, 9, 2, 9, 2, 9, 0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 0, 9]);
+            rows.layout = Layout::strided(DType::I32, [3, 2, 2], [8, 24, 48, 96]).unwrap();
+            rows.bytes.truncate(rows.layout.byte_len());
+            let result = compute(GetRows, &[&table, &rows]).unwrap();
+            assert_eq!(result.layout.ne().extents(), [row, 3, 2, 2]);
+            let picks = [4, 0, 3, 1, 2, 2, 0, 1, 2, 3, 4, 0];
+            let expected = picks.iter().enumerate().flat_map(|(i, pick)| {
+                let start = (pick * 4 + i / 3) * bytes;
+                let stored = &table.bytes[start..start + stored_bytes(dtype, row)];
+                if dtype == DType::I32 {
+                    return stored.to_vec();
+                }
+                let mut values = vec![0.0; row];
+                dequantize_row(dtype, stored, &mut values).unwrap();
+                crate::view::raw_bytes(&values).to_vec()
+            });
+            assert_eq!(result.bytes, expected.collect::<Vec<_>>(), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn seventy_thousand_rows_and_long_ones() {
+        let table = Tensor::pattern(Layout::packed(DType::F16, [4, 80_000]).unwrap());
+        let picks: Vec<_> = (0..70_000).map(|i| (i * 7919) % 80_000).collect();
+        let result = compute(GetRows, &[&table, &numbers(70_000, &picks)]).unwrap();
+        let all = table.values(|x| f16::from_ne_bytes(x).to_f32());
+        let expected: Vec<_> = picks.iter().flat_map(|&row| &all[row as usize * 4..][..4]).copied().collect();
+        assert_eq!(result.f32s(), expected);
+
+        let table = Tensor::pattern(Layout::packed(DType::F32, [76_800, 3]).unwrap());
+        let result = compute(GetRows, &[&table, &numbers(2, &[2, 0])]).unwrap();
+        let all = table.f32s();
+        assert_eq!(result.f32s(), [&all[2 * 76_800..], &all[..76_800]].concat());
+    }
+
+    #[test]
+    fn row_numbers_outside_are_errors() {
+        let table = Tensor::pattern(Layout::packed(DType::F32, [4, 3]).unwrap());
+        let gradient = Tensor::pattern(Layout::packed(DType::F32, [4, 1]).unwrap());
+        for bad in [-1, 3, i32::MIN, i32::MAX] {
+            let rows = numbers(1, &[bad]);
+            let wide = Tensor::packed(DType::I64, 1, &[i64::from(bad)]);
+            let fault = bad_row(bad.into(), 3);
+            assert_eq!(compute(GetRows, &[&table, &rows]).unwrap_err(), fault);
+            assert_eq!(compute(GetRowsBack { rows: 3 }, &[&gradient, &rows]).unwrap_err(), fault);
+            assert_eq!(compute(SetRows, &[&gradient, &rows, &table]).unwrap_err(), fault);
+            assert_eq!(compute(SetRows, &[&gradient, &wide, &table]).unwrap_err(), fault);
+        }
+        let beyond = Tensor::packed(DType::I64, 1, &[1i64 << 32]);
+        assert_eq!(compute(SetRows, &[&gradient, &beyond, &table]).unwrap_err(), bad_row(1 << 32, 3));
+    }
+
+    #[test]
+    fn gradients_add_up_in_order() {
+        for (dtype, columns) in [(DType::F32, 200), (DType::F16, 63), (DType::F32, 1)] {
+            let gradient = Tensor::pattern(Layout::packed(dtype, [columns, 5]).unwrap());
+            let picks = [2, 0, 2, 2, 0];
+            let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &numbers(5, &picks)]).unwrap();
+            let terms = match dtype {
+                DType::F32 => gradient.f32s(),
+                _ => gradient.values(|x| f16::from_ne_bytes(x).to_f32()),
+            };
+            let mut expected = vec![0.0; 4 * columns];
+            for (i, &row) in picks.iter().enumerate() {
+                for column in 0..columns {
+                    expected[row as usize * columns + column] += terms[i * columns + column];
+                }
+            }
+            assert_eq!(result.f32s(), expected);
+        }
+    }
+
+    #[test]
+    fn no_gradients_leave_zeros() {
+        let gradient = Tensor::pattern(Layout::packed(DType::F32, [70, 0]).unwrap());
+        let result = compute(GetRowsBack { rows: 2 }, &[&gradient, &numbers(0, &[])]).unwrap();
+        assert_eq!(result.f32s(), [0.0; 140]);
+    }
+
+    #[test]
+    fn rows_of_every_type_are_placed_and_others_stay() {
+        for to in DType::all().filter(|dtype| dtype.encodes_at_run_time()) {
+            let (row, unit) = (3 * to.block_len(), to.block_bytes());
+            let bytes = stored_bytes(to, row);
+            for from in [DType::F32, DType::F16] {
+                let values = Tensor::pattern(Layout::packed(from, [row, 2, 4, 2]).unwrap());
+                // Row numbers repeat over pairs of planes and over volumes.
+                let rows = Tensor::packed(DType::I64, [2, 2, 1], &[3i64, 0, 1, 2]);
+                let padded = [unit, bytes + unit, 5 * (bytes + unit), 20 * (bytes + unit)];
+                let target = Tensor::pattern(Layout::strided(to, [row, 5, 4, 2], padded).unwrap());
+                let result = compute(SetRows, &[&values, &rows, &target]).unwrap();
+                let mut expected = target.clone();
+                let all = match from {
+                    DType::F32 => values.f32s(),
+                    _ => values.values(|x| f16::from_ne_bytes(x).to_f32()),
+                };
+                for (i, row_values) in all.chunks(row).enumerate() {
+                    let (j, k) = (i % 2, i / 2);
+                    let place = ([[3, 0], [1, 2]][k % 2][j] + 5 * k) * (bytes + unit);
+                    encode_row_at_run_time(to, row_values, &mut expected.bytes[place..place + bytes])
+                        .unwrap();
+                }
+                assert_eq!(result, expected, "{from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_of_equal_row_numbers_wins() {
+        // Rows shorter than a cache line, and rows that are longer.
+        for row in [1, 5, 40] {
+            let values: Vec<_> = (0..300 * row).map(|i| (i / row) as f32).collect();
+            let values = Tensor::packed(DType::F32, [row, 300], &values);
+            let picks: Vec<_> = (0..300).map(|i| i * 31 % 50).collect();
+            let target = Tensor::packed(DType::F32, [row, 60], &vec![-1.0f32; 60 * row]);
+            let result = compute(SetRows, &[&values, &numbers(300, &picks), &target]).unwrap();
+            let last = |row: i32| picks.iter().rposition(|&pick| pick == row).map_or(-1.0, |i| i as f32);
+            let expected: Vec<_> = (0..60).flat_map(|i| vec![last(i); row]).collect();
+            assert_eq!(result.f32s(), expected);
+        }
+    }
+
+    #[test]
+    fn no_rows_change_nothing() {
+        let values = Tensor::pattern(Layout::packed(DType::F32, [64, 0]).unwrap());
+        let target = Tensor::pattern(Layout::packed(DType::Q8_0, [64, 3]).unwrap());
+        let rows = Tensor::packed::<i64>(DType::I64, 0, &[]);
+        assert_eq!(compute(SetRows, &[&values, &rows, &target]).unwrap(), target);
+    }
+
+    #[test]
+    fn halves_are_placed_bit_by_bit() {
+        let values = Tensor::packed(DType::F16, [3, 1], &[0x7C01u16, 0xFFFF, 0x8000]);
+        let target = Tensor::packed(DType::F16, [3, 2], &[0u16; 6]);
+        let result = compute(SetRows, &[&values, &numbers(1, &[1]), &target]).unwrap();
+        assert_eq!(result.values(u16::from_ne_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
+    }
 }

@@ -78,3 +78,73 @@ fn top_k(job: Job<'_>) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use oxcart_tensor::ops::TopK;
+    use oxcart_tensor::{DType, Layout};
+
+    use super::*;
+    use crate::kernels::copy::testing::{Tensor, compute};
+
+    fn sorted(a: &Tensor, order: SortOrder) -> Vec<i32> {
+        compute(Argsort { order }, &[a]).unwrap().i32s()
+    }
+
+    #[test]
+    fn rows_are_sorted_both_ways() {
+        let layout = Layout::strided(DType::F32, [33, 5, 3, 2], [4, 140, 700, 2100]).unwrap();
+        let a = Tensor::pattern(layout);
+        let values = a.f32s();
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
+            for (row, indices) in values.chunks(33).zip(sorted(&a, order).chunks(33)) {
+                let mut expected: Vec<i32> = (0..33).collect();
+                let value = |i: &i32| row[*i as usize];
+                match order {
+                    SortOrder::Ascending => expected.sort_by(|i, j| value(i).total_cmp(&value(j))),
+                    SortOrder::Descending => expected.sort_by(|i, j| value(j).total_cmp(&value(i))),
+                }
+                assert_eq!(indices, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_has_its_place() {
+        let values = [0.0, f32::NAN, -1.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY, 1e-40, -1e-40, 2.0];
+        let a = Tensor::packed(DType::F32, values.len(), &values);
+        assert_eq!(sorted(&a, SortOrder::Ascending), [4, 5, 2, 7, 0, 6, 8, 3, 1]);
+        assert_eq!(sorted(&a, SortOrder::Descending), [1, 3, 8, 6, 0, 7, 2, 5, 4]);
+        let nan = Tensor::packed(DType::F32, 300, &[f32::NAN; 300]);
+        assert_eq!(sorted(&nan, SortOrder::Ascending), (0..300).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_largest_are_picked() {
+        let a = Tensor::pattern(Layout::packed(DType::F32, [100, 4]).unwrap());
+        let values = a.f32s();
+        for k in [1, 2, 63, 99, 100] {
+            let result = compute(TopK { k }, &[&a]).unwrap().i32s();
+            for (row, indices) in values.chunks(100).zip(result.chunks(k)) {
+                let mut picked: Vec<_> = indices.iter().map(|&i| row[i as usize]).collect();
+                let mut all = row.to_vec();
+                all.sort_by(|a, b| b.total_cmp(a));
+                picked.sort_by(|a, b| b.total_cmp(a));
+                assert_eq!(picked, all[..k]);
+                let mut distinct = indices.to_vec();
+                distinct.sort_unstable();
+                distinct.dedup();
+                assert_eq!(distinct.len(), k);
+            }
+        }
+    }
+
+    #[test]
+    fn long_rows_are_sorted() {
+        let values: Vec<f32> = (0..200_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32).collect();
+        let a = Tensor::packed(DType::F32, 200_000, &values);
+        let indices = sorted(&a, SortOrder::Descending);
+        assert!(indices.is_sorted_by(|i, j| values[*i as usize] >= values[*j as usize]));
+        assert_eq!(compute(TopK { k: 40 }, &[&a]).unwrap().i32s(), indices[..40]);
+    }
+}

@@ -64,6 +64,16 @@ pub(in super::super) trait Encode {
     fn encode<'a>(dtype: DType, values: &'a [f32], out: &'a mut Raw) -> Result<&'a [u8], Fault>;
 }
 
+/// The same fault, counted from `before` elements earlier on.
+pub(in super::super) fn after(before: usize, fault: Fault) -> Fault {
+    match fault {
+        Fault::Quant(QuantError::NotFinite { index }) => {
+            QuantError::NotFinite { index: before + index }.into()
+        }
+        fault => fault,
+    }
+}
+
 /// A quantized type, whichever it is.
 #[derive(Debug)]
 pub(in super::super) enum Blocks {}
@@ -81,11 +91,8 @@ impl Encode for Blocks {
     #[inline(always)]
     fn encode<'a>(dtype: DType, values: &'a [f32], out: &'a mut Raw) -> Result<&'a [u8], Fault> {
         let out = out.bytes(stored_bytes(dtype, values.len()));
-        match encode_row_at_run_time(dtype, values, out) {
-            Ok(()) => Ok(out),
-            Err(QuantError::NotFinite { .. }) => Err(Fault::NotFinite { dtype }),
-            Err(error) => unreachable!("checked at the door: {error}"),
-        }
+        encode_row_at_run_time(dtype, values, out)?;
+        Ok(out)
     }
 }
 

@@ -14,7 +14,7 @@ use half::{bf16, f16};
 use oxcart_tensor::{DType, TensorRef};
 
 use self::axes::{Axes, Cursor};
-pub(super) use self::element::{Blocks, Decode, Encode, RUN, Raw, Values, stored_bytes};
+pub(super) use self::element::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
 pub(super) use self::moving::move_units;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
@@ -90,7 +90,8 @@ fn convert<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), 
             stored.bytes(bytes)
         };
         let values = D::decode(from, raw, &mut values.0[..len]);
-        write.scatter(E::encode(to, values, &mut packed)?, &mut target);
+        let packed = E::encode(to, values, &mut packed).map_err(|fault| after(run * RUN, fault))?;
+        write.scatter(packed, &mut target);
     }
     Ok(())
 }
