@@ -10,6 +10,10 @@
 //! so safe code cannot write a row from two threads. Rows that may alias the result are only ever read through raw
 //! copies ([`In::read`]); asking for a slice of one panics.
 
+mod bytes;
+
+pub(crate) use bytes::{OutBytes, elements, elements_mut, raw_bytes};
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
