@@ -26,7 +26,10 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+mod sum;
 mod train;
+#[cfg(test)]
+mod trial;
 mod unary;
 
 use oxcart_tensor::{Op, TensorRef};
