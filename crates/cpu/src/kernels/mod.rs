@@ -32,7 +32,10 @@ mod soft_max;
 mod sort;
 #[cfg(test)]
 mod testing;
+mod sum;
 mod train;
+#[cfg(test)]
+mod trial;
 mod unary;
 
 pub(crate) use fused::fuse;
