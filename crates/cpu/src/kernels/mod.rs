@@ -16,6 +16,7 @@ mod fill;
 mod glu;
 mod hyper;
 mod image;
+mod lanes;
 mod math;
 mod matmul;
 mod norm;
