@@ -248,6 +248,18 @@ impl<'t> Src<'t> {
         self.line([at[1], at[2], at[3]]).get(at[0])
     }
 
+    /// The same memory under `layout`, which is this tensor's with dimension `i` moved to `axes[i]`.
+    pub(crate) fn permuted<'s>(&self, axes: [usize; 4], layout: &'s Layout) -> Src<'s>
+    where
+        't: 's,
+    {
+        assert!(
+            self.layout.permuted(axes).as_ref() == Ok(layout),
+            "not a permutation of the tensor's layout"
+        );
+        Src { base: self.base, layout, aliased: self.aliased }
+    }
+
     /// All elements of a tensor that is packed, as elements or as bytes.
     pub(crate) fn packed<T: Plain>(&self) -> In<'t, T> {
         assert!(self.layout.is_contiguous(), "tensor is not packed");
@@ -355,6 +367,18 @@ impl<'t> Dst<'t> {
     pub(crate) fn row_count(&self) -> usize {
         let ne = self.ne();
         ne[1] * ne[2] * ne[3]
+    }
+
+    /// The same memory under `layout`, which is this tensor's with dimension `i` moved to `axes[i]`.
+    pub(crate) fn permuted<'s>(self, axes: [usize; 4], layout: &'s Layout) -> Dst<'s>
+    where
+        't: 's,
+    {
+        assert!(
+            self.layout.permuted(axes).as_ref() == Ok(layout),
+            "not a permutation of the tensor's layout"
+        );
+        Dst { base: self.base, layout, aliased: self.aliased }
     }
 
     /// This thread's share of the rows, in order.

@@ -20,6 +20,7 @@ mod gelu;
 mod glu;
 mod hyper;
 mod image;
+mod lanes;
 mod math;
 mod matmul;
 mod norm;
