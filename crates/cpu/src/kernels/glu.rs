@@ -23,6 +23,11 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     Some(Kernel::elementwise(run, node.layout()))
 }
 
+/// The kernel for two `f32` sources; the op of the job is the [`Glu`].
+pub(super) fn of_pairs(level: Level) -> Run {
+    run::<f32>(level)
+}
+
 fn run<T: Number>(level: Level) -> Run {
     for_each_level!(walk[T: Number]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
 }

@@ -31,9 +31,9 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+mod sum;
 #[cfg(test)]
 mod testing;
-mod sum;
 mod train;
 #[cfg(test)]
 mod trial;

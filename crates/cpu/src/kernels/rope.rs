@@ -23,8 +23,17 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let layout = node.layout();
-    let floats = 2 * pairs(rope) + layout.ne()[0];
-    Some(Kernel::rows(run, layout, layout.elements()).own(floats * size_of::<f32>()))
+    Some(Kernel::rows(run, layout, layout.elements()).own(scratch(rope, layout.ne()[0])))
+}
+
+/// Bytes of a thread's own memory: for the angles of a token, and for `len` numbers to rotate.
+pub(super) const fn scratch(rope: &Rope, len: usize) -> usize {
+    (angles(rope) + len) * size_of::<f32>()
+}
+
+/// Numbers that the angles of a token are: cosines, then sines.
+pub(super) const fn angles(rope: &Rope) -> usize {
+    2 * pairs(rope)
 }
 
 fn rotate_rows_of<T: Number>(level: Level) -> Run {
@@ -46,39 +55,74 @@ fn rotate_rows<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> 
         Op::RopeBack(back) => (back.0, true),
         _ => unreachable!("the kernel of another op"),
     };
-    let (a, positions, factors) = (job.src(0), job.src(1).row::<i32>([0; 3]), job.may(2));
+    let a = job.src(0);
     let [len, _, tokens, _] = a.ne();
-    let pairs = pairs(&rope);
-    let angles = Angles::new(&rope, backwards);
-    let (cos, rest) = as_floats(job.own).split_at_mut(pairs);
-    let (sin, row) = rest.split_at_mut(pairs);
+    let mut rotation = Rotation::new(&rope, backwards, job.src(1), job.may(2), tokens);
+    let (angles, row) = as_floats(job.own).split_at_mut(angles(&rope));
     let row = &mut row[..len];
-    let mut known = None;
     for (at, mut out) in job.dst.rows::<T>(job.share) {
-        let token = at[1];
-        if known != Some(token) {
-            let sections = if rope.mode.has_sections() { 4 } else { 1 };
-            let mut start = [0.0; 4];
-            for (section, start) in start[..sections].iter_mut().enumerate() {
-                *start = positions.get(section * tokens + token) as f32;
-            }
-            angles.fill(start, factors, cos, sin);
-            known = Some(token);
-        }
+        rotation.turn_to(at[1], angles);
         read(&a.row::<T>(at), row);
-        let rotated = &mut row[rope.first_channel..][..2 * pairs];
-        match rope.mode {
-            RopeMode::Normal => rotate_neighbours(rotated, cos, sin),
-            _ => rotate_halves(rotated, cos, sin),
-        }
+        rotation.rotate(row, angles);
         write(row, &mut out);
     }
     Ok(())
 }
 
+/// Rotates one token after another; what the angles are is kept by the caller, in memory for [`angles`] numbers.
+pub(super) struct Rotation<'t> {
+    rope: Rope,
+    law: Angles,
+    positions: In<'t, i32>,
+    factors: Option<Src<'t>>,
+    tokens: usize,
+    /// The token whose angles are known.
+    known: Option<usize>,
+}
+
+impl<'t> Rotation<'t> {
+    pub(super) fn new(
+        rope: &Rope,
+        backwards: bool,
+        positions: Src<'t>,
+        factors: Option<Src<'t>>,
+        tokens: usize,
+    ) -> Rotation<'t> {
+        let law = Angles::new(rope, backwards);
+        Rotation { rope: *rope, law, positions: positions.row([0; 3]), factors, tokens, known: None }
+    }
+
+    /// Computes the angles of a token, unless they are known.
+    #[inline(always)]
+    pub(super) fn turn_to(&mut self, token: usize, angles: &mut [f32]) {
+        if self.known == Some(token) {
+            return;
+        }
+        let sections = if self.rope.mode.has_sections() { 4 } else { 1 };
+        let mut start = [0.0; 4];
+        for (section, start) in start[..sections].iter_mut().enumerate() {
+            *start = self.positions.get(section * self.tokens + token) as f32;
+        }
+        let (cos, sin) = angles.split_at_mut(pairs(&self.rope));
+        self.law.fill(start, self.factors, cos, sin);
+        self.known = Some(token);
+    }
+
+    /// Rotates a row by those angles.
+    #[inline(always)]
+    pub(super) fn rotate(&self, row: &mut [f32], angles: &[f32]) {
+        let (cos, sin) = angles.split_at(pairs(&self.rope));
+        let rotated = &mut row[self.rope.first_channel..][..angles.len()];
+        match self.rope.mode {
+            RopeMode::Normal => rotate_neighbours(rotated, cos, sin),
+            _ => rotate_halves(rotated, cos, sin),
+        }
+    }
+}
+
 /// Widens a whole row.
 #[inline(always)]
-fn read<T: Number>(from: &In<'_, T>, row: &mut [f32]) {
+pub(super) fn read<T: Number>(from: &In<'_, T>, row: &mut [f32]) {
     let mut chunk = Chunk::new();
     for (i, part) in row.chunks_mut(CHUNK).enumerate() {
         chunk.load(from, i * CHUNK, part.len());

@@ -14,7 +14,7 @@ use super::copy::{
 };
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
-use crate::view::{In, Number, Out, RowAt, Share, Src, Strided, elements};
+use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
 
 const ROW_NUMBER: &str = "row number";
 
@@ -140,12 +140,17 @@ fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         (F16, to) if to.encodes_at_run_time() => |job| set_converted::<Scalar, f16, Blocks>(Scalar, job),
         _ => return None,
     };
+    Some(for_values(run, values, node))
+}
+
+/// A kernel that puts rows of values into rows of `node`.
+pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -> Kernel {
     let elements = values.layout().elements();
     let worth = match () {
         () if node.dtype().is_quantized() => elements / PACKED_PER_THREAD,
         () => elements * values.dtype().block_bytes() / BYTES_PER_THREAD,
     };
-    Some(Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product())))
+    Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product()))
 }
 
 fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
@@ -194,13 +199,27 @@ fn set(
     job: Job<'_>,
     mut place: impl FnMut(DType, DType, In<'_, u8>, Out<'_, u8>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let (values, rows, dst) = (job.src(0), job.src(1), job.dst);
-    let (from, to) = (values.dtype(), dst.dtype());
-    let ([_, count, planes, volumes], [_, wide, high, _]) = (values.ne(), rows.ne());
-    let nb = dst.nb();
+    let (values, from, to) = (job.src(0), job.src(0).dtype(), job.dst.dtype());
+    let [_, count, planes, volumes] = values.ne();
     if values.layout().is_empty() {
         return Ok(());
     }
+    each_target(job.src(1), &job.dst, job.share, [count, planes, volumes], |at, target| {
+        place(from, to, values.row(at), target)
+    })
+}
+
+/// Hands every row of a tensor of values, by its place, and the row of the target that it goes to to `place`, in order:
+/// the rows that are this thread's.
+#[inline(always)]
+pub(super) fn each_target(
+    rows: Src<'_>,
+    dst: &Dst<'_>,
+    share: Share,
+    [count, planes, volumes]: RowAt,
+    mut place: impl FnMut(RowAt, Out<'_, u8>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let ([_, wide, high, _], nb) = (rows.ne(), dst.nb());
     for volume in 0..volumes {
         for plane in 0..planes {
             let line = [plane % wide, volume % high, 0];
@@ -214,12 +233,12 @@ fn set(
                     Numbers::Narrow(numbers) => numbers.get(i).into(),
                 };
                 let row = Fault::check(ROW_NUMBER, number, dst.ne()[1])?;
-                if !owns(job.share, row * nb[1] + plane * nb[2] + volume * nb[3]) {
+                if !owns(share, row * nb[1] + plane * nb[2] + volume * nb[3]) {
                     continue;
                 }
                 // SAFETY: the place of a row decides which thread writes it, and no handle outlives its use.
                 let target = unsafe { dst.row([row, plane, volume]) };
-                place(from, to, values.row([i, plane, volume]), target)?;
+                place([i, plane, volume], target)?;
             }
         }
     }
