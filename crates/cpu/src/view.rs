@@ -18,8 +18,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use half::{bf16, f16};
-use oxcart_tensor::quant::{from_f16_slice, to_bf16, to_f16};
+use oxcart_tensor::quant::{to_bf16, to_f16};
 use oxcart_tensor::{DType, Layout};
+
+use crate::float16::{narrow_f16, widen_f16};
 
 /// A plain number that tensors hold; every bit pattern is one.
 ///
@@ -56,7 +58,34 @@ pub(crate) trait Number: Plain {
     fn widen(from: &[Self], to: &mut [f32]);
     /// Rounds to nearest, ties to even; integers truncate.
     fn narrow(from: &[f32], to: &mut [Self]);
+
+    /// Widens elements of a row from `start` on, whatever they alias.
+    #[inline(always)]
+    fn load(row: &In<'_, Self>, start: usize, to: &mut [f32]) {
+        // SAFETY: any bytes make a `Self`; see `Plain`.
+        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
+        for (i, to) in to.chunks_mut(BLOCK).enumerate() {
+            let raw = &mut raw[..to.len()];
+            row.read(start + i * BLOCK, raw);
+            Self::widen(raw, to);
+        }
+    }
+
+    /// Narrows into a row from `start` on, whatever it aliases.
+    #[inline(always)]
+    fn store(from: &[f32], row: &mut Out<'_, Self>, start: usize) {
+        // SAFETY: any bytes make a `Self`; see `Plain`.
+        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
+        for (i, from) in from.chunks(BLOCK).enumerate() {
+            let raw = &mut raw[..from.len()];
+            Self::narrow(from, raw);
+            row.write(start + i * BLOCK, raw);
+        }
+    }
 }
+
+/// Elements converted at a time.
+const BLOCK: usize = 128;
 
 impl Number for f32 {
     const DTYPE: DType = DType::F32;
@@ -69,6 +98,14 @@ impl Number for f32 {
     fn narrow(from: &[f32], to: &mut [f32]) {
         to.copy_from_slice(from);
     }
+    #[inline(always)]
+    fn load(row: &In<'_, f32>, start: usize, to: &mut [f32]) {
+        row.read(start, to);
+    }
+    #[inline(always)]
+    fn store(from: &[f32], row: &mut Out<'_, f32>, start: usize) {
+        row.write(start, from);
+    }
 }
 
 impl Number for f16 {
@@ -76,11 +113,11 @@ impl Number for f16 {
 
     #[inline(always)]
     fn widen(from: &[f16], to: &mut [f32]) {
-        from_f16_slice(from, to);
+        widen_f16(from, to);
     }
     #[inline(always)]
     fn narrow(from: &[f32], to: &mut [f16]) {
-        oxcart_tensor::quant::to_f16_slice(from, to);
+        narrow_f16(from, to);
     }
 }
 
