@@ -19,7 +19,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::RepeatBack(_) => {
             let run = for_each_level!(repeat_back: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
             let work = node.source(0)?.layout().elements();
-            Kernel::elementwise(run, layout).width((work / TILE).min(layout.elements().div_ceil(TILE)))
+            Kernel::new(run).width((work / TILE).min(layout.elements().div_ceil(TILE)))
         }
         Op::Concat(_) => {
             let bytes = work / node.dtype().block_len() * node.dtype().block_bytes();
