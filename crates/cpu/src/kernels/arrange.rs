@@ -187,7 +187,7 @@ mod tests {
     use oxcart_tensor::ops::{Repeat, RepeatBack};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     /// All places of a shape, in logical order.
     fn places(ne: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {

@@ -26,6 +26,8 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+#[cfg(test)]
+mod testing;
 mod train;
 mod unary;
 

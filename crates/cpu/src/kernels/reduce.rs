@@ -289,7 +289,7 @@ mod tests {
     use oxcart_tensor::ops::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn floats(ne: impl Into<oxcart_tensor::Shape>, values: &[f32]) -> Tensor {
         Tensor::packed(DType::F32, ne, values)

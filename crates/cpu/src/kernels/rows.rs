@@ -235,7 +235,7 @@ mod tests {
     use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
         Tensor::packed(DType::I32, ne, values)

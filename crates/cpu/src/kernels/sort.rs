@@ -124,7 +124,7 @@ mod tests {
     use oxcart_tensor::{DType, Layout};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn sorted(a: &Tensor, order: SortOrder) -> Vec<i32> {
         compute(Argsort { order }, &[a]).unwrap().i32s()

@@ -3,12 +3,14 @@
 //! Element `n` of the source in logical order becomes element `n` of the result, whatever the shapes of the two.
 
 mod axes;
+#[cfg(test)]
+pub(super) mod by_hand;
 mod element;
 mod moving;
 #[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;
 mod tiles;
 
 use half::{bf16, f16};

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{Cast, Cont, Cpy, Dup};
 use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 use oxcart_tensor::{DType, Layout};
 
-use super::testing::{Tensor, compute, compute_with};
+use super::by_hand::{Tensor, compute, compute_with};
 use crate::job::Fault;
 use crate::simd::Level;
 
