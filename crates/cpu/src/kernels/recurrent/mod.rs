@@ -19,3 +19,6 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
