@@ -101,7 +101,9 @@ mod tests {
         [plain, sum]
     }
 
-    const SCALED_DOT: Compiled<fn(&mut [f32], &[f32]) -> [f32; 2]> =
+    type ScaledDot = fn(&mut [f32], &[f32]) -> [f32; 2];
+
+    const SCALED_DOT: Compiled<ScaledDot> =
         for_each_level!(scaled_dot: fn(state: &mut [f32], with: &[f32]) -> [f32; 2]);
 
     #[test]
