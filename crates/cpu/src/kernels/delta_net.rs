@@ -3,8 +3,9 @@
 use oxcart_tensor::ops::GatedDeltaNet;
 use oxcart_tensor::{Op, TensorRef};
 
+use super::lanes::{self, Change};
+use super::math;
 use super::recurrent::scan::{At, Extents, Recurrence, scan};
-use super::{lanes, math};
 use crate::job::{Fault, Job, Kernel, as_floats};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
 use crate::view::Src;
@@ -134,22 +135,52 @@ impl Recurrence for DeltaRule<'_, '_> {
         for (i, (out, v)) in out.iter_mut().zip(&v[at.rows.clone()]).enumerate() {
             let row = &mut state[i * width..(i + 1) * width];
             let held = match common {
-                Some(decay) => lanes::update(s, row, [k], |sum, state, [k]| {
-                    let new = s.mul(state, decay);
-                    (s.mul_add(new, k, sum), new)
-                }),
-                None => lanes::update(s, row, [k, decays], |sum, state, [k, decay]| {
-                    let new = s.mul(state, decay);
-                    (s.mul_add(new, k, sum), new)
-                }),
+                Some(decay) => lanes::update(s, row, [k], Forget { decay }),
+                None => lanes::update(s, row, [k, decays], ForgetEach),
             };
             let delta = s.splat((v - held) * beta);
-            let answer = lanes::update(s, row, [k, q], |sum, state, [k, q]| {
-                let new = s.mul_add(delta, k, state);
-                (s.mul_add(new, q, sum), new)
-            });
+            let answer = lanes::update(s, row, [k, q], Learn { delta });
             *out = answer * self.scale;
         }
+    }
+}
+
+/// All elements of a row decay alike; the sum is what the row holds of the key.
+#[derive(Clone, Copy)]
+struct Forget<V> {
+    decay: V,
+}
+
+impl<S: Simd> Change<S, 1> for Forget<S::F32> {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [k]: [S::F32; 1]) -> (S::F32, S::F32) {
+        let new = s.mul(state, self.decay);
+        (s.mul_add(new, k, sum), new)
+    }
+}
+
+/// As [`Forget`], each element having a decay of its own.
+#[derive(Clone, Copy)]
+struct ForgetEach;
+
+impl<S: Simd> Change<S, 2> for ForgetEach {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [k, decay]: [S::F32; 2]) -> (S::F32, S::F32) {
+        Forget { decay }.apply(s, sum, state, [k])
+    }
+}
+
+/// Moves the row towards the key; the sum is what it holds of the query.
+#[derive(Clone, Copy)]
+struct Learn<V> {
+    delta: V,
+}
+
+impl<S: Simd> Change<S, 2> for Learn<S::F32> {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [k, q]: [S::F32; 2]) -> (S::F32, S::F32) {
+        let new = s.mul_add(self.delta, k, state);
+        (s.mul_add(new, q, sum), new)
     }
 }
 
