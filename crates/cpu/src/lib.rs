@@ -14,6 +14,7 @@
 mod device;
 mod job;
 mod kernels;
+mod os_memory;
 mod plan;
 mod pool;
 mod settings;

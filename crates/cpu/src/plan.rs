@@ -9,9 +9,11 @@
 
 mod bind;
 mod run;
+mod unit;
 
 pub(crate) use bind::Binding;
 pub(crate) use run::Failure;
+pub(crate) use unit::Unit;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

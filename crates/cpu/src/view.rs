@@ -10,6 +10,10 @@
 //! so safe code cannot write a row from two threads. Rows that may alias the result are only ever read through raw
 //! copies ([`In::read`]); asking for a slice of one panics.
 
+mod bytes;
+
+pub(crate) use bytes::{OutBytes, elements, elements_mut, raw_bytes};
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -405,6 +409,15 @@ impl<'t> Dst<'t> {
         })
     }
 
+    /// This thread's share of the elements of a packed tensor as one run, and where it starts: at a multiple of `unit`.
+    pub(crate) fn run<T: Plain>(self, share: Share, unit: usize) -> (usize, Out<'t, T>) {
+        // SAFETY: only this share of it is kept; shares of different threads do not meet, and `self` is gone.
+        let all = unsafe { self.packed::<T>() };
+        let units = share.of(all.len.div_ceil(unit));
+        let [start, end] = [units.start, units.end].map(|at| (at * unit).min(all.len));
+        (start, all.part(start..end))
+    }
+
     /// A row whose elements are adjacent, as elements or (`T = u8`) as bytes.
     ///
     /// # Safety
@@ -544,6 +557,23 @@ mod tests {
             }
         }
         let expected: Vec<_> = (0..30).map(|i| (100 * (i / 10) + i % 10) as f32).collect();
+        assert_eq!(memory, expected);
+    }
+
+    #[test]
+    fn runs_cover_a_packed_tensor_once() {
+        let layout = Layout::packed(DType::F32, [5, 3, 2, 1]).unwrap();
+        let mut memory = vec![0f32; 30];
+        for thread in 0..4 {
+            // SAFETY: the memory is as large as the layout, aligned, and ours.
+            let dst = unsafe { Dst::new(memory.as_mut_ptr().cast(), &layout, false) };
+            let (start, mut run) = dst.run::<f32>(Share::new(thread, 4), 4);
+            assert_eq!(start % 4, 0);
+            for (i, x) in run.slice().iter_mut().enumerate() {
+                *x += (start + i) as f32;
+            }
+        }
+        let expected: Vec<_> = (0..30u8).map(f32::from).collect();
         assert_eq!(memory, expected);
     }
 

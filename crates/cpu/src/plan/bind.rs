@@ -6,9 +6,9 @@ use oxcart_backend::{Buffer, Error, HostMemory, Work};
 use oxcart_tensor::graph::{BufferId, Flags};
 use oxcart_tensor::{Layout, Op, TensorId, TensorRef};
 
+use super::unit::Unit;
 use crate::device::NAME;
 use crate::job::Kernel;
-use crate::kernels::choose;
 use crate::simd::Level;
 
 /// Scratch areas start at multiples of this: a cache line, and the widest vector.
@@ -40,8 +40,8 @@ pub(super) enum Role {
     Read,
     /// The memory of the result, element for element.
     Result,
-    /// Also written.
-    Written,
+    /// Also written; perhaps another source is the same memory, element for element.
+    Written { aliased: bool },
     /// Overlaps the result in some other way: read from a copy, this far into the step's scratch.
     Copied(usize),
 }
@@ -93,6 +93,15 @@ impl BufferBinding {
     }
 }
 
+fn unsupported(node: TensorRef<'_>) -> Error {
+    Error::Unsupported { device: NAME.to_owned(), what: format!("{} ({})", node.op().label(), node.label()) }
+}
+
+fn refused(node: TensorRef<'_>, why: &str) -> Error {
+    let what = format!("{} ({}): it {why}", node.op().label(), node.label());
+    Error::Unsupported { device: NAME.to_owned(), what }
+}
+
 /// Steps and the memory they work on.
 #[derive(Debug, Default)]
 pub(crate) struct Binding {
@@ -112,12 +121,23 @@ impl Binding {
     pub(crate) fn new(work: Work<'_>, level: Level, threads: usize) -> Result<Binding, Error> {
         let mut binding = Binding { threads: 1, ..Binding::default() };
         let graph = work.nodes.graph();
+        let mut nodes = Vec::with_capacity(work.nodes.nodes().len());
         for &id in work.nodes.nodes() {
             let node = graph.tensor(id)?;
             let skipped = !node.computes() || !node.has(Flags::COMPUTE) || node.layout().is_empty();
             if !skipped {
-                binding.add(work, node, level, threads)?;
+                nodes.push(node);
             }
+        }
+        let mut rest = nodes.as_slice();
+        while let [node, ..] = rest {
+            let unit = Unit::fused(rest, level).filter(|unit| binding.suits(work, unit));
+            let unit = match unit {
+                Some(unit) => unit,
+                None => Unit::single(*node, level).ok_or_else(|| unsupported(*node))?,
+            };
+            binding.add(work, &unit, threads)?;
+            rest = &rest[unit.nodes..];
         }
         let mut order: Vec<_> = (0..binding.buffers.len()).collect();
         order.sort_by_key(|&index| std::ptr::from_ref(binding.buffers[index].memory()).addr());
@@ -125,41 +145,51 @@ impl Binding {
         Ok(binding)
     }
 
+    /// Whether the tensors of a fused unit lie so that it may run: what it writes does not meet, and what it reads is
+    /// either apart from that or the same elements.
+    fn suits(&mut self, work: Work<'_>, unit: &Unit<'_>) -> bool {
+        let mut place = |tensor, writes| self.operand(work, tensor, writes).ok();
+        let Some(result) = place(unit.result, true) else { return false };
+        let mut written = vec![result];
+        let mut read = Vec::new();
+        for (slot, source) in unit.sources().iter().enumerate() {
+            let Some(source) = *source else { continue };
+            let list = if unit.writes_to(slot) { &mut written } else { &mut read };
+            let Some(operand) = place(source, unit.writes_to(slot)) else { return false };
+            list.push(operand);
+        }
+        let apart = |i: usize| written[..i].iter().all(|other| !written[i].overlaps(other));
+        (1..written.len()).all(apart)
+            && read
+                .iter()
+                .all(|read| written.iter().all(|written| !read.overlaps(written) || read.is(written)))
+    }
+
     /// Bytes of scratch that the hungriest step needs.
     pub(crate) const fn scratch_bytes(&self) -> usize {
         self.scratch
     }
 
-    fn add(
-        &mut self,
-        work: Work<'_>,
-        node: TensorRef<'_>,
-        level: Level,
-        threads: usize,
-    ) -> Result<(), Error> {
-        let unsupported = |what: String| Error::Unsupported { device: NAME.to_owned(), what };
-        let kernel = choose(node, level)
-            .ok_or_else(|| unsupported(format!("{} ({})", node.op().label(), node.label())))?;
-        let info = node.op().info();
-        let dst = self.operand(work, node, true)?;
+    /// Adds a step for a unit of work.
+    fn add(&mut self, work: Work<'_>, unit: &Unit<'_>, threads: usize) -> Result<(), Error> {
+        let dst = self.operand(work, unit.result, true)?;
         let first = self.sources.len();
         let mut scratch = 0;
-        for (slot, source) in node.sources().enumerate() {
+        for (slot, &source) in unit.sources().iter().enumerate() {
             let Some(source) = source else {
                 self.sources.push(None);
                 continue;
             };
-            let written = info.also_writes.contains(&slot);
+            let written = unit.writes_to(slot);
             let operand = self.operand(work, source, written)?;
             let overlaps = operand.overlaps(&dst);
-            let shares = info.reuses_source || node.root().id() == source.root().id();
             let role = match () {
-                () if written && !overlaps => Role::Written,
-                () if written => {
-                    return Err(unsupported(format!("{} into memory it writes twice", node.label())));
+                () if written && overlaps => {
+                    return Err(refused(unit.result, "writes the same memory twice"));
                 }
+                () if written => Role::Written { aliased: false },
                 () if !overlaps => Role::Read,
-                () if shares && operand.is(&dst) => Role::Result,
+                () if unit.may_share(source) && operand.is(&dst) => Role::Result,
                 () => {
                     let at = scratch;
                     scratch += operand.layout.byte_len().next_multiple_of(SCRATCH_ALIGN);
@@ -168,16 +198,16 @@ impl Binding {
             };
             self.sources.push(Some(SourceBinding { operand, role }));
         }
-        self.check_written(first, node)?;
-        let threads = kernel.width.clamp(1, threads);
-        let own_at = scratch + kernel.shared.next_multiple_of(SCRATCH_ALIGN);
-        let own_stride = kernel.own.next_multiple_of(SCRATCH_ALIGN);
+        self.settle_written(first, unit)?;
+        let threads = unit.kernel.width.clamp(1, threads);
+        let own_at = scratch + unit.kernel.shared.next_multiple_of(SCRATCH_ALIGN);
+        let own_stride = unit.kernel.own.next_multiple_of(SCRATCH_ALIGN);
         self.scratch = self.scratch.max(own_at + own_stride * threads);
         self.threads = self.threads.max(threads);
         self.steps.push(Step {
-            node: node.id(),
-            op: *node.op(),
-            kernel,
+            node: unit.result.id(),
+            op: unit.op,
+            kernel: unit.kernel,
             threads,
             dst,
             sources: first..self.sources.len(),
@@ -189,15 +219,23 @@ impl Binding {
         Ok(())
     }
 
-    /// Refuses a source that is written while another one overlaps it.
-    fn check_written(&self, first: usize, node: TensorRef<'_>) -> Result<(), Error> {
-        let sources = &self.sources[first..];
-        for (slot, source) in sources.iter().enumerate() {
-            let Some(source) = source.filter(|source| matches!(source.role, Role::Written)) else { continue };
-            let others = sources.iter().enumerate().filter(|&(other, _)| other != slot);
-            if others.filter_map(|(_, other)| *other).any(|other| other.operand.overlaps(&source.operand)) {
-                let what = format!("{} with overlapping sources that it writes", node.label());
-                return Err(Error::Unsupported { device: NAME.to_owned(), what });
+    /// Looks at sources that are written besides the result: another source that overlaps one must be the same
+    /// elements, and its step must allow that.
+    fn settle_written(&mut self, first: usize, unit: &Unit<'_>) -> Result<(), Error> {
+        let is_written = |source: &SourceBinding| matches!(source.role, Role::Written { .. });
+        for slot in first..self.sources.len() {
+            let Some(written) = self.sources[slot].filter(is_written) else { continue };
+            for other in (first..self.sources.len()).filter(|&other| other != slot) {
+                let Some(source) = &mut self.sources[other] else { continue };
+                if !source.operand.overlaps(&written.operand) {
+                    continue;
+                }
+                if !unit.is_row_local() || is_written(source) || !source.operand.is(&written.operand) {
+                    return Err(refused(unit.result, "writes a source that overlaps another"));
+                }
+                source.role = Role::Result;
+                let aliased = SourceBinding { role: Role::Written { aliased: true }, ..written };
+                self.sources[slot] = Some(aliased);
             }
         }
         Ok(())

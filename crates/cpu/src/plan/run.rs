@@ -210,7 +210,9 @@ impl Running<'_> {
                     Role::Copied(at) => {
                         sources[slot] = Some(Src::new(self.scratch.base.add(at), &operand.layout, false));
                     }
-                    Role::Written => written[slot] = Some(Dst::new(base, &operand.layout, false)),
+                    Role::Written { aliased } => {
+                        written[slot] = Some(Dst::new(base, &operand.layout, aliased));
+                    }
                 }
             }
         }
