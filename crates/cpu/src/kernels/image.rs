@@ -12,6 +12,9 @@ use crate::simd::{Level, Simd, for_each_level};
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     let run = match node.op() {
         Op::Upscale(op) => return resample::choose(node, *op, level),
         Op::WinPart(_) => for_each_level!(cut: fn(job: Job<'_>) -> Result<(), Fault>).at(level),

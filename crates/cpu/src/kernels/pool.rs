@@ -16,6 +16,9 @@ const SHORT: usize = 32;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     let back = matches!(node.op(), Op::Pool2dBack(_));
     let source = node.source(usize::from(back))?;
     let run = match (node.op(), source.dtype()) {

@@ -18,6 +18,9 @@ use crate::view::Number;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     match node.op() {
         Op::Im2col(_) | Op::Im2col3d(_) => unfold::choose(node, level),
         Op::Im2colBack(_) | Op::Col2im1d(_) => fold::choose(node, level),

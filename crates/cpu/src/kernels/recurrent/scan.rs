@@ -52,7 +52,7 @@ impl Extents {
     }
 
     fn units(&self) -> usize {
-        self.blocks() * self.heads * self.sequences
+        self.blocks().saturating_mul(self.heads).saturating_mul(self.sequences)
     }
 
     /// Bytes that [`scan`] needs for the state it works on.
@@ -81,7 +81,7 @@ pub(crate) fn scan<S: Simd>(
     mut recurrence: impl Recurrence,
 ) -> Result<(), Fault> {
     let Extents { width, rows, heads, tokens, sequences, snapshots, block } = extents;
-    let outputs = rows * heads * tokens * sequences;
+    let outputs = tokens * sequences * heads * rows;
     for unit in share.of(extents.units()) {
         let (start, unit) = (unit % extents.blocks() * block, unit / extents.blocks());
         let (head, sequence) = (unit % heads, unit / heads);
