@@ -625,6 +625,27 @@ mod tests {
     }
 
     #[test]
+    fn permuted_tensors_have_other_rows() {
+        let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
+        let turned = layout.permuted([1, 0, 2, 3]).unwrap();
+        let memory = [0f32, 1.0, 2.0, 3.0, 4.0, 5.0];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &turned, false) };
+        assert_eq!(src.permuted([1, 0, 2, 3], &layout).row::<f32>([2, 0, 0]).slice(), [4.0, 5.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not a permutation of the tensor's layout")]
+    fn other_layouts_are_no_permutations() {
+        let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
+        let longer = Layout::packed(DType::F32, [3, 3, 1, 1]).unwrap();
+        let memory = [0f32; 6];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, false) };
+        src.permuted([1, 0, 2, 3], &longer);
+    }
+
+    #[test]
     #[should_panic(expected = "row outside its tensor")]
     fn rows_outside_are_refused() {
         let layout = Layout::packed(DType::F32, [4, 1, 1, 1]).unwrap();
