@@ -101,8 +101,12 @@ fn score<S: Simd>(
     let (queries, scores) = (&*scratch.queries, &mut *scratch.scores);
     let stride = cut.padded_d();
     match k.dtype() {
-        DType::F32 => score_numbers(s, queries, stride, &numbers::<f32>(k, plane, first, count)[..count], scores),
-        DType::F16 => score_numbers(s, queries, stride, &numbers::<f16>(k, plane, first, count)[..count], scores),
+        DType::F32 => {
+            score_numbers(s, queries, stride, &numbers::<f32>(k, plane, first, count)[..count], scores)
+        }
+        DType::F16 => {
+            score_numbers(s, queries, stride, &numbers::<f16>(k, plane, first, count)[..count], scores)
+        }
         _ => score_numbers(s, queries, stride, &numbers::<bf16>(k, plane, first, count)[..count], scores),
     }
 }
@@ -174,13 +178,34 @@ fn add_values<S: Simd>(
     let sums = &mut scratch.sums[..rows * stride];
     match v.dtype() {
         DType::F16 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(s, weights, &numbers::<f16>(v, plane, first, count)[..count], sums, stride, some_masked);
+            add_numbers(
+                s,
+                weights,
+                &numbers::<f16>(v, plane, first, count)[..count],
+                sums,
+                stride,
+                some_masked,
+            );
         }
         DType::BF16 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(s, weights, &numbers::<bf16>(v, plane, first, count)[..count], sums, stride, some_masked);
+            add_numbers(
+                s,
+                weights,
+                &numbers::<bf16>(v, plane, first, count)[..count],
+                sums,
+                stride,
+                some_masked,
+            );
         }
         DType::F32 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(s, weights, &numbers::<f32>(v, plane, first, count)[..count], sums, stride, some_masked);
+            add_numbers(
+                s,
+                weights,
+                &numbers::<f32>(v, plane, first, count)[..count],
+                sums,
+                stride,
+                some_masked,
+            );
         }
         _ => {
             expand::rows(s, v, plane, first..first + count, scratch.values, stride);
