@@ -11,26 +11,26 @@ use crate::view::{Number, Src};
 /// A number that vectors can be loaded from.
 pub(super) trait Lanes: Number {
     /// The first lanes of a slice, widened exactly.
-    fn load<S: Simd>(s: S, from: &[Self]) -> S::F32;
+    fn lanes<S: Simd>(s: S, from: &[Self]) -> S::F32;
 }
 
 impl Lanes for f32 {
     #[inline(always)]
-    fn load<S: Simd>(s: S, from: &[f32]) -> S::F32 {
+    fn lanes<S: Simd>(s: S, from: &[f32]) -> S::F32 {
         s.load(from)
     }
 }
 
 impl Lanes for f16 {
     #[inline(always)]
-    fn load<S: Simd>(s: S, from: &[f16]) -> S::F32 {
+    fn lanes<S: Simd>(s: S, from: &[f16]) -> S::F32 {
         s.load_f16(from)
     }
 }
 
 impl Lanes for bf16 {
     #[inline(always)]
-    fn load<S: Simd>(s: S, from: &[bf16]) -> S::F32 {
+    fn lanes<S: Simd>(s: S, from: &[bf16]) -> S::F32 {
         s.load_bf16(from)
     }
 }
@@ -41,10 +41,10 @@ fn widen<S: Simd, T: Lanes>(s: S, from: &[T], to: &mut [f32]) {
     let mut to = to[..from.len()].chunks_exact_mut(S::LANES);
     let mut lanes = from.chunks_exact(S::LANES);
     for (to, lanes) in (&mut to).zip(&mut lanes) {
-        s.store(T::load(s, lanes), to);
+        s.store(T::lanes(s, lanes), to);
     }
     for (to, x) in to.into_remainder().iter_mut().zip(lanes.remainder()) {
-        *to = T::load(Scalar, std::slice::from_ref(x));
+        *to = T::lanes(Scalar, std::slice::from_ref(x));
     }
 }
 
