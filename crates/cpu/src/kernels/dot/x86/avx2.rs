@@ -23,6 +23,13 @@ fn where_set(bits: u32) -> __m256i {
     }
 }
 
+/// Sums of neighbouring words.
+#[inline(always)]
+fn pairs(words: __m256i) -> __m256i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe { _mm256_madd_epi16(words, _mm256_set1_epi16(1)) }
+}
+
 #[inline(always)]
 fn load(from: &[u8; 32]) -> __m256i {
     // SAFETY: called by the functions of the token alone, and the array has 32 bytes.
@@ -49,7 +56,9 @@ impl Lanes for Avx2 {
     type Bytes = [__m256i; 2];
     type Sums = [__m256i; 2];
     type Floats = [__m256; 2];
-    type Scales = __m128i;
+    type Words = [__m256i; 2];
+    type Groups = __m128i;
+    type Scales = [__m256i; 2];
     type Pair = __m128;
 
     #[inline(always)]
@@ -143,9 +152,23 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn code_words(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_maddubs_epi16(codes[i], acts[i])) }
+    }
+    #[inline(always)]
+    fn level_words(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
+        // SAFETY: the instructions are there.
+        unsafe {
+            each!(|i| _mm256_maddubs_epi16(_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i])))
+        }
+    }
+
+    #[inline(always)]
     fn dot_codes(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because codes are below 128.
-        unsafe { each!(|i| _mm256_madd_epi16(_mm256_maddubs_epi16(codes[i], acts[i]), _mm256_set1_epi16(1))) }
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| pairs(_mm256_maddubs_epi16(codes[i], acts[i]))) }
     }
     #[inline(always)]
     fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
@@ -153,23 +176,16 @@ impl Lanes for Avx2 {
         unsafe {
             let middle = _mm256_set1_epi8(middle as i8);
             each!(|i| {
-                let pairs = _mm256_maddubs_epi16(codes[i], acts[i]);
+                let words = _mm256_maddubs_epi16(codes[i], acts[i]);
                 let excess = _mm256_maddubs_epi16(middle, acts[i]);
-                _mm256_madd_epi16(_mm256_sub_epi16(pairs, excess), _mm256_set1_epi16(1))
+                pairs(_mm256_sub_epi16(words, excess))
             })
         }
     }
     #[inline(always)]
     fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because levels are not -128.
-        unsafe {
-            each!(|i| {
-                let signed = _mm256_sign_epi8(levels[i], acts[i]);
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(acts[i]), signed);
-                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
-            })
-        }
+        let words = self.level_words(levels, acts);
+        [pairs(words[0]), pairs(words[1])]
     }
     #[inline(always)]
     fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
@@ -188,14 +204,37 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn groups(self, from: &[u8; 16]) -> __m128i {
+        // SAFETY: the instructions are there, and the array has 16 bytes.
+        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn interleaved(self, even: u64, odd: u64) -> __m128i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm_unpacklo_epi8(_mm_cvtsi64_si128(even as i64), _mm_cvtsi64_si128(odd as i64)) }
+    }
+    #[inline(always)]
+    fn group_field(self, groups: __m128i, shift: u32, mask: u8) -> __m128i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let shifted = _mm_srl_epi16(groups, _mm_cvtsi32_si128(shift as i32));
+            _mm_and_si128(shifted, _mm_set1_epi8(mask as i8))
+        }
+    }
+    #[inline(always)]
+    fn scales(self, groups: __m128i) -> [__m256i; 2] {
+        // Eight scales fit half a register; shuffles need them in both halves.
+        // SAFETY: the instructions are there.
+        unsafe {
+            let words = _mm256_cvtepi8_epi16(groups);
+            [_mm256_permute4x64_epi64::<0x44>(words), _mm256_permute4x64_epi64::<0xEE>(words)]
+        }
+    }
+
+    #[inline(always)]
     fn no_sums(self) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_setzero_si256(); 2] }
-    }
-    #[inline(always)]
-    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
     }
     #[inline(always)]
     fn sub_sums(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
@@ -203,29 +242,34 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| _mm256_sub_epi32(a[i], _mm256_sll_epi32(b[i], _mm_cvtsi32_si128(shift as i32)))) }
     }
     #[inline(always)]
-    fn scales(self, from: [u8; 16]) -> __m128i {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+    fn add_words(self, to: [__m256i; 2], words: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_add_epi32(to[i], pairs(words[i]))) }
     }
     #[inline(always)]
-    fn add_scaled(self, to: [__m256i; 2], sums: [__m256i; 2], scales: __m128i, part: usize) -> [__m256i; 2] {
+    fn add_scaled(
+        self,
+        to: [__m256i; 2],
+        words: [__m256i; 2],
+        scales: [__m256i; 2],
+        part: usize,
+    ) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe {
             each!(|i| {
-                let first = (4 * part + 2 * i) as i64;
-                let four_each = _mm_set1_epi64x(0x0101_0101_0000_0000 + first * 0x0101_0101_0101_0101);
-                let scales = _mm256_cvtepi8_epi32(_mm_shuffle_epi8(scales, four_each));
-                _mm256_add_epi32(to[i], _mm256_mullo_epi32(sums[i], scales))
+                // One word for each half of the register.
+                let first = (4 * (part % 2) + 2 * i) as i16;
+                let (low, high) = (0x0100 + 0x0202 * first, 0x0100 + 0x0202 * (first + 1));
+                let which = _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low));
+                let scale = _mm256_shuffle_epi8(scales[part / 2], which);
+                _mm256_add_epi32(to[i], _mm256_madd_epi16(words[i], scale))
             })
         }
     }
     #[inline(always)]
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe {
-            let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
-            [_mm256_madd_epi16(scales, load(sums)), _mm256_setzero_si256()]
-        }
+    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { [_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), load(sums)), _mm256_setzero_si256()] }
     }
 
     #[inline(always)]

@@ -19,6 +19,8 @@ impl Lanes for Avx512 {
     type Bytes = __m512i;
     type Sums = __m512i;
     type Floats = __m512;
+    type Words = __m512i;
+    type Groups = __m128i;
     type Scales = __m512i;
     type Pair = __m128;
 
@@ -98,6 +100,22 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn code_words(self, codes: __m512i, acts: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_maddubs_epi16(codes, acts) }
+    }
+    #[inline(always)]
+    fn level_words(self, levels: __m512i, acts: __m512i) -> __m512i {
+        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
+        // SAFETY: the instructions are there.
+        unsafe {
+            let signed =
+                _mm512_mask_sub_epi8(levels, _mm512_movepi8_mask(acts), _mm512_setzero_si512(), levels);
+            _mm512_maddubs_epi16(_mm512_abs_epi8(acts), signed)
+        }
+    }
+
+    #[inline(always)]
     fn dot_codes(self, codes: __m512i, acts: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, acts) }
@@ -112,6 +130,10 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
+    fn dot_levels(self, levels: __m512i, acts: __m512i) -> __m512i {
+        self.dot_signed(levels, acts)
+    }
+    #[inline(always)]
     fn dot_signed(self, a: __m512i, b: __m512i) -> __m512i {
         // The instruction wants one side unsigned: the other sign bit makes it 128 more.
         // SAFETY: the instructions are there.
@@ -120,14 +142,33 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn groups(self, from: &[u8; 16]) -> __m128i {
+        // SAFETY: the instructions are there, and the array has 16 bytes.
+        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn interleaved(self, even: u64, odd: u64) -> __m128i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm_unpacklo_epi8(_mm_cvtsi64_si128(even as i64), _mm_cvtsi64_si128(odd as i64)) }
+    }
+    #[inline(always)]
+    fn group_field(self, groups: __m128i, shift: u32, mask: u8) -> __m128i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let shifted = _mm_srl_epi16(groups, _mm_cvtsi32_si128(shift as i32));
+            _mm_and_si128(shifted, _mm_set1_epi8(mask as i8))
+        }
+    }
+    #[inline(always)]
+    fn scales(self, groups: __m128i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_castsi256_si512(_mm256_cvtepi8_epi16(groups)) }
+    }
+
+    #[inline(always)]
     fn no_sums(self) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    fn add_sums(self, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
     fn sub_sums(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
@@ -135,27 +176,35 @@ impl Lanes for Avx512 {
         unsafe { _mm512_sub_epi32(a, _mm512_sll_epi32(b, _mm_cvtsi32_si128(shift as i32))) }
     }
     #[inline(always)]
-    fn scales(self, from: [u8; 16]) -> __m512i {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast())) }
+    fn add_words(self, to: __m512i, words: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_dpwssd_epi32(to, words, _mm512_set1_epi16(1)) }
     }
     #[inline(always)]
-    fn add_scaled(self, to: __m512i, sums: __m512i, scales: __m512i, part: usize) -> __m512i {
+    fn add_scaled(self, to: __m512i, words: __m512i, scales: __m512i, part: usize) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe {
-            let quarter = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-            let index = _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * part as i32));
-            let scales = _mm512_permutexvar_epi32(index, scales);
-            _mm512_add_epi32(to, _mm512_mullo_epi32(sums, scales))
+            // Eight words with the same scale for each quarter of the register.
+            let quarter = _mm512_set_epi64(
+                0x0003_0003_0003_0003,
+                0x0003_0003_0003_0003,
+                0x0002_0002_0002_0002,
+                0x0002_0002_0002_0002,
+                0x0001_0001_0001_0001,
+                0x0001_0001_0001_0001,
+                0,
+                0,
+            );
+            let which = _mm512_add_epi16(quarter, _mm512_set1_epi16(4 * part as i16));
+            _mm512_dpwssd_epi32(to, words, _mm512_permutexvar_epi16(which, scales))
         }
     }
     #[inline(always)]
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> __m512i {
-        // SAFETY: the instructions are there, and the arrays have 16 and 32 bytes.
+    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> __m512i {
+        // SAFETY: the instructions are there, and the array has 32 bytes.
         unsafe {
-            let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
             let sums = _mm256_loadu_si256(sums.as_ptr().cast());
-            _mm512_zextsi256_si512(_mm256_madd_epi16(scales, sums))
+            _mm512_zextsi256_si512(_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), sums))
         }
     }
 
