@@ -13,6 +13,21 @@ fn nibble(value: u8) -> __m256i {
     unsafe { _mm256_set_m128i(_mm_set1_epi8((value << 4) as i8), _mm_set1_epi8(value as i8)) }
 }
 
+/// Sums of `levels * acts`, for levels that are all the same, or the same in each half.
+///
+/// The instruction wants the activations unsigned here. With the other sign bit, they are that and 128 more, so the
+/// sum starts with what takes 128 off four of them.
+#[inline(always)]
+fn negative(levels: __m256i, acts: __m256i) -> __m256i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let high = _mm256_set1_epi8(-128);
+        let excess = _mm256_dpbusd_epi32(_mm256_setzero_si256(), high, levels);
+        let start = _mm256_sub_epi32(_mm256_setzero_si256(), excess);
+        _mm256_dpbusd_epi32(start, _mm256_xor_si256(acts, high), levels)
+    }
+}
+
 impl Lanes for Avx512 {
     common_lanes!();
 
@@ -41,11 +56,8 @@ impl Lanes for Avx512 {
     fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe {
-            let (zero, middle) = (_mm256_setzero_si256(), _mm256_set1_epi8(middle as i8));
-            each!(|i| {
-                let excess = _mm256_dpbusd_epi32(zero, middle, acts[i]);
-                _mm256_sub_epi32(_mm256_dpbusd_epi32(zero, codes[i], acts[i]), excess)
-            })
+            let middle = _mm256_set1_epi8(middle.wrapping_neg() as i8);
+            each!(|i| _mm256_dpbusd_epi32(negative(middle, acts[i]), codes[i], acts[i]))
         }
     }
     #[inline(always)]
@@ -58,11 +70,8 @@ impl Lanes for Avx512 {
             if middle == 0 {
                 return self.dot_codes(codes, acts);
             }
-            let zero = _mm256_setzero_si256();
-            each!(|i| {
-                let excess = _mm256_dpbusd_epi32(zero, nibble(middle), acts[i]);
-                _mm256_sub_epi32(_mm256_dpbusd_epi32(zero, codes[i], acts[i]), excess)
-            })
+            let middle = nibble(middle.wrapping_neg());
+            each!(|i| _mm256_dpbusd_epi32(negative(middle, acts[i]), codes[i], acts[i]))
         }
     }
     #[inline(always)]
