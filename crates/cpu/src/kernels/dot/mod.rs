@@ -16,6 +16,7 @@ mod large;
 mod neon;
 mod scalar;
 mod small;
+mod swar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

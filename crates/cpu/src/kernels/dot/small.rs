@@ -9,6 +9,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::lanes::Lanes;
+use super::swar::{ONES, spread_crumbs};
 use super::{Plain, blocks, chunk_of};
 
 /// The partner of 32 weights.
@@ -250,14 +251,6 @@ impl Long<2> for BlockQ1_0 {
     }
 }
 
-/// Eight 2-bit fields, each moved to a byte of its own.
-#[inline(always)]
-fn spread_crumbs(crumbs: u16) -> u64 {
-    let fours = u64::from(crumbs & 0xFF) | u64::from(crumbs >> 8) << 32;
-    let twos = (fours | fours << 12) & 0x000F_000F_000F_000F;
-    (twos | twos << 6) & 0x0303_0303_0303_0303
-}
-
 impl Long<1> for BlockQ2_0 {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, _step: usize, acts: S::Bytes) -> S::Sums {
@@ -277,11 +270,10 @@ impl Long<1> for BlockQ2_0 {
 impl Long<1> for BlockNvfp4 {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, _step: usize, acts: S::Bytes) -> S::Sums {
-        const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
         let mut octets = [0; 8];
         for (pair, bytes) in octets.as_chunks_mut::<2>().0.iter_mut().zip(self.nibbles.as_chunks::<8>().0) {
             let nibbles = u64::from_le_bytes(*bytes);
-            *pair = [nibbles & LOW, nibbles >> 4 & LOW];
+            *pair = [nibbles & (15 * ONES), nibbles >> 4 & (15 * ONES)];
         }
         s.dot_centred(s.lookup(&FP4_CODES, s.octets(octets)), FP4_MIDDLE, acts)
     }
