@@ -4,7 +4,7 @@ use oxcart_tensor::DType;
 
 use super::format::{Format, Groups};
 use super::micro::{
-    CODE_ROWS, Multiply, code_shape, float_shape, multiply_codes, multiply_floats,
+    Multiply, code_shape, float_shape, multiply_codes, multiply_floats,
 };
 use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes, pack_floats};
 use super::types::{Visit, visit};
@@ -57,7 +57,7 @@ impl Visit for Make {
         let groups = Groups { group, run, mins: B::MINS, corrections: shape.bytes };
         Method {
             format: Format {
-                rows: CODE_ROWS,
+                rows: shape.rows,
                 cols: shape.cols,
                 code: if shape.bytes { 1 } else { 2 },
                 groups: Some(groups),

@@ -180,6 +180,7 @@ impl Product {
     }
 
     /// Brings columns into the form in which they are multiplied; they are in `shared` from `base` on.
+    #[inline(always)]
     pub(super) fn prepare(&self, job: Job<'_>, matching: &impl Matching, base: usize) {
         let (b, format, panel_bytes) = (job.src(1), self.method.format, self.panel_bytes());
         let claims = job.claims(matching.panels());
@@ -222,6 +223,7 @@ impl Product {
     }
 
     /// Multiplies everything.
+    #[inline(always)]
     pub(super) fn multiply(&self, job: Job<'_>, matching: &impl Matching, base: usize) {
         let matrices = matching.matrices();
         let units = |matrix: usize| self.units(matching.columns(matrix), matrices);
@@ -252,6 +254,7 @@ impl Product {
     }
 
     /// One dot product after another.
+    #[inline(always)]
     fn dots<M: Matching>(&self, work: &Unit<'_, '_, M>, columns: usize, b: &Src<'_>) {
         let mut all: [Option<(&[u8], Out<'_, f32>)>; FEW] = [const { None }; FEW];
         for (column, one) in all.iter_mut().enumerate().take(columns) {
@@ -273,6 +276,7 @@ impl Product {
     }
 
     /// One block of `k` after another: packs the rows of the unit, then multiplies them with all panels.
+    #[inline(always)]
     fn tiles<M: Matching>(&self, work: &Unit<'_, '_, M>, panels: Range<usize>, own: &mut [u8]) {
         let Method { format, pack_weights, multiply, .. } = self.method;
         let [plane2, plane3] = work.matching.plane(work.matrix);

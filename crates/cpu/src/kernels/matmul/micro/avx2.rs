@@ -2,13 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::{CODE_ROWS, Scaling};
+use super::Scaling;
 use crate::kernels::matmul::format::{Columns, Weights};
 
+pub(super) const ROWS: usize = 16;
 pub(super) const COLS: usize = 4;
 
 /// Bytes of weights in a step: two elements of each row.
-const STEP: usize = 4 * CODE_ROWS;
+const STEP: usize = 4 * ROWS;
 /// Vectors of rows.
 const VECS: usize = 2;
 const LANES: usize = 8;
@@ -20,9 +21,9 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
     let steps = G::GROUP / 2;
     assert!(
         weights.codes.len() >= groups * steps * STEP
-            && weights.scales.len() >= groups * CODE_ROWS
+            && weights.scales.len() >= groups * ROWS
             && columns.codes.len() >= groups * steps * 4 * COLS
-            && tile.len() >= COLS * CODE_ROWS
+            && tile.len() >= COLS * ROWS
     );
     let mut total = [[_mm256_setzero_ps(); VECS]; COLS];
     for run in 0..runs {
@@ -43,7 +44,7 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
                     }
                 }
                 for v in 0..VECS {
-                    let scale = _mm256_loadu_ps(weights.scales.as_ptr().add(g * CODE_ROWS + v * LANES));
+                    let scale = _mm256_loadu_ps(weights.scales.as_ptr().add(g * ROWS + v * LANES));
                     for j in 0..COLS {
                         part[j][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[j][v]), scale, part[j][v]);
                     }
@@ -57,7 +58,7 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
             }
         }
     }
-    for (mins, sums) in weights.mins.chunks_exact(CODE_ROWS).zip(columns.sums.chunks_exact(COLS)) {
+    for (mins, sums) in weights.mins.chunks_exact(ROWS).zip(columns.sums.chunks_exact(COLS)) {
         for v in 0..VECS {
             // SAFETY: the chunk has as many numbers as both vectors have lanes.
             let mins = unsafe { _mm256_loadu_ps(mins.as_ptr().add(v * LANES)) };
@@ -66,7 +67,7 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
             }
         }
     }
-    for (tile, total) in tile.chunks_exact_mut(CODE_ROWS).zip(total) {
+    for (tile, total) in tile.chunks_exact_mut(ROWS).zip(total) {
         for (tile, total) in tile.chunks_exact_mut(LANES).zip(total) {
             // SAFETY: the chunk has as many numbers as the vector has lanes.
             unsafe { _mm256_storeu_ps(tile.as_mut_ptr(), total) };

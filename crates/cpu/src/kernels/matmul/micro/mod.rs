@@ -25,12 +25,14 @@ pub(super) type Multiply = fn(Weights<'_>, Columns<'_>, &mut [f32]);
 /// The most results of a tile.
 pub(super) const MAX_TILE: usize = 32 * 12;
 
-/// Rows in a panel of codes, on every instruction set.
-pub(super) const CODE_ROWS: usize = 16;
+/// The most rows in a panel of codes.
+pub(super) const MAX_CODE_ROWS: usize = 32;
 
 /// How codes of quantized types are packed on an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CodeShape {
+    /// A multiple of 16.
+    pub(super) rows: usize,
     pub(super) cols: usize,
     /// Consecutive elements of one row that lie together.
     pub(super) step: usize,
@@ -42,10 +44,10 @@ pub(super) struct CodeShape {
 pub(super) const fn code_shape(level: Level) -> CodeShape {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512(_) => CodeShape { cols: avx512::COLS, step: 4, bytes: true },
+        Level::Avx512(_) => CodeShape { rows: avx512::ROWS, cols: avx512::COLS, step: 4, bytes: true },
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2(_) => CodeShape { cols: avx2::COLS, step: 2, bytes: false },
-        _ => CodeShape { cols: portable::COLS, step: 1, bytes: false },
+        Level::Avx2(_) => CodeShape { rows: avx2::ROWS, cols: avx2::COLS, step: 2, bytes: false },
+        _ => CodeShape { rows: portable::ROWS, cols: portable::COLS, step: 1, bytes: false },
     }
 }
 

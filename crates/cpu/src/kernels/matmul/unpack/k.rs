@@ -5,7 +5,7 @@ use oxcart_tensor::quant::{
     IQ4_LEVELS,
 };
 
-use super::{Unpack, add_bits, crumbs, nibbles};
+use super::{Unpack, add_bits, crumbs, nibbles, value};
 
 impl Unpack for BlockQ2K {
     const GROUP: usize = 16;
@@ -14,7 +14,7 @@ impl Unpack for BlockQ2K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         crumbs(&self.crumbs, codes, 0);
-        let (scale, min) = (self.scale.get(), self.min.get());
+        let (scale, min) = (value(self.scale), value(self.min));
         for ((to, to_min), nibbles) in scales.iter_mut().zip(mins).zip(self.scales) {
             *to = scale * f32::from(nibbles & 15);
             *to_min = -min * f32::from(nibbles >> 4);
@@ -29,7 +29,7 @@ impl Unpack for BlockQ3K {
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         crumbs(&self.crumbs, codes, 4);
         add_bits(&self.high, codes, 2);
-        let scale = self.scale.get();
+        let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.group_scales()) {
             *to = scale * f32::from(group_scale);
         }
@@ -54,7 +54,7 @@ impl Unpack for BlockQ4K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<32>(&self.nibbles, codes, |code| code as i8);
-        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
+        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
     }
 }
 
@@ -66,7 +66,7 @@ impl Unpack for BlockQ5K {
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<32>(&self.nibbles, codes, |code| code as i8);
         add_bits(&self.high, codes, 4);
-        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
+        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
     }
 }
 
@@ -84,7 +84,7 @@ impl Unpack for BlockQ6K {
                 }
             }
         }
-        let scale = self.scale.get();
+        let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.scales) {
             *to = scale * f32::from(group_scale);
         }
@@ -97,7 +97,7 @@ impl Unpack for BlockIq4Xs {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
-        let (scale, high) = (self.scale.get(), self.scales_high.get());
+        let (scale, high) = (value(self.scale), self.scales_high.get());
         for (g, to) in scales.iter_mut().enumerate() {
             let low = self.scales_low[g / 2] >> (4 * (g % 2)) & 15;
             let code = i16::from(low) | ((high >> (2 * g) & 3) << 4) as i16;
@@ -123,7 +123,7 @@ impl Unpack for BlockTq1_0 {
                 power = power.wrapping_mul(3);
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }
 
@@ -133,6 +133,6 @@ impl Unpack for BlockTq2_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         crumbs(&self.crumbs, codes, 1);
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }

@@ -5,7 +5,7 @@ use oxcart_tensor::quant::{
     BlockQ8_0, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 
-use super::{Unpack, nibbles};
+use super::{Unpack, nibbles, value};
 
 /// Adds the fifth bits of 32 codes.
 #[inline(always)]
@@ -21,7 +21,7 @@ impl Unpack for BlockQ4_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 8);
-        scales[0] = self.scale.get();
+        scales[0] = value(self.scale);
     }
 }
 
@@ -32,8 +32,8 @@ impl Unpack for BlockQ4_1 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| code as i8);
-        scales[0] = self.scale.get();
-        mins[0] = self.min.get();
+        scales[0] = value(self.scale);
+        mins[0] = value(self.min);
     }
 }
 
@@ -44,7 +44,7 @@ impl Unpack for BlockQ5_0 {
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 16);
         add_high(self.high.get(), codes);
-        scales[0] = self.scale.get();
+        scales[0] = value(self.scale);
     }
 }
 
@@ -56,8 +56,8 @@ impl Unpack for BlockQ5_1 {
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| code as i8);
         add_high(self.high.get(), codes);
-        scales[0] = self.scale.get();
-        mins[0] = self.min.get();
+        scales[0] = value(self.scale);
+        mins[0] = value(self.min);
     }
 }
 
@@ -67,7 +67,7 @@ impl Unpack for BlockQ8_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         codes.copy_from_slice(&self.codes);
-        scales[0] = self.scale.get();
+        scales[0] = value(self.scale);
     }
 }
 
@@ -77,7 +77,7 @@ impl Unpack for BlockIq4Nl {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
-        scales[0] = self.scale.get();
+        scales[0] = value(self.scale);
     }
 }
 
@@ -113,7 +113,7 @@ impl Unpack for BlockQ1_0 {
                 *code = (byte >> bit & 1) as i8 * 2 - 1;
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }
 
@@ -127,6 +127,6 @@ impl Unpack for BlockQ2_0 {
                 *code = (byte >> (2 * lane) & 3) as i8 - 1;
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }

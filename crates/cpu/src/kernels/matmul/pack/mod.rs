@@ -2,13 +2,16 @@
 //!
 //! Invariant: packing rounds nothing. A panel holds exactly the values, or codes and scales, of its rows.
 
+mod transpose;
+
 use half::{bf16, f16};
 use oxcart_tensor::DType;
 use oxcart_tensor::quant::{Block, BlockQ8_0, BlockQ8_1, BlockQ8K};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::format::{ColumnsMut, WeightsMut, items_mut};
-use super::micro::{CODE_ROWS, CodeShape, code_shape, float_shape};
+use self::transpose::{ROWS, WORDS, transpose};
+use super::format::{ColumnsMut, WeightsMut, items, items_mut};
+use super::micro::{CodeShape, MAX_CODE_ROWS, code_shape, float_shape};
 use super::unpack::{MAX_BLOCK, MAX_GROUPS, Unpack};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
 use crate::view::{Number, Plain};
@@ -94,24 +97,49 @@ fn floats_at<A: Float>(level: Level) -> (PackWeights, PackColumn) {
 #[inline(always)]
 fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
     let (count, _) = float_shape(S::LEVEL);
-    let out: &mut [f32] = items_mut(panel.codes);
+    let out: &mut [u32] = items_mut(panel.codes);
     let k = out.len() / count;
-    assert!(rows.len() == count && count <= MAX_ROWS);
-    let whole = k - k % S::LANES;
-    let mut square = [[0f32; MAX_LANES]; MAX_ROWS];
-    for (start, out) in (0..whole).step_by(S::LANES).zip(out.chunks_exact_mut(count * S::LANES)) {
-        for (row, lanes) in rows.iter().zip(&mut square) {
-            s.store(A::load(s, &elements::<A>(row)[start..]), lanes);
-        }
-        for (i, out) in out.chunks_exact_mut(count).enumerate() {
-            for (out, lanes) in out.iter_mut().zip(&square) {
-                *out = lanes[i];
+    assert!(rows.len() == count);
+    let mut square = [0u32; ROWS * WORDS];
+    let mut start = 0;
+    while start < k {
+        let words = (k - start).min(WORDS);
+        let mut first = 0;
+        while first < count {
+            let used = (count - first).min(ROWS);
+            for r in 0..used {
+                let row = &elements::<A>(rows[first + r])[start..start + words];
+                widen(s, row, &mut square[r * WORDS..(r + 1) * WORDS]);
             }
+            let at = start * count + first;
+            if used == ROWS {
+                transpose(s, &square, WORDS, words, 0, &mut out[at..], count);
+            } else {
+                for i in 0..words {
+                    for r in 0..used {
+                        out[at + i * count + r] = square[r * WORDS + i];
+                    }
+                }
+            }
+            first += used;
         }
+        start += words;
     }
-    for (i, out) in (whole..k).zip(out[whole * count..].chunks_exact_mut(count)) {
-        for (out, row) in out.iter_mut().zip(rows) {
-            *out = elements::<A>(row)[i].value();
+}
+
+/// Up to 16 numbers as the bits of `f32`.
+#[inline(always)]
+fn widen<S: Simd, A: Float>(s: S, from: &[A], to: &mut [u32]) {
+    let to: &mut [f32] = items_mut(to.as_mut_bytes());
+    if from.len() == WORDS {
+        let mut i = 0;
+        while i < WORDS {
+            s.store(A::load(s, &from[i..]), &mut to[i..]);
+            i += S::LANES;
+        }
+    } else {
+        for i in 0..from.len() {
+            to[i] = from[i].value();
         }
     }
 }
@@ -139,58 +167,116 @@ pub(super) fn pack_blocks<B: Unpack>(level: Level) -> PackWeights {
     for_each_level!(block_rows[B: Unpack]: fn(rows: &[&[u8]], panel: WeightsMut<'_>)).at(level)
 }
 
+/// Codes and scales of some rows, up to 256 elements of each.
+struct Unpacked {
+    codes: [[u32; MAX_BLOCK / 4]; MAX_CODE_ROWS],
+    scales: [[f32; MAX_GROUPS]; MAX_CODE_ROWS],
+    mins: [[f32; MAX_GROUPS]; MAX_CODE_ROWS],
+}
+
 #[inline(always)]
 fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
     let len = B::DTYPE.block_len();
     let groups = len / B::GROUP;
+    let shape = code_shape(S::LEVEL);
     let WeightsMut { codes, scales, mins } = panel;
-    let code_bytes = if code_shape(S::LEVEL).bytes { 1 } else { 2 };
-    let mut raw = [[0i8; MAX_BLOCK]; CODE_ROWS];
-    let mut row_scales = [[0f32; MAX_GROUPS]; CODE_ROWS];
-    let mut row_mins = [[0f32; MAX_GROUPS]; CODE_ROWS];
+    let code_bytes = if shape.bytes { 1 } else { 2 };
+    let mut unpacked = Unpacked {
+        codes: [[0; MAX_BLOCK / 4]; MAX_CODE_ROWS],
+        scales: [[0.0; MAX_GROUPS]; MAX_CODE_ROWS],
+        mins: [[0.0; MAX_GROUPS]; MAX_CODE_ROWS],
+    };
     let blocks = rows[0].len() / size_of::<B>();
-    for block in 0..blocks {
-        for (r, row) in rows.iter().enumerate().take(CODE_ROWS) {
-            let bytes = &row[block * size_of::<B>()..][..size_of::<B>()];
-            let Ok(block) = B::ref_from_bytes(bytes) else { unreachable!("blocks have no alignment") };
-            block.unpack(&mut raw[r][..len], &mut row_scales[r][..groups], &mut row_mins[r][..groups]);
-        }
-        let bytes = len * CODE_ROWS * code_bytes;
-        interleave(s, &raw, len, &mut codes[block * bytes..][..bytes]);
-        let at = block * groups * CODE_ROWS;
-        for g in 0..groups {
-            for r in 0..CODE_ROWS {
-                scales[at + g * CODE_ROWS + r] = row_scales[r][g];
-                if B::MINS {
-                    mins[at + g * CODE_ROWS + r] = row_mins[r][g];
-                }
+    let mut first = 0;
+    while first < blocks {
+        let count = (blocks - first).min(MAX_BLOCK / len);
+        for r in 0..shape.rows {
+            let codes: &mut [i8] = items_mut(unpacked.codes[r].as_mut_bytes());
+            for b in 0..count {
+                let bytes = &rows[r][(first + b) * size_of::<B>()..(first + b + 1) * size_of::<B>()];
+                let Ok(block) = B::ref_from_bytes(bytes) else { unreachable!("blocks have no alignment") };
+                block.unpack(
+                    &mut codes[b * len..(b + 1) * len],
+                    &mut unpacked.scales[r][b * groups..(b + 1) * groups],
+                    &mut unpacked.mins[r][b * groups..(b + 1) * groups],
+                );
             }
         }
+        let bytes = shape.rows * code_bytes * len;
+        interleave(s, &unpacked.codes, count * len, &mut codes[first * bytes..(first + count) * bytes]);
+        let at = first * groups * shape.rows..(first + count) * groups * shape.rows;
+        side_by_side(s, &unpacked.scales, count * groups, &mut scales[at.clone()]);
+        if B::MINS {
+            side_by_side(s, &unpacked.mins, count * groups, &mut mins[at]);
+        }
+        first += count;
+    }
+}
+
+/// Puts the scales of all rows into the order of a panel.
+#[inline(always)]
+fn side_by_side<S: Simd>(
+    s: S,
+    rows: &[[f32; MAX_GROUPS]; MAX_CODE_ROWS],
+    groups: usize,
+    out: &mut [f32],
+) {
+    let count = code_shape(S::LEVEL).rows;
+    let (from, out): (&[u32], &mut [u32]) = (items(rows.as_bytes()), items_mut(out.as_mut_bytes()));
+    let mut row = 0;
+    while row < count {
+        transpose(s, &from[row * MAX_GROUPS..], MAX_GROUPS, groups, 0, &mut out[row..], count);
+        row += ROWS;
     }
 }
 
 /// Puts the codes of all rows into the order of a panel.
 #[inline(always)]
-fn interleave<S: Simd>(_s: S, rows: &[[i8; MAX_BLOCK]; CODE_ROWS], len: usize, out: &mut [u8]) {
-    let CodeShape { step, bytes, .. } = code_shape(S::LEVEL);
-    if bytes {
-        // Unsigned: 128 more, which flips the highest bit.
-        for (at, out) in out.chunks_exact_mut(4 * CODE_ROWS).enumerate().take(len / 4) {
-            for (row, out) in rows.iter().zip(out.chunks_exact_mut(4)) {
-                for i in 0..4 {
-                    out[i] = row[4 * at + i] as u8 ^ 0x80;
-                }
+fn interleave<S: Simd>(
+    s: S,
+    rows: &[[u32; MAX_BLOCK / 4]; MAX_CODE_ROWS],
+    len: usize,
+    out: &mut [u8],
+) {
+    let CodeShape { rows: count, step, bytes, .. } = code_shape(S::LEVEL);
+    let codes: &[i8] = items(rows.as_bytes());
+    if step == 1 {
+        let out: &mut [i16] = items_mut(out);
+        for i in 0..len {
+            for r in 0..count {
+                out[i * count + r] = i16::from(codes[r * MAX_BLOCK + i]);
             }
         }
         return;
     }
-    let out: &mut [i16] = items_mut(out);
-    for (at, out) in out.chunks_exact_mut(step * CODE_ROWS).enumerate().take(len / step) {
-        for (row, out) in rows.iter().zip(out.chunks_exact_mut(step)) {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = i16::from(row[step * at + i]);
+    // A step of a row is a word: four bytes, or two codes of 16 bits.
+    let out: &mut [u32] = items_mut(out);
+    let words: &[u32] = items(rows.as_bytes());
+    let all = len / step;
+    let (mut row, mut square) = (0, [0u32; ROWS * WORDS]);
+    while row < count {
+        let mut start = 0;
+        while start < all {
+            let used = (all - start).min(WORDS);
+            let out = &mut out[start * count + row..];
+            if bytes {
+                // Unsigned: 128 more, which flips the highest bit.
+                let from = &words[row * MAX_BLOCK / 4 + start..];
+                transpose(s, from, MAX_BLOCK / 4, used, 0x8080_8080, out, count);
+            } else {
+                let wide: &mut [i16] = items_mut(square.as_mut_bytes());
+                for r in 0..ROWS {
+                    let from = &codes[(row + r) * MAX_BLOCK + start * step..][..2 * WORDS];
+                    let to = &mut wide[r * 2 * WORDS..][..2 * WORDS];
+                    for i in 0..2 * WORDS {
+                        to[i] = i16::from(from[i]);
+                    }
+                }
+                transpose(s, &square, WORDS, used, 0, out, count);
             }
+            start += used;
         }
+        row += ROWS;
     }
 }
 
@@ -273,7 +359,7 @@ fn code_column<S: Simd, A: Activations>(
     panel: ColumnsMut<'_>,
     group: usize,
 ) {
-    let CodeShape { cols, step, bytes } = code_shape(S::LEVEL);
+    let CodeShape { cols, step, bytes, .. } = code_shape(S::LEVEL);
     let ColumnsMut { codes, scales, sums, corrections } = panel;
     let len = A::DTYPE.block_len();
     let Ok(blocks) = <[A]>::ref_from_bytes(row) else { unreachable!("rows are whole blocks") };
