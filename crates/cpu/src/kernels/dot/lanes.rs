@@ -17,7 +17,11 @@ pub(super) trait Lanes: Simd {
     type Sums: Copy;
     /// Sixteen numbers.
     type Floats: Copy;
-    /// Sixteen signed bytes, made ready for [`Lanes::scaled`].
+    /// 32 16-bit integers; lane `i` is about elements `2 * i` and `2 * i + 1`.
+    type Words: Copy;
+    /// Sixteen bytes, one for each group of 16 elements among 256.
+    type Groups: Copy;
+    /// [`Lanes::Groups`], signed and made ready for [`Lanes::add_scaled`].
     type Scales: Copy;
     /// A few numbers of which only the first two matter.
     type Pair: Copy;
@@ -45,24 +49,38 @@ pub(super) trait Lanes: Simd {
     /// All bytes the same.
     fn all(self, byte: u8) -> Self::Bytes;
 
+    /// Pairwise sums of `codes * acts`, for unsigned codes below 128.
+    fn code_words(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Words;
+    /// Pairwise sums of `levels * acts`, both signed, where no level is -128.
+    fn level_words(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Words;
+
     /// Sums of `codes * acts`, for unsigned codes below 128.
     fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
-    /// Sums of `(codes - middle) * acts`, for unsigned codes that differ from `middle` by less than 128, both below 128.
+    /// Sums of `(codes - middle) * acts`, for unsigned codes and a middle below 128.
     fn dot_centred(self, codes: Self::Bytes, middle: u8, acts: Self::Bytes) -> Self::Sums;
+    /// Sums of `levels * acts`, both signed, where no level is -128.
+    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Sums of `a * b`, both signed.
     fn dot_signed(self, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
 
+    /// Sixteen bytes from memory.
+    fn groups(self, from: &[u8; 16]) -> Self::Groups;
+    /// The first byte of `even`, the first of `odd`, the second of `even`, and so on; both as little-endian numbers.
+    fn interleaved(self, even: u64, odd: u64) -> Self::Groups;
+    /// `groups >> shift & mask`.
+    fn group_field(self, groups: Self::Groups, shift: u32, mask: u8) -> Self::Groups;
+    fn scales(self, groups: Self::Groups) -> Self::Scales;
+
     /// Zeros.
     fn no_sums(self) -> Self::Sums;
-    fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
     /// `a - (b << shift)`.
     fn sub_sums(self, a: Self::Sums, b: Self::Sums, shift: u32) -> Self::Sums;
-    /// Signed scales of sixteen groups of 16 elements.
-    fn scales(self, from: [u8; 16]) -> Self::Scales;
-    /// Adds to `to` the sums of 64 elements times the scales of their four groups: those from `4 * part` on.
-    fn add_scaled(self, to: Self::Sums, sums: Self::Sums, scales: Self::Scales, part: usize) -> Self::Sums;
+    /// Adds the words of 64 elements to `to`.
+    fn add_words(self, to: Self::Sums, words: Self::Words) -> Self::Sums;
+    /// Adds the words of 64 elements, times the scales of their four groups: those from `4 * part` on.
+    fn add_scaled(self, to: Self::Sums, words: Self::Words, scales: Self::Scales, part: usize) -> Self::Sums;
     /// Products of sixteen signed bytes with sixteen little-endian 16-bit integers, added up into any lanes.
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> Self::Sums;
+    fn dot_groups(self, groups: Self::Groups, sums: &[u8; 32]) -> Self::Sums;
 
     /// Zeros.
     fn no_floats(self) -> Self::Floats;

@@ -14,6 +14,8 @@ mod lanes;
 mod large;
 mod scalar;
 mod small;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use half::{bf16, f16};
 use oxcart_tensor::DType;

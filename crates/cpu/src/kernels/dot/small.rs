@@ -56,28 +56,26 @@ pub(super) trait Small: Plain {
 pub(super) fn small<S: Lanes, W: Small>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
     let (weights, last) = blocks::<W>(weights).as_chunks::<2>();
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let mut sum = [s.no_floats(); 2];
+    let mut sum = s.no_floats();
     let mut offsets = s.no_pair();
-    let mut which = 0;
     for ([w0, w1], [a0, a1]) in weights.iter().zip(acts) {
         let sums = W::dot(s, w0, w1, s.halves(a0.codes(), a1.codes()));
         let (p0, p1) = (w0.scale(s, a0), w1.scale(s, a1));
-        sum[which] = s.mul_add_floats(s.to_floats(sums), s.spread(p0, p1), sum[which]);
-        which ^= 1;
+        sum = s.mul_add_floats(s.to_floats(sums), s.spread(p0, p1), sum);
         if W::OFFSET {
-            offsets = s.add_pairs(s.add_pairs(offsets, p0), p1);
+            offsets = s.add_pairs(offsets, s.add_pairs(p0, p1));
         }
     }
     if let ([w], [a]) = (last, last_acts) {
         // The second half is multiplied by zero.
         let sums = W::dot(s, w, w, s.halves(a.codes(), a.codes()));
         let p = w.scale(s, a);
-        sum[0] = s.mul_add_floats(s.to_floats(sums), s.spread(p, s.no_pair()), sum[0]);
+        sum = s.mul_add_floats(s.to_floats(sums), s.spread(p, s.no_pair()), sum);
         if W::OFFSET {
             offsets = s.add_pairs(offsets, p);
         }
     }
-    let sum = s.total(s.add_floats(sum[0], sum[1]));
+    let sum = s.total(sum);
     if W::OFFSET { sum + s.second(offsets) } else { sum }
 }
 
@@ -140,7 +138,7 @@ impl Small for BlockIq4Nl {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_signed(s.lookup(&IQ4_LEVELS, s.nibbles(&a.nibbles, &b.nibbles)), acts)
+        s.dot_levels(s.lookup(&IQ4_LEVELS, s.nibbles(&a.nibbles, &b.nibbles)), acts)
     }
 }
 

@@ -15,7 +15,7 @@ fn weights() -> impl Iterator<Item = (DType, DType)> {
 }
 
 /// Random numbers, the same every time.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -23,7 +23,7 @@ impl Random {
         (self.0 ^ self.0 >> 29).wrapping_mul(0x94D0_49BB_1331_11EB) >> 20
     }
 
-    fn values(&mut self, len: usize) -> Vec<f32> {
+    pub fn values(&mut self, len: usize) -> Vec<f32> {
         let uniform = |bits: u64| (bits % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0;
         (0..len).map(|_| uniform(self.next()) + uniform(self.next()) * uniform(self.next())).collect()
     }
@@ -33,17 +33,52 @@ impl Random {
     }
 }
 
-fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
+pub fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
     let mut row = vec![0; dtype.row_bytes(values.len()).unwrap()];
     let importance = vec![1.0; values.len()];
     quantize_row(dtype, values, Some(&importance), &mut row).unwrap();
     row
 }
 
-fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
+pub fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
     let mut row = vec![0xAA; partner.row_bytes(values.len()).unwrap()];
     encode(partner, level).unwrap()(values, &mut row);
     row
+}
+
+/// Checks a dot product at every level against the scalar one. Sums of integers are the same everywhere, so that the
+/// error is one of the last sums of numbers alone; it is measured in parts of `magnitude`.
+fn check_levels(dtype: DType, row: &[u8], acts: &[u8], magnitude: f64, what: &str) {
+    let expected = dot(dtype, Level::Scalar).unwrap()(row, acts);
+    for level in Level::available() {
+        let found = dot(dtype, level).unwrap()(row, acts);
+        let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+        let error = (f64::from(found) - f64::from(expected)).abs();
+        assert!(
+            same || error <= 1e-6 * magnitude,
+            "{dtype} on {level}, {what}, {} bytes: {found}, not {expected}",
+            row.len()
+        );
+    }
+}
+
+/// The sum of the magnitudes of all products.
+fn magnitude(dtype: DType, partner: DType, row: &[u8], acts: &[u8]) -> f64 {
+    let (w, a) = (decoded(dtype, row), decoded_partner(partner, acts));
+    w.iter().zip(&a).map(|(w, a)| (f64::from(*w) * a).abs()).sum()
+}
+
+#[test]
+fn every_level_agrees_with_scalar_on_random_rows() {
+    let mut random = Random(2);
+    for (dtype, partner) in weights() {
+        for len in lengths(dtype) {
+            let row = quantized(dtype, &random.values(len));
+            let acts = encoded(partner, &random.values(len), Level::Scalar);
+            let magnitude = magnitude(dtype, partner, &row, &acts);
+            check_levels(dtype, &row, &acts, magnitude, "random");
+        }
+    }
 }
 
 fn half_at(bytes: &[u8], at: usize) -> f64 {
