@@ -12,7 +12,7 @@ use std::ops::Range;
 use oxcart_tensor::DType;
 
 use super::method::Method;
-use super::micro::MAX_TILE;
+use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
 use crate::kernels::dot::{Dot, Encode, dot, encode};
@@ -301,14 +301,17 @@ impl Product {
             for panel in panels.clone() {
                 let packed = format.columns(work.panel(self, panel), self.k, block.clone());
                 let first_column = panel * format.cols;
-                let used = format.cols.min(columns - first_column);
+                let mut outs = [[0; 3]; MAX_COLUMNS];
+                let outs = &mut outs[..format.cols.min(columns - first_column)];
+                for (j, to) in outs.iter_mut().enumerate() {
+                    (_, *to) = work.matching.column(work.matrix, first_column + j);
+                }
                 let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes.max(1)));
                 for (first, pack) in packs {
                     multiply(format.weights(pack, block.len()), packed, tile);
                     let rows = first..(first + format.rows).min(work.rows.end);
-                    for (j, tile) in tile.chunks_exact(format.rows).enumerate().take(used) {
-                        let (_, to) = work.matching.column(work.matrix, first_column + j);
-                        let mut out = work.out(to, rows.clone());
+                    for (to, tile) in outs.iter().zip(tile.chunks_exact(format.rows)) {
+                        let mut out = work.out(*to, rows.clone());
                         if start == 0 {
                             out.write(0, &tile[..rows.len()]);
                         } else {

@@ -25,6 +25,9 @@ pub(super) type Multiply = fn(Weights<'_>, Columns<'_>, &mut [f32]);
 /// The most results of a tile.
 pub(super) const MAX_TILE: usize = 32 * 12;
 
+/// The most columns of a tile.
+pub(super) const MAX_COLUMNS: usize = 12;
+
 /// The most rows in a panel of codes.
 pub(super) const MAX_CODE_ROWS: usize = 32;
 

@@ -26,6 +26,9 @@ pub(super) type PackColumn = fn(&[u8], usize, ColumnsMut<'_>, usize);
 /// The most rows of a panel.
 pub(super) const MAX_ROWS: usize = 32;
 
+/// How many elements ahead of where a row of floats is read it is asked for.
+const AHEAD: usize = 64;
+
 /// A float that vectors can be made of.
 pub(super) trait Float: Number {
     fn load<S: Simd>(s: S, from: &[Self]) -> S::F32;
@@ -108,6 +111,8 @@ fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
         while first < count {
             let used = (count - first).min(ROWS);
             for r in 0..used {
+                let ahead = (start + AHEAD) * size_of::<A>();
+                prefetch(rows[first + r], ahead, ahead + 1);
                 let row = &elements::<A>(rows[first + r])[start..start + words];
                 widen(s, row, &mut square[r * WORDS..(r + 1) * WORDS]);
             }
@@ -125,6 +130,26 @@ fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
         }
         start += words;
     }
+}
+
+/// Asks for what lies at some bytes of a row, which will be needed soon. Rows are too many for processors to see that they
+/// are all read in order.
+#[inline(always)]
+fn prefetch(row: &[u8], start: usize, end: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut at = start;
+        while at < end.min(row.len()) {
+            // SAFETY: a prefetch reads nothing; the address lies in the row.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().add(at).cast());
+            }
+            at += 64;
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (row, start, end);
 }
 
 /// Up to 16 numbers as the bits of `f32`.
@@ -192,6 +217,7 @@ fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
         let count = (blocks - first).min(MAX_BLOCK / len);
         for r in 0..shape.rows {
             let codes: &mut [i8] = items_mut(unpacked.codes[r].as_mut_bytes());
+            prefetch(rows[r], (first + count) * size_of::<B>(), (first + 2 * count) * size_of::<B>());
             for b in 0..count {
                 let bytes = &rows[r][(first + b) * size_of::<B>()..(first + b + 1) * size_of::<B>()];
                 let Ok(block) = B::ref_from_bytes(bytes) else { unreachable!("blocks have no alignment") };

@@ -5,7 +5,7 @@ use oxcart_tensor::quant::{
     IQ4_LEVELS,
 };
 
-use super::{Unpack, add_bits, crumbs, nibbles, value};
+use super::{Unpack, crumbs, eight, looked_up, nibbles, plane_bits, put, splat, value};
 
 impl Unpack for BlockQ2K {
     const GROUP: usize = 16;
@@ -13,7 +13,7 @@ impl Unpack for BlockQ2K {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 0);
+        crumbs(&self.crumbs, codes, 0, |_| 0);
         let (scale, min) = (value(self.scale), value(self.min));
         for ((to, to_min), nibbles) in scales.iter_mut().zip(mins).zip(self.scales) {
             *to = scale * f32::from(nibbles & 15);
@@ -27,8 +27,7 @@ impl Unpack for BlockQ3K {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 4);
-        add_bits(&self.high, codes, 2);
+        crumbs(&self.crumbs, codes, 4, |e| plane_bits(&self.high, e) << 2);
         let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.group_scales()) {
             *to = scale * f32::from(group_scale);
@@ -53,7 +52,7 @@ impl Unpack for BlockQ4K {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<32>(&self.nibbles, codes, |code| code as i8);
+        nibbles::<32>(&self.nibbles, codes, 0);
         spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
     }
 }
@@ -64,9 +63,32 @@ impl Unpack for BlockQ5K {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<32>(&self.nibbles, codes, |code| code as i8);
-        add_bits(&self.high, codes, 4);
+        for run in 0..4 {
+            for i in 0..4 {
+                let both = eight(&self.nibbles, 32 * run + 8 * i);
+                for half in 0..2 {
+                    let e = 64 * run + 32 * half + 8 * i;
+                    let high = plane_bits(&self.high, e) << 4;
+                    put(codes, e, both >> (4 * half) & splat(15) | high, 0);
+                }
+            }
+        }
         spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
+    }
+}
+
+/// Codes of Q6_K: in each run of 128 elements, byte `i` of the nibbles holds elements `i` and `i + 64`, byte `i` of the crumbs
+/// the upper bits of elements `i`, `i + 32`, `i + 64` and `i + 96`.
+#[inline(always)]
+fn crumbs_above(crumbs: &[u8; 64], nibbles: &[u8; 128], codes: &mut [i8]) {
+    for run in 0..2 {
+        for i in 0..4 {
+            let high = eight(crumbs, 32 * run + 8 * i);
+            for lane in 0..4 {
+                let low = eight(nibbles, 64 * run + 32 * (lane % 2) + 8 * i) >> (4 * (lane / 2)) & splat(15);
+                put(codes, 128 * run + 32 * lane + 8 * i, low | (high >> (2 * lane) & splat(3)) << 4, 32);
+            }
+        }
     }
 }
 
@@ -75,15 +97,7 @@ impl Unpack for BlockQ6K {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let runs = self.nibbles.chunks_exact(64).zip(self.crumbs.chunks_exact(32));
-        for ((nibbles, crumbs), codes) in runs.zip(codes.chunks_exact_mut(128)) {
-            for (lane, codes) in codes.chunks_exact_mut(32).enumerate() {
-                let low = &nibbles[32 * (lane % 2)..][..32];
-                for ((low, high), code) in low.iter().zip(crumbs).zip(codes) {
-                    *code = (low >> (4 * (lane / 2)) & 15 | (high >> (2 * lane) & 3) << 4) as i8 - 32;
-                }
-            }
-        }
+        crumbs_above(&self.crumbs, &self.nibbles, codes);
         let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.scales) {
             *to = scale * f32::from(group_scale);
@@ -96,7 +110,7 @@ impl Unpack for BlockIq4Xs {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
+        looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
         let (scale, high) = (value(self.scale), self.scales_high.get());
         for (g, to) in scales.iter_mut().enumerate() {
             let low = self.scales_low[g / 2] >> (4 * (g % 2)) & 15;
@@ -132,7 +146,7 @@ impl Unpack for BlockTq2_0 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 1);
+        crumbs(&self.crumbs, codes, 1, |_| 0);
         scales.fill(value(self.scale));
     }
 }

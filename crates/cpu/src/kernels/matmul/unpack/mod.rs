@@ -8,6 +8,7 @@ mod k;
 mod simple;
 
 use oxcart_tensor::quant::{Block, StoredF16};
+use zerocopy::IntoBytes;
 
 /// The most elements of a block.
 pub(super) const MAX_BLOCK: usize = 256;
@@ -55,38 +56,70 @@ impl Into16 for zerocopy::little_endian::U16 {
     }
 }
 
+/// The same byte eight times.
+const fn splat(byte: u8) -> u64 {
+    0x0101_0101_0101_0101 * byte as u64
+}
+
+/// Eight bytes as one number. Codes are unpacked eight at a time this way: compilers make worse code of single bytes.
+#[inline(always)]
+fn eight(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+/// Writes eight codes, each below 128, minus a number of at most 128.
+#[inline(always)]
+fn put(codes: &mut [i8], at: usize, eight: u64, minus: u8) {
+    // With 128 added nothing is borrowed from the byte above; the sum's highest bit is then the wrong way round.
+    let signed = eight + splat(128 - minus) ^ splat(128);
+    codes[at..at + 8].as_mut_bytes().copy_from_slice(&signed.to_le_bytes());
+}
+
 /// Two codes per byte: byte `i` of each run of `STRIDE` bytes holds elements `i` (low) and `i + STRIDE` (high).
 #[inline(always)]
-fn nibbles<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], code: impl Fn(u8) -> i8) {
+fn nibbles<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], minus: u8) {
+    for run in 0..bytes.len() / STRIDE {
+        for i in 0..STRIDE / 8 {
+            let both = eight(bytes, run * STRIDE + 8 * i);
+            put(codes, 2 * run * STRIDE + 8 * i, both & splat(15), minus);
+            put(codes, 2 * run * STRIDE + STRIDE + 8 * i, both >> 4 & splat(15), minus);
+        }
+    }
+}
+
+/// As [`nibbles`], with codes that are places in a table.
+#[inline(always)]
+fn looked_up<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], table: &[i8; 16]) {
     for (bytes, codes) in bytes.chunks_exact(STRIDE).zip(codes.chunks_exact_mut(2 * STRIDE)) {
         let (low, high) = codes.split_at_mut(STRIDE);
         for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
-            *low = code(byte & 15);
-            *high = code(byte >> 4);
+            *low = table[usize::from(byte & 15)];
+            *high = table[usize::from(byte >> 4)];
         }
     }
 }
 
 /// Four codes per byte: in each run of 128 elements, byte `i` holds elements `i`, `i + 32`, `i + 64`, `i + 96`.
+/// `above` are bits to put above the codes of the eight elements from `e` on.
 #[inline(always)]
-fn crumbs(bytes: &[u8; 64], codes: &mut [i8], minus: i8) {
-    for (bytes, codes) in bytes.chunks_exact(32).zip(codes.chunks_exact_mut(128)) {
-        for (lane, codes) in codes.chunks_exact_mut(32).enumerate() {
-            for (byte, code) in bytes.iter().zip(codes) {
-                *code = (byte >> (2 * lane) & 3) as i8 - minus;
+fn crumbs(bytes: &[u8; 64], codes: &mut [i8], minus: u8, above: impl Fn(usize) -> u64) {
+    for run in 0..2 {
+        for i in 0..4 {
+            let four = eight(bytes, 32 * run + 8 * i);
+            for lane in 0..4 {
+                let e = 128 * run + 32 * lane + 8 * i;
+                put(codes, e, four >> (2 * lane) & splat(3) | above(e), minus);
             }
         }
     }
 }
 
-/// Adds bits above: bit `k` of byte `i` belongs to element `32 * k + i` and is worth `1 << shift`.
+/// One bit of each of eight elements from `e` on, where bit `k` of byte `i` belongs to element `32 * k + i`.
 #[inline(always)]
-fn add_bits(bytes: &[u8; 32], codes: &mut [i8], shift: u32) {
-    for (plane, codes) in codes.chunks_exact_mut(32).enumerate() {
-        for (byte, code) in bytes.iter().zip(codes) {
-            *code += ((byte >> plane & 1) << shift) as i8;
-        }
-    }
+fn plane_bits(bytes: &[u8; 32], e: usize) -> u64 {
+    eight(bytes, e % 32) >> (e / 32) & splat(1)
 }
 
 #[cfg(test)]

@@ -5,13 +5,20 @@ use oxcart_tensor::quant::{
     BlockQ8_0, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 
-use super::{Unpack, nibbles, value};
+use super::{Unpack, eight, looked_up, nibbles, put, splat, value};
 
-/// Adds the fifth bits of 32 codes.
+/// Codes of five bits: nibbles, and above them bit `e` of `high` for element `e`.
 #[inline(always)]
-fn add_high(high: u32, codes: &mut [i8]) {
-    for (e, code) in codes.iter_mut().enumerate() {
-        *code += ((high >> e & 1) << 4) as i8;
+fn five_bits(nibbles: &[u8; 16], high: u32, codes: &mut [i8], minus: u8) {
+    for i in 0..2 {
+        let both = eight(nibbles, 8 * i);
+        for half in 0..2 {
+            let e = 16 * half + 8 * i;
+            // Bit j of the byte alone in byte j, then at its top.
+            let bits = splat((high >> e) as u8) & 0x8040_2010_0804_0201;
+            let bits = (bits + splat(127)) & splat(128);
+            put(codes, e, both >> (4 * half) & splat(15) | bits >> 3, minus);
+        }
     }
 }
 
@@ -20,7 +27,7 @@ impl Unpack for BlockQ4_0 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 8);
+        nibbles::<16>(&self.nibbles, codes, 8);
         scales[0] = value(self.scale);
     }
 }
@@ -31,7 +38,7 @@ impl Unpack for BlockQ4_1 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8);
+        nibbles::<16>(&self.nibbles, codes, 0);
         scales[0] = value(self.scale);
         mins[0] = value(self.min);
     }
@@ -42,8 +49,7 @@ impl Unpack for BlockQ5_0 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 16);
-        add_high(self.high.get(), codes);
+        five_bits(&self.nibbles, self.high.get(), codes, 16);
         scales[0] = value(self.scale);
     }
 }
@@ -54,8 +60,7 @@ impl Unpack for BlockQ5_1 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8);
-        add_high(self.high.get(), codes);
+        five_bits(&self.nibbles, self.high.get(), codes, 0);
         scales[0] = value(self.scale);
         mins[0] = value(self.min);
     }
@@ -76,7 +81,7 @@ impl Unpack for BlockIq4Nl {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
+        looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
         scales[0] = value(self.scale);
     }
 }
@@ -86,7 +91,7 @@ impl Unpack for BlockMxfp4 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| FP4_DOUBLED[usize::from(code)]);
+        looked_up::<16>(&self.nibbles, codes, &FP4_DOUBLED);
         scales[0] = half_e8m0(self.exponent);
     }
 }
@@ -96,7 +101,7 @@ impl Unpack for BlockNvfp4 {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<8>(&self.nibbles, codes, |code| FP4_DOUBLED[usize::from(code)]);
+        looked_up::<8>(&self.nibbles, codes, &FP4_DOUBLED);
         for (to, scale) in scales.iter_mut().zip(self.scales) {
             *to = half_ue4m3(scale);
         }
