@@ -23,8 +23,8 @@ pub(super) trait Lanes: Simd {
     type Groups: Copy;
     /// [`Lanes::Groups`], signed and made ready for [`Lanes::add_scaled`].
     type Scales: Copy;
-    /// A few numbers of which only the first two matter.
-    type Pair: Copy;
+    /// Two numbers for each of two blocks.
+    type Heads: Copy;
 
     /// 64 bytes from memory.
     fn bytes(self, from: &[u8; 64]) -> Self::Bytes;
@@ -58,6 +58,12 @@ pub(super) trait Lanes: Simd {
     fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Sums of `(codes - middle) * acts`, for unsigned codes and a middle below 128.
     fn dot_centred(self, codes: Self::Bytes, middle: u8, acts: Self::Bytes) -> Self::Sums;
+    /// Sums of `(codes - middle) * acts`, where the codes are [`Lanes::nibbles`]. Those of high nibbles may come out sixteen
+    /// times as large; [`Lanes::total_of_nibbles`] knows.
+    #[inline(always)]
+    fn dot_nibbles(self, a: &[u8; 16], b: &[u8; 16], middle: u8, acts: Self::Bytes) -> Self::Sums {
+        self.dot_centred(self.nibbles(a, b), middle, acts)
+    }
     /// Sums of `levels * acts`, both signed, where no level is -128.
     fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Sums of `a * b`, both signed.
@@ -94,6 +100,11 @@ pub(super) trait Lanes: Simd {
     fn quarters(self, numbers: [f32; 4]) -> Self::Floats;
     /// The sum of all lanes.
     fn total(self, v: Self::Floats) -> f32;
+    /// The sum of all lanes that were made by [`Lanes::dot_nibbles`].
+    #[inline(always)]
+    fn total_of_nibbles(self, v: Self::Floats) -> f32 {
+        self.total(v)
+    }
     /// Sixteen `f32`.
     fn load_f32s(self, from: &[u8; 64]) -> Self::Floats;
     /// Sixteen `f16`, widened.
@@ -103,14 +114,16 @@ pub(super) trait Lanes: Simd {
 
     /// One `f16`, widened.
     fn half(self, bits: u16) -> f32;
-    /// Products of the two `f16` each of two blocks begins with.
-    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> Self::Pair;
-    /// A number, and a second one that does not matter.
-    fn head(self, x: f32) -> Self::Pair;
-    fn no_pair(self) -> Self::Pair;
-    fn add_pairs(self, a: Self::Pair, b: Self::Pair) -> Self::Pair;
-    /// The first number of each for a half of the lanes.
-    fn spread(self, a: Self::Pair, b: Self::Pair) -> Self::Floats;
-    /// The second number.
-    fn second(self, pair: Self::Pair) -> f32;
+    /// Products of the two `f16` that two blocks each begin with. Of each side, the first 16 bytes hold what the first
+    /// block begins with, in front; the other 16 what the second one begins with, behind four bytes of something else.
+    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> Self::Heads;
+    /// One number for each of two blocks, and other ones that do not matter.
+    fn two_heads(self, numbers: [f32; 2]) -> Self::Heads;
+    /// Zeros.
+    fn no_heads(self) -> Self::Heads;
+    fn add_heads(self, a: Self::Heads, b: Self::Heads) -> Self::Heads;
+    /// The first number of each block for a half of the lanes.
+    fn spread(self, heads: Self::Heads) -> Self::Floats;
+    /// The sum of the second number of each block.
+    fn total_seconds(self, heads: Self::Heads) -> f32;
 }

@@ -8,6 +8,7 @@ use oxcart_tensor::quant::{
 };
 
 use super::lanes::Lanes;
+use super::swar::{ONES, minus_32, spread_crumbs, spread_nibbles};
 use super::{Plain, blocks, chunk_of};
 
 /// What is to be taken off the sums of a block.
@@ -91,9 +92,6 @@ fn bits<S: Lanes>(s: S, bits: &[u8; 32], part: usize) -> S::Bytes {
     s.planes(bits, 2 * part as u32, 2 * part as u32 + 1, 1)
 }
 
-/// A one in each byte.
-pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
-
 impl Large for BlockQ2K {
     #[inline(always)]
     fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
@@ -121,7 +119,12 @@ impl Large for BlockQ3K {
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
-        Some(s.groups(&self.group_scales().map(|scale| scale as u8)))
+        let low = u64::from_le_bytes(*chunk_of(&self.scales, 0));
+        let high = u64::from(u32::from_le_bytes(*chunk_of(&self.scales, 8)));
+        let join = |low: u64, high: u64| minus_32(low & (15 * ONES) | (high & (3 * ONES)) << 4);
+        let first = join(low, high | high >> 2 << 32);
+        let second = join(low >> 4, high >> 4 | high >> 6 << 32);
+        Some(s.groups(&zerocopy::transmute!([first.to_le(), second.to_le()])))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -217,7 +220,8 @@ impl Large for BlockIq4Xs {
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
-        let scales = (0..8).fold(0, |scales, i| scales | u64::from(self.group_scale(i) as u8) << (8 * i));
+        let low = spread_nibbles(u32::from_le_bytes(self.scales_low));
+        let scales = minus_32(low | spread_crumbs(self.scales_high.get()) << 4);
         Some(s.interleaved(scales, scales))
     }
     #[inline(always)]

@@ -12,8 +12,11 @@ mod float;
 mod grid;
 mod lanes;
 mod large;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 mod small;
+mod swar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

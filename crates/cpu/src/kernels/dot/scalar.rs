@@ -41,7 +41,7 @@ impl Lanes for Scalar {
     type Words = [i16; 32];
     type Groups = [u8; 16];
     type Scales = [u8; 16];
-    type Pair = [f32; 2];
+    type Heads = [[f32; 2]; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
@@ -210,27 +210,28 @@ impl Lanes for Scalar {
         f16::from_bits(bits).to_f32_const()
     }
     #[inline(always)]
-    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> [f32; 2] {
-        std::array::from_fn(|i| self.half(word(a, i)) * self.half(word(b, i)))
+    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> [[f32; 2]; 2] {
+        let product = |block: usize, i: usize| self.half(word(a[block], i)) * self.half(word(b[block], i));
+        [[product(0, 0), product(0, 1)], [product(1, 2), product(1, 3)]]
     }
     #[inline(always)]
-    fn head(self, x: f32) -> [f32; 2] {
-        [x, 0.0]
+    fn two_heads(self, numbers: [f32; 2]) -> [[f32; 2]; 2] {
+        numbers.map(|number| [number, 0.0])
     }
     #[inline(always)]
-    fn no_pair(self) -> [f32; 2] {
-        [0.0; 2]
+    fn no_heads(self) -> [[f32; 2]; 2] {
+        [[0.0; 2]; 2]
     }
     #[inline(always)]
-    fn add_pairs(self, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
-        [a[0] + b[0], a[1] + b[1]]
+    fn add_heads(self, a: [[f32; 2]; 2], b: [[f32; 2]; 2]) -> [[f32; 2]; 2] {
+        std::array::from_fn(|block| std::array::from_fn(|i| a[block][i] + b[block][i]))
     }
     #[inline(always)]
-    fn spread(self, a: [f32; 2], b: [f32; 2]) -> Floats {
-        std::array::from_fn(|i| if i < 8 { a[0] } else { b[0] })
+    fn spread(self, heads: [[f32; 2]; 2]) -> Floats {
+        std::array::from_fn(|i| heads[i / 8][0])
     }
     #[inline(always)]
-    fn second(self, pair: [f32; 2]) -> f32 {
-        pair[1]
+    fn total_seconds(self, heads: [[f32; 2]; 2]) -> f32 {
+        heads[0][1] + heads[1][1]
     }
 }

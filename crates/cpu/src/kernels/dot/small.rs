@@ -6,8 +6,10 @@ use oxcart_tensor::quant::{
     BlockQ8_0, BlockQ8_1, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 use zerocopy::little_endian::U32;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::lanes::Lanes;
+use super::swar::{ONES, spread_crumbs};
 use super::{Plain, blocks, chunk_of};
 
 /// The partner of 32 weights.
@@ -29,10 +31,11 @@ impl Activations for BlockQ8_1 {
     }
 }
 
-/// What a block begins with: its scale, or its scale and its offset.
+/// Where two blocks begin, in the form that [`Lanes::heads`] wants.
 #[inline(always)]
-fn head<B: Plain>(block: &B) -> &[u8; 8] {
-    chunk_of(block.as_bytes(), 0)
+fn heads<B: Plain>(blocks: &[B; 2]) -> [&[u8; 16]; 2] {
+    let bytes = blocks.as_bytes();
+    [chunk_of(bytes, 0), chunk_of(bytes, size_of::<B>() - 4)]
 }
 
 /// A block of 32 weights.
@@ -46,8 +49,14 @@ pub(super) trait Small: Plain {
 
     /// What the sums are to be multiplied with, and the product of offsets.
     #[inline(always)]
-    fn scale<S: Lanes>(&self, s: S, acts: &Self::Partner) -> S::Pair {
-        s.heads(head(self), head(acts))
+    fn heads<S: Lanes>(s: S, weights: &[Self; 2], acts: &[Self::Partner; 2]) -> S::Heads {
+        s.heads(heads(weights), heads(acts))
+    }
+
+    /// The sum of what came out of `dot`, in the end.
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total(sum)
     }
 }
 
@@ -56,27 +65,29 @@ pub(super) trait Small: Plain {
 pub(super) fn small<S: Lanes, W: Small>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
     let (weights, last) = blocks::<W>(weights).as_chunks::<2>();
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let mut sum = s.no_floats();
-    let mut offsets = s.no_pair();
-    for ([w0, w1], [a0, a1]) in weights.iter().zip(acts) {
-        let sums = W::dot(s, w0, w1, s.halves(a0.codes(), a1.codes()));
-        let (p0, p1) = (w0.scale(s, a0), w1.scale(s, a1));
-        sum = s.mul_add_floats(s.to_floats(sums), s.spread(p0, p1), sum);
-        if W::OFFSET {
-            offsets = s.add_pairs(offsets, s.add_pairs(p0, p1));
-        }
+    let mut so_far = (s.no_floats(), s.no_heads());
+    for (weights, acts) in weights.iter().zip(acts) {
+        so_far = add_two(s, weights, acts, so_far);
     }
     if let ([w], [a]) = (last, last_acts) {
-        // The second half is multiplied by zero.
-        let sums = W::dot(s, w, w, s.halves(a.codes(), a.codes()));
-        let p = w.scale(s, a);
-        sum = s.mul_add_floats(s.to_floats(sums), s.spread(p, s.no_pair()), sum);
-        if W::OFFSET {
-            offsets = s.add_pairs(offsets, p);
-        }
+        so_far = add_two(s, &[*w, W::new_zeroed()], &[*a, W::Partner::new_zeroed()], so_far);
     }
-    let sum = s.total(sum);
-    if W::OFFSET { sum + s.second(offsets) } else { sum }
+    let sum = W::total(s, so_far.0);
+    if W::OFFSET { sum + s.total_seconds(so_far.1) } else { sum }
+}
+
+/// Adds the products of two blocks each to sums, and those of their offsets.
+#[inline(always)]
+fn add_two<S: Lanes, W: Small>(
+    s: S,
+    weights: &[W; 2],
+    acts: &[W::Partner; 2],
+    (sum, offsets): (S::Floats, S::Heads),
+) -> (S::Floats, S::Heads) {
+    let sums = W::dot(s, &weights[0], &weights[1], s.halves(acts[0].codes(), acts[1].codes()));
+    let heads = W::heads(s, weights, acts);
+    let sum = s.mul_add_floats(s.to_floats(sums), s.spread(heads), sum);
+    (sum, if W::OFFSET { s.add_heads(offsets, heads) } else { offsets })
 }
 
 impl Small for BlockQ8_0 {
@@ -93,7 +104,12 @@ impl Small for BlockQ4_0 {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_centred(s.nibbles(&a.nibbles, &b.nibbles), 8, acts)
+        s.dot_nibbles(&a.nibbles, &b.nibbles, 8, acts)
+    }
+
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total_of_nibbles(sum)
     }
 }
 
@@ -103,7 +119,12 @@ impl Small for BlockQ4_1 {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_codes(s.nibbles(&a.nibbles, &b.nibbles), acts)
+        s.dot_nibbles(&a.nibbles, &b.nibbles, 0, acts)
+    }
+
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total_of_nibbles(sum)
     }
 }
 
@@ -165,8 +186,9 @@ impl Small for BlockMxfp4 {
     }
 
     #[inline(always)]
-    fn scale<S: Lanes>(&self, s: S, acts: &BlockQ8_0) -> S::Pair {
-        s.head(half_e8m0(self.exponent) * scale(s, acts))
+    fn heads<S: Lanes>(s: S, weights: &[Self; 2], acts: &[BlockQ8_0; 2]) -> S::Heads {
+        let scale = |i: usize| half_e8m0(weights[i].exponent) * scale(s, &acts[i]);
+        s.two_heads([scale(0), scale(1)])
     }
 }
 
@@ -213,7 +235,7 @@ pub(super) fn long2<S: Lanes, W: Long<2>>(s: S, weights: &[u8], acts: &[u8]) -> 
 /// One scale for both halves.
 #[inline(always)]
 fn one_scale<S: Lanes>(s: S, scale: f32, acts: [f32; 2]) -> S::Floats {
-    s.spread(s.head(scale * acts[0]), s.head(scale * acts[1]))
+    s.spread(s.two_heads(acts.map(|act| scale * act)))
 }
 
 impl Long<2> for BlockQ1_0 {
@@ -227,14 +249,6 @@ impl Long<2> for BlockQ1_0 {
     fn scales<S: Lanes>(&self, s: S, _step: usize, acts: [f32; 2]) -> S::Floats {
         one_scale(s, scale(s, self), acts)
     }
-}
-
-/// Eight 2-bit fields, each moved to a byte of its own.
-#[inline(always)]
-fn spread_crumbs(crumbs: u16) -> u64 {
-    let fours = u64::from(crumbs & 0xFF) | u64::from(crumbs >> 8) << 32;
-    let twos = (fours | fours << 12) & 0x000F_000F_000F_000F;
-    (twos | twos << 6) & 0x0303_0303_0303_0303
 }
 
 impl Long<1> for BlockQ2_0 {
@@ -256,11 +270,10 @@ impl Long<1> for BlockQ2_0 {
 impl Long<1> for BlockNvfp4 {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, _step: usize, acts: S::Bytes) -> S::Sums {
-        const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
         let mut octets = [0; 8];
         for (pair, bytes) in octets.as_chunks_mut::<2>().0.iter_mut().zip(self.nibbles.as_chunks::<8>().0) {
             let nibbles = u64::from_le_bytes(*bytes);
-            *pair = [nibbles & LOW, nibbles >> 4 & LOW];
+            *pair = [nibbles & (15 * ONES), nibbles >> 4 & (15 * ONES)];
         }
         s.dot_centred(s.lookup(&FP4_CODES, s.octets(octets)), FP4_MIDDLE, acts)
     }
