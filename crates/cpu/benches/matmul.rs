@@ -39,9 +39,12 @@ struct Options {
 impl Options {
     fn read() -> Options {
         let mut options = Options {
-            types: ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q5_K", "q6_K", "q2_K", "q3_K", "iq4_nl", "iq4_xs"]
-                .map(|name| name.parse().unwrap())
-                .to_vec(),
+            types: [
+                "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q5_K", "q6_K", "q2_K", "q3_K",
+                "iq4_nl", "iq4_xs",
+            ]
+            .map(|name| name.parse().unwrap())
+            .to_vec(),
             levels: Level::available().into_iter().rev().take(1).collect(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             m: 4096,
@@ -98,7 +101,8 @@ fn bench(options: &Options, level: Level, dtype: DType) {
     if n > 0 {
         let mut product = Product::new(level, threads, dtype, [k, m, 1], n);
         let count = 2.0 * (m * k * n) as f64;
-        (peak, speed) = alternate(half, || operations(level, dtype, threads), || count / product.seconds(options));
+        (peak, speed) =
+            alternate(half, || operations(level, dtype, threads), || count / product.seconds(options));
     }
     let (mut bytes, mut memory) = (f64::NAN, f64::NAN);
     if mv > 0 {

@@ -40,7 +40,7 @@ pub(super) trait Matching {
 }
 
 /// Up to this many columns are not worth packing weights for.
-pub(super) const FEW: usize = 3;
+pub(super) const FEW: usize = 5;
 
 /// Panels of weights that are packed together, at most: as much as stays in the second cache.
 const PANELS: usize = 8;
@@ -208,8 +208,7 @@ impl Product {
                         row
                     }
                 };
-                let group = format.groups.map_or(0, |groups| groups.group);
-                (self.method.pack_column)(row, j, format.columns_mut(bytes, self.k), group);
+                (self.method.pack_column)(row, j, format.columns_mut(bytes, self.k), format);
             }
         }
     }
@@ -287,7 +286,8 @@ impl Product {
         loop {
             let block = start..(start + self.k_block()).min(self.k);
             let panel_bytes = format.weight_bytes(block.len());
-            let bytes = block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
+            let bytes =
+                block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
             let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes.max(1)));
             for (first, pack) in packs {
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];

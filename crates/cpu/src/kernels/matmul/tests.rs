@@ -373,9 +373,12 @@ fn outer_products_are_summed() {
         graph.out_prod(s[0], s[1])
     }
     let mut random = Random(10);
-    for (dtype, m, planes_a) in
-        [(DType::F32, 7, [2, 1]), (DType::F32, 1031, [4, 3]), (DType::F16, 45, [4, 3]), (DType::Q4_K, 768, [4, 3])]
-    {
+    for (dtype, m, planes_a) in [
+        (DType::F32, 7, [2, 1]),
+        (DType::F32, 1031, [4, 3]),
+        (DType::F16, 45, [4, 3]),
+        (DType::Q4_K, 768, [4, 3]),
+    ] {
         let (n, k) = (19, 13);
         let [a2, a3] = planes_a;
         let a = Tensor::new(dtype, [m, k, a2, a3], &random.numbers(m * k * a2 * a3));
@@ -388,9 +391,9 @@ fn outer_products_are_summed() {
                 };
                 let (a, b) = (rows(&a, [p / (4 / a2), q / (3 / a3)]), rows(&b, [p, q]));
                 for j in 0..n {
-                    exact.extend((0..m).map(|i| {
-                        (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>()
-                    }));
+                    exact.extend(
+                        (0..m).map(|i| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>()),
+                    );
                 }
             }
         }

@@ -6,14 +6,17 @@
 
 use std::arch::x86_64::*;
 
-use super::Scaling;
+use super::{CodeShape, Scaling};
 use crate::kernels::matmul::format::{Columns, Weights};
 
 const LANES: usize = 16;
 /// Vectors of rows.
 const VECS: usize = 2;
-pub(super) const ROWS: usize = VECS * LANES;
-pub(super) const COLS: usize = 6;
+const ROWS: usize = VECS * LANES;
+const COLS: usize = 6;
+
+pub(super) const SHAPE: CodeShape =
+    CodeShape { rows: ROWS, cols: COLS, step: 4, bytes: true, offset: 128, reach: 1 };
 
 /// Bytes of weights in a step: four elements of each row.
 const STEP: usize = 4 * ROWS;

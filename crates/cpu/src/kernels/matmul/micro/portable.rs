@@ -1,10 +1,13 @@
 //! Codes of 16 bits, without instructions of any processor; compilers make vector code of it.
 
-use super::Scaling;
+use super::{CodeShape, Scaling};
 use crate::kernels::matmul::format::{Columns, Weights, items};
 
-pub(super) const ROWS: usize = 16;
-pub(super) const COLS: usize = 4;
+const ROWS: usize = 16;
+const COLS: usize = 4;
+
+pub(super) const SHAPE: CodeShape =
+    CodeShape { rows: ROWS, cols: COLS, step: 1, bytes: false, offset: 0, reach: 1 };
 
 #[inline(always)]
 pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {

@@ -21,42 +21,57 @@ fn lay_out(codes: &[Vec<i8>], shape: CodeShape, plus: u8, out: &mut [u8]) {
     }
 }
 
-fn check(level: Level, group: usize, run: usize, mins: bool, mut code: impl FnMut(usize) -> i8) {
-    let shape = code_shape(level);
-    let groups = Groups { group, run, mins, corrections: shape.bytes };
-    let format =
-        Format { rows: shape.rows, cols: shape.cols, code: if shape.bytes { 1 } else { 2 }, groups: Some(groups) };
+fn check(
+    level: Level,
+    (least, most): (i8, i8),
+    (group, run): (usize, usize),
+    mut code: impl FnMut(usize) -> i8,
+) {
+    let (shape, mins) = (code_shape(level, least, most), least < 0);
+    let groups = Groups { group, run, mins, offset: i32::from(shape.offset) };
+    let format = Format {
+        rows: shape.rows,
+        cols: shape.cols,
+        code: if shape.bytes { 1 } else { 2 },
+        step: shape.step,
+        reach: shape.reach,
+        groups: Some(groups),
+    };
     let k = 2 * run.max(64);
     let mut random = Random(group as u64);
     let mut number = || (random.bits() % 200) as f32 / 100.0 - 1.0;
     let mut codes = |count: usize, side: usize| -> Vec<Vec<i8>> {
         (0..count).map(|r| (0..k).map(|e| code(side + r * k + e)).collect()).collect()
     };
-    let (w, y) = (codes(shape.rows, 0), codes(shape.cols, 1));
+    let mut w = codes(shape.rows, 0);
+    w.iter_mut().flatten().for_each(|code| *code = (*code).clamp(least, most));
+    let y = codes(shape.cols, 1);
 
     // Scratch memory is made of numbers, so that it is aligned.
     let mut weights = vec![0f32; format.weight_bytes(k) / 4];
     let mut columns = vec![0f32; format.column_bytes(k) / 4];
     let (weights, columns) = (weights.as_mut_bytes(), columns.as_mut_bytes());
     let to = format.weights_mut(weights, k);
-    lay_out(&w, shape, 128, to.codes);
+    lay_out(&w, shape, shape.offset, to.codes);
     to.scales.iter_mut().chain(to.mins).for_each(|scale| *scale = number());
     let to = format.columns_mut(columns, k);
     lay_out(&y, shape, 0, to.codes);
     to.scales.iter_mut().chain(to.sums).for_each(|scale| *scale = number());
     for (at, correction) in to.corrections.iter_mut().enumerate() {
         let (g, j) = (at / shape.cols, at % shape.cols);
-        *correction = -128 * y[j][g * group..(g + 1) * group].iter().map(|&code| i32::from(code)).sum::<i32>();
+        *correction = -groups.offset
+            * y[j][g * group..(g + 1) * group].iter().map(|&code| i32::from(code)).sum::<i32>();
     }
 
     let mut tile = vec![0.0; shape.rows * shape.cols];
     let (weights, columns) = (format.weights(weights, k), format.columns(columns, k, 0..k));
-    multiply_codes(group, run, level)(weights, columns, &mut tile);
+    multiply_codes(group, run, shape.bytes, level)(weights, columns, &mut tile);
     for (at, &found) in tile.iter().enumerate() {
         let (j, r) = (at / shape.rows, at % shape.rows);
         let (mut exact, mut size) = (0f64, 1f64);
         for g in 0..k / group {
-            let dot: i32 = (g * group..(g + 1) * group).map(|e| i32::from(w[r][e]) * i32::from(y[j][e])).sum();
+            let dot: i32 =
+                (g * group..(g + 1) * group).map(|e| i32::from(w[r][e]) * i32::from(y[j][e])).sum();
             let scale = f64::from(weights.scales[g * shape.rows + r])
                 * f64::from(columns.scales[g * group / run * shape.cols + j]);
             let min = match mins {
@@ -78,13 +93,13 @@ fn check(level: Level, group: usize, run: usize, mins: bool, mut code: impl FnMu
 #[test]
 fn tiles_are_sums_of_products() {
     for level in Level::available() {
-        for (group, run) in [(32, 32), (16, 32), (32, 256), (16, 256)] {
-            for mins in [false, true] {
+        for scaling in [(32, 32), (16, 32), (32, 256), (16, 256)] {
+            for codes in [(-128, 127), (0, 15), (-8, 7), (0, 31), (-32, 31), (-62, 62), (0, 127)] {
                 let mut random = Random(99);
-                check(level, group, run, mins, |_| random.bits() as i8);
-                check(level, group, run, mins, |_| -128);
-                check(level, group, run, mins, |_| 127);
-                check(level, group, run, mins, |at| if at % 3 == 0 { -128 } else { 127 });
+                check(level, codes, scaling, |_| random.bits() as i8);
+                check(level, codes, scaling, |_| -128);
+                check(level, codes, scaling, |_| 127);
+                check(level, codes, scaling, |at| if at % 3 == 0 { -128 } else { 127 });
             }
         }
     }

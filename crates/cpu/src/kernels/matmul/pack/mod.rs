@@ -10,7 +10,7 @@ use oxcart_tensor::quant::{Block, BlockQ8_0, BlockQ8_1, BlockQ8K};
 use zerocopy::{FromBytes, IntoBytes};
 
 use self::transpose::{ROWS, WORDS, transpose};
-use super::format::{ColumnsMut, WeightsMut, items, items_mut};
+use super::format::{ColumnsMut, Format, Groups, WeightsMut, items, items_mut};
 use super::micro::{CodeShape, MAX_CODE_ROWS, code_shape, float_shape};
 use super::unpack::{MAX_BLOCK, MAX_GROUPS, Unpack};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
@@ -19,15 +19,17 @@ use crate::view::{Number, Plain};
 /// Packs as many rows of weights as a panel has; each slice is the same elements of its row.
 pub(super) type PackWeights = fn(&[&[u8]], WeightsMut<'_>);
 
-/// Packs one row of activations, of the partner type, as one column of a panel. The last number is how many elements
-/// share a scale of the weights.
-pub(super) type PackColumn = fn(&[u8], usize, ColumnsMut<'_>, usize);
+/// Packs one row of activations, of the partner type, as one column of a panel.
+pub(super) type PackColumn = fn(&[u8], usize, ColumnsMut<'_>, Format);
 
 /// The most rows of a panel.
 pub(super) const MAX_ROWS: usize = 32;
 
-/// How many elements ahead of where a row of floats is read it is asked for.
-const AHEAD: usize = 64;
+/// Elements of a row of floats that are read at a time: rows that are a power of two apart share places in the caches, so
+/// few of them can be read side by side.
+const SPAN: usize = 256;
+/// Distance of those rows once widened, so that they do not share places too.
+const SPAN_STRIDE: usize = SPAN + WORDS;
 
 /// A float that vectors can be made of.
 pub(super) trait Float: Number {
@@ -91,7 +93,7 @@ fn floats_at<A: Float>(level: Level) -> (PackWeights, PackColumn) {
     (
         for_each_level!(float_rows[A: Float]: fn(rows: &[&[u8]], panel: WeightsMut<'_>)).at(level),
         for_each_level!(
-            float_column[A: Float]: fn(row: &[u8], column: usize, panel: ColumnsMut<'_>, group: usize)
+            float_column[A: Float]: fn(row: &[u8], column: usize, panel: ColumnsMut<'_>, format: Format)
         )
         .at(level),
     )
@@ -103,32 +105,38 @@ fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
     let out: &mut [u32] = items_mut(panel.codes);
     let k = out.len() / count;
     assert!(rows.len() == count);
-    let mut square = [0u32; ROWS * WORDS];
+    let mut wide = [0u32; ROWS * SPAN_STRIDE];
     let mut start = 0;
     while start < k {
-        let words = (k - start).min(WORDS);
+        let span = (k - start).min(SPAN);
         let mut first = 0;
         while first < count {
             let used = (count - first).min(ROWS);
             for r in 0..used {
-                let ahead = (start + AHEAD) * size_of::<A>();
-                prefetch(rows[first + r], ahead, ahead + 1);
-                let row = &elements::<A>(rows[first + r])[start..start + words];
-                widen(s, row, &mut square[r * WORDS..(r + 1) * WORDS]);
+                let bytes = start * size_of::<A>()..(start + span) * size_of::<A>();
+                if let Some(next) = rows.get(first + r + 2) {
+                    prefetch(next, bytes.start, bytes.end);
+                }
+                widen(s, elements::<A>(&rows[first + r][bytes]), &mut wide[r * SPAN_STRIDE..]);
             }
-            let at = start * count + first;
-            if used == ROWS {
-                transpose(s, &square, WORDS, words, 0, &mut out[at..], count);
-            } else {
-                for i in 0..words {
-                    for r in 0..used {
-                        out[at + i * count + r] = square[r * WORDS + i];
+            let mut word = 0;
+            while word < span {
+                let words = (span - word).min(WORDS);
+                let at = (start + word) * count + first;
+                if used == ROWS {
+                    transpose(s, &wide[word..], SPAN_STRIDE, words, 0, &mut out[at..], count);
+                } else {
+                    for i in 0..words {
+                        for r in 0..used {
+                            out[at + i * count + r] = wide[r * SPAN_STRIDE + word + i];
+                        }
                     }
                 }
+                word += words;
             }
             first += used;
         }
-        start += words;
+        start += span;
     }
 }
 
@@ -152,25 +160,24 @@ fn prefetch(row: &[u8], start: usize, end: usize) {
     let _ = (row, start, end);
 }
 
-/// Up to 16 numbers as the bits of `f32`.
+/// Numbers as the bits of `f32`.
 #[inline(always)]
 fn widen<S: Simd, A: Float>(s: S, from: &[A], to: &mut [u32]) {
     let to: &mut [f32] = items_mut(to.as_mut_bytes());
-    if from.len() == WORDS {
-        let mut i = 0;
-        while i < WORDS {
-            s.store(A::load(s, &from[i..]), &mut to[i..]);
-            i += S::LANES;
-        }
-    } else {
-        for i in 0..from.len() {
-            to[i] = from[i].value();
-        }
+    let whole = from.len() - from.len() % S::LANES;
+    let mut i = 0;
+    while i < whole {
+        s.store(A::load(s, &from[i..]), &mut to[i..]);
+        i += S::LANES;
+    }
+    while i < from.len() {
+        to[i] = from[i].value();
+        i += 1;
     }
 }
 
 #[inline(always)]
-fn float_column<S: Simd, A: Float>(s: S, row: &[u8], column: usize, panel: ColumnsMut<'_>, _group: usize) {
+fn float_column<S: Simd, A: Float>(s: S, row: &[u8], column: usize, panel: ColumnsMut<'_>, _: Format) {
     let (_, cols) = float_shape(S::LEVEL);
     let out: &mut [f32] = items_mut(panel.codes);
     let row = elements::<A>(row);
@@ -203,7 +210,7 @@ struct Unpacked {
 fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
     let len = B::DTYPE.block_len();
     let groups = len / B::GROUP;
-    let shape = code_shape(S::LEVEL);
+    let shape = code_shape(S::LEVEL, B::LEAST, B::MOST);
     let WeightsMut { codes, scales, mins } = panel;
     let code_bytes = if shape.bytes { 1 } else { 2 };
     let mut unpacked = Unpacked {
@@ -229,11 +236,17 @@ fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
             }
         }
         let bytes = shape.rows * code_bytes * len;
-        interleave(s, &unpacked.codes, count * len, &mut codes[first * bytes..(first + count) * bytes]);
+        interleave(
+            s,
+            shape,
+            &unpacked.codes,
+            count * len,
+            &mut codes[first * bytes..(first + count) * bytes],
+        );
         let at = first * groups * shape.rows..(first + count) * groups * shape.rows;
-        side_by_side(s, &unpacked.scales, count * groups, &mut scales[at.clone()]);
+        side_by_side(s, shape.rows, &unpacked.scales, count * groups, &mut scales[at.clone()]);
         if B::MINS {
-            side_by_side(s, &unpacked.mins, count * groups, &mut mins[at]);
+            side_by_side(s, shape.rows, &unpacked.mins, count * groups, &mut mins[at]);
         }
         first += count;
     }
@@ -243,11 +256,11 @@ fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
 #[inline(always)]
 fn side_by_side<S: Simd>(
     s: S,
+    count: usize,
     rows: &[[f32; MAX_GROUPS]; MAX_CODE_ROWS],
     groups: usize,
     out: &mut [f32],
 ) {
-    let count = code_shape(S::LEVEL).rows;
     let (from, out): (&[u32], &mut [u32]) = (items(rows.as_bytes()), items_mut(out.as_mut_bytes()));
     let mut row = 0;
     while row < count {
@@ -260,11 +273,12 @@ fn side_by_side<S: Simd>(
 #[inline(always)]
 fn interleave<S: Simd>(
     s: S,
+    shape: CodeShape,
     rows: &[[u32; MAX_BLOCK / 4]; MAX_CODE_ROWS],
     len: usize,
     out: &mut [u8],
 ) {
-    let CodeShape { rows: count, step, bytes, .. } = code_shape(S::LEVEL);
+    let CodeShape { rows: count, step, bytes, offset, .. } = shape;
     let codes: &[i8] = items(rows.as_bytes());
     if step == 1 {
         let out: &mut [i16] = items_mut(out);
@@ -286,9 +300,8 @@ fn interleave<S: Simd>(
             let used = (all - start).min(WORDS);
             let out = &mut out[start * count + row..];
             if bytes {
-                // Unsigned: 128 more, which flips the highest bit.
                 let from = &words[row * MAX_BLOCK / 4 + start..];
-                transpose(s, from, MAX_BLOCK / 4, used, 0x8080_8080, out, count);
+                transpose(s, from, MAX_BLOCK / 4, used, offset, out, count);
             } else {
                 let wide: &mut [i16] = items_mut(square.as_mut_bytes());
                 for r in 0..ROWS {
@@ -372,7 +385,7 @@ pub(super) fn pack_codes(partner: DType, level: Level) -> PackColumn {
 
 fn codes_at<A: Activations>(level: Level) -> PackColumn {
     for_each_level!(
-        code_column[A: Activations]: fn(row: &[u8], column: usize, panel: ColumnsMut<'_>, group: usize)
+        code_column[A: Activations]: fn(row: &[u8], column: usize, panel: ColumnsMut<'_>, format: Format)
     )
     .at(level)
 }
@@ -383,9 +396,11 @@ fn code_column<S: Simd, A: Activations>(
     row: &[u8],
     column: usize,
     panel: ColumnsMut<'_>,
-    group: usize,
+    format: Format,
 ) {
-    let CodeShape { cols, step, bytes, .. } = code_shape(S::LEVEL);
+    let Format { cols, code, step, groups: Some(Groups { group, offset, .. }), .. } = format else {
+        unreachable!("codes have scales")
+    };
     let ColumnsMut { codes, scales, sums, corrections } = panel;
     let len = A::DTYPE.block_len();
     let Ok(blocks) = <[A]>::ref_from_bytes(row) else { unreachable!("rows are whole blocks") };
@@ -398,21 +413,31 @@ fn code_column<S: Simd, A: Activations>(
                 *to = block.sum(sum);
             }
             if let Some(to) = corrections.get_mut(at) {
-                *to = -128 * sum;
+                *to = -offset * sum;
             }
         }
-        let first = b * len / step;
-        if bytes {
-            for (at, codes4) in block.codes().chunks_exact(step).enumerate() {
-                let to = ((first + at) * cols + column) * step;
-                codes[to..to + step].iter_mut().zip(codes4).for_each(|(to, code)| *to = *code as u8);
-            }
-        } else {
-            let codes: &mut [i16] = items_mut(codes);
-            for (at, pair) in block.codes().chunks_exact(step).enumerate() {
-                let to = ((first + at) * cols + column) * step;
-                codes[to..to + step].iter_mut().zip(pair).for_each(|(to, code)| *to = i16::from(*code));
-            }
+        let first = b * len / step * cols + column;
+        match (code, step) {
+            (1, 4) => spread::<i8, 4>(block.codes(), items_mut(codes), first, cols, |code| code),
+            (2, 2) => spread::<i16, 2>(block.codes(), items_mut(codes), first, cols, i16::from),
+            _ => spread::<i16, 1>(block.codes(), items_mut(codes), first, cols, i16::from),
+        }
+    }
+}
+
+/// Writes steps of codes, `cols` steps apart.
+#[inline(always)]
+fn spread<T: Copy, const STEP: usize>(
+    from: &[i8],
+    to: &mut [T],
+    first: usize,
+    cols: usize,
+    code: impl Fn(i8) -> T,
+) {
+    for i in 0..from.len() / STEP {
+        let to = &mut to[(first + i * cols) * STEP..][..STEP];
+        for j in 0..STEP {
+            to[j] = code(from[STEP * i + j]);
         }
     }
 }

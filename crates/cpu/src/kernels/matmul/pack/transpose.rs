@@ -10,14 +10,14 @@ pub(super) const ROWS: usize = 16;
 pub(super) const WORDS: usize = 16;
 
 /// Writes the first `words` words of 16 rows side by side, lines `stride` words apart. Rows are `from_stride` words
-/// apart and have at least 16 words each. Bits of `flip` are flipped.
+/// apart and have at least 16 words each. `plus` is added to each byte.
 #[inline(always)]
 pub(super) fn transpose<S: Simd>(
     _s: S,
     from: &[u32],
     from_stride: usize,
     words: usize,
-    flip: u32,
+    plus: u8,
     out: &mut [u32],
     stride: usize,
 ) {
@@ -27,22 +27,26 @@ pub(super) fn transpose<S: Simd>(
         // SAFETY: the token says that the processor has the instructions; lengths were checked above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => unsafe {
-            x86::transpose_512(from.as_ptr(), from_stride, words, flip, out.as_mut_ptr(), stride);
+            x86::transpose_512(from.as_ptr(), from_stride, words, plus, out.as_mut_ptr(), stride);
         },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2(_) => unsafe {
-            x86::transpose_256(from.as_ptr(), from_stride, words, flip, out.as_mut_ptr(), stride);
+            x86::transpose_256(from.as_ptr(), from_stride, words, plus, out.as_mut_ptr(), stride);
         },
         _ => {
             for i in 0..words {
                 let out = &mut out[i * stride..][..ROWS];
                 for r in 0..ROWS {
-                    out[r] = from[r * from_stride + i] ^ flip;
+                    out[r] = add_bytes(from[r * from_stride + i], plus);
                 }
             }
         }
     }
+}
+
+fn add_bytes(word: u32, plus: u8) -> u32 {
+    u32::from_le_bytes(word.to_le_bytes().map(|byte| byte.wrapping_add(plus)))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -55,21 +59,21 @@ mod x86 {
     ///
     /// `from` has 16 words at each of 16 multiples of `from_stride`, `out` has room for 16 words at each of `words`
     /// multiples of `stride`, and `words` is at most 16.
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     pub(super) unsafe fn transpose_512(
         from: *const u32,
         from_stride: usize,
         words: usize,
-        flip: u32,
+        plus: u8,
         out: *mut u32,
         stride: usize,
     ) {
-        let flip = _mm512_set1_epi32(flip as i32);
+        let plus = _mm512_set1_epi8(plus as i8);
         let mut v = [_mm512_setzero_si512(); ROWS];
         for r in 0..ROWS {
             // SAFETY: as the caller says.
-            v[r] = _mm512_xor_si512(unsafe { _mm512_loadu_si512(from.add(r * from_stride).cast()) }, flip);
+            v[r] = _mm512_add_epi8(unsafe { _mm512_loadu_si512(from.add(r * from_stride).cast()) }, plus);
         }
         // Pairs of rows, then fours, within each quarter of the vector.
         let mut w = v;
@@ -110,11 +114,11 @@ mod x86 {
         from: *const u32,
         from_stride: usize,
         words: usize,
-        flip: u32,
+        plus: u8,
         out: *mut u32,
         stride: usize,
     ) {
-        let flip = _mm256_set1_epi32(flip as i32);
+        let plus = _mm256_set1_epi8(plus as i8);
         for (row, word) in [(0, 0), (8, 0), (0, 8), (8, 8)] {
             if word >= words {
                 break;
@@ -123,7 +127,7 @@ mod x86 {
             for r in 0..8 {
                 // SAFETY: as the caller says.
                 let words = unsafe { _mm256_loadu_si256(from.add((row + r) * from_stride + word).cast()) };
-                v[r] = _mm256_xor_si256(words, flip);
+                v[r] = _mm256_add_epi8(words, plus);
             }
             let mut w = v;
             for r in 0..4 {
@@ -164,15 +168,15 @@ mod tests {
                     from: &[u32],
                     from_stride: usize,
                     words: usize,
-                    flip: u32,
+                    plus: u8,
                     out: &mut [u32],
                     stride: usize,
                 ))
-                .at(level)(&from, 20, words, 1 << 31, &mut out, 24);
+                .at(level)(&from, 20, words, 200, &mut out, 24);
                 for (at, &word) in out.iter().enumerate() {
                     let (i, r) = (at / 24, at % 24);
                     let inside = i < words && r < ROWS;
-                    let wanted = if inside { (20 * r + i) as u32 | 1 << 31 } else { u32::MAX };
+                    let wanted = if inside { add_bytes((20 * r + i) as u32, 200) } else { u32::MAX };
                     assert_eq!(word, wanted, "{level}: word {i} of row {r}");
                 }
             }

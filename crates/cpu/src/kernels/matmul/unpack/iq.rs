@@ -33,6 +33,8 @@ fn shifted(point: u16, down: bool, codes: &mut [i8]) {
 
 impl Unpack for BlockIq1S {
     const GROUP: usize = 32;
+    const LEAST: i8 = -9;
+    const MOST: i8 = 9;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -50,6 +52,8 @@ impl Unpack for BlockIq1S {
 
 impl Unpack for BlockIq1M {
     const GROUP: usize = 16;
+    const LEAST: i8 = -9;
+    const MOST: i8 = 9;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -66,6 +70,8 @@ impl Unpack for BlockIq1M {
 
 impl Unpack for BlockIq2Xxs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -83,6 +89,8 @@ impl Unpack for BlockIq2Xxs {
 
 impl Unpack for BlockIq2Xs {
     const GROUP: usize = 16;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -99,6 +107,8 @@ impl Unpack for BlockIq2Xs {
 
 impl Unpack for BlockIq2S {
     const GROUP: usize = 16;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -116,6 +126,8 @@ impl Unpack for BlockIq2S {
 
 impl Unpack for BlockIq3Xxs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -62;
+    const MOST: i8 = 62;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -135,6 +147,8 @@ impl Unpack for BlockIq3Xxs {
 
 impl Unpack for BlockIq3S {
     const GROUP: usize = 32;
+    const LEAST: i8 = -15;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {

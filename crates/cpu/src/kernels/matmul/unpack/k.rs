@@ -10,6 +10,8 @@ use super::{Unpack, crumbs, eight, looked_up, nibbles, plane_bits, put, splat, v
 impl Unpack for BlockQ2K {
     const GROUP: usize = 16;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 3;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
@@ -24,6 +26,8 @@ impl Unpack for BlockQ2K {
 
 impl Unpack for BlockQ3K {
     const GROUP: usize = 16;
+    const LEAST: i8 = -4;
+    const MOST: i8 = 3;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -49,6 +53,8 @@ fn spread_groups(scale: f32, min: f32, groups: &GroupScales, scales: &mut [f32],
 impl Unpack for BlockQ4K {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
@@ -60,6 +66,8 @@ impl Unpack for BlockQ4K {
 impl Unpack for BlockQ5K {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
@@ -94,6 +102,8 @@ fn crumbs_above(crumbs: &[u8; 64], nibbles: &[u8; 128], codes: &mut [i8]) {
 
 impl Unpack for BlockQ6K {
     const GROUP: usize = 16;
+    const LEAST: i8 = -32;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -107,6 +117,8 @@ impl Unpack for BlockQ6K {
 
 impl Unpack for BlockIq4Xs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -127;
+    const MOST: i8 = 113;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -122,6 +134,8 @@ impl Unpack for BlockIq4Xs {
 
 impl Unpack for BlockTq1_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 1;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -143,6 +157,8 @@ impl Unpack for BlockTq1_0 {
 
 impl Unpack for BlockTq2_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 2;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {

@@ -21,6 +21,10 @@ pub(super) trait Unpack: Block {
     const GROUP: usize;
     /// Whether groups have a minimum besides their scale.
     const MINS: bool = false;
+    /// The least code.
+    const LEAST: i8;
+    /// The largest code.
+    const MOST: i8;
 
     /// Writes one code per element, one scale per group, and one minimum per group if there are any.
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]);
@@ -142,7 +146,8 @@ mod tests {
             for _ in 0..200 {
                 let mut bytes = vec![0u8; size_of::<B>()];
                 bytes.iter_mut().for_each(|byte| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     *byte = (state >> 56) as u8;
                 });
                 let mut exact = vec![0.0; len];
@@ -153,11 +158,15 @@ mod tests {
                 let block = B::ref_from_bytes(&bytes).unwrap();
                 let (mut codes, mut scales, mut mins) = (vec![0; len], vec![0.0; groups], vec![0.0; groups]);
                 block.unpack(&mut codes, &mut scales, &mut mins);
+                assert!(codes.iter().all(|code| (B::LEAST..=B::MOST).contains(code)), "{dtype}");
                 let largest = exact.iter().fold(0f32, |largest, x| largest.max(x.abs()));
                 for (e, exact) in exact.iter().enumerate() {
                     let g = e / B::GROUP;
                     let found = scales[g] * f32::from(codes[e]) + mins[g];
-                    assert!((found - exact).abs() <= 1e-5 * largest, "{dtype} element {e}: {found}, not {exact}");
+                    assert!(
+                        (found - exact).abs() <= 1e-5 * largest,
+                        "{dtype} element {e}: {found}, not {exact}"
+                    );
                 }
             }
         }
@@ -168,7 +177,8 @@ mod tests {
     #[test]
     fn scales_have_the_value_of_their_bits() {
         for bits in 0..=u16::MAX {
-            let (found, exact) = (value(zerocopy::little_endian::U16::new(bits)), half::f16::from_bits(bits).to_f32());
+            let (found, exact) =
+                (value(zerocopy::little_endian::U16::new(bits)), half::f16::from_bits(bits).to_f32());
             assert!(found.to_bits() == exact.to_bits() || found.is_nan() && exact.is_nan(), "{bits:x}");
         }
     }

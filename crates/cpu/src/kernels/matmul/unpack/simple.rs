@@ -24,6 +24,8 @@ fn five_bits(nibbles: &[u8; 16], high: u32, codes: &mut [i8], minus: u8) {
 
 impl Unpack for BlockQ4_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -8;
+    const MOST: i8 = 7;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -35,6 +37,8 @@ impl Unpack for BlockQ4_0 {
 impl Unpack for BlockQ4_1 {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
@@ -46,6 +50,8 @@ impl Unpack for BlockQ4_1 {
 
 impl Unpack for BlockQ5_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -16;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -57,6 +63,8 @@ impl Unpack for BlockQ5_0 {
 impl Unpack for BlockQ5_1 {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
@@ -68,6 +76,8 @@ impl Unpack for BlockQ5_1 {
 
 impl Unpack for BlockQ8_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = i8::MIN;
+    const MOST: i8 = i8::MAX;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -78,6 +88,8 @@ impl Unpack for BlockQ8_0 {
 
 impl Unpack for BlockIq4Nl {
     const GROUP: usize = 32;
+    const LEAST: i8 = -127;
+    const MOST: i8 = 113;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -88,6 +100,8 @@ impl Unpack for BlockIq4Nl {
 
 impl Unpack for BlockMxfp4 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -12;
+    const MOST: i8 = 12;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -98,6 +112,8 @@ impl Unpack for BlockMxfp4 {
 
 impl Unpack for BlockNvfp4 {
     const GROUP: usize = 16;
+    const LEAST: i8 = -12;
+    const MOST: i8 = 12;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -110,6 +126,8 @@ impl Unpack for BlockNvfp4 {
 
 impl Unpack for BlockQ1_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 1;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -124,6 +142,8 @@ impl Unpack for BlockQ1_0 {
 
 impl Unpack for BlockQ2_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 2;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
