@@ -276,13 +276,16 @@ mod peak {
 
     pub(crate) fn of(level: Level, integers: bool) -> Peak {
         match (level, integers) {
-            // SAFETY (all): a level exists only where the processor has its instructions.
+            // SAFETY: a level exists only where the processor has its instructions.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512(_), false) => Peak { run: |n| unsafe { x86::fma512(n) }, operations: 12 * 16 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512(_), true) => Peak { run: |n| unsafe { x86::dot512(n) }, operations: 12 * 64 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx2(_), false) => Peak { run: |n| unsafe { x86::fma256(n) }, operations: 12 * 8 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
             #[cfg(target_arch = "x86_64")]
             (Level::Avx2(_), true) => Peak { run: |n| unsafe { x86::dot256(n) }, operations: 12 * 32 * 2 },
             (_, false) => Peak { run: floats, operations: 32 * 2 },

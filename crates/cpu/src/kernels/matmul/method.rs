@@ -16,6 +16,8 @@ pub(super) struct Method {
     pub(super) format: Format,
     /// Elements of each row that are packed and multiplied at a time; a multiple of every block length.
     pub(super) k_block: usize,
+    /// Up to this many columns weights are not worth packing; measured.
+    pub(super) few: usize,
     pub(super) pack_weights: PackWeights,
     pub(super) pack_column: PackColumn,
     pub(super) multiply: Multiply,
@@ -39,6 +41,7 @@ impl Visit for Make {
         Method {
             format: Format { rows, cols, code: 4, step: 1, reach: 1, groups: None },
             k_block: 256,
+            few: 11,
             pack_weights,
             pack_column,
             multiply: for_each_level!(
@@ -62,6 +65,7 @@ impl Visit for Make {
                 reach: shape.reach,
                 groups: Some(groups),
             },
+            few: 5,
             k_block: if shape.bytes { 2048 } else { 1024 },
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),

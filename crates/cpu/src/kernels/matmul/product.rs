@@ -39,8 +39,8 @@ pub(super) trait Matching {
     fn column(&self, matrix: usize, column: usize) -> (RowAt, RowAt);
 }
 
-/// Up to this many columns are not worth packing weights for.
-pub(super) const FEW: usize = 5;
+/// The most columns that are not worth packing weights for, for any type; see [`Method::few`].
+const MAX_FEW: usize = 11;
 
 /// Panels of weights that are packed together, at most: as much as stays in the second cache.
 const PANELS: usize = 8;
@@ -125,9 +125,14 @@ impl Product {
         self.method.format.column_bytes(self.k).max(rows).next_multiple_of(64)
     }
 
+    /// Whether so many columns are multiplied one by one.
+    const fn is_few(&self, columns: usize) -> bool {
+        columns <= self.method.few && columns <= MAX_FEW
+    }
+
     /// Whether so many columns are left as they are.
     pub(super) const fn is_direct(&self, columns: usize) -> bool {
-        columns <= FEW && matches!(self.convert, Convert::Not)
+        self.is_few(columns) && matches!(self.convert, Convert::Not)
     }
 
     /// Bytes that a thread needs for itself.
@@ -152,7 +157,7 @@ impl Product {
 
     /// Rows of weights in a unit, for so many columns.
     fn unit_rows(&self, columns: usize) -> usize {
-        if columns <= FEW {
+        if self.is_few(columns) {
             (BYTES / self.weight_row.max(1)).clamp(1, self.m.div_ceil(UNITS))
         } else {
             self.row_panels() * self.method.format.rows
@@ -163,7 +168,7 @@ impl Product {
     fn column_cuts(&self, columns: usize, matrices: usize) -> usize {
         let panels = columns.div_ceil(self.panel_columns());
         let units = self.m.div_ceil(self.unit_rows(columns)) * matrices;
-        if columns <= FEW { 1 } else { UNITS.div_ceil(units).clamp(1, (panels / COLUMN_PANELS).max(1)) }
+        if self.is_few(columns) { 1 } else { UNITS.div_ceil(units).clamp(1, (panels / COLUMN_PANELS).max(1)) }
     }
 
     /// Units of a matrix.
@@ -191,12 +196,12 @@ impl Product {
             let last = (first + format.cols).min(columns);
             // SAFETY: panels do not meet, and each is claimed by one thread.
             let bytes = unsafe { job.shared.bytes_mut(base + panel * panel_bytes, panel_bytes) };
-            if columns > FEW && last - first < format.cols {
+            if !self.is_few(columns) && last - first < format.cols {
                 bytes.fill(0);
             }
             for (j, column) in (first..last).enumerate() {
                 let (at, _) = matching.column(matrix, column);
-                if columns <= FEW {
+                if self.is_few(columns) {
                     self.convert(&b, at, &mut bytes[j * self.row_stride()..][..self.row]);
                     continue;
                 }
@@ -242,7 +247,7 @@ impl Product {
             let first_row = unit / cuts * unit_rows;
             let rows = first_row..(first_row + unit_rows).min(self.m);
             let work = Unit { a, dst, shared, base, matching, matrix, rows };
-            if columns <= FEW {
+            if self.is_few(columns) {
                 self.dots(&work, columns, &b);
             } else {
                 let panels = columns.div_ceil(self.panel_columns());
@@ -255,7 +260,7 @@ impl Product {
     /// One dot product after another.
     #[inline(always)]
     fn dots<M: Matching>(&self, work: &Unit<'_, '_, M>, columns: usize, b: &Src<'_>) {
-        let mut all: [Option<(&[u8], Out<'_, f32>)>; FEW] = [const { None }; FEW];
+        let mut all: [Option<(&[u8], Out<'_, f32>)>; MAX_FEW] = [const { None }; MAX_FEW];
         for (column, one) in all.iter_mut().enumerate().take(columns) {
             let (from, to) = work.matching.column(work.matrix, column);
             let row = match self.is_direct(columns) {

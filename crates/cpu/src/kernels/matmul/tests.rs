@@ -299,7 +299,7 @@ fn hadamard_matrices_are_not_read() {
     }
     let mut random = Random(7);
     for k in [1, 2, 8, 64, 512] {
-        let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
         let matrix: Vec<f32> = (0..k * k).map(|e| sign(e / k, e % k) / (k as f32).sqrt()).collect();
         let a = Tensor::new(DType::F32, [k, k, 1, 1], &matrix);
         for dtype in [DType::F32, DType::F16] {
@@ -390,7 +390,7 @@ fn outer_products_are_summed() {
                     (0..k).map(|i| tensor.row([i, at[0], at[1]])).collect()
                 };
                 let (a, b) = (rows(&a, [p / (4 / a2), q / (3 / a3)]), rows(&b, [p, q]));
-                for j in 0..n {
+                for j in 0..b[0].len() {
                     exact.extend(
                         (0..m).map(|i| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>()),
                     );

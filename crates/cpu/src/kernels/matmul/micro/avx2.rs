@@ -96,8 +96,9 @@ fn multiply<G: Scaling>(
 /// Codes of 16 bits.
 #[target_feature(enable = "avx,avx2,fma")]
 pub(super) fn multiply_words<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
-    let steps = G::GROUP / 2;
     let groups = columns.scales.len() / COLS * G::GROUPS;
+    // Half a group, but compilers must not know: they reorder unrolled sums of integers until they run out of registers.
+    let steps = columns.codes.len() / (4 * COLS) / groups.max(1);
     assert!(weights.codes.len() >= groups * steps * STEP && columns.codes.len() >= groups * steps * 4 * COLS);
     multiply::<G>(weights, columns, tile, |g| {
         let mut dots: Dots = [[_mm256_setzero_si256(); VECS]; COLS];
@@ -122,17 +123,19 @@ pub(super) fn multiply_words<G: Scaling>(weights: Weights<'_>, columns: Columns<
 /// Codes of 8 bits.
 #[target_feature(enable = "avx,avx2,fma")]
 pub(super) fn multiply_bytes<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
-    match weights.reach.min(G::GROUP / 4) {
-        8 => bytes::<G, 8>(weights, columns, tile),
-        4 => bytes::<G, 4>(weights, columns, tile),
+    match weights.reach {
+        1 => bytes::<G, 1>(weights, columns, tile),
         2 => bytes::<G, 2>(weights, columns, tile),
-        _ => bytes::<G, 1>(weights, columns, tile),
+        _ => bytes::<G, 0>(weights, columns, tile),
     }
 }
 
+/// Zero for `REACH` means that it is not known at compile time. That is better for long ones: compilers reorder unrolled sums
+/// of integers until they run out of registers.
 #[target_feature(enable = "avx,avx2,fma")]
 fn bytes<G: Scaling, const REACH: usize>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
     let steps = G::GROUP / 4;
+    let reach = if REACH == 0 { weights.reach.clamp(1, steps) } else { REACH };
     let groups = columns.scales.len() / COLS * G::GROUPS;
     // Codes that are never negative need no correction.
     let corrected = !columns.corrections.is_empty();
@@ -154,9 +157,9 @@ fn bytes<G: Scaling, const REACH: usize>(weights: Weights<'_>, columns: Columns<
                     dots[j] = [_mm256_set1_epi32(*corrections.add(j)); VECS];
                 }
             }
-            for first in 0..steps / REACH {
+            for first in 0..steps / reach {
                 let mut sums: Dots = [[_mm256_setzero_si256(); VECS]; COLS];
-                for step in first * REACH..(first + 1) * REACH {
+                for step in first * reach..(first + 1) * reach {
                     let w0 = _mm256_loadu_si256(w.add(step * STEP).cast());
                     let w1 = _mm256_loadu_si256(w.add(step * STEP + STEP / 2).cast());
                     for j in 0..COLS {

@@ -4,6 +4,10 @@
 //!
 //! Invariant: a result is the sum over `k` in ascending order, group by group; integer sums within a group are exact.
 //! [`portable`] says what the others compute.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows and columns of tiles are what the reader follows, and loops over them are unrolled"
+)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

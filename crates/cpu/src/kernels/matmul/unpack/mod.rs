@@ -77,7 +77,7 @@ fn eight(bytes: &[u8], at: usize) -> u64 {
 #[inline(always)]
 fn put(codes: &mut [i8], at: usize, eight: u64, minus: u8) {
     // With 128 added nothing is borrowed from the byte above; the sum's highest bit is then the wrong way round.
-    let signed = eight + splat(128 - minus) ^ splat(128);
+    let signed = (eight + splat(128 - minus)) ^ splat(128);
     codes[at..at + 8].as_mut_bytes().copy_from_slice(&signed.to_le_bytes());
 }
 
