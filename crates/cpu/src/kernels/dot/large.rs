@@ -36,42 +36,49 @@ pub(super) trait Large: Plain {
     }
 }
 
-/// The dot product of rows of large blocks.
+/// The dot products of two rows of large blocks with a third; without `TWO`, the second row does not count.
 #[inline(always)]
-pub(super) fn large<S: Lanes, W: Large>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    let mut sum = s.no_floats();
-    let mut offsets = s.no_floats();
-    for (w, a) in blocks::<W>(weights).iter().zip(blocks::<BlockQ8K>(acts)) {
-        let act_scale = a.scale.get();
-        let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
-        let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
-        let groups = w.scales(s);
-        let mut sums = s.no_sums();
-        for part in 0..4 {
-            let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
-            sums = match groups {
-                Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
-                None => s.add_words(sums, words),
-            };
+pub(super) fn large<S: Lanes, W: Large, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+    let acts = blocks::<BlockQ8K>(acts);
+    let [first, second] = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
+    let (mut one, mut two) = (s.no_floats(), s.no_floats());
+    for (i, acts) in acts.iter().enumerate() {
+        one = add_block(s, &first[i], acts, one);
+        if TWO {
+            two = add_block(s, &second[i], acts, two);
         }
-        match w.offset(s) {
-            Offset::None => {}
-            Offset::Middle(power) => {
-                sums = s.sub_sums(
-                    sums,
-                    s.dot_groups(groups.unwrap_or(s.interleaved(ONES, ONES)), group_sums),
-                    power,
-                );
-            }
-            Offset::Min(min, mins) => {
-                let min = s.splat_floats(-min * act_scale);
-                offsets = s.mul_add_floats(s.to_floats(s.dot_groups(mins, group_sums)), min, offsets);
-            }
-        }
-        let scale = s.splat_floats(w.scale(s) * act_scale);
-        sum = s.mul_add_floats(s.to_floats(sums), scale, sum);
     }
-    s.total(s.add_floats(sum, offsets))
+    [s.total(one), s.total(two)]
+}
+
+/// Adds the products of one block each.
+#[inline(always)]
+fn add_block<S: Lanes, W: Large>(s: S, w: &W, a: &BlockQ8K, to: S::Floats) -> S::Floats {
+    let act_scale = a.scale.get();
+    let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
+    let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
+    let groups = w.scales(s);
+    let mut sums = s.no_sums();
+    for part in 0..4 {
+        let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
+        sums = match groups {
+            Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
+            None => s.add_words(sums, words),
+        };
+    }
+    let scale = s.splat_floats(w.scale(s) * act_scale);
+    match w.offset(s) {
+        Offset::None => s.mul_add_floats(s.to_floats(sums), scale, to),
+        Offset::Middle(power) => {
+            let excess = s.dot_groups(groups.unwrap_or(s.interleaved(ONES, ONES)), group_sums);
+            s.mul_add_floats(s.to_floats(s.sub_sums(sums, excess, power)), scale, to)
+        }
+        Offset::Min(min, mins) => {
+            let min = s.splat_floats(-min * act_scale);
+            let to = s.mul_add_floats(s.to_floats(s.dot_groups(mins, group_sums)), min, to);
+            s.mul_add_floats(s.to_floats(sums), scale, to)
+        }
+    }
 }
 
 #[inline(always)]

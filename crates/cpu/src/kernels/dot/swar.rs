@@ -24,7 +24,7 @@ pub(super) fn spread_crumbs(crumbs: u16) -> u64 {
 pub(super) fn spread_bits(bits: u8) -> u64 {
     // Each byte keeps its own bit of eight copies; adding 127 carries it to the top, whichever it was.
     let own = (u64::from(bits) * ONES) & 0x8040_2010_0804_0201;
-    let top = (own + 0x7F * ONES | own) >> 7 & ONES;
+    let top = ((own + 0x7F * ONES) | own) >> 7 & ONES;
     top * 0xFF
 }
 
@@ -32,7 +32,7 @@ pub(super) fn spread_bits(bits: u8) -> u64 {
 #[inline(always)]
 pub(super) fn minus_32(codes: u64) -> u64 {
     // With the top bit set nothing is borrowed from the next byte.
-    ((codes | 0x80 * ONES) - 32 * ONES) ^ (0x80 * ONES)
+    ((codes | (0x80 * ONES)) - 32 * ONES) ^ (0x80 * ONES)
 }
 
 /// Seven signs each, and an eighth that makes their number even.
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn bytes_do_not_disturb_each_other() {
         for code in 0..64u64 {
-            let codes = minus_32(code * ONES ^ 63 << 8).to_le_bytes();
+            let codes = minus_32((code * ONES) ^ (63 << 8)).to_le_bytes();
             assert_eq!(codes[0] as i8, code as i8 - 32);
             assert_eq!(codes[1] as i8, (code as i8 ^ 63) - 32);
         }

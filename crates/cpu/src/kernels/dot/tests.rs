@@ -4,7 +4,7 @@ use half::f16;
 use oxcart_tensor::DType;
 use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time, quantize_row, to_bf16};
 
-use super::{dot, encode};
+use super::{dot, dot_two, encode};
 use crate::simd::Level;
 
 /// Types that can be weights.
@@ -13,7 +13,7 @@ fn weights() -> impl Iterator<Item = (DType, DType)> {
 }
 
 /// Random numbers, the same every time.
-pub struct Random(pub u64);
+struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -21,7 +21,7 @@ impl Random {
         (self.0 ^ self.0 >> 29).wrapping_mul(0x94D0_49BB_1331_11EB) >> 20
     }
 
-    pub fn values(&mut self, len: usize) -> Vec<f32> {
+    fn values(&mut self, len: usize) -> Vec<f32> {
         let uniform = |bits: u64| (bits % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0;
         (0..len).map(|_| uniform(self.next()) + uniform(self.next()) * uniform(self.next())).collect()
     }
@@ -31,14 +31,14 @@ impl Random {
     }
 }
 
-pub fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
+fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
     let mut row = vec![0; dtype.row_bytes(values.len()).unwrap()];
     let importance = vec![1.0; values.len()];
     quantize_row(dtype, values, Some(&importance), &mut row).unwrap();
     row
 }
 
-pub fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
+fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
     let mut row = vec![0xAA; partner.row_bytes(values.len()).unwrap()];
     encode(partner, level).unwrap()(values, &mut row);
     row
@@ -50,6 +50,8 @@ fn check_levels(dtype: DType, row: &[u8], acts: &[u8], magnitude: f64, what: &st
     let expected = dot(dtype, Level::Scalar).unwrap()(row, acts);
     for level in Level::available() {
         let found = dot(dtype, level).unwrap()(row, acts);
+        let two = dot_two(dtype, level).unwrap()([row, row], acts);
+        assert_eq!(two.map(f32::to_bits), [found.to_bits(); 2], "{dtype} on {level}, {what}: two rows");
         let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
         let error = (f64::from(found) - f64::from(expected)).abs();
         assert!(
