@@ -15,7 +15,7 @@ use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
-use crate::kernels::dot::{Dot, Encode, dot, encode};
+use crate::kernels::dot::{Dot, DotTwo, Encode, dot, dot_two, encode};
 use crate::simd::Level;
 use crate::view::{Dst, Number, Out, RowAt, Src};
 
@@ -49,7 +49,7 @@ const UNITS: usize = 16;
 /// Panels of columns that a unit should have at least, or packing weights costs too much.
 const COLUMN_PANELS: usize = 8;
 /// Bytes of weights that a thread reads at a time where nothing is packed.
-const BYTES: usize = 64 * 1024;
+const BYTES: usize = 256 * 1024;
 /// Multiply-adds that one thread should do at least.
 const WORK_PER_THREAD: usize = 64 * 1024;
 
@@ -58,6 +58,8 @@ const WORK_PER_THREAD: usize = 64 * 1024;
 pub(super) struct Product {
     method: Method,
     dot: Dot,
+    /// Where two rows at a time are faster than one; measured.
+    dot_two: Option<DotTwo>,
     /// How a row of activations becomes the partner type.
     convert: Convert,
     /// Elements of a row.
@@ -94,6 +96,7 @@ impl Product {
         Some(Product {
             method: Method::of(a, level)?,
             dot: dot(a, level)?,
+            dot_two: if matches!(a, DType::F32 | DType::Q4_0 | DType::Q4_1) { dot_two(a, level) } else { None },
             convert,
             k: ne[0],
             m: ne[1],
@@ -257,7 +260,7 @@ impl Product {
         }
     }
 
-    /// One dot product after another.
+    /// Dot products straight from the weights.
     #[inline(always)]
     fn dots<M: Matching>(&self, work: &Unit<'_, '_, M>, columns: usize, b: &Src<'_>) {
         let mut all: [Option<(&[u8], Out<'_, f32>)>; MAX_FEW] = [const { None }; MAX_FEW];
@@ -271,10 +274,24 @@ impl Product {
             *one = Some((row, work.out(to, work.rows.clone())));
         }
         let [plane2, plane3] = work.matching.plane(work.matrix);
-        for (i, row) in work.rows.clone().enumerate() {
-            let weights = work.a.row::<u8>([row, plane2, plane3]).slice();
+        let weights = |i: usize| work.a.row::<u8>([work.rows.start + i, plane2, plane3]).slice();
+        let mut done = 0;
+        if let Some(dot_two) = self.dot_two {
+            // One row of each half: the memory system can follow two streams.
+            let half = work.rows.len() / 2;
+            for i in 0..half {
+                let two = [weights(i), weights(half + i)];
+                for (column, out) in all.iter_mut().flatten() {
+                    let [first, second] = dot_two(two, column);
+                    out.set(i, first);
+                    out.set(half + i, second);
+                }
+            }
+            done = 2 * half;
+        }
+        for i in done..work.rows.len() {
             for (column, out) in all.iter_mut().flatten() {
-                out.set(i, (self.dot)(weights, column));
+                out.set(i, (self.dot)(weights(i), column));
             }
         }
     }

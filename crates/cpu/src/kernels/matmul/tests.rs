@@ -390,11 +390,8 @@ fn outer_products_are_summed() {
                     (0..k).map(|i| tensor.row([i, at[0], at[1]])).collect()
                 };
                 let (a, b) = (rows(&a, [p / (4 / a2), q / (3 / a3)]), rows(&b, [p, q]));
-                for j in 0..b[0].len() {
-                    exact.extend(
-                        (0..m).map(|i| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>()),
-                    );
-                }
+                let sum = |i: usize, j: usize| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>();
+                exact.extend((0..n * m).map(|at| sum(at % m, at / m)));
             }
         }
         for level in Level::available() {

@@ -1,10 +1,7 @@
 //! Rows of weights and of activations into panels.
 //!
 //! Invariant: packing rounds nothing. A panel holds exactly the values, or codes and scales, of its rows.
-#![allow(
-    clippy::needless_range_loop,
-    reason = "rows and columns are what the reader follows"
-)]
+#![allow(clippy::needless_range_loop, reason = "rows and columns are what the reader follows")]
 
 mod transpose;
 
