@@ -74,6 +74,7 @@ struct ColumnParts {
 }
 
 /// Some rows of weights, packed.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights<'p> {
     pub(super) codes: &'p [u8],
@@ -94,6 +95,7 @@ pub(super) struct WeightsMut<'p> {
 }
 
 /// Some columns, packed.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns<'p> {
     pub(super) codes: &'p [u8],

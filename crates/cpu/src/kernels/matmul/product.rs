@@ -96,7 +96,11 @@ impl Product {
         Some(Product {
             method: Method::of(a, level)?,
             dot: dot(a, level)?,
-            dot_two: if matches!(a, DType::F32 | DType::Q4_0 | DType::Q4_1) { dot_two(a, level) } else { None },
+            dot_two: if matches!(a, DType::F32 | DType::Q4_0 | DType::Q4_1) {
+                dot_two(a, level)
+            } else {
+                None
+            },
             convert,
             k: ne[0],
             m: ne[1],
@@ -302,15 +306,21 @@ impl Product {
         let Method { format, pack_weights, multiply, .. } = self.method;
         let [plane2, plane3] = work.matching.plane(work.matrix);
         let columns = work.matching.columns(work.matrix);
+        if self.k == 0 {
+            for column in panels.start * format.cols..(panels.end * format.cols).min(columns) {
+                let (_, to) = work.matching.column(work.matrix, column);
+                work.out(to, work.rows.clone()).slice().fill(0.0);
+            }
+            return;
+        }
         let mut tile = [0f32; MAX_TILE];
         let tile = &mut tile[..format.rows * format.cols];
         let mut start = 0;
         loop {
             let block = start..(start + self.k_block()).min(self.k);
             let panel_bytes = format.weight_bytes(block.len());
-            let bytes =
-                block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
-            let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes.max(1)));
+            let bytes = block.start * self.weight_row / self.k..block.end * self.weight_row / self.k;
+            let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes));
             for (first, pack) in packs {
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];
                 for (r, row) in rows.iter_mut().enumerate().take(format.rows) {
@@ -328,7 +338,7 @@ impl Product {
                 for (j, to) in outs.iter_mut().enumerate() {
                     (_, *to) = work.matching.column(work.matrix, first_column + j);
                 }
-                let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes.max(1)));
+                let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes));
                 for (first, pack) in packs {
                     multiply(format.weights(pack, block.len()), packed, tile);
                     let rows = first..(first + format.rows).min(work.rows.end);

@@ -42,7 +42,7 @@ impl Tensor {
         let layout = Layout::packed(dtype, ne).unwrap();
         let mut bytes = vec![0; layout.byte_len()];
         let row_bytes = dtype.row_bytes(ne[0]).unwrap();
-        for (row, to) in values.chunks_exact(ne[0]).zip(bytes.chunks_exact_mut(row_bytes)) {
+        for (row, to) in values.chunks_exact(ne[0].max(1)).zip(bytes.chunks_exact_mut(row_bytes.max(1))) {
             if encode_row_at_run_time(dtype, row, to).is_err() {
                 quantize_row(dtype, row, Some(&vec![1.0; ne[0]]), to).unwrap();
             }
@@ -293,6 +293,27 @@ fn f16_weights_round_activations_and_overflow_them() {
 }
 
 #[test]
+fn sums_of_nothing_are_zero() {
+    for dtype in [DType::F32, DType::Q4_0] {
+        // Packed rows of nothing are refused, because they seem transposed.
+        let strides = [dtype.block_bytes(), 64, 64 * 40, 64 * 40];
+        let a =
+            Tensor { layout: Layout::strided(dtype, [0, 40, 1, 1], strides).unwrap(), bytes: vec![0; 64] };
+        for n in [1, 20] {
+            let mut b = Tensor::new(DType::F32, [0, n, 1, 1], &[]);
+            b.bytes = vec![0; 64];
+            for level in Level::available() {
+                assert_eq!(
+                    compute(level, 2, &[&a, &b], mul_mat).unwrap(),
+                    vec![0.0; 40 * n],
+                    "{level} {dtype}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn hadamard_matrices_are_not_read() {
     fn hadamard(graph: &mut Graph, s: &[TensorId]) -> Result<TensorId, oxcart_tensor::Error> {
         graph.apply(MulMat { hint: Hint::Hadamard, ..MulMat::default() }, &[Some(s[0]), Some(s[1])])
@@ -390,7 +411,8 @@ fn outer_products_are_summed() {
                     (0..k).map(|i| tensor.row([i, at[0], at[1]])).collect()
                 };
                 let (a, b) = (rows(&a, [p / (4 / a2), q / (3 / a3)]), rows(&b, [p, q]));
-                let sum = |i: usize, j: usize| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>();
+                let sum =
+                    |i: usize, j: usize| (0..k).map(|e| f64::from(a[e][i]) * f64::from(b[e][j])).sum::<f64>();
                 exact.extend((0..n * m).map(|at| sum(at % m, at / m)));
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! Invariant: on every instruction set, word `i` of row `r` goes to `out[i * stride + r]`.
 
-use crate::simd::{Level, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Level;
+use crate::simd::Simd;
 
 /// Rows that are transposed together.
 pub(super) const ROWS: usize = 16;
@@ -156,7 +158,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::for_each_level;
+    use crate::simd::{Level, for_each_level};
 
     #[test]
     fn words_go_where_the_head_of_this_file_says() {
