@@ -81,7 +81,8 @@ class Draw:
 
     def __init__(self, ggml, rng):
         self.ggml, self.rng = ggml, rng
-        self.notes = []
+        # Some are large enough to be worth several threads.
+        self.large = self.chance(0.06)
 
     # Choices.
 
@@ -106,7 +107,8 @@ class Draw:
         return self.pick(fitting) * multiple if fitting else -(-least // multiple) * multiple
 
     def shape(self, most=3000, first=None, multiple=1, dims=4):
-        """Extents with at most `most` elements (if `first` allows), often with ones."""
+        """Extents with at most `most` elements (if `first` allows), often with ones. Large cases have more."""
+        most *= 12 if self.large else 1
         if first is None:
             long = self.chance(0.1)
             first = self.length(min(most, 4096 if long else 300), 1, multiple)
@@ -114,7 +116,8 @@ class Draw:
         for dim in range(1, 4):
             extent = 1
             if dim < dims and self.chance(0.75 if dim == 1 else 0.5):
-                extent = min(room, self.pick((2, 3, 4, 5, 7, 9, 12, 17, 33) if dim == 1 else (2, 3, 4, 5)))
+                rows = (33, 64, 100, 257) if self.large else (2, 3, 4, 5, 7, 9, 12, 17, 33)
+                extent = min(room, self.pick(rows if dim == 1 else (2, 3, 4, 5)))
             ne.append(extent)
             room = max(1, room // extent)
         return ne

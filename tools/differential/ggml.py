@@ -101,6 +101,7 @@ class Ggml:
     """The library, its types by name and its ops by name."""
 
     def __init__(self, folder):
+        os.environ["GGML_NO_BACKTRACE"] = "1"  # it would start a debugger
         libraries = [ctypes.CDLL(str(folder / f"libggml{part}.so")) for part in ("-base", "-cpu")]
         for name, (result, arguments) in FUNCTIONS.items():
             function = next(getattr(library, name) for library in libraries if hasattr(library, name))

@@ -1,9 +1,11 @@
 """Ops that copy, gather, scatter, pad, join or fill."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from case import EXACT, Case, near, nmse
-from draw import EXPANDING, NUMPY, REAL, WRITABLE, elements, packed
+from draw import EXPANDING, NUMPY, REAL, WRITABLE, byte_len, elements, packed
 from elementwise import STEP, mapped, quantized
 
 PLAIN = tuple(NUMPY)
@@ -64,8 +66,14 @@ def copy_pair(d):
 
 def copy_tolerance(from_type, to_type):
     if to_type not in REAL and from_type != to_type and to_type != "i32":
-        return quantized()
+        return quantized(from_type)
     return nmse(1e-12) if from_type in EXPANDING and to_type == "f32" else EXACT
+
+
+def extremes(d, a, to_type):
+    """Numbers too large or too small for half precision."""
+    if a.dtype.name in REAL and to_type in REAL and d.chance(0.15):
+        d.fill(a, d.normal(a.ne, d.pick((3e4, 1e-6, 1e-8))))
 
 
 def cpy(d):
@@ -83,7 +91,14 @@ def cpy(d):
     a = contents(d, from_type, ne, a_rule)
     if from_type == "f32" and to_type == "i32":
         d.fill(a, d.normal(ne, 1000.0))
+    extremes(d, a, to_type)
     b = d.blank(to_type, other, b_rule)
+    if from_type == to_type and d.chance(0.2):
+        # From one place of a buffer to another.
+        a = contents(d, from_type, ne, "c")
+        room = byte_len(a.dtype, ne, a.nb)
+        a.storage = np.concatenate([a.storage[: a.offset + room], a.storage[a.offset : a.offset + room]])
+        b = replace(a, ne=other, nb=packed(a.dtype, other), offset=a.offset + room, shares=0)
     return Case("CPY", [a, b], copy_tolerance(from_type, to_type), alias=1)
 
 
@@ -92,6 +107,7 @@ def cast(d):
     block = max(d.type(from_type).block, d.type(to_type).block)
     ne = d.shape(4000, multiple=block)
     a = contents(d, from_type, ne, "rows*" if d.type(to_type).block > 1 or from_type in EXPANDING else "any*")
+    extremes(d, a, to_type)
     return Case("CPY", [a], copy_tolerance(from_type, to_type), out=(to_type, ne), is_cast=True)
 
 
@@ -158,7 +174,7 @@ def set_rows(d):
     index_ne = [rows, *batch, 1]
     indices = d.tensor(d.pick(("i64", "i32")), index_ne, "any", picked.reshape(index_ne[::-1]))
     target = d.tensor(name, ne, "rows", scale=100.0 if name == "i32" else None)
-    tolerance = quantized() if name in WRITABLE else EXACT
+    tolerance = quantized(values_type) if name in WRITABLE else EXACT
     return Case("SET_ROWS", [values, indices, target], tolerance, alias=2)
 
 

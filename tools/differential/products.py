@@ -85,7 +85,7 @@ def mul_mat(d):
     name = d.pick((d.pick(REAL), d.pick(WEIGHTS), d.pick(WEIGHTS)))
     k = row_length(d, name, d.pick((512, 512, 2048)))
     most = 120000
-    m = min(d.pick((1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64)), max(1, most // k // 4))
+    m = min(d.pick((1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64, 130, 257)), max(1, most // k // 4))
     n = min(d.pick((1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64)), max(1, most // k // 4))
     b2, b3 = d.pick(((1, 1), (1, 1), (2, 1), (4, 1), (3, 2), (1, 3), (6, 2)))
     a2, a3 = d.divisor(b2), d.divisor(b3)
@@ -231,7 +231,8 @@ def soft_max_back(d):
     scores = np.exp(d.normal(ne, 1.0))
     y = d.tensor("f32", ne, "c", scores / scores.sum(axis=-1, keepdims=True))
     size = float(np.abs(gradient.floats(d.ggml)).max())
-    out = d.pick(({"out": ("f32", ne)}, {"out": ("f32", ne)}, {"alias": 0}, {"reuse": 1}))
+    # In the memory of y the reference overwrites what it is about to read.
+    out = d.pick(({"out": ("f32", ne)}, {"out": ("f32", ne)}, {"alias": 0}, {"reuse": 0}))
     return Case("SOFT_MAX_BACK", [gradient, y], near(1e-5, 1e-5 * size), params=(d.pick((1.0, 0.3)), 0.0), **out)
 
 
@@ -346,6 +347,8 @@ def rope(op):
         if mode == 24:
             row = 4 * d.pick((1, 2, 4, 8, 16))
         heads, tokens, batch = d.between(1, 5), d.between(1, 9), d.pick((1, 1, 1, 2))
+        if d.large:
+            heads, tokens = d.pick((7, 16)), d.pick((33, 64))
         n_dims = row // 2 if mode == 24 else 2 * d.between(1, row // 2) if d.chance(0.5) else row
         first = 0 if mode == 24 else 2 * d.between(0, (row - n_dims) // 2)
         sections = [0] * 4

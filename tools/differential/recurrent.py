@@ -1,6 +1,7 @@
 """State-space, RWKV and delta-net recurrences, and the ops of hyper-connections."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,9 +18,23 @@ def ssm_conv(d):
     return Case("SSM_CONV", [a, kernel], near(1e-5, 1e-5), out=("f32", [channels, tokens, sequences]))
 
 
+def side_by_side(d, x, b, c):
+    """The three as columns of one tensor, as a projection leaves them."""
+    widths = [t.ne[0] * t.ne[1] for t in (x, b, c)]
+    tokens, sequences = x.ne[2:]
+    all_ = d.tensor("f32", [sum(widths), tokens, sequences], "c", scale=1.0)
+    row = all_.nb[1]
+    parts, start = [], all_.offset
+    for part, width in zip((x, b, c), widths):
+        nb = [4, 4 * part.ne[0], row, row * tokens]
+        parts.append(replace(all_, ne=part.ne, nb=nb, offset=start, shares=1 if parts else None))
+        start += 4 * width
+    return parts
+
+
 def ssm_scan(d):
     state, dim, heads = d.pick((1, 3, 8, 16, 20, 64, 128)), d.pick((1, 2, 5, 8)), d.pick((1, 2, 4, 6))
-    tokens, sequences = d.between(1, 7), d.between(1, 3)
+    tokens, sequences = d.between(1, 40 if d.large else 7), d.between(1, 3)
     groups, rows = d.divisor(heads), sequences + d.between(0, 2)
     decays = d.pick((1, 1, state))
     snapshots = d.between(1, tokens + 1) if decays == 1 and d.chance(0.4) else 1
@@ -29,6 +44,8 @@ def ssm_scan(d):
     a_ne = [decays, heads, 1, 1]
     a = d.tensor("f32", a_ne, "c", -np.exp(d.normal(a_ne, 0.5)))
     b, c = (d.tensor("f32", [state, groups, tokens, sequences], "planes", scale=1.0) for _ in range(2))
+    if d.chance(0.3):
+        x, b, c = side_by_side(d, x, b, c)
     ids = d.tensor("i32", [sequences], "c", d.rng.permutation(rows)[:sequences].reshape(1, 1, 1, sequences))
     size = dim * heads * sequences * (tokens + snapshots * state)
     return Case("SSM_SCAN", [s, x, dt, a, b, c, ids], nmse(RECURRENCE), out=("f32", [size]), params=(snapshots,))
@@ -36,7 +53,7 @@ def ssm_scan(d):
 
 def linear_shape(d, sizes):
     size, heads, sequences = d.pick(sizes), d.between(1, 4), d.between(1, 3)
-    return size, heads, sequences * d.between(1, 4), sequences
+    return size, heads, sequences * d.between(1, 30 if d.large else 4), sequences
 
 
 def linear(op, sizes):

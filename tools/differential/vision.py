@@ -15,6 +15,7 @@ class Window:
     """Strides, pads and dilations that leave at least one position in each of `axes` dimensions."""
 
     def __init__(self, d, axes, image=9):
+        image *= 3 if d.large else 1
         self.kernel = [d.pick((1, 2, 3, 3, 4)) for _ in range(axes)]
         self.stride = [d.pick((1, 1, 2, 3)) for _ in range(axes)]
         self.pad = [d.pick((0, 0, 1, 2)) for _ in range(axes)]
@@ -146,7 +147,8 @@ def conv_transpose_1d(d):
 def conv_transpose_2d(d):
     k0, k1, filters, channels = d.between(1, 4), d.between(1, 4), d.between(1, 4), d.between(1, 6)
     w, h, batch, stride = d.between(1, 7), d.between(1, 7), d.between(1, 2), d.between(1, 3)
-    kernel = d.tensor(d.pick(("f32", "f16")), [k0, k1, filters, channels], "rows", scale=1.0)
+    # The reference takes the rows of a kernel to be packed.
+    kernel = d.tensor(d.pick(("f32", "f16")), [k0, k1, filters, channels], "planes", scale=1.0)
     image = d.tensor("f32", [w, h, channels, batch], "rows", scale=1.0)
     out = ("f32", [(w - 1) * stride + k0, (h - 1) * stride + k1, filters, batch])
     return Case("CONV_TRANSPOSE_2D", [kernel, image], near(1e-5, 5e-5), out=out, params=(stride,))
@@ -168,7 +170,8 @@ def pool_1d(d):
 def pool_2d_window(d):
     kernel, stride = [d.between(1, 4), d.between(1, 4)], [d.between(1, 3), d.between(1, 3)]
     pad = [d.between(0, k - 1) for k in kernel]
-    ne = [k + d.between(0, 9) for k in kernel] + [d.between(1, 4), d.between(1, 3)]
+    most = 60 if d.large else 9
+    ne = [k + d.between(0, most) for k in kernel] + [d.between(1, 4), d.between(1, 3)]
     out = [pooled(n, k, s, p) for n, k, s, p in zip(ne, kernel, stride, pad)] + ne[2:]
     return ne, out, (d.between(0, 1), *kernel, *stride, *pad)
 
@@ -196,8 +199,9 @@ def pool_2d_back(d):
 def upscale(d):
     mode = d.between(0, 2)
     align, smooth = d.chance(0.4), mode == 1 and d.chance(0.4)
-    a_ne = [d.between(1, 12), d.between(1, 12), d.between(1, 3), d.between(1, 2)]
-    out = [d.between(1, 24), d.between(1, 24), a_ne[2] * d.pick((1, 1, 2)), a_ne[3] * d.pick((1, 2))]
+    most = 40 if d.large else 12
+    a_ne = [d.between(1, most), d.between(1, most), d.between(1, 3), d.between(1, 2)]
+    out = [d.between(1, 2 * most), d.between(1, 2 * most), a_ne[2] * d.pick((1, 1, 2)), a_ne[3] * d.pick((1, 2))]
     if d.chance(0.4):
         out = [n * d.pick((1, 2, 3)) for n in a_ne]
     a = d.tensor("f32", a_ne, "any*", scale=1.0)
@@ -207,7 +211,8 @@ def upscale(d):
 
 
 def win_part(d):
-    channels, w, h, window = d.between(1, 9), d.between(1, 20), d.between(1, 20), d.between(1, 7)
+    most = 40 if d.large else 9
+    channels, w, h, window = d.between(1, most), d.between(1, 20), d.between(1, 20), d.between(1, 7)
     a = d.tensor("f32", [channels, w, h], "c")
     across, down = -(-w // window), -(-h // window)
     out = ("f32", [channels, window, window, across * down])
@@ -215,7 +220,8 @@ def win_part(d):
 
 
 def win_unpart(d):
-    channels, w, h, window = d.between(1, 9), d.between(1, 20), d.between(1, 20), d.between(1, 7)
+    most = 40 if d.large else 9
+    channels, w, h, window = d.between(1, most), d.between(1, 20), d.between(1, 20), d.between(1, 7)
     count = -(-w // window) * -(-h // window)
     a = d.tensor("f32", [channels, window, window, count], "c")
     return Case("WIN_UNPART", [a], EXACT, out=("f32", [channels, w, h]), params=(window,))

@@ -22,7 +22,7 @@ pub use judge::Verdict;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_tensor::Layout;
+use oxcart_tensor::{Layout, Op};
 use serde_json::Value;
 
 use json::{list, number, numbers, text};
@@ -93,6 +93,11 @@ impl Case {
     /// Which op it is, by the reference's name.
     pub fn op_name(&self) -> &str {
         text(&self.index["op"])
+    }
+
+    /// The op with its parameters.
+    pub fn op(&self) -> Op {
+        decode::decode(&self.index, self.result.layout)
     }
 
     /// Its sources by slot.
