@@ -24,6 +24,8 @@ mod lanes;
 mod math;
 mod matmul;
 mod norm;
+#[cfg(test)]
+mod one_node;
 mod pool;
 mod recurrent;
 mod reduce;
@@ -31,9 +33,9 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+mod sum;
 #[cfg(test)]
 mod testing;
-mod sum;
 mod train;
 #[cfg(test)]
 mod trial;

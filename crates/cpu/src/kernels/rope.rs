@@ -9,7 +9,7 @@ use half::f16;
 use oxcart_tensor::ops::{Rope, RopeMode};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::CHUNK;
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{In, Number, Out, Src};
@@ -23,8 +23,17 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let layout = node.layout();
-    let floats = 2 * pairs(rope) + layout.ne()[0];
-    Some(Kernel::rows(run, layout, layout.elements()).own(floats * size_of::<f32>()))
+    Some(Kernel::rows(run, layout, layout.elements()).own(scratch(rope, layout.ne()[0])))
+}
+
+/// Bytes of a thread's own memory: for the angles of a token, and for `len` numbers to rotate.
+pub(super) const fn scratch(rope: &Rope, len: usize) -> usize {
+    (angles(rope) + len) * size_of::<f32>()
+}
+
+/// Numbers that the angles of a token are: cosines, then sines, one for each channel that rotates.
+pub(super) const fn angles(rope: &Rope) -> usize {
+    4 * pairs(rope)
 }
 
 fn rotate_rows_of<T: Number>(level: Level) -> Run {
@@ -46,43 +55,84 @@ fn rotate_rows<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> 
         Op::RopeBack(back) => (back.0, true),
         _ => unreachable!("the kernel of another op"),
     };
-    let (a, positions, factors) = (job.src(0), job.src(1).row::<i32>([0; 3]), job.may(2));
+    let a = job.src(0);
     let [len, _, tokens, _] = a.ne();
-    let pairs = pairs(&rope);
-    let angles = Angles::new(&rope, backwards);
-    let (cos, rest) = as_floats(job.own).split_at_mut(pairs);
-    let (sin, row) = rest.split_at_mut(pairs);
+    let mut rotation = Rotation::new(&rope, backwards, job.src(1), job.may(2), tokens);
+    let (angles, row) = as_floats(job.own).split_at_mut(angles(&rope));
     let row = &mut row[..len];
-    let mut known = None;
     for (at, mut out) in job.dst.rows::<T>(job.share) {
-        let token = at[1];
-        if known != Some(token) {
-            let sections = if rope.mode.has_sections() { 4 } else { 1 };
-            let mut start = [0.0; 4];
-            for (section, start) in start[..sections].iter_mut().enumerate() {
-                *start = positions.get(section * tokens + token) as f32;
-            }
-            angles.fill(start, factors, cos, sin);
-            known = Some(token);
-        }
+        rotation.turn_to(at[1], angles);
         read(&a.row::<T>(at), row);
-        let rotated = &mut row[rope.first_channel..][..2 * pairs];
-        match rope.mode {
-            RopeMode::Normal => rotate_neighbours(rotated, cos, sin),
-            _ => rotate_halves(rotated, cos, sin),
-        }
+        rotation.rotate(row, angles);
         write(row, &mut out);
     }
     Ok(())
 }
 
+/// Rotates one token after another; what the angles are is kept by the caller, in memory for [`angles`] numbers.
+pub(super) struct Rotation<'t> {
+    rope: Rope,
+    law: Angles,
+    positions: In<'t, i32>,
+    factors: Option<Src<'t>>,
+    tokens: usize,
+    /// The token whose angles are known.
+    known: Option<usize>,
+}
+
+impl<'t> Rotation<'t> {
+    pub(super) fn new(
+        rope: &Rope,
+        backwards: bool,
+        positions: Src<'t>,
+        factors: Option<Src<'t>>,
+        tokens: usize,
+    ) -> Rotation<'t> {
+        let law = Angles::new(rope, backwards);
+        Rotation { rope: *rope, law, positions: positions.row([0; 3]), factors, tokens, known: None }
+    }
+
+    /// Computes the angles of a token, unless they are known.
+    #[inline(always)]
+    pub(super) fn turn_to(&mut self, token: usize, angles: &mut [f32]) {
+        if self.known == Some(token) {
+            return;
+        }
+        let sections = if self.rope.mode.has_sections() { 4 } else { 1 };
+        let mut start = [0.0; 4];
+        for (section, start) in start[..sections].iter_mut().enumerate() {
+            *start = self.positions.get(section * self.tokens + token) as f32;
+        }
+        let pairs = pairs(&self.rope);
+        let (cos, sin) = angles.split_at_mut(2 * pairs);
+        self.law.fill(start, self.factors, &mut cos[..pairs], &mut sin[..pairs]);
+        if self.rope.mode == RopeMode::Normal {
+            spread(cos, sin);
+        }
+        self.known = Some(token);
+    }
+
+    /// Rotates a row by those angles.
+    #[inline(always)]
+    pub(super) fn rotate(&self, row: &mut [f32], angles: &[f32]) {
+        let pairs = pairs(&self.rope);
+        let (cos, sin) = angles.split_at(2 * pairs);
+        let rotated = &mut row[self.rope.first_channel..][..2 * pairs];
+        match self.rope.mode {
+            RopeMode::Normal => rotate_neighbours(rotated, cos, sin),
+            _ => rotate_halves(rotated, &cos[..pairs], &sin[..pairs]),
+        }
+    }
+}
+
 /// Widens a whole row.
 #[inline(always)]
-fn read<T: Number>(from: &In<'_, T>, row: &mut [f32]) {
-    let mut chunk = Chunk::new();
+pub(super) fn read<T: Number>(from: &In<'_, T>, row: &mut [f32]) {
+    // SAFETY: any bytes make a `T`; see `Plain`.
+    let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
     for (i, part) in row.chunks_mut(CHUNK).enumerate() {
-        chunk.load(from, i * CHUNK, part.len());
-        part.copy_from_slice(&chunk.0[..part.len()]);
+        from.read(i * CHUNK, &mut raw[..part.len()]);
+        T::widen(&raw[..part.len()], part);
     }
 }
 
@@ -97,10 +147,18 @@ fn write<T: Number>(row: &[f32], out: &mut Out<'_, T>) {
     }
 }
 
+/// Rotates neighbours; `cos` and `sin` have a number for each channel, see [`spread`].
 #[inline(always)]
 fn rotate_neighbours(row: &mut [f32], cos: &[f32], sin: &[f32]) {
-    for ((pair, &c), &s) in row.chunks_exact_mut(2).zip(cos).zip(sin) {
-        (pair[0], pair[1]) = (pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c);
+    let (row, row_end) = row.as_chunks_mut::<16>();
+    let ((cos, cos_end), (sin, sin_end)) = (cos.as_chunks::<16>(), sin.as_chunks::<16>());
+    for ((x, c), s) in row.iter_mut().zip(cos).zip(sin) {
+        let old = *x;
+        // All at once, or the compiler fears that writing one changes the others and uses no vectors.
+        *x = std::array::from_fn(|i| old[i] * c[i] + old[i ^ 1] * s[i]);
+    }
+    for ((x, c), s) in row_end.chunks_exact_mut(2).zip(cos_end.chunks_exact(2)).zip(sin_end.chunks_exact(2)) {
+        (x[0], x[1]) = (x[0] * c[0] + x[1] * s[0], x[1] * c[1] + x[0] * s[1]);
     }
 }
 
@@ -109,6 +167,16 @@ fn rotate_halves(row: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (low, high) = row.split_at_mut(cos.len());
     for (((x, y), &c), &s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
         (*x, *y) = (*x * c - *y * s, *x * s + *y * c);
+    }
+}
+
+/// Makes numbers for pairs of neighbours, in the first half, numbers for channels: in each pair the first sine is negative.
+#[inline(always)]
+fn spread(cos: &mut [f32], sin: &mut [f32]) {
+    for pair in (0..cos.len() / 2).rev() {
+        let (c, s) = (cos[pair], sin[pair]);
+        (cos[2 * pair], cos[2 * pair + 1]) = (c, c);
+        (sin[2 * pair], sin[2 * pair + 1]) = (-s, s);
     }
 }
 

@@ -14,7 +14,7 @@ use super::copy::{
 };
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
-use crate::view::{In, Number, Out, RowAt, Share, Src, Strided, elements};
+use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
 
 const ROW_NUMBER: &str = "row number";
 
@@ -140,12 +140,17 @@ fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         (F16, to) if to.encodes_at_run_time() => |job| set_converted::<Scalar, f16, Blocks>(Scalar, job),
         _ => return None,
     };
+    Some(for_values(run, values, node))
+}
+
+/// A kernel that puts rows of values into rows of `node`.
+pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -> Kernel {
     let elements = values.layout().elements();
     let worth = match () {
         () if node.dtype().is_quantized() => elements / PACKED_PER_THREAD,
         () => elements * values.dtype().block_bytes() / BYTES_PER_THREAD,
     };
-    Some(Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product())))
+    Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product()))
 }
 
 fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
@@ -178,14 +183,16 @@ enum Numbers<'t> {
     Narrow(Strided<'t, i32>),
 }
 
-/// Whether a thread writes the row that starts at a byte of the target. Every thread goes through all row numbers and
-/// does its own rows, so the last of equal numbers wins. Cache lines are dealt out at random, because row numbers are
-/// often adjacent or far apart by the same distance.
+/// Places that rows of a target are dealt to.
+const PLACES: usize = 1 << 16;
+
+/// Where the row that starts at a byte of the target is dealt to; a thread writes the rows dealt to its share of the
+/// places. Every thread goes through all row numbers, so the last of equal ones wins. Cache lines are dealt as if at
+/// random, because row numbers are often adjacent, or all the same distance apart.
 #[inline(always)]
-fn owns(share: Share, offset: usize) -> bool {
+const fn dealt_to(offset: usize) -> usize {
     let line = (offset / 64) as u64;
-    let dealt = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-    share.of(1 << 16).contains(&(dealt as usize))
+    (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
 }
 
 /// Hands every row of values and the row of the target that it goes to to `place`, in order.
@@ -194,13 +201,27 @@ fn set(
     job: Job<'_>,
     mut place: impl FnMut(DType, DType, In<'_, u8>, Out<'_, u8>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let (values, rows, dst) = (job.src(0), job.src(1), job.dst);
-    let (from, to) = (values.dtype(), dst.dtype());
-    let ([_, count, planes, volumes], [_, wide, high, _]) = (values.ne(), rows.ne());
-    let nb = dst.nb();
+    let (values, from, to) = (job.src(0), job.src(0).dtype(), job.dst.dtype());
+    let [_, count, planes, volumes] = values.ne();
     if values.layout().is_empty() {
         return Ok(());
     }
+    each_target(job.src(1), &job.dst, job.share, [count, planes, volumes], |at, target| {
+        place(from, to, values.row(at), target)
+    })
+}
+
+/// Hands every row of a tensor of values, by its place, and the row of the target that it goes to to `place`, in order:
+/// the rows that are this thread's.
+#[inline(always)]
+pub(super) fn each_target(
+    rows: Src<'_>,
+    dst: &Dst<'_>,
+    share: Share,
+    [count, planes, volumes]: RowAt,
+    mut place: impl FnMut(RowAt, Out<'_, u8>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let ([_, wide, high, _], nb, own) = (rows.ne(), dst.nb(), share.of(PLACES));
     for volume in 0..volumes {
         for plane in 0..planes {
             let line = [plane % wide, volume % high, 0];
@@ -214,12 +235,12 @@ fn set(
                     Numbers::Narrow(numbers) => numbers.get(i).into(),
                 };
                 let row = Fault::check(ROW_NUMBER, number, dst.ne()[1])?;
-                if !owns(job.share, row * nb[1] + plane * nb[2] + volume * nb[3]) {
+                if !own.contains(&dealt_to(row * nb[1] + plane * nb[2] + volume * nb[3])) {
                     continue;
                 }
                 // SAFETY: the place of a row decides which thread writes it, and no handle outlives its use.
                 let target = unsafe { dst.row([row, plane, volume]) };
-                place(from, to, values.row([i, plane, volume]), target)?;
+                place([i, plane, volume], target)?;
             }
         }
     }
@@ -233,7 +254,7 @@ mod tests {
     use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
         Tensor::packed(DType::I32, ne, values)
@@ -280,7 +301,7 @@ mod tests {
         let table = Tensor::pattern(Layout::packed(DType::F16, [4, 80_000]).unwrap());
         let picks: Vec<_> = (0..70_000).map(|i| (i * 7919) % 80_000).collect();
         let result = compute(GetRows, &[&table, &numbers(70_000, &picks)]).unwrap();
-        let all = table.values(|x| f16::from_ne_bytes(x).to_f32());
+        let all = table.values(|x| f16::from_le_bytes(x).to_f32());
         let expected: Vec<_> = picks.iter().flat_map(|&row| &all[row as usize * 4..][..4]).copied().collect();
         assert_eq!(result.f32s(), expected);
 
@@ -315,7 +336,7 @@ mod tests {
             let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &numbers(5, &picks)]).unwrap();
             let terms = match dtype {
                 DType::F32 => gradient.f32s(),
-                _ => gradient.values(|x| f16::from_ne_bytes(x).to_f32()),
+                _ => gradient.values(|x| f16::from_le_bytes(x).to_f32()),
             };
             let mut expected = vec![0.0; 4 * columns];
             for (i, &row) in picks.iter().enumerate() {
@@ -349,7 +370,7 @@ mod tests {
                 let mut expected = target.clone();
                 let all = match from {
                     DType::F32 => values.f32s(),
-                    _ => values.values(|x| f16::from_ne_bytes(x).to_f32()),
+                    _ => values.values(|x| f16::from_le_bytes(x).to_f32()),
                 };
                 for (i, row_values) in all.chunks(row).enumerate() {
                     let (j, k) = (i % 2, i / 2);
@@ -390,6 +411,6 @@ mod tests {
         let values = Tensor::packed(DType::F16, [3, 1], &[0x7C01u16, 0xFFFF, 0x8000]);
         let target = Tensor::packed(DType::F16, [3, 2], &[0u16; 6]);
         let result = compute(SetRows, &[&values, &numbers(1, &[1]), &target]).unwrap();
-        assert_eq!(result.values(u16::from_ne_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
+        assert_eq!(result.values(u16::from_le_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
     }
 }

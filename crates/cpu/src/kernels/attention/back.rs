@@ -31,7 +31,9 @@ fn back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (weights, slopes) = (take(&mut rest, keys), take(&mut rest, keys));
     if job.share.of(1).contains(&0) {
         // SAFETY: these are the floats between the tensors, which no other thread writes.
-        unsafe { clear_gaps(&job.dst, [q.layout().elements(), k_start, k_start + k.layout().elements(), v_start]) };
+        unsafe {
+            clear_gaps(&job.dst, [q.layout().elements(), k_start, k_start + k.layout().elements(), v_start])
+        };
     }
     for unit in job.share.of(key_heads * batch) {
         let (key_head, image) = (unit % key_heads, unit / key_heads);

@@ -34,9 +34,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         .own(cut.areas().total() * size_of::<f32>());
     Some(match cut.pieces {
         1 => kernel,
-        pieces => {
-            kernel.phases(2).shared(cut.queries() * pieces * cut.partial() * size_of::<f32>())
-        }
+        pieces => kernel.phases(2).shared(cut.queries() * pieces * cut.partial() * size_of::<f32>()),
     })
 }
 

@@ -34,10 +34,8 @@ impl Shaping {
 fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let magnitude = s.max(x, s.sub(s.splat(0.0), x));
     // 1 - 2 / (e^2x + 1) loses digits for small x, where a polynomial in x² has few terms.
-    let large = s.sub(
-        s.splat(1.0),
-        s.div(s.splat(2.0), s.add(exp(s, s.add(magnitude, magnitude)), s.splat(1.0))),
-    );
+    let large =
+        s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(exp(s, s.add(magnitude, magnitude)), s.splat(1.0))));
     let large = s.where_greater(x, s.splat(0.0), large, s.sub(s.splat(0.0), large));
     let square = s.mul(x, x);
     let mut p = s.splat(-5.704_988_7e-3);

@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn panels_find_their_matrix() {
-        let chosen = Chosen { starts: &[0, 2, 2, 5, 5], panels: &[0, 1, 1, 3, 3], order: &[], used: 1, rows: 1 };
+        let chosen =
+            Chosen { starts: &[0, 2, 2, 5, 5], panels: &[0, 1, 1, 3, 3], order: &[], used: 1, rows: 1 };
         assert_eq!([0, 1, 2].map(|panel| chosen.matrix_of(panel)), [0, 2, 2]);
         assert_eq!(chosen.panels(), 3);
     }

@@ -2,14 +2,12 @@
 
 use oxcart_tensor::DType;
 
+use super::format::{Columns, Weights};
 use super::format::{Format, Groups};
-use super::micro::{
-    CODE_ROWS, Multiply, code_shape, float_shape, multiply_codes, multiply_floats,
-};
+use super::micro::{CODE_ROWS, Multiply, code_shape, float_shape, multiply_codes, multiply_floats};
 use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes, pack_floats};
 use super::types::{Visit, visit};
 use super::unpack::Unpack;
-use super::format::{Columns, Weights};
 use crate::simd::{Level, for_each_level};
 
 /// Everything that tiles of a weight type need.

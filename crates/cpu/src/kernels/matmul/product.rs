@@ -283,7 +283,8 @@ impl Product {
         loop {
             let block = start..(start + self.k_block()).min(self.k);
             let panel_bytes = format.weight_bytes(block.len());
-            let bytes = block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
+            let bytes =
+                block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
             let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes.max(1)));
             for (first, pack) in packs {
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];

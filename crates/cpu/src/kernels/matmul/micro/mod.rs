@@ -95,7 +95,8 @@ pub(super) fn multiply_codes(group: usize, run: usize, level: Level) -> Multiply
 }
 
 fn codes_at<G: Scaling>(level: Level) -> Multiply {
-    for_each_level!(codes[G: Scaling]: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32])).at(level)
+    for_each_level!(codes[G: Scaling]: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]))
+        .at(level)
 }
 
 #[inline(always)]

@@ -79,7 +79,8 @@ mod tests {
             for _ in 0..200 {
                 let mut bytes = vec![0u8; size_of::<B>()];
                 bytes.iter_mut().for_each(|byte| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     *byte = (state >> 56) as u8;
                 });
                 let mut exact = vec![0.0; len];
@@ -94,7 +95,10 @@ mod tests {
                 for (e, exact) in exact.iter().enumerate() {
                     let g = e / B::GROUP;
                     let found = scales[g] * f32::from(codes[e]) + mins[g];
-                    assert!((found - exact).abs() <= 1e-5 * largest, "{dtype} element {e}: {found}, not {exact}");
+                    assert!(
+                        (found - exact).abs() <= 1e-5 * largest,
+                        "{dtype} element {e}: {found}, not {exact}"
+                    );
                 }
             }
         }
