@@ -230,10 +230,10 @@ def soft_max_back(d):
     gradient = d.tensor("f32", ne, "c")
     scores = np.exp(d.normal(ne, 1.0))
     y = d.tensor("f32", ne, "c", scores / scores.sum(axis=-1, keepdims=True))
-    size = float(np.abs(gradient.floats(d.ggml)).max())
+    size = float(np.abs(gradient.floats(d.ggml)).max() * y.floats(d.ggml).max())
     # In the memory of y the reference overwrites what it is about to read.
     out = d.pick(({"out": ("f32", ne)}, {"out": ("f32", ne)}, {"alias": 0}, {"reuse": 0}))
-    return Case("SOFT_MAX_BACK", [gradient, y], near(1e-5, 1e-5 * size), params=(d.pick((1.0, 0.3)), 0.0), **out)
+    return Case("SOFT_MAX_BACK", [gradient, y], near(1e-5, 2e-6 * size), params=(d.pick((1.0, 0.3)), 0.0), **out)
 
 
 # Attention.

@@ -13,7 +13,8 @@ pub type Verdict = Result<(), String>;
 impl Case {
     /// Compares what [`run`](Case::run) gave with what was recorded.
     pub fn judge(&self, found: &[u8]) -> Verdict {
-        let written = self.sources.iter().flatten().filter_map(|source| Some((source, source.after.clone()?)));
+        let written =
+            self.sources.iter().flatten().filter_map(|source| Some((source, source.after.clone()?)));
         let expected: Vec<_> = std::iter::once((&self.result, self.storage(&self.result)))
             .chain(written.map(|(source, after)| (source, &self.blob[after])))
             .collect();

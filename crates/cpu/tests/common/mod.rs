@@ -8,7 +8,7 @@ use oxcart_cases::{Case, read_folder};
 use oxcart_cpu::{CpuDevice, Level};
 
 /// The cases of a folder; `OXCART_CASES` may name a part of a case's name, to run those alone.
-pub fn wanted_cases(folder: &Path) -> Vec<Case> {
+pub(crate) fn wanted_cases(folder: &Path) -> Vec<Case> {
     let wanted = std::env::var("OXCART_CASES").unwrap_or_default();
     let mut cases = read_folder(folder);
     cases.retain(|case| case.name.contains(&wanted));
@@ -17,7 +17,7 @@ pub fn wanted_cases(folder: &Path) -> Vec<Case> {
 }
 
 /// What is wrong with each case that fails, level by level.
-pub fn complaints(cases: &[Case]) -> Vec<String> {
+pub(crate) fn complaints(cases: &[Case]) -> Vec<String> {
     let mut complaints = Vec::new();
     for level in Level::available() {
         let open = |threads| CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
