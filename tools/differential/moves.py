@@ -6,7 +6,7 @@ import numpy as np
 
 from case import EXACT, Case, near, nmse
 from draw import EXPANDING, NUMPY, REAL, WRITABLE, byte_len, elements, packed
-from elementwise import STEP, mapped, quantized
+from elementwise import mapped, quantized
 
 PLAIN = tuple(NUMPY)
 

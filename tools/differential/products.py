@@ -6,11 +6,12 @@ is computed from the values, so that the limit holds for a single element as wel
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from case import Case, near, nmse
-from draw import CODEBOOK, EXPANDING, LEGACY, PARTNER, REAL, SUPER, padded
+from draw import CODEBOOK, EXPANDING, LEGACY, PARTNER, REAL, SUPER
 
 WEIGHTS = REAL + LEGACY + SUPER + CODEBOOK
 # Variance of a rounding error, relative to the square of a value (or of the largest of its block).
@@ -261,8 +262,6 @@ def flash_attn_ext(d):
     k = d.tensor(k_type, [dk, kv, hk, d.divisor(batch)], "rows", scale=1.0)
     v = d.tensor(v_type, [dv, kv, hv, k.ne[3]], "rows", scale=1.0)
     if k_type == v_type and dv <= dk and hk == hv and k_type in REAL and d.chance(0.3):
-        from dataclasses import replace
-
         v = replace(k, ne=[dv, *k.ne[1:]], shares=1)  # values that are the beginning of the keys
     has_mask, has_sinks = d.chance(0.7), d.chance(0.25)
     mask = None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from case import Case, near, nmse
+from case import Case, near
 
 
 def probabilities(d, ne):
