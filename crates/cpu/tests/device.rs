@@ -223,3 +223,21 @@ fn nodes_that_need_no_work_are_skipped() {
     assert_eq!(rig.read(64, 4), [0.0; 4]);
     assert_eq!(rig.read(128, 4), [9.0; 4]);
 }
+
+#[test]
+fn sources_without_elements_need_no_memory() {
+    let mut rig = Rig::new(1, 1024);
+    let none = rig.buffers.add(allocate(&rig.buffer.buffer_type().clone(), 0).unwrap());
+    let cache = rig.graph.leaf(DType::F32, [16, 4, 1, 1]).unwrap();
+    let values = rig.graph.leaf(DType::F32, [16, 0, 1, 1]).unwrap();
+    let rows = rig.graph.leaf(DType::I64, [0, 1, 1, 1]).unwrap();
+    let y = rig.graph.apply(oxcart_tensor::ops::SetRows, &[Some(values), Some(rows), Some(cache)]).unwrap();
+    rig.graph.expand(y).unwrap();
+    rig.bind(cache, 0);
+    for empty in [values, rows] {
+        rig.graph.bind(empty, Storage { buffer: none, offset: 0 }, 0).unwrap();
+    }
+    rig.write(0, &ramp(64));
+    rig.backend.compute_and_wait(rig.work()).unwrap();
+    assert_eq!(rig.read(0, 64), ramp(64));
+}

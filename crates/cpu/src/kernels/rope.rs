@@ -268,7 +268,7 @@ impl Angles {
         }
         let (first, last) = self.fade;
         let along = (pair as f32 - first) / (last - first).max(0.001);
-        let ramp = (1.0 - along.max(0.0).min(1.0)) * self.ext_factor;
+        let ramp = (1.0 - along.clamp(0.0, 1.0)) * self.ext_factor;
         interpolated * (1.0 - ramp) + angle * ramp
     }
 }

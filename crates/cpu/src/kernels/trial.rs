@@ -22,7 +22,7 @@ impl Given {
         let layout = Layout::packed(dtype, ne).unwrap();
         let mut bytes = vec![0; layout.byte_len()];
         let importance = vec![1.0; ne[0]];
-        for (values, bytes) in values.chunks(ne[0]).zip(bytes.chunks_mut(layout.row_bytes())) {
+        for (values, bytes) in values.chunks(ne[0].max(1)).zip(bytes.chunks_mut(layout.row_bytes().max(1))) {
             quantize_row(dtype, values, Some(&importance), bytes).unwrap();
         }
         Given { layout, bytes }
@@ -109,7 +109,8 @@ pub(crate) fn run(
             places.push(None);
             continue;
         };
-        let buffer = allocate(&buffer_type, source.bytes.len()).unwrap();
+        // A buffer of nothing has no memory that a plan could lock.
+        let buffer = allocate(&buffer_type, source.bytes.len().max(1)).unwrap();
         buffer.write(0, &source.bytes).unwrap();
         let storage = Storage { buffer: buffers.add(Arc::clone(&buffer)), offset: 0 };
         graph.bind(*leaf, storage, source.bytes.len()).unwrap();

@@ -14,6 +14,9 @@ use crate::simd::Level;
 /// Scratch areas start at multiples of this: a cache line, and the widest vector.
 pub(super) const SCRATCH_ALIGN: usize = 64;
 
+/// The buffer of tensors without elements.
+pub(super) const NOWHERE: usize = usize::MAX;
+
 /// Where a tensor is: which of the plan's buffers, how far in, and its layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand {
@@ -243,6 +246,10 @@ impl Binding {
 
     /// Finds a tensor in memory and checks that kernels may use it there.
     fn operand(&mut self, work: Work<'_>, tensor: TensorRef<'_>, writes: bool) -> Result<Operand, Error> {
+        if tensor.layout().is_empty() {
+            // No bytes need no memory, and a buffer of none has none.
+            return Ok(Operand { buffer: NOWHERE, offset: 0, layout: *tensor.layout() });
+        }
         let missing = || Error::NotPlaced { id: tensor.id(), name: tensor.label() };
         let storage = tensor.storage().ok_or_else(missing)?;
         let buffer = self.buffer(work, storage.buffer, tensor, writes)?;

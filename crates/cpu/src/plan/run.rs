@@ -12,7 +12,7 @@ use oxcart_backend::{Error, HostRead, HostWrite};
 use oxcart_tensor::TensorId;
 
 use super::Line;
-use super::bind::{Binding, Role, SourceBinding, Step};
+use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
 use crate::job::{Fault, Job, MAX_SOURCES, Shared};
 use crate::pool::{Barrier, Pool};
@@ -45,6 +45,18 @@ enum Held<'b> {
 
 /// First byte of every buffer of the plan.
 struct Bases(Vec<*mut u8>);
+
+impl Bases {
+    /// First byte of a tensor.
+    fn of(&self, operand: &Operand) -> *mut u8 {
+        if operand.buffer == NOWHERE {
+            // Aligned for everything; nobody reads or writes a tensor without elements.
+            return std::ptr::without_provenance_mut(SCRATCH_ALIGN);
+        }
+        // SAFETY: the operand lies inside its buffer, as was checked when it was bound.
+        unsafe { self.0[operand.buffer].add(operand.offset) }
+    }
+}
 
 // SAFETY: the memory is locked for as long as the plan runs; who may touch which part of it is what `view` is about.
 unsafe impl Sync for Bases {}
@@ -177,7 +189,7 @@ impl Running<'_> {
             // SAFETY: the source lies inside its buffer and the copy inside the scratch memory (both were checked), which
             // do not overlap; each thread copies bytes of its own.
             unsafe {
-                let from = self.bases.0[source.operand.buffer].add(source.operand.offset + bytes.start);
+                let from = self.bases.of(&source.operand).add(bytes.start);
                 let to = self.scratch.base.add(at + bytes.start);
                 std::ptr::copy_nonoverlapping(from, to, bytes.len());
             }
@@ -200,7 +212,7 @@ impl Running<'_> {
             // SAFETY: the operand lies inside its buffer, as was checked when it was bound, and the buffer is locked. Roles
             // were given so that the invariants of `view` hold; copies were made in a phase before.
             unsafe {
-                let base = self.bases.0[operand.buffer].add(operand.offset);
+                let base = self.bases.of(operand);
                 match *role {
                     Role::Read => sources[slot] = Some(Src::new(base, &operand.layout, false)),
                     Role::Result => {
@@ -226,7 +238,7 @@ impl Running<'_> {
         unsafe {
             Job {
                 op: step.op,
-                dst: Dst::new(self.bases.0[step.dst.buffer].add(step.dst.offset), &step.dst.layout, aliased),
+                dst: Dst::new(self.bases.of(&step.dst), &step.dst.layout, aliased),
                 sources,
                 written,
                 phase,

@@ -71,11 +71,12 @@ pub(super) struct Cut {
 impl Cut {
     pub(super) fn new(q: &Layout, k: &Layout, v: &Layout) -> Cut {
         let ([d, tokens, heads, batch], kv) = (q.ne().extents(), k.ne()[1]);
-        let group = greatest_common_divisor(heads / k.ne()[2], heads / v.ne()[2]);
+        // An empty result has no rows, and is only asked about.
+        let group = greatest_common_divisor(heads / k.ne()[2], heads / v.ne()[2]).max(1);
         let rows = tokens * group;
         let few = rows < MANY;
-        let tile = if few { rows } else { rows.next_multiple_of(MAX_LANES).min(MOST_ROWS) };
-        let whole = batch * (heads / group) * rows.div_ceil(tile.max(1));
+        let tile = if few { rows.max(1) } else { rows.next_multiple_of(MAX_LANES).min(MOST_ROWS) };
+        let whole = batch * (heads / group) * rows.div_ceil(tile);
         let wanted = ENOUGH_ITEMS.div_ceil(whole.max(1)).min(kv.div_ceil(LEAST_SPAN)).max(1);
         let span = kv.div_ceil(wanted).next_multiple_of(KEYS).max(KEYS);
         let partner = k.dtype().dot_partner().filter(|_| k.dtype().is_quantized());

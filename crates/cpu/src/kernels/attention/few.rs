@@ -143,9 +143,9 @@ fn score<S: Simd>(
     }
     let (queries, scores) = (&*scratch.queries, &mut *scratch.scores);
     if cut.expands_keys {
-        expand::rows(s, k, plane, first..first + count, scratch.keys, cut.d);
+        expand::rows(s, k, plane, first..first + count, scratch.keys, cut.d.max(1));
         let mut list: [&[f32]; KEYS] = [&[]; KEYS];
-        for (row, keys) in list.iter_mut().zip(scratch.keys.chunks_exact(cut.d)) {
+        for (row, keys) in list.iter_mut().zip(scratch.keys.chunks_exact(cut.d.max(1))) {
             *row = keys;
         }
         return score_numbers(s, None, queries, cut.padded_d(), &list[..count], scores);

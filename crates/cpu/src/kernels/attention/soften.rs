@@ -39,7 +39,7 @@ fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let large = s.where_greater(x, s.splat(0.0), large, s.sub(s.splat(0.0), large));
     let square = s.mul(x, x);
     let mut p = s.splat(-5.704_988_7e-3);
-    for coefficient in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
+    for coefficient in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
         p = s.mul_add(p, square, s.splat(coefficient));
     }
     let small = s.mul_add(s.mul(p, square), x, x);

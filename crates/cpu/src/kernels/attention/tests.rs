@@ -1,5 +1,5 @@
 use oxcart_tensor::ops::{FlashAttnBack, FlashAttnExt, LightningIndexer, Precision};
-use oxcart_tensor::{DType, Layout};
+use oxcart_tensor::{DType, Graph, Layout};
 
 use super::super::soft_max::Slopes;
 use crate::Level;
@@ -51,7 +51,7 @@ struct Sources {
 impl Setup {
     fn op(&self) -> FlashAttnExt {
         FlashAttnExt {
-            scale: 1.0 / (self.d as f32).sqrt(),
+            scale: 1.0 / (self.d.max(1) as f32).sqrt(),
             max_bias: self.max_bias,
             softcap: self.softcap,
             precision: Precision::Any,
@@ -310,6 +310,30 @@ fn nan_in_a_query_is_not_lost() {
             let found = setup.found(&sources, level);
             assert!(found[..32].iter().all(|x| x.is_nan()), "{level}");
             assert!(found[32..64].iter().all(|x| x.is_finite()), "{level}");
+        }
+    }
+}
+
+#[test]
+fn extents_may_be_zero() {
+    for tokens in [1, 9] {
+        for dtype in [DType::F32, DType::Q8_0, DType::Q4_1] {
+            // Heads without channels see all keys alike; without keys there is nothing to see.
+            Setup { d: 0, tokens, types: (dtype, DType::F32), ..PLAIN }.check(1e-11);
+            let setup = Setup { kv: 0, tokens, types: (dtype, dtype), ..PLAIN };
+            for level in Level::available() {
+                assert!(setup.found(&setup.sources(), level).iter().all(|&x| x == 0.0));
+            }
+        }
+    }
+    for (tokens, heads, batch) in [(0, 4, 1), (3, 0, 1), (3, 4, 0)] {
+        let setup = Setup { tokens, heads, batch, ..PLAIN };
+        let mut graph = Graph::new();
+        let sources = setup.sources();
+        let [q, k, v] =
+            [&sources.q, &sources.k, &sources.v].map(|x| graph.leaf_with_layout(x.layout).unwrap());
+        if let Ok(node) = graph.flash_attn_ext([q, k, v], None, None, setup.op()) {
+            assert!(super::choose(graph.tensor(node).unwrap(), Level::Scalar).is_some());
         }
     }
 }

@@ -15,27 +15,48 @@ pub(super) trait Floats {
 /// Accumulators, enough to keep multipliers busy while an addition is under way.
 const CHAINS: usize = 4;
 
-/// The dot product of rows of numbers.
+/// The dot products of two rows of numbers with a third; without `TWO`, the second row does not count.
 #[inline(always)]
-pub(super) fn float<S: Lanes, F: Floats>(s: S, a: &[u8], b: &[u8]) -> f32 {
-    let (a, a_rest) = whole::<F>(a);
-    let (b, b_rest) = whole::<F>(b);
-    let mut sums = [s.no_floats(); CHAINS];
-    let (a_rounds, a_last) = a.as_chunks::<CHAINS>();
-    let (b_rounds, b_last) = b.as_chunks::<CHAINS>();
-    for (a, b) in a_rounds.iter().zip(b_rounds) {
+pub(super) fn float<S: Lanes, F: Floats, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+    let (acts, acts_rest) = whole::<F>(acts);
+    let [(first, first_rest), (second, second_rest)] = rows.map(whole::<F>);
+    let (first, second) = (&first[..acts.len()], &second[..acts.len()]);
+    let mut sums = [[s.no_floats(); CHAINS]; 2];
+    let whole_rounds = acts.len() / CHAINS * CHAINS;
+    for round in (0..whole_rounds).step_by(CHAINS) {
         for chain in 0..CHAINS {
-            sums[chain] = s.mul_add_floats(F::load(s, &a[chain]), F::load(s, &b[chain]), sums[chain]);
+            let (at, [one, two]) = (round + chain, &mut sums);
+            add::<S, F>(s, &first[at], &acts[at], &mut one[chain]);
+            if TWO {
+                add::<S, F>(s, &second[at], &acts[at], &mut two[chain]);
+            }
         }
     }
-    for (a, b) in a_last.iter().zip(b_last) {
-        sums[0] = s.mul_add_floats(F::load(s, a), F::load(s, b), sums[0]);
+    let [one, two] = &mut sums;
+    for at in whole_rounds..acts.len() {
+        add::<S, F>(s, &first[at], &acts[at], &mut one[0]);
+        if TWO {
+            add::<S, F>(s, &second[at], &acts[at], &mut two[0]);
+        }
     }
-    if !a_rest.is_empty() {
-        let (a, b) = (padded::<F>(a_rest), padded::<F>(b_rest));
-        sums[1] = s.mul_add_floats(F::load(s, &a), F::load(s, &b), sums[1]);
+    if !acts_rest.is_empty() {
+        let acts = padded::<F>(acts_rest);
+        add::<S, F>(s, &padded::<F>(first_rest), &acts, &mut one[1]);
+        if TWO {
+            add::<S, F>(s, &padded::<F>(second_rest), &acts, &mut two[1]);
+        }
     }
-    s.total(s.add_floats(s.add_floats(sums[0], sums[2]), s.add_floats(sums[1], sums[3])))
+    [total(s, *one), total(s, *two)]
+}
+
+#[inline(always)]
+fn add<S: Lanes, F: Floats>(s: S, row: &F::Sixteen, acts: &F::Sixteen, to: &mut S::Floats) {
+    *to = s.mul_add_floats(F::load(s, row), F::load(s, acts), *to);
+}
+
+#[inline(always)]
+fn total<S: Lanes>(s: S, [a, b, c, d]: [S::Floats; CHAINS]) -> f32 {
+    s.total(s.add_floats(s.add_floats(a, c), s.add_floats(b, d)))
 }
 
 /// Runs of sixteen numbers, and what is left.

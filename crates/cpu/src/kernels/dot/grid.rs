@@ -2,12 +2,13 @@
 
 use oxcart_tensor::quant::iq::{
     BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, G1, G2_S, G2_XS,
-    G2_XXS, G3_S, G3_XXS, even_signs,
+    G2_XXS, G3_S, G3_XXS,
 };
 
 use super::chunk_of;
 use super::lanes::Lanes;
-use super::large::{Large, ONES};
+use super::large::Large;
+use super::swar::{ONES, even_signs, spread_bits};
 
 /// The bytes of a point as a number.
 #[inline(always)]
@@ -28,17 +29,20 @@ fn octets(mut octet: impl FnMut(usize) -> u64) -> [u64; 8] {
     [octet(0), octet(1), octet(2), octet(3), octet(4), octet(5), octet(6), octet(7)]
 }
 
-/// The signs of 64 elements from eight fields of seven.
+/// The signs of 64 elements from two words with four fields of seven bits each.
 #[inline(always)]
-fn signs(field: impl Fn(usize) -> u8) -> u64 {
-    (0..8).fold(0, |signs, i| signs | u64::from(even_signs(field(i))) << (8 * i))
+fn packed_signs(low: u32, high: u32) -> u64 {
+    let spread = |word: u32| {
+        let word = u64::from(word);
+        word & 0x7F | (word & 0x7F << 7) << 1 | (word & 0x7F << 14) << 2 | (word & 0x7F << 21) << 3
+    };
+    even_signs(spread(low) | spread(high) << 32)
 }
 
 /// Odd scales `1 + 2 * code` of sixteen groups, from a nibble each.
 #[inline(always)]
 fn odd_scales<S: Lanes>(s: S, nibbles: u64) -> S::Groups {
-    const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
-    s.interleaved(ONES + 2 * (nibbles & LOW), ONES + 2 * (nibbles >> 4 & LOW))
+    s.interleaved(ONES + 2 * (nibbles & (15 * ONES)), ONES + 2 * (nibbles >> 4 & (15 * ONES)))
 }
 
 /// Odd scales of eight groups of 32.
@@ -53,7 +57,7 @@ impl Large for BlockIq2Xxs {
     fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let groups: &[_; 2] = chunk_of(&self.groups, 2 * part);
         let points = octets(|i| octet(G2_XXS.points()[usize::from(groups[i / 4].points[i % 4])]));
-        let signs = signs(|i| (groups[i / 4].signs_and_scale.get() >> (7 * (i % 4))) as u8);
+        let signs = packed_signs(groups[0].signs_and_scale.get(), groups[1].signs_and_scale.get());
         s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
@@ -71,8 +75,8 @@ impl Large for BlockIq2Xs {
     fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let codes: &[_; 8] = chunk_of(&self.octets, 8 * part);
         let points = octets(|i| octet(G2_XS.points()[usize::from(codes[i].get() & 511)]));
-        let signs = signs(|i| (codes[i].get() >> 9) as u8);
-        s.level_words(s.negate_where(signs, s.octets(points)), acts)
+        let fields = (0..8).fold(0, |fields, i| fields | u64::from(codes[i].get() >> 9) << (8 * i));
+        s.level_words(s.negate_where(even_signs(fields), s.octets(points)), acts)
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
@@ -115,7 +119,7 @@ impl Large for BlockIq3Xxs {
             quads(G3_XXS.points()[usize::from(low)], G3_XXS.points()[usize::from(high)])
         });
         let words: &[_; 2] = chunk_of(&self.signs_and_scale, 2 * part);
-        let signs = signs(|i| (words[i / 4].get() >> (7 * (i % 4))) as u8);
+        let signs = packed_signs(words[0].get(), words[1].get());
         s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
@@ -160,12 +164,6 @@ fn shifted_words<S: Lanes>(s: S, points: [u64; 8], up: u64, acts: S::Bytes) -> S
     s.level_words(s.add_where(up, 2, s.join(s.all(-9_i8 as u8), codes, 3)), acts)
 }
 
-/// All bits of each byte whose bit is set.
-#[inline(always)]
-fn whole_bytes(bits: u8) -> u64 {
-    (0..8).fold(0, |bytes, i| bytes | (u64::from(bits >> i & 1) * 0xFF) << (8 * i))
-}
-
 impl Large for BlockIq1S {
     #[inline(always)]
     fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
@@ -198,7 +196,7 @@ impl Large for BlockIq1M {
             octet(G1.points()[point as usize])
         });
         let up = (0..8).fold(0, |up, i| up | (!high >> (4 * i + 3) & 1) << i);
-        shifted_words(s, points, whole_bytes(up as u8), acts)
+        shifted_words(s, points, spread_bits(up as u8), acts)
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {

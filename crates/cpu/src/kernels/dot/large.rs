@@ -8,6 +8,7 @@ use oxcart_tensor::quant::{
 };
 
 use super::lanes::Lanes;
+use super::swar::{ONES, minus_32, spread_crumbs, spread_nibbles};
 use super::{Plain, blocks, chunk_of};
 
 /// What is to be taken off the sums of a block.
@@ -35,42 +36,49 @@ pub(super) trait Large: Plain {
     }
 }
 
-/// The dot product of rows of large blocks.
+/// The dot products of two rows of large blocks with a third; without `TWO`, the second row does not count.
 #[inline(always)]
-pub(super) fn large<S: Lanes, W: Large>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    let mut sum = s.no_floats();
-    let mut offsets = s.no_floats();
-    for (w, a) in blocks::<W>(weights).iter().zip(blocks::<BlockQ8K>(acts)) {
-        let act_scale = a.scale.get();
-        let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
-        let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
-        let groups = w.scales(s);
-        let mut sums = s.no_sums();
-        for part in 0..4 {
-            let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
-            sums = match groups {
-                Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
-                None => s.add_words(sums, words),
-            };
+pub(super) fn large<S: Lanes, W: Large, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+    let acts = blocks::<BlockQ8K>(acts);
+    let [first, second] = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
+    let (mut one, mut two) = (s.no_floats(), s.no_floats());
+    for (i, acts) in acts.iter().enumerate() {
+        one = add_block(s, &first[i], acts, one);
+        if TWO {
+            two = add_block(s, &second[i], acts, two);
         }
-        match w.offset(s) {
-            Offset::None => {}
-            Offset::Middle(power) => {
-                sums = s.sub_sums(
-                    sums,
-                    s.dot_groups(groups.unwrap_or(s.interleaved(ONES, ONES)), group_sums),
-                    power,
-                );
-            }
-            Offset::Min(min, mins) => {
-                let min = s.splat_floats(-min * act_scale);
-                offsets = s.mul_add_floats(s.to_floats(s.dot_groups(mins, group_sums)), min, offsets);
-            }
-        }
-        let scale = s.splat_floats(w.scale(s) * act_scale);
-        sum = s.mul_add_floats(s.to_floats(sums), scale, sum);
     }
-    s.total(s.add_floats(sum, offsets))
+    [s.total(one), s.total(two)]
+}
+
+/// Adds the products of one block each.
+#[inline(always)]
+fn add_block<S: Lanes, W: Large>(s: S, w: &W, a: &BlockQ8K, to: S::Floats) -> S::Floats {
+    let act_scale = a.scale.get();
+    let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
+    let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
+    let groups = w.scales(s);
+    let mut sums = s.no_sums();
+    for part in 0..4 {
+        let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
+        sums = match groups {
+            Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
+            None => s.add_words(sums, words),
+        };
+    }
+    let scale = s.splat_floats(w.scale(s) * act_scale);
+    match w.offset(s) {
+        Offset::None => s.mul_add_floats(s.to_floats(sums), scale, to),
+        Offset::Middle(power) => {
+            let excess = s.dot_groups(groups.unwrap_or(s.interleaved(ONES, ONES)), group_sums);
+            s.mul_add_floats(s.to_floats(s.sub_sums(sums, excess, power)), scale, to)
+        }
+        Offset::Min(min, mins) => {
+            let min = s.splat_floats(-min * act_scale);
+            let to = s.mul_add_floats(s.to_floats(s.dot_groups(mins, group_sums)), min, to);
+            s.mul_add_floats(s.to_floats(sums), scale, to)
+        }
+    }
 }
 
 #[inline(always)]
@@ -90,9 +98,6 @@ fn crumbs<S: Lanes>(s: S, crumbs: &[u8; 64], part: usize) -> S::Bytes {
 fn bits<S: Lanes>(s: S, bits: &[u8; 32], part: usize) -> S::Bytes {
     s.planes(bits, 2 * part as u32, 2 * part as u32 + 1, 1)
 }
-
-/// A one in each byte.
-pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
 
 impl Large for BlockQ2K {
     #[inline(always)]
@@ -121,7 +126,12 @@ impl Large for BlockQ3K {
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
-        Some(s.groups(&self.group_scales().map(|scale| scale as u8)))
+        let low = u64::from_le_bytes(*chunk_of(&self.scales, 0));
+        let high = u64::from(u32::from_le_bytes(*chunk_of(&self.scales, 8)));
+        let join = |low: u64, high: u64| minus_32(low & (15 * ONES) | (high & (3 * ONES)) << 4);
+        let first = join(low, high | high >> 2 << 32);
+        let second = join(low >> 4, high >> 4 | high >> 6 << 32);
+        Some(s.groups(&zerocopy::transmute!([first.to_le(), second.to_le()])))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -217,7 +227,8 @@ impl Large for BlockIq4Xs {
     }
     #[inline(always)]
     fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
-        let scales = (0..8).fold(0, |scales, i| scales | u64::from(self.group_scale(i) as u8) << (8 * i));
+        let low = spread_nibbles(u32::from_le_bytes(self.scales_low));
+        let scales = minus_32(low | spread_crumbs(self.scales_high.get()) << 4);
         Some(s.interleaved(scales, scales))
     }
     #[inline(always)]

@@ -9,6 +9,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::lanes::Lanes;
+use super::swar::{ONES, spread_crumbs};
 use super::{Plain, blocks, chunk_of};
 
 /// The partner of 32 weights.
@@ -59,15 +60,31 @@ pub(super) trait Small: Plain {
     }
 }
 
-/// The dot product of rows of small blocks.
+/// The dot products of two rows of small blocks with a third; without `TWO`, the second row does not count.
 #[inline(always)]
-pub(super) fn small<S: Lanes, W: Small>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    let (weights, last) = blocks::<W>(weights).as_chunks::<2>();
+pub(super) fn small<S: Lanes, W: Small, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let mut so_far = (s.no_floats(), s.no_heads());
-    for (weights, acts) in weights.iter().zip(acts) {
-        so_far = add_two(s, weights, acts, so_far);
+    let [(first, first_last), (second, second_last)] = rows.map(|row| blocks::<W>(row).as_chunks::<2>());
+    let (first, second) = (&first[..acts.len()], &second[..acts.len()]);
+    let mut one = (s.no_floats(), s.no_heads());
+    let mut two = one;
+    for (i, acts) in acts.iter().enumerate() {
+        one = add_two(s, &first[i], acts, one);
+        if TWO {
+            two = add_two(s, &second[i], acts, two);
+        }
     }
+    [finish::<S, W>(s, first_last, last_acts, one), finish::<S, W>(s, second_last, last_acts, two)]
+}
+
+/// Adds the last block, if their number is odd, and all that was kept apart.
+#[inline(always)]
+fn finish<S: Lanes, W: Small>(
+    s: S,
+    last: &[W],
+    last_acts: &[W::Partner],
+    mut so_far: (S::Floats, S::Heads),
+) -> f32 {
     if let ([w], [a]) = (last, last_acts) {
         so_far = add_two(s, &[*w, W::new_zeroed()], &[*a, W::Partner::new_zeroed()], so_far);
     }
@@ -198,37 +215,44 @@ fn scale<S: Lanes, B: Plain>(s: S, block: &B) -> f32 {
 }
 
 /// A block of `64 * STEPS` weights.
-pub(super) trait Long<const STEPS: usize>: Plain {
+pub(super) trait Long: Plain {
+    const STEPS: usize = 1;
+
     /// Sums of the products of 64 elements.
     fn dot<S: Lanes>(&self, s: S, step: usize, acts: S::Bytes) -> S::Sums;
     /// What they are to be multiplied with.
-    fn scales<S: Lanes>(&self, s: S, step: usize, acts: [f32; 2]) -> S::Floats;
+    fn scales<S: Lanes>(&self, s: S, acts: [f32; 2]) -> S::Floats;
 }
 
+/// The dot products of two rows of long blocks with a third; without `TWO`, the second row does not count.
 #[inline(always)]
-fn long<S: Lanes, W: Long<STEPS>, const STEPS: usize>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    let acts = blocks::<[[BlockQ8_0; 2]; STEPS]>(acts);
-    let mut sum = s.no_floats();
-    for (w, acts) in blocks::<W>(weights).iter().zip(acts) {
-        for (step, [a0, a1]) in acts.iter().enumerate() {
-            let sums = w.dot(s, step, s.halves(a0.codes(), a1.codes()));
-            let scales = w.scales(s, step, [scale(s, a0), scale(s, a1)]);
-            sum = s.mul_add_floats(s.to_floats(sums), scales, sum);
+pub(super) fn long<S: Lanes, W: Long, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+    let (acts, _) = blocks::<BlockQ8_0>(acts).as_chunks::<2>();
+    let [first, second] = rows.map(|row| &blocks::<W>(row)[..acts.len() / W::STEPS]);
+    let (mut one, mut two) = (s.no_floats(), s.no_floats());
+    for (i, acts) in acts.chunks_exact(W::STEPS).enumerate() {
+        for (step, acts) in acts.iter().enumerate() {
+            one = add_step(s, &first[i], step, acts, one);
+            if TWO {
+                two = add_step(s, &second[i], step, acts, two);
+            }
         }
     }
-    s.total(sum)
+    [s.total(one), s.total(two)]
 }
 
-/// The dot product of rows of blocks with 64 elements.
+/// Adds the products of 64 elements.
 #[inline(always)]
-pub(super) fn long1<S: Lanes, W: Long<1>>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    long::<S, W, 1>(s, weights, acts)
-}
-
-/// The dot product of rows of blocks with 128 elements.
-#[inline(always)]
-pub(super) fn long2<S: Lanes, W: Long<2>>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
-    long::<S, W, 2>(s, weights, acts)
+fn add_step<S: Lanes, W: Long>(
+    s: S,
+    weights: &W,
+    step: usize,
+    [a0, a1]: &[BlockQ8_0; 2],
+    to: S::Floats,
+) -> S::Floats {
+    let sums = weights.dot(s, step, s.halves(a0.codes(), a1.codes()));
+    let scales = weights.scales(s, [scale(s, a0), scale(s, a1)]);
+    s.mul_add_floats(s.to_floats(sums), scales, to)
 }
 
 /// One scale for both halves.
@@ -237,7 +261,9 @@ fn one_scale<S: Lanes>(s: S, scale: f32, acts: [f32; 2]) -> S::Floats {
     s.spread(s.two_heads(acts.map(|act| scale * act)))
 }
 
-impl Long<2> for BlockQ1_0 {
+impl Long for BlockQ1_0 {
+    const STEPS: usize = 2;
+
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, step: usize, acts: S::Bytes) -> S::Sums {
         let signs = u64::from_le_bytes(*chunk_of(&self.bits, 8 * step));
@@ -245,20 +271,12 @@ impl Long<2> for BlockQ1_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Lanes>(&self, s: S, _step: usize, acts: [f32; 2]) -> S::Floats {
+    fn scales<S: Lanes>(&self, s: S, acts: [f32; 2]) -> S::Floats {
         one_scale(s, scale(s, self), acts)
     }
 }
 
-/// Eight 2-bit fields, each moved to a byte of its own.
-#[inline(always)]
-fn spread_crumbs(crumbs: u16) -> u64 {
-    let fours = u64::from(crumbs & 0xFF) | u64::from(crumbs >> 8) << 32;
-    let twos = (fours | fours << 12) & 0x000F_000F_000F_000F;
-    (twos | twos << 6) & 0x0303_0303_0303_0303
-}
-
-impl Long<1> for BlockQ2_0 {
+impl Long for BlockQ2_0 {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, _step: usize, acts: S::Bytes) -> S::Sums {
         let mut octets = [0; 8];
@@ -269,25 +287,24 @@ impl Long<1> for BlockQ2_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Lanes>(&self, s: S, _step: usize, acts: [f32; 2]) -> S::Floats {
+    fn scales<S: Lanes>(&self, s: S, acts: [f32; 2]) -> S::Floats {
         one_scale(s, scale(s, self), acts)
     }
 }
 
-impl Long<1> for BlockNvfp4 {
+impl Long for BlockNvfp4 {
     #[inline(always)]
     fn dot<S: Lanes>(&self, s: S, _step: usize, acts: S::Bytes) -> S::Sums {
-        const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
         let mut octets = [0; 8];
         for (pair, bytes) in octets.as_chunks_mut::<2>().0.iter_mut().zip(self.nibbles.as_chunks::<8>().0) {
             let nibbles = u64::from_le_bytes(*bytes);
-            *pair = [nibbles & LOW, nibbles >> 4 & LOW];
+            *pair = [nibbles & (15 * ONES), nibbles >> 4 & (15 * ONES)];
         }
         s.dot_centred(s.lookup(&FP4_CODES, s.octets(octets)), FP4_MIDDLE, acts)
     }
 
     #[inline(always)]
-    fn scales<S: Lanes>(&self, s: S, _step: usize, acts: [f32; 2]) -> S::Floats {
+    fn scales<S: Lanes>(&self, s: S, acts: [f32; 2]) -> S::Floats {
         let [a, b, c, d] = self.scales;
         s.quarters([
             half_ue4m3(a) * acts[0],

@@ -39,7 +39,7 @@ fn exact(values: &[f32], positions: &[f32], factors: &[f32], rope: &Rope) -> Vec
         let pairs = if rope.mode == RopeMode::Vision { rope.n_dims } else { rope.n_dims / 2 };
         let [t, h, w, _] = rope.sections.map(|n| n as usize);
         let total: usize = rope.sections.iter().sum::<u32>() as usize;
-        for i in 0..pairs {
+        for (i, &factor) in factors.iter().enumerate().take(pairs) {
             let at = i % total.max(1);
             let (which, since) = match rope.mode {
                 RopeMode::Normal | RopeMode::Neox => (0, i),
@@ -56,7 +56,7 @@ fn exact(values: &[f32], positions: &[f32], factors: &[f32], rope: &Rope) -> Vec
                 }
             };
             let frequency = f64::from(rope.freq_base).powf(-2.0 * since as f64 / rope.n_dims as f64);
-            let plain = f64::from(positions[which * NE[2] + token]) * frequency / f64::from(factors[i]);
+            let plain = f64::from(positions[which * NE[2] + token]) * frequency / f64::from(factor);
             let turning = |rotations: f64| {
                 let dims = rope.n_dims as f64;
                 dims * (rope.n_ctx_orig as f64 / (rotations * std::f64::consts::TAU)).ln()

@@ -58,7 +58,7 @@ macro_rules! each {
     }};
 }
 
-pub(self) use each;
+use each;
 
 /// What both instruction sets have.
 macro_rules! common_lanes {
@@ -312,4 +312,4 @@ macro_rules! common_lanes {
         }
     };
 }
-pub(self) use common_lanes;
+use common_lanes;
