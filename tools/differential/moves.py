@@ -84,6 +84,8 @@ def cpy(d):
     a_rule, b_rule = "any*", "any"
     if to_type in WRITABLE and from_type != to_type:
         a_rule, b_rule = "rows*", "c"
+        # The reference makes room for a row of the target and puts a row of the source there.
+        other = other if other[0] >= ne[0] else ne
     elif from_type in EXPANDING and to_type == "f32":
         a_rule, b_rule = "rows*", "rows"
     elif block > 1 and other != ne:
