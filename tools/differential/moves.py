@@ -66,7 +66,7 @@ def copy_pair(d):
 
 def copy_tolerance(from_type, to_type):
     if to_type not in REAL and from_type != to_type and to_type != "i32":
-        return quantized(from_type)
+        return quantized(from_type, to_type)
     return nmse(1e-12) if from_type in EXPANDING and to_type == "f32" else EXACT
 
 
@@ -176,7 +176,7 @@ def set_rows(d):
     index_ne = [rows, *batch, 1]
     indices = d.tensor(d.pick(("i64", "i32")), index_ne, "any", picked.reshape(index_ne[::-1]))
     target = d.tensor(name, ne, "rows", scale=100.0 if name == "i32" else None)
-    tolerance = quantized(values_type) if name in WRITABLE else EXACT
+    tolerance = quantized(values_type, name) if name in WRITABLE else EXACT
     return Case("SET_ROWS", [values, indices, target], tolerance, alias=2)
 
 
