@@ -5,8 +5,8 @@
 use oxcart_tensor::ops::{Concat, Pad, PadReflect1d, Roll};
 use oxcart_tensor::{DType, Layout, Op, TensorRef};
 
-use super::copy::{BYTES_PER_THREAD, move_units};
-use crate::job::{Fault, Job, Kernel, Run};
+use super::copy::move_units;
+use crate::job::{self, Fault, Job, Kernel, Run};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Plain, Src};
 
@@ -19,11 +19,11 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::RepeatBack(_) => {
             let run = for_each_level!(repeat_back: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
             let work = node.source(0)?.layout().elements();
-            Kernel::new(run).width((work / TILE).min(layout.elements().div_ceil(TILE)))
+            Kernel::units(run, layout.elements().div_ceil(TILE), work)
         }
         Op::Concat(_) => {
             let bytes = work / node.dtype().block_len() * node.dtype().block_bytes();
-            Kernel::new(concat).width(bytes / BYTES_PER_THREAD)
+            Kernel::units(concat, usize::MAX, job::bytes_moved(bytes))
         }
         Op::Pad(_) => Kernel::rows(pad, layout, work),
         Op::PadReflect1d(_) => Kernel::rows(pad_reflect, layout, work),

@@ -25,10 +25,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::SolveTri(_) => {
             let [columns, rows, planes, volumes] = node.ne().extents();
             let run = for_each_level!(solve: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-            let kernel = Kernel::elementwise(run, node.layout());
             let units = columns.div_ceil(COLUMNS).saturating_mul(planes).saturating_mul(volumes);
-            let width = kernel.width.saturating_mul(rows).min(units);
-            Some(kernel.width(width).own(rows.saturating_mul(COLUMNS * size_of::<f32>())))
+            let work = node.layout().elements().saturating_mul(rows);
+            Some(Kernel::units(run, units, work).own(rows.saturating_mul(COLUMNS * size_of::<f32>())))
         }
         Op::GatedDeltaNet(op) => {
             let extents = extents(node.source(2)?.ne().extents(), *op);

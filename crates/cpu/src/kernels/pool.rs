@@ -33,12 +33,12 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [width, height, ..] = source.ne().extents();
     let work = source.layout().elements().max(node.layout().elements());
     let own = width.saturating_mul(if back { height } else { 1 }).saturating_mul(size_of::<f32>());
-    let kernel = Kernel::rows(run, node.layout(), work).own(own);
-    Some(if back {
-        kernel.width(kernel.width.min(node.ne()[2].saturating_mul(node.ne()[3])))
+    let kernel = if back {
+        Kernel::units(run, node.ne()[2].saturating_mul(node.ne()[3]), work)
     } else {
-        kernel
-    })
+        Kernel::rows(run, node.layout(), work)
+    };
+    Some(kernel.own(own))
 }
 
 fn rows<A: Number>(level: Level) -> Run {

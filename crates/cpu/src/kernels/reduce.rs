@@ -80,8 +80,7 @@ impl Pieces {
 /// A kernel in two phases: parts by all threads, then their total by one.
 fn in_parts(run: Run, source: &Layout) -> Kernel {
     let parts = Pieces::of(source).parts();
-    let kernel = Kernel::elementwise(run, source);
-    kernel.width(kernel.width.min(parts)).phases(2).shared(8 * PARTS)
+    Kernel::units(run, parts, source.elements()).phases(2).shared(8 * PARTS)
 }
 
 /// What parts of a total are kept as.

@@ -9,10 +9,8 @@
 use half::{bf16, f16};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::copy::{
-    BYTES_PER_THREAD, Blocks, Decode, Encode, PACKED_PER_THREAD, RUN, Raw, Values, after, stored_bytes,
-};
-use crate::job::{Fault, Job, Kernel, Run};
+use super::copy::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
+use crate::job::{self, Fault, Job, Kernel, PACKING, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
 use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
 
@@ -86,8 +84,7 @@ fn choose_get_back(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         DType::F16 => get_back_numbers::<f16>(level),
         _ => return None,
     };
-    let kernel = Kernel::elementwise(run, gradient.layout());
-    Some(kernel.width(kernel.width.min(node.ne()[0] / COLUMNS)))
+    Some(Kernel::units(run, node.ne()[0] / COLUMNS, gradient.layout().elements()))
 }
 
 fn get_back_numbers<A: Number>(level: Level) -> Run {
@@ -146,11 +143,11 @@ fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 /// A kernel that puts rows of values into rows of `node`.
 pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -> Kernel {
     let elements = values.layout().elements();
-    let worth = match () {
-        () if node.dtype().is_quantized() => elements / PACKED_PER_THREAD,
-        () => elements * values.dtype().block_bytes() / BYTES_PER_THREAD,
+    let work = match node.dtype().is_quantized() {
+        true => elements.saturating_mul(PACKING),
+        false => job::bytes_moved(elements * values.dtype().block_bytes()),
     };
-    Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product()))
+    Kernel::rows(run, values.layout(), work)
 }
 
 fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
