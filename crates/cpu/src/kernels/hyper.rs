@@ -147,7 +147,7 @@ fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::one_node::{Tensor, run};
+    use crate::kernels::testing::{Tensor, run};
     use oxcart_tensor::DType;
     use oxcart_tensor::ops::Dsv4HcPost;
 

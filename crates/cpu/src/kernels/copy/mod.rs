@@ -3,8 +3,6 @@
 //! Element `n` of the source in logical order becomes element `n` of the result, whatever the shapes of the two.
 
 mod axes;
-#[cfg(test)]
-pub(super) mod by_hand;
 mod element;
 mod moving;
 #[cfg(test)]

@@ -106,7 +106,7 @@ pub(crate) fn scan<S: Simd>(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::kernels::one_node::Tensor;
+    use crate::kernels::testing::Tensor;
 
     /// A flat result against outputs and the states after each token; what is older than the first token must not have
     /// been written.
