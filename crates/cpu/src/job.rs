@@ -49,9 +49,19 @@ pub(crate) struct Kernel {
     pub(crate) own: usize,
 }
 
-/// Elements that one thread should do at least, for ops of a few instructions per element; below, waking and waiting
-/// for another thread costs more than it saves.
-const ELEMENTS_PER_THREAD: usize = 8 * 1024;
+/// Work that one thread should do at least; below, waking and waiting for another thread costs more than it saves. The
+/// unit is an element of a cheap elementwise op; what costs more or less is counted as several or as a fraction.
+///
+/// Unit tests cut any work, so that small tensors show what cutting does.
+const WORK_PER_THREAD: usize = if cfg!(test) { 1 } else { 8 * 1024 };
+
+/// What packing a value into a block counts: it takes a search.
+pub(crate) const PACKING: usize = 8;
+
+/// What moving bytes that nobody looks at counts.
+pub(crate) const fn bytes_moved(bytes: usize) -> usize {
+    bytes / 8
+}
 
 impl Kernel {
     /// For a result without elements, whatever the other extents are.
@@ -64,14 +74,18 @@ impl Kernel {
 
     /// A cheap elementwise kernel over a result: as many threads as there are worthwhile pieces.
     pub(crate) fn elementwise(run: Run, result: &Layout) -> Kernel {
-        Kernel::new(run).width(result.elements() / ELEMENTS_PER_THREAD)
+        Kernel::units(run, usize::MAX, result.elements())
     }
 
-    /// A kernel that shares the rows of a result: at most one thread per row, and about as many as `work`, the number
-    /// of multiply-adds or their like, is worth.
+    /// A kernel that shares the rows of a result: at most one thread per row, and as many as the work is worth.
     pub(crate) fn rows(run: Run, result: &Layout, work: usize) -> Kernel {
-        let rows = result.ne().extents()[1..].iter().product();
-        Kernel::new(run).width((work / ELEMENTS_PER_THREAD).min(rows))
+        Kernel::units(run, result.ne().extents()[1..].iter().product(), work)
+    }
+
+    /// A kernel that shares some units: at most one thread per unit, and as many as the work, in elements of a cheap
+    /// op, is worth.
+    pub(crate) fn units(run: Run, units: usize, work: usize) -> Kernel {
+        Kernel::new(run).width((work / WORK_PER_THREAD).min(units))
     }
 
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
@@ -186,10 +200,6 @@ impl<'t> Shared<'t> {
     /// # Safety
     ///
     /// No other thread reads or writes them in this phase, and this thread has no other borrow of them.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "threads share the memory; the caller says that they do not meet"
-    )]
     pub(crate) unsafe fn bytes_mut(&self, start: usize, len: usize) -> &'t mut [u8] {
         assert!(start <= self.len && len <= self.len - start);
         // SAFETY: inside the memory, and this thread's alone, as the caller says.

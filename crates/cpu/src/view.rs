@@ -11,155 +11,17 @@
 //! copies ([`In::read`]); asking for a slice of one panics.
 
 mod bytes;
+mod number;
+mod share;
 
 pub(crate) use bytes::{OutBytes, elements, elements_mut, raw_bytes};
+pub(crate) use number::{Number, Plain};
+pub(crate) use share::Share;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use half::{bf16, f16};
-use oxcart_tensor::quant::{to_bf16, to_f16};
 use oxcart_tensor::{DType, Layout};
-
-use crate::float16::{narrow_f16, widen_f16};
-
-/// A plain number that tensors hold; every bit pattern is one.
-///
-/// # Safety
-///
-/// Implementors are plain data of [`size_of::<Self>()`] bytes without padding, and any bytes make a value.
-pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
-
-// SAFETY: integers and floats without padding, any bytes are one.
-unsafe impl Plain for u8 {}
-// SAFETY: as above.
-unsafe impl Plain for u16 {}
-// SAFETY: as above.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-// SAFETY: as above.
-unsafe impl Plain for i32 {}
-// SAFETY: as above.
-unsafe impl Plain for i64 {}
-// SAFETY: as above.
-unsafe impl Plain for f32 {}
-// SAFETY: a transparent u16.
-unsafe impl Plain for f16 {}
-// SAFETY: a transparent u16.
-unsafe impl Plain for bf16 {}
-
-/// A number that kernels compute with, as `f32`.
-pub(crate) trait Number: Plain {
-    /// The type of tensors made of it.
-    const DTYPE: DType;
-
-    /// Widens exactly.
-    fn widen(from: &[Self], to: &mut [f32]);
-    /// Rounds to nearest, ties to even; integers truncate.
-    fn narrow(from: &[f32], to: &mut [Self]);
-
-    /// Widens elements of a row from `start` on, whatever they alias.
-    #[inline(always)]
-    fn read_row(row: &In<'_, Self>, start: usize, to: &mut [f32]) {
-        // SAFETY: any bytes make a `Self`; see `Plain`.
-        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
-        for (i, to) in to.chunks_mut(BLOCK).enumerate() {
-            let raw = &mut raw[..to.len()];
-            row.read(start + i * BLOCK, raw);
-            Self::widen(raw, to);
-        }
-    }
-
-    /// Narrows into a row from `start` on, whatever it aliases.
-    #[inline(always)]
-    fn write_row(from: &[f32], row: &mut Out<'_, Self>, start: usize) {
-        // SAFETY: any bytes make a `Self`; see `Plain`.
-        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
-        for (i, from) in from.chunks(BLOCK).enumerate() {
-            let raw = &mut raw[..from.len()];
-            Self::narrow(from, raw);
-            row.write(start + i * BLOCK, raw);
-        }
-    }
-}
-
-/// Elements converted at a time.
-const BLOCK: usize = 128;
-
-impl Number for f32 {
-    const DTYPE: DType = DType::F32;
-
-    #[inline(always)]
-    fn widen(from: &[f32], to: &mut [f32]) {
-        to.copy_from_slice(from);
-    }
-    #[inline(always)]
-    fn narrow(from: &[f32], to: &mut [f32]) {
-        to.copy_from_slice(from);
-    }
-    #[inline(always)]
-    fn read_row(row: &In<'_, f32>, start: usize, to: &mut [f32]) {
-        row.read(start, to);
-    }
-    #[inline(always)]
-    fn write_row(from: &[f32], row: &mut Out<'_, f32>, start: usize) {
-        row.write(start, from);
-    }
-}
-
-impl Number for f16 {
-    const DTYPE: DType = DType::F16;
-
-    #[inline(always)]
-    fn widen(from: &[f16], to: &mut [f32]) {
-        widen_f16(from, to);
-    }
-    #[inline(always)]
-    fn narrow(from: &[f32], to: &mut [f16]) {
-        narrow_f16(from, to);
-    }
-}
-
-impl Number for bf16 {
-    const DTYPE: DType = DType::BF16;
-
-    #[inline(always)]
-    fn widen(from: &[bf16], to: &mut [f32]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
-        }
-    }
-    #[inline(always)]
-    fn narrow(from: &[f32], to: &mut [bf16]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = to_bf16(*from);
-        }
-    }
-}
-
-impl Number for i32 {
-    const DTYPE: DType = DType::I32;
-
-    #[inline(always)]
-    fn widen(from: &[i32], to: &mut [f32]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = *from as f32;
-        }
-    }
-    #[inline(always)]
-    fn narrow(from: &[f32], to: &mut [i32]) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = *from as i32;
-        }
-    }
-}
-
-/// One number as f16, the way every kernel rounds.
-#[inline(always)]
-pub(crate) fn round_f16(x: f32) -> f32 {
-    to_f16(x).to_f32()
-}
 
 /// Row coordinates: dimensions 1, 2 and 3.
 pub(crate) type RowAt = [usize; 3];
@@ -167,6 +29,10 @@ pub(crate) type RowAt = [usize; 3];
 /// Row coordinates from a row number.
 #[inline(always)]
 pub(crate) fn row_at(row: usize, ne: [usize; 4]) -> RowAt {
+    // Divisions are slow, and most tensors are matrices.
+    if row < ne[1] {
+        return [row, 0, 0];
+    }
     [row % ne[1], row / ne[1] % ne[2], row / (ne[1] * ne[2])]
 }
 
@@ -221,12 +87,34 @@ fn row_offset(layout: &Layout, at: RowAt) -> usize {
     at[0] * nb[1] + at[1] * nb[2] + at[2] * nb[3]
 }
 
+/// Checks that `T` is the element of a tensor, or its bytes.
+#[inline(always)]
+fn check_element<T: Plain>(layout: &Layout) {
+    assert!(layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1, "element of another size");
+}
+
 /// Elements of type `T` in a contiguous row; `T` is the element, or its bytes.
 #[inline(always)]
 fn row_len<T: Plain>(layout: &Layout) -> usize {
     assert!(layout.has_contiguous_rows(), "row is not contiguous");
-    assert!(layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1, "element of another size");
-    layout.row_bytes() / size_of::<T>()
+    check_element::<T>(layout);
+    match layout.dtype() {
+        // Rows are asked for often, and a division by what a block holds takes longer than all the rest.
+        dtype if dtype.block_len() == 1 => layout.ne()[0] * (dtype.block_bytes() / size_of::<T>()),
+        _ => layout.row_bytes() / size_of::<T>(),
+    }
+}
+
+/// Elements of type `T` in a packed tensor; `T` is the element, or its bytes.
+fn packed_len<T: Plain>(layout: &Layout) -> usize {
+    assert!(layout.is_contiguous(), "tensor is not packed");
+    check_element::<T>(layout);
+    layout.byte_len() / size_of::<T>()
+}
+
+/// Checks that `permuted` is `layout` with dimension `i` moved to `axes[i]`.
+fn check_permutation(layout: &Layout, axes: [usize; 4], permuted: &Layout) {
+    assert!(layout.permuted(axes).as_ref() == Ok(permuted), "not a permutation of the tensor's layout");
 }
 
 impl<'t> Src<'t> {
@@ -249,10 +137,6 @@ impl<'t> Src<'t> {
 
     pub(crate) const fn ne(&self) -> [usize; 4] {
         self.layout.ne().extents()
-    }
-
-    pub(crate) const fn nb(&self) -> [usize; 4] {
-        self.layout.nb()
     }
 
     /// Whether it is the memory of the result.
@@ -290,22 +174,14 @@ impl<'t> Src<'t> {
     where
         't: 's,
     {
-        assert!(
-            self.layout.permuted(axes).as_ref() == Ok(layout),
-            "not a permutation of the tensor's layout"
-        );
+        check_permutation(self.layout, axes, layout);
         Src { base: self.base, layout, aliased: self.aliased }
     }
 
     /// All elements of a tensor that is packed, as elements or as bytes.
     pub(crate) fn packed<T: Plain>(&self) -> In<'t, T> {
-        assert!(self.layout.is_contiguous(), "tensor is not packed");
-        let bytes = self.layout.byte_len();
-        assert!(
-            self.layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1,
-            "element of another size"
-        );
-        In { at: self.base.cast(), len: bytes / size_of::<T>(), aliased: self.aliased, life: PhantomData }
+        let len = packed_len::<T>(self.layout);
+        In { at: self.base.cast(), len, aliased: self.aliased, life: PhantomData }
     }
 }
 
@@ -411,10 +287,7 @@ impl<'t> Dst<'t> {
     where
         't: 's,
     {
-        assert!(
-            self.layout.permuted(axes).as_ref() == Ok(layout),
-            "not a permutation of the tensor's layout"
-        );
+        check_permutation(self.layout, axes, layout);
         Dst { base: self.base, layout, aliased: self.aliased }
     }
 
@@ -474,12 +347,7 @@ impl<'t> Dst<'t> {
     ///
     /// No other thread reads or writes the tensor in this phase, and this thread has no other handle of it.
     pub(crate) unsafe fn packed<T: Plain>(&self) -> Out<'t, T> {
-        assert!(self.layout.is_contiguous(), "tensor is not packed");
-        assert!(
-            self.layout.dtype().block_bytes() == size_of::<T>() || size_of::<T>() == 1,
-            "element of another size"
-        );
-        let len = self.layout.byte_len() / size_of::<T>();
+        let len = packed_len::<T>(self.layout);
         Out { at: self.base.cast(), len, aliased: self.aliased, life: PhantomData }
     }
 
@@ -540,44 +408,9 @@ impl<'t, T: Plain> Out<'t, T> {
     }
 }
 
-/// Which part of some equal units a thread does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    thread: usize,
-    threads: usize,
-}
-
-impl Share {
-    /// Everything.
-    pub(crate) const ALL: Share = Share { thread: 0, threads: 1 };
-
-    /// The share of one of several threads.
-    pub(crate) fn new(thread: usize, threads: usize) -> Share {
-        assert!(thread < threads);
-        Share { thread, threads }
-    }
-
-    /// Its units out of `count`. All shares together are `0..count`, and no two meet.
-    pub(crate) fn of(self, count: usize) -> Range<usize> {
-        let cut = |i: usize| (count as u128 * i as u128 / self.threads as u128) as usize;
-        cut(self.thread)..cut(self.thread + 1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares_cover_everything_once() {
-        for count in 0..20 {
-            for threads in 1..7 {
-                let all: Vec<_> =
-                    (0..threads).flat_map(|thread| Share::new(thread, threads).of(count)).collect();
-                assert_eq!(all, (0..count).collect::<Vec<_>>());
-            }
-        }
-    }
 
     #[test]
     fn pieces_cover_rows_at_multiples() {

@@ -1,4 +1,5 @@
 //! The device as its users see it: memory, plans, cancellation, bad data, overlapping memory.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 use oxcart_tensor::ops::{Concat, Pad, PadReflect1d, Roll};
 use oxcart_tensor::{DType, Layout, Op, TensorRef};
 
-use super::copy::{BYTES_PER_THREAD, move_units};
-use crate::job::{Fault, Job, Kernel, Run};
+use super::copy::move_units;
+use crate::job::{self, Fault, Job, Kernel, Run};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Plain, Src};
 
@@ -19,11 +19,11 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::RepeatBack(_) => {
             let run = for_each_level!(repeat_back: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
             let work = node.source(0)?.layout().elements();
-            Kernel::new(run).width((work / TILE).min(layout.elements().div_ceil(TILE)))
+            Kernel::units(run, layout.elements().div_ceil(TILE), work)
         }
         Op::Concat(_) => {
             let bytes = work / node.dtype().block_len() * node.dtype().block_bytes();
-            Kernel::new(concat).width(bytes / BYTES_PER_THREAD)
+            Kernel::units(concat, usize::MAX, job::bytes_moved(bytes))
         }
         Op::Pad(_) => Kernel::rows(pad, layout, work),
         Op::PadReflect1d(_) => Kernel::rows(pad_reflect, layout, work),
@@ -187,7 +187,7 @@ mod tests {
     use oxcart_tensor::ops::{Repeat, RepeatBack};
 
     use super::*;
-    use crate::kernels::copy::by_hand::{Tensor, compute};
+    use crate::kernels::testing::{Tensor, compute};
 
     /// All places of a shape, in logical order.
     fn places(ne: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
@@ -197,16 +197,10 @@ mod tests {
         })
     }
 
-    /// The unit of a tensor of plain elements at a place.
-    fn at(tensor: &Tensor, at: [usize; 4]) -> &[u8] {
-        let place: usize = at.iter().zip(tensor.layout.nb()).map(|(i, nb)| i * nb).sum();
-        &tensor.bytes[place..place + tensor.dtype().block_bytes()]
-    }
-
     /// A result against what each of its places should be; `None` stands for zeros.
     fn check<'t>(result: &Tensor, expected: impl Fn([usize; 4]) -> Option<&'t [u8]>) {
         for place in places(result.layout.ne().extents()) {
-            let found = at(result, place);
+            let found = result.unit(place);
             match expected(place) {
                 Some(bytes) => assert_eq!(found, bytes, "{place:?}"),
                 None => assert!(found.iter().all(|byte| *byte == 0), "{place:?}"),
@@ -236,8 +230,8 @@ mod tests {
                 ([5, 3, 1, 1], [5, 70_002, 1, 1]),
             ] {
                 let a = padded(dtype, ne);
-                let result = compute(Repeat { ne: to.into() }, &[&a]).unwrap();
-                check(&result, |place| Some(at(&a, std::array::from_fn(|i| place[i] % ne[i]))));
+                let result = compute(Repeat { ne: to.into() }, &[&a]);
+                check(&result, |place| Some(a.unit(std::array::from_fn(|i| place[i] % ne[i]))));
             }
         }
     }
@@ -248,19 +242,19 @@ mod tests {
             [([9, 4, 5, 3], [3, 2, 5, 1]), ([40, 3, 1, 1], [1, 1, 1, 1]), ([9000, 6, 1, 1], [9000, 2, 1, 1])]
         {
             let a = padded(DType::F32, ne);
-            let result = compute(RepeatBack { ne: to.into() }, &[&a]).unwrap();
+            let result = compute(RepeatBack { ne: to.into() }, &[&a]);
             let mut expected = vec![0f32; to.iter().product()];
             // Any order in which tiles come one after the other, dimension 0 fastest.
-            for (place, x) in places(ne).zip(a.f32s()) {
+            for (place, x) in places(ne).zip(a.values()) {
                 let [i0, i1, i2, i3]: [usize; 4] = std::array::from_fn(|i| place[i] % to[i]);
                 expected[i0 + to[0] * (i1 + to[1] * (i2 + to[2] * i3))] += x;
             }
             // Terms are multiples of 1/16, so these sums are exact in any order.
-            assert_eq!(result.f32s(), expected);
+            assert_eq!(result.values(), expected);
         }
         let nothing = Tensor::pattern(Layout::packed(DType::F32, [4, 0]).unwrap());
-        let result = compute(RepeatBack { ne: [2, 3].into() }, &[&nothing]).unwrap();
-        assert_eq!(result.f32s(), [0.0; 6]);
+        let result = compute(RepeatBack { ne: [2, 3].into() }, &[&nothing]);
+        assert_eq!(result.values(), [0.0; 6]);
     }
 
     #[test]
@@ -277,13 +271,13 @@ mod tests {
                     }
                     for (a, b) in pairs {
                         for (a, b) in [(&a, &b), (&b, &a)] {
-                            let result = compute(Concat { dim }, &[a, b]).unwrap();
+                            let result = compute(Concat { dim }, &[a, b]);
                             let first = a.layout.ne()[dim];
                             check(&result, |mut place| match place[dim].checked_sub(first) {
-                                None => Some(at(a, place)),
+                                None => Some(a.unit(place)),
                                 Some(rest) => {
                                     place[dim] = rest;
-                                    Some(at(b, place))
+                                    Some(b.unit(place))
                                 }
                             });
                         }
@@ -296,12 +290,12 @@ mod tests {
     #[test]
     fn blocks_are_joined() {
         let (a, b) = (padded(DType::Q4_0, [96, 3, 2, 1]), padded(DType::Q4_0, [64, 3, 2, 1]));
-        let result = compute(Concat { dim: 0 }, &[&a, &b]).unwrap();
+        let result = compute(Concat { dim: 0 }, &[&a, &b]);
         let (a_units, b_units) = (a.units(), b.units());
         let rows = a_units.chunks(3).zip(b_units.chunks(2)).flat_map(|(a, b)| [a, b].concat());
         assert_eq!(result.units(), rows.collect::<Vec<_>>());
         let c = padded(DType::Q4_0, [96, 3, 5, 1]);
-        let result = compute(Concat { dim: 2 }, &[&a, &c]).unwrap();
+        let result = compute(Concat { dim: 2 }, &[&a, &c]);
         assert_eq!(result.units(), [a.units(), c.units()].concat());
     }
 
@@ -310,31 +304,31 @@ mod tests {
         let ne = [5, 4, 3, 2];
         let pad = Pad { left: [2, 0, 3, 1], right: [1, 4, 0, 2], circular: false };
         for a in [padded(DType::F32, ne), turned(DType::F32, ne)] {
-            let result = compute(pad, &[&a]).unwrap();
+            let result = compute(pad, &[&a]);
             check(&result, |place| {
                 let inside: Option<Vec<_>> =
                     (0..4).map(|i| place[i].checked_sub(pad.left[i]).filter(|&at| at < ne[i])).collect();
-                inside.map(|place| at(&a, place.try_into().unwrap()))
+                inside.map(|place| a.unit(place.try_into().unwrap()))
             });
             let pad = Pad { circular: true, ..pad };
-            let result = compute(pad, &[&a]).unwrap();
+            let result = compute(pad, &[&a]);
             check(&result, |place| {
-                Some(at(&a, std::array::from_fn(|i| (place[i] + ne[i] - pad.left[i]) % ne[i])))
+                Some(a.unit(std::array::from_fn(|i| (place[i] + ne[i] - pad.left[i]) % ne[i])))
             });
         }
         let nothing = Tensor::pattern(Layout::packed(DType::F32, [0, 2]).unwrap());
         let result = compute(Pad { left: [2, 0, 0, 0], right: [1, 1, 0, 0], circular: false }, &[&nothing]);
-        assert_eq!(result.unwrap().f32s(), [0.0; 9]);
+        assert_eq!(result.values(), [0.0; 9]);
     }
 
     #[test]
     fn mirrors_do_not_repeat_the_edge() {
         let a = Tensor::packed(DType::F32, [4, 2], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        let result = compute(PadReflect1d { left: 3, right: 2 }, &[&a]).unwrap().f32s();
+        let result = compute(PadReflect1d { left: 3, right: 2 }, &[&a]).values();
         assert_eq!(result[..9], [4.0, 3.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0]);
         assert_eq!(result[9..], [8.0, 7.0, 6.0, 5.0, 6.0, 7.0, 8.0, 7.0, 6.0]);
         let one = Tensor::packed(DType::F32, 1, &[7f32]);
-        assert_eq!(compute(PadReflect1d { left: 0, right: 0 }, &[&one]).unwrap(), one);
+        assert_eq!(compute(PadReflect1d { left: 0, right: 0 }, &[&one]), one);
     }
 
     #[test]
@@ -342,10 +336,10 @@ mod tests {
         let ne = [5, 4, 3, 2];
         let a = padded(DType::F32, ne);
         for shift in [[0, 0, 0, 0], [2, -1, 1, 1], [-4, 3, -2, -1]] {
-            let result = compute(Roll { shift }, &[&a]).unwrap();
+            let result = compute(Roll { shift }, &[&a]);
             check(&result, |place| {
                 let back = |i: usize| (place[i] as i32 - shift[i]).rem_euclid(ne[i] as i32) as usize;
-                Some(at(&a, std::array::from_fn(back)))
+                Some(a.unit(std::array::from_fn(back)))
             });
         }
     }

@@ -25,10 +25,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::SolveTri(_) => {
             let [columns, rows, planes, volumes] = node.ne().extents();
             let run = for_each_level!(solve: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-            let kernel = Kernel::elementwise(run, node.layout());
             let units = columns.div_ceil(COLUMNS).saturating_mul(planes).saturating_mul(volumes);
-            let width = kernel.width.saturating_mul(rows).min(units);
-            Some(kernel.width(width).own(rows.saturating_mul(COLUMNS * size_of::<f32>())))
+            let work = node.layout().elements().saturating_mul(rows);
+            Some(Kernel::units(run, units, work).own(rows.saturating_mul(COLUMNS * size_of::<f32>())))
         }
         Op::GatedDeltaNet(op) => {
             let extents = extents(node.source(2)?.ne().extents(), *op);
@@ -190,20 +189,17 @@ impl<S: Simd> Change<S, 2> for Learn<S::F32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::one_node::{Tensor, noise, run};
+    use crate::kernels::testing::{Tensor, noise, run};
     use oxcart_tensor::DType::F32;
     use oxcart_tensor::ops::SolveTri;
 
     #[test]
     fn triangles_are_solved() {
         for (n, columns, batch) in [(33, 70, [3, 2]), (1, 1, [1, 1]), (64, 200, [2, 1]), (5, 3, [1, 4])] {
-            let mut values = noise(1);
-            let mut i = 0;
             // Noise above the diagonal must not matter; a strong diagonal keeps errors small.
-            let a = Tensor::new(F32, [n, n, batch[0], batch[1]], || {
-                i += 1;
-                if (i - 1) % (n * n) % (n + 1) == 0 { 2.0 + values() } else { values() / 4.0 }
-            });
+            let is_diagonal = |i: usize| (i % (n * n)).is_multiple_of(n + 1);
+            let value = |(i, x)| if is_diagonal(i) { 2.0 + x } else { x / 4.0 };
+            let a = Tensor::of(F32, [n, n, batch[0], batch[1]], noise(1).enumerate().map(value));
             let a_at = |t: usize, i: usize, p: [usize; 2]| a.at([t, i, p[0], p[1]]);
             let b = Tensor::noise(F32, [columns, n, batch[0], batch[1]], 2);
             for x in run(SolveTri, &[&a, &b]) {
@@ -268,8 +264,7 @@ mod tests {
                     let v = Tensor::permuted(F32, [size, heads[1], tokens, batch[1]], order, 3);
                     let g = Tensor::noise(F32, [gates, heads[1], tokens, batch[1]], 4);
                     let beta = Tensor::noise(F32, [1, heads[1], tokens, batch[1]], 5);
-                    let mut small = noise(6);
-                    let k = Tensor::with_layout(k.layout, || small() / 4.0);
+                    let k = Tensor::with_layout(k.layout, noise(6).map(|x| x / 4.0));
                     let state = Tensor::noise(F32, [size, size, heads[1], batch[1]], 7);
                     let sources = [&q, &k, &v, &g, &beta, &state];
                     let (outputs, history) = exact(sources);

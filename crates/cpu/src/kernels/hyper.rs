@@ -23,9 +23,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::Dsv4HcPost(_) => for_each_level!(post: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
         _ => return None,
     };
-    let kernel = Kernel::elementwise(run, node.layout());
     // Many rounds of normalization make a token's sixteen elements expensive.
-    Some(if let Op::Dsv4HcComb(_) = node.op() { kernel.width(node.ne()[2] / 64) } else { kernel })
+    let cost = if let Op::Dsv4HcComb(_) = node.op() { 8 } else { 1 };
+    Some(Kernel::units(run, usize::MAX, node.layout().elements().saturating_mul(cost)))
 }
 
 /// The mixing matrix of each token, rows `src` of columns `dst`, made doubly stochastic.
@@ -147,7 +147,7 @@ fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::one_node::{Tensor, run};
+    use crate::kernels::testing::{Tensor, run};
     use oxcart_tensor::DType;
     use oxcart_tensor::ops::Dsv4HcPost;
 

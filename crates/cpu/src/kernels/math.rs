@@ -9,7 +9,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.5), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     // ln 2 in two parts, the first with so few bits that its product with n is exact.
-    let r = s.sub(x, s.mul(n, s.splat(0.693_359_375)));
+    let r = s.sub(x, s.mul(n, s.splat(355.0 / 512.0)));
     let r = s.mul_add(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(1.987_569_2e-4);
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {

@@ -24,8 +24,6 @@ mod lanes;
 mod math;
 mod matmul;
 mod norm;
-#[cfg(test)]
-mod one_node;
 mod pool;
 mod recurrent;
 mod reduce;
@@ -37,8 +35,6 @@ mod sum;
 #[cfg(test)]
 mod testing;
 mod train;
-#[cfg(test)]
-mod trial;
 mod unary;
 
 pub(crate) use fused::fuse;

@@ -27,8 +27,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::GroupNorm(GroupNorm { groups, .. }) => {
             let run = for_each_level!(group_norm: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
             let [.., channels, batch] = layout.ne().extents();
-            let worth = layout.elements() / ELEMENTS_PER_THREAD;
-            return Some(Kernel::new(run).width(worth.min((*groups).min(channels) * batch)));
+            return Some(Kernel::units(run, (*groups).min(channels) * batch, layout.elements()));
         }
         _ => return None,
     };
@@ -40,9 +39,6 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 pub(crate) fn fused_rms_norm_mul(level: Level) -> Run {
     for_each_level!(rms_norm_mul: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
 }
-
-/// Elements that are worth another thread.
-const ELEMENTS_PER_THREAD: usize = 8 * 1024;
 
 /// Chunks of a row: where they start and how long they are.
 #[inline(always)]

@@ -33,12 +33,12 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [width, height, ..] = source.ne().extents();
     let work = source.layout().elements().max(node.layout().elements());
     let own = width.saturating_mul(if back { height } else { 1 }).saturating_mul(size_of::<f32>());
-    let kernel = Kernel::rows(run, node.layout(), work).own(own);
-    Some(if back {
-        kernel.width(kernel.width.min(node.ne()[2].saturating_mul(node.ne()[3])))
+    let kernel = if back {
+        Kernel::units(run, node.ne()[2].saturating_mul(node.ne()[3]), work)
     } else {
-        kernel
-    })
+        Kernel::rows(run, node.layout(), work)
+    };
+    Some(kernel.own(own))
 }
 
 fn rows<A: Number>(level: Level) -> Run {
@@ -202,7 +202,7 @@ fn pixels(axis: &Axis, position: usize) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::one_node::{Tensor, noise, run};
+    use crate::kernels::testing::{Tensor, noise, run};
     use oxcart_tensor::Layout;
 
     const KINDS: [PoolKind; 2] = [PoolKind::Max, PoolKind::Avg];
@@ -324,8 +324,8 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_values_gets_the_gradient() {
-        let a = Tensor::new(DType::F32, [3, 2, 1, 1], || 1.0);
-        let gradient = Tensor::new(DType::F32, [1, 1, 1, 1], || 5.0);
+        let a = Tensor::f32([3, 2], [1.0; 6]);
+        let gradient = Tensor::f32(1, [5.0]);
         let window = PoolWindow { kernel: [3, 2], stride: [1, 1], pad: [0, 0] };
         for y in run(Pool2dBack { kind: PoolKind::Max, window }, &[&gradient, &a]) {
             assert_eq!(y.values(), [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);

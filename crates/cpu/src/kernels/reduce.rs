@@ -80,8 +80,7 @@ impl Pieces {
 /// A kernel in two phases: parts by all threads, then their total by one.
 fn in_parts(run: Run, source: &Layout) -> Kernel {
     let parts = Pieces::of(source).parts();
-    let kernel = Kernel::elementwise(run, source);
-    kernel.width(kernel.width.min(parts)).phases(2).shared(8 * PARTS)
+    Kernel::units(run, parts, source.elements()).phases(2).shared(8 * PARTS)
 }
 
 /// What parts of a total are kept as.
@@ -289,7 +288,7 @@ mod tests {
     use oxcart_tensor::ops::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
 
     use super::*;
-    use crate::kernels::copy::by_hand::{Tensor, compute};
+    use crate::kernels::testing::{Tensor, compute};
 
     fn floats(ne: impl Into<oxcart_tensor::Shape>, values: &[f32]) -> Tensor {
         Tensor::packed(DType::F32, ne, values)
@@ -302,32 +301,29 @@ mod tests {
         values[0] = 1e9;
         values[69_999] = -1e9;
         for ne in [[70_000, 1, 1, 1], [1, 70_000, 1, 1], [7, 100, 10, 10], [1400, 5, 5, 2]] {
-            assert_eq!(compute(Sum, &[&floats(ne, &values)]).unwrap().f32s(), [69_998.0]);
+            assert_eq!(compute(Sum, &[&floats(ne, &values)]).values(), [69_998.0]);
         }
         for dtype in [DType::F16, DType::BF16] {
             let a = Tensor::pattern(Layout::strided(dtype, [500, 3, 2, 1], [2, 1010, 3030, 9]).unwrap());
-            let sum: f64 = match dtype {
-                DType::F16 => a.values(|x| f16::from_le_bytes(x).to_f64()).iter().sum(),
-                _ => a.values(|x| bf16::from_le_bytes(x).to_f64()).iter().sum(),
-            };
-            let result = compute(Sum, &[&a]).unwrap();
+            let sum: f64 = a.exact().iter().sum();
+            let result = compute(Sum, &[&a]);
             let expected = match dtype {
                 DType::F16 => f16::from_f64(sum).to_bits(),
                 _ => bf16::from_f64(sum).to_bits(),
             };
-            assert_eq!(result.values(u16::from_le_bytes), [expected]);
+            assert_eq!(result.units_as(u16::from_le_bytes), [expected]);
         }
     }
 
     #[test]
     fn rows_are_summed_by_themselves() {
         let a = Tensor::pattern(Layout::strided(DType::F32, [33, 5, 3, 2], [4, 140, 700, 2100]).unwrap());
-        let values = a.f32s();
+        let values = a.values();
         let sums: Vec<f32> = values.chunks(33).map(|row| row.iter().sum()).collect();
         // Values are multiples of 1/16, so sums are exact.
-        assert_eq!(compute(SumRows, &[&a]).unwrap().f32s(), sums);
+        assert_eq!(compute(SumRows, &[&a]).values(), sums);
         let means: Vec<_> = sums.iter().map(|sum| sum / 33.0).collect();
-        assert_eq!(compute(Mean, &[&a]).unwrap().f32s(), means);
+        assert_eq!(compute(Mean, &[&a]).values(), means);
         let running = values.chunks(33).flat_map(|row| {
             let next = |sum: &mut f32, x: &f32| {
                 *sum += x;
@@ -335,22 +331,22 @@ mod tests {
             };
             row.iter().scan(0.0, next).collect::<Vec<_>>()
         });
-        assert_eq!(compute(Cumsum, &[&a]).unwrap().f32s(), running.collect::<Vec<_>>());
+        assert_eq!(compute(Cumsum, &[&a]).values(), running.collect::<Vec<_>>());
     }
 
     #[test]
     fn nothing_sums_to_zero() {
         let empty = floats([0, 3], &[]);
-        assert_eq!(compute(Sum, &[&empty]).unwrap().f32s(), [0.0]);
-        assert_eq!(compute(SumRows, &[&empty]).unwrap().f32s(), [0.0; 3]);
-        assert!(compute(Mean, &[&empty]).unwrap().f32s().iter().all(|mean| mean.is_nan()));
-        assert_eq!(compute(Argmax, &[&empty]).unwrap().i32s(), [0; 3]);
+        assert_eq!(compute(Sum, &[&empty]).values(), [0.0]);
+        assert_eq!(compute(SumRows, &[&empty]).values(), [0.0; 3]);
+        assert!(compute(Mean, &[&empty]).values().iter().all(|mean| mean.is_nan()));
+        assert_eq!(compute(Argmax, &[&empty]).i32s(), [0; 3]);
         let empty = Tensor::packed::<i32>(DType::I32, [0, 3], &[]);
-        assert_eq!(compute(CountEqual, &[&empty, &empty]).unwrap().values(i64::from_le_bytes), [0]);
+        assert_eq!(compute(CountEqual, &[&empty, &empty]).units_as(i64::from_le_bytes), [0]);
     }
 
     fn largest(values: &[f32]) -> i32 {
-        compute(Argmax, &[&floats(values.len(), values)]).unwrap().i32s()[0]
+        compute(Argmax, &[&floats(values.len(), values)]).i32s()[0]
     }
 
     #[test]
@@ -370,18 +366,19 @@ mod tests {
             }
         }
         let rows = Tensor::pattern(Layout::strided(DType::F32, [3, 70_000, 1, 1], [4, 16, 0, 0]).unwrap());
-        let expected: Vec<_> = rows.f32s().chunks(3).map(|row| last_largest_with_nan(row) as i32).collect();
-        assert_eq!(compute(Argmax, &[&rows]).unwrap().i32s(), expected);
+        let expected: Vec<_> = rows.values().chunks(3).map(|row| last_largest_with_nan(row) as i32).collect();
+        assert_eq!(compute(Argmax, &[&rows]).i32s(), expected);
     }
 
     #[test]
     fn equal_elements_are_counted_in_all_dimensions() {
         let values: Vec<i32> = (0..3 * 4 * 500 * 2).map(|i| i * 7 % 5).collect();
         let a = Tensor::packed(DType::I32, [3, 4, 500, 2], &values);
-        let count = |a: &Tensor, b: &Tensor| compute(CountEqual, &[a, b]).unwrap().values(i64::from_le_bytes);
+        let count = |a: &Tensor, b: &Tensor| compute(CountEqual, &[a, b]).units_as(i64::from_le_bytes);
         assert_eq!(count(&a, &a), [12_000]);
         let turned = Tensor::packed(DType::I32, [500, 3, 4, 2], &values);
-        let turned = Tensor { layout: turned.layout.permuted([2, 0, 1, 3]).unwrap(), ..turned };
+        let permuted = turned.layout.permuted([2, 0, 1, 3]).unwrap();
+        let turned = turned.seen_as(permuted);
         let equal = a.i32s().iter().zip(turned.i32s()).filter(|(a, b)| **a == *b).count();
         assert!(equal > 0);
         assert_eq!(count(&a, &turned), [equal as i64]);

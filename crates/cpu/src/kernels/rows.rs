@@ -9,10 +9,8 @@
 use half::{bf16, f16};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::copy::{
-    BYTES_PER_THREAD, Blocks, Decode, Encode, PACKED_PER_THREAD, RUN, Raw, Values, after, stored_bytes,
-};
-use crate::job::{Fault, Job, Kernel, Run};
+use super::copy::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
+use crate::job::{self, Fault, Job, Kernel, PACKING, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
 use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
 
@@ -86,8 +84,7 @@ fn choose_get_back(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         DType::F16 => get_back_numbers::<f16>(level),
         _ => return None,
     };
-    let kernel = Kernel::elementwise(run, gradient.layout());
-    Some(kernel.width(kernel.width.min(node.ne()[0] / COLUMNS)))
+    Some(Kernel::units(run, node.ne()[0] / COLUMNS, gradient.layout().elements()))
 }
 
 fn get_back_numbers<A: Number>(level: Level) -> Run {
@@ -146,11 +143,11 @@ fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 /// A kernel that puts rows of values into rows of `node`.
 pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -> Kernel {
     let elements = values.layout().elements();
-    let worth = match () {
-        () if node.dtype().is_quantized() => elements / PACKED_PER_THREAD,
-        () => elements * values.dtype().block_bytes() / BYTES_PER_THREAD,
+    let work = match node.dtype().is_quantized() {
+        true => elements.saturating_mul(PACKING),
+        false => job::bytes_moved(elements * values.dtype().block_bytes()),
     };
-    Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product()))
+    Kernel::rows(run, values.layout(), work)
 }
 
 fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
@@ -251,17 +248,12 @@ pub(super) fn each_target(
 mod tests {
     use oxcart_tensor::Layout;
     use oxcart_tensor::ops::{GetRows, GetRowsBack, SetRows};
-    use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 
     use super::*;
-    use crate::kernels::copy::by_hand::{Tensor, compute};
+    use crate::kernels::testing::{Tensor, Trial, compute, decode, encode};
 
-    fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
-        Tensor::packed(DType::I32, ne, values)
-    }
-
-    fn bad_row(value: i64, limit: usize) -> Fault {
-        Fault::Index { what: ROW_NUMBER, value, limit }
+    fn bad_row(value: i64, limit: usize) -> String {
+        Fault::Index { what: ROW_NUMBER, value, limit }.to_string()
     }
 
     #[test]
@@ -275,11 +267,13 @@ mod tests {
                 Layout::strided(dtype, [row, 5, 2, 2], [dtype.block_bytes(), bytes * 4, bytes, bytes * 2]);
             let table = Tensor::pattern(layout.unwrap());
             // Row numbers seen through a stride.
-            let mut rows =
-                numbers([6, 2, 2], &[4, 9, 0, 9, 3, 9, 1, 9, 2, 9, 2, 9, 0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 0, 9]);
+            let mut rows = Tensor::i32(
+                [6, 2, 2],
+                &[4, 9, 0, 9, 3, 9, 1, 9, 2, 9, 2, 9, 0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 0, 9],
+            );
             rows.layout = Layout::strided(DType::I32, [3, 2, 2], [8, 24, 48, 96]).unwrap();
             rows.bytes.truncate(rows.layout.byte_len());
-            let result = compute(GetRows, &[&table, &rows]).unwrap();
+            let result = compute(GetRows, &[&table, &rows]);
             assert_eq!(result.layout.ne().extents(), [row, 3, 2, 2]);
             let picks = [4, 0, 3, 1, 2, 2, 0, 1, 2, 3, 4, 0];
             let expected = picks.iter().enumerate().flat_map(|(i, pick)| {
@@ -288,9 +282,7 @@ mod tests {
                 if dtype == DType::I32 {
                     return stored.to_vec();
                 }
-                let mut values = vec![0.0; row];
-                dequantize_row(dtype, stored, &mut values).unwrap();
-                crate::view::raw_bytes(&values).to_vec()
+                crate::view::raw_bytes(&decode(dtype, stored)).to_vec()
             });
             assert_eq!(result.bytes, expected.collect::<Vec<_>>(), "{dtype}");
         }
@@ -300,15 +292,15 @@ mod tests {
     fn seventy_thousand_rows_and_long_ones() {
         let table = Tensor::pattern(Layout::packed(DType::F16, [4, 80_000]).unwrap());
         let picks: Vec<_> = (0..70_000).map(|i| (i * 7919) % 80_000).collect();
-        let result = compute(GetRows, &[&table, &numbers(70_000, &picks)]).unwrap();
-        let all = table.values(|x| f16::from_le_bytes(x).to_f32());
+        let result = compute(GetRows, &[&table, &Tensor::i32(70_000, &picks)]);
+        let all = table.values();
         let expected: Vec<_> = picks.iter().flat_map(|&row| &all[row as usize * 4..][..4]).copied().collect();
-        assert_eq!(result.f32s(), expected);
+        assert_eq!(result.values(), expected);
 
         let table = Tensor::pattern(Layout::packed(DType::F32, [76_800, 3]).unwrap());
-        let result = compute(GetRows, &[&table, &numbers(2, &[2, 0])]).unwrap();
-        let all = table.f32s();
-        assert_eq!(result.f32s(), [&all[2 * 76_800..], &all[..76_800]].concat());
+        let result = compute(GetRows, &[&table, &Tensor::i32(2, &[2, 0])]);
+        let all = table.values();
+        assert_eq!(result.values(), [&all[2 * 76_800..], &all[..76_800]].concat());
     }
 
     #[test]
@@ -316,16 +308,16 @@ mod tests {
         let table = Tensor::pattern(Layout::packed(DType::F32, [4, 3]).unwrap());
         let gradient = Tensor::pattern(Layout::packed(DType::F32, [4, 1]).unwrap());
         for bad in [-1, 3, i32::MIN, i32::MAX] {
-            let rows = numbers(1, &[bad]);
+            let rows = Tensor::i32(1, &[bad]);
             let wide = Tensor::packed(DType::I64, 1, &[i64::from(bad)]);
             let fault = bad_row(bad.into(), 3);
-            assert_eq!(compute(GetRows, &[&table, &rows]).unwrap_err(), fault);
-            assert_eq!(compute(GetRowsBack { rows: 3 }, &[&gradient, &rows]).unwrap_err(), fault);
-            assert_eq!(compute(SetRows, &[&gradient, &rows, &table]).unwrap_err(), fault);
-            assert_eq!(compute(SetRows, &[&gradient, &wide, &table]).unwrap_err(), fault);
+            assert!(Trial::of(GetRows, &[&table, &rows]).refused().ends_with(&fault));
+            assert!(Trial::of(GetRowsBack { rows: 3 }, &[&gradient, &rows]).refused().ends_with(&fault));
+            assert!(Trial::of(SetRows, &[&gradient, &rows, &table]).refused().ends_with(&fault));
+            assert!(Trial::of(SetRows, &[&gradient, &wide, &table]).refused().ends_with(&fault));
         }
         let beyond = Tensor::packed(DType::I64, 1, &[1i64 << 32]);
-        assert_eq!(compute(SetRows, &[&gradient, &beyond, &table]).unwrap_err(), bad_row(1 << 32, 3));
+        assert!(Trial::of(SetRows, &[&gradient, &beyond, &table]).refused().ends_with(&bad_row(1 << 32, 3)));
     }
 
     #[test]
@@ -333,26 +325,23 @@ mod tests {
         for (dtype, columns) in [(DType::F32, 200), (DType::F16, 63), (DType::F32, 1)] {
             let gradient = Tensor::pattern(Layout::packed(dtype, [columns, 5]).unwrap());
             let picks = [2, 0, 2, 2, 0];
-            let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &numbers(5, &picks)]).unwrap();
-            let terms = match dtype {
-                DType::F32 => gradient.f32s(),
-                _ => gradient.values(|x| f16::from_le_bytes(x).to_f32()),
-            };
+            let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &Tensor::i32(5, &picks)]);
+            let terms = gradient.values();
             let mut expected = vec![0.0; 4 * columns];
             for (i, &row) in picks.iter().enumerate() {
                 for column in 0..columns {
                     expected[row as usize * columns + column] += terms[i * columns + column];
                 }
             }
-            assert_eq!(result.f32s(), expected);
+            assert_eq!(result.values(), expected);
         }
     }
 
     #[test]
     fn no_gradients_leave_zeros() {
         let gradient = Tensor::pattern(Layout::packed(DType::F32, [70, 0]).unwrap());
-        let result = compute(GetRowsBack { rows: 2 }, &[&gradient, &numbers(0, &[])]).unwrap();
-        assert_eq!(result.f32s(), [0.0; 140]);
+        let result = compute(GetRowsBack { rows: 2 }, &[&gradient, &Tensor::i32(0, &[])]);
+        assert_eq!(result.values(), [0.0; 140]);
     }
 
     #[test]
@@ -366,17 +355,13 @@ mod tests {
                 let rows = Tensor::packed(DType::I64, [2, 2, 1], &[3i64, 0, 1, 2]);
                 let padded = [unit, bytes + unit, 5 * (bytes + unit), 20 * (bytes + unit)];
                 let target = Tensor::pattern(Layout::strided(to, [row, 5, 4, 2], padded).unwrap());
-                let result = compute(SetRows, &[&values, &rows, &target]).unwrap();
+                let result = compute(SetRows, &[&values, &rows, &target]);
                 let mut expected = target.clone();
-                let all = match from {
-                    DType::F32 => values.f32s(),
-                    _ => values.values(|x| f16::from_le_bytes(x).to_f32()),
-                };
+                let all = values.values();
                 for (i, row_values) in all.chunks(row).enumerate() {
                     let (j, k) = (i % 2, i / 2);
                     let place = ([[3, 0], [1, 2]][k % 2][j] + 5 * k) * (bytes + unit);
-                    encode_row_at_run_time(to, row_values, &mut expected.bytes[place..place + bytes])
-                        .unwrap();
+                    expected.bytes[place..place + bytes].copy_from_slice(&encode(to, row_values));
                 }
                 assert_eq!(result, expected, "{from} to {to}");
             }
@@ -391,10 +376,10 @@ mod tests {
             let values = Tensor::packed(DType::F32, [row, 300], &values);
             let picks: Vec<_> = (0..300).map(|i| i * 31 % 50).collect();
             let target = Tensor::packed(DType::F32, [row, 60], &vec![-1.0f32; 60 * row]);
-            let result = compute(SetRows, &[&values, &numbers(300, &picks), &target]).unwrap();
+            let result = compute(SetRows, &[&values, &Tensor::i32(300, &picks), &target]);
             let last = |row: i32| picks.iter().rposition(|&pick| pick == row).map_or(-1.0, |i| i as f32);
             let expected: Vec<_> = (0..60).flat_map(|i| vec![last(i); row]).collect();
-            assert_eq!(result.f32s(), expected);
+            assert_eq!(result.values(), expected);
         }
     }
 
@@ -403,14 +388,14 @@ mod tests {
         let values = Tensor::pattern(Layout::packed(DType::F32, [64, 0]).unwrap());
         let target = Tensor::pattern(Layout::packed(DType::Q8_0, [64, 3]).unwrap());
         let rows = Tensor::packed::<i64>(DType::I64, 0, &[]);
-        assert_eq!(compute(SetRows, &[&values, &rows, &target]).unwrap(), target);
+        assert_eq!(compute(SetRows, &[&values, &rows, &target]), target);
     }
 
     #[test]
     fn halves_are_placed_bit_by_bit() {
         let values = Tensor::packed(DType::F16, [3, 1], &[0x7C01u16, 0xFFFF, 0x8000]);
         let target = Tensor::packed(DType::F16, [3, 2], &[0u16; 6]);
-        let result = compute(SetRows, &[&values, &numbers(1, &[1]), &target]).unwrap();
-        assert_eq!(result.values(u16::from_le_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
+        let result = compute(SetRows, &[&values, &Tensor::i32(1, &[1]), &target]);
+        assert_eq!(result.units_as(u16::from_le_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
     }
 }

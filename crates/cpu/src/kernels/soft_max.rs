@@ -189,7 +189,7 @@ fn soft_max_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::trial::{Given, nmse, noise, settle};
+    use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
 
     fn exact(
         a: &[f32],
@@ -219,24 +219,24 @@ mod tests {
         for level in Level::available() {
             for len in [1, 5, 16, 31, 129, 1025] {
                 let ne = [len, 3, 6, 2];
-                let values: Vec<_> = noise(1, len * 36).iter().map(|x| x * 9.0).collect();
-                let a = Given::new(DType::F32, ne, &values);
-                let mut bias = noise(2, len * 3);
+                let values: Vec<_> = numbers(1, len * 36).iter().map(|x| x * 9.0).collect();
+                let a = Tensor::of(DType::F32, ne, &values);
+                let mut bias = numbers(2, len * 3);
                 bias.iter_mut().skip(1).step_by(5).for_each(|x| *x = f32::NEG_INFINITY);
-                let sinks = noise(3, 6);
-                let sink = Given::new(DType::F32, [6, 1, 1, 1], &sinks);
+                let sinks = numbers(3, 6);
+                let sink = Tensor::of(DType::F32, [6, 1, 1, 1], &sinks);
                 for dtype in [DType::F32, DType::F16] {
-                    let mask = Given::new(dtype, [len, 3, 1, 1], &bias);
+                    let mask = Tensor::of(dtype, [len, 3, 1, 1], &bias);
                     for max_bias in [0.0, 8.0] {
                         let op = SoftMax { scale: 0.7, max_bias };
-                        let found = settle(op, &[Some(&a), Some(&mask), Some(&sink)], &[0], level);
+                        let found = Trial::of(op, &[&a, &mask, &sink]).over(&[0]).on(level).values();
                         let wanted = exact(&values, ne, Some(&mask.values()), Some(&sinks), op);
                         assert!(nmse(&found, &wanted) < 1e-12, "{level} {len} {dtype}");
                     }
                 }
                 for scale in [1.0, -0.5, 0.0] {
                     let op = SoftMax { scale, max_bias: 0.0 };
-                    let found = settle(op, &[Some(&a)], &[0], level);
+                    let found = Trial::of(op, &[&a]).over(&[0]).on(level).values();
                     assert!(nmse(&found, &exact(&values, ne, None, None, op)) < 1e-12, "{level} {len}");
                 }
             }
@@ -246,21 +246,21 @@ mod tests {
     #[test]
     fn the_result_may_lie_over_the_mask() {
         let ne = [33, 4, 2, 1];
-        let (a, mask) = (noise(4, 33 * 8), noise(5, 33 * 8));
-        let (a, mask) = (Given::new(DType::F32, ne, &a), Given::new(DType::F32, ne, &mask));
+        let (a, mask) = (numbers(4, 33 * 8), numbers(5, 33 * 8));
+        let (a, mask) = (Tensor::of(DType::F32, ne, &a), Tensor::of(DType::F32, ne, &mask));
         for level in Level::available() {
-            settle(SoftMax { scale: 2.0, max_bias: 0.0 }, &[Some(&a), Some(&mask)], &[0, 1], level);
+            Trial::of(SoftMax { scale: 2.0, max_bias: 0.0 }, &[&a, &mask]).over(&[0, 1]).on(level).values();
         }
     }
 
     #[test]
     fn a_row_without_anything_is_nan_unless_there_is_a_sink() {
-        let a = Given::new(DType::F32, [7, 1, 1, 1], &[f32::NEG_INFINITY; 7]);
-        let sink = Given::new(DType::F32, [1, 1, 1, 1], &[0.5]);
+        let a = Tensor::of(DType::F32, [7, 1, 1, 1], &[f32::NEG_INFINITY; 7]);
+        let sink = Tensor::of(DType::F32, [1, 1, 1, 1], &[0.5]);
         let op = SoftMax { scale: 1.0, max_bias: 0.0 };
         for level in Level::available() {
-            assert!(settle(op, &[Some(&a)], &[], level).iter().all(|x| x.is_nan()));
-            assert_eq!(settle(op, &[Some(&a), None, Some(&sink)], &[], level), [0.0; 7]);
+            assert!(Trial::of(op, &[&a]).on(level).values().iter().all(|x| x.is_nan()));
+            assert_eq!(Trial::with(op, &[Some(&a), None, Some(&sink)]).on(level).values(), [0.0; 7]);
         }
     }
 
@@ -268,15 +268,13 @@ mod tests {
     fn gradients_over_either_source() {
         for level in Level::available() {
             for len in [1, 33, 128, 300] {
-                let (g, y) = (noise(6, len * 64), noise(7, len * 64));
+                let (g, y) = (numbers(6, len * 64), numbers(7, len * 64));
                 let ne = [len, 64, 1, 1];
-                let sources = [&g, &y].map(|values| Given::new(DType::F32, ne, values));
-                let found = settle(
-                    SoftMaxBack { scale: 0.5 },
-                    &[Some(&sources[0]), Some(&sources[1])],
-                    &[0, 1],
-                    level,
-                );
+                let sources = [&g, &y].map(|values| Tensor::of(DType::F32, ne, values));
+                let found = Trial::of(SoftMaxBack { scale: 0.5 }, &[&sources[0], &sources[1]])
+                    .over(&[0, 1])
+                    .on(level)
+                    .values();
                 let mut wanted = Vec::new();
                 for (g, y) in g.chunks(len).zip(y.chunks(len)) {
                     let pairs = || g.iter().zip(y).map(|(&g, &y)| (f64::from(g), f64::from(y)));

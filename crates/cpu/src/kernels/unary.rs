@@ -27,8 +27,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         (DType::BF16, DType::F32) => run::<bf16, f32>(level),
         _ => return None,
     };
-    let kernel = Kernel::elementwise(run, node.layout());
-    Some(if is_slow(node.op()) { kernel.width(node.layout().elements() / 1024) } else { kernel })
+    let cost = if is_slow(node.op()) { 8 } else { 1 };
+    Some(Kernel::units(run, usize::MAX, node.layout().elements().saturating_mul(cost)))
 }
 
 /// Whether a function takes a library call per element.

@@ -60,7 +60,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a < b ? a : b`.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    fn sqrt(self, a: Self::F32) -> Self::F32;
     /// To the nearest whole number, ties to even.
     fn round(self, a: Self::F32) -> Self::F32;
     /// 2 to the power of a whole number from -126 to 127.

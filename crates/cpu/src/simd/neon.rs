@@ -93,11 +93,6 @@ impl Simd for Neon {
         unsafe { vbslq_f32(vcltq_f32(a, b), a, b) }
     }
     #[inline(always)]
-    fn sqrt(self, a: float32x4_t) -> float32x4_t {
-        // SAFETY: this token exists only where the processor has the instructions.
-        unsafe { vsqrtq_f32(a) }
-    }
-    #[inline(always)]
     fn round(self, a: float32x4_t) -> float32x4_t {
         // SAFETY: this token exists only where the processor has the instructions.
         unsafe { vrndnq_f32(a) }

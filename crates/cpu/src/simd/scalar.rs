@@ -63,10 +63,6 @@ impl Simd for Scalar {
         if a < b { a } else { b }
     }
     #[inline(always)]
-    fn sqrt(self, a: f32) -> f32 {
-        a.sqrt()
-    }
-    #[inline(always)]
     fn round(self, a: f32) -> f32 {
         a.round_ties_even()
     }

@@ -12,13 +12,10 @@ use super::super::dot;
 use super::super::soft_max::Slopes;
 use super::cut::{Cut, Item, Query};
 use super::soften::{Shaping, State};
-use super::{few, many, take};
+use super::{few, many, multiply_adds, take};
 use crate::job::{Fault, Job, Kernel, Shared, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Dst, Src};
-
-/// Multiply-adds that are worth another thread.
-const WORK_PER_THREAD: usize = 64 * 1024;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [q, k, v] = [0, 1, 2].map(|slot| node.source(slot));
@@ -29,8 +26,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     }
     let cut = Cut::new(q.layout(), k.layout(), v.layout());
     let run = for_each_level!(flash: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    let kernel = Kernel::new(run)
-        .width(cut.items().min(cut.work() / WORK_PER_THREAD))
+    let kernel = Kernel::units(run, cut.items(), multiply_adds(cut.work()))
         .own(cut.areas().total() * size_of::<f32>());
     Some(match cut.pieces {
         1 => kernel,

@@ -8,15 +8,12 @@ use oxcart_tensor::TensorRef;
 use super::cut::KEYS;
 use super::expand;
 use super::product::products;
-use super::{room, take};
+use super::{multiply_adds, room, take};
 use crate::job::{Fault, Job, Kernel, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 
 /// Tokens that share an expanded tile of keys.
 const TOKENS: usize = 16;
-
-/// Multiply-adds that are worth another thread.
-const WORK_PER_THREAD: usize = 64 * 1024;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [d, heads, ..] = node.source(0)?.ne().extents();
@@ -25,7 +22,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let items = kv.div_ceil(KEYS) * tokens.div_ceil(TOKENS) * streams;
     let work = node.layout().elements().saturating_mul(d * heads);
     let floats: usize = areas(d, heads).map(room).iter().sum();
-    Some(Kernel::new(run).width(items.min(work / WORK_PER_THREAD)).own(floats * size_of::<f32>()))
+    Some(Kernel::units(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
 }
 
 /// Floats of scratch: keys, keys transposed, queries, products.

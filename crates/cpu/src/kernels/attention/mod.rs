@@ -44,3 +44,8 @@ fn take<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 const fn room(len: usize) -> usize {
     len.next_multiple_of(16)
 }
+
+/// What multiply-adds of vectors count as work; see [`Kernel::units`].
+const fn multiply_adds(count: usize) -> usize {
+    count / 8
+}

@@ -1,9 +1,11 @@
+//! Attention and its relatives against sums over all keys in double precision.
+
 use oxcart_tensor::ops::{FlashAttnBack, FlashAttnExt, LightningIndexer, Precision};
 use oxcart_tensor::{DType, Graph, Layout};
 
 use super::super::soft_max::Slopes;
 use crate::Level;
-use crate::kernels::trial::{Given, nmse, noise, settle};
+use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
 
 /// One attention: shapes, types and what is special about it.
 #[derive(Clone, Copy, Debug)]
@@ -41,11 +43,11 @@ const PLAIN: Setup = Setup {
 };
 
 struct Sources {
-    q: Given,
-    k: Given,
-    v: Given,
-    mask: Option<Given>,
-    sinks: Option<Given>,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Option<Tensor>,
+    sinks: Option<Tensor>,
 }
 
 impl Setup {
@@ -62,11 +64,11 @@ impl Setup {
     fn sources(&self) -> Sources {
         let Setup { d, dv, tokens, heads, key_heads, value_heads, batch, kv, types, .. } = *self;
         let fill = |seed, dtype, ne: [usize; 4], size: f32| {
-            let values: Vec<_> = noise(seed, ne.iter().product()).iter().map(|x| x * size).collect();
-            Given::new(dtype, ne, &values)
+            let values: Vec<_> = numbers(seed, ne.iter().product()).iter().map(|x| x * size).collect();
+            Tensor::of(dtype, ne, &values)
         };
         let mask = self.mask.map(|[mask_heads, mask_batch]| {
-            let mut values = noise(4, kv * tokens * mask_heads * mask_batch);
+            let mut values = numbers(4, kv * tokens * mask_heads * mask_batch);
             for (row, values) in values.chunks_mut(kv).enumerate() {
                 for (key, x) in values.iter_mut().enumerate() {
                     // Later keys hidden, a hole of several tiles, and some single keys; zero in many places.
@@ -75,7 +77,7 @@ impl Setup {
                     *x = if hidden { f32::NEG_INFINITY } else { x.max(0.0) };
                 }
             }
-            Given::new(DType::F16, [kv, tokens, mask_heads, mask_batch], &values)
+            Tensor::of(DType::F16, [kv, tokens, mask_heads, mask_batch], &values)
         });
         Sources {
             q: fill(1, DType::F32, [d, tokens, heads, batch], 4.0),
@@ -87,10 +89,9 @@ impl Setup {
     }
 
     fn exact(&self, sources: &Sources) -> Vec<f64> {
-        let wide = |given: &Given| given.values().iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
-        let [q, k, v] = [&sources.q, &sources.k, &sources.v].map(wide);
-        let mask = sources.mask.as_ref().map(wide);
-        let sinks = sources.sinks.as_ref().map(wide);
+        let [q, k, v] = [&sources.q, &sources.k, &sources.v].map(Tensor::exact);
+        let mask = sources.mask.as_ref().map(Tensor::exact);
+        let sinks = sources.sinks.as_ref().map(Tensor::exact);
         let Setup { d, dv, tokens, heads, key_heads, value_heads, batch, kv, softcap, .. } = *self;
         let slopes = Slopes::new(self.max_bias, heads);
         let mut all = Vec::new();
@@ -137,7 +138,7 @@ impl Setup {
             sources.mask.as_ref(),
             sources.sinks.as_ref(),
         ];
-        settle(self.op(), &slots, &[], level)
+        Trial::with(self.op(), &slots).on(level).values()
     }
 
     fn check(&self, most: f64) {
@@ -235,16 +236,12 @@ fn rows_may_lie_anywhere() {
         let setup = Setup { tokens, kv: 130, types: (DType::F16, DType::F16), mask: Some([1, 1]), ..PLAIN };
         let mut sources = setup.sources();
         let exact = setup.exact(&sources);
-        let swap = |given: &Given| {
+        let swap = |given: &Tensor| {
             let [d, rows, heads, _] = given.layout.ne().extents();
             let size = given.layout.row_bytes();
             let nb = [given.layout.nb()[0], size * heads, size, size * heads * rows];
             let layout = Layout::strided(given.layout.dtype(), [d, rows, heads, 1], nb).unwrap();
-            let mut bytes = vec![0; given.bytes.len()];
-            for (i, from) in given.bytes.chunks(size).enumerate() {
-                bytes[(i % rows * heads + i / rows) * size..][..size].copy_from_slice(from);
-            }
-            Given { layout: given.layout, bytes }.seen_as(layout)
+            Tensor::with_layout(layout, given.values())
         };
         sources.q = swap(&sources.q);
         sources.k = swap(&sources.k);
@@ -254,7 +251,7 @@ fn rows_may_lie_anywhere() {
         for (row, values) in mask.values().chunks(130).enumerate() {
             wider[row * 150..][..130].copy_from_slice(values);
         }
-        sources.mask = Some(Given::new(DType::F16, [150, tokens + 3, 1, 1], &wider));
+        sources.mask = Some(Tensor::of(DType::F16, [150, tokens + 3, 1, 1], &wider));
         for level in Level::available() {
             assert!(nmse(&setup.found(&sources, level), &exact) < 1e-11);
         }
@@ -268,7 +265,7 @@ fn without_any_key_the_result_is_zero() {
             let setup = Setup { tokens, kv, sinks, mask: Some([1, 1]), ..PLAIN };
             let mut sources = setup.sources();
             let hidden = vec![f32::NEG_INFINITY; kv * tokens];
-            sources.mask = Some(Given::new(DType::F16, [kv, tokens, 1, 1], &hidden));
+            sources.mask = Some(Tensor::of(DType::F16, [kv, tokens, 1, 1], &hidden));
             for level in Level::available() {
                 assert!(setup.found(&sources, level).iter().all(|&x| x == 0.0));
             }
@@ -290,7 +287,7 @@ fn what_is_hidden_may_be_anything() {
                     values.fill(bad);
                 }
             }
-            *given = Given::new(DType::F32, given.layout.ne().extents(), &values);
+            *given = Tensor::of(DType::F32, given.layout.ne().extents(), &values);
         }
         for level in Level::available() {
             assert!(nmse(&setup.found(&sources, level), &exact) < 1e-11, "{level}");
@@ -305,7 +302,7 @@ fn nan_in_a_query_is_not_lost() {
         let mut sources = setup.sources();
         let mut values = sources.q.values();
         values[5] = f32::NAN;
-        sources.q = Given::new(DType::F32, sources.q.layout.ne().extents(), &values);
+        sources.q = Tensor::of(DType::F32, sources.q.layout.ne().extents(), &values);
         for level in Level::available() {
             let found = setup.found(&sources, level);
             assert!(found[..32].iter().all(|x| x.is_nan()), "{level}");
@@ -345,13 +342,16 @@ fn sparse_scores() {
             if !d.is_multiple_of(dtype.block_len()) {
                 continue;
             }
-            let q =
-                Given::new(DType::F32, [d, heads, tokens, streams], &noise(1, d * heads * tokens * streams));
-            let k = Given::new(dtype, [d, 1, kv, streams], &noise(2, d * kv * streams));
-            let w = Given::new(DType::F32, [heads, tokens, 1, streams], &noise(3, heads * tokens * streams));
-            let mask = Given::new(DType::F16, [kv, tokens, 1, 1], &noise(4, kv * tokens));
-            let [qs, ks, ws, masks] = [&q, &k, &w, &mask]
-                .map(|given| given.values().iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+            let q = Tensor::of(
+                DType::F32,
+                [d, heads, tokens, streams],
+                &numbers(1, d * heads * tokens * streams),
+            );
+            let k = Tensor::of(dtype, [d, 1, kv, streams], &numbers(2, d * kv * streams));
+            let w =
+                Tensor::of(DType::F32, [heads, tokens, 1, streams], &numbers(3, heads * tokens * streams));
+            let mask = Tensor::of(DType::F16, [kv, tokens, 1, 1], &numbers(4, kv * tokens));
+            let [qs, ks, ws, masks] = [&q, &k, &w, &mask].map(Tensor::exact);
             let mut exact = Vec::new();
             for stream in 0..streams {
                 for token in 0..tokens {
@@ -370,7 +370,7 @@ fn sparse_scores() {
             for level in Level::available() {
                 let sources = [Some(&q), Some(&k), Some(&w), Some(&mask)];
                 assert!(
-                    nmse(&settle(LightningIndexer, &sources, &[], level), &exact) < 1e-11,
+                    nmse(&Trial::with(LightningIndexer, &sources).on(level).values(), &exact) < 1e-11,
                     "{level} {dtype}"
                 );
             }
@@ -383,8 +383,8 @@ fn sparse_scores() {
 fn gradients_are_slopes() {
     let (d, tokens, heads, keys, key_heads, batch) = (3, 2, 4, 5, 2, 2);
     let sizes = [d * tokens * heads * batch, d * keys * key_heads * batch, d * keys * key_heads * batch];
-    let [q, k, v] = [0, 1, 2].map(|i| noise(i as u64 + 1, sizes[i]));
-    let g = noise(9, sizes[0]);
+    let [q, k, v] = [0, 1, 2].map(|i| numbers(i as u64 + 1, sizes[i]));
+    let g = numbers(9, sizes[0]);
     for masked in [false, true] {
         // The sum of all results, each times its gradient.
         let loss = |[q, k, v]: [&[f64]; 3]| {
@@ -421,11 +421,11 @@ fn gradients_are_slopes() {
             exact.resize(exact.len().next_multiple_of(4), 0.0);
         }
         let ne = [[d, tokens, heads, batch], [d, keys, key_heads, batch], [keys, d, key_heads, batch]];
-        let given = |i: usize, x: &[f32]| Given::new(DType::F32, ne[i], x);
+        let given = |i: usize, x: &[f32]| Tensor::of(DType::F32, ne[i], x);
         let sources = [given(0, &q), given(1, &k), given(2, &v), given(0, &g)];
         for level in Level::available() {
             let slots = sources.each_ref().map(Some);
-            let error = nmse(&settle(FlashAttnBack { masked }, &slots, &[], level), &exact);
+            let error = nmse(&Trial::with(FlashAttnBack { masked }, &slots).on(level).values(), &exact);
             assert!(error < 1e-10, "{level}: {error:.2e}");
         }
     }

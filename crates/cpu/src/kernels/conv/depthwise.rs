@@ -6,7 +6,7 @@ use oxcart_tensor::ops::Conv2dDw;
 use oxcart_tensor::{DType, TensorRef};
 
 use super::window::Volume;
-use super::{Weight, product};
+use super::{Weight, multiply_adds, product};
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::kernels::chunk::{CHUNK, Chunk};
 use crate::simd::{Level, Simd, for_each_level};
@@ -22,7 +22,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let work = product(&[node.layout().elements(), kernel.ne()[0], kernel.ne()[1]]);
-    Some(Kernel::new(run).width(work / super::WORK_PER_THREAD))
+    Some(Kernel::units(run, usize::MAX, multiply_adds(work)))
 }
 
 fn planes<A: Weight>(level: Level) -> Run {

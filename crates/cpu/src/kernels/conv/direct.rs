@@ -8,7 +8,7 @@ use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::window::Volume;
-use super::{Weight, product};
+use super::{Weight, multiply_adds, product};
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
 use crate::view::Src;
@@ -39,9 +39,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     };
     let sizes = Sizes::new(node.op(), kernel.ne().extents(), image.ne().extents(), node.ne().extents())?;
     let taps = sizes.volume.taps();
-    let width = product(&[taps, node.layout().elements()]) / super::WORK_PER_THREAD;
+    let work = multiply_adds(product(&[taps, node.layout().elements()]));
     let own = product(&[taps, sizes.panels() * PANEL + weights, size_of::<f32>()]);
-    Some(Kernel::new(run).width(width.min(sizes.units())).own(own))
+    Some(Kernel::units(run, sizes.units(), work).own(own))
 }
 
 fn run<A: Weight>(level: Level) -> Run {

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use oxcart_tensor::ops::{Col2im1d, Im2colBack};
 use oxcart_tensor::{DType, Op, TensorRef};
 
+use super::multiply_adds;
 use super::window::Volume;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::kernels::chunk::{CHUNK, Chunk};
@@ -21,7 +22,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     // Every element of the source is added once.
-    Some(Kernel::new(run).width(node.source(0)?.layout().elements() / super::WORK_PER_THREAD))
+    Some(Kernel::units(run, usize::MAX, multiply_adds(node.source(0)?.layout().elements())))
 }
 
 fn line<A: Number>(level: Level) -> Run {

@@ -76,8 +76,10 @@ fn product(factors: &[usize]) -> usize {
     factors.iter().fold(1, |product: usize, &n| product.saturating_mul(n))
 }
 
-/// Multiply-adds that one thread should do at least.
-const WORK_PER_THREAD: usize = 32 * 1024;
+/// What multiply-adds of vectors count as work; see [`Kernel::units`].
+const fn multiply_adds(count: usize) -> usize {
+    count / 4
+}
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use oxcart_tensor::ops::{
 };
 use oxcart_tensor::{DType, Layout, Shape};
 
-use crate::kernels::one_node::{Tensor, noise, run};
+use crate::kernels::testing::{Tensor, noise, run};
 
 const F32: DType = DType::F32;
 const F16: DType = DType::F16;

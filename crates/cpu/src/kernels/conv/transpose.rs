@@ -6,7 +6,7 @@
 use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::{Weight, product};
+use super::{Weight, multiply_adds, product};
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::kernels::chunk::{CHUNK, Chunk};
 use crate::kernels::lanes;
@@ -25,7 +25,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let own = product(&[width, height, sizes.channels, size_of::<f32>()]);
     let work = product(&[image.layout().elements(), width, height, sizes.filters]);
     let shared = product(&[image.layout().elements(), size_of::<f32>()]);
-    Some(Kernel::new(run).width(work / super::WORK_PER_THREAD).phases(2).shared(shared).own(own))
+    Some(Kernel::units(run, usize::MAX, multiply_adds(work)).phases(2).shared(shared).own(own))
 }
 
 fn run<A: Weight>(level: Level) -> Run {

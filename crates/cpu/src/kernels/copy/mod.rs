@@ -3,8 +3,6 @@
 //! Element `n` of the source in logical order becomes element `n` of the result, whatever the shapes of the two.
 
 mod axes;
-#[cfg(test)]
-pub(super) mod by_hand;
 mod element;
 mod moving;
 #[cfg(test)]
@@ -20,14 +18,8 @@ use self::axes::{Axes, Cursor};
 pub(super) use self::element::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
 pub(super) use self::moving::move_units;
 use self::tiles::Tiles;
-use crate::job::{Fault, Job, Kernel, Run};
+use crate::job::{self, Fault, Job, Kernel, PACKING, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
-
-/// Bytes that one thread should move at least.
-pub(super) const BYTES_PER_THREAD: usize = 64 * 1024;
-
-/// Values that one thread should pack into blocks at least; packing takes a search.
-pub(super) const PACKED_PER_THREAD: usize = 1024;
 
 /// The kernel for a copy.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
@@ -36,7 +28,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let elements = node.layout().elements();
     if from == to {
         let bytes = elements / to.block_len() * to.block_bytes();
-        return Some(Kernel::new(moving::run).width(bytes / BYTES_PER_THREAD));
+        return Some(Kernel::units(moving::run, usize::MAX, job::bytes_moved(bytes)));
     }
     let run = match (from, to) {
         (F32, F16) => numbers::<f32, f16>(level),
@@ -53,8 +45,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         (BF16, to) if to.is_quantized() && to.encodes_at_run_time() => blocks::<bf16, Blocks>,
         _ => return None,
     };
-    let kernel = Kernel::elementwise(run, node.layout());
-    Some(if to.is_quantized() { kernel.width(elements / PACKED_PER_THREAD) } else { kernel })
+    let cost = if to.is_quantized() { PACKING } else { 1 };
+    Some(Kernel::units(run, usize::MAX, elements.saturating_mul(cost)))
 }
 
 fn numbers<D: Decode, E: Encode>(level: Level) -> Run {

@@ -1,13 +1,9 @@
 //! Copies against the plainest possible copy: unit by unit in logical order.
 
-use half::{bf16, f16};
 use oxcart_tensor::ops::{Cast, Cont, Cpy, Dup};
-use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 use oxcart_tensor::{DType, Layout};
 
-use super::by_hand::{Tensor, compute, compute_with};
-use crate::job::Fault;
-use crate::simd::Level;
+use crate::kernels::testing::{Tensor, Trial, compute, encode};
 
 /// Layouts of some shape that packed, padded, turned and broadcast tensors have.
 fn layouts(dtype: DType, ne: [usize; 4]) -> Vec<Layout> {
@@ -30,10 +26,10 @@ fn shapes(dtype: DType) -> Vec<[usize; 4]> {
     vec![[5 * len, 7, 3, 2], [6 * len, 35, 1, 1], [len, 210, 1, 1], [42 * len, 5, 1, 1], [35 * len, 2, 1, 3]]
 }
 
-fn copied(source: &Tensor, target: &Tensor) -> Result<Tensor, Fault> {
-    let result = compute(Cpy, &[source, target])?;
+fn copied(source: &Tensor, target: &Tensor) -> Tensor {
+    let result = compute(Cpy, &[source, target]);
     assert!(result.has_gaps_of(target), "gaps were written");
-    Ok(result)
+    result
 }
 
 #[test]
@@ -43,7 +39,7 @@ fn bytes_move_in_logical_order_between_any_layouts_and_shapes() {
             for from in layouts(dtype, from) {
                 let source = Tensor::pattern(from);
                 for to in shapes(dtype).into_iter().flat_map(|to| layouts(dtype, to)) {
-                    let result = copied(&source, &Tensor::pattern(to)).unwrap();
+                    let result = copied(&source, &Tensor::pattern(to));
                     assert_eq!(result.units(), source.units(), "{from} to {to}");
                 }
             }
@@ -58,7 +54,7 @@ fn large_transpositions_are_tiled_right() {
             for from in layouts(dtype, ne) {
                 let source = Tensor::pattern(from);
                 for to in layouts(dtype, ne) {
-                    let result = copied(&source, &Tensor::pattern(to)).unwrap();
+                    let result = copied(&source, &Tensor::pattern(to));
                     assert_eq!(result.units(), source.units(), "{from} to {to}");
                 }
             }
@@ -69,10 +65,10 @@ fn large_transpositions_are_tiled_right() {
 #[test]
 fn a_repeated_source_is_read_over_and_over() {
     let source = Tensor::pattern(Layout::strided(DType::F32, [5, 300, 2, 1], [0, 4, 0, 0]).unwrap());
-    let result = compute(Dup, &[&source]).unwrap();
+    let result = compute(Dup, &[&source]);
     assert_eq!(result.units(), source.units());
-    let result = compute(Cast { dtype: DType::F16 }, &[&source]).unwrap();
-    assert_eq!(result.values(|x| f16::from_le_bytes(x).to_f32()), source.f32s());
+    let result = compute(Cast { dtype: DType::F16 }, &[&source]);
+    assert_eq!(result.values(), source.values());
 }
 
 #[test]
@@ -81,9 +77,9 @@ fn dup_and_cont_pack() {
         for layout in layouts(dtype, shapes(dtype)[0]) {
             let source = Tensor::pattern(layout);
             for result in [
-                compute(Dup, &[&source]).unwrap(),
-                compute(Cont { ne: layout.ne() }, &[&source]).unwrap(),
-                compute(Cont { ne: [dtype.block_len() * 30, 7].into() }, &[&source]).unwrap(),
+                compute(Dup, &[&source]),
+                compute(Cont { ne: layout.ne() }, &[&source]),
+                compute(Cont { ne: [dtype.block_len() * 30, 7].into() }, &[&source]),
             ] {
                 assert!(result.layout.is_contiguous());
                 assert_eq!(result.units(), source.units());
@@ -95,28 +91,8 @@ fn dup_and_cont_pack() {
 #[test]
 fn a_tensor_copied_onto_itself_stays() {
     let source = Tensor::pattern(layouts(DType::F32, [5, 7, 3, 2])[2]);
-    let result = compute_with(Dup, &[&source], true, Level::Scalar, 2).unwrap();
-    assert_eq!(result, source);
-}
-
-fn widen(tensor: &Tensor) -> Vec<f32> {
-    match tensor.dtype() {
-        DType::F32 => tensor.f32s(),
-        DType::F16 => tensor.values(|x| f16::from_le_bytes(x).to_f32()),
-        DType::BF16 => tensor.values(|x| bf16::from_le_bytes(x).to_f32()),
-        DType::I32 => tensor.values(|x| i32::from_le_bytes(x) as f32),
-        dtype => {
-            let mut values = vec![0.0; tensor.layout.elements()];
-            dequantize_row(dtype, &tensor.units().concat(), &mut values).unwrap();
-            values
-        }
-    }
-}
-
-fn narrowed(dtype: DType, values: &[f32]) -> Vec<u8> {
-    let mut bytes = vec![0; dtype.row_bytes(values.len()).unwrap()];
-    encode_row_at_run_time(dtype, values, &mut bytes).unwrap();
-    bytes
+    let result = Trial::of(Dup, &[&source]).over(&[0]).same();
+    assert_eq!(result.units(), source.units());
 }
 
 #[test]
@@ -127,12 +103,12 @@ fn numbers_convert_between_any_layouts_and_shapes() {
     for (from_type, to_type) in pairs {
         for from in shapes(from_type).into_iter().flat_map(|ne| layouts(from_type, ne)) {
             let source = Tensor::pattern(from);
-            let expected = narrowed(to_type, &widen(&source));
+            let expected = encode(to_type, &source.values());
             for to in [[15, 7, 2, 1], [2, 35, 3, 1], from.ne().extents()]
                 .into_iter()
                 .flat_map(|ne| layouts(to_type, ne))
             {
-                let result = copied(&source, &Tensor::pattern(to)).unwrap();
+                let result = copied(&source, &Tensor::pattern(to));
                 assert_eq!(result.units().concat(), expected, "{from} to {to}");
             }
         }
@@ -142,7 +118,7 @@ fn numbers_convert_between_any_layouts_and_shapes() {
 #[test]
 fn integers_truncate_and_saturate() {
     let source = Tensor::packed(DType::F32, 7, &[1.9, -1.9, 3e9, -3e9, f32::NAN, f32::INFINITY, -0.0]);
-    let result = compute(Cast { dtype: DType::I32 }, &[&source]).unwrap();
+    let result = compute(Cast { dtype: DType::I32 }, &[&source]);
     assert_eq!(result.i32s(), [1, -1, i32::MAX, i32::MIN, 0, i32::MAX, 0]);
 }
 
@@ -157,8 +133,8 @@ fn every_block_type_is_made_from_every_float() {
                 let source = Tensor::pattern(from);
                 for to in [[len, 2, 3, 2], [12 * len, 1, 1, 1]] {
                     let to = Layout::packed(to_type, to).unwrap();
-                    let result = copied(&source, &Tensor::pattern(to)).unwrap();
-                    assert_eq!(result.bytes, narrowed(to_type, &widen(&source)), "{from} to {to}");
+                    let result = copied(&source, &Tensor::pattern(to));
+                    assert_eq!(result.bytes, encode(to_type, &source.values()), "{from} to {to}");
                 }
             }
         }
@@ -172,15 +148,15 @@ fn every_block_type_expands() {
         for from in layouts(from_type, [3 * len, 5, 2, 1]) {
             // Bytes of a pattern can be scales of NaN, so compare bits.
             let source = Tensor::pattern(from);
-            let expected: Vec<_> = widen(&source).iter().map(|x| x.to_bits()).collect();
+            let expected: Vec<_> = source.values().iter().map(|x| x.to_bits()).collect();
             let strided = [4, 4 * (2 * len + 3), 4 * (2 * len + 3) * 3, 4 * (2 * len + 3) * 3 * 5];
             for to in [
                 Layout::packed(DType::F32, [3 * len, 5, 2]).unwrap(),
                 Layout::packed(DType::F32, [15, 2 * len, 1]).unwrap(),
                 Layout::strided(DType::F32, [2 * len, 3, 5], strided).unwrap(),
             ] {
-                let result = copied(&source, &Tensor::pattern(to)).unwrap();
-                assert_eq!(result.values(u32::from_le_bytes), expected, "{from} to {to}");
+                let result = copied(&source, &Tensor::pattern(to));
+                assert_eq!(result.units_as(u32::from_le_bytes), expected, "{from} to {to}");
             }
         }
     }
@@ -191,16 +167,16 @@ fn what_blocks_cannot_hold_is_an_error() {
     let mut values = vec![1.0; 640];
     values[300] = f32::NAN;
     let source = Tensor::packed(DType::F32, [320, 2], &values);
-    let fault = compute(Cast { dtype: DType::Q8_0 }, &[&source]).unwrap_err();
-    assert_eq!(fault.to_string(), "value 300 of the row is not finite");
+    let fault = Trial::of(Cast { dtype: DType::Q8_0 }, &[&source]).refused();
+    assert!(fault.ends_with("value 300 of the row is not finite"), "{fault}");
 }
 
 #[test]
 fn seventy_thousand_rows() {
     let source = Tensor::pattern(Layout::packed(DType::F16, [3, 70_000]).unwrap());
-    let turned = Tensor { layout: source.layout.transposed().unwrap(), ..source.clone() };
-    let result = compute(Dup, &[&turned]).unwrap();
+    let turned = source.clone().seen_as(source.layout.transposed().unwrap());
+    let result = compute(Dup, &[&turned]);
     assert_eq!(result.units(), turned.units());
-    let result = compute(Cast { dtype: DType::F32 }, &[&turned]).unwrap();
-    assert_eq!(result.f32s(), widen(&turned));
+    let result = compute(Cast { dtype: DType::F32 }, &[&turned]);
+    assert_eq!(result.values(), turned.values());
 }

@@ -1,11 +1,13 @@
+//! Elements against what their place says.
+
 use oxcart_tensor::Graph;
 
 use super::*;
-use crate::kernels::testing::{Input, decode, noise, run_every_way};
+use crate::kernels::testing::{Tensor, Trial, decode, wide_numbers};
 
 #[test]
 fn ranges_count_up() {
-    let found = run_every_way(&[], &[], |graph, _| graph.arange(-1.0, 29_999.5, 0.75).unwrap());
+    let found = Trial::graph(&[], |graph, _| graph.arange(-1.0, 29_999.5, 0.75).unwrap()).best().bytes;
     let found = decode(DType::F32, &found);
     assert_eq!(found.len(), 40_001);
     assert!(found.iter().enumerate().all(|(i, &x)| x == -1.0 + 0.75 * i as f32));
@@ -15,9 +17,9 @@ fn ranges_count_up() {
 fn constants_fill_every_element() {
     for len in [1, 127, 128, 129, 30_000] {
         for dtype in [DType::F32, DType::F16] {
-            let a = Input::of(dtype, len, &noise(len, 1));
+            let a = Tensor::of(dtype, len, &wide_numbers(1, len));
             let fill = |graph: &mut Graph, leaves: &[_]| graph.fill(leaves[0], 0.1).unwrap();
-            let found = decode(dtype, &run_every_way(&[a], &[0], fill));
+            let found = decode(dtype, &Trial::graph(&[a], fill).over(&[0]).best().bytes);
             let wanted = if dtype == DType::F32 { 0.1 } else { to_f16(0.1).to_f32() };
             assert_eq!(found, vec![wanted; len]);
         }
@@ -26,11 +28,13 @@ fn constants_fill_every_element() {
 
 #[test]
 fn triangles_keep_their_side_of_the_diagonal() {
-    let a = noise(130 * 130 * 3, 2);
+    let a = wide_numbers(2, 130 * 130 * 3);
     for keep in [Triangle::UpperWithDiagonal, Triangle::Upper, Triangle::LowerWithDiagonal, Triangle::Lower] {
-        let found = run_every_way(&[Input::f32([130, 130, 3], &a)], &[], |graph, leaves| {
+        let found = Trial::graph(&[Tensor::f32([130, 130, 3], &a)], |graph, leaves| {
             graph.tri(leaves[0], keep).unwrap()
-        });
+        })
+        .best()
+        .bytes;
         for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
             let (column, row) = (i % 130, i / 130 % 130);
             let kept = match keep {
@@ -46,9 +50,9 @@ fn triangles_keep_their_side_of_the_diagonal() {
 
 #[test]
 fn diagonals_stand_alone() {
-    let a = noise(129 * 2, 2);
+    let a = wide_numbers(2, 129 * 2);
     let diag = |graph: &mut Graph, leaves: &[_]| graph.diag(leaves[0]).unwrap();
-    let found = run_every_way(&[Input::f32([129, 1, 2], &a)], &[], diag);
+    let found = Trial::graph(&[Tensor::f32([129, 1, 2], &a)], diag).best().bytes;
     for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
         let (column, row, matrix) = (i % 129, i / 129 % 129, i / (129 * 129));
         assert_eq!(y, if column == row { a[matrix * 129 + row] } else { 0.0 });
@@ -57,18 +61,18 @@ fn diagonals_stand_alone() {
 
 #[test]
 fn masks_hide_later_columns() {
-    let a = noise(300 * 100, 3);
+    let a = wide_numbers(3, 300 * 100);
     for n_past in [0, 5, 1000] {
         let build = |graph: &mut Graph, leaves: &[_]| graph.diag_mask_inf(leaves[0], n_past).unwrap();
-        let found = run_every_way(&[Input::f32([300, 100], &a)], &[0], build);
+        let found = Trial::graph(&[Tensor::f32([300, 100], &a)], build).over(&[0]).best().bytes;
         for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
             assert_eq!(y, if i % 300 > n_past + i / 300 { f32::NEG_INFINITY } else { a[i] });
         }
-        let view = Input::f32([300, 100], &a).strided([150, 100], [4, 1200, 120_000, 120_000]);
+        let view = Tensor::f32([300, 100], &a).strided([150, 100], [4, 1200, 120_000, 120_000]);
         let build = |graph: &mut Graph, leaves: &[_]| {
             graph.apply_in_place(DiagMaskZero { n_past }, &[Some(leaves[0])]).unwrap()
         };
-        for (i, y) in decode(DType::F32, &run_every_way(&[view], &[], build)).into_iter().enumerate() {
+        for (i, y) in decode(DType::F32, &Trial::graph(&[view], build).best().bytes).into_iter().enumerate() {
             let hidden = i % 300 < 150 && i % 300 > n_past + i / 300;
             assert_eq!(y, if hidden { 0.0 } else { a[i] });
         }
@@ -79,9 +83,11 @@ fn masks_hide_later_columns() {
 fn embeddings_are_cosines_then_sines() {
     let steps: Vec<f32> = (0..200u8).map(f32::from).collect();
     for dim in [1, 2, 7, 160] {
-        let found = run_every_way(&[Input::f32(200, &steps)], &[], |graph, leaves| {
+        let found = Trial::graph(&[Tensor::f32(200, &steps)], |graph, leaves| {
             graph.timestep_embedding(leaves[0], dim, 10_000).unwrap()
-        });
+        })
+        .best()
+        .bytes;
         for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
             let (j, step, half) = (i % dim, i / dim, dim / 2);
             let angle = |j: usize| step as f64 * (-(10_000f64.ln()) * j as f64 / half as f64).exp();

@@ -1,87 +1,61 @@
 //! Fused nodes against the same nodes one by one: an intermediate result that is an output is never fused away.
 
-use std::sync::Arc;
-
-use oxcart_backend::{Backend, Buffers, Device, Work, allocate};
-use oxcart_tensor::graph::Storage;
 use oxcart_tensor::ops::{RopeMode, Unary};
 use oxcart_tensor::{DType, Graph, TensorId, ops};
 
 use super::fuse;
-use crate::kernels::testing::noise;
-use crate::{CpuDevice, Level};
+use crate::Level;
+use crate::kernels::testing::{Tensor, compute_graph};
 
-/// Bytes that every tensor of a test gets.
-const ROOM: usize = 1 << 17;
+/// Nodes that a test makes of leaves: intermediate results, and those it looks at.
+type Nodes = (Vec<TensorId>, Vec<TensorId>);
 
-/// Runs a graph with every leaf and node in a place of its own and gives the bytes of the last node and of `also`.
-fn run(
-    level: Level,
-    threads: usize,
-    apart: bool,
-    build: &dyn Fn(&mut Graph) -> (Vec<TensorId>, Vec<TensorId>),
-) -> Vec<Vec<u8>> {
-    let backend = CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
-    let mut graph = Graph::new();
-    let (intermediate, wanted) = build(&mut graph);
-    for &id in &wanted {
-        graph.expand(id).unwrap();
-    }
-    if apart {
-        for &id in &intermediate {
-            graph.mark_output(id).unwrap();
-        }
-    }
-    let buffer = allocate(&backend.device().buffer_type(), ROOM * graph.len()).unwrap();
-    let mut buffers = Buffers::new();
-    let id = buffers.add(Arc::clone(&buffer));
-    let ids: Vec<_> = graph.leaves().iter().chain(graph.nodes()).copied().collect();
-    for (i, &tensor) in ids.iter().enumerate() {
-        let (is_view, is_leaf, dtype, len) = {
-            let tensor = graph.tensor(tensor).unwrap();
-            (tensor.view().is_some(), tensor.is_leaf(), tensor.dtype(), tensor.layout().elements())
-        };
-        if is_view {
-            continue;
-        }
-        graph.bind(tensor, Storage { buffer: id, offset: i * ROOM }, buffer.len()).unwrap();
-        let bytes: Vec<u8> = match dtype {
-            DType::F32 if is_leaf => noise(len, i as u32).iter().flat_map(|x| x.to_le_bytes()).collect(),
-            DType::I32 => (0..len as i32).flat_map(|x| (x * 3).to_le_bytes()).collect(),
-            DType::I64 => (0..len as i64).flat_map(|x| (len as i64 - 1 - x).to_le_bytes()).collect(),
-            _ => continue,
-        };
-        buffer.write(i * ROOM, &bytes).unwrap();
-    }
-    let nodes = graph.range(0..graph.nodes().len()).unwrap();
-    backend.compute_and_wait(Work { nodes, buffers: &buffers }).unwrap();
-    wanted.iter().map(|&id| buffers.bytes(graph.tensor(id).unwrap()).unwrap()).collect()
+/// Numbers of a float type that look random.
+fn noise(ne: [usize; 4], seed: u64) -> Tensor {
+    Tensor::noise(DType::F32, ne, seed)
 }
 
-fn check(nodes: usize, build: &dyn Fn(&mut Graph) -> (Vec<TensorId>, Vec<TensorId>)) {
+/// Checks that the first `nodes` nodes are computed in one go, and that this changes nothing.
+fn check(nodes: usize, sources: &[Tensor], build: &dyn Fn(&mut Graph, &[TensorId]) -> Nodes) {
     let mut graph = Graph::new();
-    for id in build(&mut graph).1 {
+    let leaves: Vec<_> =
+        sources.iter().map(|source| graph.leaf_with_layout(source.layout).unwrap()).collect();
+    for id in build(&mut graph, &leaves).1 {
         graph.expand(id).unwrap();
     }
     let all: Vec<_> =
         graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).filter(|node| node.computes()).collect();
     assert_eq!(fuse(&all, Level::Scalar).map(|unit| unit.nodes), Some(nodes), "not fused");
+    let sources: Vec<_> = sources.iter().collect();
     for level in Level::available() {
-        let expected = run(level, 1, true, build);
-        for threads in [1, 3] {
-            assert_eq!(run(level, threads, false, build), expected, "{level}, {threads} threads");
+        let run = |threads, apart| {
+            let build = |graph: &mut Graph, leaves: &[TensorId]| {
+                let (intermediate, wanted) = build(graph, leaves);
+                if apart {
+                    intermediate.iter().for_each(|&id| graph.mark_output(id).unwrap());
+                }
+                wanted
+            };
+            compute_graph(level, threads, &sources, None, &build).unwrap()
+        };
+        let expected = run(1, true);
+        for threads in [1, 2, 3] {
+            assert!(run(threads, false) == expected, "{level}, {threads} threads");
         }
     }
 }
 
 #[test]
 fn norm_and_weights() {
-    for (ne, weights) in [([300, 90, 1, 1], [300, 1, 1, 1]), ([64, 5, 3, 2], [64, 1, 3, 1])] {
-        check(2, &|graph| {
-            let a = graph.leaf(DType::F32, ne).unwrap();
-            let w = graph.leaf(DType::F32, weights).unwrap();
-            let norm = graph.rms_norm(a, 1e-5).unwrap();
-            let y = graph.mul(norm, w).unwrap();
+    for (ne, weights) in [
+        ([300, 90, 1, 1], [300, 1, 1, 1]),
+        ([64, 5, 3, 2], [64, 1, 3, 1]),
+        ([130, 3, 2, 1], [130, 3, 1, 1]),
+        ([1, 3, 2, 1], [1, 1, 1, 1]),
+    ] {
+        check(2, &[noise(ne, 1), noise(weights, 2)], &|graph, leaves| {
+            let norm = graph.rms_norm(leaves[0], 1e-5).unwrap();
+            let y = graph.mul(norm, leaves[1]).unwrap();
             (vec![norm], vec![y])
         });
     }
@@ -89,20 +63,17 @@ fn norm_and_weights() {
 
 #[test]
 fn sum_norm_and_weights() {
-    check(3, &|graph| {
-        let a = graph.leaf(DType::F32, [257, 90, 1, 1]).unwrap();
-        let b = graph.leaf(DType::F32, [257, 90, 1, 1]).unwrap();
-        let w = graph.leaf(DType::F32, [257, 1, 1, 1]).unwrap();
-        let sum = graph.add(a, b).unwrap();
+    let ne = [257, 90, 1, 1];
+    check(3, &[noise(ne, 1), noise(ne, 2), noise([257, 1, 1, 1], 3)], &|graph, leaves| {
+        let sum = graph.add(leaves[0], leaves[1]).unwrap();
         let norm = graph.rms_norm(sum, 1e-6).unwrap();
-        let y = graph.mul(norm, w).unwrap();
+        let y = graph.mul(norm, leaves[2]).unwrap();
         let later = graph.add(sum, y).unwrap();
         (vec![norm], vec![later, y, sum])
     });
-    check(2, &|graph| {
-        let a = graph.leaf(DType::F32, [100, 3, 1, 1]).unwrap();
-        let b = graph.leaf(DType::F32, [100, 3, 1, 1]).unwrap();
-        let sum = graph.add(a, b).unwrap();
+    let ne = [100, 3, 1, 1];
+    check(2, &[noise(ne, 1), noise(ne, 2)], &|graph, leaves| {
+        let sum = graph.add(leaves[0], leaves[1]).unwrap();
         let norm = graph.rms_norm(sum, 1e-6).unwrap();
         (vec![sum], vec![norm, sum])
     });
@@ -110,12 +81,11 @@ fn sum_norm_and_weights() {
 
 #[test]
 fn activation_and_gate() {
+    let ne = [301, 70, 1, 1];
     for function in [Unary::Silu, Unary::Gelu, Unary::GeluErf, Unary::GeluQuick] {
-        check(2, &|graph| {
-            let x = graph.leaf(DType::F32, [301, 70, 1, 1]).unwrap();
-            let g = graph.leaf(DType::F32, [301, 70, 1, 1]).unwrap();
-            let activated = graph.unary(x, function).unwrap();
-            let y = graph.mul(g, activated).unwrap();
+        check(2, &[noise(ne, 1), noise(ne, 2)], &|graph, leaves| {
+            let activated = graph.unary(leaves[0], function).unwrap();
+            let y = graph.mul(leaves[1], activated).unwrap();
             (vec![activated], vec![y])
         });
     }
@@ -123,28 +93,20 @@ fn activation_and_gate() {
 
 #[test]
 fn rotated_keys_into_a_cache() {
+    let positions: Vec<_> = (0..20).map(|i| 3 * i).collect();
+    let rows: Vec<_> = (0..20i64).rev().collect();
     for dtype in [DType::F32, DType::F16, DType::Q8_0] {
-        check(2, &|graph| {
-            let a = graph.leaf(DType::F32, [32, 4, 20, 1]).unwrap();
-            let positions = graph.leaf(DType::I32, [20, 1, 1, 1]).unwrap();
-            let rows = graph.leaf(DType::I64, [20, 1, 1, 1]).unwrap();
-            let cache = graph.leaf(dtype, [128, 40, 1, 1]).unwrap();
-            let rope = ops::Rope {
-                n_dims: 32,
-                mode: RopeMode::Neox,
-                n_ctx_orig: 512,
-                freq_base: 10_000.0,
-                freq_scale: 1.0,
-                ext_factor: 0.0,
-                attn_factor: 1.0,
-                beta_fast: 32.0,
-                beta_slow: 1.0,
-                sections: [0; 4],
-                first_channel: 0,
-            };
-            let rotated = graph.apply(rope, &[Some(a), Some(positions), None]).unwrap();
+        let sources = [
+            noise([32, 4, 20, 1], 1),
+            Tensor::i32(20, &positions),
+            Tensor::packed(DType::I64, 20, &rows),
+            Tensor::noise(dtype, [128, 40], 2),
+        ];
+        check(2, &sources, &|graph, leaves| {
+            let rope = ops::Rope { n_ctx_orig: 512, ..ops::Rope::new(32, RopeMode::Neox, 10_000.0) };
+            let rotated = graph.apply(rope, &[Some(leaves[0]), Some(leaves[1]), None]).unwrap();
             let flat = graph.reshape(rotated, [128, 20, 1, 1]).unwrap();
-            let y = graph.apply(ops::SetRows, &[Some(flat), Some(rows), Some(cache)]).unwrap();
+            let y = graph.apply(ops::SetRows, &[Some(flat), Some(leaves[2]), Some(leaves[3])]).unwrap();
             (vec![rotated], vec![y])
         });
     }

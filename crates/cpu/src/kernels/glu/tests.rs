@@ -1,7 +1,9 @@
+//! Gated units against their formulas, and halves of a row against two sources.
+
 use oxcart_tensor::Graph;
 
 use super::*;
-use crate::kernels::testing::{Input, decode, noise, run_every_way};
+use crate::kernels::testing::{Tensor, Trial, decode, wide_numbers};
 
 const KINDS: [GluKind; 7] = [
     GluKind::Reglu,
@@ -23,7 +25,7 @@ fn accepts(kind: GluKind, dtype: DType) -> bool {
 fn halves_and_two_sources_agree() {
     for len in [1, 127, 128, 129, 1000] {
         let rows = 26_000 / len + 1;
-        let (x, g) = (noise(len * rows, 3), noise(len * rows, 4));
+        let (x, g) = (wide_numbers(3, len * rows), wide_numbers(4, len * rows));
         let side_by_side = |left: &[f32], right: &[f32], odd: &[f32]| -> Vec<f32> {
             let rows = left.chunks(len).zip(right.chunks(len));
             rows.flat_map(|(l, r)| [l, r, odd].concat()).collect()
@@ -33,18 +35,22 @@ fn halves_and_two_sources_agree() {
             for dtype in
                 [DType::F32, DType::F16, DType::BF16].into_iter().filter(|&dtype| accepts(kind, dtype))
             {
-                let split = [Input::of(dtype, [len, rows], &x), Input::of(dtype, [len, rows], &g)];
-                let two = run_every_way(&split, &[], |graph, leaves| {
+                let split = [Tensor::of(dtype, [len, rows], &x), Tensor::of(dtype, [len, rows], &g)];
+                let two = Trial::graph(&split, |graph, leaves| {
                     graph.glu_split(leaves[0], leaves[1], kind).unwrap()
-                });
-                let one =
-                    run_every_way(&[Input::of(dtype, [2 * len, rows], &plain)], &[], |graph, leaves| {
-                        graph.glu(leaves[0], kind).unwrap()
-                    });
+                })
+                .best()
+                .bytes;
+                let one = Trial::graph(&[Tensor::of(dtype, [2 * len, rows], &plain)], |graph, leaves| {
+                    graph.glu(leaves[0], kind).unwrap()
+                })
+                .best()
+                .bytes;
                 assert!(one == two, "{} {dtype} {len}", kind.name());
-                let odd = [Input::of(dtype, [2 * len + 1, rows], &swapped)];
-                let one =
-                    run_every_way(&odd, &[], |graph, leaves| graph.glu_swapped(leaves[0], kind).unwrap());
+                let odd = [Tensor::of(dtype, [2 * len + 1, rows], &swapped)];
+                let one = Trial::graph(&odd, |graph, leaves| graph.glu_swapped(leaves[0], kind).unwrap())
+                    .best()
+                    .bytes;
                 assert!(one == two, "{} {dtype} {len}, swapped", kind.name());
             }
         }
@@ -53,12 +59,14 @@ fn halves_and_two_sources_agree() {
 
 #[test]
 fn values_are_those_of_the_formulas() {
-    let (x, g) = (noise(1000, 5), noise(1000, 6));
+    let (x, g) = (wide_numbers(5, 1000), wide_numbers(6, 1000));
     let silu = |x: f64, alpha: f64| x / (1.0 + (-alpha * x).exp());
     for kind in KINDS {
-        let inputs = [Input::f32(1000, &x), Input::f32(1000, &g)];
+        let inputs = [Tensor::f32(1000, &x), Tensor::f32(1000, &g)];
         let found =
-            run_every_way(&inputs, &[], |graph, leaves| graph.glu_split(leaves[0], leaves[1], kind).unwrap());
+            Trial::graph(&inputs, |graph, leaves| graph.glu_split(leaves[0], leaves[1], kind).unwrap())
+                .best()
+                .bytes;
         for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
             let (x, g) = (f64::from(x[i]), f64::from(g[i]));
             let gelu = 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * x * (1.0 + 0.044_715 * x * x)).tanh());

@@ -234,7 +234,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::one_node::{Tensor, run};
+    use crate::kernels::testing::{Tensor, run};
     use oxcart_tensor::{DType, Shape};
 
     const MODES: [(ScaleMode, bool); 4] = [
@@ -260,10 +260,7 @@ mod tests {
                 let axes = [2, 1, 0, 3];
                 // The same values, channels fastest.
                 let layout = oxcart_tensor::Layout::packed(DType::F32, [3, 9, 7, 2]).unwrap();
-                let turned = Tensor::with_layout(layout.permuted(axes).unwrap(), {
-                    let mut values = packed.values().into_iter();
-                    move || values.next().unwrap()
-                });
+                let turned = Tensor::with_layout(layout.permuted(axes).unwrap(), packed.values());
                 let op = upscale(ne, mode, align);
                 for (a, b) in run(op, &[&packed]).iter().zip(run(op, &[&turned])) {
                     assert_eq!(a.values(), b.values(), "{op:?}");
@@ -275,7 +272,7 @@ mod tests {
     #[test]
     fn a_flat_image_stays_flat() {
         for (mode, align) in cases() {
-            let flat = Tensor::new(DType::F32, [13, 11, 2, 1], || 0.75);
+            let flat = Tensor::f32([13, 11, 2], [0.75; 13 * 11 * 2]);
             for ne in [[26, 33, 2, 1], [5, 4, 1, 1], [12, 12, 5, 2], [13, 11, 2, 1]] {
                 for y in run(upscale(ne, mode, align), &[&flat]) {
                     y.assert_near(1e-6, |_| 0.75);
@@ -314,11 +311,7 @@ mod tests {
     fn shrinking_with_antialias_sees_every_pixel() {
         // Halving an image of one bright pixel must not lose it, wherever it is.
         for bright in 0..8 {
-            let mut i = 0;
-            let image = Tensor::new(DType::F32, [8, 1, 1, 1], || {
-                i += 1;
-                if i - 1 == bright { 1.0 } else { 0.0 }
-            });
+            let image = Tensor::f32(8, (0..8).map(|i| if i == bright { 1.0 } else { 0.0 }));
             for y in run(upscale([4, 1, 1, 1], (ScaleMode::Bilinear, true), false), &[&image]) {
                 let sum: f32 = y.values().iter().sum();
                 assert!((0.3..0.7).contains(&sum), "{sum}");

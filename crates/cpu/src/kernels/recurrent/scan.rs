@@ -11,9 +11,6 @@ use crate::job::{Fault, Kernel, Run};
 use crate::simd::Simd;
 use crate::view::{Dst, Share};
 
-/// What one thread should have to do at least, in elements of states times tokens.
-const WORK_PER_THREAD: usize = 8 * 1024;
-
 /// Sizes of a recurrence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extents {
@@ -64,8 +61,7 @@ impl Extents {
     pub(crate) fn kernel(&self, run: Run, extra: usize) -> Kernel {
         let sizes = [self.width, self.rows, self.heads, self.tokens, self.sequences];
         let work = sizes.iter().fold(1, |work: usize, &n| work.saturating_mul(n));
-        let width = (work / WORK_PER_THREAD).min(self.units());
-        Kernel::new(run).width(width).own(self.scratch().saturating_add(extra))
+        Kernel::units(run, self.units(), work).own(self.scratch().saturating_add(extra))
     }
 }
 
@@ -110,7 +106,7 @@ pub(crate) fn scan<S: Simd>(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::kernels::one_node::Tensor;
+    use crate::kernels::testing::Tensor;
 
     /// A flat result against outputs and the states after each token; what is older than the first token must not have
     /// been written.

@@ -4,7 +4,7 @@ use oxcart_tensor::ops::{GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmConv, SsmScan};
 use oxcart_tensor::{DType, Layout};
 
 use super::scan::tests::compare;
-use crate::kernels::one_node::{Tensor, noise, run, try_run};
+use crate::kernels::testing::{Tensor, Trial, noise, run};
 
 const F32: DType = DType::F32;
 
@@ -48,17 +48,15 @@ impl Scan {
             let layout = Layout::strided(F32, [rows[0], rows[1], tokens, sequences], nb).unwrap();
             Tensor::with_layout(layout, noise(seed))
         };
-        let mut decay = noise(4);
-        let mut dt = noise(3);
         [
             Tensor::noise(F32, [state, dim, heads, sequences + 2], 1),
             strided([dim, heads], 2),
             // Some beyond where the softplus is cut off.
-            Tensor::new(F32, [heads, tokens, sequences, 1], || {
-                let x = dt();
-                if x > 0.9 { 25.0 * x } else { 4.0 * x }
-            }),
-            Tensor::new(F32, [decays, heads, 1, 1], || -decay().abs()),
+            Tensor::f32(
+                [heads, tokens, sequences],
+                noise(3).map(|x| if x > 0.9 { 25.0 * x } else { 4.0 * x }),
+            ),
+            Tensor::f32([decays, heads], noise(4).map(|x| -x.abs())),
             strided([state, groups], 5),
             strided([state, groups], 6),
         ]
@@ -100,8 +98,7 @@ fn selective_scans_with_snapshots() {
         Scan { state: 1, dim: 2, heads: 2, groups: 1, tokens: 1, sequences: 2 },
     ] {
         let ids: Vec<_> = (0..scan.sequences).map(|q| (q * 2 + 1) % (scan.sequences + 2)).collect();
-        let mut next = ids.iter();
-        let id_tensor = Tensor::new(DType::I32, [scan.sequences, 1, 1, 1], || *next.next().unwrap() as f32);
+        let id_tensor = Tensor::of(DType::I32, scan.sequences, ids.iter().map(|&id| id as f32));
         for decays in [1, scan.state] {
             let sources = scan.sources(decays);
             let (outputs, history) = scan.exact(&sources, &ids);
@@ -120,11 +117,10 @@ fn selective_scans_with_snapshots() {
 fn states_that_do_not_exist_are_refused() {
     let scan = Scan { state: 16, dim: 32, heads: 8, groups: 1, tokens: 9, sequences: 2 };
     let [states, x, dt, a, b, c] = &scan.sources(1);
-    for bad in [-1.0, 4.0, 1e9] {
-        let mut ids = [0.0, bad].into_iter();
-        let ids = Tensor::new(DType::I32, [2, 1, 1, 1], || ids.next().unwrap());
-        let error = try_run(SsmScan { snapshots: 1 }, &[states, x, dt, a, b, c, &ids], false).unwrap_err();
-        assert!(error.to_string().contains("is not below 4"), "{error}");
+    for bad in [-1, 4, 1_000_000_000] {
+        let ids = Tensor::i32(2, &[0, bad]);
+        let error = Trial::of(SsmScan { snapshots: 1 }, &[states, x, dt, a, b, c, &ids]).refused();
+        assert!(error.contains("is not below 4"), "{error}");
     }
 }
 
@@ -132,7 +128,7 @@ fn states_that_do_not_exist_are_refused() {
 fn a_scan_over_no_tokens_writes_nothing() {
     let scan = Scan { state: 4, dim: 3, heads: 2, groups: 1, tokens: 0, sequences: 1 };
     let [states, x, dt, a, b, c] = &scan.sources(1);
-    let ids = Tensor::new(DType::I32, [1, 1, 1, 1], || 0.0);
+    let ids = Tensor::i32(1, &[0]);
     for y in run(SsmScan { snapshots: 1 }, &[states, x, dt, a, b, c, &ids]) {
         assert!((0..y.layout.elements()).all(|i| y.is_untouched(i)));
     }
@@ -148,7 +144,7 @@ fn linear_exact(
     state: &Tensor,
     step: impl Fn(usize, usize, &mut [f64], &mut [f64]),
 ) -> (Vec<f64>, Vec<Vec<f64>>) {
-    let initial: Vec<f64> = state.values().iter().map(|&x| f64::from(x)).collect();
+    let initial = state.exact();
     let mut outputs = vec![0.0; size * heads * tokens];
     let mut last = vec![0.0; initial.len()];
     let each = tokens / sequences;
@@ -168,8 +164,7 @@ fn linear_exact(
 fn linear_sources<const N: usize>([size, heads, tokens, sequences]: [usize; 4]) -> ([Tensor; N], Tensor) {
     let per_token = std::array::from_fn(|i| {
         // Small enough for states not to explode.
-        let mut value = noise(i as u64 + 1);
-        Tensor::new(F32, [size, heads, tokens, 1], || value() / 2.0)
+        Tensor::f32([size, heads, tokens], noise(i as u64 + 1).map(|x| x / 2.0))
     });
     (per_token, Tensor::noise(F32, [size * size * heads, sequences, 1, 1], 99))
 }

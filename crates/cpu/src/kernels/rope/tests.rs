@@ -1,21 +1,23 @@
+//! Rotations against their definition in double precision, for every mode and wherever rows lie.
+
 use oxcart_tensor::Layout;
 use oxcart_tensor::ops::RopeBack;
 
 use super::*;
-use crate::kernels::trial::{Given, Into, nmse, noise, run, settle};
+use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
 
 const NE: [usize; 4] = [48, 41, 5, 2];
 const MODES: [RopeMode; 5] =
     [RopeMode::Normal, RopeMode::Neox, RopeMode::Mrope, RopeMode::Vision, RopeMode::Imrope];
 
-fn sample(dtype: DType) -> Given {
-    Given::new(dtype, NE, &noise(1, NE.iter().product()))
+fn sample(dtype: DType) -> Tensor {
+    Tensor::of(dtype, NE, &numbers(1, NE.iter().product()))
 }
 
-fn positions(mode: RopeMode) -> Given {
+fn positions(mode: RopeMode) -> Tensor {
     let count = if mode.has_sections() { 20 } else { 5 };
     let values: Vec<_> = (0..count).map(|i| i * i * 7 - 30).collect();
-    Given::integers([count as usize, 1, 1, 1], &values)
+    Tensor::i32([count as usize, 1, 1, 1], &values)
 }
 
 fn rope(mode: RopeMode) -> Rope {
@@ -84,22 +86,17 @@ fn exact(values: &[f32], positions: &[f32], factors: &[f32], rope: &Rope) -> Vec
 
 #[test]
 fn every_mode_and_type_in_place_or_not() {
-    let factors: Vec<_> = noise(3, 24).iter().map(|x| 1.5 + x).collect();
-    let given_factors = Given::new(DType::F32, [24, 1, 1, 1], &factors);
+    let factors: Vec<_> = numbers(3, 24).iter().map(|x| 1.5 + x).collect();
+    let given_factors = Tensor::of(DType::F32, [24, 1, 1, 1], &factors);
     for level in Level::available() {
         for mode in MODES {
             for (dtype, most) in [(DType::F32, 1e-9), (DType::F16, 1e-6)] {
                 let (a, positions) = (sample(dtype), positions(mode));
-                let integers: Vec<_> = positions
-                    .bytes
-                    .chunks(4)
-                    .map(|b| i32::from_le_bytes(b.try_into().unwrap()) as f32)
-                    .collect();
                 for ext_factor in [0.0, 1.0] {
                     let rope = Rope { ext_factor, ..rope(mode) };
                     let sources = [Some(&a), Some(&positions), Some(&given_factors)];
-                    let found = settle(rope, &sources, &[0], level);
-                    let error = nmse(&found, &exact(&a.values(), &integers, &factors, &rope));
+                    let found = Trial::with(rope, &sources).over(&[0]).on(level).values();
+                    let error = nmse(&found, &exact(&a.values(), &positions.values(), &factors, &rope));
                     assert!(error < most, "{level} {mode:?} {dtype} {ext_factor}: {error}");
                 }
             }
@@ -114,10 +111,9 @@ fn backwards_undoes_forwards() {
             // Without YaRN's factor of the result, which is the same in both directions.
             let rope = Rope { ext_factor: 0.0, ..rope(mode) };
             let (a, positions) = (sample(DType::F32), positions(mode));
-            let there = run(rope, &[Some(&a), Some(&positions)], Into::Fresh, level, 2);
-            let back = settle(RopeBack(rope), &[Some(&there), Some(&positions)], &[0], level);
-            let wanted: Vec<_> = a.values().iter().map(|&x| f64::from(x)).collect();
-            assert!(nmse(&back, &wanted) < 1e-12, "{level} {mode:?}");
+            let there = Trial::of(rope, &[&a, &positions]).on(level);
+            let back = Trial::of(RopeBack(rope), &[&there, &positions]).over(&[0]).on(level).values();
+            assert!(nmse(&back, &a.exact()) < 1e-12, "{level} {mode:?}");
         }
     }
 }
@@ -127,17 +123,11 @@ fn rows_may_lie_anywhere() {
     // Heads and tokens swapped in memory, rows padded.
     let plain = sample(DType::F32);
     let layout = Layout::strided(DType::F32, NE, [4, 5 * 208, 208, 41 * 5 * 208]).unwrap();
-    let mut bytes = vec![0; layout.byte_len()];
-    for row in 0..41 * 5 * 2 {
-        let at = row % 41 * 5 * 208 + row / 41 % 5 * 208 + row / 205 * 205 * 208;
-        bytes[at..at + 192].copy_from_slice(&plain.bytes[row * 192..][..192]);
-    }
-    let spread = Given { layout: plain.layout, bytes }.seen_as(layout);
-    assert_eq!(spread.values(), plain.values());
+    let spread = Tensor::with_layout(layout, plain.values());
     for level in Level::available() {
         let positions = positions(RopeMode::Neox);
-        let found = settle(rope(RopeMode::Neox), &[Some(&spread), Some(&positions)], &[0], level);
-        assert_eq!(found, settle(rope(RopeMode::Neox), &[Some(&plain), Some(&positions)], &[], level));
+        let found = Trial::of(rope(RopeMode::Neox), &[&spread, &positions]).over(&[0]).on(level).values();
+        assert_eq!(found, Trial::of(rope(RopeMode::Neox), &[&plain, &positions]).on(level).values());
     }
 }
 
@@ -146,7 +136,7 @@ fn no_training_context_is_defined() {
     let rope = Rope { n_ctx_orig: 0, ..rope(RopeMode::Neox) };
     let (a, positions) = (sample(DType::F32), positions(RopeMode::Neox));
     for level in Level::available() {
-        let found = settle(rope, &[Some(&a), Some(&positions)], &[], level);
+        let found = Trial::of(rope, &[&a, &positions]).on(level).values();
         assert!(found.iter().all(|x| x.is_finite()));
     }
 }

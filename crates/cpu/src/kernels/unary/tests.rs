@@ -1,8 +1,10 @@
+//! Functions of one number: hard cases by name, and layouts, threads and shared memory that must not matter.
+
 use oxcart_tensor::Graph;
 use oxcart_tensor::ops::{Cos, Log, Sin, Sqr, Sqrt};
 
 use super::*;
-use crate::kernels::testing::{Input, Place, decode, noise, run, run_every_way};
+use crate::kernels::testing::{Tensor, Trial, decode, run, wide_numbers};
 
 const XIELU: Unary = Unary::Xielu { alpha_n: 0.8, alpha_p: 0.3, beta: 0.5, eps: 1e-6 };
 
@@ -57,14 +59,17 @@ fn accepts(op: Op, dtype: DType) -> bool {
 fn threads_and_shared_memory_change_nothing() {
     for len in [1, 127, 128, 129, 1000] {
         let ne = rows_of(len);
-        let values = noise(ne[0] * ne[1], len as u32);
+        let values = wide_numbers(len as u64, ne[0] * ne[1]);
         for op in all_ops() {
             for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|&dtype| accepts(op, dtype))
             {
                 // Ops that planners leave alone are not given the memory of their source.
                 let shared: &[usize] = if op.info().reuses_source { &[0] } else { &[] };
-                let a = Input::of(dtype, ne, &values);
-                run_every_way(&[a], shared, |graph, leaves| graph.apply(op, &[Some(leaves[0])]).unwrap());
+                let a = Tensor::of(dtype, ne, &values);
+                Trial::graph(&[a], |graph, leaves| graph.apply(op, &[Some(leaves[0])]).unwrap())
+                    .over(shared)
+                    .best()
+                    .bytes;
             }
         }
     }
@@ -72,16 +77,17 @@ fn threads_and_shared_memory_change_nothing() {
 
 #[test]
 fn padded_rows_give_what_packed_rows_give() {
-    let (values, ne) = (noise(200 * 130, 1), [130, 200]);
+    let (values, ne) = (wide_numbers(1, 200 * 130), [130, 200]);
     let padded: Vec<f32> = values.chunks(130).flat_map(|row| row.iter().copied().chain([7.5; 3])).collect();
     for op in all_ops().into_iter().filter(|op| !matches!(op, Op::Scale(_))) {
         let apply = |graph: &mut Graph, leaves: &[_]| graph.apply(op, &[Some(leaves[0])]).unwrap();
-        let packed = run_every_way(&[Input::f32(ne, &values)], &[], apply);
-        let view = Input::f32(padded.len(), &padded).strided(ne, [4, 532, 532 * 200, 532 * 200]);
-        assert_eq!(run_every_way(std::slice::from_ref(&view), &[], apply), packed, "{}", op.label());
-        let in_place = run_every_way(&[view], &[], |graph, leaves| {
-            graph.apply_in_place(op, &[Some(leaves[0])]).unwrap()
-        });
+        let packed = Trial::graph(&[Tensor::f32(ne, &values)], apply).best().bytes;
+        let view = Tensor::f32(padded.len(), &padded).strided(ne, [4, 532, 532 * 200, 532 * 200]);
+        assert_eq!(Trial::graph(std::slice::from_ref(&view), apply).best().bytes, packed, "{}", op.label());
+        let in_place =
+            Trial::graph(&[view], |graph, leaves| graph.apply_in_place(op, &[Some(leaves[0])]).unwrap())
+                .best()
+                .bytes;
         for (row, packed) in in_place.chunks(532).zip(packed.chunks(520)) {
             assert_eq!(&row[..520], packed, "{}", op.label());
             assert_eq!(decode(DType::F32, &row[520..]), [7.5; 3], "{}", op.label());
@@ -91,28 +97,20 @@ fn padded_rows_give_what_packed_rows_give() {
 
 #[test]
 fn sixteen_bits_may_become_f32() {
-    let values: Vec<f32> = noise(300, 5).iter().map(|x| bf16::from_f32(*x).to_f32()).collect();
+    let values: Vec<f32> = wide_numbers(5, 300).iter().map(|x| bf16::from_f32(*x).to_f32()).collect();
     for op in [Op::from(Unary::Tanh), Sqr.into(), Unary::Softplus.into(), Cos.into()] {
         let apply =
             |graph: &mut Graph, leaves: &[_]| graph.apply_as(op, &[Some(leaves[0])], DType::F32).unwrap();
-        let wide = run_every_way(&[Input::f32(300, &values)], &[], apply);
+        let wide = Trial::graph(&[Tensor::f32(300, &values)], apply).best().bytes;
         for dtype in [DType::F16, DType::BF16] {
-            assert_eq!(run_every_way(&[Input::of(dtype, 300, &values)], &[], apply), wide);
+            assert_eq!(Trial::graph(&[Tensor::of(dtype, 300, &values)], apply).best().bytes, wide);
         }
     }
 }
 
 /// What a function makes of some numbers, the same on all levels.
 fn values(op: impl Into<Op>, x: &[f32]) -> Vec<f32> {
-    let op = op.into();
-    let results: Vec<_> = Level::available()
-        .into_iter()
-        .map(|level| {
-            let apply = |graph: &mut Graph, leaves: &[_]| graph.apply(op, &[Some(leaves[0])]).unwrap();
-            let bytes = run(level, 1, &[Input::f32(x.len(), x)], Place::Fresh, apply).unwrap();
-            decode(DType::F32, &bytes)
-        })
-        .collect();
+    let results: Vec<_> = run(op, &[&Tensor::f32(x.len(), x)]).iter().map(Tensor::values).collect();
     for other in &results[1..] {
         assert!(
             other.iter().zip(&results[0]).all(|(a, b)| a == b || a.is_nan() && b.is_nan()),
@@ -147,11 +145,11 @@ fn hard_cases_follow_the_table() {
 
 #[test]
 fn silu_back_is_the_slope_of_silu() {
-    let (ne, x) = (rows_of(129), noise(129 * 202, 9));
-    let gradient = noise(x.len(), 10);
+    let (ne, x) = (rows_of(129), wide_numbers(9, 129 * 202));
+    let gradient = wide_numbers(10, x.len());
     let build = |graph: &mut Graph, leaves: &[_]| graph.silu_back(leaves[0], leaves[1]).unwrap();
-    let inputs = [Input::f32(ne, &gradient), Input::f32(ne, &x)];
-    let found = decode(DType::F32, &run_every_way(&inputs, &[0, 1], build));
+    let inputs = [Tensor::f32(ne, &gradient), Tensor::f32(ne, &x)];
+    let found = decode(DType::F32, &Trial::graph(&inputs, build).over(&[0, 1]).best().bytes);
     for ((y, dy), x) in
         found.iter().zip(&gradient).zip(&x).map(|((y, dy), x)| ((*y, f64::from(*dy)), f64::from(*x)))
     {
@@ -159,6 +157,6 @@ fn silu_back_is_the_slope_of_silu() {
         let exact = dy * s * (1.0 + x * (1.0 - s));
         assert!((f64::from(y) - exact).abs() < 1e-5, "{y} instead of {exact}");
     }
-    let inputs = [Input::of(DType::F16, ne, &gradient), Input::of(DType::F16, ne, &x)];
-    run_every_way(&inputs, &[0, 1], build);
+    let inputs = [Tensor::of(DType::F16, ne, &gradient), Tensor::of(DType::F16, ne, &x)];
+    Trial::graph(&inputs, build).over(&[0, 1]).best().bytes;
 }
