@@ -3,7 +3,7 @@
 //! `cargo bench -p oxcart-cpu --bench matmul -- [types=q4_0+f32] [level=avx2] [threads=2] [m=4096] [k=4096] [n=512] [mv=1]
 //! [seconds=2] [clock=cpu]`
 //!
-//! For each type two products are timed, best of as many as fit the time:
+//! For each type two products are timed, as often as fits the time, medians printed:
 //! - matrix times matrix (`n` columns), in operations per second, where a multiplication and an addition are two. The
 //!   ceiling is a loop that does nothing but multiply-adds in registers, on all threads: of floats for float types, of
 //!   8-bit integers for quantized ones (`vpdpbusd`, or `vpmaddubsw` + `vpmaddwd` + `vpaddd` with AVX2).
@@ -96,46 +96,64 @@ fn main() {
 
 fn bench(options: &Options, level: Level, dtype: DType) {
     let &Options { m, k, n, mv, threads, seconds, .. } = options;
-    let half = Duration::from_secs_f64(seconds / 2.0);
-    let (mut speed, mut peak) = (f64::NAN, f64::NAN);
+    let time = Duration::from_secs_f64(seconds);
+    let mut matrix = NOT_MEASURED;
     if n > 0 {
         let mut product = Product::new(level, threads, dtype, [k, m, 1], n);
         let count = 2.0 * (m * k * n) as f64;
-        (peak, speed) =
-            alternate(half, || operations(level, dtype, threads), || count / product.seconds(options));
+        matrix = alternate(time, || operations(level, dtype, threads), || count / product.seconds(options));
     }
-    let (mut bytes, mut memory) = (f64::NAN, f64::NAN);
+    let mut vector = NOT_MEASURED;
     if mv > 0 {
         // Several matrices, one after another, so that none is still in a cache.
-        let matrix = dtype.row_bytes(k).unwrap() * m;
-        let matrices = (256usize << 20).div_ceil(matrix);
+        let bytes = dtype.row_bytes(k).unwrap() * m;
+        let matrices = (256usize << 20).div_ceil(bytes);
         let mut product = Product::new(level, threads, dtype, [k, m, matrices], mv);
-        let sweep = Sweep::new(matrix * matrices);
-        let count = (matrix * matrices) as f64;
-        (memory, bytes) = alternate(half, || sweep.speed(threads), || count / product.seconds(options));
+        let sweep = Sweep::new(bytes * matrices);
+        let count = (bytes * matrices) as f64;
+        vector = alternate(time, || sweep.speed(threads), || count / product.seconds(options));
     }
     println!(
         "{:8} {:8} {:10.1} {:10.1} {:8.2} {:8.2} {:10.2} {:8.2}",
         level,
         dtype,
-        speed / 1e9,
-        peak / 1e9,
-        speed / peak,
-        bytes / 1e9,
-        memory / 1e9,
-        bytes / memory
+        matrix.speed / 1e9,
+        matrix.ceiling / 1e9,
+        matrix.part,
+        vector.speed / 1e9,
+        vector.ceiling / 1e9,
+        vector.part
     );
 }
 
-/// The best of two things that are measured in turns.
-fn alternate(time: Duration, mut first: impl FnMut() -> f64, mut second: impl FnMut() -> f64) -> (f64, f64) {
+/// A ceiling and what was reached, and the part of the one that the other is.
+#[derive(Clone, Copy)]
+struct Reached {
+    ceiling: f64,
+    speed: f64,
+    part: f64,
+}
+
+const NOT_MEASURED: Reached = Reached { ceiling: f64::NAN, speed: f64::NAN, part: f64::NAN };
+
+/// Measures a ceiling and a speed in turns, and gives the medians: of each, and of the parts, every speed being compared
+/// with the ceilings right before and after it.
+fn alternate(time: Duration, mut ceiling: impl FnMut() -> f64, mut speed: impl FnMut() -> f64) -> Reached {
     let start = Instant::now();
-    let (mut best_first, mut best_second) = (first(), 0.0);
-    while best_second == 0.0 || start.elapsed() < 2 * time {
-        best_second = second().max(best_second);
-        best_first = first().max(best_first);
+    let (mut ceilings, mut speeds, mut parts) = (vec![ceiling()], Vec::new(), Vec::new());
+    while speeds.len() < 3 || start.elapsed() < time {
+        let reached = speed();
+        let (before, after) = (ceilings[ceilings.len() - 1], ceiling());
+        speeds.push(reached);
+        ceilings.push(after);
+        parts.push(2.0 * reached / (before + after));
     }
-    (best_first, best_second)
+    Reached { ceiling: median(ceilings), speed: median(speeds), part: median(parts) }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
 }
 
 /// A clock. On a machine that others use too, only the time that this process computed for says something; with more than

@@ -15,38 +15,37 @@ pub(super) trait Floats {
 /// Accumulators, enough to keep multipliers busy while an addition is under way.
 const CHAINS: usize = 4;
 
-/// The dot products of two rows of numbers with a third; without `TWO`, the second row does not count.
+/// The dot products of some rows of numbers with one more.
 #[inline(always)]
-pub(super) fn float<S: Lanes, F: Floats, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+pub(super) fn float<S: Lanes, F: Floats, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, acts_rest) = whole::<F>(acts);
-    let [(first, first_rest), (second, second_rest)] = rows.map(whole::<F>);
-    let (first, second) = (&first[..acts.len()], &second[..acts.len()]);
-    let mut sums = [[s.no_floats(); CHAINS]; 2];
+    let rows = rows.map(whole::<F>);
+    let runs: [&[F::Sixteen]; N] = std::array::from_fn(|n| &rows[n].0[..acts.len()]);
+    let mut sums = [[s.no_floats(); CHAINS]; N];
     let whole_rounds = acts.len() / CHAINS * CHAINS;
     for round in (0..whole_rounds).step_by(CHAINS) {
         for chain in 0..CHAINS {
-            let (at, [one, two]) = (round + chain, &mut sums);
-            add::<S, F>(s, &first[at], &acts[at], &mut one[chain]);
-            if TWO {
-                add::<S, F>(s, &second[at], &acts[at], &mut two[chain]);
+            for n in 0..N {
+                add::<S, F>(s, &runs[n][round + chain], &acts[round + chain], &mut sums[n][chain]);
             }
         }
     }
-    let [one, two] = &mut sums;
     for at in whole_rounds..acts.len() {
-        add::<S, F>(s, &first[at], &acts[at], &mut one[0]);
-        if TWO {
-            add::<S, F>(s, &second[at], &acts[at], &mut two[0]);
+        for n in 0..N {
+            add::<S, F>(s, &runs[n][at], &acts[at], &mut sums[n][0]);
         }
     }
     if !acts_rest.is_empty() {
         let acts = padded::<F>(acts_rest);
-        add::<S, F>(s, &padded::<F>(first_rest), &acts, &mut one[1]);
-        if TWO {
-            add::<S, F>(s, &padded::<F>(second_rest), &acts, &mut two[1]);
+        for n in 0..N {
+            add::<S, F>(s, &padded::<F>(rows[n].1), &acts, &mut sums[n][1]);
         }
     }
-    [total(s, *one), total(s, *two)]
+    let mut totals = [0.0; N];
+    for n in 0..N {
+        totals[n] = total(s, sums[n]);
+    }
+    totals
 }
 
 #[inline(always)]

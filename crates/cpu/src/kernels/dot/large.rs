@@ -9,7 +9,7 @@ use oxcart_tensor::quant::{
 
 use super::lanes::Lanes;
 use super::swar::{ONES, minus_32, spread_crumbs, spread_nibbles};
-use super::{Plain, blocks, chunk_of};
+use super::{Plain, blocks, chunk_of, totals};
 
 /// What is to be taken off the sums of a block.
 pub(super) enum Offset<S: Lanes> {
@@ -36,19 +36,18 @@ pub(super) trait Large: Plain {
     }
 }
 
-/// The dot products of two rows of large blocks with a third; without `TWO`, the second row does not count.
+/// The dot products of some rows of large blocks with one more.
 #[inline(always)]
-pub(super) fn large<S: Lanes, W: Large, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+pub(super) fn large<S: Lanes, W: Large, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let acts = blocks::<BlockQ8K>(acts);
-    let [first, second] = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
-    let (mut one, mut two) = (s.no_floats(), s.no_floats());
+    let rows = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
+    let mut sums = [s.no_floats(); N];
     for (i, acts) in acts.iter().enumerate() {
-        one = add_block(s, &first[i], acts, one);
-        if TWO {
-            two = add_block(s, &second[i], acts, two);
+        for n in 0..N {
+            sums[n] = add_block(s, &rows[n][i], acts, sums[n]);
         }
     }
-    [s.total(one), s.total(two)]
+    totals(s, sums)
 }
 
 /// Adds the products of one block each.

@@ -45,26 +45,28 @@ pub(crate) type Dot = fn(&[u8], &[u8]) -> f32;
 /// Rounds a row of numbers to a partner type.
 pub(crate) type Encode = fn(&[f32], &mut [u8]);
 
-/// The dot products of two rows of weights with the same row of their partner type, with exactly the results of [`Dot`].
+/// Rows that [`DotFour`] multiplies at a time.
+pub(crate) const FOUR: usize = 4;
+
+/// The dot products of four rows of weights with the same row of their partner type, with exactly the results of [`Dot`].
 ///
-/// Faster than one after the other where the work on activations counts: plain numbers, Q4_0, Q4_1. When weights come from
-/// memory, the two rows must be far apart, in two regions that are each read from beginning to end; the memory system
-/// recognizes those, and not rows that are read in turns.
-pub(crate) type DotTwo = fn([&[u8]; 2], &[u8]) -> [f32; 2];
+/// Weights that come from memory come faster in four streams than in one. The rows must be far apart, in regions that are
+/// each read from beginning to end; the memory system recognizes those, and not rows that are read in turns.
+pub(crate) type DotFour = fn([&[u8]; FOUR], &[u8]) -> [f32; FOUR];
 
 /// The dot product for weights of a type; `None` if it cannot be a weight.
 pub(crate) fn dot(weights: DType, level: Level) -> Option<Dot> {
     Some(dots(weights, level)?.one)
 }
 
-/// The dot products for two rows of weights of a type; `None` if it cannot be a weight.
-pub(crate) fn dot_two(weights: DType, level: Level) -> Option<DotTwo> {
-    Some(dots(weights, level)?.two)
+/// The dot products for four rows of weights of a type; `None` if it cannot be a weight.
+pub(crate) fn dot_four(weights: DType, level: Level) -> Option<DotFour> {
+    Some(dots(weights, level)?.four)
 }
 
 struct Dots {
     one: Dot,
-    two: DotTwo,
+    four: DotFour,
 }
 
 fn dots(weights: DType, level: Level) -> Option<Dots> {
@@ -103,39 +105,42 @@ fn dots(weights: DType, level: Level) -> Option<Dots> {
     })
 }
 
-/// Compiles a kernel over rows for one row and for two, for a kind of weights.
-macro_rules! for_one_and_two {
+/// Compiles a kernel over rows for one row and for four, for a kind of weights.
+macro_rules! for_one_and_four {
     ($kernel:ident, $weights:ident : $kind:path, $level:expr) => {{
         #[inline(always)]
         fn one<S: Lanes, $weights: $kind>(s: S, row: &[u8], acts: &[u8]) -> f32 {
-            let [sum, _] = $kernel::<S, $weights, false>(s, [row, row], acts);
+            let [sum] = $kernel::<S, $weights, 1>(s, [row], acts);
             sum
         }
         #[inline(always)]
-        fn two<S: Lanes, $weights: $kind>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
-            $kernel::<S, $weights, true>(s, rows, acts)
+        fn four<S: Lanes, $weights: $kind>(s: S, rows: [&[u8]; FOUR], acts: &[u8]) -> [f32; FOUR] {
+            $kernel::<S, $weights, FOUR>(s, rows, acts)
         }
         Dots {
             one: for_each_level!(one[$weights: $kind]: fn(row: &[u8], acts: &[u8]) -> f32).at($level),
-            two: for_each_level!(two[$weights: $kind]: fn(rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2]).at($level),
+            four: for_each_level!(
+                four[$weights: $kind]: fn(rows: [&[u8]; FOUR], acts: &[u8]) -> [f32; FOUR]
+            )
+            .at($level),
         }
     }};
 }
 
 fn floats<F: Floats>(level: Level) -> Dots {
-    for_one_and_two!(float, F: Floats, level)
+    for_one_and_four!(float, F: Floats, level)
 }
 
 fn smalls<W: Small>(level: Level) -> Dots {
-    for_one_and_two!(small, W: Small, level)
+    for_one_and_four!(small, W: Small, level)
 }
 
 fn longs<W: Long>(level: Level) -> Dots {
-    for_one_and_two!(long, W: Long, level)
+    for_one_and_four!(long, W: Long, level)
 }
 
 fn larges<W: Large>(level: Level) -> Dots {
-    for_one_and_two!(large, W: Large, level)
+    for_one_and_four!(large, W: Large, level)
 }
 
 /// How activations become a partner type; `None` if it is none.
@@ -163,6 +168,16 @@ fn encode256<A: Activation<256>>(level: Level) -> Encode {
 trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned {}
 
 impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> Plain for T {}
+
+/// What some vectors of sums add up to.
+#[inline(always)]
+fn totals<S: Lanes, const N: usize>(s: S, sums: [S::Floats; N]) -> [f32; N] {
+    let mut totals = [0.0; N];
+    for n in 0..N {
+        totals[n] = s.total(sums[n]);
+    }
+    totals
+}
 
 /// A row as blocks.
 #[inline(always)]

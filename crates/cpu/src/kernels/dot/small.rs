@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::lanes::Lanes;
 use super::swar::{ONES, spread_crumbs};
-use super::{Plain, blocks, chunk_of};
+use super::{Plain, blocks, chunk_of, totals};
 
 /// The partner of 32 weights.
 pub(super) trait Activations: Plain {
@@ -60,21 +60,23 @@ pub(super) trait Small: Plain {
     }
 }
 
-/// The dot products of two rows of small blocks with a third; without `TWO`, the second row does not count.
+/// The dot products of some rows of small blocks with one more.
 #[inline(always)]
-pub(super) fn small<S: Lanes, W: Small, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+pub(super) fn small<S: Lanes, W: Small, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let [(first, first_last), (second, second_last)] = rows.map(|row| blocks::<W>(row).as_chunks::<2>());
-    let (first, second) = (&first[..acts.len()], &second[..acts.len()]);
-    let mut one = (s.no_floats(), s.no_heads());
-    let mut two = one;
+    let rows = rows.map(|row| blocks::<W>(row).as_chunks::<2>());
+    let pairs: [&[[W; 2]]; N] = std::array::from_fn(|n| &rows[n].0[..acts.len()]);
+    let mut so_far = [(s.no_floats(), s.no_heads()); N];
     for (i, acts) in acts.iter().enumerate() {
-        one = add_two(s, &first[i], acts, one);
-        if TWO {
-            two = add_two(s, &second[i], acts, two);
+        for n in 0..N {
+            so_far[n] = add_two(s, &pairs[n][i], acts, so_far[n]);
         }
     }
-    [finish::<S, W>(s, first_last, last_acts, one), finish::<S, W>(s, second_last, last_acts, two)]
+    let mut totals = [0.0; N];
+    for n in 0..N {
+        totals[n] = finish::<S, W>(s, rows[n].1, last_acts, so_far[n]);
+    }
+    totals
 }
 
 /// Adds the last block, if their number is odd, and all that was kept apart.
@@ -224,21 +226,20 @@ pub(super) trait Long: Plain {
     fn scales<S: Lanes>(&self, s: S, acts: [f32; 2]) -> S::Floats;
 }
 
-/// The dot products of two rows of long blocks with a third; without `TWO`, the second row does not count.
+/// The dot products of some rows of long blocks with one more.
 #[inline(always)]
-pub(super) fn long<S: Lanes, W: Long, const TWO: bool>(s: S, rows: [&[u8]; 2], acts: &[u8]) -> [f32; 2] {
+pub(super) fn long<S: Lanes, W: Long, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, _) = blocks::<BlockQ8_0>(acts).as_chunks::<2>();
-    let [first, second] = rows.map(|row| &blocks::<W>(row)[..acts.len() / W::STEPS]);
-    let (mut one, mut two) = (s.no_floats(), s.no_floats());
+    let rows = rows.map(|row| &blocks::<W>(row)[..acts.len() / W::STEPS]);
+    let mut sums = [s.no_floats(); N];
     for (i, acts) in acts.chunks_exact(W::STEPS).enumerate() {
         for (step, acts) in acts.iter().enumerate() {
-            one = add_step(s, &first[i], step, acts, one);
-            if TWO {
-                two = add_step(s, &second[i], step, acts, two);
+            for n in 0..N {
+                sums[n] = add_step(s, &rows[n][i], step, acts, sums[n]);
             }
         }
     }
-    [s.total(one), s.total(two)]
+    totals(s, sums)
 }
 
 /// Adds the products of 64 elements.

@@ -15,7 +15,7 @@ use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
-use crate::kernels::dot::{Dot, DotTwo, Encode, dot, dot_two, encode};
+use crate::kernels::dot::{Dot, DotFour, Encode, FOUR, dot, dot_four, encode};
 use crate::simd::Level;
 use crate::view::{Dst, Number, Out, RowAt, Src};
 
@@ -58,8 +58,7 @@ const WORK_PER_THREAD: usize = 64 * 1024;
 pub(super) struct Product {
     method: Method,
     dot: Dot,
-    /// Where two rows at a time are faster than one; measured.
-    dot_two: Option<DotTwo>,
+    dot_four: DotFour,
     /// How a row of activations becomes the partner type.
     convert: Convert,
     /// Elements of a row.
@@ -96,11 +95,7 @@ impl Product {
         Some(Product {
             method: Method::of(a, level)?,
             dot: dot(a, level)?,
-            dot_two: if matches!(a, DType::F32 | DType::Q4_0 | DType::Q4_1) {
-                dot_two(a, level)
-            } else {
-                None
-            },
+            dot_four: dot_four(a, level)?,
             convert,
             k: ne[0],
             m: ne[1],
@@ -279,20 +274,18 @@ impl Product {
         }
         let [plane2, plane3] = work.matching.plane(work.matrix);
         let weights = |i: usize| work.a.row::<u8>([work.rows.start + i, plane2, plane3]).slice();
-        let mut done = 0;
-        if let Some(dot_two) = self.dot_two {
-            // One row of each half: the memory system can follow two streams.
-            let half = work.rows.len() / 2;
-            for i in 0..half {
-                let two = [weights(i), weights(half + i)];
-                for (column, out) in all.iter_mut().flatten() {
-                    let [first, second] = dot_two(two, column);
-                    out.set(i, first);
-                    out.set(half + i, second);
+        // One row of each quarter: the memory system follows four streams better than one.
+        let quarter = work.rows.len() / FOUR;
+        for i in 0..quarter {
+            let rows = std::array::from_fn(|n| weights(n * quarter + i));
+            for (column, out) in all.iter_mut().flatten() {
+                let sums = (self.dot_four)(rows, column);
+                for (n, sum) in sums.into_iter().enumerate() {
+                    out.set(n * quarter + i, sum);
                 }
             }
-            done = 2 * half;
         }
+        let done = FOUR * quarter;
         for i in done..work.rows.len() {
             for (column, out) in all.iter_mut().flatten() {
                 out.set(i, (self.dot)(weights(i), column));
