@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffers, Work, allocate};
-use oxcart_tensor::graph::{Node, Storage};
+use oxcart_backend::{Backend, Buffer, Buffers, Work, allocate};
+use oxcart_tensor::graph::{BufferId, Node, Storage};
 use oxcart_tensor::{Graph, Op, TensorId};
 
-use crate::decode::decode;
 use crate::{Case, Recorded};
 
 /// A case as a graph of one node.
@@ -38,7 +37,7 @@ impl Case {
     /// The node of the case, made through the door from leaves like its sources.
     pub fn build(&self) -> Result<Built, oxcart_tensor::Error> {
         let want = self.result.layout;
-        let op = decode(&self.index, want);
+        let op = self.op();
         let mut graph = Graph::new();
         let mut sources = Vec::new();
         for source in &self.sources {
@@ -56,7 +55,8 @@ impl Case {
         Ok(Built { graph, sources, node })
     }
 
-    /// Runs the case and gives the bytes the result lies in, as large as what was recorded.
+    /// Runs the case and gives the bytes the result lies in, as large as what was recorded, and after them the bytes of
+    /// the sources that the op also writes to.
     pub fn run(&self, backend: &dyn Backend) -> Result<Vec<u8>, RunError> {
         let Built { mut graph, sources, node } = self.build()?;
         if !backend.device().supports_op(graph.tensor(node)?) {
@@ -64,30 +64,61 @@ impl Case {
         }
         let buffer_type = backend.device().buffer_type();
         let mut buffers = Buffers::new();
-        let mut place = |graph: &mut Graph, id, tensor: &Recorded, contents: &[u8]| {
+        let mut fill = |contents: &[u8]| {
             let buffer = allocate(&buffer_type, contents.len())?;
             buffer.write(0, contents)?;
-            let storage = Storage { buffer: buffers.add(Arc::clone(&buffer)), offset: tensor.view_offset };
-            graph.bind(id, storage, contents.len())?;
-            Ok::<_, RunError>(buffer)
+            Ok::<_, RunError>(Memory { id: buffers.add(Arc::clone(&buffer)), buffer })
         };
-        let mut memory = Vec::new();
+        let mut memory: Vec<Option<Memory>> = Vec::new();
         for (id, source) in sources.iter().zip(&self.sources) {
-            memory.push(match (id, source) {
-                (Some(id), Some(source)) => Some(place(&mut graph, *id, source, self.storage(source))?),
-                _ => None,
-            });
+            let (Some(id), Some(source)) = (id, source) else {
+                memory.push(None);
+                continue;
+            };
+            let own = match source.shares.and_then(|slot| memory[slot].clone()) {
+                Some(shared) => shared,
+                None => fill(self.storage(source))?,
+            };
+            own.bind(&mut graph, *id, source)?;
+            memory.push(Some(own));
         }
-        let result = match self.aliased.and_then(|slot| memory[slot].clone()) {
-            Some(buffer) => buffer,
+        let result = match self.aliased.or(self.reused).and_then(|slot| memory[slot].clone()) {
+            Some(source) => source,
             // Nothing may be left as it was, so start from a pattern that nothing computes.
-            None => place(&mut graph, node, &self.result, &vec![0xA5; self.storage(&self.result).len()])?,
+            None => fill(&vec![0xA5; self.storage(&self.result).len()])?,
         };
+        if self.aliased.is_none() {
+            result.bind(&mut graph, node, &self.result)?;
+        }
         let positions = 0..graph.nodes().len();
         let nodes = graph.range(positions).unwrap_or_else(|| unreachable!("all nodes are a range"));
         backend.compute_and_wait(Work { nodes, buffers: &buffers })?;
-        let mut bytes = vec![0; result.len()];
-        result.read(0, &mut bytes)?;
+        let mut found = result.read()?;
+        for (source, own) in self.sources.iter().zip(&memory) {
+            if let (Some(Recorded { after: Some(_), .. }), Some(own)) = (source, own) {
+                found.extend(own.read()?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A buffer and what the graph calls it.
+#[derive(Clone)]
+struct Memory {
+    id: BufferId,
+    buffer: Arc<dyn Buffer>,
+}
+
+impl Memory {
+    fn bind(&self, graph: &mut Graph, id: TensorId, tensor: &Recorded) -> Result<(), RunError> {
+        let storage = Storage { buffer: self.id, offset: tensor.view_offset };
+        Ok(graph.bind(id, storage, self.buffer.len())?)
+    }
+
+    fn read(&self) -> Result<Vec<u8>, RunError> {
+        let mut bytes = vec![0; self.buffer.len()];
+        self.buffer.read(0, &mut bytes)?;
         Ok(bytes)
     }
 }

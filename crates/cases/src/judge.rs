@@ -11,21 +11,36 @@ use crate::{Case, Recorded};
 pub type Verdict = Result<(), String>;
 
 impl Case {
-    /// Compares the bytes a result lies in with those recorded.
+    /// Compares what [`run`](Case::run) gave with what was recorded.
     pub fn judge(&self, found: &[u8]) -> Verdict {
-        let expected = self.storage(&self.result);
-        if found.len() != expected.len() {
-            return Err(format!("{} bytes instead of {}", found.len(), expected.len()));
+        let written =
+            self.sources.iter().flatten().filter_map(|source| Some((source, source.after.clone()?)));
+        let expected: Vec<_> = std::iter::once((&self.result, self.storage(&self.result)))
+            .chain(written.map(|(source, after)| (source, &self.blob[after])))
+            .collect();
+        let len: usize = expected.iter().map(|(_, bytes)| bytes.len()).sum();
+        if found.len() != len {
+            return Err(format!("{} bytes instead of {len}", found.len()));
         }
+        let mut rest = found;
+        for (tensor, expected) in expected {
+            let (found, others) = rest.split_at(expected.len());
+            self.judge_tensor(tensor, found, expected)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn judge_tensor(&self, tensor: &Recorded, found: &[u8], expected: &[u8]) -> Verdict {
         let tolerance = &self.index["tolerance"];
         let kind = text(&tolerance["kind"]);
         if kind == "exact" {
             return same_bytes(found, expected);
         }
-        if self.aliased.is_some() {
-            same_outside(&self.result, found, expected)?;
+        if self.aliased.is_some() || self.reused.is_some() {
+            same_outside(tensor, found, expected)?;
         }
-        let values = |bytes: &[u8]| elements(&self.result, bytes);
+        let values = |bytes: &[u8]| elements(tensor, bytes);
         let (x, r) = (values(found), values(expected));
         match kind {
             "elementwise" => elementwise(&x, &r, float(&tolerance["atol"]), float(&tolerance["rtol"])),

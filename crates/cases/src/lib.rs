@@ -1,7 +1,9 @@
 //! Single ops with recorded inputs and outputs.
 //!
 //! A folder holds index files (`FAMILY.json`) and blobs (`FAMILY.bin`); the format is that of the reference outputs which
-//! `OXCART_GOLDEN` names, and of what `tools/differential.py` makes. A [`Case`] can be rebuilt through the door
+//! `OXCART_GOLDEN` names, and of what `tools/differential` makes. The latter has three more fields: a source with
+//! `shares_src` lies in the memory of an earlier one, a source with `after` is written to, and a result with `reuses_src`
+//! takes the memory of a source as a memory planner would have it. A [`Case`] can be rebuilt through the door
 //! ([`Case::build`]), run on any device ([`Case::run`]) and judged ([`Case::judge`]).
 //!
 //! # Panics
@@ -20,7 +22,7 @@ pub use judge::Verdict;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_tensor::Layout;
+use oxcart_tensor::{Layout, Op};
 use serde_json::Value;
 
 use json::{list, number, numbers, text};
@@ -33,6 +35,10 @@ pub struct Recorded {
     /// First byte within its storage.
     pub view_offset: usize,
     storage: std::ops::Range<usize>,
+    /// The earlier source in whose memory it lies, if it has none of its own.
+    shares: Option<usize>,
+    /// What the memory holds after the run, of a source that the op writes to besides its result.
+    after: Option<std::ops::Range<usize>>,
 }
 
 /// One op with inputs and outputs.
@@ -45,6 +51,7 @@ pub struct Case {
     sources: Vec<Option<Recorded>>,
     result: Recorded,
     aliased: Option<usize>,
+    reused: Option<usize>,
 }
 
 /// All cases of a folder, in the order of file names.
@@ -78,13 +85,19 @@ impl Case {
             .map(|source| (!source.is_null()).then(|| recorded(source)))
             .collect();
         let name = format!("{} ({})", text(&index["id"]), text(&index["label"]));
-        let aliased = index["dst"].get("aliases_src").map(number);
-        Case { name, sources, result: recorded(&index["dst"]), aliased, index, blob }
+        let result = &index["dst"];
+        let (aliased, reused) = (result.get("aliases_src").map(number), result.get("reuses_src").map(number));
+        Case { name, sources, result: recorded(result), aliased, reused, index, blob }
     }
 
     /// Which op it is, by the reference's name.
     pub fn op_name(&self) -> &str {
         text(&self.index["op"])
+    }
+
+    /// The op with its parameters.
+    pub fn op(&self) -> Op {
+        decode::decode(&self.index, self.result.layout)
     }
 
     /// Its sources by slot.
@@ -97,7 +110,7 @@ impl Case {
         &self.result
     }
 
-    /// The source in whose memory the result lies, if it lies in one.
+    /// The source in whose memory the result lies, if the graph says that it lies in one.
     pub const fn aliased(&self) -> Option<usize> {
         self.aliased
     }
@@ -112,10 +125,17 @@ fn recorded(tensor: &Value) -> Recorded {
     let dtype = text(&tensor["type"]).parse().unwrap_or_else(|error| panic!("{error}"));
     let layout = Layout::strided(dtype, numbers(&tensor["ne"]), numbers(&tensor["nb"]))
         .unwrap_or_else(|error| panic!("{tensor}: {error}"));
-    let start = number(&tensor["offset"]);
     Recorded {
         layout,
         view_offset: number(&tensor["view_offset"]),
-        storage: start..start + number(&tensor["size"]),
+        storage: bytes(tensor),
+        shares: tensor.get("shares_src").map(number),
+        after: tensor.get("after").map(bytes),
     }
+}
+
+/// Where bytes lie in the blob.
+fn bytes(place: &Value) -> std::ops::Range<usize> {
+    let start = number(&place["offset"]);
+    start..start + number(&place["size"])
 }

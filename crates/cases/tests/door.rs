@@ -1,7 +1,8 @@
 //! The single-op graphs of the reference, rebuilt through the door: each must be accepted, with exactly the type,
 //! extents, strides and sharing that the reference gave its result.
 //!
-//! The data lies outside the repository; `OXCART_GOLDEN` names its folder.
+//! The data lies outside the repository: `OXCART_GOLDEN` names the folder of recorded graphs, `OXCART_DIFFERENTIAL` one of
+//! random cases made by `tools/differential`.
 
 use std::path::Path;
 
@@ -10,11 +11,22 @@ use oxcart_tensor::graph::ViewOf;
 
 #[test]
 fn the_door_agrees_with_the_reference() {
-    let Some(golden) = std::env::var_os("OXCART_GOLDEN") else {
-        println!("skipped: OXCART_GOLDEN is not set");
-        return;
-    };
-    let cases = read_folder(&Path::new(&golden).join("graphs"));
+    match std::env::var_os("OXCART_GOLDEN") {
+        Some(golden) => check_folder(&Path::new(&golden).join("graphs")),
+        None => println!("skipped: OXCART_GOLDEN is not set"),
+    }
+}
+
+#[test]
+fn the_door_accepts_random_cases() {
+    match std::env::var_os("OXCART_DIFFERENTIAL") {
+        Some(folder) => check_folder(Path::new(&folder)),
+        None => println!("skipped: OXCART_DIFFERENTIAL is not set"),
+    }
+}
+
+fn check_folder(folder: &Path) {
+    let cases = read_folder(folder);
     let complaints: Vec<_> = cases
         .iter()
         .filter_map(|case| check(case).err().map(|why| format!("{}: {why}", case.name)))

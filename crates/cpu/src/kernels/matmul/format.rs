@@ -21,8 +21,9 @@ pub(super) struct Groups {
     pub(super) run: usize,
     /// Whether groups of weights have a minimum.
     pub(super) mins: bool,
-    /// Whether a sum of codes per group of activations is needed to correct products of unsigned weights.
-    pub(super) corrections: bool,
+    /// What was added to the codes of the weights; if it is not zero, a sum of codes per group of activations is needed to
+    /// correct products.
+    pub(super) offset: i32,
 }
 
 /// How panels of one weight type look on one instruction set.
@@ -34,6 +35,10 @@ pub(super) struct Format {
     pub(super) cols: usize,
     /// Bytes of a code.
     pub(super) code: usize,
+    /// Consecutive elements of one row that lie together.
+    pub(super) step: usize,
+    /// Steps whose products can be added up in 16 bits.
+    pub(super) reach: usize,
     /// Scales, if there are any.
     pub(super) groups: Option<Groups>,
 }
@@ -69,6 +74,7 @@ struct ColumnParts {
 }
 
 /// Some rows of weights, packed.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights<'p> {
     pub(super) codes: &'p [u8],
@@ -76,6 +82,8 @@ pub(super) struct Weights<'p> {
     pub(super) scales: &'p [f32],
     /// By group and row; empty if there are none.
     pub(super) mins: &'p [f32],
+    /// See [`Format::reach`].
+    pub(super) reach: usize,
 }
 
 /// Some rows of weights, being packed.
@@ -87,6 +95,7 @@ pub(super) struct WeightsMut<'p> {
 }
 
 /// Some columns, packed.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns<'p> {
     pub(super) codes: &'p [u8],
@@ -94,7 +103,7 @@ pub(super) struct Columns<'p> {
     pub(super) scales: &'p [f32],
     /// By group and column: the sum of the values; empty if weights have no minimums.
     pub(super) sums: &'p [f32],
-    /// By group and column: -128 times the sum of the codes; empty if weights are signed.
+    /// By group and column: the sum of the codes times what corrects for the offset of the weights; empty if they have none.
     pub(super) corrections: &'p [i32],
 }
 
@@ -136,7 +145,7 @@ impl Format {
         let codes = placer.place(k * self.cols * self.code);
         let scales = placer.place(count(|_| true, |groups| groups.run));
         let sums = placer.place(count(|groups| groups.mins, |groups| groups.group));
-        let corrections = placer.place(count(|groups| groups.corrections, |groups| groups.group));
+        let corrections = placer.place(count(|groups| groups.offset != 0, |groups| groups.group));
         ColumnParts { codes, scales, sums, corrections, end: placer.0 }
     }
 
@@ -157,6 +166,7 @@ impl Format {
             codes: &panel[parts.codes],
             scales: items(&panel[parts.scales]),
             mins: items(&panel[parts.mins]),
+            reach: self.reach,
         }
     }
 

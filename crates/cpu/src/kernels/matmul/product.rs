@@ -12,10 +12,10 @@ use std::ops::Range;
 use oxcart_tensor::DType;
 
 use super::method::Method;
-use super::micro::MAX_TILE;
+use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
-use crate::kernels::dot::{Dot, Encode, dot, encode};
+use crate::kernels::dot::{Dot, DotTwo, Encode, dot, dot_two, encode};
 use crate::simd::Level;
 use crate::view::{Dst, Number, Out, RowAt, Src};
 
@@ -39,8 +39,8 @@ pub(super) trait Matching {
     fn column(&self, matrix: usize, column: usize) -> (RowAt, RowAt);
 }
 
-/// Up to this many columns are not worth packing weights for.
-pub(super) const FEW: usize = 3;
+/// The most columns that are not worth packing weights for, for any type; see [`Method::few`].
+const MAX_FEW: usize = 11;
 
 /// Panels of weights that are packed together, at most: as much as stays in the second cache.
 const PANELS: usize = 8;
@@ -49,7 +49,7 @@ const UNITS: usize = 16;
 /// Panels of columns that a unit should have at least, or packing weights costs too much.
 const COLUMN_PANELS: usize = 8;
 /// Bytes of weights that a thread reads at a time where nothing is packed.
-const BYTES: usize = 64 * 1024;
+const BYTES: usize = 256 * 1024;
 /// Multiply-adds that one thread should do at least.
 const WORK_PER_THREAD: usize = 64 * 1024;
 
@@ -58,6 +58,8 @@ const WORK_PER_THREAD: usize = 64 * 1024;
 pub(super) struct Product {
     method: Method,
     dot: Dot,
+    /// Where two rows at a time are faster than one; measured.
+    dot_two: Option<DotTwo>,
     /// How a row of activations becomes the partner type.
     convert: Convert,
     /// Elements of a row.
@@ -94,6 +96,11 @@ impl Product {
         Some(Product {
             method: Method::of(a, level)?,
             dot: dot(a, level)?,
+            dot_two: if matches!(a, DType::F32 | DType::Q4_0 | DType::Q4_1) {
+                dot_two(a, level)
+            } else {
+                None
+            },
             convert,
             k: ne[0],
             m: ne[1],
@@ -125,9 +132,14 @@ impl Product {
         self.method.format.column_bytes(self.k).max(rows).next_multiple_of(64)
     }
 
+    /// Whether so many columns are multiplied one by one.
+    const fn is_few(&self, columns: usize) -> bool {
+        columns <= self.method.few && columns <= MAX_FEW
+    }
+
     /// Whether so many columns are left as they are.
     pub(super) const fn is_direct(&self, columns: usize) -> bool {
-        columns <= FEW && matches!(self.convert, Convert::Not)
+        self.is_few(columns) && matches!(self.convert, Convert::Not)
     }
 
     /// Bytes that a thread needs for itself.
@@ -152,7 +164,7 @@ impl Product {
 
     /// Rows of weights in a unit, for so many columns.
     fn unit_rows(&self, columns: usize) -> usize {
-        if columns <= FEW {
+        if self.is_few(columns) {
             (BYTES / self.weight_row.max(1)).clamp(1, self.m.div_ceil(UNITS))
         } else {
             self.row_panels() * self.method.format.rows
@@ -163,7 +175,7 @@ impl Product {
     fn column_cuts(&self, columns: usize, matrices: usize) -> usize {
         let panels = columns.div_ceil(self.panel_columns());
         let units = self.m.div_ceil(self.unit_rows(columns)) * matrices;
-        if columns <= FEW { 1 } else { UNITS.div_ceil(units).clamp(1, (panels / COLUMN_PANELS).max(1)) }
+        if self.is_few(columns) { 1 } else { UNITS.div_ceil(units).clamp(1, (panels / COLUMN_PANELS).max(1)) }
     }
 
     /// Units of a matrix.
@@ -180,6 +192,7 @@ impl Product {
     }
 
     /// Brings columns into the form in which they are multiplied; they are in `shared` from `base` on.
+    #[inline(always)]
     pub(super) fn prepare(&self, job: Job<'_>, matching: &impl Matching, base: usize) {
         let (b, format, panel_bytes) = (job.src(1), self.method.format, self.panel_bytes());
         let claims = job.claims(matching.panels());
@@ -190,12 +203,12 @@ impl Product {
             let last = (first + format.cols).min(columns);
             // SAFETY: panels do not meet, and each is claimed by one thread.
             let bytes = unsafe { job.shared.bytes_mut(base + panel * panel_bytes, panel_bytes) };
-            if columns > FEW && last - first < format.cols {
+            if !self.is_few(columns) && last - first < format.cols {
                 bytes.fill(0);
             }
             for (j, column) in (first..last).enumerate() {
                 let (at, _) = matching.column(matrix, column);
-                if columns <= FEW {
+                if self.is_few(columns) {
                     self.convert(&b, at, &mut bytes[j * self.row_stride()..][..self.row]);
                     continue;
                 }
@@ -207,8 +220,7 @@ impl Product {
                         row
                     }
                 };
-                let group = format.groups.map_or(0, |groups| groups.group);
-                (self.method.pack_column)(row, j, format.columns_mut(bytes, self.k), group);
+                (self.method.pack_column)(row, j, format.columns_mut(bytes, self.k), format);
             }
         }
     }
@@ -222,6 +234,7 @@ impl Product {
     }
 
     /// Multiplies everything.
+    #[inline(always)]
     pub(super) fn multiply(&self, job: Job<'_>, matching: &impl Matching, base: usize) {
         let matrices = matching.matrices();
         let units = |matrix: usize| self.units(matching.columns(matrix), matrices);
@@ -241,7 +254,7 @@ impl Product {
             let first_row = unit / cuts * unit_rows;
             let rows = first_row..(first_row + unit_rows).min(self.m);
             let work = Unit { a, dst, shared, base, matching, matrix, rows };
-            if columns <= FEW {
+            if self.is_few(columns) {
                 self.dots(&work, columns, &b);
             } else {
                 let panels = columns.div_ceil(self.panel_columns());
@@ -251,9 +264,10 @@ impl Product {
         }
     }
 
-    /// One dot product after another.
+    /// Dot products straight from the weights.
+    #[inline(always)]
     fn dots<M: Matching>(&self, work: &Unit<'_, '_, M>, columns: usize, b: &Src<'_>) {
-        let mut all: [Option<(&[u8], Out<'_, f32>)>; FEW] = [const { None }; FEW];
+        let mut all: [Option<(&[u8], Out<'_, f32>)>; MAX_FEW] = [const { None }; MAX_FEW];
         for (column, one) in all.iter_mut().enumerate().take(columns) {
             let (from, to) = work.matching.column(work.matrix, column);
             let row = match self.is_direct(columns) {
@@ -264,28 +278,49 @@ impl Product {
             *one = Some((row, work.out(to, work.rows.clone())));
         }
         let [plane2, plane3] = work.matching.plane(work.matrix);
-        for (i, row) in work.rows.clone().enumerate() {
-            let weights = work.a.row::<u8>([row, plane2, plane3]).slice();
+        let weights = |i: usize| work.a.row::<u8>([work.rows.start + i, plane2, plane3]).slice();
+        let mut done = 0;
+        if let Some(dot_two) = self.dot_two {
+            // One row of each half: the memory system can follow two streams.
+            let half = work.rows.len() / 2;
+            for i in 0..half {
+                let two = [weights(i), weights(half + i)];
+                for (column, out) in all.iter_mut().flatten() {
+                    let [first, second] = dot_two(two, column);
+                    out.set(i, first);
+                    out.set(half + i, second);
+                }
+            }
+            done = 2 * half;
+        }
+        for i in done..work.rows.len() {
             for (column, out) in all.iter_mut().flatten() {
-                out.set(i, (self.dot)(weights, column));
+                out.set(i, (self.dot)(weights(i), column));
             }
         }
     }
 
     /// One block of `k` after another: packs the rows of the unit, then multiplies them with all panels.
+    #[inline(always)]
     fn tiles<M: Matching>(&self, work: &Unit<'_, '_, M>, panels: Range<usize>, own: &mut [u8]) {
         let Method { format, pack_weights, multiply, .. } = self.method;
         let [plane2, plane3] = work.matching.plane(work.matrix);
         let columns = work.matching.columns(work.matrix);
+        if self.k == 0 {
+            for column in panels.start * format.cols..(panels.end * format.cols).min(columns) {
+                let (_, to) = work.matching.column(work.matrix, column);
+                work.out(to, work.rows.clone()).slice().fill(0.0);
+            }
+            return;
+        }
         let mut tile = [0f32; MAX_TILE];
         let tile = &mut tile[..format.rows * format.cols];
         let mut start = 0;
         loop {
             let block = start..(start + self.k_block()).min(self.k);
             let panel_bytes = format.weight_bytes(block.len());
-            let bytes =
-                block.start * self.weight_row / self.k.max(1)..block.end * self.weight_row / self.k.max(1);
-            let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes.max(1)));
+            let bytes = block.start * self.weight_row / self.k..block.end * self.weight_row / self.k;
+            let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes));
             for (first, pack) in packs {
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];
                 for (r, row) in rows.iter_mut().enumerate().take(format.rows) {
@@ -298,14 +333,17 @@ impl Product {
             for panel in panels.clone() {
                 let packed = format.columns(work.panel(self, panel), self.k, block.clone());
                 let first_column = panel * format.cols;
-                let used = format.cols.min(columns - first_column);
-                let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes.max(1)));
+                let mut outs = [[0; 3]; MAX_COLUMNS];
+                let outs = &mut outs[..format.cols.min(columns - first_column)];
+                for (j, to) in outs.iter_mut().enumerate() {
+                    (_, *to) = work.matching.column(work.matrix, first_column + j);
+                }
+                let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes));
                 for (first, pack) in packs {
                     multiply(format.weights(pack, block.len()), packed, tile);
                     let rows = first..(first + format.rows).min(work.rows.end);
-                    for (j, tile) in tile.chunks_exact(format.rows).enumerate().take(used) {
-                        let (_, to) = work.matching.column(work.matrix, first_column + j);
-                        let mut out = work.out(to, rows.clone());
+                    for (to, tile) in outs.iter().zip(tile.chunks_exact(format.rows)) {
+                        let mut out = work.out(*to, rows.clone());
                         if start == 0 {
                             out.write(0, &tile[..rows.len()]);
                         } else {

@@ -1,75 +1,180 @@
-//! Codes of 16 bits with `vpmaddwd`: two products are added to each lane of 32 bits, and nothing can overflow.
+//! Codes of 8 bits with `vpmaddubsw`, or of 16 bits with `vpmaddwd`.
+//!
+//! The first adds two products of an unsigned and a signed byte in 16 bits. Codes of a few bits leave room there for several
+//! such sums, which makes them twice as fast. Weights are the unsigned side: each type adds what makes its codes
+//! positive, and each sum starts at what corrects for it. Codes that need all of 8 bits would overflow, so they are
+//! widened.
 
 use std::arch::x86_64::*;
 
-use super::{CODE_ROWS, Scaling};
+use super::{CodeShape, Scaling};
 use crate::kernels::matmul::format::{Columns, Weights};
 
-pub(super) const COLS: usize = 4;
-
-/// Bytes of weights in a step: two elements of each row.
-const STEP: usize = 4 * CODE_ROWS;
+const LANES: usize = 8;
 /// Vectors of rows.
 const VECS: usize = 2;
-const LANES: usize = 8;
+const ROWS: usize = VECS * LANES;
+const COLS: usize = 4;
 
+/// Bytes of weights in a step: four bytes, or two codes of 16 bits, of each row.
+const STEP: usize = 4 * ROWS;
+
+pub(super) const fn shape(least: i8, most: i8) -> CodeShape {
+    let range = most as i32 - least as i32;
+    // A step adds two products with activations of up to 128 to each sum of 16 bits.
+    let reach = match range {
+        0..=15 => 8,
+        16..=31 => 4,
+        32..=63 => 2,
+        64..=127 => 1,
+        _ => return CodeShape { rows: ROWS, cols: COLS, step: 2, bytes: false, offset: 0, reach: 1 },
+    };
+    assert!(reach * 2 * 128 * range <= i16::MAX as i32);
+    CodeShape {
+        rows: ROWS,
+        cols: COLS,
+        step: 4,
+        bytes: true,
+        offset: (-(least as i32)) as u8,
+        reach: reach as usize,
+    }
+}
+
+type Sums = [[__m256; VECS]; COLS];
+type Dots = [[__m256i; VECS]; COLS];
+
+/// The skeleton of both: `dots` gives the sums of a group.
 #[target_feature(enable = "avx,avx2,fma")]
-pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+#[inline]
+fn multiply<G: Scaling>(
+    weights: Weights<'_>,
+    columns: Columns<'_>,
+    tile: &mut [f32],
+    dots: impl Fn(usize) -> Dots,
+) {
     let runs = columns.scales.len() / COLS;
-    let groups = runs * G::GROUPS;
-    let steps = G::GROUP / 2;
-    assert!(
-        weights.codes.len() >= groups * steps * STEP
-            && weights.scales.len() >= groups * CODE_ROWS
-            && columns.codes.len() >= groups * steps * 4 * COLS
-            && tile.len() >= COLS * CODE_ROWS
-    );
-    let mut total = [[_mm256_setzero_ps(); VECS]; COLS];
+    assert!(weights.scales.len() >= runs * G::GROUPS * ROWS && tile.len() >= COLS * ROWS);
+    let mut total: Sums = [[_mm256_setzero_ps(); VECS]; COLS];
     for run in 0..runs {
-        let mut part = [[_mm256_setzero_ps(); VECS]; COLS];
+        let mut part: Sums = [[_mm256_setzero_ps(); VECS]; COLS];
         for g in run * G::GROUPS..(run + 1) * G::GROUPS {
-            let mut dots = [[_mm256_setzero_si256(); VECS]; COLS];
-            // SAFETY: the lengths were checked above, and `g` is below `groups`.
-            unsafe {
-                let w = weights.codes.as_ptr().add(g * steps * STEP);
-                let y = columns.codes.as_ptr().add(g * steps * 4 * COLS).cast::<i32>();
-                for step in 0..steps {
-                    let w0 = _mm256_loadu_si256(w.add(step * STEP).cast());
-                    let w1 = _mm256_loadu_si256(w.add(step * STEP + STEP / 2).cast());
-                    for (j, dots) in dots.iter_mut().enumerate() {
-                        let y = _mm256_set1_epi32(y.add(step * COLS + j).read_unaligned());
-                        dots[0] = _mm256_add_epi32(dots[0], _mm256_madd_epi16(w0, y));
-                        dots[1] = _mm256_add_epi32(dots[1], _mm256_madd_epi16(w1, y));
-                    }
-                }
-                for v in 0..VECS {
-                    let scale = _mm256_loadu_ps(weights.scales.as_ptr().add(g * CODE_ROWS + v * LANES));
-                    for j in 0..COLS {
-                        part[j][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[j][v]), scale, part[j][v]);
-                    }
+            let dots = dots(g);
+            for v in 0..VECS {
+                // SAFETY: the length was checked above, and `g` is below the number of groups.
+                let scale = unsafe { _mm256_loadu_ps(weights.scales.as_ptr().add(g * ROWS + v * LANES)) };
+                for j in 0..COLS {
+                    part[j][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[j][v]), scale, part[j][v]);
                 }
             }
         }
-        let scales = &columns.scales[run * COLS..][..COLS];
+        let scales = &columns.scales[run * COLS..(run + 1) * COLS];
         for j in 0..COLS {
             for v in 0..VECS {
                 total[j][v] = _mm256_fmadd_ps(part[j][v], _mm256_set1_ps(scales[j]), total[j][v]);
             }
         }
     }
-    for (mins, sums) in weights.mins.chunks_exact(CODE_ROWS).zip(columns.sums.chunks_exact(COLS)) {
+    let min_groups = weights.mins.len() / ROWS;
+    assert!(columns.sums.len() >= min_groups * COLS);
+    for g in 0..min_groups {
         for v in 0..VECS {
-            // SAFETY: the chunk has as many numbers as both vectors have lanes.
-            let mins = unsafe { _mm256_loadu_ps(mins.as_ptr().add(v * LANES)) };
+            // SAFETY: `g` is below the number of groups that have minimums.
+            let mins = unsafe { _mm256_loadu_ps(weights.mins.as_ptr().add(g * ROWS + v * LANES)) };
             for j in 0..COLS {
-                total[j][v] = _mm256_fmadd_ps(mins, _mm256_set1_ps(sums[j]), total[j][v]);
+                total[j][v] = _mm256_fmadd_ps(mins, _mm256_set1_ps(columns.sums[g * COLS + j]), total[j][v]);
             }
         }
     }
-    for (tile, total) in tile.chunks_exact_mut(CODE_ROWS).zip(total) {
-        for (tile, total) in tile.chunks_exact_mut(LANES).zip(total) {
-            // SAFETY: the chunk has as many numbers as the vector has lanes.
-            unsafe { _mm256_storeu_ps(tile.as_mut_ptr(), total) };
+    for j in 0..COLS {
+        for v in 0..VECS {
+            // SAFETY: the length was checked above.
+            unsafe { _mm256_storeu_ps(tile.as_mut_ptr().add(j * ROWS + v * LANES), total[j][v]) };
         }
     }
+}
+
+/// Codes of 16 bits.
+#[target_feature(enable = "avx,avx2,fma")]
+pub(super) fn multiply_words<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+    let groups = columns.scales.len() / COLS * G::GROUPS;
+    // Half a group, but compilers must not know: they reorder unrolled sums of integers until they run out of registers.
+    let steps = columns.codes.len() / (4 * COLS) / groups.max(1);
+    assert!(weights.codes.len() >= groups * steps * STEP && columns.codes.len() >= groups * steps * 4 * COLS);
+    multiply::<G>(weights, columns, tile, |g| {
+        let mut dots: Dots = [[_mm256_setzero_si256(); VECS]; COLS];
+        // SAFETY: the lengths were checked above, and `g` is below `groups`.
+        unsafe {
+            let w = weights.codes.as_ptr().add(g * steps * STEP);
+            let y = columns.codes.as_ptr().add(g * steps * 4 * COLS).cast::<i32>();
+            for step in 0..steps {
+                let w0 = _mm256_loadu_si256(w.add(step * STEP).cast());
+                let w1 = _mm256_loadu_si256(w.add(step * STEP + STEP / 2).cast());
+                for j in 0..COLS {
+                    let y = _mm256_set1_epi32(y.add(step * COLS + j).read_unaligned());
+                    dots[j][0] = _mm256_add_epi32(dots[j][0], _mm256_madd_epi16(w0, y));
+                    dots[j][1] = _mm256_add_epi32(dots[j][1], _mm256_madd_epi16(w1, y));
+                }
+            }
+        }
+        dots
+    });
+}
+
+/// Codes of 8 bits.
+#[target_feature(enable = "avx,avx2,fma")]
+pub(super) fn multiply_bytes<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+    match weights.reach {
+        1 => bytes::<G, 1>(weights, columns, tile),
+        2 => bytes::<G, 2>(weights, columns, tile),
+        _ => bytes::<G, 0>(weights, columns, tile),
+    }
+}
+
+/// Zero for `REACH` means that it is not known at compile time. That is better for long ones: compilers reorder unrolled sums
+/// of integers until they run out of registers.
+#[target_feature(enable = "avx,avx2,fma")]
+fn bytes<G: Scaling, const REACH: usize>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+    let steps = G::GROUP / 4;
+    let reach = if REACH == 0 { weights.reach.clamp(1, steps) } else { REACH };
+    let groups = columns.scales.len() / COLS * G::GROUPS;
+    // Codes that are never negative need no correction.
+    let corrected = !columns.corrections.is_empty();
+    assert!(
+        weights.codes.len() >= groups * steps * STEP
+            && columns.codes.len() >= groups * steps * 4 * COLS
+            && (!corrected || columns.corrections.len() >= groups * COLS)
+    );
+    let ones = _mm256_set1_epi16(1);
+    multiply::<G>(weights, columns, tile, |g| {
+        let mut dots: Dots = [[_mm256_setzero_si256(); VECS]; COLS];
+        // SAFETY: the lengths were checked above, and `g` is below `groups`.
+        unsafe {
+            let w = weights.codes.as_ptr().add(g * steps * STEP);
+            let y = columns.codes.as_ptr().add(g * steps * 4 * COLS).cast::<i32>();
+            if corrected {
+                let corrections = columns.corrections.as_ptr().add(g * COLS);
+                for j in 0..COLS {
+                    dots[j] = [_mm256_set1_epi32(*corrections.add(j)); VECS];
+                }
+            }
+            for first in 0..steps / reach {
+                let mut sums: Dots = [[_mm256_setzero_si256(); VECS]; COLS];
+                for step in first * reach..(first + 1) * reach {
+                    let w0 = _mm256_loadu_si256(w.add(step * STEP).cast());
+                    let w1 = _mm256_loadu_si256(w.add(step * STEP + STEP / 2).cast());
+                    for j in 0..COLS {
+                        let y = _mm256_set1_epi32(y.add(step * COLS + j).read_unaligned());
+                        sums[j][0] = _mm256_add_epi16(sums[j][0], _mm256_maddubs_epi16(w0, y));
+                        sums[j][1] = _mm256_add_epi16(sums[j][1], _mm256_maddubs_epi16(w1, y));
+                    }
+                }
+                for j in 0..COLS {
+                    for v in 0..VECS {
+                        dots[j][v] = _mm256_add_epi32(dots[j][v], _mm256_madd_epi16(sums[j][v], ones));
+                    }
+                }
+            }
+        }
+        dots
+    });
 }

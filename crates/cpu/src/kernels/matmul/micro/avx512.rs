@@ -1,16 +1,25 @@
 //! Codes of 8 bits with `vpdpbusd`: four products of an unsigned and a signed byte are added to each lane of 32 bits.
 //!
 //! Weights are the unsigned side, so they have 128 added; each sum starts at -128 times the sum of its activations.
+//!
+//! Two vectors of rows share what is loaded of the columns: with one, loads would take longer than products.
 
 use std::arch::x86_64::*;
 
-use super::{CODE_ROWS, Scaling};
+use super::{CodeShape, Scaling};
 use crate::kernels::matmul::format::{Columns, Weights};
 
-pub(super) const COLS: usize = 8;
+const LANES: usize = 16;
+/// Vectors of rows.
+const VECS: usize = 2;
+const ROWS: usize = VECS * LANES;
+const COLS: usize = 6;
+
+pub(super) const SHAPE: CodeShape =
+    CodeShape { rows: ROWS, cols: COLS, step: 4, bytes: true, offset: 128, reach: 1 };
 
 /// Bytes of weights in a step: four elements of each row.
-const STEP: usize = 4 * CODE_ROWS;
+const STEP: usize = 4 * ROWS;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
@@ -18,51 +27,65 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
     let groups = runs * G::GROUPS;
     let steps = G::GROUP / 4;
     assert!(
-        steps <= 8
-            && weights.codes.len() >= groups * steps * STEP
-            && weights.scales.len() >= groups * CODE_ROWS
+        weights.codes.len() >= groups * steps * STEP
+            && weights.scales.len() >= groups * ROWS
             && columns.codes.len() >= groups * steps * 4 * COLS
             && columns.corrections.len() >= groups * COLS
-            && tile.len() >= COLS * CODE_ROWS
+            && tile.len() >= COLS * ROWS
     );
-    let mut total = [_mm512_setzero_ps(); COLS];
+    let mut total = [[_mm512_setzero_ps(); VECS]; COLS];
     for run in 0..runs {
-        let mut part = [_mm512_setzero_ps(); COLS];
+        let mut part = [[_mm512_setzero_ps(); VECS]; COLS];
         for g in run * G::GROUPS..(run + 1) * G::GROUPS {
             // SAFETY: the lengths were checked above, and `g` is below `groups`.
             unsafe {
-                let scale = _mm512_loadu_ps(weights.scales.as_ptr().add(g * CODE_ROWS));
                 let w = weights.codes.as_ptr().add(g * steps * STEP);
                 let y = columns.codes.as_ptr().add(g * steps * 4 * COLS).cast::<i32>();
                 let corrections = columns.corrections.as_ptr().add(g * COLS);
-                let mut lanes = [_mm512_setzero_si512(); 8];
-                for (step, lanes) in lanes.iter_mut().enumerate().take(steps) {
-                    *lanes = _mm512_loadu_si512(w.add(step * STEP).cast());
-                }
+                let mut dots = [[_mm512_setzero_si512(); VECS]; COLS];
                 for j in 0..COLS {
-                    let mut dot = _mm512_set1_epi32(*corrections.add(j));
-                    for (step, lanes) in lanes.iter().enumerate().take(steps) {
+                    dots[j] = [_mm512_set1_epi32(*corrections.add(j)); VECS];
+                }
+                for step in 0..steps {
+                    let w0 = _mm512_loadu_si512(w.add(step * STEP).cast());
+                    let w1 = _mm512_loadu_si512(w.add(step * STEP + STEP / 2).cast());
+                    for j in 0..COLS {
                         let y = _mm512_set1_epi32(y.add(step * COLS + j).read_unaligned());
-                        dot = _mm512_dpbusd_epi32(dot, *lanes, y);
+                        dots[j][0] = _mm512_dpbusd_epi32(dots[j][0], w0, y);
+                        dots[j][1] = _mm512_dpbusd_epi32(dots[j][1], w1, y);
                     }
-                    part[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, part[j]);
+                }
+                for v in 0..VECS {
+                    let scale = _mm512_loadu_ps(weights.scales.as_ptr().add(g * ROWS + v * LANES));
+                    for j in 0..COLS {
+                        part[j][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[j][v]), scale, part[j][v]);
+                    }
                 }
             }
         }
-        let scales = &columns.scales[run * COLS..][..COLS];
+        let scales = &columns.scales[run * COLS..(run + 1) * COLS];
         for j in 0..COLS {
-            total[j] = _mm512_fmadd_ps(part[j], _mm512_set1_ps(scales[j]), total[j]);
+            let scale = _mm512_set1_ps(scales[j]);
+            for v in 0..VECS {
+                total[j][v] = _mm512_fmadd_ps(part[j][v], scale, total[j][v]);
+            }
         }
     }
-    for (mins, sums) in weights.mins.chunks_exact(CODE_ROWS).zip(columns.sums.chunks_exact(COLS)) {
-        // SAFETY: the chunk has as many numbers as the vector has lanes.
-        let mins = unsafe { _mm512_loadu_ps(mins.as_ptr()) };
-        for j in 0..COLS {
-            total[j] = _mm512_fmadd_ps(mins, _mm512_set1_ps(sums[j]), total[j]);
+    let min_groups = weights.mins.len() / ROWS;
+    assert!(columns.sums.len() >= min_groups * COLS);
+    for g in 0..min_groups {
+        for v in 0..VECS {
+            // SAFETY: `g` is below the number of groups that have minimums.
+            let mins = unsafe { _mm512_loadu_ps(weights.mins.as_ptr().add(g * ROWS + v * LANES)) };
+            for j in 0..COLS {
+                total[j][v] = _mm512_fmadd_ps(mins, _mm512_set1_ps(columns.sums[g * COLS + j]), total[j][v]);
+            }
         }
     }
-    for (tile, total) in tile.chunks_exact_mut(CODE_ROWS).zip(total) {
-        // SAFETY: the chunk has as many numbers as the vector has lanes.
-        unsafe { _mm512_storeu_ps(tile.as_mut_ptr(), total) };
+    for j in 0..COLS {
+        for v in 0..VECS {
+            // SAFETY: the length was checked above.
+            unsafe { _mm512_storeu_ps(tile.as_mut_ptr().add(j * ROWS + v * LANES), total[j][v]) };
+        }
     }
 }

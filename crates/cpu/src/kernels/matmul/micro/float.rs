@@ -45,10 +45,11 @@ fn multiply<S: Simd, const VECS: usize, const COLS: usize>(
     let rows = VECS * S::LANES;
     let (w, y): (&[f32], &[f32]) = (items(weights.codes), items(columns.codes));
     let mut sums = [[s.splat(0.0); VECS]; COLS];
-    for (w, y) in w.chunks_exact(rows).zip(y.chunks_exact(COLS)) {
+    for i in 0..w.len() / rows {
+        let (w, y) = (&w[i * rows..(i + 1) * rows], &y[i * COLS..(i + 1) * COLS]);
         let mut lanes = [s.splat(0.0); VECS];
-        for (v, lanes) in lanes.iter_mut().enumerate() {
-            *lanes = s.load(&w[v * S::LANES..]);
+        for v in 0..VECS {
+            lanes[v] = s.load(&w[v * S::LANES..]);
         }
         for j in 0..COLS {
             let y = s.splat(y[j]);

@@ -4,6 +4,10 @@
 //!
 //! Invariant: a result is the sum over `k` in ascending order, group by group; integer sums within a group are exact.
 //! [`portable`] says what the others compute.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows and columns of tiles are what the reader follows, and loops over them are unrolled"
+)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -25,27 +29,39 @@ pub(super) type Multiply = fn(Weights<'_>, Columns<'_>, &mut [f32]);
 /// The most results of a tile.
 pub(super) const MAX_TILE: usize = 32 * 12;
 
-/// Rows in a panel of codes, on every instruction set.
-pub(super) const CODE_ROWS: usize = 16;
+/// The most columns of a tile.
+pub(super) const MAX_COLUMNS: usize = 12;
+
+/// The most rows in a panel of codes.
+pub(super) const MAX_CODE_ROWS: usize = 32;
 
 /// How codes of quantized types are packed on an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CodeShape {
+    /// A multiple of 16.
+    pub(super) rows: usize,
     pub(super) cols: usize,
     /// Consecutive elements of one row that lie together.
     pub(super) step: usize,
-    /// Whether codes are bytes, those of the weights with 128 added; otherwise they are `i16`.
+    /// Whether codes are bytes, those of the weights without sign; otherwise they are `i16`.
     pub(super) bytes: bool,
+    /// What is added to the codes of weights.
+    pub(super) offset: u8,
+    /// Steps whose products can be added up in 16 bits.
+    pub(super) reach: usize,
 }
 
-/// How codes are packed on an instruction set.
-pub(super) const fn code_shape(level: Level) -> CodeShape {
+/// How codes from `least` to `most` are packed on an instruction set.
+pub(super) const fn code_shape(level: Level, least: i8, most: i8) -> CodeShape {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512(_) => CodeShape { cols: avx512::COLS, step: 4, bytes: true },
+        Level::Avx512(_) => avx512::SHAPE,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2(_) => CodeShape { cols: avx2::COLS, step: 2, bytes: false },
-        _ => CodeShape { cols: portable::COLS, step: 1, bytes: false },
+        Level::Avx2(_) => avx2::shape(least, most),
+        _ => {
+            let _ = (least, most);
+            portable::SHAPE
+        }
     }
 }
 
@@ -84,30 +100,48 @@ impl Scaling for SuperOf16 {
 }
 
 /// The micro-kernel for codes with this many elements per scale of the weights and of the activations.
-pub(super) fn multiply_codes(group: usize, run: usize, level: Level) -> Multiply {
+pub(super) fn multiply_codes(group: usize, run: usize, is_bytes: bool, level: Level) -> Multiply {
     match (group, run) {
-        (32, 32) => codes_at::<EachOf32>(level),
-        (16, 32) => codes_at::<PairsOf16>(level),
-        (32, 256) => codes_at::<SuperOf32>(level),
-        (16, 256) => codes_at::<SuperOf16>(level),
+        (32, 32) => codes_at::<EachOf32>(is_bytes, level),
+        (16, 32) => codes_at::<PairsOf16>(is_bytes, level),
+        (32, 256) => codes_at::<SuperOf32>(is_bytes, level),
+        (16, 256) => codes_at::<SuperOf16>(is_bytes, level),
         _ => unreachable!("no type has groups of {group} and runs of {run}"),
     }
 }
 
-fn codes_at<G: Scaling>(level: Level) -> Multiply {
-    for_each_level!(codes[G: Scaling]: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]))
-        .at(level)
+fn codes_at<G: Scaling>(is_bytes: bool, level: Level) -> Multiply {
+    if is_bytes {
+        for_each_level!(bytes[G: Scaling]: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]))
+            .at(level)
+    } else {
+        for_each_level!(words[G: Scaling]: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]))
+            .at(level)
+    }
 }
 
 #[inline(always)]
-fn codes<S: Simd, G: Scaling>(_simd: S, weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+fn bytes<S: Simd, G: Scaling>(_simd: S, weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
     match S::LEVEL {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token says that the processor has the instructions.
         Level::Avx512(_) => unsafe { avx512::multiply::<G>(weights, columns, tile) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token says that the processor has the instructions.
-        Level::Avx2(_) => unsafe { avx2::multiply::<G>(weights, columns, tile) },
+        Level::Avx2(_) => unsafe { avx2::multiply_bytes::<G>(weights, columns, tile) },
+        _ => {
+            let _ = (weights, columns, tile);
+            unreachable!("bytes are for processors that multiply them")
+        }
+    }
+}
+
+#[inline(always)]
+fn words<S: Simd, G: Scaling>(_simd: S, weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
+    match S::LEVEL {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token says that the processor has the instructions.
+        Level::Avx2(_) => unsafe { avx2::multiply_words::<G>(weights, columns, tile) },
         _ => portable::multiply::<G>(weights, columns, tile),
     }
 }

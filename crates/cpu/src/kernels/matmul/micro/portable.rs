@@ -1,24 +1,28 @@
 //! Codes of 16 bits, without instructions of any processor; compilers make vector code of it.
 
-use super::{CODE_ROWS, Scaling};
+use super::{CodeShape, Scaling};
 use crate::kernels::matmul::format::{Columns, Weights, items};
 
-pub(super) const COLS: usize = 4;
+const ROWS: usize = 16;
+const COLS: usize = 4;
+
+pub(super) const SHAPE: CodeShape =
+    CodeShape { rows: ROWS, cols: COLS, step: 1, bytes: false, offset: 0, reach: 1 };
 
 #[inline(always)]
 pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32]) {
     let w: &[i16] = items(weights.codes);
     let y: &[i16] = items(columns.codes);
-    let mut total = [[0f32; CODE_ROWS]; COLS];
+    let mut total = [[0f32; ROWS]; COLS];
     for (run, run_scales) in columns.scales.chunks_exact(COLS).enumerate() {
-        let mut part = [[0f32; CODE_ROWS]; COLS];
+        let mut part = [[0f32; ROWS]; COLS];
         for g in run * G::GROUPS..(run + 1) * G::GROUPS {
-            let scales = &weights.scales[g * CODE_ROWS..][..CODE_ROWS];
-            let w = &w[g * G::GROUP * CODE_ROWS..][..G::GROUP * CODE_ROWS];
+            let scales = &weights.scales[g * ROWS..][..ROWS];
+            let w = &w[g * G::GROUP * ROWS..][..G::GROUP * ROWS];
             let y = &y[g * G::GROUP * COLS..][..G::GROUP * COLS];
             for (j, part) in part.iter_mut().enumerate() {
-                let mut dots = [0i32; CODE_ROWS];
-                for (w, y) in w.chunks_exact(CODE_ROWS).zip(y.chunks_exact(COLS)) {
+                let mut dots = [0i32; ROWS];
+                for (w, y) in w.chunks_exact(ROWS).zip(y.chunks_exact(COLS)) {
                     let y = i32::from(y[j]);
                     for (dot, w) in dots.iter_mut().zip(w) {
                         *dot += i32::from(*w) * y;
@@ -35,14 +39,14 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
             }
         }
     }
-    for (mins, sums) in weights.mins.chunks_exact(CODE_ROWS).zip(columns.sums.chunks_exact(COLS)) {
+    for (mins, sums) in weights.mins.chunks_exact(ROWS).zip(columns.sums.chunks_exact(COLS)) {
         for (total, sum) in total.iter_mut().zip(sums) {
             for (total, min) in total.iter_mut().zip(mins) {
                 *total += min * sum;
             }
         }
     }
-    for (tile, total) in tile.chunks_exact_mut(CODE_ROWS).zip(&total) {
+    for (tile, total) in tile.chunks_exact_mut(ROWS).zip(&total) {
         tile.copy_from_slice(total);
     }
 }

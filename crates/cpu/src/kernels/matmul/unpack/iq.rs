@@ -1,17 +1,11 @@
 //! Codebook types: points of a grid with signs, or moved by an eighth.
 
-use half::f16;
 use oxcart_tensor::quant::iq::{
     BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, G1, G2_S, G2_XS,
     G2_XXS, G3_S, G3_XXS, even_signs,
 };
 
-use super::Unpack;
-
-#[inline(always)]
-fn number(bits: zerocopy::little_endian::U16) -> f32 {
-    f16::from_bits(bits.get()).to_f32()
-}
+use super::{Unpack, value};
 
 /// Levels, negated where a bit is set.
 #[inline(always)]
@@ -39,10 +33,12 @@ fn shifted(point: u16, down: bool, codes: &mut [i8]) {
 
 impl Unpack for BlockIq1S {
     const GROUP: usize = 32;
+    const LEAST: i8 = -9;
+    const MOST: i8 = 9;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale) * 0.125;
+        let scale = value(self.scale) * 0.125;
         for (g, codes) in codes.chunks_exact_mut(32).enumerate() {
             let word = self.groups[g].get();
             scales[g] = scale * f32::from(1 + 2 * (word >> 12 & 7));
@@ -56,6 +52,8 @@ impl Unpack for BlockIq1S {
 
 impl Unpack for BlockIq1M {
     const GROUP: usize = 16;
+    const LEAST: i8 = -9;
+    const MOST: i8 = 9;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -72,10 +70,12 @@ impl Unpack for BlockIq1M {
 
 impl Unpack for BlockIq2Xxs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale);
+        let scale = value(self.scale);
         for ((group, codes), to) in self.groups.iter().zip(codes.chunks_exact_mut(32)).zip(scales) {
             let word = group.signs_and_scale.get();
             *to = scale * (0.5 + (word >> 28) as f32) * 0.25;
@@ -89,10 +89,12 @@ impl Unpack for BlockIq2Xxs {
 
 impl Unpack for BlockIq2Xs {
     const GROUP: usize = 16;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale);
+        let scale = value(self.scale);
         for (g, to) in scales.iter_mut().enumerate() {
             *to = scale * (0.5 + scale_code(&self.scales, g)) * 0.25;
         }
@@ -105,10 +107,12 @@ impl Unpack for BlockIq2Xs {
 
 impl Unpack for BlockIq2S {
     const GROUP: usize = 16;
+    const LEAST: i8 = -43;
+    const MOST: i8 = 43;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale);
+        let scale = value(self.scale);
         for (g, to) in scales.iter_mut().enumerate() {
             *to = scale * (0.5 + scale_code(&self.scales, g)) * 0.25;
         }
@@ -122,10 +126,12 @@ impl Unpack for BlockIq2S {
 
 impl Unpack for BlockIq3Xxs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -62;
+    const MOST: i8 = 62;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale);
+        let scale = value(self.scale);
         for (g, codes) in codes.chunks_exact_mut(32).enumerate() {
             let word = self.signs_and_scale[g].get();
             scales[g] = scale * (0.5 + (word >> 28) as f32) * 0.5;
@@ -141,10 +147,12 @@ impl Unpack for BlockIq3Xxs {
 
 impl Unpack for BlockIq3S {
     const GROUP: usize = 32;
+    const LEAST: i8 = -15;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = number(self.scale);
+        let scale = value(self.scale);
         for (g, codes) in codes.chunks_exact_mut(32).enumerate() {
             scales[g] = scale * (1.0 + 2.0 * scale_code(&self.scales, g));
             let point = |k: usize| {

@@ -5,16 +5,18 @@ use oxcart_tensor::quant::{
     IQ4_LEVELS,
 };
 
-use super::{Unpack, add_bits, crumbs, nibbles};
+use super::{Unpack, crumbs, eight, looked_up, nibbles, plane_bits, put, splat, value};
 
 impl Unpack for BlockQ2K {
     const GROUP: usize = 16;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 3;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 0);
-        let (scale, min) = (self.scale.get(), self.min.get());
+        crumbs(&self.crumbs, codes, 0, |_| 0);
+        let (scale, min) = (value(self.scale), value(self.min));
         for ((to, to_min), nibbles) in scales.iter_mut().zip(mins).zip(self.scales) {
             *to = scale * f32::from(nibbles & 15);
             *to_min = -min * f32::from(nibbles >> 4);
@@ -24,12 +26,13 @@ impl Unpack for BlockQ2K {
 
 impl Unpack for BlockQ3K {
     const GROUP: usize = 16;
+    const LEAST: i8 = -4;
+    const MOST: i8 = 3;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 4);
-        add_bits(&self.high, codes, 2);
-        let scale = self.scale.get();
+        crumbs(&self.crumbs, codes, 4, |e| plane_bits(&self.high, e) << 2);
+        let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.group_scales()) {
             *to = scale * f32::from(group_scale);
         }
@@ -50,41 +53,62 @@ fn spread_groups(scale: f32, min: f32, groups: &GroupScales, scales: &mut [f32],
 impl Unpack for BlockQ4K {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<32>(&self.nibbles, codes, |code| code as i8);
-        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
+        nibbles::<32>(&self.nibbles, codes, 0);
+        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
     }
 }
 
 impl Unpack for BlockQ5K {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<32>(&self.nibbles, codes, |code| code as i8);
-        add_bits(&self.high, codes, 4);
-        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
+        for run in 0..4 {
+            for i in 0..4 {
+                let both = eight(&self.nibbles, 32 * run + 8 * i);
+                for half in 0..2 {
+                    let e = 64 * run + 32 * half + 8 * i;
+                    let high = plane_bits(&self.high, e) << 4;
+                    put(codes, e, both >> (4 * half) & splat(15) | high, 0);
+                }
+            }
+        }
+        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
+    }
+}
+
+/// Codes of Q6_K: in each run of 128 elements, byte `i` of the nibbles holds elements `i` and `i + 64`, byte `i` of the crumbs
+/// the upper bits of elements `i`, `i + 32`, `i + 64` and `i + 96`.
+#[inline(always)]
+fn crumbs_above(crumbs: &[u8; 64], nibbles: &[u8; 128], codes: &mut [i8]) {
+    for run in 0..2 {
+        for i in 0..4 {
+            let high = eight(crumbs, 32 * run + 8 * i);
+            for lane in 0..4 {
+                let low = eight(nibbles, 64 * run + 32 * (lane % 2) + 8 * i) >> (4 * (lane / 2)) & splat(15);
+                put(codes, 128 * run + 32 * lane + 8 * i, low | (high >> (2 * lane) & splat(3)) << 4, 32);
+            }
+        }
     }
 }
 
 impl Unpack for BlockQ6K {
     const GROUP: usize = 16;
+    const LEAST: i8 = -32;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let runs = self.nibbles.chunks_exact(64).zip(self.crumbs.chunks_exact(32));
-        for ((nibbles, crumbs), codes) in runs.zip(codes.chunks_exact_mut(128)) {
-            for (lane, codes) in codes.chunks_exact_mut(32).enumerate() {
-                let low = &nibbles[32 * (lane % 2)..][..32];
-                for ((low, high), code) in low.iter().zip(crumbs).zip(codes) {
-                    *code = (low >> (4 * (lane / 2)) & 15 | (high >> (2 * lane) & 3) << 4) as i8 - 32;
-                }
-            }
-        }
-        let scale = self.scale.get();
+        crumbs_above(&self.crumbs, &self.nibbles, codes);
+        let scale = value(self.scale);
         for (to, group_scale) in scales.iter_mut().zip(self.scales) {
             *to = scale * f32::from(group_scale);
         }
@@ -93,11 +117,13 @@ impl Unpack for BlockQ6K {
 
 impl Unpack for BlockIq4Xs {
     const GROUP: usize = 32;
+    const LEAST: i8 = -127;
+    const MOST: i8 = 113;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
-        let (scale, high) = (self.scale.get(), self.scales_high.get());
+        looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
+        let (scale, high) = (value(self.scale), self.scales_high.get());
         for (g, to) in scales.iter_mut().enumerate() {
             let low = self.scales_low[g / 2] >> (4 * (g % 2)) & 15;
             let code = i16::from(low) | ((high >> (2 * g) & 3) << 4) as i16;
@@ -108,6 +134,8 @@ impl Unpack for BlockIq4Xs {
 
 impl Unpack for BlockTq1_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 1;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -123,16 +151,18 @@ impl Unpack for BlockTq1_0 {
                 power = power.wrapping_mul(3);
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }
 
 impl Unpack for BlockTq2_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 2;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        crumbs(&self.crumbs, codes, 1);
-        scales.fill(self.scale.get());
+        crumbs(&self.crumbs, codes, 1, |_| 0);
+        scales.fill(value(self.scale));
     }
 }

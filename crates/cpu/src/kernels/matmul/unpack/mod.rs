@@ -7,7 +7,8 @@ mod iq;
 mod k;
 mod simple;
 
-use oxcart_tensor::quant::Block;
+use oxcart_tensor::quant::{Block, StoredF16};
+use zerocopy::IntoBytes;
 
 /// The most elements of a block.
 pub(super) const MAX_BLOCK: usize = 256;
@@ -20,43 +21,109 @@ pub(super) trait Unpack: Block {
     const GROUP: usize;
     /// Whether groups have a minimum besides their scale.
     const MINS: bool = false;
+    /// The least code.
+    const LEAST: i8;
+    /// The largest code.
+    const MOST: i8;
 
     /// Writes one code per element, one scale per group, and one minimum per group if there are any.
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]);
 }
 
+/// The value of a stored scale. A function of a few instructions: asking the library costs more than unpacking the codes.
+#[inline(always)]
+fn value(scale: impl Into16) -> f32 {
+    let bits = u32::from(scale.bits());
+    // The exponents of f16 as exponents of f32 are too small by 112; this also makes normal numbers of subnormal ones.
+    let magnitude = f32::from_bits((bits & 0x7FFF) << 13) * f32::from_bits((127 + 112) << 23);
+    // What was infinite or NaN is now 2^16 or more.
+    let special = if magnitude >= 65536.0 { 0x7F80_0000 } else { 0 };
+    f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
+}
+
+/// Something with the bits of an `f16`.
+trait Into16 {
+    fn bits(self) -> u16;
+}
+
+impl Into16 for StoredF16 {
+    #[inline(always)]
+    fn bits(self) -> u16 {
+        u16::from_le_bytes(zerocopy::transmute!(self))
+    }
+}
+
+impl Into16 for zerocopy::little_endian::U16 {
+    #[inline(always)]
+    fn bits(self) -> u16 {
+        self.get()
+    }
+}
+
+/// The same byte eight times.
+const fn splat(byte: u8) -> u64 {
+    0x0101_0101_0101_0101 * byte as u64
+}
+
+/// Eight bytes as one number. Codes are unpacked eight at a time this way: compilers make worse code of single bytes.
+#[inline(always)]
+fn eight(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+/// Writes eight codes, each below 128, minus a number of at most 128.
+#[inline(always)]
+fn put(codes: &mut [i8], at: usize, eight: u64, minus: u8) {
+    // With 128 added nothing is borrowed from the byte above; the sum's highest bit is then the wrong way round.
+    let signed = (eight + splat(128 - minus)) ^ splat(128);
+    codes[at..at + 8].as_mut_bytes().copy_from_slice(&signed.to_le_bytes());
+}
+
 /// Two codes per byte: byte `i` of each run of `STRIDE` bytes holds elements `i` (low) and `i + STRIDE` (high).
 #[inline(always)]
-fn nibbles<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], code: impl Fn(u8) -> i8) {
+fn nibbles<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], minus: u8) {
+    for run in 0..bytes.len() / STRIDE {
+        for i in 0..STRIDE / 8 {
+            let both = eight(bytes, run * STRIDE + 8 * i);
+            put(codes, 2 * run * STRIDE + 8 * i, both & splat(15), minus);
+            put(codes, 2 * run * STRIDE + STRIDE + 8 * i, both >> 4 & splat(15), minus);
+        }
+    }
+}
+
+/// As [`nibbles`], with codes that are places in a table.
+#[inline(always)]
+fn looked_up<const STRIDE: usize>(bytes: &[u8], codes: &mut [i8], table: &[i8; 16]) {
     for (bytes, codes) in bytes.chunks_exact(STRIDE).zip(codes.chunks_exact_mut(2 * STRIDE)) {
         let (low, high) = codes.split_at_mut(STRIDE);
         for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
-            *low = code(byte & 15);
-            *high = code(byte >> 4);
+            *low = table[usize::from(byte & 15)];
+            *high = table[usize::from(byte >> 4)];
         }
     }
 }
 
 /// Four codes per byte: in each run of 128 elements, byte `i` holds elements `i`, `i + 32`, `i + 64`, `i + 96`.
+/// `above` are bits to put above the codes of the eight elements from `e` on.
 #[inline(always)]
-fn crumbs(bytes: &[u8; 64], codes: &mut [i8], minus: i8) {
-    for (bytes, codes) in bytes.chunks_exact(32).zip(codes.chunks_exact_mut(128)) {
-        for (lane, codes) in codes.chunks_exact_mut(32).enumerate() {
-            for (byte, code) in bytes.iter().zip(codes) {
-                *code = (byte >> (2 * lane) & 3) as i8 - minus;
+fn crumbs(bytes: &[u8; 64], codes: &mut [i8], minus: u8, above: impl Fn(usize) -> u64) {
+    for run in 0..2 {
+        for i in 0..4 {
+            let four = eight(bytes, 32 * run + 8 * i);
+            for lane in 0..4 {
+                let e = 128 * run + 32 * lane + 8 * i;
+                put(codes, e, four >> (2 * lane) & splat(3) | above(e), minus);
             }
         }
     }
 }
 
-/// Adds bits above: bit `k` of byte `i` belongs to element `32 * k + i` and is worth `1 << shift`.
+/// One bit of each of eight elements from `e` on, where bit `k` of byte `i` belongs to element `32 * k + i`.
 #[inline(always)]
-fn add_bits(bytes: &[u8; 32], codes: &mut [i8], shift: u32) {
-    for (plane, codes) in codes.chunks_exact_mut(32).enumerate() {
-        for (byte, code) in bytes.iter().zip(codes) {
-            *code += ((byte >> plane & 1) << shift) as i8;
-        }
-    }
+fn plane_bits(bytes: &[u8; 32], e: usize) -> u64 {
+    eight(bytes, e % 32) >> (e / 32) & splat(1)
 }
 
 #[cfg(test)]
@@ -91,6 +158,7 @@ mod tests {
                 let block = B::ref_from_bytes(&bytes).unwrap();
                 let (mut codes, mut scales, mut mins) = (vec![0; len], vec![0.0; groups], vec![0.0; groups]);
                 block.unpack(&mut codes, &mut scales, &mut mins);
+                assert!(codes.iter().all(|code| (B::LEAST..=B::MOST).contains(code)), "{dtype}");
                 let largest = exact.iter().fold(0f32, |largest, x| largest.max(x.abs()));
                 for (e, exact) in exact.iter().enumerate() {
                     let g = e / B::GROUP;
@@ -104,6 +172,15 @@ mod tests {
         }
 
         fn float(self, _: DType) {}
+    }
+
+    #[test]
+    fn scales_have_the_value_of_their_bits() {
+        for bits in 0..=u16::MAX {
+            let (found, exact) =
+                (value(zerocopy::little_endian::U16::new(bits)), half::f16::from_bits(bits).to_f32());
+            assert!(found.to_bits() == exact.to_bits() || found.is_nan() && exact.is_nan(), "{bits:x}");
+        }
     }
 
     #[test]

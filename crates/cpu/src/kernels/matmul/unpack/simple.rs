@@ -5,98 +5,119 @@ use oxcart_tensor::quant::{
     BlockQ8_0, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 
-use super::{Unpack, nibbles};
+use super::{Unpack, eight, looked_up, nibbles, put, splat, value};
 
-/// Adds the fifth bits of 32 codes.
+/// Codes of five bits: nibbles, and above them bit `e` of `high` for element `e`.
 #[inline(always)]
-fn add_high(high: u32, codes: &mut [i8]) {
-    for (e, code) in codes.iter_mut().enumerate() {
-        *code += ((high >> e & 1) << 4) as i8;
+fn five_bits(nibbles: &[u8; 16], high: u32, codes: &mut [i8], minus: u8) {
+    for i in 0..2 {
+        let both = eight(nibbles, 8 * i);
+        for half in 0..2 {
+            let e = 16 * half + 8 * i;
+            // Bit j of the byte alone in byte j, then at its top.
+            let bits = splat((high >> e) as u8) & 0x8040_2010_0804_0201;
+            let bits = (bits + splat(127)) & splat(128);
+            put(codes, e, both >> (4 * half) & splat(15) | bits >> 3, minus);
+        }
     }
 }
 
 impl Unpack for BlockQ4_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -8;
+    const MOST: i8 = 7;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 8);
-        scales[0] = self.scale.get();
+        nibbles::<16>(&self.nibbles, codes, 8);
+        scales[0] = value(self.scale);
     }
 }
 
 impl Unpack for BlockQ4_1 {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8);
-        scales[0] = self.scale.get();
-        mins[0] = self.min.get();
+        nibbles::<16>(&self.nibbles, codes, 0);
+        scales[0] = value(self.scale);
+        mins[0] = value(self.min);
     }
 }
 
 impl Unpack for BlockQ5_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -16;
+    const MOST: i8 = 15;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8 - 16);
-        add_high(self.high.get(), codes);
-        scales[0] = self.scale.get();
+        five_bits(&self.nibbles, self.high.get(), codes, 16);
+        scales[0] = value(self.scale);
     }
 }
 
 impl Unpack for BlockQ5_1 {
     const GROUP: usize = 32;
     const MINS: bool = true;
+    const LEAST: i8 = 0;
+    const MOST: i8 = 31;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| code as i8);
-        add_high(self.high.get(), codes);
-        scales[0] = self.scale.get();
-        mins[0] = self.min.get();
+        five_bits(&self.nibbles, self.high.get(), codes, 0);
+        scales[0] = value(self.scale);
+        mins[0] = value(self.min);
     }
 }
 
 impl Unpack for BlockQ8_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = i8::MIN;
+    const MOST: i8 = i8::MAX;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         codes.copy_from_slice(&self.codes);
-        scales[0] = self.scale.get();
+        scales[0] = value(self.scale);
     }
 }
 
 impl Unpack for BlockIq4Nl {
     const GROUP: usize = 32;
+    const LEAST: i8 = -127;
+    const MOST: i8 = 113;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| IQ4_LEVELS[usize::from(code)]);
-        scales[0] = self.scale.get();
+        looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
+        scales[0] = value(self.scale);
     }
 }
 
 impl Unpack for BlockMxfp4 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -12;
+    const MOST: i8 = 12;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<16>(&self.nibbles, codes, |code| FP4_DOUBLED[usize::from(code)]);
+        looked_up::<16>(&self.nibbles, codes, &FP4_DOUBLED);
         scales[0] = half_e8m0(self.exponent);
     }
 }
 
 impl Unpack for BlockNvfp4 {
     const GROUP: usize = 16;
+    const LEAST: i8 = -12;
+    const MOST: i8 = 12;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        nibbles::<8>(&self.nibbles, codes, |code| FP4_DOUBLED[usize::from(code)]);
+        looked_up::<8>(&self.nibbles, codes, &FP4_DOUBLED);
         for (to, scale) in scales.iter_mut().zip(self.scales) {
             *to = half_ue4m3(scale);
         }
@@ -105,6 +126,8 @@ impl Unpack for BlockNvfp4 {
 
 impl Unpack for BlockQ1_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 1;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -113,12 +136,14 @@ impl Unpack for BlockQ1_0 {
                 *code = (byte >> bit & 1) as i8 * 2 - 1;
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }
 
 impl Unpack for BlockQ2_0 {
     const GROUP: usize = 32;
+    const LEAST: i8 = -1;
+    const MOST: i8 = 2;
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
@@ -127,6 +152,6 @@ impl Unpack for BlockQ2_0 {
                 *code = (byte >> (2 * lane) & 3) as i8 - 1;
             }
         }
-        scales.fill(self.scale.get());
+        scales.fill(value(self.scale));
     }
 }

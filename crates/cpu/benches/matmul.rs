@@ -1,0 +1,370 @@
+//! How fast matrix products are, as parts of what this processor and its memory can do.
+//!
+//! `cargo bench -p oxcart-cpu --bench matmul -- [types=q4_0+f32] [level=avx2] [threads=2] [m=4096] [k=4096] [n=512] [mv=1]
+//! [seconds=2] [clock=cpu]`
+//!
+//! For each type two products are timed, best of as many as fit the time:
+//! - matrix times matrix (`n` columns), in operations per second, where a multiplication and an addition are two. The
+//!   ceiling is a loop that does nothing but multiply-adds in registers, on all threads: of floats for float types, of
+//!   8-bit integers for quantized ones (`vpdpbusd`, or `vpmaddubsw` + `vpmaddwd` + `vpaddd` with AVX2).
+//! - matrix times vector (`mv` columns), in bytes of weights per second. The ceiling is a sum over as much memory, on
+//!   all threads.
+//!
+//! Ceilings are measured right before and after each product, because machines get slower and faster.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "not part of the library")]
+
+use std::hint::black_box;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use oxcart_backend::{Backend, Buffers, Device, Plan, Work, allocate};
+use oxcart_cpu::{CpuDevice, Level};
+use oxcart_tensor::graph::Storage;
+use oxcart_tensor::quant::encode_row_at_run_time;
+use oxcart_tensor::{DType, Graph, TensorId};
+
+struct Options {
+    types: Vec<DType>,
+    levels: Vec<Level>,
+    threads: usize,
+    m: usize,
+    k: usize,
+    n: usize,
+    mv: usize,
+    seconds: f64,
+    cpu_time: bool,
+}
+
+impl Options {
+    fn read() -> Options {
+        let mut options = Options {
+            types: [
+                "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q5_K", "q6_K", "q2_K", "q3_K",
+                "iq4_nl", "iq4_xs",
+            ]
+            .map(|name| name.parse().unwrap())
+            .to_vec(),
+            levels: Level::available().into_iter().rev().take(1).collect(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            m: 4096,
+            k: 4096,
+            n: 512,
+            mv: 1,
+            seconds: 2.0,
+            cpu_time: false,
+        };
+        for argument in std::env::args().skip(1) {
+            let Some((name, value)) = argument.split_once('=') else { continue };
+            let number = || value.parse::<usize>().unwrap();
+            match name {
+                "types" => options.types = value.split('+').map(|name| name.parse().unwrap()).collect(),
+                "level" => {
+                    options.levels = Level::available();
+                    options.levels.retain(|level| value == "all" || level.to_string() == value);
+                }
+                "threads" => options.threads = number(),
+                "m" => options.m = number(),
+                "k" => options.k = number(),
+                "n" => options.n = number(),
+                "mv" => options.mv = number(),
+                "clock" => options.cpu_time = value == "cpu",
+                "seconds" => options.seconds = value.parse().unwrap(),
+                _ => panic!("unknown option {name}"),
+            }
+        }
+        options
+    }
+}
+
+fn main() {
+    let options = Options::read();
+    println!(
+        "m={} k={} n={} mv={}, {} threads",
+        options.m, options.k, options.n, options.mv, options.threads
+    );
+    println!(
+        "{:8} {:8} {:>10} {:>10} {:>8} {:>8} {:>10} {:>8}",
+        "level", "type", "Gop/s", "peak", "of peak", "GB/s", "memory", "of mem"
+    );
+    for &level in &options.levels {
+        for &dtype in &options.types {
+            bench(&options, level, dtype);
+        }
+    }
+}
+
+fn bench(options: &Options, level: Level, dtype: DType) {
+    let &Options { m, k, n, mv, threads, seconds, .. } = options;
+    let half = Duration::from_secs_f64(seconds / 2.0);
+    let (mut speed, mut peak) = (f64::NAN, f64::NAN);
+    if n > 0 {
+        let mut product = Product::new(level, threads, dtype, [k, m, 1], n);
+        let count = 2.0 * (m * k * n) as f64;
+        (peak, speed) =
+            alternate(half, || operations(level, dtype, threads), || count / product.seconds(options));
+    }
+    let (mut bytes, mut memory) = (f64::NAN, f64::NAN);
+    if mv > 0 {
+        // Several matrices, one after another, so that none is still in a cache.
+        let matrix = dtype.row_bytes(k).unwrap() * m;
+        let matrices = (256usize << 20).div_ceil(matrix);
+        let mut product = Product::new(level, threads, dtype, [k, m, matrices], mv);
+        let sweep = Sweep::new(matrix * matrices);
+        let count = (matrix * matrices) as f64;
+        (memory, bytes) = alternate(half, || sweep.speed(threads), || count / product.seconds(options));
+    }
+    println!(
+        "{:8} {:8} {:10.1} {:10.1} {:8.2} {:8.2} {:10.2} {:8.2}",
+        level,
+        dtype,
+        speed / 1e9,
+        peak / 1e9,
+        speed / peak,
+        bytes / 1e9,
+        memory / 1e9,
+        bytes / memory
+    );
+}
+
+/// The best of two things that are measured in turns.
+fn alternate(time: Duration, mut first: impl FnMut() -> f64, mut second: impl FnMut() -> f64) -> (f64, f64) {
+    let start = Instant::now();
+    let (mut best_first, mut best_second) = (first(), 0.0);
+    while best_second == 0.0 || start.elapsed() < 2 * time {
+        best_second = second().max(best_second);
+        best_first = first().max(best_first);
+    }
+    (best_first, best_second)
+}
+
+/// A clock. On a machine that others use too, only the time that this process computed for says something; with more than
+/// one thread it counts waiting as well.
+fn seconds_of(cpu_time: bool, work: impl FnOnce()) -> f64 {
+    #[cfg(unix)]
+    if cpu_time {
+        let now = || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the pointer is to a place for the time.
+            assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
+            time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+        };
+        let start = now();
+        work();
+        return now() - start;
+    }
+    let _ = cpu_time;
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+/// A graph of one product, ready to run.
+struct Product {
+    plan: Box<dyn Plan>,
+    _backend: Box<dyn Backend>,
+}
+
+impl Product {
+    fn new(level: Level, threads: usize, dtype: DType, [k, m, matrices]: [usize; 3], n: usize) -> Product {
+        let backend = CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
+        let mut graph = Graph::new();
+        let a = graph.leaf(dtype, [k, m, matrices, 1]).unwrap();
+        let b = graph.leaf(DType::F32, [k, n, matrices, 1]).unwrap();
+        let y = graph.mul_mat(a, b).unwrap();
+        graph.expand(y).unwrap();
+        let mut buffers = Buffers::new();
+        let mut place = |id: TensorId, contents: Option<Vec<u8>>| {
+            let len = graph.tensor(id).unwrap().byte_len();
+            let buffer = allocate(&backend.device().buffer_type(), len).unwrap();
+            let pattern = contents.unwrap_or_else(|| vec![0; 4096]);
+            for at in (0..len).step_by(pattern.len()) {
+                buffer.write(at, &pattern[..pattern.len().min(len - at)]).unwrap();
+            }
+            let storage = Storage { buffer: buffers.add(Arc::clone(&buffer)), offset: 0 };
+            graph.bind(id, storage, len).unwrap();
+        };
+        let values = |count: usize| -> Vec<f32> {
+            (0..count).map(|i| ((i * 2_654_435_761) % 1000) as f32 / 500.0 - 1.0).collect()
+        };
+        let mut row = vec![0; dtype.row_bytes(k).unwrap()];
+        encode_row_at_run_time(dtype, &values(k), &mut row).unwrap();
+        place(a, Some(row));
+        let mut row = vec![0; 4 * k];
+        encode_row_at_run_time(DType::F32, &values(k), &mut row).unwrap();
+        place(b, Some(row));
+        place(y, None);
+        let nodes = graph.range(0..graph.nodes().len()).unwrap();
+        let plan = backend.plan(Work { nodes, buffers: &buffers }).unwrap().unwrap();
+        Product { plan, _backend: backend }
+    }
+
+    /// How long one run takes.
+    fn seconds(&mut self, options: &Options) -> f64 {
+        let all = seconds_of(options.cpu_time, || self.plan.compute().unwrap());
+        if options.cpu_time { all / options.threads as f64 } else { all }
+    }
+}
+
+/// The time that some threads need for the same work, all starting together.
+fn together(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let one = |thread: usize| {
+        barrier.wait();
+        let start = Instant::now();
+        work(thread);
+        (start, Instant::now())
+    };
+    let times: Vec<_> = std::thread::scope(|scope| {
+        let one = &one;
+        let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || one(thread))).collect();
+        let first = one(0);
+        others.into_iter().map(|other| other.join().unwrap()).chain([first]).collect()
+    });
+    let start = times.iter().map(|(start, _)| *start).min().unwrap();
+    let end = times.iter().map(|(_, end)| *end).max().unwrap();
+    (end - start).as_secs_f64()
+}
+
+/// Memory to read.
+struct Sweep(Vec<u64>);
+
+impl Sweep {
+    fn new(bytes: usize) -> Sweep {
+        Sweep((0..bytes as u64 / 8).collect())
+    }
+
+    /// Bytes per second, all threads together, each its part.
+    fn speed(&self, threads: usize) -> f64 {
+        let part = self.0.len().div_ceil(threads);
+        let seconds = together(threads, |thread| {
+            let part = &self.0[(thread * part).min(self.0.len())..((thread + 1) * part).min(self.0.len())];
+            black_box(sum(part));
+        });
+        (self.0.len() * 8) as f64 / seconds
+    }
+}
+
+fn sum(numbers: &[u64]) -> u64 {
+    let mut sums = [0u64; 32];
+    for numbers in numbers.chunks_exact(32) {
+        for (sum, number) in sums.iter_mut().zip(numbers) {
+            *sum = sum.wrapping_add(*number);
+        }
+    }
+    sums.iter().fold(0, |sum, part| sum.wrapping_add(*part))
+}
+
+/// Rounds of a peak loop: about a millisecond.
+const ROUNDS: usize = 200_000;
+
+/// Operations per second of a loop that only multiplies and adds, on all threads.
+fn operations(level: Level, dtype: DType, threads: usize) -> f64 {
+    let peak = peak::of(level, dtype.is_quantized());
+    let seconds = together(threads, |_| (peak.run)(ROUNDS));
+    (peak.operations * ROUNDS * threads) as f64 / seconds
+}
+
+mod peak {
+    use super::*;
+
+    pub(crate) struct Peak {
+        pub(crate) run: fn(usize),
+        /// Of one round.
+        pub(crate) operations: usize,
+    }
+
+    pub(crate) fn of(level: Level, integers: bool) -> Peak {
+        match (level, integers) {
+            // SAFETY: a level exists only where the processor has its instructions.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512(_), false) => Peak { run: |n| unsafe { x86::fma512(n) }, operations: 12 * 16 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512(_), true) => Peak { run: |n| unsafe { x86::dot512(n) }, operations: 12 * 64 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx2(_), false) => Peak { run: |n| unsafe { x86::fma256(n) }, operations: 12 * 8 * 2 },
+            // SAFETY: a level exists only where the processor has its instructions.
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx2(_), true) => Peak { run: |n| unsafe { x86::dot256(n) }, operations: 12 * 32 * 2 },
+            (_, false) => Peak { run: floats, operations: 32 * 2 },
+            (_, true) => Peak { run: integers_16, operations: 32 * 2 },
+        }
+    }
+
+    fn floats(rounds: usize) {
+        let mut sums = [0f32; 32];
+        let (x, y) = (black_box(1.0f32), black_box(0.5f32));
+        for _ in 0..rounds {
+            sums.iter_mut().for_each(|sum| *sum = *sum * y + x);
+        }
+        black_box(sums);
+    }
+
+    fn integers_16(rounds: usize) {
+        let mut sums = [0i32; 32];
+        let x = black_box([3i16; 32]);
+        for round in 0..rounds {
+            let y = i32::from(round as i16);
+            sums.iter_mut().zip(&x).for_each(|(sum, x)| *sum = sum.wrapping_add(i32::from(*x) * y));
+        }
+        black_box(sums);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    mod x86 {
+        use std::arch::x86_64::*;
+        use std::hint::black_box;
+
+        #[target_feature(enable = "avx512f")]
+        pub(super) fn fma512(rounds: usize) {
+            let (x, y) = (_mm512_set1_ps(black_box(1.0)), _mm512_set1_ps(black_box(0.5)));
+            let mut sums = [_mm512_set1_ps(black_box(0.0)); 12];
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    *sum = _mm512_fmadd_ps(*sum, y, x);
+                }
+            }
+            black_box(sums.map(|sum| _mm512_reduce_add_ps(sum)));
+        }
+
+        #[target_feature(enable = "avx512f,avx512vnni")]
+        pub(super) fn dot512(rounds: usize) {
+            let (x, y) = (_mm512_set1_epi32(black_box(3)), _mm512_set1_epi32(black_box(5)));
+            let mut sums = [_mm512_set1_epi32(black_box(0)); 12];
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    *sum = _mm512_dpbusd_epi32(*sum, x, y);
+                }
+            }
+            black_box(sums.map(|sum| _mm512_reduce_add_epi32(sum)));
+        }
+
+        #[target_feature(enable = "avx2,fma")]
+        pub(super) fn fma256(rounds: usize) {
+            let (x, y) = (_mm256_set1_ps(black_box(1.0)), _mm256_set1_ps(black_box(0.5)));
+            let mut sums = [_mm256_set1_ps(black_box(0.0)); 12];
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    *sum = _mm256_fmadd_ps(*sum, y, x);
+                }
+            }
+            black_box(sums.map(|sum| _mm256_cvtss_f32(sum)));
+        }
+
+        #[target_feature(enable = "avx2")]
+        pub(super) fn dot256(rounds: usize) {
+            let (x, ones) = (_mm256_set1_epi8(black_box(3)), _mm256_set1_epi16(black_box(1)));
+            let mut sums = [_mm256_set1_epi32(black_box(0)); 12];
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    // Depends on the sum, or the product would be computed once.
+                    let pairs = _mm256_maddubs_epi16(x, *sum);
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+                }
+            }
+            black_box(sums.map(|sum| _mm256_extract_epi32::<0>(sum)));
+        }
+    }
+}
