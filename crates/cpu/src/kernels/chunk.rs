@@ -5,10 +5,16 @@
 //! start at multiples of [`CHUNK`] in their row and are always computed whole, results do not depend on how rows are
 //! shared among threads, and vector code needs no special end of a row.
 
-use crate::view::{In, Number, Out, Strided};
+use crate::view::{In, Number, Out, RowAt, Src, Strided};
 
 /// Elements computed at a time: long enough to hide the copies, short enough to stay in the first cache.
 pub(crate) const CHUNK: usize = 128;
+
+/// Chunks of a row: where they start and how long they are.
+#[inline(always)]
+pub(crate) fn chunks(len: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..len).step_by(CHUNK).map(move |start| (start, CHUNK.min(len - start)))
+}
 
 /// Numbers on the stack, aligned for vectors. Lanes past the end of a row hold what was there before.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +46,16 @@ impl Chunk {
         let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
         row.read(start, &mut raw[..len]);
         T::widen(&raw[..len], &mut self.0[..len]);
+    }
+
+    /// Widens `len` elements of a tensor's row from `start` on, whatever its stride.
+    #[inline(always)]
+    pub(crate) fn load_from<T: Number>(&mut self, src: &Src<'_>, at: RowAt, start: usize, len: usize) {
+        if src.layout().has_contiguous_rows() {
+            self.load(&src.row::<T>(at), start, len);
+        } else {
+            self.load_strided(&src.line::<T>(at), start, len);
+        }
     }
 
     /// Narrows the first elements into a piece of a row.

@@ -5,7 +5,7 @@
 //! Invariant: what is read of a source lies at the place that is written next, so a result may be the memory of any
 //! source.
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK, Chunk, chunks};
 use crate::job::Job;
 use crate::view::{Dst, In, Number, Out, Src};
 
@@ -67,8 +67,7 @@ impl Lanes {
         f: &impl Fn(&mut Chunk, usize),
     ) {
         let Lanes([chunk, _]) = self;
-        for start in (0..a.len()).step_by(CHUNK) {
-            let len = CHUNK.min(a.len() - start);
+        for (start, len) in chunks(a.len()) {
             chunk.load(&a, start, len);
             f(chunk, len);
             chunk.store_at(y, at + start, len);
@@ -86,8 +85,7 @@ impl Lanes {
         f: &impl Fn(&mut Chunk, &Chunk, usize),
     ) {
         let Lanes([left, right]) = self;
-        for start in (0..a.len()).step_by(CHUNK) {
-            let len = CHUNK.min(a.len() - start);
+        for (start, len) in chunks(a.len()) {
             left.load(&a, start, len);
             right.load(&b, start, len);
             f(left, right, len);

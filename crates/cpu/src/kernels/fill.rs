@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{Arange, DiagMaskInf, DiagMaskZero, Fill, TimestepEmbedd
 use oxcart_tensor::quant::to_f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK, Chunk, chunks};
 use super::elementwise::Lanes;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::Level;
@@ -39,8 +39,7 @@ fn arange(job: Job<'_>) -> Result<(), Fault> {
 fn fill<T: Plain>(job: Job<'_>, convert: fn(f32) -> T) -> Result<(), Fault> {
     let values = [convert(job.op::<Fill>().value); CHUNK];
     let (_, mut y) = job.dst.run::<T>(job.share, CHUNK);
-    for start in (0..y.len()).step_by(CHUNK) {
-        let len = CHUNK.min(y.len() - start);
+    for (start, len) in chunks(y.len()) {
         y.write(start, &values[..len]);
     }
     Ok(())

@@ -7,7 +7,6 @@ use super::chunk::{CHUNK, Chunk};
 use super::math;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::{Level, Simd, for_each_level};
-use crate::view::{RowAt, Src};
 
 /// Streams that the mixing matrix is for.
 const STREAMS: usize = 4;
@@ -72,15 +71,6 @@ fn normalize_columns(matrix: &mut [[f32; STREAMS]; STREAMS], eps: f32) {
     }
 }
 
-/// Part of a row at any stride.
-#[inline(always)]
-fn load(chunk: &mut Chunk, src: &Src<'_>, at: RowAt, start: usize, len: usize) {
-    match src.layout().has_contiguous_rows() {
-        true => chunk.load::<f32>(&src.row(at), start, len),
-        false => chunk.load_strided::<f32>(&src.line(at), start, len),
-    }
-}
-
 /// `scale * Σ_h x[·, h, t] * weight`, the weight being one per stream or, through a sigmoid, one per element.
 #[inline(always)]
 fn pre<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
@@ -90,9 +80,9 @@ fn pre<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     for ([token, ..], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
         let mut sums = Chunk::new();
         for stream in 0..x.ne()[1] {
-            load(&mut values, &x, [stream, token, 0], start, piece.len());
+            values.load_from::<f32>(&x, [stream, token, 0], start, piece.len());
             if gated {
-                load(&mut gates, &weights, [stream, token, 0], start, piece.len());
+                gates.load_from::<f32>(&weights, [stream, token, 0], start, piece.len());
                 sigmoid(s, &mut gates);
             } else {
                 gates.0.fill(weights.get([stream, token, 0, 0]));
@@ -123,11 +113,11 @@ fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let mut values = Chunk::new();
     for ([stream, token, _], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
         let mut sums = Chunk::new();
-        load(&mut sums, &x, [token, 0, 0], start, piece.len());
+        sums.load_from::<f32>(&x, [token, 0, 0], start, piece.len());
         let factor = post.get::<f32>([stream, token, 0, 0]);
         sums.0.iter_mut().for_each(|sum| *sum *= factor);
         let mut add = |from: usize, factor: f32| {
-            load(&mut values, &residual, [from, token, 0], start, piece.len());
+            values.load_from::<f32>(&residual, [from, token, 0], start, piece.len());
             for (sum, x) in sums.0.iter_mut().zip(&values.0) {
                 *sum += x * factor;
             }

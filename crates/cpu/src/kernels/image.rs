@@ -6,7 +6,7 @@ use half::f16;
 use oxcart_tensor::ops::{GetRelPos, WinPart, WinUnpart};
 use oxcart_tensor::{Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{Chunk, chunks};
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::{Level, Simd, for_each_level};
 
@@ -78,8 +78,7 @@ fn add_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
         let (from, positions) = (a.row::<f32>(at), (at[1] * rows + at[0]) * size);
         for h in 0..size {
             let height = ph.get(positions + h);
-            for start in (0..size).step_by(CHUNK) {
-                let len = CHUNK.min(size - start);
+            for (start, len) in chunks(size) {
                 values.load(&from, h * size + start, len);
                 widths.load(&pw, positions + start, len);
                 let split = h.clamp(start, start + len) - start;
@@ -97,6 +96,7 @@ fn add_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::chunk::CHUNK;
     use crate::kernels::testing::{Tensor, Trial, run};
     use oxcart_tensor::DType;
     use oxcart_tensor::ops::AddRelPos;

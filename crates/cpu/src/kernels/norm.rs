@@ -10,7 +10,7 @@
 use oxcart_tensor::ops::{GroupNorm, L2Norm, Norm, RmsNorm, RmsNormBack};
 use oxcart_tensor::{Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK, Chunk, chunks};
 use super::sum::Sum;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Simd, for_each_level};
@@ -40,25 +40,6 @@ pub(crate) fn fused_rms_norm_mul(level: Level) -> Run {
     for_each_level!(rms_norm_mul: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
 }
 
-/// Chunks of a row: where they start and how long they are.
-#[inline(always)]
-fn chunks(len: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..len).step_by(CHUNK).map(move |start| (start, CHUNK.min(len - start)))
-}
-
-/// Reads a chunk of a row, whatever its stride.
-#[inline(always)]
-fn load(chunk: &mut Chunk, src: &Src<'_>, at: RowAt, start: usize, len: usize) {
-    if !src.layout().has_contiguous_rows() {
-        src.line::<f32>(at).read(start, &mut chunk.0[..len]);
-    } else if len == CHUNK {
-        // A length that the compiler knows makes the copy a few vector moves.
-        src.row::<f32>(at).read(start, &mut chunk.0);
-    } else {
-        src.row::<f32>(at).read(start, &mut chunk.0[..len]);
-    }
-}
-
 /// Writes a chunk of a row, whatever its stride.
 ///
 /// # Safety
@@ -84,7 +65,7 @@ fn sum_of(src: &Src<'_>, rows: impl Iterator<Item = RowAt>, term: impl Fn(f32) -
     let (mut chunk, mut sum) = (Chunk::new(), Sum::new());
     for at in rows {
         for (start, len) in chunks(src.ne()[0]) {
-            load(&mut chunk, src, at, start, len);
+            chunk.load_from::<f32>(src, at, start, len);
             sum.add(len, |i| term(chunk.0[i]));
         }
     }
@@ -100,7 +81,7 @@ fn sum_of(src: &Src<'_>, rows: impl Iterator<Item = RowAt>, term: impl Fn(f32) -
 unsafe fn map(src: &Src<'_>, dst: &Dst<'_>, at: RowAt, f: impl Fn(f32) -> f32) {
     let mut chunk = Chunk::new();
     for (start, len) in chunks(src.ne()[0]) {
-        load(&mut chunk, src, at, start, len);
+        chunk.load_from::<f32>(src, at, start, len);
         chunk.0.iter_mut().for_each(|x| *x = f(*x));
         // SAFETY: the row is this thread's, as the caller says.
         unsafe { store(&chunk, dst, at, start, len) };
@@ -155,8 +136,8 @@ fn rms_norm_mul<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         let scale = rms_scale(&a, at, eps);
         let weight_at = [at[0] % repeats[1], at[1] % repeats[2], at[2] % repeats[3]];
         for (start, len) in chunks(a.ne()[0]) {
-            load(&mut x, &a, at, start, len);
-            load(&mut w, &weights, weight_at, start, len);
+            x.load_from::<f32>(&a, at, start, len);
+            w.load_from::<f32>(&weights, weight_at, start, len);
             for (x, w) in x.0.iter_mut().zip(&w.0) {
                 *x = *x * scale * w;
             }
@@ -188,8 +169,8 @@ fn rms_norm_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     each_row(&job.dst, job.share, |at| {
         let (mut squares, mut products) = (Sum::new(), Sum::new());
         for (start, len) in chunks(row) {
-            load(&mut g, &gradient, at, start, len);
-            load(&mut v, &x, at, start, len);
+            g.load_from::<f32>(&gradient, at, start, len);
+            v.load_from::<f32>(&x, at, start, len);
             squares.add(len, |i| v.0[i] * v.0[i]);
             products.add(len, |i| v.0[i] * g.0[i]);
         }
@@ -197,8 +178,8 @@ fn rms_norm_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         let scale = 1.0 / (squares / n + eps).sqrt();
         let along = -products / (squares + n * eps);
         for (start, len) in chunks(row) {
-            load(&mut g, &gradient, at, start, len);
-            load(&mut v, &x, at, start, len);
+            g.load_from::<f32>(&gradient, at, start, len);
+            v.load_from::<f32>(&x, at, start, len);
             for (g, v) in g.0.iter_mut().zip(&v.0) {
                 *g = (*g + v * along) * scale;
             }

@@ -69,8 +69,7 @@ impl Pieces {
     /// The pieces of a part: `(row, first element, elements)`.
     #[inline(always)]
     fn of_part(self, part: usize) -> impl Iterator<Item = ([usize; 3], usize, usize)> {
-        let cut = move |part: usize| (self.count as u128 * part as u128 / self.parts() as u128) as usize;
-        (cut(part)..cut(part + 1)).map(move |piece| {
+        Share::new(part, self.parts()).of(self.count).map(move |piece| {
             let start = piece % self.per_row * PIECE;
             (row_at(piece / self.per_row, self.ne), start, (self.ne[0] - start).min(PIECE))
         })

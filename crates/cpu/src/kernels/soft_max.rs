@@ -7,7 +7,7 @@ use half::f16;
 use oxcart_tensor::ops::{SoftMax, SoftMaxBack};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK, Chunk, chunks};
 use super::math::exp;
 use super::sum::Sum;
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
@@ -164,17 +164,14 @@ fn soft_max_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (mut dy, mut value) = (Chunk::new(), Chunk::new());
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let (gradient, y) = (gradient.row::<f32>(at), y.row::<f32>(at));
-        let chunks = || (0..row.len()).step_by(CHUNK);
         let mut sum = Sum::new();
-        for start in chunks() {
-            let len = CHUNK.min(row.len() - start);
+        for (start, len) in chunks(row.len()) {
             dy.load(&gradient, start, len);
             value.load(&y, start, len);
             sum.add(len, |i| dy.0[i] * value.0[i]);
         }
         let dot = sum.total() as f32;
-        for start in (0..row.len()).step_by(CHUNK) {
-            let len = CHUNK.min(row.len() - start);
+        for (start, len) in chunks(row.len()) {
             dy.load(&gradient, start, len);
             value.load(&y, start, len);
             for (dy, y) in dy.0.iter_mut().zip(&value.0) {
@@ -255,8 +252,8 @@ mod tests {
 
     #[test]
     fn a_row_without_anything_is_nan_unless_there_is_a_sink() {
-        let a = Tensor::of(DType::F32, [7, 1, 1, 1], &[f32::NEG_INFINITY; 7]);
-        let sink = Tensor::of(DType::F32, [1, 1, 1, 1], &[0.5]);
+        let a = Tensor::of(DType::F32, [7, 1, 1, 1], [f32::NEG_INFINITY; 7]);
+        let sink = Tensor::of(DType::F32, [1, 1, 1, 1], [0.5]);
         let op = SoftMax { scale: 1.0, max_bias: 0.0 };
         for level in Level::available() {
             assert!(Trial::of(op, &[&a]).on(level).values().iter().all(|x| x.is_nan()));

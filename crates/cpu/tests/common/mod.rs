@@ -1,5 +1,6 @@
 //! Recorded cases, run on the CPU device: within tolerance on every instruction set this processor has, and the same
 //! bytes with one thread and with two.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 

@@ -77,10 +77,7 @@ fn block<S: Simd, const R: usize, const C: usize>(
             *right = s.load(b);
         }
         for (sums, row) in sums.iter_mut().zip(&rows) {
-            let left = s.splat(row[i]);
-            for (sum, &right) in sums.iter_mut().zip(&right) {
-                *sum = s.mul_add(left, right, *sum);
-            }
+            add_products(s, sums, s.splat(row[i]), &right);
         }
     }
     for (r, sums) in sums.iter().enumerate() {
@@ -88,6 +85,14 @@ fn block<S: Simd, const R: usize, const C: usize>(
         for (out, &sum) in out.chunks_exact_mut(S::LANES).zip(sums) {
             s.store(sum, out);
         }
+    }
+}
+
+/// `sums[i] += left * right[i]`.
+#[inline(always)]
+fn add_products<S: Simd, const N: usize>(s: S, sums: &mut [S::F32; N], left: S::F32, right: &[S::F32; N]) {
+    for (sum, &right) in sums.iter_mut().zip(right) {
+        *sum = s.mul_add(left, right, *sum);
     }
 }
 
@@ -112,10 +117,7 @@ pub(super) fn dots<S: Simd, T: Lanes, const R: usize, const K: usize>(
             *right = T::lanes(s, &key[i..]);
         }
         for (sums, row) in sums.iter_mut().zip(&rows) {
-            let left = s.load(&row[i..]);
-            for (sum, &right) in sums.iter_mut().zip(&right) {
-                *sum = s.mul_add(left, right, *sum);
-            }
+            add_products(s, sums, s.load(&row[i..]), &right);
         }
     }
     let mut results = [[0.0; K]; R];
@@ -217,10 +219,7 @@ fn accumulate_block<S: Simd, T: Lanes, const R: usize, const C: usize>(
             *right = T::lanes(s, value);
         }
         for (r, totals) in totals.iter_mut().enumerate() {
-            let left = s.splat(weights.get(row + r, key));
-            for (total, &right) in totals.iter_mut().zip(&right) {
-                *total = s.mul_add(left, right, *total);
-            }
+            add_products(s, totals, s.splat(weights.get(row + r, key)), &right);
         }
     }
     for (r, totals) in totals.iter().enumerate() {

@@ -342,15 +342,11 @@ fn sparse_scores() {
             if !d.is_multiple_of(dtype.block_len()) {
                 continue;
             }
-            let q = Tensor::of(
-                DType::F32,
-                [d, heads, tokens, streams],
-                &numbers(1, d * heads * tokens * streams),
-            );
-            let k = Tensor::of(dtype, [d, 1, kv, streams], &numbers(2, d * kv * streams));
-            let w =
-                Tensor::of(DType::F32, [heads, tokens, 1, streams], &numbers(3, heads * tokens * streams));
-            let mask = Tensor::of(DType::F16, [kv, tokens, 1, 1], &numbers(4, kv * tokens));
+            let q =
+                Tensor::of(DType::F32, [d, heads, tokens, streams], numbers(1, d * heads * tokens * streams));
+            let k = Tensor::of(dtype, [d, 1, kv, streams], numbers(2, d * kv * streams));
+            let w = Tensor::of(DType::F32, [heads, tokens, 1, streams], numbers(3, heads * tokens * streams));
+            let mask = Tensor::of(DType::F16, [kv, tokens, 1, 1], numbers(4, kv * tokens));
             let [qs, ks, ws, masks] = [&q, &k, &w, &mask].map(Tensor::exact);
             let mut exact = Vec::new();
             for stream in 0..streams {

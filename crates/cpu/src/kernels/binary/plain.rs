@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use oxcart_tensor::{DType, TensorRef};
 
-use super::super::chunk::{CHUNK, Chunk};
+use super::super::chunk::{CHUNK, Chunk, chunks};
 use super::super::elementwise::{Lanes, PIECE, is_flat, zip};
 use super::COMBINE;
 use crate::job::{Fault, Job, Kernel, Run};
@@ -57,8 +57,7 @@ fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Res
             lanes.map(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
         } else {
             let b = b.line::<B>(b_at);
-            for first in (0..part.len()).step_by(CHUNK) {
-                let len = CHUNK.min(part.len() - first);
+            for (first, len) in chunks(part.len()) {
                 let b = tile(&b, start + first, len);
                 let a = a.part(first..first + len);
                 lanes.map(a, &mut y, first, &|a: &mut Chunk, len| f(a, &b, len));

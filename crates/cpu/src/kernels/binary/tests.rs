@@ -39,7 +39,7 @@ fn check(op: Op, f: Definition, a: &Tensor, b: &Tensor, y: DType) {
     let build = |graph: &mut Graph, leaves: &[TensorId]| {
         graph.apply_as(op, &[Some(leaves[0]), Some(leaves[1])], y).unwrap()
     };
-    let found = decode(y, &Trial::graph(&inputs, build).over(&shared).best().bytes);
+    let found = Trial::graph(&inputs, build).over(&shared).best().values();
     let (x, z) = (a.values(), b.values());
     let (whole, part) = (a.layout.ne().extents(), b.layout.ne().extents());
     for (i, &found) in found.iter().enumerate() {
@@ -64,7 +64,7 @@ fn check(op: Op, f: Definition, a: &Tensor, b: &Tensor, y: DType) {
 #[test]
 fn the_second_source_repeats_in_every_subset_of_dimensions() {
     let whole = [12, 6, 4, 2];
-    let a = Tensor::f32(whole, &wide_numbers(1, 576));
+    let a = Tensor::f32(whole, wide_numbers(1, 576));
     for subset in 0..3usize.pow(4) {
         let divisor = |dim: usize| match subset / 3usize.pow(dim as u32) % 3 {
             0 => 1,
@@ -72,7 +72,7 @@ fn the_second_source_repeats_in_every_subset_of_dimensions() {
             _ => 2,
         };
         let part = [0, 1, 2, 3].map(|dim| whole[dim] / divisor(dim));
-        let b = Tensor::f32(part, &wide_numbers(2, part.iter().product()));
+        let b = Tensor::f32(part, wide_numbers(2, part.iter().product()));
         let (op, f) = ops()[subset % 4];
         check(op, f, &a, &b, DType::F32);
     }
@@ -93,8 +93,8 @@ fn every_combination_of_types_has_every_op() {
     for (a, b, y) in combinations {
         for (op, f) in ops() {
             for part in [[130, 3], [130, 1]] {
-                let a = Tensor::of(a, [130, 3], &wide_numbers(3, 390));
-                let b = Tensor::of(b, part, &wide_numbers(4, part[0] * part[1]));
+                let a = Tensor::of(a, [130, 3], wide_numbers(3, 390));
+                let b = Tensor::of(b, part, wide_numbers(4, part[0] * part[1]));
                 check(op, f, &a, &b, y);
             }
         }
@@ -106,9 +106,9 @@ fn threads_and_shared_memory_change_nothing() {
     for len in [1, 127, 128, 129, 1000] {
         let rows = 26_000 / len + 1;
         for (dtype, (op, f)) in [DType::F32, DType::F16, DType::BF16].into_iter().zip(ops()) {
-            let a = Tensor::of(dtype, [len, rows], &wide_numbers(5, len * rows));
+            let a = Tensor::of(dtype, [len, rows], wide_numbers(5, len * rows));
             for part in [[len, rows], [len, 1], [1, rows], [1, 1]] {
-                let b = Tensor::of(dtype, part, &wide_numbers(6, part[0] * part[1]));
+                let b = Tensor::of(dtype, part, wide_numbers(6, part[0] * part[1]));
                 check(op, f, &a, &b, dtype);
             }
         }
@@ -119,15 +119,14 @@ fn threads_and_shared_memory_change_nothing() {
 fn one_tensor_may_be_both_sources_and_the_result() {
     let x = wide_numbers(7, 30_000);
     let square = |graph: &mut Graph, leaves: &[TensorId]| graph.mul(leaves[0], leaves[0]).unwrap();
-    let found =
-        decode(DType::F32, &Trial::graph(&[Tensor::f32([100, 300], &x)], square).over(&[0]).best().bytes);
+    let found = Trial::graph(&[Tensor::f32([100, 300], &x)], square).over(&[0]).best().values();
     assert!(found.iter().zip(&x).all(|(y, x)| *y == x * x));
 }
 
 #[test]
 fn the_second_source_may_have_any_strides() {
-    let a = Tensor::f32([150, 200], &wide_numbers(1, 30_000));
-    let b = Tensor::f32(60_000, &wide_numbers(2, 60_000));
+    let a = Tensor::f32([150, 200], wide_numbers(1, 30_000));
+    let b = Tensor::f32(60_000, wide_numbers(2, 60_000));
     let layouts = [
         ([150, 200], [8, 1200, 0, 0]), // every second element
         ([150, 200], [800, 4, 0, 0]),  // transposed
@@ -140,7 +139,7 @@ fn the_second_source_may_have_any_strides() {
     ];
     for ((ne, nb), (op, f)) in layouts.into_iter().zip(ops().into_iter().cycle()) {
         check(op, f, &a, &b.clone().strided(ne, nb), DType::F32);
-        let wide = Tensor::of(DType::F16, [150, 200], &wide_numbers(3, 30_000));
+        let wide = Tensor::of(DType::F16, [150, 200], wide_numbers(3, 30_000));
         check(op, f, &wide, &b.clone().strided(ne, nb), DType::F16);
     }
 }
@@ -149,7 +148,7 @@ fn the_second_source_may_have_any_strides() {
 fn padded_rows_are_changed_in_place() {
     let x = wide_numbers(1, 200 * 150);
     let a = Tensor::f32(x.len(), &x).strided([129, 200], [4, 600, 120_000, 120_000]);
-    let b = Tensor::f32([129, 1], &wide_numbers(2, 129));
+    let b = Tensor::f32([129, 1], wide_numbers(2, 129));
     let build = |graph: &mut Graph, leaves: &[TensorId]| {
         graph.apply_in_place(Add, &[Some(leaves[0]), Some(leaves[1])]).unwrap()
     };
@@ -165,14 +164,14 @@ fn one_number_is_added_to_all() {
     let x = wide_numbers(1, 30_000);
     let build = |graph: &mut Graph, leaves: &[TensorId]| graph.add1(leaves[0], leaves[1]).unwrap();
     for (dtype, other) in [(DType::F32, DType::F32), (DType::F16, DType::F32), (DType::BF16, DType::BF16)] {
-        let inputs = [Tensor::of(dtype, [100, 300], &x), Tensor::of(other, 1, &[0.25])];
-        let found = decode(dtype, &Trial::graph(&inputs, build).over(&[0]).best().bytes);
+        let inputs = [Tensor::of(dtype, [100, 300], &x), Tensor::of(other, 1, [0.25])];
+        let found = Trial::graph(&inputs, build).over(&[0]).best().values();
         assert!(found.iter().zip(&x).all(|(y, x)| *y == round(dtype, round(dtype, *x) + 0.25)), "{dtype}");
     }
-    let inputs = [Tensor::f32(1, &[2.0]), Tensor::f32(1, &[0.25])];
-    assert_eq!(decode(DType::F32, &Trial::graph(&inputs, build).over(&[0, 1]).best().bytes), [2.25]);
-    let inputs = [Tensor::of(DType::Q8_0, [96, 300], &x[..28_800]), Tensor::f32(1, &[0.25])];
-    let found = decode(DType::Q8_0, &Trial::graph(&inputs, build).over(&[0]).best().bytes);
+    let inputs = [Tensor::f32(1, [2.0]), Tensor::f32(1, [0.25])];
+    assert_eq!(Trial::graph(&inputs, build).over(&[0, 1]).best().values(), [2.25]);
+    let inputs = [Tensor::of(DType::Q8_0, [96, 300], &x[..28_800]), Tensor::f32(1, [0.25])];
+    let found = Trial::graph(&inputs, build).over(&[0]).best().values();
     assert!(found.iter().zip(&x).all(|(y, x)| (y - x - 0.25).abs() < 0.05));
 }
 
@@ -182,7 +181,7 @@ fn quantized_tensors_take_sums() {
     let b = Tensor::f32(ne, &z);
     for dtype in [DType::Q4_0, DType::Q8_0, DType::Q6_K, DType::MXFP4] {
         let a = Tensor::of(dtype, ne, &x);
-        let exact: Vec<f32> = decode(dtype, &a.bytes).iter().zip(&z).map(|(x, z)| x + z).collect();
+        let exact: Vec<f32> = a.values().iter().zip(&z).map(|(x, z)| x + z).collect();
         for to in [dtype, DType::F32, DType::F16, DType::Q5_1] {
             let mut shared = if to == DType::F32 { vec![1] } else { vec![] };
             shared.extend((to == dtype).then_some(0));
@@ -190,17 +189,16 @@ fn quantized_tensors_take_sums() {
                 graph.add_cast(leaves[0], leaves[1], to).unwrap()
             })
             .over(&shared)
-            .best()
-            .bytes;
+            .best();
             let wanted: Vec<u8> = exact.chunks(512).flat_map(|row| encode(to, row)).collect();
-            assert!(found == wanted, "{dtype} to {to}");
+            assert!(found.bytes == wanted, "{dtype} to {to}");
         }
     }
 }
 
 #[test]
 fn sums_that_no_block_can_hold_are_errors() {
-    let a = Tensor::of(DType::Q8_0, [32, 2], &[1.0; 64]);
+    let a = Tensor::of(DType::Q8_0, [32, 2], [1.0; 64]);
     let mut b = [0.0; 64];
     b[40] = f32::NAN;
     assert!(Trial::of(Add, &[&a, &Tensor::f32([32, 2], b)]).refused().contains("finite"));
@@ -219,7 +217,7 @@ fn chosen_rows_are_added() {
         let ids: Vec<i32> = (0..5 * tokens as i32).map(|i| i * 7 % rows as i32).collect();
         let window = Tensor::i32([5, tokens], &ids).strided([used, tokens], [4, 20, 0, 0]);
         let inputs = [Tensor::f32([len, used, tokens], &x), Tensor::f32([len, rows], &z), window];
-        let found = decode(DType::F32, &Trial::graph(&inputs, add_id).over(&[0]).best().bytes);
+        let found = Trial::graph(&inputs, add_id).over(&[0]).best().values();
         for (i, y) in found.into_iter().enumerate() {
             let (column, slot, token) = (i % len, i / len % used, i / (len * used));
             assert_eq!(y, x[i] + z[ids[5 * token + slot] as usize * len + column]);
@@ -232,21 +230,18 @@ fn chosen_rows_may_be_the_memory_of_the_result() {
     let rows = 300;
     let ids: Vec<i32> = (0..rows).rev().collect();
     let inputs = [
-        Tensor::f32([100, 300], &wide_numbers(1, 30_000)),
-        Tensor::f32([100, 300], &wide_numbers(2, 30_000)),
+        Tensor::f32([100, 300], wide_numbers(1, 30_000)),
+        Tensor::f32([100, 300], wide_numbers(2, 30_000)),
         Tensor::i32([300, 1], &ids),
     ];
-    Trial::graph(&inputs, add_id).over(&[0, 1]).best().bytes;
+    Trial::graph(&inputs, add_id).over(&[0, 1]).best();
 }
 
 #[test]
 fn bad_ids_are_errors() {
     for bad in [-1, 4, i32::MIN, i32::MAX] {
-        let inputs = [
-            Tensor::f32([8, 2], &[1.0; 16]),
-            Tensor::f32([8, 4], &[2.0; 32]),
-            Tensor::i32([2, 1], &[3, bad]),
-        ];
+        let inputs =
+            [Tensor::f32([8, 2], [1.0; 16]), Tensor::f32([8, 4], [2.0; 32]), Tensor::i32([2, 1], &[3, bad])];
         let refused = Trial::graph(&inputs, add_id).refused();
         assert!(refused.contains(&format!("row id {bad} is not below 4")), "{refused}");
     }
@@ -264,29 +259,25 @@ fn windows_are_written_and_added() {
         let fresh = Trial::graph(&inputs, |graph, leaves| {
             graph.apply(op, &[Some(leaves[0]), Some(leaves[1])]).unwrap()
         })
-        .best()
-        .bytes;
+        .best();
         let in_place = Trial::graph(&inputs, |graph, leaves| {
             graph.apply_in_place(op, &[Some(leaves[0]), Some(leaves[1])]).unwrap()
         })
-        .best()
-        .bytes;
-        assert!(fresh == in_place);
+        .best();
+        assert_eq!(fresh.values(), in_place.values());
         let mut wanted = x.clone();
         for (i, z) in z.iter().enumerate() {
             wanted[place(i)] = if op == set { *z } else { wanted[place(i)] + z };
         }
-        assert_eq!(decode(DType::F32, &fresh), wanted);
+        assert_eq!(fresh.values(), wanted);
     }
     let ids: Vec<i32> = (0..40_000).collect();
     let inputs = [Tensor::i32(40_000, &ids), Tensor::i32(9_000, &ids[..9_000])];
     let found = Trial::graph(&inputs, |graph, leaves| {
         graph.set(leaves[0], leaves[1], Region { strides: [0; 3], offset: 4_000 }).unwrap()
     })
-    .best()
-    .bytes;
-    let found: Vec<i32> =
-        found.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    .best();
+    let found = found.i32s();
     assert!(
         found
             .iter()
@@ -303,9 +294,8 @@ fn a_tensor_may_be_added_to_itself_in_another_order() {
     let found = Trial::graph(&[Tensor::f32([1, 200, 170], &x)], |graph, leaves| {
         graph.apply_in_place(Acc(region), &[Some(leaves[0]), Some(leaves[0])]).unwrap()
     })
-    .best()
-    .bytes;
-    for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+    .best();
+    for (i, y) in found.values().into_iter().enumerate() {
         assert_eq!(y, x[i] + x[i / 170 + i % 170 * 200]);
     }
 }

@@ -7,8 +7,8 @@ use crate::kernels::testing::{Tensor, Trial, decode, wide_numbers};
 
 #[test]
 fn ranges_count_up() {
-    let found = Trial::graph(&[], |graph, _| graph.arange(-1.0, 29_999.5, 0.75).unwrap()).best().bytes;
-    let found = decode(DType::F32, &found);
+    let found = Trial::graph(&[], |graph, _| graph.arange(-1.0, 29_999.5, 0.75).unwrap()).best();
+    let found = found.values();
     assert_eq!(found.len(), 40_001);
     assert!(found.iter().enumerate().all(|(i, &x)| x == -1.0 + 0.75 * i as f32));
 }
@@ -17,9 +17,9 @@ fn ranges_count_up() {
 fn constants_fill_every_element() {
     for len in [1, 127, 128, 129, 30_000] {
         for dtype in [DType::F32, DType::F16] {
-            let a = Tensor::of(dtype, len, &wide_numbers(1, len));
+            let a = Tensor::of(dtype, len, wide_numbers(1, len));
             let fill = |graph: &mut Graph, leaves: &[_]| graph.fill(leaves[0], 0.1).unwrap();
-            let found = decode(dtype, &Trial::graph(&[a], fill).over(&[0]).best().bytes);
+            let found = Trial::graph(&[a], fill).over(&[0]).best().values();
             let wanted = if dtype == DType::F32 { 0.1 } else { to_f16(0.1).to_f32() };
             assert_eq!(found, vec![wanted; len]);
         }
@@ -33,9 +33,8 @@ fn triangles_keep_their_side_of_the_diagonal() {
         let found = Trial::graph(&[Tensor::f32([130, 130, 3], &a)], |graph, leaves| {
             graph.tri(leaves[0], keep).unwrap()
         })
-        .best()
-        .bytes;
-        for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+        .best();
+        for (i, y) in found.values().into_iter().enumerate() {
             let (column, row) = (i % 130, i / 130 % 130);
             let kept = match keep {
                 Triangle::UpperWithDiagonal => column >= row,
@@ -52,8 +51,8 @@ fn triangles_keep_their_side_of_the_diagonal() {
 fn diagonals_stand_alone() {
     let a = wide_numbers(2, 129 * 2);
     let diag = |graph: &mut Graph, leaves: &[_]| graph.diag(leaves[0]).unwrap();
-    let found = Trial::graph(&[Tensor::f32([129, 1, 2], &a)], diag).best().bytes;
-    for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+    let found = Trial::graph(&[Tensor::f32([129, 1, 2], &a)], diag).best();
+    for (i, y) in found.values().into_iter().enumerate() {
         let (column, row, matrix) = (i % 129, i / 129 % 129, i / (129 * 129));
         assert_eq!(y, if column == row { a[matrix * 129 + row] } else { 0.0 });
     }
@@ -64,8 +63,8 @@ fn masks_hide_later_columns() {
     let a = wide_numbers(3, 300 * 100);
     for n_past in [0, 5, 1000] {
         let build = |graph: &mut Graph, leaves: &[_]| graph.diag_mask_inf(leaves[0], n_past).unwrap();
-        let found = Trial::graph(&[Tensor::f32([300, 100], &a)], build).over(&[0]).best().bytes;
-        for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+        let found = Trial::graph(&[Tensor::f32([300, 100], &a)], build).over(&[0]).best();
+        for (i, y) in found.values().into_iter().enumerate() {
             assert_eq!(y, if i % 300 > n_past + i / 300 { f32::NEG_INFINITY } else { a[i] });
         }
         let view = Tensor::f32([300, 100], &a).strided([150, 100], [4, 1200, 120_000, 120_000]);
@@ -86,9 +85,8 @@ fn embeddings_are_cosines_then_sines() {
         let found = Trial::graph(&[Tensor::f32(200, &steps)], |graph, leaves| {
             graph.timestep_embedding(leaves[0], dim, 10_000).unwrap()
         })
-        .best()
-        .bytes;
-        for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+        .best();
+        for (i, y) in found.values().into_iter().enumerate() {
             let (j, step, half) = (i % dim, i / dim, dim / 2);
             let angle = |j: usize| step as f64 * (-(10_000f64.ln()) * j as f64 / half as f64).exp();
             let exact = match j {

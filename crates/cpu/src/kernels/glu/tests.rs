@@ -3,7 +3,7 @@
 use oxcart_tensor::Graph;
 
 use super::*;
-use crate::kernels::testing::{Tensor, Trial, decode, wide_numbers};
+use crate::kernels::testing::{Tensor, Trial, wide_numbers};
 
 const KINDS: [GluKind; 7] = [
     GluKind::Reglu,
@@ -39,18 +39,15 @@ fn halves_and_two_sources_agree() {
                 let two = Trial::graph(&split, |graph, leaves| {
                     graph.glu_split(leaves[0], leaves[1], kind).unwrap()
                 })
-                .best()
-                .bytes;
+                .best();
                 let one = Trial::graph(&[Tensor::of(dtype, [2 * len, rows], &plain)], |graph, leaves| {
                     graph.glu(leaves[0], kind).unwrap()
                 })
-                .best()
-                .bytes;
+                .best();
                 assert!(one == two, "{} {dtype} {len}", kind.name());
                 let odd = [Tensor::of(dtype, [2 * len + 1, rows], &swapped)];
-                let one = Trial::graph(&odd, |graph, leaves| graph.glu_swapped(leaves[0], kind).unwrap())
-                    .best()
-                    .bytes;
+                let one =
+                    Trial::graph(&odd, |graph, leaves| graph.glu_swapped(leaves[0], kind).unwrap()).best();
                 assert!(one == two, "{} {dtype} {len}, swapped", kind.name());
             }
         }
@@ -65,9 +62,8 @@ fn values_are_those_of_the_formulas() {
         let inputs = [Tensor::f32(1000, &x), Tensor::f32(1000, &g)];
         let found =
             Trial::graph(&inputs, |graph, leaves| graph.glu_split(leaves[0], leaves[1], kind).unwrap())
-                .best()
-                .bytes;
-        for (i, y) in decode(DType::F32, &found).into_iter().enumerate() {
+                .best();
+        for (i, y) in found.values().into_iter().enumerate() {
             let (x, g) = (f64::from(x[i]), f64::from(g[i]));
             let gelu = 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * x * (1.0 + 0.044_715 * x * x)).tanh());
             let (exact, tolerance) = match kind {

@@ -11,7 +11,7 @@ const MODES: [RopeMode; 5] =
     [RopeMode::Normal, RopeMode::Neox, RopeMode::Mrope, RopeMode::Vision, RopeMode::Imrope];
 
 fn sample(dtype: DType) -> Tensor {
-    Tensor::of(dtype, NE, &numbers(1, NE.iter().product()))
+    Tensor::of(dtype, NE, numbers(1, NE.iter().product()))
 }
 
 fn positions(mode: RopeMode) -> Tensor {

@@ -90,7 +90,8 @@ pub(crate) fn compute_graph(
     for id in graph.nodes().to_vec() {
         let node = graph.tensor(id).unwrap();
         assert!(backend.device().supports_op(node), "{} is not supported", node.op().label());
-        if node.view().is_some() {
+        // Parameters are in the order of nodes, too.
+        if node.is_leaf() || node.view().is_some() {
             continue;
         }
         let layout = *node.layout();

@@ -60,7 +60,7 @@ pub(crate) fn compute(op: impl Into<Op>, sources: &[&Tensor]) -> Tensor {
 
 /// Where the result goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Target {
     /// Memory of its own.
     Fresh,
     /// The memory of a source with the same layout, as a memory planner may decide.
@@ -121,11 +121,11 @@ impl<'a> Trial<'a> {
         Trial { over: slots.to_vec(), ..self }
     }
 
-    fn try_at(&self, level: Level, threads: usize, place: Place) -> Result<Outcome, Error> {
+    fn try_at(&self, level: Level, threads: usize, place: Target) -> Result<Outcome, Error> {
         let (build, over) = match place {
-            Place::Fresh => (&self.build, None),
-            Place::Over(slot) => (&self.build, Some(slot)),
-            Place::InPlace => (self.in_place.as_ref().unwrap(), None),
+            Target::Fresh => (&self.build, None),
+            Target::Over(slot) => (&self.build, Some(slot)),
+            Target::InPlace => (self.in_place.as_ref().unwrap(), None),
         };
         compute_graph(level, threads, &self.sources, over, &|graph, leaves| vec![build(graph, leaves)])
     }
@@ -136,15 +136,15 @@ impl<'a> Trial<'a> {
             self.try_at(level, threads, place)
                 .unwrap_or_else(|error| panic!("{level}, {threads} threads, {place:?}: {error}"))
         };
-        let first = at(THREADS[0], Place::Fresh);
+        let first = at(THREADS[0], Target::Fresh);
         for threads in &THREADS[1..] {
-            assert!(at(*threads, Place::Fresh) == first, "{level}: {threads} threads give another result");
+            assert!(at(*threads, Target::Fresh) == first, "{level}: {threads} threads give another result");
         }
         for &slot in &self.over {
             let fits = self.sources[slot].layout == first.result().layout;
             let places = [
-                fits.then_some(Place::Over(slot)),
-                (slot == 0 && self.in_place.is_some()).then_some(Place::InPlace),
+                fits.then_some(Target::Over(slot)),
+                (slot == 0 && self.in_place.is_some()).then_some(Target::InPlace),
             ];
             assert!(places.iter().any(Option::is_some), "the result cannot be over source {slot}");
             for place in places.into_iter().flatten() {
@@ -185,7 +185,7 @@ impl<'a> Trial<'a> {
         let mut why = String::new();
         for level in Level::available() {
             for threads in THREADS {
-                match self.try_at(level, threads, Place::Fresh) {
+                match self.try_at(level, threads, Target::Fresh) {
                     Ok(_) => panic!("{level}, {threads} threads: computed"),
                     Err(error) => why = error.to_string(),
                 }

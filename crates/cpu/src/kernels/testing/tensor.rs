@@ -34,7 +34,7 @@ impl Tensor {
         let mut values = values.into_iter().map(|x| *x.borrow());
         let places: Vec<_> = tensor.places().collect();
         let unit = dtype.block_bytes();
-        for places in places.chunks(row.max(1) / dtype.block_len()) {
+        for places in places.chunks((row / dtype.block_len()).max(1)) {
             let values: Vec<_> = values.by_ref().take(row).collect();
             assert_eq!(values.len(), row, "too few numbers");
             for (&place, stored) in places.iter().zip(stored(dtype, &values).chunks(unit)) {

@@ -1,9 +1,9 @@
 //! Losses and optimizers against their formulas.
 
-use oxcart_tensor::{DType, Graph};
+use oxcart_tensor::{Graph, TensorId};
 
 use super::*;
-use crate::kernels::testing::{Tensor, Trial, decode, wide_numbers};
+use crate::kernels::testing::{Tensor, Trial, wide_numbers};
 
 /// Rows of positive numbers that add up to one.
 fn targets(len: usize, rows: usize) -> Vec<f32> {
@@ -18,8 +18,7 @@ fn loss_and_gradient_are_those_of_the_formulas() {
         let inputs = [Tensor::f32([len, rows], &x), Tensor::f32([len, rows], &t)];
         let found =
             Trial::graph(&inputs, |graph, leaves| graph.cross_entropy_loss(leaves[0], leaves[1]).unwrap())
-                .best()
-                .bytes;
+                .best();
         let (mut loss, mut slopes) = (0.0, Vec::new());
         for (x, t) in zip(x.chunks(len), t.chunks(len)) {
             let sum: f64 = x.iter().map(|&x| f64::from(x).exp()).sum();
@@ -29,16 +28,15 @@ fn loss_and_gradient_are_those_of_the_formulas() {
                 |(x, t): (&f32, &f32)| (f64::from(*x).exp() / sum - f64::from(*t)) * 0.5 / rows as f64;
             slopes.extend(zip(x, t).map(slope));
         }
-        let found = f64::from(decode(DType::F32, &found)[0]);
+        let found = f64::from(found.values()[0]);
         assert!((found - loss).abs() < 1e-5 * loss.abs() + 1e-6, "{found} instead of {loss}");
 
-        let inputs = [Tensor::f32(1, &[0.5]), inputs[0].clone(), inputs[1].clone()];
+        let inputs = [Tensor::f32(1, [0.5]), inputs[0].clone(), inputs[1].clone()];
         let found = Trial::graph(&inputs, |graph, leaves| {
             graph.cross_entropy_loss_back(leaves[0], leaves[1], leaves[2]).unwrap()
         })
-        .best()
-        .bytes;
-        for (y, exact) in zip(decode(DType::F32, &found), slopes) {
+        .best();
+        for (y, exact) in zip(found.values(), slopes) {
             assert!((f64::from(y) - exact).abs() < 1e-6, "{y} instead of {exact}");
         }
     }
@@ -46,7 +44,7 @@ fn loss_and_gradient_are_those_of_the_formulas() {
 
 const SETTINGS: [f32; 7] = [0.01, 0.9, 0.99, 1e-8, 0.1, 2.0, 1.5];
 
-fn adamw_build(graph: &mut Graph, leaves: &[oxcart_tensor::TensorId]) -> oxcart_tensor::TensorId {
+fn adamw_build(graph: &mut Graph, leaves: &[TensorId]) -> TensorId {
     graph.opt_step_adamw(leaves[0], leaves[1], [leaves[2], leaves[3]], leaves[4]).unwrap()
 }
 
@@ -61,7 +59,7 @@ fn adamw_moves_parameter_and_moments() {
             Tensor::f32(len, g),
             Tensor::f32(len, m),
             Tensor::f32(len, &v),
-            Tensor::f32(7, &SETTINGS),
+            Tensor::f32(7, SETTINGS),
         ];
         for level in Level::available() {
             let after = Trial::graph(&inputs, adamw_build).outcome(level).sources;
@@ -82,26 +80,25 @@ fn adamw_moves_parameter_and_moments() {
 #[test]
 fn optimizers_leave_what_is_between_rows_alone() {
     let (ne, nb) = ([130, 100], [4, 600, 60_000, 60_000]);
-    let view = |seed| Tensor::f32(15_000, &wide_numbers(seed, 15_000)).strided(ne, nb);
+    let view = |seed| Tensor::f32(15_000, wide_numbers(seed, 15_000)).strided(ne, nb);
     let (w, g, m) = (view(1), view(2), view(3));
-    let v = Tensor::f32(15_000, &[0.5; 15_000]).strided(ne, nb);
+    let v = Tensor::f32(15_000, [0.5; 15_000]).strided(ne, nb);
     let between =
         |bytes: &[u8]| -> Vec<u8> { bytes.chunks(600).flat_map(|row| row[520..].to_vec()).collect() };
-    let inputs = [w.clone().param(), g.clone(), m, v, Tensor::f32(7, &SETTINGS)];
+    let inputs = [w.clone().param(), g.clone(), m, v, Tensor::f32(7, SETTINGS)];
     let after = Trial::graph(&inputs, adamw_build).outcome(Level::Scalar).sources;
     for slot in [0, 2, 3] {
         let (new, old) = (&after[slot].bytes, &inputs[slot].bytes);
         assert!(new != old && between(new) == between(old));
     }
 
-    let inputs = [w.clone().param(), g, Tensor::f32(2, &[0.1, 0.5])];
+    let inputs = [w.clone().param(), g, Tensor::f32(2, [0.1, 0.5])];
     let found =
         Trial::graph(&inputs, |graph, leaves| graph.opt_step_sgd(leaves[0], leaves[1], leaves[2]).unwrap())
-            .best()
-            .bytes;
-    assert!(between(&found) == between(&w.bytes));
-    let (found, old) = (decode(DType::F32, &found), decode(DType::F32, &w.bytes));
-    let gradient = decode(DType::F32, &inputs[1].bytes);
+            .best();
+    assert!(between(&found.bytes) == between(&w.bytes));
+    let (found, old) = (found.values(), w.values());
+    let gradient = inputs[1].values();
     let exact = old[0] * (1.0 - 0.1 * 0.5) - 0.1 * gradient[0];
     assert!((found[0] - exact).abs() < 1e-6);
 }
