@@ -38,7 +38,8 @@ impl Case {
     /// The node of the case, made through the door from leaves like its sources.
     pub fn build(&self) -> Result<Built, oxcart_tensor::Error> {
         let want = self.result.layout;
-        let op = decode(&self.index, want);
+        let first = self.sources.first().and_then(|source| Some(source.as_ref()?.layout));
+        let op = decode(&self.index, want, first);
         let mut graph = Graph::new();
         let mut sources = Vec::new();
         for source in &self.sources {
