@@ -17,6 +17,8 @@ pub(crate) const MAX_SOURCES: usize = 10;
 pub(crate) enum Fault {
     #[error("{what} {value} is not below {limit}")]
     Index { what: &'static str, value: i64, limit: usize },
+    #[error(transparent)]
+    Quant(#[from] oxcart_tensor::quant::QuantError),
 }
 
 impl Fault {

@@ -10,6 +10,10 @@
 //! so safe code cannot write a row from two threads. Rows that may alias the result are only ever read through raw
 //! copies ([`In::read`]); asking for a slice of one panics.
 
+mod bytes;
+
+pub(crate) use bytes::{OutBytes, elements, elements_mut, raw_bytes};
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -244,6 +248,18 @@ impl<'t> Src<'t> {
         self.line([at[1], at[2], at[3]]).get(at[0])
     }
 
+    /// The same memory under `layout`, which is this tensor's with dimension `i` moved to `axes[i]`.
+    pub(crate) fn permuted<'s>(&self, axes: [usize; 4], layout: &'s Layout) -> Src<'s>
+    where
+        't: 's,
+    {
+        assert!(
+            self.layout.permuted(axes).as_ref() == Ok(layout),
+            "not a permutation of the tensor's layout"
+        );
+        Src { base: self.base, layout, aliased: self.aliased }
+    }
+
     /// All elements of a tensor that is packed, as elements or as bytes.
     pub(crate) fn packed<T: Plain>(&self) -> In<'t, T> {
         assert!(self.layout.is_contiguous(), "tensor is not packed");
@@ -353,6 +369,18 @@ impl<'t> Dst<'t> {
         ne[1] * ne[2] * ne[3]
     }
 
+    /// The same memory under `layout`, which is this tensor's with dimension `i` moved to `axes[i]`.
+    pub(crate) fn permuted<'s>(self, axes: [usize; 4], layout: &'s Layout) -> Dst<'s>
+    where
+        't: 's,
+    {
+        assert!(
+            self.layout.permuted(axes).as_ref() == Ok(layout),
+            "not a permutation of the tensor's layout"
+        );
+        Dst { base: self.base, layout, aliased: self.aliased }
+    }
+
     /// This thread's share of the rows, in order.
     pub(crate) fn rows<T: Plain>(self, share: Share) -> impl Iterator<Item = (RowAt, Out<'t, T>)> {
         let ne = self.ne();
@@ -379,6 +407,15 @@ impl<'t> Dst<'t> {
             let end = (start + len).min(row.len);
             (at, start, row.part(start..end))
         })
+    }
+
+    /// This thread's share of the elements of a packed tensor as one run, and where it starts: at a multiple of `unit`.
+    pub(crate) fn run<T: Plain>(self, share: Share, unit: usize) -> (usize, Out<'t, T>) {
+        // SAFETY: only this share of it is kept; shares of different threads do not meet, and `self` is gone.
+        let all = unsafe { self.packed::<T>() };
+        let units = share.of(all.len.div_ceil(unit));
+        let [start, end] = [units.start, units.end].map(|at| (at * unit).min(all.len));
+        (start, all.part(start..end))
     }
 
     /// A row whose elements are adjacent, as elements or (`T = u8`) as bytes.
@@ -520,6 +557,23 @@ mod tests {
             }
         }
         let expected: Vec<_> = (0..30).map(|i| (100 * (i / 10) + i % 10) as f32).collect();
+        assert_eq!(memory, expected);
+    }
+
+    #[test]
+    fn runs_cover_a_packed_tensor_once() {
+        let layout = Layout::packed(DType::F32, [5, 3, 2, 1]).unwrap();
+        let mut memory = vec![0f32; 30];
+        for thread in 0..4 {
+            // SAFETY: the memory is as large as the layout, aligned, and ours.
+            let dst = unsafe { Dst::new(memory.as_mut_ptr().cast(), &layout, false) };
+            let (start, mut run) = dst.run::<f32>(Share::new(thread, 4), 4);
+            assert_eq!(start % 4, 0);
+            for (i, x) in run.slice().iter_mut().enumerate() {
+                *x += (start + i) as f32;
+            }
+        }
+        let expected: Vec<_> = (0..30u8).map(f32::from).collect();
         assert_eq!(memory, expected);
     }
 

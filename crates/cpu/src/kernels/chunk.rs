@@ -38,17 +38,33 @@ impl Chunk {
     fn fill<T: Number>(&mut self, len: usize, read: impl Fn(&mut [T]), widen: impl Fn(&[T], &mut [f32])) {
         // SAFETY: any bytes make a `T`; see `Plain`.
         let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
-        read(&mut raw[..len]);
-        widen(&raw[..len], &mut self.0[..len]);
+        // Copies of a length known to the compiler are much cheaper.
+        if len == CHUNK {
+            read(&mut raw);
+            widen(&raw, &mut self.0);
+        } else {
+            read(&mut raw[..len]);
+            widen(&raw[..len], &mut self.0[..len]);
+        }
     }
 
     /// Narrows the first elements into a piece of a row.
     #[inline(always)]
     pub(crate) fn store<T: Number>(&self, piece: &mut Out<'_, T>) {
+        self.store_at(piece, 0, piece.len());
+    }
+
+    /// Narrows the first `len` elements into a row from `start` on.
+    #[inline(always)]
+    pub(crate) fn store_at<T: Number>(&self, row: &mut Out<'_, T>, start: usize, len: usize) {
         // SAFETY: any bytes make a `T`; see `Plain`.
         let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
-        let len = piece.len();
-        T::narrow(&self.0[..len], &mut raw[..len]);
-        piece.write(0, &raw[..len]);
+        if len == CHUNK {
+            T::narrow(&self.0, &mut raw);
+            row.write(start, &raw);
+        } else {
+            T::narrow(&self.0[..len], &mut raw[..len]);
+            row.write(start, &raw[..len]);
+        }
     }
 }

@@ -1,11 +1,145 @@
-//! Hyper-connections.
+//! Hyper-connections: several residual streams mixed around each block.
 
-use oxcart_tensor::TensorRef;
+use oxcart_tensor::ops::{Dsv4HcComb, Dsv4HcPre};
+use oxcart_tensor::{Op, TensorRef};
 
-use crate::job::Kernel;
-use crate::simd::Level;
+use super::chunk::{CHUNK, Chunk};
+use super::math;
+use crate::job::{Fault, Job, Kernel};
+use crate::simd::{Level, Simd, for_each_level};
+use crate::view::{RowAt, Src};
+
+/// Streams that the mixing matrix is for.
+const STREAMS: usize = 4;
+
+/// Where the mixing matrix starts among the mixes of a token; before it come the weights into and out of the block.
+const MATRIX: usize = 2 * STREAMS;
 
 /// The kernel for an op of this family.
-pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
-    None
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    let run = match node.op() {
+        Op::Dsv4HcComb(_) => for_each_level!(comb: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        Op::Dsv4HcPre(_) => for_each_level!(pre: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        Op::Dsv4HcPost(_) => for_each_level!(post: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        _ => return None,
+    };
+    let kernel = Kernel::elementwise(run, node.layout());
+    // Many rounds of normalization make a token's sixteen elements expensive.
+    Some(if let Op::Dsv4HcComb(_) = node.op() { kernel.width(node.ne()[2] / 64) } else { kernel })
+}
+
+/// The mixing matrix of each token, rows `src` of columns `dst`, made doubly stochastic.
+#[inline(always)]
+fn comb<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let Dsv4HcComb { eps, iterations } = job.op();
+    let (mixes, base) = (job.src(0), job.src(2).line::<f32>([0, 0, 0]));
+    let scale = job.src(1).line::<f32>([0, 0, 0]).get(2);
+    for token in job.share.of(mixes.ne()[1]) {
+        let mixes = mixes.line::<f32>([token, 0, 0]);
+        let mut matrix: [[f32; STREAMS]; STREAMS] = std::array::from_fn(|src| {
+            std::array::from_fn(|dst| {
+                let i = MATRIX + STREAMS * src + dst;
+                mixes.get(i) * scale + base.get(i)
+            })
+        });
+        for row in &mut matrix {
+            let largest = row.iter().fold(f32::NEG_INFINITY, |most, &x| if x > most { x } else { most });
+            row.iter_mut().for_each(|x| *x = (*x - largest).exp());
+            let factor = 1.0 / row.iter().sum::<f32>();
+            row.iter_mut().for_each(|x| *x = *x * factor + eps);
+        }
+        normalize_columns(&mut matrix, eps);
+        for _ in 1..iterations {
+            for row in &mut matrix {
+                let factor = 1.0 / (eps + row.iter().sum::<f32>());
+                row.iter_mut().for_each(|x| *x *= factor);
+            }
+            normalize_columns(&mut matrix, eps);
+        }
+        for (src, row) in matrix.iter().enumerate() {
+            // SAFETY: each token is one thread's.
+            unsafe { job.dst.row::<f32>([src, token, 0]) }.write(0, row);
+        }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn normalize_columns(matrix: &mut [[f32; STREAMS]; STREAMS], eps: f32) {
+    for dst in 0..STREAMS {
+        let factor = 1.0 / (eps + matrix.iter().map(|row| row[dst]).sum::<f32>());
+        matrix.iter_mut().for_each(|row| row[dst] *= factor);
+    }
+}
+
+/// Part of a row at any stride.
+#[inline(always)]
+fn load(chunk: &mut Chunk, src: &Src<'_>, at: RowAt, start: usize, len: usize) {
+    match src.layout().has_contiguous_rows() {
+        true => chunk.load::<f32>(&src.row(at), start, len),
+        false => chunk.load_strided::<f32>(&src.line(at), start, len),
+    }
+}
+
+/// `scale * Σ_h x[·, h, t] * weight`, the weight being one per stream or, through a sigmoid, one per element.
+#[inline(always)]
+fn pre<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
+    let Dsv4HcPre { scale, gated } = job.op();
+    let (x, weights) = (job.src(0), job.src(1));
+    let (mut values, mut gates) = (Chunk::new(), Chunk::new());
+    for ([token, ..], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
+        let mut sums = Chunk::new();
+        for stream in 0..x.ne()[1] {
+            load(&mut values, &x, [stream, token, 0], start, piece.len());
+            if gated {
+                load(&mut gates, &weights, [stream, token, 0], start, piece.len());
+                sigmoid(s, &mut gates);
+            } else {
+                gates.0.fill(weights.get([stream, token, 0, 0]));
+            }
+            for ((sum, x), gate) in sums.0.iter_mut().zip(&values.0).zip(&gates.0) {
+                *sum += x * gate;
+            }
+        }
+        sums.0.iter_mut().for_each(|sum| *sum *= scale);
+        sums.store(&mut piece);
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn sigmoid<S: Simd>(s: S, chunk: &mut Chunk) {
+    for lanes in chunk.0.chunks_exact_mut(S::LANES) {
+        let e = math::exp(s, s.sub(s.splat(0.0), s.load(lanes)));
+        s.store(s.div(s.splat(1.0), s.add(s.splat(1.0), e)), lanes);
+    }
+}
+
+/// `x * post[d, t] + Σ_s residual[·, s, t] * comb[d, s, t]` for each stream `d`; without a matrix each stream keeps its
+/// own residual.
+#[inline(always)]
+fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let (x, residual, post, comb) = (job.src(0), job.src(1), job.src(2), job.may(3));
+    let mut values = Chunk::new();
+    for ([stream, token, _], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
+        let mut sums = Chunk::new();
+        load(&mut sums, &x, [token, 0, 0], start, piece.len());
+        let factor = post.get::<f32>([stream, token, 0, 0]);
+        sums.0.iter_mut().for_each(|sum| *sum *= factor);
+        let mut add = |from: usize, factor: f32| {
+            load(&mut values, &residual, [from, token, 0], start, piece.len());
+            for (sum, x) in sums.0.iter_mut().zip(&values.0) {
+                *sum += x * factor;
+            }
+        };
+        match comb {
+            Some(comb) => {
+                let streams = residual.ne()[1];
+                (0..streams).for_each(|from| add(from, comb.get([stream, from, token, 0])));
+            }
+            None => add(stream, 1.0),
+        }
+        sums.store(&mut piece);
+    }
+    Ok(())
 }

@@ -1,11 +1,92 @@
-//! Resampling and windows of images.
+//! Images cut into windows and given relative positions; resampling is in [`resample`].
 
-use oxcart_tensor::TensorRef;
+mod resample;
 
-use crate::job::Kernel;
-use crate::simd::Level;
+use half::f16;
+use oxcart_tensor::ops::{GetRelPos, WinPart, WinUnpart};
+use oxcart_tensor::{Op, TensorRef};
+
+use super::chunk::{CHUNK, Chunk};
+use crate::job::{Fault, Job, Kernel};
+use crate::simd::{Level, Simd, for_each_level};
 
 /// The kernel for an op of this family.
-pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
-    None
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    let run = match node.op() {
+        Op::Upscale(op) => return resample::choose(node, *op, level),
+        Op::WinPart(_) => for_each_level!(cut: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        Op::WinUnpart(_) => for_each_level!(join: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        Op::GetRelPos(_) => for_each_level!(get_positions: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        Op::AddRelPos(_) => for_each_level!(add_positions: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
+        _ => return None,
+    };
+    Some(Kernel::elementwise(run, node.layout()))
+}
+
+/// Square windows of an image, row by row, zero where they stick out.
+#[inline(always)]
+fn cut<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let WinPart { window } = job.op();
+    let a = job.src(0);
+    let [_, width, height, _] = a.ne();
+    let across = width.div_ceil(window);
+    for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
+        let (x, y) = (i3 % across * window + i1, i3 / across * window + i2);
+        if x < width && y < height {
+            row.write(0, a.row([x, y, 0]).slice());
+        } else {
+            row.slice().fill(0.0);
+        }
+    }
+    Ok(())
+}
+
+/// The image that windows were cut from.
+#[inline(always)]
+fn join<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let WinUnpart { width, window, .. } = job.op();
+    let a = job.src(0);
+    let across = width.div_ceil(window);
+    for ([x, y, _], mut row) in job.dst.rows::<f32>(job.share) {
+        row.write(0, a.row([x % window, y % window, y / window * across + x / window]).slice());
+    }
+    Ok(())
+}
+
+/// `y[:, i, j] = a[:, (size - 1 - i) + j]`.
+#[inline(always)]
+fn get_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let GetRelPos { size } = job.op();
+    let a = job.src(0);
+    for ([i, j, _], mut row) in job.dst.rows::<f16>(job.share) {
+        row.write(0, a.row([size - 1 - i + j, 0, 0]).slice());
+    }
+    Ok(())
+}
+
+/// `y[h k + w, r] = a + ph[h, r] + pw[w, r]`. The smaller of `h` and `w` is added first, because that is how all peers
+/// round. May run in place.
+#[inline(always)]
+fn add_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let (a, pw, ph) = (job.src(0), job.src(1).packed::<f32>(), job.src(2).packed::<f32>());
+    let (size, rows) = (job.src(1).ne()[0], a.ne()[1]);
+    let (mut values, mut widths) = (Chunk::new(), Chunk::new());
+    for (at, mut out) in job.dst.rows::<f32>(job.share) {
+        let (from, positions) = (a.row::<f32>(at), (at[1] * rows + at[0]) * size);
+        for h in 0..size {
+            let height = ph.get(positions + h);
+            for start in (0..size).step_by(CHUNK) {
+                let len = CHUNK.min(size - start);
+                values.load(&from, h * size + start, len);
+                widths.load(&pw, positions + start, len);
+                let split = h.clamp(start, start + len) - start;
+                for (i, (value, width)) in values.0[..len].iter_mut().zip(&widths.0).enumerate() {
+                    let (first, second) = if i < split { (*width, height) } else { (height, *width) };
+                    *value = *value + first + second;
+                }
+                out.write(h * size + start, &values.0[..len]);
+            }
+        }
+    }
+    Ok(())
 }

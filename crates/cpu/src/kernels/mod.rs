@@ -4,6 +4,7 @@
 //! instructions are known then, so the kernel itself asks nothing. [`choose`] is the list of families; `None` means that
 //! this device cannot compute the node, and is what `supports_op` answers from.
 
+mod activation;
 mod arrange;
 mod attention;
 mod binary;
@@ -12,11 +13,14 @@ mod conv;
 mod copy;
 mod delta_net;
 mod dot;
+mod elementwise;
 mod fill;
 mod fused;
+mod gelu;
 mod glu;
 mod hyper;
 mod image;
+mod lanes;
 mod math;
 mod matmul;
 mod norm;
@@ -27,7 +31,12 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+mod sum;
+#[cfg(test)]
+mod testing;
 mod train;
+#[cfg(test)]
+mod trial;
 mod unary;
 
 pub(crate) use fused::fuse;

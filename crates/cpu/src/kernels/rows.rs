@@ -1,11 +1,414 @@
-//! Rows by index, in and out.
+//! Rows picked and placed by number.
+//!
+//! Row numbers are checked before they are used. Where a row is named twice, the last one wins ([`SetRows`]) or all are
+//! added in order ([`GetRowsBack`]), with any number of threads: one thread does everything that touches a byte.
+//!
+//! [`SetRows`]: oxcart_tensor::ops::SetRows
+//! [`GetRowsBack`]: oxcart_tensor::ops::GetRowsBack
 
-use oxcart_tensor::TensorRef;
+use half::{bf16, f16};
+use oxcart_tensor::{DType, Op, TensorRef};
 
-use crate::job::Kernel;
-use crate::simd::Level;
+use super::copy::{
+    BYTES_PER_THREAD, Blocks, Decode, Encode, PACKED_PER_THREAD, RUN, Raw, Values, after, stored_bytes,
+};
+use crate::job::{Fault, Job, Kernel, Run};
+use crate::simd::{Level, Scalar, Simd, for_each_level};
+use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
+
+const ROW_NUMBER: &str = "row number";
 
 /// The kernel for an op of this family.
-pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
-    None
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    match node.op() {
+        Op::GetRows(_) => choose_get(node, level),
+        Op::GetRowsBack(_) => choose_get_back(node, level),
+        Op::SetRows(_) => choose_set(node, level),
+        _ => None,
+    }
+}
+
+fn choose_get(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    use DType::{BF16, F16, F32, I32};
+    let table = node.source(0)?.dtype();
+    let run: Run = match (table, node.dtype()) {
+        (F32, F32) | (I32, I32) => get_plain,
+        (F16, F32) => get_numbers::<f16>(level),
+        (BF16, F32) => get_numbers::<bf16>(level),
+        (table, F32) if table.decodes() => |job| get::<Scalar, Blocks>(Scalar, job),
+        _ => return None,
+    };
+    Some(Kernel::elementwise(run, node.layout()))
+}
+
+fn get_numbers<D: Decode>(level: Level) -> Run {
+    for_each_level!(get[D: Decode]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+/// Elements of a row that one thread does; whole blocks of every type.
+const PIECE: usize = 8 * RUN;
+
+/// The row of the table that becomes a row of the result.
+#[inline(always)]
+fn picked<'t>(table: &Src<'t>, rows: &Src<'_>, at: RowAt) -> Result<In<'t, u8>, Fault> {
+    let number = rows.get::<i32>([at[0], at[1], at[2], 0]);
+    let row = Fault::check(ROW_NUMBER, number.into(), table.ne()[1])?;
+    Ok(table.row([row, at[1], at[2]]))
+}
+
+/// Rows of four-byte elements as they are.
+fn get_plain(job: Job<'_>) -> Result<(), Fault> {
+    let (table, rows) = (job.src(0), job.src(1));
+    for (at, start, mut piece) in job.dst.pieces::<u32>(job.share, PIECE) {
+        let row = picked(&table, &rows, at)?;
+        let bytes = 4 * start..4 * (start + piece.len());
+        piece.write(0, elements(row.part(bytes).slice()));
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn get<S: Simd, D: Decode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
+    let (table, rows) = (job.src(0), job.src(1));
+    let dtype = table.dtype();
+    for (at, start, mut piece) in job.dst.pieces::<f32>(job.share, PIECE) {
+        let row = picked(&table, &rows, at)?;
+        let bytes = stored_bytes(dtype, start)..stored_bytes(dtype, start + piece.len());
+        D::decode(dtype, row.part(bytes).slice(), piece.slice());
+    }
+    Ok(())
+}
+
+fn choose_get_back(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    let gradient = node.source(0)?;
+    let run = match gradient.dtype() {
+        DType::F32 => get_back_numbers::<f32>(level),
+        DType::F16 => get_back_numbers::<f16>(level),
+        _ => return None,
+    };
+    let kernel = Kernel::elementwise(run, gradient.layout());
+    Some(kernel.width(kernel.width.min(node.ne()[0] / COLUMNS)))
+}
+
+fn get_back_numbers<A: Number>(level: Level) -> Run {
+    for_each_level!(get_back[A: Number]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+/// Columns that one thread does: a few cache lines.
+const COLUMNS: usize = 64;
+
+/// Each thread does some columns of all rows, so every sum has its terms in order.
+#[inline(always)]
+fn get_back<S: Simd, A: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
+    let (gradient, rows, dst) = (job.src(0), job.src(1).line::<i32>([0, 0, 0]), job.dst);
+    let ne = dst.ne();
+    let mut terms = [0.0; COLUMNS];
+    // SAFETY: any bytes make a number; see `Plain`.
+    let mut stored: [A; COLUMNS] = unsafe { std::mem::zeroed() };
+    for strip in job.share.of(ne[0].div_ceil(COLUMNS)) {
+        let columns = strip * COLUMNS..((strip + 1) * COLUMNS).min(ne[0]);
+        // SAFETY: these columns are this thread's in every row, and no handle outlives its use.
+        let target = |row: usize| unsafe { dst.row::<f32>([row, 0, 0]) }.part(columns.clone());
+        for row in 0..ne[1] {
+            target(row).slice().fill(0.0);
+        }
+        let (terms, stored) = (&mut terms[..columns.len()], &mut stored[..columns.len()]);
+        for i in 0..rows.len() {
+            let row = Fault::check(ROW_NUMBER, rows.get(i).into(), ne[1])?;
+            gradient.row::<A>([i, 0, 0]).read(columns.start, stored);
+            A::widen(stored, terms);
+            for (sum, term) in target(row).slice().iter_mut().zip(&*terms) {
+                *sum += *term;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    use DType::{BF16, F16, F32, I32};
+    let values = node.source(0)?;
+    let run: Run = match (values.dtype(), node.dtype()) {
+        (F32, F32) | (F16, F16) => |job| set(job, |_, _, from, mut to| copy_row(from, &mut to)),
+        (F32, F16) => set_numbers::<f32, f16>(level),
+        (F32, BF16) => set_numbers::<f32, bf16>(level),
+        (F32, I32) => set_numbers::<f32, i32>(level),
+        (F16, F32) => set_numbers::<f16, f32>(level),
+        (F16, BF16) => set_numbers::<f16, bf16>(level),
+        (F16, I32) => set_numbers::<f16, i32>(level),
+        (F32, to) if to.encodes_at_run_time() => |job| set_converted::<Scalar, f32, Blocks>(Scalar, job),
+        (F16, to) if to.encodes_at_run_time() => |job| set_converted::<Scalar, f16, Blocks>(Scalar, job),
+        _ => return None,
+    };
+    Some(for_values(run, values, node))
+}
+
+/// A kernel that puts rows of values into rows of `node`.
+pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -> Kernel {
+    let elements = values.layout().elements();
+    let worth = match () {
+        () if node.dtype().is_quantized() => elements / PACKED_PER_THREAD,
+        () => elements * values.dtype().block_bytes() / BYTES_PER_THREAD,
+    };
+    Kernel::new(run).width(worth.min(values.layout().ne().extents()[1..].iter().product()))
+}
+
+fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
+    for_each_level!(set_converted[D: Decode, E: Encode]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+fn copy_row(from: In<'_, u8>, to: &mut Out<'_, u8>) -> Result<(), Fault> {
+    to.write(0, from.slice());
+    Ok(())
+}
+
+#[inline(always)]
+fn set_converted<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
+    let (mut values, mut packed) = (Values::new(), Raw::new());
+    set(job, |from_type, to_type, from, mut to| {
+        let (run, packed_run) = (stored_bytes(from_type, RUN), stored_bytes(to_type, RUN));
+        for (i, stored) in from.slice().chunks(run).enumerate() {
+            let values =
+                D::decode(from_type, stored, &mut values.0[..stored.len() / from_type.block_bytes()]);
+            let packed = E::encode(to_type, values, &mut packed).map_err(|fault| after(i * RUN, fault))?;
+            to.write(i * packed_run, packed);
+        }
+        Ok(())
+    })
+}
+
+/// Row numbers of either width.
+enum Numbers<'t> {
+    Wide(Strided<'t, i64>),
+    Narrow(Strided<'t, i32>),
+}
+
+/// Whether a thread writes the row that starts at a byte of the target. Every thread goes through all row numbers and
+/// does its own rows, so the last of equal numbers wins. Cache lines are dealt out at random, because row numbers are
+/// often adjacent or far apart by the same distance.
+#[inline(always)]
+fn owns(share: Share, offset: usize) -> bool {
+    let line = (offset / 64) as u64;
+    let dealt = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+    share.of(1 << 16).contains(&(dealt as usize))
+}
+
+/// Hands every row of values and the row of the target that it goes to to `place`, in order.
+#[inline(always)]
+fn set(
+    job: Job<'_>,
+    mut place: impl FnMut(DType, DType, In<'_, u8>, Out<'_, u8>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let (values, from, to) = (job.src(0), job.src(0).dtype(), job.dst.dtype());
+    let [_, count, planes, volumes] = values.ne();
+    if values.layout().is_empty() {
+        return Ok(());
+    }
+    each_target(job.src(1), &job.dst, job.share, [count, planes, volumes], |at, target| {
+        place(from, to, values.row(at), target)
+    })
+}
+
+/// Hands every row of a tensor of values, by its place, and the row of the target that it goes to to `place`, in order:
+/// the rows that are this thread's.
+#[inline(always)]
+pub(super) fn each_target(
+    rows: Src<'_>,
+    dst: &Dst<'_>,
+    share: Share,
+    [count, planes, volumes]: RowAt,
+    mut place: impl FnMut(RowAt, Out<'_, u8>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let ([_, wide, high, _], nb) = (rows.ne(), dst.nb());
+    for volume in 0..volumes {
+        for plane in 0..planes {
+            let line = [plane % wide, volume % high, 0];
+            let numbers = match rows.dtype() {
+                DType::I64 => Numbers::Wide(rows.line(line)),
+                _ => Numbers::Narrow(rows.line(line)),
+            };
+            for i in 0..count {
+                let number = match &numbers {
+                    Numbers::Wide(numbers) => numbers.get(i),
+                    Numbers::Narrow(numbers) => numbers.get(i).into(),
+                };
+                let row = Fault::check(ROW_NUMBER, number, dst.ne()[1])?;
+                if !owns(share, row * nb[1] + plane * nb[2] + volume * nb[3]) {
+                    continue;
+                }
+                // SAFETY: the place of a row decides which thread writes it, and no handle outlives its use.
+                let target = unsafe { dst.row([row, plane, volume]) };
+                place([i, plane, volume], target)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use oxcart_tensor::Layout;
+    use oxcart_tensor::ops::{GetRows, GetRowsBack, SetRows};
+    use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
+
+    use super::*;
+    use crate::kernels::copy::testing::{Tensor, compute};
+
+    fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
+        Tensor::packed(DType::I32, ne, values)
+    }
+
+    fn bad_row(value: i64, limit: usize) -> Fault {
+        Fault::Index { what: ROW_NUMBER, value, limit }
+    }
+
+    #[test]
+    fn rows_of_every_type_are_picked() {
+        let decodes = |dtype: &DType| dtype.decodes() || *dtype == DType::I32;
+        for dtype in DType::all().filter(decodes) {
+            let row = 3 * dtype.block_len();
+            let bytes = stored_bytes(dtype, row) + dtype.block_bytes();
+            // Rows with a gap, planes before rows.
+            let layout =
+                Layout::strided(dtype, [row, 5, 2, 2], [dtype.block_bytes(), bytes * 4, bytes, bytes * 2]);
+            let table = Tensor::pattern(layout.unwrap());
+            // Row numbers seen through a stride.
+            let mut rows =
+                numbers([6, 2, 2], &[4, 9, 0, 9, 3, 9, 1, 9, 2, 9, 2, 9, 0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 0, 9]);
+            rows.layout = Layout::strided(DType::I32, [3, 2, 2], [8, 24, 48, 96]).unwrap();
+            rows.bytes.truncate(rows.layout.byte_len());
+            let result = compute(GetRows, &[&table, &rows]).unwrap();
+            assert_eq!(result.layout.ne().extents(), [row, 3, 2, 2]);
+            let picks = [4, 0, 3, 1, 2, 2, 0, 1, 2, 3, 4, 0];
+            let expected = picks.iter().enumerate().flat_map(|(i, pick)| {
+                let start = (pick * 4 + i / 3) * bytes;
+                let stored = &table.bytes[start..start + stored_bytes(dtype, row)];
+                if dtype == DType::I32 {
+                    return stored.to_vec();
+                }
+                let mut values = vec![0.0; row];
+                dequantize_row(dtype, stored, &mut values).unwrap();
+                crate::view::raw_bytes(&values).to_vec()
+            });
+            assert_eq!(result.bytes, expected.collect::<Vec<_>>(), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn seventy_thousand_rows_and_long_ones() {
+        let table = Tensor::pattern(Layout::packed(DType::F16, [4, 80_000]).unwrap());
+        let picks: Vec<_> = (0..70_000).map(|i| (i * 7919) % 80_000).collect();
+        let result = compute(GetRows, &[&table, &numbers(70_000, &picks)]).unwrap();
+        let all = table.values(|x| f16::from_ne_bytes(x).to_f32());
+        let expected: Vec<_> = picks.iter().flat_map(|&row| &all[row as usize * 4..][..4]).copied().collect();
+        assert_eq!(result.f32s(), expected);
+
+        let table = Tensor::pattern(Layout::packed(DType::F32, [76_800, 3]).unwrap());
+        let result = compute(GetRows, &[&table, &numbers(2, &[2, 0])]).unwrap();
+        let all = table.f32s();
+        assert_eq!(result.f32s(), [&all[2 * 76_800..], &all[..76_800]].concat());
+    }
+
+    #[test]
+    fn row_numbers_outside_are_errors() {
+        let table = Tensor::pattern(Layout::packed(DType::F32, [4, 3]).unwrap());
+        let gradient = Tensor::pattern(Layout::packed(DType::F32, [4, 1]).unwrap());
+        for bad in [-1, 3, i32::MIN, i32::MAX] {
+            let rows = numbers(1, &[bad]);
+            let wide = Tensor::packed(DType::I64, 1, &[i64::from(bad)]);
+            let fault = bad_row(bad.into(), 3);
+            assert_eq!(compute(GetRows, &[&table, &rows]).unwrap_err(), fault);
+            assert_eq!(compute(GetRowsBack { rows: 3 }, &[&gradient, &rows]).unwrap_err(), fault);
+            assert_eq!(compute(SetRows, &[&gradient, &rows, &table]).unwrap_err(), fault);
+            assert_eq!(compute(SetRows, &[&gradient, &wide, &table]).unwrap_err(), fault);
+        }
+        let beyond = Tensor::packed(DType::I64, 1, &[1i64 << 32]);
+        assert_eq!(compute(SetRows, &[&gradient, &beyond, &table]).unwrap_err(), bad_row(1 << 32, 3));
+    }
+
+    #[test]
+    fn gradients_add_up_in_order() {
+        for (dtype, columns) in [(DType::F32, 200), (DType::F16, 63), (DType::F32, 1)] {
+            let gradient = Tensor::pattern(Layout::packed(dtype, [columns, 5]).unwrap());
+            let picks = [2, 0, 2, 2, 0];
+            let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &numbers(5, &picks)]).unwrap();
+            let terms = match dtype {
+                DType::F32 => gradient.f32s(),
+                _ => gradient.values(|x| f16::from_ne_bytes(x).to_f32()),
+            };
+            let mut expected = vec![0.0; 4 * columns];
+            for (i, &row) in picks.iter().enumerate() {
+                for column in 0..columns {
+                    expected[row as usize * columns + column] += terms[i * columns + column];
+                }
+            }
+            assert_eq!(result.f32s(), expected);
+        }
+    }
+
+    #[test]
+    fn no_gradients_leave_zeros() {
+        let gradient = Tensor::pattern(Layout::packed(DType::F32, [70, 0]).unwrap());
+        let result = compute(GetRowsBack { rows: 2 }, &[&gradient, &numbers(0, &[])]).unwrap();
+        assert_eq!(result.f32s(), [0.0; 140]);
+    }
+
+    #[test]
+    fn rows_of_every_type_are_placed_and_others_stay() {
+        for to in DType::all().filter(|dtype| dtype.encodes_at_run_time()) {
+            let (row, unit) = (3 * to.block_len(), to.block_bytes());
+            let bytes = stored_bytes(to, row);
+            for from in [DType::F32, DType::F16] {
+                let values = Tensor::pattern(Layout::packed(from, [row, 2, 4, 2]).unwrap());
+                // Row numbers repeat over pairs of planes and over volumes.
+                let rows = Tensor::packed(DType::I64, [2, 2, 1], &[3i64, 0, 1, 2]);
+                let padded = [unit, bytes + unit, 5 * (bytes + unit), 20 * (bytes + unit)];
+                let target = Tensor::pattern(Layout::strided(to, [row, 5, 4, 2], padded).unwrap());
+                let result = compute(SetRows, &[&values, &rows, &target]).unwrap();
+                let mut expected = target.clone();
+                let all = match from {
+                    DType::F32 => values.f32s(),
+                    _ => values.values(|x| f16::from_ne_bytes(x).to_f32()),
+                };
+                for (i, row_values) in all.chunks(row).enumerate() {
+                    let (j, k) = (i % 2, i / 2);
+                    let place = ([[3, 0], [1, 2]][k % 2][j] + 5 * k) * (bytes + unit);
+                    encode_row_at_run_time(to, row_values, &mut expected.bytes[place..place + bytes])
+                        .unwrap();
+                }
+                assert_eq!(result, expected, "{from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_of_equal_row_numbers_wins() {
+        // Rows shorter than a cache line, and rows that are longer.
+        for row in [1, 5, 40] {
+            let values: Vec<_> = (0..300 * row).map(|i| (i / row) as f32).collect();
+            let values = Tensor::packed(DType::F32, [row, 300], &values);
+            let picks: Vec<_> = (0..300).map(|i| i * 31 % 50).collect();
+            let target = Tensor::packed(DType::F32, [row, 60], &vec![-1.0f32; 60 * row]);
+            let result = compute(SetRows, &[&values, &numbers(300, &picks), &target]).unwrap();
+            let last = |row: i32| picks.iter().rposition(|&pick| pick == row).map_or(-1.0, |i| i as f32);
+            let expected: Vec<_> = (0..60).flat_map(|i| vec![last(i); row]).collect();
+            assert_eq!(result.f32s(), expected);
+        }
+    }
+
+    #[test]
+    fn no_rows_change_nothing() {
+        let values = Tensor::pattern(Layout::packed(DType::F32, [64, 0]).unwrap());
+        let target = Tensor::pattern(Layout::packed(DType::Q8_0, [64, 3]).unwrap());
+        let rows = Tensor::packed::<i64>(DType::I64, 0, &[]);
+        assert_eq!(compute(SetRows, &[&values, &rows, &target]).unwrap(), target);
+    }
+
+    #[test]
+    fn halves_are_placed_bit_by_bit() {
+        let values = Tensor::packed(DType::F16, [3, 1], &[0x7C01u16, 0xFFFF, 0x8000]);
+        let target = Tensor::packed(DType::F16, [3, 2], &[0u16; 6]);
+        let result = compute(SetRows, &[&values, &numbers(1, &[1]), &target]).unwrap();
+        assert_eq!(result.values(u16::from_ne_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
+    }
 }

@@ -1,11 +1,254 @@
 //! Softmax and its gradient.
+//!
+//! A row is scaled, masked and raised in a thread's own memory, and written to the result at the end, so the result may
+//! be the memory of the scores or of a mask.
 
-use oxcart_tensor::TensorRef;
+use half::f16;
+use oxcart_tensor::ops::{SoftMax, SoftMaxBack};
+use oxcart_tensor::{DType, Op, TensorRef};
 
-use crate::job::Kernel;
-use crate::simd::Level;
+use super::chunk::{CHUNK, Chunk};
+use super::math::exp;
+use super::sum::Sum;
+use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
+use crate::view::{Number, Src};
+
+/// An exponential is worth this many cheap operations.
+const EXP_WORK: usize = 4;
 
 /// The kernel for an op of this family.
-pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
-    None
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    let layout = node.layout();
+    let kernel = |run, work| Kernel::rows(run, layout, layout.elements().saturating_mul(work));
+    match node.op() {
+        Op::SoftMax(_) => {
+            let run = match node.source(1).map(|mask| mask.dtype()) {
+                None | Some(DType::F32) => soft_max_masked_by::<f32>(level),
+                Some(DType::F16) => soft_max_masked_by::<f16>(level),
+                Some(_) => return None,
+            };
+            Some(kernel(run, EXP_WORK).own(padded(layout.ne()[0]) * size_of::<f32>()))
+        }
+        Op::SoftMaxBack(_) => {
+            Some(kernel(for_each_level!(soft_max_back: fn(job: Job<'_>) -> Result<(), Fault>).at(level), 1))
+        }
+        _ => None,
+    }
+}
+
+fn soft_max_masked_by<M: Number>(level: Level) -> Run {
+    for_each_level!(soft_max[M: Number]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+/// A row with room for whole vectors.
+const fn padded(len: usize) -> usize {
+    len.next_multiple_of(MAX_LANES)
+}
+
+/// How strongly each head feels its mask (ALiBi).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slopes {
+    max_bias: f32,
+    /// The largest power of two that is not above the number of heads.
+    power: usize,
+}
+
+impl Slopes {
+    pub(super) fn new(max_bias: f32, heads: usize) -> Slopes {
+        Slopes { max_bias, power: 1 << heads.max(1).ilog2() }
+    }
+
+    pub(super) fn of(&self, head: usize) -> f32 {
+        let Slopes { max_bias, power } = *self;
+        if max_bias <= 0.0 {
+            1.0
+        } else if head < power {
+            2f32.powf(-max_bias / power as f32).powf((head + 1) as f32)
+        } else {
+            2f32.powf(-(max_bias / 2.0) / power as f32).powf((2 * (head - power) + 1) as f32)
+        }
+    }
+}
+
+#[inline(always)]
+fn soft_max<S: Simd, M: Number>(s: S, job: Job<'_>) -> Result<(), Fault> {
+    let (SoftMax { scale, max_bias }, a, mask, sinks) = (job.op(), job.src(0), job.may(1), job.may(2));
+    let (len, slopes) = (a.ne()[0], Slopes::new(max_bias, a.ne()[2]));
+    let scores = &mut as_floats(job.own)[..padded(len)];
+    for (at, mut row) in job.dst.rows::<f32>(job.share) {
+        a.row::<f32>(at).read(0, &mut scores[..len]);
+        // What is beyond the row takes no part.
+        scores[len..].fill(f32::NEG_INFINITY);
+        scores.iter_mut().for_each(|x| *x *= scale);
+        if let Some(mask) = mask {
+            add_mask::<M>(&mut scores[..len], &mask, at, slopes.of(at[1]));
+        }
+        let sink = sinks.map(|sinks| sinks.row::<f32>([0; 3]).get(at[1]));
+        let max = largest(s, scores, sink.unwrap_or(f32::NEG_INFINITY));
+        for lanes in scores.chunks_exact_mut(S::LANES) {
+            let e = exp(s, s.sub(s.load(lanes), s.splat(max)));
+            s.store(e, lanes);
+        }
+        let mut sum = Sum::new();
+        sum.add(len, |i| scores[i]);
+        let sink = sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
+        let factor = (1.0 / (sum.total() + sink)) as f32;
+        scores.iter_mut().for_each(|x| *x *= factor);
+        row.write(0, &scores[..len]);
+    }
+    Ok(())
+}
+
+/// Adds a mask's row, which repeats over heads and batch.
+#[inline(always)]
+fn add_mask<M: Number>(scores: &mut [f32], mask: &Src<'_>, at: [usize; 3], slope: f32) {
+    let ne = mask.ne();
+    let row = mask.row::<M>([at[0], at[1] % ne[2], at[2] % ne[3]]);
+    let mut chunk = Chunk::new();
+    for (i, scores) in scores.chunks_mut(CHUNK).enumerate() {
+        chunk.load(&row, i * CHUNK, scores.len());
+        for (score, bias) in scores.iter_mut().zip(&chunk.0) {
+            *score += slope * bias;
+        }
+    }
+}
+
+/// The largest of some numbers and `least`; NaN is never the largest. The numbers fill whole vectors.
+#[inline(always)]
+fn largest<S: Simd>(s: S, numbers: &[f32], least: f32) -> f32 {
+    let mut max = s.splat(least);
+    for lanes in numbers.chunks_exact(S::LANES) {
+        max = s.max(s.load(lanes), max);
+    }
+    s.largest(max)
+}
+
+#[inline(always)]
+fn soft_max_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
+    let (SoftMaxBack { scale }, gradient, y) = (job.op(), job.src(0), job.src(1));
+    let (mut dy, mut value) = (Chunk::new(), Chunk::new());
+    for (at, mut row) in job.dst.rows::<f32>(job.share) {
+        let (gradient, y) = (gradient.row::<f32>(at), y.row::<f32>(at));
+        let chunks = || (0..row.len()).step_by(CHUNK);
+        let mut sum = Sum::new();
+        for start in chunks() {
+            let len = CHUNK.min(row.len() - start);
+            dy.load(&gradient, start, len);
+            value.load(&y, start, len);
+            sum.add(len, |i| dy.0[i] * value.0[i]);
+        }
+        let dot = sum.total() as f32;
+        for start in (0..row.len()).step_by(CHUNK) {
+            let len = CHUNK.min(row.len() - start);
+            dy.load(&gradient, start, len);
+            value.load(&y, start, len);
+            for (dy, y) in dy.0.iter_mut().zip(&value.0) {
+                *dy = (*dy - dot) * y * scale;
+            }
+            row.write(start, &dy.0[..len]);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::trial::{Given, nmse, noise, settle};
+
+    fn exact(
+        a: &[f32],
+        ne: [usize; 4],
+        mask: Option<&[f32]>,
+        sinks: Option<&[f32]>,
+        op: SoftMax,
+    ) -> Vec<f64> {
+        let slopes = Slopes::new(op.max_bias, ne[2]);
+        let mut all = Vec::new();
+        for (row, a) in a.chunks(ne[0]).enumerate() {
+            let head = row / ne[1] % ne[2];
+            let mask_row = |i: usize| mask.map_or(0.0, |mask| mask[row % ne[1] * ne[0] + i]);
+            let bias = |i| f64::from(slopes.of(head)) * f64::from(mask_row(i));
+            let scores: Vec<_> =
+                a.iter().enumerate().map(|(i, &x)| f64::from(x) * f64::from(op.scale) + bias(i)).collect();
+            let sink = sinks.map(|sinks| f64::from(sinks[head]));
+            let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().copied().chain(sink).map(|x| (x - max).exp()).sum();
+            all.extend(scores.iter().map(|x| (x - max).exp() / sum));
+        }
+        all
+    }
+
+    #[test]
+    fn every_length_mask_and_place() {
+        for level in Level::available() {
+            for len in [1, 5, 16, 31, 129, 1025] {
+                let ne = [len, 3, 6, 2];
+                let values: Vec<_> = noise(1, len * 36).iter().map(|x| x * 9.0).collect();
+                let a = Given::new(DType::F32, ne, &values);
+                let mut bias = noise(2, len * 3);
+                bias.iter_mut().skip(1).step_by(5).for_each(|x| *x = f32::NEG_INFINITY);
+                let sinks = noise(3, 6);
+                let sink = Given::new(DType::F32, [6, 1, 1, 1], &sinks);
+                for dtype in [DType::F32, DType::F16] {
+                    let mask = Given::new(dtype, [len, 3, 1, 1], &bias);
+                    for max_bias in [0.0, 8.0] {
+                        let op = SoftMax { scale: 0.7, max_bias };
+                        let found = settle(op, &[Some(&a), Some(&mask), Some(&sink)], &[0], level);
+                        let wanted = exact(&values, ne, Some(&mask.values()), Some(&sinks), op);
+                        assert!(nmse(&found, &wanted) < 1e-12, "{level} {len} {dtype}");
+                    }
+                }
+                let op = SoftMax { scale: 1.0, max_bias: 0.0 };
+                let found = settle(op, &[Some(&a)], &[0], level);
+                assert!(nmse(&found, &exact(&values, ne, None, None, op)) < 1e-12, "{level} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_result_may_lie_over_the_mask() {
+        let ne = [33, 4, 2, 1];
+        let (a, mask) = (noise(4, 33 * 8), noise(5, 33 * 8));
+        let (a, mask) = (Given::new(DType::F32, ne, &a), Given::new(DType::F32, ne, &mask));
+        for level in Level::available() {
+            settle(SoftMax { scale: 2.0, max_bias: 0.0 }, &[Some(&a), Some(&mask)], &[0, 1], level);
+        }
+    }
+
+    #[test]
+    fn a_row_without_anything_is_nan_unless_there_is_a_sink() {
+        let a = Given::new(DType::F32, [7, 1, 1, 1], &[f32::NEG_INFINITY; 7]);
+        let sink = Given::new(DType::F32, [1, 1, 1, 1], &[0.5]);
+        let op = SoftMax { scale: 1.0, max_bias: 0.0 };
+        for level in Level::available() {
+            assert!(settle(op, &[Some(&a)], &[], level).iter().all(|x| x.is_nan()));
+            assert_eq!(settle(op, &[Some(&a), None, Some(&sink)], &[], level), [0.0; 7]);
+        }
+    }
+
+    #[test]
+    fn gradients_over_either_source() {
+        for level in Level::available() {
+            for len in [1, 33, 128, 300] {
+                let (g, y) = (noise(6, len * 64), noise(7, len * 64));
+                let ne = [len, 64, 1, 1];
+                let sources = [&g, &y].map(|values| Given::new(DType::F32, ne, values));
+                let found = settle(
+                    SoftMaxBack { scale: 0.5 },
+                    &[Some(&sources[0]), Some(&sources[1])],
+                    &[0, 1],
+                    level,
+                );
+                let mut wanted = Vec::new();
+                for (g, y) in g.chunks(len).zip(y.chunks(len)) {
+                    let pairs = || g.iter().zip(y).map(|(&g, &y)| (f64::from(g), f64::from(y)));
+                    let dot: f64 = pairs().map(|(g, y)| g * y).sum();
+                    wanted.extend(pairs().map(|(g, y)| (g - dot) * y * 0.5));
+                }
+                assert!(nmse(&found, &wanted) < 1e-12, "{level} {len}");
+            }
+        }
+    }
 }

@@ -1,11 +1,150 @@
-//! Rows in order.
+//! Orders of rows.
+//!
+//! A value and its index become one integer whose order is that of the values, then of the indices. So sorting is stable
+//! and total: NaN has a place (beyond infinity, on the side of its sign), and zeros of different sign are not equal.
 
-use oxcart_tensor::TensorRef;
+use oxcart_tensor::ops::{Argsort, SortOrder};
+use oxcart_tensor::{Op, TensorRef};
 
-use crate::job::Kernel;
+use crate::job::{Fault, Job, Kernel};
 use crate::simd::Level;
 
 /// The kernel for an op of this family.
-pub(super) fn choose(_node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
-    None
+pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
+    let source = node.source(0)?.layout();
+    let row = source.ne()[0];
+    let run = match node.op() {
+        Op::Argsort(_) => argsort,
+        Op::TopK(_) => top_k,
+        _ => return None,
+    };
+    // Sorting compares each value about as often as the row length has bits.
+    let work = source.elements().saturating_mul(row.max(2).ilog2() as usize);
+    Some(Kernel::rows(run, node.layout(), work).own(size_of::<u64>() * row))
+}
+
+/// An integer with the order of `value`, then of `index`.
+#[inline(always)]
+fn key(value: f32, index: usize, order: SortOrder) -> u64 {
+    let bits = value.to_bits();
+    // Negative numbers grow downwards.
+    let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+    let place = match order {
+        SortOrder::Ascending => ascending,
+        SortOrder::Descending => !ascending,
+    };
+    u64::from(place) << 32 | index as u64
+}
+
+/// Keys of a row in scratch memory.
+fn keys<'k>(own: &'k mut [u8], row: &[f32], order: SortOrder) -> &'k mut [u64] {
+    let keys = <[u64] as zerocopy::FromBytes>::mut_from_bytes(own)
+        .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole keys"));
+    for (i, (to, value)) in keys.iter_mut().zip(row).enumerate() {
+        *to = key(*value, i, order);
+    }
+    keys
+}
+
+fn store_indices(keys: &[u64], to: &mut [i32]) {
+    for (to, key) in to.iter_mut().zip(keys) {
+        *to = *key as u32 as i32;
+    }
+}
+
+fn argsort(job: Job<'_>) -> Result<(), Fault> {
+    let Argsort { order } = job.op();
+    let a = job.src(0);
+    for (at, mut row) in job.dst.rows::<i32>(job.share) {
+        let keys = keys(job.own, a.row(at).slice(), order);
+        keys.sort_unstable();
+        store_indices(keys, row.slice());
+    }
+    Ok(())
+}
+
+/// The indices come out from the largest value down, though nobody may rely on it.
+fn top_k(job: Job<'_>) -> Result<(), Fault> {
+    let a = job.src(0);
+    for (at, mut row) in job.dst.rows::<i32>(job.share) {
+        let keys = keys(job.own, a.row(at).slice(), SortOrder::Descending);
+        let k = row.len();
+        if k < keys.len() {
+            keys.select_nth_unstable(k);
+        }
+        let keys = &mut keys[..k];
+        keys.sort_unstable();
+        store_indices(keys, row.slice());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use oxcart_tensor::ops::TopK;
+    use oxcart_tensor::{DType, Layout};
+
+    use super::*;
+    use crate::kernels::copy::testing::{Tensor, compute};
+
+    fn sorted(a: &Tensor, order: SortOrder) -> Vec<i32> {
+        compute(Argsort { order }, &[a]).unwrap().i32s()
+    }
+
+    #[test]
+    fn rows_are_sorted_both_ways() {
+        let layout = Layout::strided(DType::F32, [33, 5, 3, 2], [4, 140, 700, 2100]).unwrap();
+        let a = Tensor::pattern(layout);
+        let values = a.f32s();
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
+            for (row, indices) in values.chunks(33).zip(sorted(&a, order).chunks(33)) {
+                let mut expected: Vec<i32> = (0..33).collect();
+                let value = |i: &i32| row[*i as usize];
+                match order {
+                    SortOrder::Ascending => expected.sort_by(|i, j| value(i).total_cmp(&value(j))),
+                    SortOrder::Descending => expected.sort_by(|i, j| value(j).total_cmp(&value(i))),
+                }
+                assert_eq!(indices, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_has_its_place() {
+        let values = [0.0, f32::NAN, -1.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY, 1e-40, -1e-40, 2.0];
+        let a = Tensor::packed(DType::F32, values.len(), &values);
+        assert_eq!(sorted(&a, SortOrder::Ascending), [4, 5, 2, 7, 0, 6, 8, 3, 1]);
+        assert_eq!(sorted(&a, SortOrder::Descending), [1, 3, 8, 6, 0, 7, 2, 5, 4]);
+        let nan = Tensor::packed(DType::F32, 300, &[f32::NAN; 300]);
+        assert_eq!(sorted(&nan, SortOrder::Ascending), (0..300).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_largest_are_picked() {
+        let a = Tensor::pattern(Layout::packed(DType::F32, [100, 4]).unwrap());
+        let values = a.f32s();
+        for k in [1, 2, 63, 99, 100] {
+            let result = compute(TopK { k }, &[&a]).unwrap().i32s();
+            for (row, indices) in values.chunks(100).zip(result.chunks(k)) {
+                let mut picked: Vec<_> = indices.iter().map(|&i| row[i as usize]).collect();
+                let mut all = row.to_vec();
+                all.sort_by(|a, b| b.total_cmp(a));
+                picked.sort_by(|a, b| b.total_cmp(a));
+                assert_eq!(picked, all[..k]);
+                let mut distinct = indices.to_vec();
+                distinct.sort_unstable();
+                distinct.dedup();
+                assert_eq!(distinct.len(), k);
+            }
+        }
+    }
+
+    #[test]
+    fn long_rows_are_sorted() {
+        let values: Vec<f32> = (0..200_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32).collect();
+        let a = Tensor::packed(DType::F32, 200_000, &values);
+        let indices = sorted(&a, SortOrder::Descending);
+        assert!(indices.is_sorted_by(|i, j| values[*i as usize] >= values[*j as usize]));
+        assert_eq!(compute(TopK { k: 40 }, &[&a]).unwrap().i32s(), indices[..40]);
+    }
 }

@@ -1,11 +1,39 @@
 //! Dot products of a row of weights with a row of activations, for every type that can be a weight.
 //!
-//! A row of activations is first rounded to the weight type's partner ([`DType::dot_partner`]), once, by [`encode`]; then
-//! [`dot`] multiplies it with as many rows of weights as there are.
+//! A row of activations is first rounded to the weight type's partner ([`DType::dot_partner`]), once, by [`encode`](encode());
+//! then [`dot`] multiplies it with as many rows of weights as there are.
+//!
+//! There are three kernels: for plain numbers ([`float`]), for blocks with their own scales ([`small`]), and for
+//! blocks of 256 with scales inside ([`large`], [`grid`]). A type says how its blocks become codes; an instruction set, how
+//! vectors of codes are multiplied ([`lanes`]). Each kernel is compiled for each pair of them.
 
+mod encode;
+mod float;
+mod grid;
+mod lanes;
+mod large;
+mod scalar;
+mod small;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use half::{bf16, f16};
 use oxcart_tensor::DType;
+use oxcart_tensor::quant::iq::{
+    BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs,
+};
+use oxcart_tensor::quant::{
+    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K, BlockQ4_0,
+    BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockQ8_1, BlockQ8K,
+    BlockTq1_0, BlockTq2_0,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::simd::Level;
+use self::encode::{Activation, bf16s, f16s, f32s, rows32, rows256};
+use self::float::{Floats, float};
+use self::large::{Large, large};
+use self::small::{Long, Small, long1, long2, small};
+use crate::simd::{Level, for_each_level};
 
 /// The dot product of a row of weights with a row of its partner type, both as bytes.
 pub(crate) type Dot = fn(&[u8], &[u8]) -> f32;
@@ -14,11 +42,99 @@ pub(crate) type Dot = fn(&[u8], &[u8]) -> f32;
 pub(crate) type Encode = fn(&[f32], &mut [u8]);
 
 /// The dot product for weights of a type; `None` if it cannot be a weight.
-pub(crate) fn dot(_weights: DType, _level: Level) -> Option<Dot> {
-    None
+pub(crate) fn dot(weights: DType, level: Level) -> Option<Dot> {
+    Some(match weights {
+        DType::F32 => floats::<f32>(level),
+        DType::F16 => floats::<f16>(level),
+        DType::BF16 => floats::<bf16>(level),
+        DType::Q4_0 => smalls::<BlockQ4_0>(level),
+        DType::Q4_1 => smalls::<BlockQ4_1>(level),
+        DType::Q5_0 => smalls::<BlockQ5_0>(level),
+        DType::Q5_1 => smalls::<BlockQ5_1>(level),
+        DType::Q8_0 => smalls::<BlockQ8_0>(level),
+        DType::IQ4_NL => smalls::<BlockIq4Nl>(level),
+        DType::MXFP4 => smalls::<BlockMxfp4>(level),
+        DType::Q1_0 => longs2::<BlockQ1_0>(level),
+        DType::Q2_0 => longs1::<BlockQ2_0>(level),
+        DType::NVFP4 => longs1::<BlockNvfp4>(level),
+        DType::Q2_K => larges::<BlockQ2K>(level),
+        DType::Q3_K => larges::<BlockQ3K>(level),
+        DType::Q4_K => larges::<BlockQ4K>(level),
+        DType::Q5_K => larges::<BlockQ5K>(level),
+        DType::Q6_K => larges::<BlockQ6K>(level),
+        DType::IQ4_XS => larges::<BlockIq4Xs>(level),
+        DType::IQ1_S => larges::<BlockIq1S>(level),
+        DType::IQ1_M => larges::<BlockIq1M>(level),
+        DType::IQ2_XXS => larges::<BlockIq2Xxs>(level),
+        DType::IQ2_XS => larges::<BlockIq2Xs>(level),
+        DType::IQ2_S => larges::<BlockIq2S>(level),
+        DType::IQ3_XXS => larges::<BlockIq3Xxs>(level),
+        DType::IQ3_S => larges::<BlockIq3S>(level),
+        DType::TQ1_0 => larges::<BlockTq1_0>(level),
+        DType::TQ2_0 => larges::<BlockTq2_0>(level),
+        DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::Q8_1 | DType::Q8_K => {
+            return None;
+        }
+    })
+}
+
+fn floats<F: Floats>(level: Level) -> Dot {
+    for_each_level!(float[F: Floats]: fn(a: &[u8], b: &[u8]) -> f32).at(level)
+}
+
+fn smalls<W: Small>(level: Level) -> Dot {
+    for_each_level!(small[W: Small]: fn(weights: &[u8], acts: &[u8]) -> f32).at(level)
+}
+
+fn longs1<W: Long<1>>(level: Level) -> Dot {
+    for_each_level!(long1[W: Long<1>]: fn(weights: &[u8], acts: &[u8]) -> f32).at(level)
+}
+
+fn longs2<W: Long<2>>(level: Level) -> Dot {
+    for_each_level!(long2[W: Long<2>]: fn(weights: &[u8], acts: &[u8]) -> f32).at(level)
+}
+
+fn larges<W: Large>(level: Level) -> Dot {
+    for_each_level!(large[W: Large]: fn(weights: &[u8], acts: &[u8]) -> f32).at(level)
 }
 
 /// How activations become a partner type; `None` if it is none.
-pub(crate) fn encode(_partner: DType, _level: Level) -> Option<Encode> {
-    None
+pub(crate) fn encode(partner: DType, level: Level) -> Option<Encode> {
+    Some(match partner {
+        DType::F32 => for_each_level!(f32s: fn(values: &[f32], out: &mut [u8])).at(level),
+        DType::F16 => for_each_level!(f16s: fn(values: &[f32], out: &mut [u8])).at(level),
+        DType::BF16 => for_each_level!(bf16s: fn(values: &[f32], out: &mut [u8])).at(level),
+        DType::Q8_0 => encode32::<BlockQ8_0>(level),
+        DType::Q8_1 => encode32::<BlockQ8_1>(level),
+        DType::Q8_K => encode256::<BlockQ8K>(level),
+        _ => return None,
+    })
 }
+
+fn encode32<A: Activation<32>>(level: Level) -> Encode {
+    for_each_level!(rows32[A: Activation<32>]: fn(values: &[f32], out: &mut [u8])).at(level)
+}
+
+fn encode256<A: Activation<256>>(level: Level) -> Encode {
+    for_each_level!(rows256[A: Activation<256>]: fn(values: &[f32], out: &mut [u8])).at(level)
+}
+
+/// Bytes that mean something, at any address.
+trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned {}
+
+impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> Plain for T {}
+
+/// A row as blocks.
+#[inline(always)]
+fn blocks<B: Plain>(row: &[u8]) -> &[B] {
+    <[B]>::ref_from_bytes(row).unwrap_or_else(|_| unreachable!("rows are whole blocks"))
+}
+
+/// A part of something longer, whose length is known.
+#[inline(always)]
+fn chunk_of<T, const N: usize>(from: &[T], start: usize) -> &[T; N] {
+    from[start..].first_chunk().unwrap_or_else(|| unreachable!("parts lie inside"))
+}
+
+#[cfg(test)]
+mod tests;

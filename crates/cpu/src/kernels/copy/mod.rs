@@ -1,0 +1,97 @@
+//! Copies, with conversion between types.
+//!
+//! Element `n` of the source in logical order becomes element `n` of the result, whatever the shapes of the two.
+
+mod axes;
+mod element;
+mod moving;
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
+
+use half::{bf16, f16};
+use oxcart_tensor::{DType, TensorRef};
+
+use self::axes::{Axes, Cursor};
+pub(super) use self::element::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
+pub(super) use self::moving::move_units;
+use crate::job::{Fault, Job, Kernel, Run};
+use crate::simd::{Level, Scalar, Simd, for_each_level};
+
+/// Bytes that one thread should move at least.
+pub(super) const BYTES_PER_THREAD: usize = 64 * 1024;
+
+/// Values that one thread should pack into blocks at least; packing takes a search.
+pub(super) const PACKED_PER_THREAD: usize = 1024;
+
+/// The kernel for a copy.
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    use DType::{BF16, F16, F32, I32};
+    let (from, to) = (node.source(0)?.dtype(), node.dtype());
+    let elements = node.layout().elements();
+    if from == to {
+        let bytes = elements / to.block_len() * to.block_bytes();
+        return Some(Kernel::new(moving::run).width(bytes / BYTES_PER_THREAD));
+    }
+    let run = match (from, to) {
+        (F32, F16) => numbers::<f32, f16>(level),
+        (F32, BF16) => numbers::<f32, bf16>(level),
+        (F16, F32) => numbers::<f16, f32>(level),
+        (F16, BF16) => numbers::<f16, bf16>(level),
+        (BF16, F32) => numbers::<bf16, f32>(level),
+        (BF16, F16) => numbers::<bf16, f16>(level),
+        (F32, I32) => numbers::<f32, i32>(level),
+        (I32, F32) => numbers::<i32, f32>(level),
+        (from, F32) if from.is_quantized() && from.decodes() => blocks::<Blocks, f32>,
+        (F32, to) if to.is_quantized() && to.encodes_at_run_time() => blocks::<f32, Blocks>,
+        (F16, to) if to.is_quantized() && to.encodes_at_run_time() => blocks::<f16, Blocks>,
+        (BF16, to) if to.is_quantized() && to.encodes_at_run_time() => blocks::<bf16, Blocks>,
+        _ => return None,
+    };
+    let kernel = Kernel::elementwise(run, node.layout());
+    Some(if to.is_quantized() { kernel.width(elements / PACKED_PER_THREAD) } else { kernel })
+}
+
+fn numbers<D: Decode, E: Encode>(level: Level) -> Run {
+    for_each_level!(convert[D: Decode, E: Encode]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+/// Rows of blocks are converted by functions of their own, which no token changes.
+fn blocks<D: Decode, E: Encode>(job: Job<'_>) -> Result<(), Fault> {
+    convert::<Scalar, D, E>(Scalar, job)
+}
+
+#[inline(always)]
+fn convert<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
+    let (src, dst) = (job.src(0), job.dst);
+    let (from, to) = (src.dtype(), dst.dtype());
+    let elements = src.layout().elements();
+    let runs = job.share.of(elements.div_ceil(RUN));
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let first = runs.start * RUN;
+    let mut read = Cursor::new(Axes::of(src.layout()), first / from.block_len());
+    let mut write = Cursor::new(Axes::of(dst.layout()), first / to.block_len());
+    let source = src.bytes();
+    // SAFETY: threads write elements of their own runs; runs are whole blocks.
+    let mut target = unsafe { dst.bytes() };
+    let (mut stored, mut values, mut packed) = (Raw::new(), Values::new(), Raw::new());
+    for run in runs {
+        let len = (elements - run * RUN).min(RUN);
+        let (units, bytes) = (len / from.block_len(), stored_bytes(from, len));
+        let raw = if read.is_dense() && read.run() >= units {
+            let raw = source.part(read.offset..read.offset + bytes).slice();
+            read.advance(units);
+            raw
+        } else {
+            read.gather(&source, stored.bytes(bytes));
+            stored.bytes(bytes)
+        };
+        let values = D::decode(from, raw, &mut values.0[..len]);
+        let packed = E::encode(to, values, &mut packed).map_err(|fault| after(run * RUN, fault))?;
+        write.scatter(packed, &mut target);
+    }
+    Ok(())
+}

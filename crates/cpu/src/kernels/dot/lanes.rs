@@ -1,0 +1,103 @@
+//! What dot products need of an instruction set: 64 bytes at a time, and the sixteen sums and numbers they become.
+//!
+//! 64 bytes are the codes of 64 neighbouring elements, in order. A product of two such vectors has sixteen lanes: lane
+//! `i` is about elements `4 * i` to `4 * i + 3`. So a group of 16 elements is a quarter of the lanes, one of 32 a half.
+//! Instruction sets with shorter vectors use several registers; kernels are written once.
+//!
+//! Invariant: integers are exact, or wrap where 32 bits are too few; therefore all instruction sets agree on them. Numbers
+//! differ in the rounding of [`Lanes::mul_add`] and the order of [`Lanes::total`].
+
+use crate::simd::Simd;
+
+/// The operations of dot products.
+pub(super) trait Lanes: Simd {
+    /// 64 bytes; signed or unsigned, as the operation says.
+    type Bytes: Copy;
+    /// Sixteen 32-bit integers.
+    type Sums: Copy;
+    /// Sixteen numbers.
+    type Floats: Copy;
+    /// Sixteen signed bytes, made ready for [`Lanes::scaled`].
+    type Scales: Copy;
+    /// A few numbers of which only the first two matter.
+    type Pair: Copy;
+
+    /// 64 bytes from memory.
+    fn bytes(self, from: &[u8; 64]) -> Self::Bytes;
+    /// Two times 32 bytes.
+    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Self::Bytes;
+    /// Eight times eight bytes, each as a little-endian number.
+    fn octets(self, from: [u64; 8]) -> Self::Bytes;
+    /// The low nibbles of `a`, its high nibbles, then those of `b`.
+    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> Self::Bytes;
+    /// `bytes >> low & mask`, then `bytes >> high & mask`.
+    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> Self::Bytes;
+    /// `bytes >> shift & mask`.
+    fn field(self, bytes: Self::Bytes, shift: u32, mask: u8) -> Self::Bytes;
+    /// Lane by lane `a + (b << shift)`, where no bit may leave its byte.
+    fn join(self, a: Self::Bytes, b: Self::Bytes, shift: u32) -> Self::Bytes;
+    /// `table[index]`, for indices below 16.
+    fn lookup(self, table: &[i8; 16], index: Self::Bytes) -> Self::Bytes;
+    /// Adds `value` to each byte whose bit is set.
+    fn add_where(self, bits: u64, value: u8, bytes: Self::Bytes) -> Self::Bytes;
+    /// Negates each byte whose bit is set.
+    fn negate_where(self, bits: u64, bytes: Self::Bytes) -> Self::Bytes;
+    /// All bytes the same.
+    fn all(self, byte: u8) -> Self::Bytes;
+
+    /// Sums of `codes * acts`, for unsigned codes below 128.
+    fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
+    /// Sums of `(codes - middle) * acts`, for unsigned codes that differ from `middle` by less than 128, both below 128.
+    fn dot_centred(self, codes: Self::Bytes, middle: u8, acts: Self::Bytes) -> Self::Sums;
+    /// Sums of `levels * acts`, both signed, where no level is -128.
+    #[inline(always)]
+    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums {
+        self.dot_signed(levels, acts)
+    }
+    /// Sums of `a * b`, both signed.
+    fn dot_signed(self, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
+
+    /// Zeros.
+    fn no_sums(self) -> Self::Sums;
+    fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// `a - (b << shift)`.
+    fn sub_sums(self, a: Self::Sums, b: Self::Sums, shift: u32) -> Self::Sums;
+    /// Signed scales of sixteen groups of 16 elements.
+    fn scales(self, from: [u8; 16]) -> Self::Scales;
+    /// Adds to `to` the sums of 64 elements times the scales of their four groups: those from `4 * part` on.
+    fn add_scaled(self, to: Self::Sums, sums: Self::Sums, scales: Self::Scales, part: usize) -> Self::Sums;
+    /// Products of sixteen signed bytes with sixteen little-endian 16-bit integers, added up into any lanes.
+    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> Self::Sums;
+
+    /// Zeros.
+    fn no_floats(self) -> Self::Floats;
+    fn to_floats(self, sums: Self::Sums) -> Self::Floats;
+    /// `a * b + c`, rounded once where the processor can.
+    fn mul_add_floats(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    fn add_floats(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// All lanes the same.
+    fn splat_floats(self, x: f32) -> Self::Floats;
+    /// Each number for a quarter of the lanes.
+    fn quarters(self, numbers: [f32; 4]) -> Self::Floats;
+    /// The sum of all lanes.
+    fn total(self, v: Self::Floats) -> f32;
+    /// Sixteen `f32`.
+    fn load_f32s(self, from: &[u8; 64]) -> Self::Floats;
+    /// Sixteen `f16`, widened.
+    fn load_f16s(self, from: &[u8; 32]) -> Self::Floats;
+    /// Sixteen `bf16`, widened.
+    fn load_bf16s(self, from: &[u8; 32]) -> Self::Floats;
+
+    /// One `f16`, widened.
+    fn half(self, bits: u16) -> f32;
+    /// Products of the two `f16` each of two blocks begins with.
+    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> Self::Pair;
+    /// A number, and a second one that does not matter.
+    fn head(self, x: f32) -> Self::Pair;
+    fn no_pair(self) -> Self::Pair;
+    fn add_pairs(self, a: Self::Pair, b: Self::Pair) -> Self::Pair;
+    /// The first number of each for a half of the lanes.
+    fn spread(self, a: Self::Pair, b: Self::Pair) -> Self::Floats;
+    /// The second number.
+    fn second(self, pair: Self::Pair) -> f32;
+}

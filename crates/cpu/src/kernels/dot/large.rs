@@ -1,0 +1,289 @@
+//! Weights whose partner is Q8_K: blocks of 256 elements in groups of 16 or 32 with small integers as scales.
+//!
+//! All of a block is added up as integers; there is one number to multiply them with at the end.
+
+use oxcart_tensor::quant::{
+    BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K, BlockTq1_0, BlockTq2_0,
+    GroupScales, IQ4_LEVELS, StoredF16,
+};
+
+use super::lanes::Lanes;
+use super::{Plain, blocks, chunk_of};
+
+/// What is to be taken off the sums of a block.
+pub(super) enum Offset {
+    /// Nothing.
+    None,
+    /// The codes are too large by two to this power.
+    Middle(u32),
+    /// A number times an integer per group of 16 elements.
+    Min(f32, [u8; 16]),
+}
+
+/// A block of 256 weights.
+pub(super) trait Large: Plain {
+    /// Sums of the products of 64 elements.
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums;
+    /// Signed scales of sixteen groups; `None` if there are none.
+    fn scales(&self) -> Option<[u8; 16]>;
+    /// What everything is to be multiplied with.
+    fn scale<S: Lanes>(&self, s: S) -> f32;
+
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+        Offset::None
+    }
+}
+
+/// The dot product of rows of large blocks.
+#[inline(always)]
+pub(super) fn large<S: Lanes, W: Large>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
+    let mut sum = s.no_floats();
+    let mut offsets = s.no_floats();
+    for (w, a) in blocks::<W>(weights).iter().zip(blocks::<BlockQ8K>(acts)) {
+        let act_scale = a.scale.get();
+        let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
+        let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
+        let scales = w.scales();
+        let mut sums = s.no_sums();
+        for part in 0..4 {
+            let products = w.dot(s, part, s.bytes(chunk_of(codes, 64 * part)));
+            sums = match scales {
+                Some(scales) => s.add_scaled(sums, products, s.scales(scales), part),
+                None => s.add_sums(sums, products),
+            };
+        }
+        match w.offset(s) {
+            Offset::None => {}
+            Offset::Middle(power) => {
+                sums = s.sub_sums(sums, s.dot_groups(scales.unwrap_or([1; 16]), group_sums), power);
+            }
+            Offset::Min(min, mins) => {
+                let min = s.splat_floats(-min * act_scale);
+                offsets = s.mul_add_floats(s.to_floats(s.dot_groups(mins, group_sums)), min, offsets);
+            }
+        }
+        let scale = s.splat_floats(w.scale(s) * act_scale);
+        sum = s.mul_add_floats(s.to_floats(sums), scale, sum);
+    }
+    s.total(s.add_floats(sum, offsets))
+}
+
+#[inline(always)]
+fn half<S: Lanes>(s: S, stored: StoredF16) -> f32 {
+    s.half(u16::from_le_bytes(zerocopy::transmute!(stored)))
+}
+
+/// 64 2-bit codes from 64 bytes that hold 256 of them.
+#[inline(always)]
+fn crumbs<S: Lanes>(s: S, crumbs: &[u8; 64], part: usize) -> S::Bytes {
+    let shift = 4 * (part as u32 % 2);
+    s.planes(chunk_of(crumbs, 32 * (part / 2)), shift, shift + 2, 3)
+}
+
+/// 64 bits from 32 bytes that hold 256 of them.
+#[inline(always)]
+fn bits<S: Lanes>(s: S, bits: &[u8; 32], part: usize) -> S::Bytes {
+    s.planes(bits, 2 * part as u32, 2 * part as u32 + 1, 1)
+}
+
+/// Scales of groups of 32, once for each half of a group.
+#[inline(always)]
+fn twice(scales: u64) -> [u8; 16] {
+    let mut both = [0; 16];
+    for (pair, scale) in both.as_chunks_mut::<2>().0.iter_mut().zip(scales.to_le_bytes()) {
+        *pair = [scale; 2];
+    }
+    both
+}
+
+impl Large for BlockQ2K {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        s.dot_codes(crumbs(s, &self.crumbs, part), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        Some(self.scales.map(|nibbles| nibbles & 15))
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, s: S) -> Offset {
+        Offset::Min(half(s, self.min), self.scales.map(|nibbles| nibbles >> 4))
+    }
+}
+
+impl Large for BlockQ3K {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        let codes = s.join(crumbs(s, &self.crumbs, part), bits(s, &self.high, part), 2);
+        s.dot_codes(codes, acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        Some(self.group_scales().map(|scale| scale as u8))
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+        Offset::Middle(2)
+    }
+}
+
+/// Six bits each: scales and minimums of eight groups.
+#[inline(always)]
+fn six_bits(groups: &GroupScales) -> (u64, u64) {
+    let bytes: &[u8; 12] = zerocopy::transmute_ref!(groups);
+    let word = |at| u32::from_le_bytes(*chunk_of(bytes, at));
+    let (first, second, third) = (word(0), word(4), word(8));
+    let join = |low: u32, high: u32, top: u32| {
+        u64::from(low & 0x3F3F_3F3F) | u64::from(high & 0x0F0F_0F0F | top >> 2 & 0x3030_3030) << 32
+    };
+    (join(first, third, first), join(second, third >> 4, second))
+}
+
+impl Large for BlockQ4K {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        s.dot_codes(s.planes(chunk_of(&self.nibbles, 32 * part), 0, 4, 15), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        Some(twice(six_bits(&self.groups).0))
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, s: S) -> Offset {
+        Offset::Min(half(s, self.min), twice(six_bits(&self.groups).1))
+    }
+}
+
+impl Large for BlockQ5K {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        let low = s.planes(chunk_of(&self.nibbles, 32 * part), 0, 4, 15);
+        s.dot_codes(s.join(low, bits(s, &self.high, part), 4), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        Some(twice(six_bits(&self.groups).0))
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, s: S) -> Offset {
+        Offset::Min(half(s, self.min), twice(six_bits(&self.groups).1))
+    }
+}
+
+impl Large for BlockQ6K {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        let nibbles = s.bytes(chunk_of(&self.nibbles, 64 * (part / 2)));
+        let low = s.field(nibbles, 4 * (part as u32 % 2), 15);
+        s.dot_codes(s.join(low, crumbs(s, &self.crumbs, part), 4), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        Some(self.scales.map(|scale| scale as u8))
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+        Offset::Middle(5)
+    }
+}
+
+impl Large for BlockIq4Xs {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        let nibbles = s.nibbles(chunk_of(&self.nibbles, 32 * part), chunk_of(&self.nibbles, 32 * part + 16));
+        s.dot_levels(s.lookup(&IQ4_LEVELS, nibbles), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        let mut scales = [0; 16];
+        for (group, pair) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            *pair = [self.group_scale(group) as u8; 2];
+        }
+        Some(scales)
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+}
+
+/// Digits -1, 0 and 1 are stored as 0, 1 and 2.
+const DIGIT_OFFSET: Offset = Offset::Middle(0);
+
+impl Large for BlockTq2_0 {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        s.dot_codes(crumbs(s, &self.crumbs, part), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        None
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+        DIGIT_OFFSET
+    }
+}
+
+/// The digits of a run of bytes: the first of each byte, then the second, and so on.
+#[inline(always)]
+fn digits<const BYTES: usize>(bytes: &[u8; BYTES], digits: &mut [u8]) {
+    let mut rest = *bytes;
+    for digits in digits.chunks_exact_mut(BYTES) {
+        for (rest, digit) in rest.iter_mut().zip(digits) {
+            let next = u16::from(*rest) * 3;
+            *digit = (next >> 8) as u8;
+            *rest = next as u8;
+        }
+    }
+}
+
+impl Large for BlockTq1_0 {
+    #[inline(always)]
+    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+        let mut codes = [0; 256];
+        let (long, rest) = codes.split_at_mut(160);
+        let (short, last) = rest.split_at_mut(80);
+        digits::<32>(chunk_of(&self.digits, 0), long);
+        digits::<16>(chunk_of(&self.digits, 32), short);
+        digits::<4>(&self.last_digits, last);
+        s.dot_codes(s.bytes(chunk_of(&codes, 64 * part)), acts)
+    }
+    #[inline(always)]
+    fn scales(&self) -> Option<[u8; 16]> {
+        None
+    }
+    #[inline(always)]
+    fn scale<S: Lanes>(&self, s: S) -> f32 {
+        half(s, self.scale)
+    }
+    #[inline(always)]
+    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+        DIGIT_OFFSET
+    }
+}

@@ -1,0 +1,61 @@
+//! MUL_MAT with weights that are known to be a Hadamard matrix: the fast transform of each row instead.
+//!
+//! Natural order; rows are scaled by `1 / sqrt(k)` before, so that lengths are kept.
+
+use half::f16;
+use oxcart_tensor::{DType, TensorRef};
+
+use crate::job::{Fault, Job, Kernel, Run};
+use crate::simd::{Level, Simd, for_each_level};
+use crate::view::Number;
+
+/// The kernel for a product with a Hadamard matrix.
+pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    let run = match node.source(1)?.dtype() {
+        DType::F32 => run_at::<f32>(level),
+        DType::F16 => run_at::<f16>(level),
+        _ => return None,
+    };
+    let elements = node.layout().elements();
+    Some(Kernel::rows(run, node.layout(), elements * node.layout().ne()[0].max(2).ilog2() as usize))
+}
+
+fn run_at<A: Number>(level: Level) -> Run {
+    for_each_level!(run[A: Number]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
+}
+
+#[inline(always)]
+fn run<S: Simd, A: Number>(s: S, job: Job<'_>) -> Result<(), Fault> {
+    let b = job.src(1);
+    for (at, mut row) in job.dst.rows::<f32>(job.share) {
+        let row = row.slice();
+        A::widen(b.row(at).slice(), row);
+        let scale = 1.0 / (row.len() as f32).sqrt();
+        row.iter_mut().for_each(|x| *x *= scale);
+        transform(s, row);
+    }
+    Ok(())
+}
+
+/// Sums and differences at distances 1, 2, 4, ...
+#[inline(always)]
+fn transform<S: Simd>(s: S, row: &mut [f32]) {
+    let mut distance = 1;
+    while distance < row.len() {
+        for pair in row.chunks_exact_mut(2 * distance) {
+            let (low, high) = pair.split_at_mut(distance);
+            if distance >= S::LANES {
+                for (low, high) in low.chunks_exact_mut(S::LANES).zip(high.chunks_exact_mut(S::LANES)) {
+                    let (x, y) = (s.load(low), s.load(high));
+                    s.store(s.add(x, y), low);
+                    s.store(s.sub(x, y), high);
+                }
+            } else {
+                for (low, high) in low.iter_mut().zip(high) {
+                    (*low, *high) = (*low + *high, *low - *high);
+                }
+            }
+        }
+        distance *= 2;
+    }
+}

@@ -1,0 +1,109 @@
+//! The skeleton of recurrences: each head of each sequence has a state, a matrix that every token changes and that
+//! every token's output is made of. The result is flat: outputs `[rows, heads, tokens, sequences]`, then the last
+//! states `[width, rows, heads, sequences]`, newest first.
+//!
+//! Tokens come one after another, so work is cut by heads, sequences and, where rows of a state do not need each
+//! other, by blocks of rows. Blocks are the same for any number of threads.
+
+use std::ops::Range;
+
+use crate::job::{Fault, Kernel, Run};
+use crate::simd::Simd;
+use crate::view::{Dst, Share};
+
+/// What one thread should have to do at least, in elements of states times tokens.
+const WORK_PER_THREAD: usize = 8 * 1024;
+
+/// Sizes of a recurrence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extents {
+    /// Elements in a row of a state.
+    pub(crate) width: usize,
+    /// Rows of a state, which is also how many outputs a head has per token.
+    pub(crate) rows: usize,
+    pub(crate) heads: usize,
+    /// Tokens of each sequence.
+    pub(crate) tokens: usize,
+    pub(crate) sequences: usize,
+    /// How many of the last states are wanted; those before the first token are not written.
+    pub(crate) snapshots: usize,
+    /// Rows that are computed together.
+    pub(crate) block: usize,
+}
+
+/// One token of a block of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    pub(crate) head: usize,
+    pub(crate) token: usize,
+    pub(crate) sequence: usize,
+    pub(crate) rows: Range<usize>,
+}
+
+/// What a token does to a state.
+pub(crate) trait Recurrence {
+    /// Changes the rows of the state and makes their outputs.
+    fn token<S: Simd>(&mut self, s: S, at: &At, state: &mut [f32], out: &mut [f32]);
+}
+
+impl Extents {
+    fn blocks(&self) -> usize {
+        self.rows.div_ceil(self.block.max(1))
+    }
+
+    fn units(&self) -> usize {
+        self.blocks() * self.heads * self.sequences
+    }
+
+    /// Bytes that [`scan`] needs for the state it works on.
+    pub(crate) const fn scratch(&self) -> usize {
+        self.block.saturating_mul(self.width).saturating_mul(size_of::<f32>())
+    }
+
+    /// A kernel that scans, with `extra` bytes of each thread's own besides the state.
+    pub(crate) fn kernel(&self, run: Run, extra: usize) -> Kernel {
+        let sizes = [self.width, self.rows, self.heads, self.tokens, self.sequences];
+        let work = sizes.iter().fold(1, |work: usize, &n| work.saturating_mul(n));
+        let width = (work / WORK_PER_THREAD).min(self.units());
+        Kernel::new(run).width(width).own(self.scratch().saturating_add(extra))
+    }
+}
+
+/// Does this thread's share of a recurrence. `states` are the initial ones, of which sequence `q` begins with number
+/// `first(q)`; `state` is memory for a block of rows.
+#[inline(always)]
+pub(crate) fn scan<S: Simd>(
+    s: S,
+    (dst, share): (Dst<'_>, Share),
+    extents: Extents,
+    (states, first): (&[f32], impl Fn(usize) -> usize),
+    state: &mut [f32],
+    mut recurrence: impl Recurrence,
+) -> Result<(), Fault> {
+    let Extents { width, rows, heads, tokens, sequences, snapshots, block } = extents;
+    let outputs = rows * heads * tokens * sequences;
+    for unit in share.of(extents.units()) {
+        let (start, unit) = (unit % extents.blocks() * block, unit / extents.blocks());
+        let (head, sequence) = (unit % heads, unit / heads);
+        let rows_here = start..(start + block).min(rows);
+        let len = rows_here.len();
+        let state = &mut state[..len * width];
+        let from = ((first(sequence) * heads + head) * rows + start) * width;
+        state.copy_from_slice(&states[from..from + state.len()]);
+        for token in 0..tokens {
+            let at = At { head, token, sequence, rows: rows_here.clone() };
+            let out = ((sequence * tokens + token) * heads + head) * rows + start;
+            // SAFETY: only the outputs of this unit at this token are touched; no other unit has them.
+            let mut out = unsafe { dst.packed::<f32>() }.part(out..out + len);
+            recurrence.token(s, &at, state, out.slice());
+            let age = tokens - 1 - token;
+            if age < snapshots {
+                let to = outputs + (((age * sequences + sequence) * heads + head) * rows + start) * width;
+                // SAFETY: only this unit's rows of one snapshot are touched; no other unit has them.
+                let mut to = unsafe { dst.packed::<f32>() }.part(to..to + state.len());
+                to.slice().copy_from_slice(state);
+            }
+        }
+    }
+    Ok(())
+}
