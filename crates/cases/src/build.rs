@@ -6,7 +6,6 @@ use oxcart_backend::{Backend, Buffers, Work, allocate};
 use oxcart_tensor::graph::{Node, Storage};
 use oxcart_tensor::{Graph, Op, TensorId};
 
-use crate::decode::decode;
 use crate::{Case, Recorded};
 
 /// A case as a graph of one node.
@@ -38,8 +37,7 @@ impl Case {
     /// The node of the case, made through the door from leaves like its sources.
     pub fn build(&self) -> Result<Built, oxcart_tensor::Error> {
         let want = self.result.layout;
-        let first = self.sources.first().and_then(|source| Some(source.as_ref()?.layout));
-        let op = decode(&self.index, want, first);
+        let op = self.op();
         let mut graph = Graph::new();
         let mut sources = Vec::new();
         for source in &self.sources {

@@ -19,5 +19,5 @@ pub use dialect::{Dialect, Version};
 pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
 pub use op_code::OpCode;
-pub use params::{ParamError, Params};
+pub use params::{ParamError, Params, encode_params};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};

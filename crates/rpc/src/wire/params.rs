@@ -468,8 +468,14 @@ impl Writer {
     }
 }
 
-/// The words of an operation, and what it is called on the wire. `in_place` says that the result is a view of source 0.
-pub(crate) fn encode(op: &Op, in_place: bool, dialect: &Dialect) -> Result<(OpCode, [i32; 16]), ParamError> {
+/// The words of an operation, and what it is called on the wire. `in_place` says that the result is a view of source 0,
+/// `first` what that source looks like.
+pub fn encode_params(
+    op: &Op,
+    in_place: bool,
+    first: Option<&Layout>,
+    dialect: &Dialect,
+) -> Result<(OpCode, [i32; 16]), ParamError> {
     let name = op.name();
     let code = code_of(op);
     if dialect.op_number(code).is_none() {
@@ -581,11 +587,10 @@ pub(crate) fn encode(op: &Op, in_place: bool, dialect: &Dialect) -> Result<(OpCo
             };
             w.words[0] = mode | i32::from(op.align_corners) << 8 | i32::from(op.antialias) << 9;
         }
-        Op::Pad(op) if dialect.is_classic => {
-            if op.circular || op.left != [0; 4] {
-                return Err(ParamError::Unknown { name, dialect: dialect.name });
-            }
+        Op::Pad(op) if dialect.is_classic && (op.circular || op.left != [0; 4]) => {
+            return Err(ParamError::Unknown { name, dialect: dialect.name });
         }
+        Op::Pad(_) if dialect.is_classic => {}
         Op::Pad(op) => {
             for dim in 0..4 {
                 w.size(2 * dim, op.left[dim])?;
@@ -629,7 +634,13 @@ pub(crate) fn encode(op: &Op, in_place: bool, dialect: &Dialect) -> Result<(OpCo
                 (false, _) => return Err(ParamError::Unknown { name, dialect: dialect.name }),
             }
         }
-        Op::WinPart(op) => w.size(2, op.window)?,
+        Op::WinPart(op) => {
+            // How many windows there are follows from the image; peers read it all the same.
+            let image = first.map_or([0; 4], |first| first.ne().extents());
+            w.size(0, image[1].div_ceil(op.window.max(1)))?;
+            w.size(1, image[2].div_ceil(op.window.max(1)))?;
+            w.size(2, op.window)?;
+        }
         Op::WinUnpart(op) => w.size(0, op.window)?,
         Op::AddRelPos(_) => w.bool(0, in_place),
         Op::GatedLinearAttn(op) => w.f32(0, op.scale),
@@ -637,11 +648,10 @@ pub(crate) fn encode(op: &Op, in_place: bool, dialect: &Dialect) -> Result<(OpCo
             w.f32(0, op.eps);
             w.sizes(1, &[op.iterations])?;
         }
-        Op::Dsv4HcPre(op) if dialect.answers_writes => {
-            if op.gated || op.scale != 1.0 {
-                return Err(ParamError::Unknown { name, dialect: dialect.name });
-            }
+        Op::Dsv4HcPre(op) if dialect.answers_writes && (op.gated || op.scale != 1.0) => {
+            return Err(ParamError::Unknown { name, dialect: dialect.name });
         }
+        Op::Dsv4HcPre(_) if dialect.answers_writes => {}
         Op::Dsv4HcPre(op) => {
             w.f32(0, op.scale);
             w.bool(1, op.gated);
@@ -745,13 +755,15 @@ mod tests {
     #[test]
     fn what_a_dialect_lacks_is_refused_when_written() {
         let classic = Dialect::classic();
-        let unknown = |op: Op| matches!(encode(&op, false, classic), Err(ParamError::Unknown { .. }));
+        let unknown =
+            |op: Op| matches!(encode_params(&op, false, None, classic), Err(ParamError::Unknown { .. }));
         assert!(unknown(Unary::Floor.into()));
         assert!(unknown(TopK { k: 3 }.into()));
         assert!(unknown(SsmScan { snapshots: 2 }.into()));
         assert!(!unknown(SsmScan { snapshots: 1 }.into()));
         assert!(unknown(Pad { left: [1, 0, 0, 0], right: [0; 4], circular: false }.into()));
-        assert_eq!(encode(&Unary::GeluErf.into(), false, classic).unwrap().1[0], 14);
-        assert_eq!(encode(&Unary::GeluErf.into(), false, Dialect::newest()).unwrap().1[0], 16);
+        let erf = |dialect| encode_params(&Unary::GeluErf.into(), false, None, dialect).unwrap().1[0];
+        assert_eq!(erf(classic), 14);
+        assert_eq!(erf(Dialect::newest()), 16);
     }
 }
