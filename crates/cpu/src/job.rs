@@ -54,6 +54,9 @@ pub(crate) struct Kernel {
 const ELEMENTS_PER_THREAD: usize = 8 * 1024;
 
 impl Kernel {
+    /// For a result without elements, whatever the other extents are.
+    pub(crate) const NOTHING: Kernel = Kernel::new(nothing);
+
     /// A kernel for one thread.
     pub(crate) const fn new(run: Run) -> Kernel {
         Kernel { run, phases: 1, width: 1, shared: 0, own: 0 }
@@ -86,6 +89,10 @@ impl Kernel {
     pub(crate) const fn own(self, own: usize) -> Kernel {
         Kernel { own, ..self }
     }
+}
+
+fn nothing(_job: Job<'_>) -> Result<(), Fault> {
+    Ok(())
 }
 
 /// One thread's part of one phase of one node.

@@ -12,6 +12,7 @@
 //! - a bad index in tensor data, a panic in a kernel or a request to stop ends a run with an error, never the process.
 
 mod device;
+mod float16;
 mod job;
 mod kernels;
 mod os_memory;

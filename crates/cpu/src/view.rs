@@ -18,8 +18,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use half::{bf16, f16};
-use oxcart_tensor::quant::{from_f16_slice, to_bf16, to_f16};
+use oxcart_tensor::quant::{to_bf16, to_f16};
 use oxcart_tensor::{DType, Layout};
+
+use crate::float16::{narrow_f16, widen_f16};
 
 /// A plain number that tensors hold; every bit pattern is one.
 ///
@@ -56,7 +58,34 @@ pub(crate) trait Number: Plain {
     fn widen(from: &[Self], to: &mut [f32]);
     /// Rounds to nearest, ties to even; integers truncate.
     fn narrow(from: &[f32], to: &mut [Self]);
+
+    /// Widens elements of a row from `start` on, whatever they alias.
+    #[inline(always)]
+    fn load(row: &In<'_, Self>, start: usize, to: &mut [f32]) {
+        // SAFETY: any bytes make a `Self`; see `Plain`.
+        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
+        for (i, to) in to.chunks_mut(BLOCK).enumerate() {
+            let raw = &mut raw[..to.len()];
+            row.read(start + i * BLOCK, raw);
+            Self::widen(raw, to);
+        }
+    }
+
+    /// Narrows into a row from `start` on, whatever it aliases.
+    #[inline(always)]
+    fn store(from: &[f32], row: &mut Out<'_, Self>, start: usize) {
+        // SAFETY: any bytes make a `Self`; see `Plain`.
+        let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
+        for (i, from) in from.chunks(BLOCK).enumerate() {
+            let raw = &mut raw[..from.len()];
+            Self::narrow(from, raw);
+            row.write(start + i * BLOCK, raw);
+        }
+    }
 }
+
+/// Elements converted at a time.
+const BLOCK: usize = 128;
 
 impl Number for f32 {
     const DTYPE: DType = DType::F32;
@@ -69,6 +98,14 @@ impl Number for f32 {
     fn narrow(from: &[f32], to: &mut [f32]) {
         to.copy_from_slice(from);
     }
+    #[inline(always)]
+    fn load(row: &In<'_, f32>, start: usize, to: &mut [f32]) {
+        row.read(start, to);
+    }
+    #[inline(always)]
+    fn store(from: &[f32], row: &mut Out<'_, f32>, start: usize) {
+        row.write(start, from);
+    }
 }
 
 impl Number for f16 {
@@ -76,11 +113,11 @@ impl Number for f16 {
 
     #[inline(always)]
     fn widen(from: &[f16], to: &mut [f32]) {
-        from_f16_slice(from, to);
+        widen_f16(from, to);
     }
     #[inline(always)]
     fn narrow(from: &[f32], to: &mut [f16]) {
-        oxcart_tensor::quant::to_f16_slice(from, to);
+        narrow_f16(from, to);
     }
 }
 
@@ -585,6 +622,27 @@ mod tests {
         // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
         let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, true) };
         src.row::<f32>([0, 0, 0]).slice();
+    }
+
+    #[test]
+    fn permuted_tensors_have_other_rows() {
+        let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
+        let turned = layout.permuted([1, 0, 2, 3]).unwrap();
+        let memory = [0f32, 1.0, 2.0, 3.0, 4.0, 5.0];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &turned, false) };
+        assert_eq!(src.permuted([1, 0, 2, 3], &layout).row::<f32>([2, 0, 0]).slice(), [4.0, 5.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "not a permutation of the tensor's layout")]
+    fn other_layouts_are_no_permutations() {
+        let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
+        let longer = Layout::packed(DType::F32, [3, 3, 1, 1]).unwrap();
+        let memory = [0f32; 6];
+        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, false) };
+        src.permuted([1, 0, 2, 3], &longer);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! How long it takes to prepare a transformer graph over four devices, beside ggml's scheduler doing the same.
 //!
+//! Both are timed twice: planning memory anew, and with the plan of the graph before kept, which is what happens when a
+//! program makes the same graph for each batch. Assigning, splitting and placing every tensor is done anew each time.
+//!
 //! `cargo bench -p oxcart-sched --bench prepare` times ours from 1,000 to 64,000 nodes. With `OXCART_GGML_SOURCE` (the
 //! `ggml` folder of a llama.cpp source tree) and `OXCART_REFERENCE_LIB` (the folder of the libraries built from it) it
 //! also compiles `ggml_sched.c`, which builds the same graph with ggml, and runs it in between, so that both are
@@ -13,7 +16,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use oxcart_backend::{Buffer, Buffers, Device, Usage, allocate};
 use oxcart_sched::{Options, Scheduler};
@@ -141,8 +144,18 @@ impl Arena {
     }
 }
 
-/// Nodes, splits, and the best time to prepare.
-fn ours(layers: usize) -> (usize, usize, Duration) {
+/// Nodes and splits of a graph, and the best seconds to prepare it.
+#[derive(Clone, Copy)]
+struct Times {
+    nodes: usize,
+    splits: usize,
+    /// Memory planned anew.
+    plan: f64,
+    /// The plan of the same graph before it kept.
+    steady: f64,
+}
+
+fn ours(layers: usize) -> Times {
     let null = |config: Config| TestDevice::new(Config { null: true, reads_host: false, ..config });
     let devices = [
         null(Config::accelerator("D0")),
@@ -152,19 +165,25 @@ fn ours(layers: usize) -> (usize, usize, Duration) {
     ];
     let streams = devices.iter().map(|device| device.stream()).collect();
     let mut scheduler = Scheduler::new(streams, Options::default()).unwrap();
-    let mut best = Duration::MAX;
-    let (mut nodes, mut splits) = (0, 0);
+    let mut best = Times { nodes: 0, splits: 0, plan: f64::MAX, steady: f64::MAX };
     let memory = Model::new(&devices, layers);
     for _ in 0..REPEATS {
-        // Built anew, as a program would; ggml's side does the same.
-        let (graph, buffers) = memory.build(layers);
-        nodes = graph.nodes().len();
-        let start = Instant::now();
-        let prepared = scheduler.prepare(graph, buffers).unwrap();
-        best = best.min(start.elapsed());
-        splits = prepared.splits().len();
+        // Another graph in between, so that there is no plan to keep.
+        let (other, buffers) = memory.build(1);
+        scheduler.prepare(other, buffers).unwrap();
+        for steady in [false, true] {
+            // Built anew, as a program would; ggml's side does the same.
+            let (graph, buffers) = memory.build(layers);
+            best.nodes = graph.nodes().len();
+            let start = Instant::now();
+            let prepared = scheduler.prepare(graph, buffers).unwrap();
+            let took = start.elapsed().as_secs_f64();
+            best.splits = prepared.splits().len();
+            let time = if steady { &mut best.steady } else { &mut best.plan };
+            *time = time.min(took);
+        }
     }
-    (nodes, splits, best)
+    best
 }
 
 /// The compiled peer, if there is a ggml to compile it against.
@@ -184,13 +203,12 @@ fn peer() -> Option<PathBuf> {
     built.is_ok_and(|status| status.success()).then_some(program)
 }
 
-/// Nodes, splits, seconds to plan anew, seconds with the plan kept.
-fn theirs(program: &Path, layers: usize) -> Option<(usize, usize, f64, f64)> {
+fn theirs(program: &Path, layers: usize) -> Option<Times> {
     let output = Command::new(program).args([layers.to_string(), REPEATS.to_string()]).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     let mut fields = text.split_whitespace();
     let (nodes, splits) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((nodes, splits, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    Some(Times { nodes, splits, plan: fields.next()?.parse().ok()?, steady: fields.next()?.parse().ok()? })
 }
 
 fn main() {
@@ -198,25 +216,30 @@ fn main() {
     if peer.is_none() {
         println!("OXCART_GGML_SOURCE and OXCART_REFERENCE_LIB are not set: timing Oxcart alone");
     }
-    println!("nodes splits  oxcart ms  ns/node  ggml plan ms  ratio  ggml steady ms  ratio");
+    println!("nodes splits  memory        oxcart ms  ns/node  ggml ms  ratio");
     // Numbers of layers may be given as arguments.
     let given: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let sizes = if given.is_empty() { vec![34, 67, 134, 167, 267, 534, 1067, 2134] } else { given };
     for layers in sizes {
-        let (nodes, splits, took) = ours(layers);
-        let (ms, per_node) = (took.as_secs_f64() * 1e3, took.as_secs_f64() * 1e9 / nodes as f64);
-        print!("{nodes:>5} {splits:>6} {ms:>10.3} {per_node:>8.1}");
-        if let Some((their_nodes, their_splits, plan, steady)) =
-            peer.as_deref().and_then(|p| theirs(p, layers))
-        {
-            assert_eq!((their_nodes, their_splits), (nodes, splits), "not the same graph");
-            let (plan, steady) = (plan * 1e3, steady * 1e3);
-            print!(" {plan:>13.3} {:>6.2} {steady:>15.3} {:>6.2}", plan / ms, steady / ms);
+        let ours = ours(layers);
+        let theirs = peer.as_deref().and_then(|program| theirs(program, layers));
+        if let Some(theirs) = theirs {
+            assert_eq!((theirs.nodes, theirs.splits), (ours.nodes, ours.splits), "not the same graph");
         }
-        println!();
+        row("planned anew", ours, ours.plan, theirs.map(|theirs| theirs.plan));
+        row("plan kept", ours, ours.steady, theirs.map(|theirs| theirs.steady));
     }
     if let Some(program) = peer {
         // It is in the folder for temporary files; a failure to tidy up is none of ours.
         let _ = std::fs::remove_file(program);
     }
+}
+
+fn row(memory: &str, Times { nodes, splits, .. }: Times, ours: f64, theirs: Option<f64>) {
+    let per_node = ours * 1e9 / nodes as f64;
+    print!("{nodes:>5} {splits:>6}  {memory:<12} {:>10.3} {per_node:>8.1}", ours * 1e3);
+    if let Some(theirs) = theirs {
+        print!(" {:>8.3} {:>6.2}", theirs * 1e3, theirs / ours);
+    }
+    println!();
 }

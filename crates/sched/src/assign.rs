@@ -13,12 +13,13 @@
 
 use std::fmt;
 
-use oxcart_backend::Buffers;
-use oxcart_tensor::graph::Flags;
+use oxcart_backend::{Buffers, Device};
+use oxcart_tensor::graph::{BufferId, Flags};
 use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
 
 use crate::backends::{BackendId, Backends, Memories, Memory};
 use crate::error::Error;
+use crate::program::{Program, Read, Running};
 
 /// Why a tensor is where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,11 @@ impl Assignments {
         self.of(id).map(|(backend, _)| backend)
     }
 
+    /// The backend of every tensor, in the order of their ids.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = Option<BackendId>> + '_ {
+        self.0.iter().map(|assignment| assignment.map(|(backend, _)| backend))
+    }
+
     fn set(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
         self.0[id.index()] = Some((backend, cause));
     }
@@ -113,8 +119,11 @@ impl Assignments {
 /// What the passes look at.
 struct Passes<'a> {
     graph: &'a Graph,
+    program: &'a Program,
     buffers: &'a Buffers,
     backends: &'a Backends,
+    /// By backend, what computes there.
+    devices: Vec<&'a dyn Device>,
     memories: &'a Memories,
     offload: bool,
     assigned: Assignments,
@@ -124,22 +133,37 @@ struct Passes<'a> {
     left_over: bool,
 }
 
+/// Where a graph is to run: what is known of the memory there, and what the caller wishes.
+pub(crate) struct Setting<'a> {
+    pub(crate) buffers: &'a Buffers,
+    pub(crate) backends: &'a Backends,
+    pub(crate) memories: &'a Memories,
+    pub(crate) pinned: &'a [(TensorId, BackendId)],
+    pub(crate) offload: bool,
+}
+
 /// Runs the passes.
-pub(crate) fn assign(
-    graph: &Graph,
-    buffers: &Buffers,
-    backends: &Backends,
-    memories: &Memories,
-    pinned: &[(TensorId, BackendId)],
-    offload: bool,
-) -> Result<Assignments, Error> {
-    let assigned = Assignments(vec![None; graph.len()]);
-    let (undecided, left_over) = (0, false);
-    let mut passes = Passes { graph, buffers, backends, memories, offload, assigned, undecided, left_over };
+pub(crate) fn assign(graph: &Graph, program: &Program, setting: &Setting<'_>) -> Result<Assignments, Error> {
+    let &Setting { buffers, backends, memories, pinned, offload } = setting;
+    let mut assigned = Assignments(Vec::with_capacity(graph.len() + graph.len() / 16));
+    // What is left of it is for the copies that splits will need.
+    assigned.0.resize(graph.len(), None);
     for &(id, backend) in pinned {
         graph.tensor(id)?;
-        passes.assigned.set(id, backend, Cause::Pinned);
+        assigned.set(id, backend, Cause::Pinned);
     }
+    let mut passes = Passes {
+        graph,
+        program,
+        buffers,
+        backends,
+        devices: backends.ids().map(|id| &**backends.device(id)).collect(),
+        memories,
+        offload,
+        assigned,
+        undecided: 0,
+        left_over: program.skips_nodes,
+    };
     passes.start_from_memory()?;
     passes.expand();
     passes.improve()?;
@@ -148,76 +172,82 @@ pub(crate) fn assign(
 }
 
 impl<'a> Passes<'a> {
-    fn nodes(&self) -> impl DoubleEndedIterator<Item = TensorRef<'a>> + use<'a> {
-        let graph = self.graph;
-        graph.nodes().iter().filter_map(move |&id| graph.tensor(id).ok())
-    }
-
-    /// Leaves and views ask nothing of a device.
     fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
-        !node.computes() || self.backends.device(backend).supports_op(node)
+        self.devices[backend.index()].supports_op(node)
     }
 
     /// Pass one.
     fn start_from_memory(&mut self) -> Result<(), Error> {
-        let graph = self.graph;
-        for &id in graph.leaves().iter().chain(graph.nodes()) {
-            let tensor = graph.tensor(id)?;
-            if self.assigned.of(id).is_some() {
+        let (graph, program) = (self.graph, self.program);
+        for leaf in program.leaves.iter().chain(&program.parameters) {
+            if self.assigned.of(leaf.id).is_some() {
                 continue;
             }
-            if !(tensor.is_leaf() || runs(tensor)) {
-                self.left_over |= tensor.computes();
+            if let Some(buffer) = leaf.buffer() {
+                // It asks nothing of a device but to be read.
+                let reader = self.memories.first_reader(self.memories.of_buffer(buffer));
+                let backend = reader.map_or_else(|| Err(self.stuck(leaf.id)), Ok)?;
+                self.assigned.set(leaf.id, backend, Cause::Memory);
+            } else if leaf.flags.contains(Flags::INPUT) {
+                self.assigned.set(leaf.id, self.backends.last(), Cause::Input);
+            } else {
+                self.left_over = true;
+            }
+        }
+        for (node, reads) in program.iter() {
+            if self.assigned.of(node.id).is_some() {
                 continue;
             }
-            match self.by_memory(tensor)? {
-                Some((backend, cause)) => self.assigned.set(id, backend, cause),
-                None if tensor.is_leaf() => self.left_over = true,
+            let decided = match node.buffer() {
+                Some(buffer) => Some(self.by_own_memory(node, buffer)?),
+                None => self.by_weights(graph.tensor(node.id)?, reads),
+            };
+            match decided {
+                Some((backend, cause)) => self.assigned.set(node.id, backend, cause),
                 None => self.undecided += 1,
             }
         }
         Ok(())
     }
 
-    fn by_memory(&self, tensor: TensorRef<'_>) -> Result<Option<Assignment>, Error> {
-        if let Some(buffer) = tensor.buffer() {
-            let cause = if tensor.view().is_some() { Cause::ViewedMemory } else { Cause::Memory };
-            let memory = self.memories.of_buffer(buffer);
-            let backend = self.memories.best(memory, |backend| self.supports(backend, tensor));
-            return backend.map(|backend| Some((backend, cause))).ok_or_else(|| self.stuck(tensor));
-        }
-        if tensor.has(Flags::INPUT) {
-            return Ok(Some((self.backends.last(), Cause::Input)));
-        }
-        if !tensor.computes() {
-            return Ok(None);
-        }
-        for (slot, source) in tensor.sources().enumerate() {
-            let Some(buffer) = source.and_then(TensorRef::buffer) else { continue };
-            if !self.memories.is_weights(buffer) || is_rope_factor(tensor, slot) {
+    fn by_own_memory(&self, node: &Running, buffer: BufferId) -> Result<Assignment, Error> {
+        let cause = if node.is_view() { Cause::ViewedMemory } else { Cause::Memory };
+        let (memory, tensor) = (self.memories.of_buffer(buffer), self.graph.tensor(node.id)?);
+        let backend = self.memories.best(memory, |backend| self.supports(backend, tensor));
+        backend.map(|backend| (backend, cause)).ok_or_else(|| self.stuck(node.id))
+    }
+
+    fn by_weights(&self, node: TensorRef<'_>, reads: &[Read]) -> Option<Assignment> {
+        for read in reads {
+            let Some(buffer) = read.buffer() else { continue };
+            if !self.memories.is_weights(buffer) || is_rope_factor(node, read.slot) {
                 continue;
             }
             let memory = self.memories.of_buffer(buffer);
-            let Some(backend) = self.memories.best(memory, |backend| self.supports(backend, tensor)) else {
+            let Some(backend) = self.memories.best(memory, |backend| self.supports(backend, node)) else {
                 continue;
             };
             if self.offload && backend == self.backends.last() && self.memories.is_host(buffer) {
-                let wants = |&b: &BackendId| {
-                    self.supports(b, tensor) && self.backends.device(b).wants_offload(tensor)
-                };
+                let wants =
+                    |&b: &BackendId| self.supports(b, node) && self.devices[b.index()].wants_offload(node);
                 if let Some(offloaded) = self.backends.before(backend).find(wants) {
-                    return Ok(Some((offloaded, Cause::Offload)));
+                    return Some((offloaded, Cause::Offload));
                 }
             }
-            return Ok(Some((backend, Cause::Weights(u8::try_from(slot).unwrap_or(u8::MAX)))));
+            return Some((backend, Cause::Weights(read.slot)));
         }
-        Ok(None)
+        None
     }
 
-    fn stuck(&self, tensor: TensorRef<'_>) -> Error {
+    #[cold]
+    fn stuck(&self, id: TensorId) -> Error {
+        let tensor = match self.graph.tensor(id) {
+            Ok(tensor) => tensor,
+            Err(error) => return error.into(),
+        };
         let buffer_type = tensor.buffer().and_then(|buffer| self.buffers.get(buffer).ok());
         Error::StuckInMemory {
-            id: tensor.id(),
+            id,
             name: tensor.label(),
             op: tensor.op().name(),
             buffer_type: buffer_type.map_or(String::new(), |buffer| buffer.buffer_type().name().to_owned()),
@@ -226,26 +256,27 @@ impl<'a> Passes<'a> {
 
     /// Pass two.
     fn expand(&mut self) {
-        self.spread(self.nodes(), true, Cause::AfterAccelerator);
-        self.spread(self.nodes().rev(), true, Cause::BeforeAccelerator);
-        self.spread(self.nodes(), false, Cause::After);
-        self.spread(self.nodes().rev(), false, Cause::Before);
+        let nodes = self.program.running();
+        self.spread(nodes.iter(), true, Cause::AfterAccelerator);
+        self.spread(nodes.iter().rev(), true, Cause::BeforeAccelerator);
+        self.spread(nodes.iter(), false, Cause::After);
+        self.spread(nodes.iter().rev(), false, Cause::Before);
     }
 
     /// Lets each undecided node take the backend of the last decided one, if that supports it. With
     /// `accelerators_only`, the last backend spreads nothing and interrupts.
-    fn spread(&mut self, nodes: impl Iterator<Item = TensorRef<'a>>, accelerators_only: bool, cause: Cause) {
+    fn spread(&mut self, nodes: impl Iterator<Item = &'a Running>, accelerators_only: bool, cause: Cause) {
         if self.undecided == 0 {
             return;
         }
         let mut current = None;
-        for node in nodes.filter(|&node| runs(node)) {
-            match (self.assigned.backend(node.id()), current) {
+        for node in nodes {
+            match (self.assigned.backend(node.id), current) {
                 (Some(backend), _) => {
                     current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
                 }
-                (None, Some(backend)) if self.supports(backend, node) => {
-                    self.assigned.set(node.id(), backend, cause);
+                (None, Some(backend)) if self.can_compute(backend, node.id) => {
+                    self.assigned.set(node.id, backend, cause);
                     self.undecided -= 1;
                 }
                 (None, _) => {}
@@ -253,9 +284,13 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// Whether a backend can read a tensor where it is or will be.
-    fn reads(&self, backend: BackendId, tensor: TensorRef<'_>) -> bool {
-        let memory = memory_of(self.memories, &self.assigned, tensor);
+    fn can_compute(&self, backend: BackendId, node: TensorId) -> bool {
+        self.graph.tensor(node).is_ok_and(|node| self.supports(backend, node))
+    }
+
+    /// Whether a backend can read a source where it is or will be.
+    fn reads(&self, backend: BackendId, read: &Read) -> bool {
+        let memory = memory_of(self.memories, &self.assigned, read);
         memory.is_some_and(|memory| self.memories.reads(backend, memory))
     }
 
@@ -264,26 +299,26 @@ impl<'a> Passes<'a> {
         if self.undecided == 0 && self.backends.ids().all(|id| self.memories.better(id).is_empty()) {
             return Ok(());
         }
-        for node in self.nodes().filter(|&node| runs(node)) {
-            match self.assigned.of(node.id()) {
+        for (&Running { id, .. }, reads) in self.program.iter() {
+            match self.assigned.of(id) {
                 None => {
+                    let count = |backend| reads.iter().filter(|read| self.reads(backend, read)).count();
                     let (_, backend) = self
                         .backends
                         .ids()
-                        .filter(|&backend| self.supports(backend, node))
-                        .map(|backend| (self.readable_sources(backend, node), backend))
+                        .filter(|&backend| self.can_compute(backend, id))
+                        .map(|backend| (count(backend), backend))
                         .reduce(|best, next| if next.0 > best.0 { next } else { best })
-                        .ok_or_else(|| nobody(node))?;
-                    self.assigned.set(node.id(), backend, Cause::MostInputs);
+                        .ok_or_else(|| nobody(self.graph, id))?;
+                    self.assigned.set(id, backend, Cause::MostInputs);
                 }
                 Some((_, Cause::Pinned)) => {}
                 Some((current, _)) => {
                     let better = self.memories.better(current).iter().copied().find(|&backend| {
-                        self.supports(backend, node)
-                            && node.sources().flatten().all(|source| self.reads(backend, source))
+                        self.can_compute(backend, id) && reads.iter().all(|read| self.reads(backend, read))
                     });
                     if let Some(backend) = better {
-                        self.assigned.set(node.id(), backend, Cause::Upgraded);
+                        self.assigned.set(id, backend, Cause::Upgraded);
                     }
                 }
             }
@@ -291,17 +326,14 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    fn readable_sources(&self, backend: BackendId, node: TensorRef<'_>) -> usize {
-        node.sources().flatten().filter(|source| self.reads(backend, *source)).count()
-    }
-
     /// Pass four.
     fn assign_rest(&mut self) -> Result<(), Error> {
         if !self.left_over {
             return Ok(());
         }
-        for node in self.nodes() {
-            let Some(current) = self.assigned.backend(node.id()) else {
+        for &id in self.graph.nodes() {
+            let node = self.graph.tensor(id)?;
+            let Some(current) = self.assigned.backend(id) else {
                 // What nobody computes or reads stays with the last backend.
                 self.assign_if_new(node.root().id(), self.backends.last(), Cause::Unused);
                 continue;
@@ -323,28 +355,20 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// Whether a node is computed when the graph runs: it is not just another view, and somebody asked for it.
-pub(crate) fn runs(node: TensorRef<'_>) -> bool {
-    node.computes() && node.has(Flags::COMPUTE)
-}
-
 /// The frequency factors of a rope are too small to draw it anywhere.
-fn is_rope_factor(node: TensorRef<'_>, slot: usize) -> bool {
+fn is_rope_factor(node: TensorRef<'_>, slot: u8) -> bool {
     slot == 2 && matches!(node.op(), Op::Rope(_) | Op::RopeBack(_))
 }
 
-/// Where a tensor is or will be; `None` as long as nobody has decided.
-pub(crate) fn memory_of(
-    memories: &Memories,
-    assigned: &Assignments,
-    tensor: TensorRef<'_>,
-) -> Option<Memory> {
-    if let Some(buffer) = tensor.buffer() {
+/// Where a source is or will be; `None` as long as nobody has decided.
+pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read) -> Option<Memory> {
+    if let Some(buffer) = read.buffer() {
         return Some(memories.of_buffer(buffer));
     }
-    assigned.backend(tensor.root().id()).map(|home| memories.of_backend(home))
+    assigned.backend(read.root).map(|home| memories.of_backend(home))
 }
 
-fn nobody(node: TensorRef<'_>) -> Error {
-    Error::NobodyComputes { id: node.id(), op: node.op().name(), name: node.label() }
+fn nobody(graph: &Graph, id: TensorId) -> Error {
+    let op = graph.tensor(id).map_or("", |node| node.op().name());
+    Error::NobodyComputes { id, op, name: graph.label(id) }
 }

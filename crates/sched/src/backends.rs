@@ -91,7 +91,7 @@ pub(crate) struct Memory(u32);
 #[derive(Debug)]
 pub(crate) struct Memories {
     backends: usize,
-    /// By memory, then backend. The memories of the backends come first, then the buffers.
+    /// By backend, then memory. The memories of the backends come first, then the buffers.
     reads: Vec<bool>,
     buffers: Vec<BufferFacts>,
     /// By memory, the most preferred backend that can read it.
@@ -106,17 +106,32 @@ struct BufferFacts {
     is_host: bool,
 }
 
+/// What one backend can read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readable<'a>(
+    /// By memory.
+    &'a [bool],
+);
+
+impl Readable<'_> {
+    pub(crate) fn includes(self, memory: Memory) -> bool {
+        self.0.get(memory.0 as usize).copied().unwrap_or(false)
+    }
+}
+
 impl Memories {
     pub(crate) fn new(backends: &Backends, buffers: &Buffers) -> Memories {
         let count = backends.len();
         let types = backends.ids().map(|id| backends.buffer_type(id));
-        let types = types.chain(buffers.iter().map(|buffer| buffer.buffer_type()));
-        let mut reads = Vec::with_capacity((count + buffers.len()) * count);
-        for buffer_type in types {
-            reads.extend(backends.ids().map(|id| backends.device(id).supports_buffer_type(buffer_type)));
+        let types: Vec<_> = types.chain(buffers.iter().map(|buffer| buffer.buffer_type())).collect();
+        let mut reads = Vec::with_capacity(types.len() * count);
+        for id in backends.ids() {
+            reads.extend(
+                types.iter().map(|buffer_type| backends.device(id).supports_buffer_type(buffer_type)),
+            );
         }
-        let first = |row: &[bool]| row.iter().position(|&reads| reads).map(|index| BackendId(index as u16));
-        let first_reader = reads.chunks_exact(count).map(first).collect();
+        let first = |memory| backends.ids().find(|id| reads[id.index() * types.len() + memory]);
+        let first_reader = (0..types.len()).map(first).collect();
         let facts = |buffer: &Arc<dyn Buffer>| BufferFacts {
             is_weights: buffer.usage() == Usage::Weights,
             is_host: buffer.buffer_type().is_host(),
@@ -142,7 +157,13 @@ impl Memories {
     }
 
     pub(crate) fn reads(&self, backend: BackendId, memory: Memory) -> bool {
-        self.reads.get(memory.0 as usize * self.backends + backend.index()).copied().unwrap_or(false)
+        self.read_by(backend).includes(memory)
+    }
+
+    /// What a backend can read.
+    pub(crate) fn read_by(&self, backend: BackendId) -> Readable<'_> {
+        let count = self.first_reader.len();
+        Readable(&self.reads[backend.index() * count..][..count])
     }
 
     /// Backends preferred to this one that use the very same memory.
@@ -158,9 +179,15 @@ impl Memories {
         self.buffers.get(buffer.0 as usize).is_some_and(|facts| facts.is_host)
     }
 
+    /// The most preferred backend that can read a memory.
+    pub(crate) fn first_reader(&self, memory: Memory) -> Option<BackendId> {
+        *self.first_reader.get(memory.0 as usize)?
+    }
+
     /// The most preferred backend that can read a memory and fits otherwise.
+    #[inline]
     pub(crate) fn best(&self, memory: Memory, fits: impl Fn(BackendId) -> bool) -> Option<BackendId> {
-        let first = (*self.first_reader.get(memory.0 as usize)?)?;
+        let first = self.first_reader(memory)?;
         if fits(first) {
             return Some(first);
         }

@@ -8,9 +8,11 @@
 mod assign;
 mod backends;
 mod error;
+mod kept;
 pub mod memory;
 mod picture;
 mod prepared;
+mod program;
 mod report;
 mod scheduler;
 mod split;

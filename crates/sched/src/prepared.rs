@@ -65,7 +65,7 @@ pub struct Prepared {
     pub(crate) current: usize,
     pub(crate) splits: Vec<Split>,
     pub(crate) assigned: Assignments,
-    pub(crate) memory: MemoryPlan,
+    pub(crate) memory: Arc<MemoryPlan>,
     pub(crate) inputs: Vec<TensorId>,
 }
 
@@ -105,7 +105,7 @@ impl Prepared {
     }
 
     /// Where tensors lie, and how good that is.
-    pub const fn memory(&self) -> &MemoryPlan {
+    pub fn memory(&self) -> &MemoryPlan {
         &self.memory
     }
 

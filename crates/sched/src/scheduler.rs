@@ -6,11 +6,13 @@ use oxcart_backend::{Backend, Buffer, Buffers, Usage, Work, allocate};
 use oxcart_tensor::graph::{BufferId, Flags, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
-use crate::assign::{Assignments, assign};
+use crate::assign::{Assignments, Setting, assign};
 use crate::backends::{BackendId, Backends, Memories};
 use crate::error::Error;
+use crate::kept::Kept;
 use crate::memory::{MemoryPlan, Planner, Pool, Request, Strategy, Transfer};
 use crate::prepared::{CopyStep, Prepared, Run};
+use crate::program::Program;
 use crate::split::{Cut, cut};
 
 /// How a scheduler works.
@@ -71,6 +73,10 @@ pub struct Scheduler {
     /// By pool, buffers for results, kept from graph to graph.
     chunks: Vec<Vec<Arc<dyn Buffer>>>,
     planner: Planner,
+    kept: Kept,
+    /// What the graph does that is being prepared, and by tensor the pool it belongs to; kept for their memory.
+    program: Program,
+    pool_of_tensor: Vec<u16>,
 }
 
 impl Scheduler {
@@ -99,6 +105,9 @@ impl Scheduler {
             owners,
             chunks,
             planner: Planner::new(),
+            kept: Kept::default(),
+            program: Program::default(),
+            pool_of_tensor: Vec::new(),
         })
     }
 
@@ -122,12 +131,14 @@ impl Scheduler {
         self.chunks[usize::from(self.pool_of[id.index()])].iter().map(|chunk| chunk.len()).sum()
     }
 
-    /// Lets go of the buffers for results. Graphs that are prepared keep theirs.
+    /// Lets go of the buffers for results, and of the plan they were made for. Graphs that are prepared keep theirs.
     pub fn reset(&mut self) {
+        self.kept.clear();
         self.chunks.iter_mut().for_each(Vec::clear);
     }
 
-    /// Makes a graph ready to run. `buffers` says what the buffer ids in it mean.
+    /// Makes a graph ready to run. `buffers` says what the buffer ids in it mean. The memory plan of the graph before
+    /// is used again where it suits, as it does when a program makes the same graph for each batch.
     pub fn prepare(&mut self, graph: Graph, buffers: Buffers) -> Result<Prepared, Error> {
         self.prepare_pinned(graph, buffers, &[])
     }
@@ -164,27 +175,32 @@ impl Scheduler {
         let (assigned, cut) = self.split(&mut graph, buffers, pinned)?;
         let memory = self.place(&graph, &assigned, &cut)?;
         self.grow(&memory)?;
-        Ok(memory)
+        Ok(MemoryPlan::clone(&memory))
     }
 
     /// Passes one to five.
     fn split(
-        &self,
+        &mut self,
         graph: &mut Graph,
         buffers: &Buffers,
         pinned: &[(TensorId, BackendId)],
     ) -> Result<(Assignments, Cut), Error> {
         let backends = &*self.backends;
         let memories = Memories::new(backends, buffers);
-        let mut assigned = assign(graph, buffers, backends, &memories, pinned, self.options.offload)?;
-        let cut = cut(graph, &memories, &mut assigned, self.options.runs)?;
+        self.program.read(graph, 0..graph.nodes().len());
+        let offload = self.options.offload;
+        let setting = Setting { buffers, backends, memories: &memories, pinned, offload };
+        let mut assigned = assign(graph, &self.program, &setting)?;
+        let cut = cut(graph, &mut self.program, &memories, &mut assigned, self.options.runs)?;
         Ok((assigned, cut))
     }
 
     /// Plans the memory of everything that has none.
-    fn place(&mut self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<MemoryPlan, Error> {
-        let pool = |id| assigned.backend(id).map_or(0, |backend| self.pool_of[backend.index()]);
-        let pool_of: Vec<u16> = graph.ids().map(pool).collect();
+    fn place(&mut self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<Arc<MemoryPlan>, Error> {
+        let mut pool_of = std::mem::take(&mut self.pool_of_tensor);
+        let pool = |backend: Option<BackendId>| backend.map_or(0, |backend| self.pool_of[backend.index()]);
+        pool_of.clear();
+        pool_of.extend(assigned.backends().map(pool));
         let transfers: Vec<Transfer> = cut
             .splits
             .iter()
@@ -194,13 +210,22 @@ impl Scheduler {
                 input.copies.iter().map(move |&to| Transfer { from: input.source, to, before })
             })
             .collect();
-        let size_of = |tensor: TensorRef<'_>, pool: usize| {
-            self.backends.buffer_type(self.owners[pool]).alloc_size(tensor)
-        };
+        let buffer_types: Vec<_> = self.owners.iter().map(|&id| &**self.backends.buffer_type(id)).collect();
+        let size_of = |tensor: TensorRef<'_>, pool: usize| buffer_types[pool].alloc_size(tensor);
         let mut request = Request::new(graph, &self.pools, &pool_of, &size_of);
         request.transfers = &transfers;
         request.keep_inputs = self.options.keep_inputs;
-        Ok(self.planner.plan(&request, self.options.strategy)?)
+        let memory = match self.kept.plan_for(&request, &self.program) {
+            Some(plan) => Arc::clone(plan),
+            None => {
+                let plan = self.planner.plan_program(&request, &self.program, self.options.strategy)?;
+                let plan = Arc::new(plan);
+                self.kept.keep(Arc::clone(&plan), &mut self.program, &mut pool_of, transfers);
+                plan
+            }
+        };
+        self.pool_of_tensor = pool_of;
+        Ok(memory)
     }
 
     /// With several runs under way, copies of inputs are written by the caller's thread, past the streams. So nothing
@@ -227,31 +252,30 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives every planned tensor its place.
+    /// Gives every planned tensor its place. The plan is the one that is kept.
     fn bind(&self, graph: &mut Graph, buffers: &mut Buffers, memory: &MemoryPlan) -> Result<(), Error> {
         // By pool and chunk, its id and its size.
-        let placed: Vec<Vec<(BufferId, usize)>> = memory
+        let placed: Vec<Vec<(&dyn Buffer, BufferId, usize)>> = memory
             .pools()
             .iter()
             .zip(&self.chunks)
             .map(|(needed, chunks)| {
                 let used = chunks[..needed.chunks().len()].iter();
-                used.map(|chunk| (buffers.add(Arc::clone(chunk)), chunk.len())).collect()
+                used.map(|chunk| (&**chunk, buffers.add(Arc::clone(chunk)), chunk.len())).collect()
             })
             .collect();
         for (id, spot) in memory.spots() {
-            let (pool, chunk) = (usize::from(spot.pool), spot.chunk as usize);
-            let (buffer, len) = placed[pool][chunk];
+            let (chunk, buffer, len) = placed[usize::from(spot.pool)][spot.chunk as usize];
             graph.bind(id, Storage { buffer, offset: spot.offset }, len)?;
-            self.chunks[pool][chunk].init_tensor(graph.tensor(id)?)?;
+            chunk.init_tensor(graph.tensor(id)?)?;
         }
         // Views after what they look into.
-        for &id in graph.nodes() {
-            let tensor = graph.tensor(id)?;
-            if tensor.view().is_some()
-                && let Some(buffer) = buffers.buffer_of(tensor)?
-            {
-                buffer.init_tensor(tensor)?;
+        let all: Vec<&dyn Buffer> = buffers.iter().map(|buffer| &**buffer).collect();
+        for &id in &self.kept.program().views {
+            let view = graph.tensor(id)?;
+            if let Some(buffer) = view.buffer() {
+                let missing = oxcart_backend::Error::NoSuchBuffer { id: buffer };
+                all.get(buffer.0 as usize).ok_or(missing)?.init_tensor(view)?;
             }
         }
         Ok(())

@@ -10,11 +10,12 @@
 use std::ops::Range;
 
 use oxcart_tensor::graph::Flags;
-use oxcart_tensor::{Graph, TensorId, TensorRef};
+use oxcart_tensor::{Graph, TensorId};
 
-use crate::assign::{Assignments, Cause, memory_of, runs};
+use crate::assign::{Assignments, Cause, memory_of};
 use crate::backends::{BackendId, Memories};
 use crate::error::Error;
+use crate::program::{Program, Read};
 
 /// A run of nodes on one backend.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ struct Copied {
     leaf: TensorId,
     backend: BackendId,
     /// First position of that split.
-    since: usize,
+    since: u32,
     /// The copy of the same tensor before this one, or [`NONE`].
     earlier: u32,
 }
@@ -64,30 +65,32 @@ const NONE: u32 = u32::MAX;
 
 struct Cutter<'a> {
     graph: &'a mut Graph,
+    program: &'a mut Program,
     memories: &'a Memories,
     assigned: &'a mut Assignments,
     runs: usize,
-    /// By tensor, its latest copy to any backend, in `copied`.
+    /// By tensor that the graph came with, its latest copy to any backend, in `copied`.
     latest: Vec<u32>,
     copied: Vec<Copied>,
-    /// By root, the position after the last node that wrote through a view of it.
-    written: Vec<usize>,
+    /// By root that the graph came with, the position after the last node that wrote through a view of it.
+    written: Vec<u32>,
     cut: Cut,
 }
 
 /// Cuts the graph into splits. `runs` is how many runs may be under way at the same time.
 pub(crate) fn cut(
     graph: &mut Graph,
+    program: &mut Program,
     memories: &Memories,
     assigned: &mut Assignments,
     runs: usize,
 ) -> Result<Cut, Error> {
     let (latest, written) = (vec![NONE; graph.len()], vec![0; graph.len()]);
     let (copied, cut) = (Vec::new(), Cut::default());
-    let mut cutter = Cutter { graph, memories, assigned, runs, latest, copied, written, cut };
+    let mut cutter = Cutter { graph, program, memories, assigned, runs, latest, copied, written, cut };
     cutter.duplicate_graph_inputs()?;
-    for position in 0..cutter.graph.nodes().len() {
-        cutter.visit(position)?;
+    for index in 0..cutter.program.running().len() {
+        cutter.visit(index)?;
     }
     if let Some(last) = cutter.cut.splits.last_mut() {
         last.nodes.end = cutter.graph.nodes().len();
@@ -113,8 +116,9 @@ impl Cutter<'_> {
 
     /// With several runs under way, each has inputs of its own.
     fn duplicate_graph_inputs(&mut self) -> Result<(), Error> {
+        let leaves = self.program.unplaced_leaves();
         let inputs: Vec<_> =
-            self.graph.leaves().iter().copied().filter(|&id| self.is_own_input(id)).collect();
+            leaves.filter(|leaf| leaf.flags.contains(Flags::INPUT)).map(|leaf| leaf.id).collect();
         for id in inputs {
             let home = self.assigned.backend(id).map_or_else(|| Err(Error::NoBackends), Ok)?;
             if self.runs > 1 {
@@ -127,31 +131,27 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    fn is_own_input(&self, id: TensorId) -> bool {
-        self.graph.tensor(id).is_ok_and(|leaf| leaf.has(Flags::INPUT) && leaf.storage().is_none())
-    }
-
-    fn visit(&mut self, position: usize) -> Result<(), Error> {
-        let id = self.graph.nodes()[position];
-        let node = self.graph.tensor(id)?;
-        if !runs(node) {
-            // It relabels memory, or is skipped; the split it falls into does not matter.
-            return Ok(());
-        }
-        let Some(backend) = self.assigned.backend(id) else { return Ok(()) };
-        let (view, slots) = (node.view(), node.source_ids().len());
-        let reads_all = node.sources().flatten().all(|source| self.reads(backend, source));
+    /// Puts a node that runs into a split. Others relabel memory or are skipped: into which split they fall does not
+    /// matter.
+    fn visit(&mut self, index: usize) -> Result<(), Error> {
+        let node = self.program.running()[index];
+        let Some(backend) = self.assigned.backend(node.id) else { return Ok(()) };
+        let (reads, readable) = (self.program.reads(index), self.memories.read_by(backend));
+        let is_readable = |read: &Read| {
+            memory_of(self.memories, self.assigned, read).is_some_and(|memory| readable.includes(memory))
+        };
+        let reads_all = reads.iter().all(is_readable);
         let continues = self.cut.splits.last().is_some_and(|split| split.backend == backend);
-        if !continues || (!reads_all && self.deserves_own_split(node, backend)) {
-            self.start_split(position, backend);
+        if !continues || (!reads_all && self.deserves_own_split(reads, backend)) {
+            self.start_split(node.position as usize, backend);
         }
         if !reads_all {
-            for slot in 0..slots {
-                self.bring(id, slot, backend)?;
+            for at in self.program.reads_of(index) {
+                self.bring(node.id, at, backend)?;
             }
         }
-        if let Some(view) = view {
-            self.written[view.root.index()] = position + 1;
+        if node.is_view() {
+            self.written[node.root.index()] = node.position + 1;
         }
         Ok(())
     }
@@ -166,22 +166,22 @@ impl Cutter<'_> {
     }
 
     /// Weights that are copied for one node can make room for the next ones only if they are in splits of their own.
-    fn deserves_own_split(&self, node: TensorRef<'_>, backend: BackendId) -> bool {
+    fn deserves_own_split(&self, reads: &[Read], backend: BackendId) -> bool {
         let has_inputs = self.cut.splits.last().is_some_and(|split| !split.inputs.is_empty());
         has_inputs
-            && node.sources().flatten().any(|source| {
-                source.buffer().is_some_and(|buffer| self.memories.is_weights(buffer))
-                    && !self.reads(backend, source)
-                    && self.existing_copy(source, backend).is_none()
+            && reads.iter().any(|read| {
+                read.buffer().is_some_and(|buffer| self.memories.is_weights(buffer))
+                    && !self.reads(backend, read)
+                    && self.existing_copy(read, backend).is_none()
             })
     }
 
-    /// A copy that is still what the tensor's memory holds.
-    fn existing_copy(&self, tensor: TensorRef<'_>, backend: BackendId) -> Option<TensorId> {
-        let mut at = self.latest.get(tensor.id().index()).copied().unwrap_or(NONE);
+    /// A copy that is still what the source's memory holds.
+    fn existing_copy(&self, read: &Read, backend: BackendId) -> Option<TensorId> {
+        let mut at = self.latest[read.source.index()];
         while let Some(copied) = self.copied.get(at as usize) {
             if copied.backend == backend {
-                let is_fresh = self.written[tensor.root().id().index()] <= copied.since;
+                let is_fresh = self.written[read.root.index()] <= copied.since;
                 return is_fresh.then_some(copied.leaf);
             }
             at = copied.earlier;
@@ -189,24 +189,24 @@ impl Cutter<'_> {
         None
     }
 
-    fn reads(&self, backend: BackendId, tensor: TensorRef<'_>) -> bool {
-        let memory = memory_of(self.memories, self.assigned, tensor);
+    fn reads(&self, backend: BackendId, read: &Read) -> bool {
+        let memory = memory_of(self.memories, self.assigned, read);
         memory.is_some_and(|memory| self.memories.reads(backend, memory))
     }
 
     /// Gives a node a copy of a source, if its backend cannot read it.
-    fn bring(&mut self, node: TensorId, slot: usize, backend: BackendId) -> Result<(), Error> {
-        let Some(source) = self.graph.tensor(node)?.source(slot) else { return Ok(()) };
-        if self.reads(backend, source) {
+    fn bring(&mut self, node: TensorId, at: usize, backend: BackendId) -> Result<(), Error> {
+        let read = self.program.read_at(at);
+        if self.reads(backend, &read) {
             return Ok(());
         }
-        let (id, root) = (source.id(), source.root().id());
-        let from = self.assigned.backend(root).unwrap_or(backend);
-        let copy = match self.existing_copy(source, backend) {
+        let from = self.assigned.backend(read.root).unwrap_or(backend);
+        let copy = match self.existing_copy(&read, backend) {
             Some(copy) => copy,
-            None => self.copy_to(id, from, backend)?,
+            None => self.copy_to(read.source, from, backend)?,
         };
-        Ok(self.graph.replace_source(node, slot, copy)?)
+        self.program.exchange(at, copy);
+        Ok(self.graph.replace_source(node, read.slot.into(), copy)?)
     }
 
     fn copy_to(&mut self, source: TensorId, from: BackendId, backend: BackendId) -> Result<TensorId, Error> {
@@ -216,9 +216,10 @@ impl Cutter<'_> {
         let first = copies[0];
         if let Some(split) = self.cut.splits.last_mut() {
             let (index, latest) = (self.copied.len(), &mut self.latest[source.index()]);
-            // There are fewer copies than tensors, whose ids fit.
+            // There are fewer copies and positions than tensors, whose ids fit.
             let earlier = std::mem::replace(latest, index as u32);
-            self.copied.push(Copied { leaf: first, backend, since: split.nodes.start, earlier });
+            let since = split.nodes.start as u32;
+            self.copied.push(Copied { leaf: first, backend, since, earlier });
             split.inputs.push(SplitInput { source, from, copies });
         }
         Ok(first)
@@ -243,9 +244,8 @@ impl Cutter<'_> {
             // Another run may read it at any time, so nothing else may use its memory.
             self.graph.mark_output(twin)?;
         }
+        self.program.add_leaf(self.graph.tensor(twin)?);
         self.assigned.push(twin, backend, cause);
-        self.latest.push(NONE);
-        self.written.push(0);
         Ok(twin)
     }
 }

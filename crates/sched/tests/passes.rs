@@ -354,6 +354,43 @@ fn memory_is_kept_from_graph_to_graph() {
     assert_eq!(cpu.allocated_bytes(), 0);
 }
 
+/// The sum of two norms, each of so many rows.
+fn sum_of_norms(rows: [usize; 2]) -> (Graph, TensorId) {
+    let mut graph = Graph::new();
+    let norms = rows.map(|rows| {
+        let x = graph.leaf(DType::F32, [4, rows]).unwrap();
+        graph.mark_input(x).unwrap();
+        graph.rms_norm(x, 0.0).unwrap()
+    });
+    graph.mark_output(norms[0]).unwrap();
+    let sum = graph.add(norms[0], norms[1]).unwrap();
+    graph.expand(sum).unwrap();
+    (graph, sum)
+}
+
+#[test]
+fn a_plan_is_kept_while_graphs_do_the_same_and_are_no_larger() {
+    let mut scheduler = scheduler(&[&cpu()], Options::default());
+    let mut plan = |rows| {
+        let (graph, sum) = sum_of_norms(rows);
+        let prepared = scheduler.prepare(graph, Buffers::new()).unwrap();
+        let memory = prepared.memory();
+        (memory.pools()[0].peak(), memory.spot(sum).unwrap().in_place)
+    };
+    let large = plan([32, 32]);
+    assert_eq!(large.1, Some(1), "the second norm is used up");
+    assert_eq!(plan([16, 16]), large);
+    // A row that is repeated cannot be written over, though nothing is larger.
+    assert_eq!(plan([32, 1]).1, None);
+    assert!(plan([16, 16]).0 < large.0, "there is another plan in between");
+    assert!(plan([64, 64]).0 > large.0);
+    let kept = plan([16, 16]);
+    scheduler.reset();
+    let (graph, _) = sum_of_norms([16, 16]);
+    let anew = scheduler.prepare(graph, Buffers::new()).unwrap();
+    assert!(anew.memory().pools()[0].peak() < kept.0, "nothing is kept any more");
+}
+
 #[test]
 fn too_little_memory_is_an_error() {
     let small = TestDevice::new(Config { capacity: 1000, ..Config::default() });

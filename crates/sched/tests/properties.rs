@@ -204,10 +204,15 @@ fn results(program: &Program, prepared: &mut Prepared) -> Vec<Vec<u8>> {
     all
 }
 
+/// Prepares a program twice; the second time, the plan of the first is kept.
 fn prepare(program: &Program, devices: &[Arc<TestDevice>], options: Options) -> Prepared {
     let streams = devices.iter().map(|device| device.stream()).collect();
     let mut scheduler = Scheduler::new(streams, options).unwrap();
-    scheduler.prepare(program.graph.clone(), program.buffers.clone()).unwrap()
+    let mut prepare = || scheduler.prepare(program.graph.clone(), program.buffers.clone()).unwrap();
+    let first = prepare();
+    let second = prepare();
+    assert!(first.memory().spots().eq(second.memory().spots()));
+    second
 }
 
 proptest! {

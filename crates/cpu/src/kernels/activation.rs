@@ -20,6 +20,10 @@ pub(super) struct Exp;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sigmoid;
 
+/// The hyperbolic tangent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tanh;
+
 /// `x / (1 + exp(-alpha x))`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silu {
@@ -57,6 +61,25 @@ impl Lanewise for Silu {
     #[inline(always)]
     fn at<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
         s.div(x, one_plus_exp_of_minus(s, self.alpha, x))
+    }
+}
+
+impl Lanewise for Tanh {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
+        let minus_x = s.sub(s.splat(0.0), x);
+        let size = s.max(x, minus_x);
+        // Near zero the formula below would lose all digits, so there is a polynomial in the square.
+        let square = s.mul(x, x);
+        let mut p = s.splat(-5.704_988_7e-3);
+        for coefficient in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
+            p = s.mul_add(p, square, s.splat(coefficient));
+        }
+        let small = s.mul_add(s.mul(p, square), x, x);
+        let (one, two) = (s.splat(1.0), s.splat(2.0));
+        let large = s.sub(one, s.div(two, s.add(math::exp(s, s.mul(two, size)), one)));
+        let large = s.where_greater(s.splat(0.0), x, s.sub(s.splat(0.0), large), large);
+        s.where_greater(size, s.splat(0.625), large, small)
     }
 }
 
@@ -102,6 +125,34 @@ mod tests {
                     assert!(error <= 4e-7 * exact.abs() + 1e-37, "{level}: {y} instead of {exact}");
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn tanh<S: Simd>(s: S, chunk: &mut Chunk, len: usize) {
+        apply(s, Tanh, chunk, len);
+    }
+
+    const TANH: Compiled<fn(&mut Chunk, usize)> = for_each_level!(tanh: fn(chunk: &mut Chunk, len: usize));
+
+    #[test]
+    fn tanh_is_near_its_definition() {
+        for level in Level::available() {
+            for exponent in -40..5 {
+                let x = |i: usize| (64.5 - i as f32) / 32.0 * 2f32.powi(exponent);
+                let mut chunk = Chunk(std::array::from_fn(x));
+                TANH.at(level)(&mut chunk, CHUNK);
+                for (i, &y) in chunk.0.iter().enumerate() {
+                    let exact = f64::from(x(i)).tanh();
+                    let error = (f64::from(y) - exact).abs() / exact.abs();
+                    assert!(error < 3e-7, "{level}: tanh({}) is {y} instead of {exact}", x(i));
+                }
+            }
+            let mut chunk = Chunk::new();
+            chunk.0[..5].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, 1e30, f32::NAN, 0.0]);
+            TANH.at(level)(&mut chunk, 5);
+            assert_eq!((chunk.0[0], chunk.0[1], chunk.0[2], chunk.0[4]), (1.0, -1.0, 1.0, 0.0));
+            assert!(chunk.0[3].is_nan());
         }
     }
 

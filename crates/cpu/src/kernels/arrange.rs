@@ -19,7 +19,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::RepeatBack(_) => {
             let run = for_each_level!(repeat_back: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
             let work = node.source(0)?.layout().elements();
-            Kernel::elementwise(run, layout).width((work / TILE).min(layout.elements().div_ceil(TILE)))
+            Kernel::new(run).width((work / TILE).min(layout.elements().div_ceil(TILE)))
         }
         Op::Concat(_) => {
             let bytes = work / node.dtype().block_len() * node.dtype().block_bytes();
@@ -187,7 +187,7 @@ mod tests {
     use oxcart_tensor::ops::{Repeat, RepeatBack};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     /// All places of a shape, in logical order.
     fn places(ne: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {

@@ -25,27 +25,21 @@ impl Chunk {
     /// Widens `len` elements of a row from `start` on.
     #[inline(always)]
     pub(crate) fn load<T: Number>(&mut self, row: &In<'_, T>, start: usize, len: usize) {
-        self.fill(len, |part| row.read(start, part), T::widen);
+        // Copies of a length known to the compiler are much cheaper.
+        if len == CHUNK {
+            T::load(row, start, &mut self.0);
+        } else {
+            T::load(row, start, &mut self.0[..len]);
+        }
     }
 
     /// Widens `len` elements of a row at any stride from `start` on.
     #[inline(always)]
     pub(crate) fn load_strided<T: Number>(&mut self, row: &Strided<'_, T>, start: usize, len: usize) {
-        self.fill(len, |part| row.read(start, part), T::widen);
-    }
-
-    #[inline(always)]
-    fn fill<T: Number>(&mut self, len: usize, read: impl Fn(&mut [T]), widen: impl Fn(&[T], &mut [f32])) {
         // SAFETY: any bytes make a `T`; see `Plain`.
         let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
-        // Copies of a length known to the compiler are much cheaper.
-        if len == CHUNK {
-            read(&mut raw);
-            widen(&raw, &mut self.0);
-        } else {
-            read(&mut raw[..len]);
-            widen(&raw[..len], &mut self.0[..len]);
-        }
+        row.read(start, &mut raw[..len]);
+        T::widen(&raw[..len], &mut self.0[..len]);
     }
 
     /// Narrows the first elements into a piece of a row.
@@ -57,14 +51,10 @@ impl Chunk {
     /// Narrows the first `len` elements into a row from `start` on.
     #[inline(always)]
     pub(crate) fn store_at<T: Number>(&self, row: &mut Out<'_, T>, start: usize, len: usize) {
-        // SAFETY: any bytes make a `T`; see `Plain`.
-        let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
         if len == CHUNK {
-            T::narrow(&self.0, &mut raw);
-            row.write(start, &raw);
+            T::store(&self.0, row, start);
         } else {
-            T::narrow(&self.0[..len], &mut raw[..len]);
-            row.write(start, &raw[..len]);
+            T::store(&self.0[..len], row, start);
         }
     }
 }

@@ -21,13 +21,13 @@ pub(super) fn is_flat(dst: &Dst<'_>, sources: &[Src<'_>]) -> bool {
 /// `y = f(a)` for a source with the extents of the result. `f` gets a chunk and how many of its lanes matter.
 #[inline(always)]
 pub(super) fn map<A: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, usize)) {
-    let a = job.src(0);
+    let (a, mut lanes) = (job.src(0), Lanes::new());
     if is_flat(&job.dst, &[a]) {
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
-        map_run(a.packed::<A>().part(start..start + y.len()), &mut y, 0, &f);
+        lanes.map(a.packed::<A>().part(start..start + y.len()), &mut y, 0, &f);
     } else {
         for (at, start, mut y) in job.dst.pieces::<Y>(job.share, PIECE) {
-            map_run(a.row::<A>(at).part(start..start + y.len()), &mut y, 0, &f);
+            lanes.map(a.row::<A>(at).part(start..start + y.len()), &mut y, 0, &f);
         }
     }
 }
@@ -35,51 +35,63 @@ pub(super) fn map<A: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, usi
 /// `y = f(a, b)` for two sources with the extents of the result. `f` turns the first chunk into the result.
 #[inline(always)]
 pub(super) fn zip<A: Number, B: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, &Chunk, usize)) {
-    let (a, b) = (job.src(0), job.src(1));
+    let (a, b, mut lanes) = (job.src(0), job.src(1), Lanes::new());
     if is_flat(&job.dst, &[a, b]) {
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
         let part = start..start + y.len();
-        zip_run(a.packed::<A>().part(part.clone()), b.packed::<B>().part(part), &mut y, 0, &f);
+        lanes.zip(a.packed::<A>().part(part.clone()), b.packed::<B>().part(part), &mut y, 0, &f);
     } else {
         for (at, start, mut y) in job.dst.pieces::<Y>(job.share, PIECE) {
             let part = start..start + y.len();
-            zip_run(a.row::<A>(at).part(part.clone()), b.row::<B>(at).part(part), &mut y, 0, &f);
+            lanes.zip(a.row::<A>(at).part(part.clone()), b.row::<B>(at).part(part), &mut y, 0, &f);
         }
     }
 }
 
-/// `y[at..] = f(a)`, as long as `a` is.
-#[inline(always)]
-pub(super) fn map_run<A: Number, Y: Number>(
-    a: In<'_, A>,
-    y: &mut Out<'_, Y>,
-    at: usize,
-    f: &impl Fn(&mut Chunk, usize),
-) {
-    let mut chunk = Chunk::new();
-    for start in (0..a.len()).step_by(CHUNK) {
-        let len = CHUNK.min(a.len() - start);
-        chunk.load(&a, start, len);
-        f(&mut chunk, len);
-        chunk.store_at(y, at + start, len);
-    }
-}
+/// What chunks are computed in; made once, because rows may be short.
+pub(super) struct Lanes([Chunk; 2]);
 
-/// `y[at..] = f(a, b)`, as long as `a` and `b` are.
-#[inline(always)]
-pub(super) fn zip_run<A: Number, B: Number, Y: Number>(
-    a: In<'_, A>,
-    b: In<'_, B>,
-    y: &mut Out<'_, Y>,
-    at: usize,
-    f: &impl Fn(&mut Chunk, &Chunk, usize),
-) {
-    let [mut left, mut right] = [Chunk::new(); 2];
-    for start in (0..a.len()).step_by(CHUNK) {
-        let len = CHUNK.min(a.len() - start);
-        left.load(&a, start, len);
-        right.load(&b, start, len);
-        f(&mut left, &right, len);
-        left.store_at(y, at + start, len);
+impl Lanes {
+    #[inline(always)]
+    pub(super) const fn new() -> Lanes {
+        Lanes([Chunk::new(); 2])
+    }
+
+    /// `y[at..] = f(a)`, as long as `a` is.
+    #[inline(always)]
+    pub(super) fn map<A: Number, Y: Number>(
+        &mut self,
+        a: In<'_, A>,
+        y: &mut Out<'_, Y>,
+        at: usize,
+        f: &impl Fn(&mut Chunk, usize),
+    ) {
+        let Lanes([chunk, _]) = self;
+        for start in (0..a.len()).step_by(CHUNK) {
+            let len = CHUNK.min(a.len() - start);
+            chunk.load(&a, start, len);
+            f(chunk, len);
+            chunk.store_at(y, at + start, len);
+        }
+    }
+
+    /// `y[at..] = f(a, b)`, as long as `a` and `b` are.
+    #[inline(always)]
+    pub(super) fn zip<A: Number, B: Number, Y: Number>(
+        &mut self,
+        a: In<'_, A>,
+        b: In<'_, B>,
+        y: &mut Out<'_, Y>,
+        at: usize,
+        f: &impl Fn(&mut Chunk, &Chunk, usize),
+    ) {
+        let Lanes([left, right]) = self;
+        for start in (0..a.len()).step_by(CHUNK) {
+            let len = CHUNK.min(a.len() - start);
+            left.load(&a, start, len);
+            right.load(&b, start, len);
+            f(left, right, len);
+            left.store_at(y, at + start, len);
+        }
     }
 }

@@ -6,7 +6,7 @@ use oxcart_tensor::quant::to_f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::chunk::{CHUNK, Chunk};
-use super::elementwise::map_run;
+use super::elementwise::Lanes;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::Level;
 use crate::view::Plain;
@@ -79,11 +79,11 @@ fn diag_mask(job: Job<'_>) -> Result<(), Fault> {
         Op::DiagMaskZero(DiagMaskZero { n_past }) => (n_past, 0.0),
         _ => unreachable!("the kernel of another op"),
     };
-    let (a, masked) = (job.src(0), Chunk([value; CHUNK]));
+    let (a, masked, mut lanes) = (job.src(0), Chunk([value; CHUNK]), Lanes::new());
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let kept = (n_past + at[0] + 1).min(y.len());
         if !a.is_aliased() {
-            map_run(a.row::<f32>(at).part(0..kept), &mut y, 0, &|_: &mut Chunk, _| ());
+            lanes.map(a.row::<f32>(at).part(0..kept), &mut y, 0, &|_: &mut Chunk, _| ());
         }
         for start in (kept..y.len()).step_by(CHUNK) {
             let len = CHUNK.min(y.len() - start);

@@ -8,18 +8,20 @@ use std::sync::LazyLock;
 
 use half::f16;
 use oxcart_tensor::DType;
-use oxcart_tensor::quant::{from_f16_slice, to_f16, to_f16_slice};
+use oxcart_tensor::quant::to_f16;
 
 use super::chunk::CHUNK;
+use crate::float16::{narrow_f16, widen_f16};
 
 /// Results by the bits of the argument.
-type Table = Box<[f16]>;
+type Table = Box<[f16; 1 << 16]>;
 
 static GELU: LazyLock<Table> = LazyLock::new(|| table(tanh_formula));
 static GELU_QUICK: LazyLock<Table> = LazyLock::new(|| table(quick_formula));
 
 fn table(f: fn(f32) -> f32) -> Table {
-    (0..=u16::MAX).map(|bits| to_f16(f(f16::from_bits(bits).to_f32()))).collect()
+    let results: Box<[f16]> = (0..=u16::MAX).map(|bits| to_f16(f(f16::from_bits(bits).to_f32()))).collect();
+    results.try_into().unwrap_or_else(|_| unreachable!("there are as many f16 numbers"))
 }
 
 /// The square root of 2 / π.
@@ -37,6 +39,7 @@ fn quick_formula(x: f32) -> f32 {
 }
 
 /// The Gaussian error unit of at most a chunk of numbers that a tensor of type `dtype` holds.
+#[inline(always)]
 pub(super) fn gelu(dtype: DType, values: &mut [f32]) {
     match dtype {
         DType::F32 => {
@@ -57,6 +60,7 @@ pub(super) fn gelu(dtype: DType, values: &mut [f32]) {
 }
 
 /// The quick Gaussian error unit of at most a chunk of numbers that a tensor of type `dtype` holds.
+#[inline(always)]
 pub(super) fn gelu_quick(dtype: DType, values: &mut [f32]) {
     match dtype {
         DType::F32 | DType::F16 => look_up_in_place(&GELU_QUICK, values),
@@ -71,21 +75,23 @@ pub(super) fn gelu_erf(values: &mut [f32]) {
     }
 }
 
-fn look_up_in_place(table: &[f16], values: &mut [f32]) {
+#[inline(always)]
+fn look_up_in_place(table: &Table, values: &mut [f32]) {
     let mut looked_up = [0.0; CHUNK];
     let looked_up = &mut looked_up[..values.len()];
     look_up(table, values, looked_up);
     values.copy_from_slice(looked_up);
 }
 
-fn look_up(table: &[f16], values: &[f32], results: &mut [f32]) {
+#[inline(always)]
+fn look_up(table: &Table, values: &[f32], results: &mut [f32]) {
     let mut halves = [f16::ZERO; CHUNK];
     let halves = &mut halves[..values.len()];
-    to_f16_slice(values, halves);
+    narrow_f16(values, halves);
     for half in halves.iter_mut() {
         *half = table[usize::from(half.to_bits())];
     }
-    from_f16_slice(halves, results);
+    widen_f16(halves, results);
 }
 
 #[cfg(test)]
@@ -93,7 +99,7 @@ mod tests {
     use super::*;
 
     /// FNV-1a over the bytes of a table, NaN having one sign.
-    fn fingerprint(table: &[f16]) -> u64 {
+    fn fingerprint(table: &Table) -> u64 {
         let one_nan = |x: &f16| if x.is_nan() { 0x7E00 } else { x.to_bits() };
         let bytes = table.iter().map(one_nan).flat_map(u16::to_le_bytes);
         bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {

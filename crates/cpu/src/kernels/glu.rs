@@ -6,7 +6,7 @@ use oxcart_tensor::{DType, TensorRef};
 
 use super::activation::{self, Silu};
 use super::chunk::Chunk;
-use super::elementwise::{PIECE, zip, zip_run};
+use super::elementwise::{Lanes, PIECE, zip};
 use super::gelu::{gelu, gelu_erf, gelu_quick};
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Compiled, Level, Simd, for_each_level};
@@ -40,14 +40,14 @@ fn walk<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         zip::<T, T, T>(job, f);
         return Ok(());
     }
-    let (both, half) = (job.src(0), job.dst.ne()[0]);
+    let (both, half, mut lanes) = (job.src(0), job.dst.ne()[0], Lanes::new());
     // A last column beside the halves is nobody's.
     let (x_at, g_at) = if op.swapped { (half, 0) } else { (0, half) };
     for (at, start, mut y) in job.dst.pieces::<T>(job.share, PIECE) {
         let row = both.row::<T>(at);
         let part = |first: usize| row.part(first + start..first + start + y.len());
         let (x, g) = (part(x_at), part(g_at));
-        zip_run(x, g, &mut y, 0, &f);
+        lanes.zip(x, g, &mut y, 0, &f);
     }
     Ok(())
 }

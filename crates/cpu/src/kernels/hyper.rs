@@ -143,3 +143,86 @@ fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::one_node::{Tensor, run};
+    use oxcart_tensor::DType;
+    use oxcart_tensor::ops::Dsv4HcPost;
+
+    /// Packed, and with dimension 1 fastest.
+    const ORDERS: [[usize; 4]; 2] = [[0, 1, 2, 3], [1, 0, 2, 3]];
+
+    #[test]
+    fn the_matrix_ends_up_doubly_stochastic() {
+        for order in ORDERS {
+            let mixes = Tensor::permuted(DType::F32, [24, 200, 1, 1], order, 1);
+            let (scale, base) =
+                (Tensor::noise(DType::F32, [3, 1, 1, 1], 2), Tensor::noise(DType::F32, [24, 1, 1, 1], 3));
+            for y in run(Dsv4HcComb { eps: 1e-6, iterations: 20 }, &[&mixes, &scale, &base]) {
+                for token in 0..200 {
+                    for i in 0..4 {
+                        let row: f64 = (0..4).map(|j| y.at([j, i, token, 0])).sum();
+                        let column: f64 = (0..4).map(|j| y.at([i, j, token, 0])).sum();
+                        assert!((row - 1.0).abs() < 1e-4 && (column - 1.0).abs() < 1e-4, "{row} {column}");
+                    }
+                }
+            }
+            // One round is a softmax, normalized the other way.
+            for y in run(Dsv4HcComb { eps: 0.0, iterations: 1 }, &[&mixes, &scale, &base]) {
+                y.assert_near(1e-5, |[dst, src, token, _]| {
+                    let value = |dst: usize, src: usize| {
+                        let i = 8 + dst + 4 * src;
+                        (mixes.at([i, token, 0, 0]) * scale.at([2, 0, 0, 0]) + base.at([i, 0, 0, 0])).exp()
+                    };
+                    let soft = |dst, src| value(dst, src) / (0..4).map(|dst| value(dst, src)).sum::<f64>();
+                    soft(dst, src) / (0..4).map(|src| soft(dst, src)).sum::<f64>()
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn streams_enter_a_block_weighted() {
+        for order in ORDERS {
+            let (width, streams, tokens, scale) = (300, 3, 64, 0.5);
+            let x = Tensor::permuted(DType::F32, [width, streams, tokens, 1], order, 1);
+            let weights = Tensor::permuted(DType::F32, [streams, tokens, 1, 1], order, 2);
+            for y in run(Dsv4HcPre { scale, gated: false }, &[&x, &weights]) {
+                y.assert_near(1e-5, |[i, t, ..]| {
+                    (0..streams).map(|h| 0.5 * x.at([i, h, t, 0]) * weights.at([h, t, 0, 0])).sum()
+                });
+            }
+            let gates = Tensor::permuted(DType::F32, [width, streams, tokens, 1], order, 3);
+            for y in run(Dsv4HcPre { scale, gated: true }, &[&x, &gates]) {
+                y.assert_near(1e-5, |[i, t, ..]| {
+                    let gate = |h| 1.0 / (1.0 + (-gates.at([i, h, t, 0])).exp());
+                    (0..streams).map(|h| 0.5 * x.at([i, h, t, 0]) * gate(h)).sum()
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_spread_over_streams() {
+        for order in ORDERS {
+            let (width, streams, tokens) = (300, 3, 64);
+            let x = Tensor::permuted(DType::F32, [width, tokens, 1, 1], order, 1);
+            let residual = Tensor::permuted(DType::F32, [width, streams, tokens, 1], order, 2);
+            let post = Tensor::permuted(DType::F32, [streams, tokens, 1, 1], order, 3);
+            let comb = Tensor::permuted(DType::F32, [streams, streams, tokens, 1], order, 4);
+            for y in run(Dsv4HcPost, &[&x, &residual, &post, &comb]) {
+                y.assert_near(1e-5, |[i, d, t, _]| {
+                    let mixed = (0..streams).map(|s| residual.at([i, s, t, 0]) * comb.at([d, s, t, 0]));
+                    x.at([i, t, 0, 0]) * post.at([d, t, 0, 0]) + mixed.sum::<f64>()
+                });
+            }
+            for y in run(Dsv4HcPost, &[&x, &residual, &post]) {
+                y.assert_near(1e-5, |[i, d, t, _]| {
+                    x.at([i, t, 0, 0]) * post.at([d, t, 0, 0]) + residual.at([i, d, t, 0])
+                });
+            }
+        }
+    }
+}

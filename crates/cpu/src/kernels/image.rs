@@ -12,6 +12,9 @@ use crate::simd::{Level, Simd, for_each_level};
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     let run = match node.op() {
         Op::Upscale(op) => return resample::choose(node, *op, level),
         Op::WinPart(_) => for_each_level!(cut: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
@@ -89,4 +92,58 @@ fn add_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::one_node::{Tensor, run, run_in_place};
+    use oxcart_tensor::DType;
+    use oxcart_tensor::ops::AddRelPos;
+
+    #[test]
+    fn windows_join_to_what_was_cut() {
+        for (window, [c, w, h]) in [(3, [37, 20, 31]), (7, [130, 7, 14]), (40, [5, 9, 11]), (1, [1, 2, 3])] {
+            let image = Tensor::noise(DType::F32, [c, w, h, 1], 1);
+            for windows in run(WinPart { window }, &[&image]) {
+                let across = w.div_ceil(window);
+                windows.assert_near(0.0, |[i, x, y, n]| {
+                    let (x, y) = (n % across * window + x, n / across * window + y);
+                    if x < w && y < h { image.at([i, x, y, 0]) } else { 0.0 }
+                });
+                for joined in run(WinUnpart { width: w, height: h, window }, &[&windows]) {
+                    assert_eq!(joined.values(), image.values());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_relative() {
+        for size in [1, 2, 17] {
+            let a = Tensor::noise(DType::F16, [50, 2 * size - 1, 1, 1], 1);
+            for y in run(GetRelPos { size }, &[&a]) {
+                y.assert_near(0.0, |[c, i, j, _]| a.at([c, size - 1 - i + j, 0, 0]));
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_added_in_place_and_elsewhere() {
+        // One side of a window longer than a chunk.
+        for (k, rows) in [(1, [2, 3, 2]), (14, [4, 3, 5]), (CHUNK + 5, [1, 2, 1])] {
+            let [n1, n2, n3] = rows;
+            let a = Tensor::noise(DType::F32, [k * k, n1 * n2, n3, 1], 1);
+            let pw = Tensor::noise(DType::F32, [k, n1, n2, n3], 2);
+            let ph = Tensor::noise(DType::F32, [k, n1, n2, n3], 3);
+            let elsewhere = run(AddRelPos, &[&a, &pw, &ph]);
+            for (y, in_place) in elsewhere.iter().zip(run_in_place(AddRelPos, &[&a, &pw, &ph])) {
+                assert_eq!(y.values(), in_place.values());
+                y.assert_near(1e-6, |[i, r, n, _]| {
+                    let at = |i: usize| [i, r % n1, r / n1, n];
+                    a.at([i, r, n, 0]) + ph.at(at(i / k)) + pw.at(at(i % k))
+                });
+            }
+        }
+    }
 }

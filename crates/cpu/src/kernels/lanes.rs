@@ -29,14 +29,21 @@ pub(super) fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
     total(s, sums) + rest
 }
 
-/// Replaces each element of `state` by what `f` makes of it and of the elements of `with` at the same place, and gives
-/// the sum of what `f` added to the sums it was handed: `f(sum, state, with) = (sum, state)`.
+/// What happens to an element of a state, given the elements of `N` other slices at the same place.
+///
+/// A trait, because a closure may not be compiled for the instruction set of the function it is in.
+pub(super) trait Change<S: Simd, const N: usize>: Copy {
+    /// The sum with what this element adds to it, and the new element.
+    fn apply(self, s: S, sum: S::F32, state: S::F32, with: [S::F32; N]) -> (S::F32, S::F32);
+}
+
+/// Changes each element of `state`, and gives the sum of what the changes added to it.
 #[inline(always)]
 pub(super) fn update<S: Simd, const N: usize>(
     s: S,
     state: &mut [f32],
     with: [&[f32]; N],
-    f: impl Fn(S::F32, S::F32, [S::F32; N]) -> (S::F32, S::F32),
+    change: impl Change<S, N>,
 ) -> f32 {
     assert!(with.iter().all(|with| with.len() == state.len()));
     let step = SUMS * S::LANES;
@@ -44,39 +51,51 @@ pub(super) fn update<S: Simd, const N: usize>(
     let mut at = 0;
     while state.len() - at >= step {
         for (i, sum) in sums.iter_mut().enumerate() {
-            let here = at + i * S::LANES..at + (i + 1) * S::LANES;
-            let others = with.map(|with| s.load(&with[here.clone()]));
-            let (added, new) = f(*sum, s.load(&state[here.clone()]), others);
-            *sum = added;
-            s.store(new, &mut state[here]);
+            *sum = update_lanes(s, *sum, state, with, at + i * S::LANES, change);
         }
         at += step;
     }
     while state.len() - at >= S::LANES {
-        let here = at..at + S::LANES;
-        let others = with.map(|with| s.load(&with[here.clone()]));
-        let (added, new) = f(sums[0], s.load(&state[here.clone()]), others);
-        sums[0] = added;
-        s.store(new, &mut state[here]);
+        sums[0] = update_lanes(s, sums[0], state, with, at, change);
         at += S::LANES;
     }
     let mut rest = 0.0;
     if at < state.len() {
         // Lanes past the end may hold anything afterwards, even NaN, so they are dropped one by one.
         let len = state.len() - at;
-        let padded = |from: &[f32]| {
-            let mut lanes = [0.0; MAX_LANES];
-            lanes[..len].copy_from_slice(&from[at..]);
-            s.load(&lanes)
-        };
-        let (added, new) = f(s.splat(0.0), padded(state), with.map(padded));
-        let mut lanes = [0.0; MAX_LANES];
-        s.store(new, &mut lanes);
-        state[at..].copy_from_slice(&lanes[..len]);
-        s.store(added, &mut lanes);
-        rest = lanes[..len].iter().sum();
+        let mut lanes = [[0.0; MAX_LANES]; N];
+        for (lanes, with) in lanes.iter_mut().zip(with) {
+            lanes[..len].copy_from_slice(&with[at..]);
+        }
+        let mut padded = [0.0; MAX_LANES];
+        padded[..len].copy_from_slice(&state[at..]);
+        let added =
+            update_lanes(s, s.splat(0.0), &mut padded, lanes.each_ref().map(|lanes| &lanes[..]), 0, change);
+        state[at..].copy_from_slice(&padded[..len]);
+        s.store(added, &mut padded);
+        rest = padded[..len].iter().sum();
     }
     total(s, sums) + rest
+}
+
+/// One vector of [`update`].
+#[inline(always)]
+fn update_lanes<S: Simd, const N: usize>(
+    s: S,
+    sum: S::F32,
+    state: &mut [f32],
+    with: [&[f32]; N],
+    at: usize,
+    change: impl Change<S, N>,
+) -> S::F32 {
+    let mut others = [s.splat(0.0); N];
+    for (other, with) in others.iter_mut().zip(with) {
+        *other = s.load(&with[at..at + S::LANES]);
+    }
+    let state = &mut state[at..at + S::LANES];
+    let (sum, new) = change.apply(s, sum, s.load(state), others);
+    s.store(new, state);
+    sum
 }
 
 #[inline(always)]
@@ -89,19 +108,28 @@ mod tests {
     use super::*;
     use crate::simd::{Compiled, Level, for_each_level};
 
+    /// Adds to the state and, times infinity, to the sum; a padded lane would add NaN.
+    #[derive(Clone, Copy)]
+    struct AddInfinitely;
+
+    impl<S: Simd> Change<S, 1> for AddInfinitely {
+        #[inline(always)]
+        fn apply(self, s: S, sum: S::F32, state: S::F32, [with]: [S::F32; 1]) -> (S::F32, S::F32) {
+            let new = s.add(state, with);
+            (s.add(sum, s.mul(new, s.splat(f32::INFINITY))), new)
+        }
+    }
+
     #[inline(always)]
     fn scaled_dot<S: Simd>(s: S, state: &mut [f32], with: &[f32]) -> [f32; 2] {
         let plain = dot(s, state, with);
-        let factor = s.splat(f32::INFINITY);
-        let sum = update(s, state, [with], |sum, state, [with]| {
-            let new = s.add(state, with);
-            // An infinite factor would turn a padded lane into NaN.
-            (s.add(sum, s.mul(new, factor)), new)
-        });
+        let sum = update(s, state, [with], AddInfinitely);
         [plain, sum]
     }
 
-    const SCALED_DOT: Compiled<fn(&mut [f32], &[f32]) -> [f32; 2]> =
+    type ScaledDot = fn(&mut [f32], &[f32]) -> [f32; 2];
+
+    const SCALED_DOT: Compiled<ScaledDot> =
         for_each_level!(scaled_dot: fn(state: &mut [f32], with: &[f32]) -> [f32; 2]);
 
     #[test]

@@ -24,6 +24,8 @@ mod lanes;
 mod math;
 mod matmul;
 mod norm;
+#[cfg(test)]
+mod one_node;
 mod pool;
 mod recurrent;
 mod reduce;

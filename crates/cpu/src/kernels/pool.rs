@@ -16,6 +16,9 @@ const SHORT: usize = 32;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     let back = matches!(node.op(), Op::Pool2dBack(_));
     let source = node.source(usize::from(back))?;
     let run = match (node.op(), source.dtype()) {
@@ -194,4 +197,138 @@ fn pixels(axis: &Axis, position: usize) -> std::ops::Range<usize> {
     let taps = axis.taps(position);
     let first = axis.pixel(position, taps.start).unwrap_or(0);
     first..first + taps.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::one_node::{Tensor, noise, run};
+    use oxcart_tensor::Layout;
+
+    const KINDS: [PoolKind; 2] = [PoolKind::Max, PoolKind::Avg];
+
+    /// Dense, short and long strides, padding larger than the window, and windows larger than the source.
+    const WINDOWS: [PoolWindow<2>; 6] = [
+        PoolWindow { kernel: [2, 3], stride: [2, 1], pad: [0, 0] },
+        PoolWindow { kernel: [3, 3], stride: [1, 1], pad: [1, 1] },
+        PoolWindow { kernel: [5, 2], stride: [1, 3], pad: [4, 3] },
+        PoolWindow { kernel: [2, 2], stride: [5, 4], pad: [7, 5] },
+        PoolWindow { kernel: [40, 35], stride: [3, 1], pad: [20, 11] },
+        PoolWindow { kernel: [2_000_000_000, 7], stride: [1 << 30, 2], pad: [2_000_000_000, 3] },
+    ];
+
+    fn inside<const N: usize>(
+        w: &PoolWindow<N>,
+        axis: usize,
+        o: usize,
+        len: usize,
+    ) -> std::ops::Range<usize> {
+        let first = o as i64 * i64::from(w.stride[axis]) - i64::from(w.pad[axis]);
+        let end = (first + i64::from(w.kernel[axis])).clamp(0, len as i64) as usize;
+        (first.clamp(0, len as i64) as usize).min(end)..end
+    }
+
+    /// Planes of contiguous rows with gaps in between.
+    fn planes(dtype: DType) -> Tensor {
+        let size = dtype.block_bytes();
+        let nb = [size, 27 * size, 27 * 21 * size, 27 * 21 * 3 * size];
+        Tensor::with_layout(Layout::strided(dtype, [25, 21, 3, 2], nb).unwrap(), noise(1))
+    }
+
+    #[test]
+    fn rows_are_pooled() {
+        for kind in KINDS {
+            for dtype in [DType::F32, DType::F16] {
+                for w in WINDOWS {
+                    let window = PoolWindow { kernel: [w.kernel[0]], stride: [w.stride[0]], pad: [w.pad[0]] };
+                    let a = Tensor::noise(dtype, [57, 90, 3, 2], 1);
+                    for y in run(Pool1d { kind, window }, &[&a]) {
+                        y.assert_near(1e-6, |[o, i1, i2, i3]| {
+                            let pixels = inside(&window, 0, o, 57);
+                            let values = pixels.clone().map(|x| a.at([x, i1, i2, i3]));
+                            match kind {
+                                PoolKind::Max => values.fold(f64::from(f32::MIN), f64::max),
+                                PoolKind::Avg => values.sum::<f64>() / pixels.len().max(1) as f64,
+                            }
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn planes_are_pooled() {
+        for kind in KINDS {
+            for dtype in [DType::F32, DType::F16] {
+                for window in WINDOWS {
+                    let a = planes(dtype);
+                    for y in run(Pool2d { kind, window }, &[&a]) {
+                        y.assert_near(1e-5, |[ox, oy, i2, i3]| {
+                            let rows = inside(&window, 1, oy, 21);
+                            let values = rows.flat_map(|y| {
+                                let a = &a;
+                                inside(&window, 0, ox, 25).map(move |x| a.at([x, y, i2, i3]))
+                            });
+                            match kind {
+                                PoolKind::Max => values.fold(f64::from(f32::MIN), f64::max),
+                                PoolKind::Avg => values.sum::<f64>() / f64::from(area(&window)),
+                            }
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_go_where_values_came_from() {
+        for kind in KINDS {
+            for dtype in [DType::F32, DType::F16] {
+                for window in WINDOWS {
+                    let a = planes(dtype);
+                    let pooled = run(Pool2d { kind, window }, &[&a]).remove(0).ne();
+                    let gradient = Tensor::noise(DType::F32, pooled, 2);
+                    let mut exact = vec![0.0; 25 * 21 * 3 * 2];
+                    for i in 0..pooled.iter().product() {
+                        let (ox, oy, plane) =
+                            (i % pooled[0], i / pooled[0] % pooled[1], i / (pooled[0] * pooled[1]));
+                        let (i2, i3) = (plane % 3, plane / 3);
+                        let rows = inside(&window, 1, oy, 21);
+                        let pixels: Vec<_> = rows
+                            .flat_map(|y| inside(&window, 0, ox, 25).map(move |x| (x, y)))
+                            .map(|(x, y)| (a.get([x, y, i2, i3]), (plane * 21 + y) * 25 + x))
+                            .collect();
+                        let gradient = gradient.at([ox, oy, i2, i3]);
+                        match kind {
+                            PoolKind::Max => {
+                                let most = pixels.iter().map(|&(value, _)| value).fold(f32::MIN, f32::max);
+                                if let Some(&(_, at)) = pixels.iter().find(|&&(value, _)| value == most) {
+                                    exact[at] += gradient;
+                                }
+                            }
+                            PoolKind::Avg => {
+                                pixels
+                                    .iter()
+                                    .for_each(|&(_, at)| exact[at] += gradient / f64::from(area(&window)));
+                            }
+                        }
+                    }
+                    for y in run(Pool2dBack { kind, window }, &[&gradient, &a]) {
+                        y.assert_near(1e-4, |[x, y, i2, i3]| exact[((i3 * 3 + i2) * 21 + y) * 25 + x]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_of_equal_values_gets_the_gradient() {
+        let a = Tensor::new(DType::F32, [3, 2, 1, 1], || 1.0);
+        let gradient = Tensor::new(DType::F32, [1, 1, 1, 1], || 5.0);
+        let window = PoolWindow { kernel: [3, 2], stride: [1, 1], pad: [0, 0] };
+        for y in run(Pool2dBack { kind: PoolKind::Max, window }, &[&gradient, &a]) {
+            assert_eq!(y.values(), [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use oxcart_tensor::{DType, Layout, Op, TensorRef};
 
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Simd, for_each_level};
-use crate::view::{Number, Plain, RowAt, Share, Src, row_at};
+use crate::view::{Number, Plain, RowAt, Share, Src, elements, elements_mut, row_at};
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
@@ -86,25 +86,25 @@ fn in_parts(run: Run, source: &Layout) -> Kernel {
 
 /// What parts of a total are kept as.
 trait Term: Copy + std::iter::Sum {
-    fn to_bytes(self) -> [u8; 8];
-    fn from_bytes(bytes: [u8; 8]) -> Self;
+    fn to_word(self) -> u64;
+    fn from_word(word: u64) -> Self;
 }
 
 impl Term for f64 {
-    fn to_bytes(self) -> [u8; 8] {
-        self.to_ne_bytes()
+    fn to_word(self) -> u64 {
+        self.to_bits()
     }
-    fn from_bytes(bytes: [u8; 8]) -> f64 {
-        f64::from_ne_bytes(bytes)
+    fn from_word(word: u64) -> f64 {
+        f64::from_bits(word)
     }
 }
 
 impl Term for i64 {
-    fn to_bytes(self) -> [u8; 8] {
-        self.to_ne_bytes()
+    fn to_word(self) -> u64 {
+        self.cast_unsigned()
     }
-    fn from_bytes(bytes: [u8; 8]) -> i64 {
-        i64::from_ne_bytes(bytes)
+    fn from_word(word: u64) -> i64 {
+        word.cast_signed()
     }
 }
 
@@ -116,7 +116,8 @@ fn total<T: Term>(job: &Job<'_>, source: &Src<'_>, piece: impl Fn(RowAt, usize, 
         for part in job.share.of(pieces.parts()) {
             let sum: T = pieces.of_part(part).map(|(at, start, len)| piece(at, start, len)).sum();
             // SAFETY: each part is written by one thread, and read in the next phase.
-            unsafe { job.shared.bytes_mut(8 * part, 8) }.copy_from_slice(&sum.to_bytes());
+            let place = unsafe { job.shared.bytes_mut(8 * part, 8) };
+            elements_mut(place).fill(sum.to_word());
         }
         return None;
     }
@@ -125,7 +126,7 @@ fn total<T: Term>(job: &Job<'_>, source: &Src<'_>, piece: impl Fn(RowAt, usize, 
     }
     // SAFETY: nobody writes them in this phase.
     let parts = unsafe { job.shared.bytes(0, 8 * pieces.parts()) };
-    Some(parts.as_chunks().0.iter().map(|bytes| T::from_bytes(*bytes)).sum())
+    Some(elements(parts).iter().map(|word| T::from_word(*word)).sum())
 }
 
 /// Stores a total; only the thread that has one writes.
@@ -156,16 +157,26 @@ fn a_row_of_one<A: Number>() -> [A; 1] {
     unsafe { std::mem::zeroed() }
 }
 
-/// A sum in sixteen lanes, in the same order for every instruction set.
+/// A sum in lanes, in the same order for every instruction set.
 #[inline(always)]
 fn sum_f64(values: &[f32]) -> f64 {
-    let mut lanes = [0.0; 16];
-    let (chunks, rest) = values.as_chunks::<16>();
+    const LANES: usize = 16;
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut sum = rest.iter().map(|x| f64::from(*x)).sum();
+    if chunks.is_empty() {
+        return sum;
+    }
+    let mut lanes = [0.0; LANES];
     for chunk in chunks {
         lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += f64::from(*x));
     }
-    lanes.iter_mut().zip(rest).for_each(|(lane, x)| *lane += f64::from(*x));
-    lanes.iter().sum()
+    let mut half = LANES / 2;
+    while half > 0 {
+        (0..half).for_each(|i| lanes[i] += lanes[i + half]);
+        half /= 2;
+    }
+    sum += lanes[0];
+    sum
 }
 
 #[inline(always)]
@@ -211,20 +222,33 @@ fn argmax<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
 /// The last index of the largest value. A NaN forgets what came before it, unless nothing comes after it.
 #[inline(always)]
 fn last_largest(values: &[f32]) -> usize {
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let mut is_nan = [false; 16];
-    let (chunks, rest) = values.as_chunks::<16>();
-    for chunk in chunks {
-        for i in 0..16 {
-            lanes[i] = if chunk[i] > lanes[i] { chunk[i] } else { lanes[i] };
-            is_nan[i] |= chunk[i].is_nan();
+    // Only the piece with the largest value is looked at again.
+    let (mut largest, mut last) = (f32::NEG_INFINITY, 0);
+    for (i, piece) in values.chunks(PIECE).enumerate() {
+        let Some(in_piece) = largest_of(piece) else { return last_largest_with_nan(values) };
+        if in_piece >= largest {
+            (largest, last) = (in_piece, i * PIECE);
         }
     }
-    if is_nan.contains(&true) || rest.iter().any(|x| x.is_nan()) {
-        return last_largest_with_nan(values);
+    let piece = &values[last..values.len().min(last + PIECE)];
+    last + piece.iter().rposition(|&x| x == largest).unwrap_or(0)
+}
+
+/// The largest value; `None` if there is a NaN.
+#[inline(always)]
+fn largest_of(values: &[f32]) -> Option<f32> {
+    const LANES: usize = 16;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (mut lanes, mut nans) = ([f32::NEG_INFINITY; LANES], [0u32; LANES]);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((lane, nan), x) in lanes.iter_mut().zip(&mut nans).zip(chunk) {
+            *lane = larger(*lane, *x);
+            *nan |= u32::from(x.is_nan());
+        }
     }
-    let largest = lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-    values.iter().rposition(|&x| x == largest).unwrap_or(0)
+    let is_nan = nans.iter().any(|nan| *nan != 0) || rest.iter().any(|x| x.is_nan());
+    (!is_nan).then(|| lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| larger(a, *b)))
 }
 
 fn last_largest_with_nan(values: &[f32]) -> usize {
@@ -265,7 +289,7 @@ mod tests {
     use oxcart_tensor::ops::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn floats(ne: impl Into<oxcart_tensor::Shape>, values: &[f32]) -> Tensor {
         Tensor::packed(DType::F32, ne, values)
@@ -283,15 +307,15 @@ mod tests {
         for dtype in [DType::F16, DType::BF16] {
             let a = Tensor::pattern(Layout::strided(dtype, [500, 3, 2, 1], [2, 1010, 3030, 9]).unwrap());
             let sum: f64 = match dtype {
-                DType::F16 => a.values(|x| f16::from_ne_bytes(x).to_f64()).iter().sum(),
-                _ => a.values(|x| bf16::from_ne_bytes(x).to_f64()).iter().sum(),
+                DType::F16 => a.values(|x| f16::from_le_bytes(x).to_f64()).iter().sum(),
+                _ => a.values(|x| bf16::from_le_bytes(x).to_f64()).iter().sum(),
             };
             let result = compute(Sum, &[&a]).unwrap();
             let expected = match dtype {
                 DType::F16 => f16::from_f64(sum).to_bits(),
                 _ => bf16::from_f64(sum).to_bits(),
             };
-            assert_eq!(result.values(u16::from_ne_bytes), [expected]);
+            assert_eq!(result.values(u16::from_le_bytes), [expected]);
         }
     }
 
@@ -322,7 +346,7 @@ mod tests {
         assert!(compute(Mean, &[&empty]).unwrap().f32s().iter().all(|mean| mean.is_nan()));
         assert_eq!(compute(Argmax, &[&empty]).unwrap().i32s(), [0; 3]);
         let empty = Tensor::packed::<i32>(DType::I32, [0, 3], &[]);
-        assert_eq!(compute(CountEqual, &[&empty, &empty]).unwrap().values(i64::from_ne_bytes), [0]);
+        assert_eq!(compute(CountEqual, &[&empty, &empty]).unwrap().values(i64::from_le_bytes), [0]);
     }
 
     fn largest(values: &[f32]) -> i32 {
@@ -354,7 +378,7 @@ mod tests {
     fn equal_elements_are_counted_in_all_dimensions() {
         let values: Vec<i32> = (0..3 * 4 * 500 * 2).map(|i| i * 7 % 5).collect();
         let a = Tensor::packed(DType::I32, [3, 4, 500, 2], &values);
-        let count = |a: &Tensor, b: &Tensor| compute(CountEqual, &[a, b]).unwrap().values(i64::from_ne_bytes);
+        let count = |a: &Tensor, b: &Tensor| compute(CountEqual, &[a, b]).unwrap().values(i64::from_le_bytes);
         assert_eq!(count(&a, &a), [12_000]);
         let turned = Tensor::packed(DType::I32, [500, 3, 4, 2], &values);
         let turned = Tensor { layout: turned.layout.permuted([2, 0, 1, 3]).unwrap(), ..turned };

@@ -9,7 +9,7 @@ use half::f16;
 use oxcart_tensor::ops::{Rope, RopeMode};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::CHUNK;
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{In, Number, Out, Src};
@@ -31,9 +31,9 @@ pub(super) const fn scratch(rope: &Rope, len: usize) -> usize {
     (angles(rope) + len) * size_of::<f32>()
 }
 
-/// Numbers that the angles of a token are: cosines, then sines.
+/// Numbers that the angles of a token are: cosines, then sines, one for each channel that rotates.
 pub(super) const fn angles(rope: &Rope) -> usize {
-    2 * pairs(rope)
+    4 * pairs(rope)
 }
 
 fn rotate_rows_of<T: Number>(level: Level) -> Run {
@@ -103,19 +103,24 @@ impl<'t> Rotation<'t> {
         for (section, start) in start[..sections].iter_mut().enumerate() {
             *start = self.positions.get(section * self.tokens + token) as f32;
         }
-        let (cos, sin) = angles.split_at_mut(pairs(&self.rope));
-        self.law.fill(start, self.factors, cos, sin);
+        let pairs = pairs(&self.rope);
+        let (cos, sin) = angles.split_at_mut(2 * pairs);
+        self.law.fill(start, self.factors, &mut cos[..pairs], &mut sin[..pairs]);
+        if self.rope.mode == RopeMode::Normal {
+            spread(cos, sin);
+        }
         self.known = Some(token);
     }
 
     /// Rotates a row by those angles.
     #[inline(always)]
     pub(super) fn rotate(&self, row: &mut [f32], angles: &[f32]) {
-        let (cos, sin) = angles.split_at(pairs(&self.rope));
-        let rotated = &mut row[self.rope.first_channel..][..angles.len()];
+        let pairs = pairs(&self.rope);
+        let (cos, sin) = angles.split_at(2 * pairs);
+        let rotated = &mut row[self.rope.first_channel..][..2 * pairs];
         match self.rope.mode {
             RopeMode::Normal => rotate_neighbours(rotated, cos, sin),
-            _ => rotate_halves(rotated, cos, sin),
+            _ => rotate_halves(rotated, &cos[..pairs], &sin[..pairs]),
         }
     }
 }
@@ -123,10 +128,11 @@ impl<'t> Rotation<'t> {
 /// Widens a whole row.
 #[inline(always)]
 pub(super) fn read<T: Number>(from: &In<'_, T>, row: &mut [f32]) {
-    let mut chunk = Chunk::new();
+    // SAFETY: any bytes make a `T`; see `Plain`.
+    let mut raw: [T; CHUNK] = unsafe { std::mem::zeroed() };
     for (i, part) in row.chunks_mut(CHUNK).enumerate() {
-        chunk.load(from, i * CHUNK, part.len());
-        part.copy_from_slice(&chunk.0[..part.len()]);
+        from.read(i * CHUNK, &mut raw[..part.len()]);
+        T::widen(&raw[..part.len()], part);
     }
 }
 
@@ -141,10 +147,18 @@ fn write<T: Number>(row: &[f32], out: &mut Out<'_, T>) {
     }
 }
 
+/// Rotates neighbours; `cos` and `sin` have a number for each channel, see [`spread`].
 #[inline(always)]
 fn rotate_neighbours(row: &mut [f32], cos: &[f32], sin: &[f32]) {
-    for ((pair, &c), &s) in row.chunks_exact_mut(2).zip(cos).zip(sin) {
-        (pair[0], pair[1]) = (pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c);
+    let (row, row_end) = row.as_chunks_mut::<16>();
+    let ((cos, cos_end), (sin, sin_end)) = (cos.as_chunks::<16>(), sin.as_chunks::<16>());
+    for ((x, c), s) in row.iter_mut().zip(cos).zip(sin) {
+        let old = *x;
+        // All at once, or the compiler fears that writing one changes the others and uses no vectors.
+        *x = std::array::from_fn(|i| old[i] * c[i] + old[i ^ 1] * s[i]);
+    }
+    for ((x, c), s) in row_end.chunks_exact_mut(2).zip(cos_end.chunks_exact(2)).zip(sin_end.chunks_exact(2)) {
+        (x[0], x[1]) = (x[0] * c[0] + x[1] * s[0], x[1] * c[1] + x[0] * s[1]);
     }
 }
 
@@ -153,6 +167,16 @@ fn rotate_halves(row: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (low, high) = row.split_at_mut(cos.len());
     for (((x, y), &c), &s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
         (*x, *y) = (*x * c - *y * s, *x * s + *y * c);
+    }
+}
+
+/// Makes numbers for pairs of neighbours, in the first half, numbers for channels: in each pair the first sine is negative.
+#[inline(always)]
+fn spread(cos: &mut [f32], sin: &mut [f32]) {
+    for pair in (0..cos.len() / 2).rev() {
+        let (c, s) = (cos[pair], sin[pair]);
+        (cos[2 * pair], cos[2 * pair + 1]) = (c, c);
+        (sin[2 * pair], sin[2 * pair + 1]) = (-s, s);
     }
 }
 

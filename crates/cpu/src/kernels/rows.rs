@@ -183,14 +183,16 @@ enum Numbers<'t> {
     Narrow(Strided<'t, i32>),
 }
 
-/// Whether a thread writes the row that starts at a byte of the target. Every thread goes through all row numbers and
-/// does its own rows, so the last of equal numbers wins. Cache lines are dealt out at random, because row numbers are
-/// often adjacent or far apart by the same distance.
+/// Places that rows of a target are dealt to.
+const PLACES: usize = 1 << 16;
+
+/// Where the row that starts at a byte of the target is dealt to; a thread writes the rows dealt to its share of the
+/// places. Every thread goes through all row numbers, so the last of equal ones wins. Cache lines are dealt as if at
+/// random, because row numbers are often adjacent, or all the same distance apart.
 #[inline(always)]
-fn owns(share: Share, offset: usize) -> bool {
+const fn dealt_to(offset: usize) -> usize {
     let line = (offset / 64) as u64;
-    let dealt = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-    share.of(1 << 16).contains(&(dealt as usize))
+    (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
 }
 
 /// Hands every row of values and the row of the target that it goes to to `place`, in order.
@@ -219,7 +221,7 @@ pub(super) fn each_target(
     [count, planes, volumes]: RowAt,
     mut place: impl FnMut(RowAt, Out<'_, u8>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let ([_, wide, high, _], nb) = (rows.ne(), dst.nb());
+    let ([_, wide, high, _], nb, own) = (rows.ne(), dst.nb(), share.of(PLACES));
     for volume in 0..volumes {
         for plane in 0..planes {
             let line = [plane % wide, volume % high, 0];
@@ -233,7 +235,7 @@ pub(super) fn each_target(
                     Numbers::Narrow(numbers) => numbers.get(i).into(),
                 };
                 let row = Fault::check(ROW_NUMBER, number, dst.ne()[1])?;
-                if !owns(share, row * nb[1] + plane * nb[2] + volume * nb[3]) {
+                if !own.contains(&dealt_to(row * nb[1] + plane * nb[2] + volume * nb[3])) {
                     continue;
                 }
                 // SAFETY: the place of a row decides which thread writes it, and no handle outlives its use.
@@ -252,7 +254,7 @@ mod tests {
     use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn numbers(ne: impl Into<oxcart_tensor::Shape>, values: &[i32]) -> Tensor {
         Tensor::packed(DType::I32, ne, values)
@@ -299,7 +301,7 @@ mod tests {
         let table = Tensor::pattern(Layout::packed(DType::F16, [4, 80_000]).unwrap());
         let picks: Vec<_> = (0..70_000).map(|i| (i * 7919) % 80_000).collect();
         let result = compute(GetRows, &[&table, &numbers(70_000, &picks)]).unwrap();
-        let all = table.values(|x| f16::from_ne_bytes(x).to_f32());
+        let all = table.values(|x| f16::from_le_bytes(x).to_f32());
         let expected: Vec<_> = picks.iter().flat_map(|&row| &all[row as usize * 4..][..4]).copied().collect();
         assert_eq!(result.f32s(), expected);
 
@@ -334,7 +336,7 @@ mod tests {
             let result = compute(GetRowsBack { rows: 4 }, &[&gradient, &numbers(5, &picks)]).unwrap();
             let terms = match dtype {
                 DType::F32 => gradient.f32s(),
-                _ => gradient.values(|x| f16::from_ne_bytes(x).to_f32()),
+                _ => gradient.values(|x| f16::from_le_bytes(x).to_f32()),
             };
             let mut expected = vec![0.0; 4 * columns];
             for (i, &row) in picks.iter().enumerate() {
@@ -368,7 +370,7 @@ mod tests {
                 let mut expected = target.clone();
                 let all = match from {
                     DType::F32 => values.f32s(),
-                    _ => values.values(|x| f16::from_ne_bytes(x).to_f32()),
+                    _ => values.values(|x| f16::from_le_bytes(x).to_f32()),
                 };
                 for (i, row_values) in all.chunks(row).enumerate() {
                     let (j, k) = (i % 2, i / 2);
@@ -409,6 +411,6 @@ mod tests {
         let values = Tensor::packed(DType::F16, [3, 1], &[0x7C01u16, 0xFFFF, 0x8000]);
         let target = Tensor::packed(DType::F16, [3, 2], &[0u16; 6]);
         let result = compute(SetRows, &[&values, &numbers(1, &[1]), &target]).unwrap();
-        assert_eq!(result.values(u16::from_ne_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
+        assert_eq!(result.values(u16::from_le_bytes), [0, 0, 0, 0x7C01, 0xFFFF, 0x8000]);
     }
 }

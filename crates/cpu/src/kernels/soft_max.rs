@@ -78,40 +78,58 @@ fn soft_max<S: Simd, M: Number>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let scores = &mut as_floats(job.own)[..padded(len)];
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         a.row::<f32>(at).read(0, &mut scores[..len]);
-        // What is beyond the row takes no part.
-        scores[len..].fill(f32::NEG_INFINITY);
-        scores.iter_mut().for_each(|x| *x *= scale);
-        if let Some(mask) = mask {
-            add_mask::<M>(&mut scores[..len], &mask, at, slopes.of(at[1]));
-        }
         let sink = sinks.map(|sinks| sinks.row::<f32>([0; 3]).get(at[1]));
-        let max = largest(s, scores, sink.unwrap_or(f32::NEG_INFINITY));
-        for lanes in scores.chunks_exact_mut(S::LANES) {
-            let e = exp(s, s.sub(s.load(lanes), s.splat(max)));
-            s.store(e, lanes);
-        }
-        let mut sum = Sum::new();
-        sum.add(len, |i| scores[i]);
+        let least = sink.unwrap_or(f32::NEG_INFINITY);
+        let max = match mask {
+            None => shape(s, scores, len, scale, least),
+            Some(mask) => shape_masked::<S, M>(s, scores, len, scale, least, &mask, at, slopes.of(at[1])),
+        };
         let sink = sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
-        let factor = (1.0 / (sum.total() + sink)) as f32;
+        let factor = (1.0 / (raise(s, scores, max) + sink)) as f32;
         scores.iter_mut().for_each(|x| *x *= factor);
         row.write(0, &scores[..len]);
     }
     Ok(())
 }
 
-/// Adds a mask's row, which repeats over heads and batch.
+/// Scales a row and gives its largest number, or `least`. What is beyond the row is made to take no part.
 #[inline(always)]
-fn add_mask<M: Number>(scores: &mut [f32], mask: &Src<'_>, at: [usize; 3], slope: f32) {
-    let ne = mask.ne();
-    let row = mask.row::<M>([at[0], at[1] % ne[2], at[2] % ne[3]]);
-    let mut chunk = Chunk::new();
-    for (i, scores) in scores.chunks_mut(CHUNK).enumerate() {
-        chunk.load(&row, i * CHUNK, scores.len());
-        for (score, bias) in scores.iter_mut().zip(&chunk.0) {
-            *score += slope * bias;
-        }
+fn shape<S: Simd>(s: S, scores: &mut [f32], len: usize, scale: f32, least: f32) -> f32 {
+    for lanes in scores.chunks_exact_mut(S::LANES) {
+        s.store(s.mul(s.load(lanes), s.splat(scale)), lanes);
     }
+    scores[len..].fill(f32::NEG_INFINITY);
+    largest(s, scores, least)
+}
+
+/// As [`shape`], with a mask's row added, which repeats over heads and batch.
+#[expect(clippy::too_many_arguments, reason = "one step of one loop, apart only to be readable")]
+#[inline(always)]
+fn shape_masked<S: Simd, M: Number>(
+    s: S,
+    scores: &mut [f32],
+    len: usize,
+    scale: f32,
+    least: f32,
+    mask: &Src<'_>,
+    at: [usize; 3],
+    slope: f32,
+) -> f32 {
+    let ne = mask.ne();
+    let mask = mask.row::<M>([at[0], at[1] % ne[2], at[2] % ne[3]]);
+    let mut chunk = Chunk::new();
+    let mut max = least;
+    for (i, scores) in scores.chunks_mut(CHUNK).enumerate() {
+        let part = CHUNK.min(len - i * CHUNK);
+        chunk.load(&mask, i * CHUNK, part);
+        for (lanes, bias) in scores.chunks_exact_mut(S::LANES).zip(chunk.0.chunks_exact(S::LANES)) {
+            let score = s.mul(s.load(lanes), s.splat(scale));
+            s.store(s.mul_add(s.splat(slope), s.load(bias), score), lanes);
+        }
+        scores[part..].fill(f32::NEG_INFINITY);
+        max = largest(s, scores, max);
+    }
+    max
 }
 
 /// The largest of some numbers and `least`; NaN is never the largest. The numbers fill whole vectors.
@@ -122,6 +140,22 @@ fn largest<S: Simd>(s: S, numbers: &[f32], least: f32) -> f32 {
         max = s.max(s.load(lanes), max);
     }
     s.largest(max)
+}
+
+/// Replaces numbers by `exp(number - max)` and gives their sum: of vectors in short runs, of those in `f64`.
+#[inline(always)]
+fn raise<S: Simd>(s: S, scores: &mut [f32], max: f32) -> f64 {
+    let mut total = 0.0;
+    for run in scores.chunks_mut(CHUNK) {
+        let mut sum = s.splat(0.0);
+        for lanes in run.chunks_exact_mut(S::LANES) {
+            let e = exp(s, s.sub(s.load(lanes), s.splat(max)));
+            s.store(e, lanes);
+            sum = s.add(sum, e);
+        }
+        total += f64::from(s.sum(sum));
+    }
+    total
 }
 
 #[inline(always)]
@@ -200,9 +234,11 @@ mod tests {
                         assert!(nmse(&found, &wanted) < 1e-12, "{level} {len} {dtype}");
                     }
                 }
-                let op = SoftMax { scale: 1.0, max_bias: 0.0 };
-                let found = settle(op, &[Some(&a)], &[0], level);
-                assert!(nmse(&found, &exact(&values, ne, None, None, op)) < 1e-12, "{level} {len}");
+                for scale in [1.0, -0.5, 0.0] {
+                    let op = SoftMax { scale, max_bias: 0.0 };
+                    let found = settle(op, &[Some(&a)], &[0], level);
+                    assert!(nmse(&found, &exact(&values, ne, None, None, op)) < 1e-12, "{level} {len}");
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use oxcart_tensor::{Op, TensorRef};
 
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::Level;
+use crate::view::elements_mut;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
@@ -20,7 +21,8 @@ pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
     };
     // Sorting compares each value about as often as the row length has bits.
     let work = source.elements().saturating_mul(row.max(2).ilog2() as usize);
-    Some(Kernel::rows(run, node.layout(), work).own(size_of::<u64>() * row))
+    // Keys, and room to move them to.
+    Some(Kernel::rows(run, node.layout(), work).own(2 * size_of::<u64>() * row))
 }
 
 /// An integer with the order of `value`, then of `index`.
@@ -36,14 +38,49 @@ fn key(value: f32, index: usize, order: SortOrder) -> u64 {
     u64::from(place) << 32 | index as u64
 }
 
-/// Keys of a row in scratch memory.
-fn keys<'k>(own: &'k mut [u8], row: &[f32], order: SortOrder) -> &'k mut [u64] {
-    let keys = <[u64] as zerocopy::FromBytes>::mut_from_bytes(own)
-        .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole keys"));
+/// Keys of a row in scratch memory, and as much room again.
+fn keys<'k>(own: &'k mut [u8], row: &[f32], order: SortOrder) -> (&'k mut [u64], &'k mut [u64]) {
+    let (keys, room) = elements_mut(own).split_at_mut(row.len());
     for (i, (to, value)) in keys.iter_mut().zip(row).enumerate() {
         *to = key(*value, i, order);
     }
-    keys
+    (keys, room)
+}
+
+/// Rows from this length on are sorted by digits.
+const LONG: usize = 4096;
+
+/// Sorts keys of distinct indices that are in order of their indices.
+fn sort(keys: &mut [u64], room: &mut [u64]) {
+    if keys.len() < LONG {
+        keys.sort_unstable();
+    } else {
+        sort_digits(keys, room);
+    }
+}
+
+/// By the bytes of the values, the lowest first; each pass keeps the order of equal bytes.
+fn sort_digits(keys: &mut [u64], room: &mut [u64]) {
+    const PASSES: usize = 4;
+    let digit = |key: u64, pass: usize| (key >> (32 + 8 * pass)) as usize & 0xFF;
+    let mut counts = [[0usize; 256]; PASSES];
+    for &key in &*keys {
+        (0..PASSES).for_each(|pass| counts[pass][digit(key, pass)] += 1);
+    }
+    let (mut from, mut to) = (keys, room);
+    for (pass, counts) in counts.iter_mut().enumerate() {
+        let mut start = 0;
+        for count in counts.iter_mut() {
+            (*count, start) = (start, start + *count);
+        }
+        for &key in &*from {
+            let place = &mut counts[digit(key, pass)];
+            to[*place] = key;
+            *place += 1;
+        }
+        // After an even number of passes the keys are where they were.
+        (from, to) = (to, from);
+    }
 }
 
 fn store_indices(keys: &[u64], to: &mut [i32]) {
@@ -56,8 +93,8 @@ fn argsort(job: Job<'_>) -> Result<(), Fault> {
     let Argsort { order } = job.op();
     let a = job.src(0);
     for (at, mut row) in job.dst.rows::<i32>(job.share) {
-        let keys = keys(job.own, a.row(at).slice(), order);
-        keys.sort_unstable();
+        let (keys, room) = keys(job.own, a.row(at).slice(), order);
+        sort(keys, room);
         store_indices(keys, row.slice());
     }
     Ok(())
@@ -67,13 +104,15 @@ fn argsort(job: Job<'_>) -> Result<(), Fault> {
 fn top_k(job: Job<'_>) -> Result<(), Fault> {
     let a = job.src(0);
     for (at, mut row) in job.dst.rows::<i32>(job.share) {
-        let keys = keys(job.own, a.row(at).slice(), SortOrder::Descending);
+        let (keys, room) = keys(job.own, a.row(at).slice(), SortOrder::Descending);
         let k = row.len();
-        if k < keys.len() {
+        // Picking the largest pays only where most of the rest need not be sorted.
+        if k < keys.len() / 2 {
             keys.select_nth_unstable(k);
+            keys[..k].sort_unstable();
+        } else {
+            sort(keys, room);
         }
-        let keys = &mut keys[..k];
-        keys.sort_unstable();
         store_indices(keys, row.slice());
     }
     Ok(())
@@ -85,7 +124,7 @@ mod tests {
     use oxcart_tensor::{DType, Layout};
 
     use super::*;
-    use crate::kernels::copy::testing::{Tensor, compute};
+    use crate::kernels::copy::by_hand::{Tensor, compute};
 
     fn sorted(a: &Tensor, order: SortOrder) -> Vec<i32> {
         compute(Argsort { order }, &[a]).unwrap().i32s()

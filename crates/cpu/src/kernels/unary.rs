@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use oxcart_tensor::ops::{Clamp, LeakyRelu, Scale, Unary};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::activation::{self, Affine, Exp, Sigmoid, Silu};
+use super::activation::{self, Affine, Exp, Sigmoid, Silu, Tanh};
 use super::chunk::Chunk;
 use super::elementwise::{map, zip};
 use super::gelu::{gelu, gelu_erf, gelu_quick};
@@ -33,9 +33,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 
 /// Whether a function takes a library call per element.
 fn is_slow(op: &Op) -> bool {
-    use Unary::{Elu, Expm1, GeluErf, Softplus, Tanh, Xielu};
+    use Unary::{Elu, Expm1, GeluErf, Softplus, Xielu};
     match op {
-        Op::Unary(function) => matches!(function, Tanh | Elu | Expm1 | Softplus | GeluErf | Xielu { .. }),
+        Op::Unary(function) => matches!(function, Elu | Expm1 | Softplus | GeluErf | Xielu { .. }),
         Op::Log(_) | Op::Sin(_) | Op::Cos(_) => true,
         _ => false,
     }
@@ -89,7 +89,7 @@ fn apply_unary<S: Simd>(s: S, function: Unary, dtype: DType, chunk: &mut Chunk, 
         Unary::Sgn => each(x, |x| f32::from(u8::from(x > 0.0)) - f32::from(u8::from(x < 0.0))),
         Unary::Neg => each(x, |x| -x),
         Unary::Step => each(x, |x| if x > 0.0 { 1.0 } else { 0.0 }),
-        Unary::Tanh => each(x, f32::tanh),
+        Unary::Tanh => activation::apply(s, Tanh, chunk, len),
         Unary::Elu => each(x, |x| if x > 0.0 { x } else { x.exp_m1() }),
         Unary::Relu => each(x, |x| if x > 0.0 { x } else { 0.0 }),
         Unary::Sigmoid => activation::apply(s, Sigmoid, chunk, len),

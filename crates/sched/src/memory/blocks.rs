@@ -20,6 +20,21 @@ pub(super) struct Piece {
     pub(super) next: u32,
 }
 
+/// The moments between which memory is taken that is given back before the pool's last moment, that one included. Most
+/// pools are busy for a part of the run only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+impl Span {
+    /// Whether a piece is there all that time.
+    pub(super) fn is_filled_by(self, piece: &Piece) -> bool {
+        piece.birth <= self.first && piece.death == self.last
+    }
+}
+
 /// All that is to be placed in one pool.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
@@ -29,6 +44,8 @@ pub(super) struct Blocks {
     pub(super) narrowed: Vec<Piece>,
     /// All first pieces together.
     total: usize,
+    /// The last death.
+    last: u32,
 }
 
 impl Blocks {
@@ -36,6 +53,18 @@ impl Blocks {
         self.first.clear();
         self.narrowed.clear();
         self.total = 0;
+        self.last = 0;
+    }
+
+    /// When the pool is busy.
+    pub(super) fn span(&self) -> Span {
+        let passing = self.first.iter().find(|piece| piece.death < self.last);
+        Span { first: passing.map_or(self.last, |piece| piece.birth), last: self.last }
+    }
+
+    /// The first birth and the last death.
+    fn ends(&self) -> (u32, u32) {
+        (self.first.first().map_or(self.last, |piece| piece.birth), self.last)
     }
 
     /// The piece after this one.
@@ -51,12 +80,14 @@ impl Blocks {
         piece
     }
 
-    /// The largest sum of bytes that are taken at the same moment: no placement can do with less. Fills in the sums.
-    pub(super) fn lower_bound(&self, end: u32, live: &mut Vec<usize>) -> usize {
+    /// The largest sum of bytes that are taken at the same moment: no placement can do with less. Fills in the sums,
+    /// by moments since the first.
+    pub(super) fn lower_bound(&self, live: &mut Vec<usize>) -> usize {
+        let (first, last) = self.ends();
         live.clear();
-        live.resize(end as usize + 2, 0);
+        live.resize((last - first) as usize + 2, 0);
         for piece in self.first.iter().chain(&self.narrowed) {
-            let (birth, death) = (piece.birth as usize, piece.death as usize + 1);
+            let (birth, death) = ((piece.birth - first) as usize, (piece.death - first) as usize + 1);
             live[birth] = live[birth].wrapping_add(piece.size);
             live[death] = live[death].wrapping_sub(piece.size);
         }
@@ -71,18 +102,19 @@ impl Blocks {
 
     /// Lets blocks that are there from the beginning stay to the end where that does not raise the lower bound. What
     /// lives all the time is easy to place, and not in the way of anything.
-    pub(super) fn stretch(&mut self, lower_bound: usize, end: u32, live: &[usize]) {
-        let leaves = self.first.iter_mut().take_while(|piece| piece.birth == 0);
-        let mut leaves: Vec<_> = leaves.filter(|piece| piece.next == NONE && piece.death < end).collect();
+    pub(super) fn stretch(&mut self, lower_bound: usize, live: &[usize]) {
+        let (first, last) = self.ends();
+        let leaves = self.first.iter_mut().take_while(|piece| piece.birth == first);
+        let mut leaves: Vec<_> = leaves.filter(|piece| piece.next == NONE && piece.death < last).collect();
         leaves.sort_by_key(|piece| std::cmp::Reverse(piece.death));
         // The most that is taken after the death of a leaf, those that were stretched before included.
-        let (mut most, mut since) = (0, end as usize + 1);
+        let (mut most, mut since) = (0, (last - first) as usize + 1);
         for leaf in leaves {
-            let death = leaf.death as usize + 1;
+            let death = (leaf.death - first) as usize + 1;
             most = live[death..since].iter().copied().fold(most, usize::max);
             since = death;
             if most + leaf.size <= lower_bound {
-                leaf.death = end;
+                leaf.death = last;
                 most += leaf.size;
             }
         }
@@ -91,6 +123,7 @@ impl Blocks {
     /// Adds a block, born no earlier than those before. `None` when all of them would be more than can be counted.
     pub(super) fn add(&mut self, size: usize, birth: u32, death: u32) -> Option<u32> {
         self.total = self.total.checked_add(size).filter(|&total| total <= MOST_BYTES)?;
+        self.last = self.last.max(death);
         self.first.push(Piece { birth, death, size, next: NONE });
         Some(self.first.len() as u32 - 1)
     }
@@ -103,6 +136,7 @@ impl Blocks {
             let next = piece.next as usize;
             piece = &mut self.narrowed[next];
         }
+        self.last = self.last.max(death);
         if piece.size == size {
             piece.death = death;
         } else if death > now {

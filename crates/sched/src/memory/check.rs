@@ -79,7 +79,7 @@ impl MemoryPlan {
             memory.advance(birth)?;
             memory.enter(&lives, tensor, spot, birth)?;
         }
-        memory.advance(timeline.end)
+        memory.advance(lives.end)
     }
 
     fn check_spot(&self, request: &Request<'_>, tensor: TensorRef<'_>, spot: Spot) -> Result<(), Flaw> {
@@ -111,11 +111,13 @@ impl<'g> Lives<'g> {
         let graph = request.graph;
         let count = graph.len();
         let (uses, made, kept) = (vec![vec![]; count], vec![None; count], vec![false; count]);
-        let mut lives = Lives { births: vec![], uses, made, kept, end: timeline.end };
+        let mut lives = Lives { births: vec![], uses, made, kept, end: 0 };
         let owns_nothing =
             |tensor: TensorRef<'_>| tensor.root().id() != tensor.id() || tensor.storage().is_some();
         let mut filled = Vec::new();
-        let Ok(()) = timeline.try_for_each(|now, action| {
+        let nodes: Vec<_> = in_order(graph, graph.nodes()).collect();
+        let in_time = timeline.positions().map(|position| (position, nodes[position]));
+        let Ok(end) = timeline.walk(in_time, |now, action| {
             match action {
                 Action::Run(node) if node.is_leaf() => lives.births.push((0, node)),
                 Action::Run(node) => {
@@ -135,6 +137,7 @@ impl<'g> Lives<'g> {
             }
             Ok::<_, Infallible>(())
         });
+        lives.end = end;
         let leaves = in_order(graph, graph.leaves()).filter(|leaf| !filled.contains(&leaf.id()));
         lives.births.extend(leaves.map(|leaf| (0, leaf)));
         lives.births.retain(|&(_, tensor)| !owns_nothing(tensor));

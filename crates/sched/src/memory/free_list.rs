@@ -79,7 +79,8 @@ impl FreeList {
     /// # Panics
     /// When some of it is free already.
     pub fn free(&mut self, offset: usize, size: usize) {
-        let size = size.next_multiple_of(self.alignment);
+        // A multiple of the alignment, which is a power of two; every allocation fits twice into what can be counted.
+        let size = (size + self.alignment - 1) & !(self.alignment - 1);
         if size == 0 {
             return;
         }

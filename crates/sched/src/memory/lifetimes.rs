@@ -11,6 +11,7 @@ use super::Request;
 use super::blocks::{Blocks, NONE};
 use super::error::PlanError;
 use super::uses::{Newcomer, Uses};
+use crate::program::Program;
 
 /// A root that lies in a block.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +48,21 @@ pub(super) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(super) fn find(&mut self, request: &Request<'_>, uses: &Uses, reuse: Reuse) -> Result<(), PlanError> {
+    pub(super) fn find(
+        &mut self,
+        request: &Request<'_>,
+        program: &Program,
+        uses: &Uses,
+        reuse: Reuse,
+    ) -> Result<(), PlanError> {
         self.pools.iter_mut().for_each(Blocks::clear);
         self.pools.resize_with(request.pools.len(), Blocks::default);
         self.tenants.clear();
+        self.tenants.reserve(uses.newcomers.len());
         self.reuse = reuse;
         self.block_of.clear();
         self.block_of.resize(request.graph.len(), NONE);
-        let mut moving = Moving { request, uses, to: self };
+        let mut moving = Moving { request, program, uses, to: self };
         uses.newcomers.iter().try_for_each(|newcomer| moving.add(newcomer))
     }
 }
@@ -62,6 +70,7 @@ impl Lifetimes {
 /// Finds room for tensors, one after the other.
 struct Moving<'a, 'g> {
     request: &'a Request<'g>,
+    program: &'a Program,
     uses: &'a Uses,
     to: &'a mut Lifetimes,
 }
@@ -94,25 +103,23 @@ impl Moving<'_, '_> {
 
     /// The first source whose memory the result may take, and its block.
     fn dying_source(&self, newcomer: &Newcomer) -> Option<(u8, u32)> {
-        if !newcomer.reuses_source {
+        if newcomer.maker == NONE {
             return None;
         }
-        let node = self.request.graph.tensor(newcomer.id).ok()?;
-        (0..).zip(node.sources()).find_map(|(slot, source)| {
-            let source = source?;
-            let root = source.root().id().index();
-            let block = self.to.block_of[root];
-            let through_view = source.view().is_some();
-            if block == NONE
-                || !self.uses.may_replace(node, source, newcomer.birth)
-                || (through_view && self.to.reuse == Reuse::Roots)
-                || self.request.pool_of[root] != newcomer.pool
+        self.program.reads(newcomer.maker as usize).iter().find_map(|read| {
+            if !self.uses.may_replace(read, newcomer.birth)
+                || (read.is_view() && self.to.reuse == Reuse::Roots)
             {
+                return None;
+            }
+            let root = read.root.index();
+            let block = self.to.block_of[root];
+            if block == NONE || self.request.pool_of[root] != newcomer.pool {
                 return None;
             }
             let blocks = &self.to.pools[usize::from(newcomer.pool)];
             let room = blocks.last(&blocks.first[block as usize]).size;
-            (newcomer.size <= room).then_some((slot, block))
+            (newcomer.size <= room).then_some((read.slot, block))
         })
     }
 }

@@ -89,9 +89,14 @@ pub(super) fn chunk_sizes(blocks: &Blocks, addresses: &[Address], pool: Pool) ->
 }
 
 impl MemoryPlan {
-    pub(super) fn new(request: &Request<'_>) -> MemoryPlan {
-        let count = request.graph.len();
-        MemoryPlan { spots: Vec::new(), lives: Vec::new(), spot_of: vec![NONE; count], pools: Vec::new() }
+    /// Room for as many spots, none of them taken.
+    pub(super) fn new(request: &Request<'_>, spots: usize) -> MemoryPlan {
+        MemoryPlan {
+            spots: Vec::with_capacity(spots),
+            lives: Vec::with_capacity(spots),
+            spot_of: vec![NONE; request.graph.len()],
+            pools: Vec::with_capacity(request.pools.len()),
+        }
     }
 
     /// Adds the tenants of those pools whose placement is made of these blocks.

@@ -1,17 +1,20 @@
 //! From a request to a plan.
 
+use super::blocks::NONE;
 use super::error::PlanError;
 use super::lifetimes::{Lifetimes, Reuse};
-use super::plan::{MemoryPlan, PoolPlan, chunk_sizes};
+use super::plan::{MemoryPlan, PoolPlan, Resident, chunk_sizes};
 use super::replay::{Address, Chunks, Replay};
 use super::timeline::Timeline;
 use super::uses::{Newcomer, Uses};
 use super::whole::Whole;
 use super::{Request, Strategy};
+use crate::program::Program;
 
 /// Makes plans; keeps its working memory from one to the next.
 #[derive(Debug, Default)]
 pub struct Planner {
+    program: Program,
     uses: Uses,
     /// Blocks as the whole picture has them, and as a running allocator would.
     shared: Lifetimes,
@@ -45,17 +48,70 @@ impl Planner {
 
     /// Places all tensors of a graph that are in order and have no storage yet.
     pub fn plan(&mut self, request: &Request<'_>, strategy: Strategy) -> Result<MemoryPlan, PlanError> {
-        check_pools(request)?;
+        self.with_program(request, |planner, program| planner.plan_program(request, program, strategy))
+    }
+
+    /// Whether a plan can be used unchanged for another request: everything that needs a place has one, in the right
+    /// pool, is not larger than it was and lives no longer, and takes over memory only where that is still right.
+    /// Cheaper than planning anew.
+    pub fn suits(&mut self, plan: &MemoryPlan, request: &Request<'_>) -> bool {
+        let suits = self.with_program(request, |planner, program| {
+            planner.find_uses(request, program)?;
+            let suited = Suited { plan, uses: &planner.uses, program };
+            let mut newcomers = planner.uses.newcomers.iter();
+            Ok(plan.pools().len() == request.pools.len()
+                && newcomers.all(|newcomer| {
+                    plan.resident(newcomer.id).is_some_and(|old| suited.may_stay(newcomer, &old))
+                }))
+        });
+        suits.unwrap_or(false)
+    }
+
+    /// As [`plan`](Planner::plan), for a graph whose program is known.
+    pub(crate) fn plan_program(
+        &mut self,
+        request: &Request<'_>,
+        program: &Program,
+        strategy: Strategy,
+    ) -> Result<MemoryPlan, PlanError> {
+        self.find_uses(request, program)?;
+        self.place(request, program, strategy)
+    }
+
+    /// Does something with the program of a request, in memory that is kept for the next one.
+    fn with_program<T>(
+        &mut self,
+        request: &Request<'_>,
+        work: impl FnOnce(&mut Planner, &Program) -> Result<T, PlanError>,
+    ) -> Result<T, PlanError> {
         let timeline = Timeline::new(request)?;
-        self.uses.find(request, &timeline)?;
+        let mut program = std::mem::take(&mut self.program);
+        program.read(request.graph, timeline.positions());
+        let done = work(self, &program);
+        self.program = program;
+        done
+    }
+
+    fn find_uses(&mut self, request: &Request<'_>, program: &Program) -> Result<(), PlanError> {
+        check_pools(request)?;
+        self.uses.find(request, &Timeline::new(request)?, program)
+    }
+
+    /// Places everything uses were found for.
+    fn place(
+        &mut self,
+        request: &Request<'_>,
+        program: &Program,
+        strategy: Strategy,
+    ) -> Result<MemoryPlan, PlanError> {
         let placed = match strategy {
-            Strategy::Whole => self.place_whole(request, timeline.end)?,
+            Strategy::Whole => self.place_whole(request, program)?,
             Strategy::Online => {
-                self.plain.find(request, &self.uses, Reuse::Roots)?;
-                (0..request.pools.len()).map(|pool| self.place_online(request, pool, timeline.end)).collect()
+                self.plain.find(request, program, &self.uses, Reuse::Roots)?;
+                (0..request.pools.len()).map(|pool| self.place_online(request, pool)).collect()
             }
         };
-        let mut plan = MemoryPlan::new(request);
+        let mut plan = MemoryPlan::new(request, self.uses.newcomers.len());
         for lifetimes in [&self.shared, &self.plain] {
             // The other one may be left from an earlier plan.
             if placed.iter().any(|placed| placed.reuse == lifetimes.reuse) {
@@ -66,59 +122,22 @@ impl Planner {
         Ok(plan)
     }
 
-    /// Whether a plan can be used unchanged for another request: everything that needs a place has one, in the right
-    /// pool, is not larger than it was and lives no longer, and takes over memory only where that is still right.
-    /// Cheaper than planning anew.
-    pub fn suits(&mut self, plan: &MemoryPlan, request: &Request<'_>) -> bool {
-        if check_pools(request).is_err() || plan.pools().len() != request.pools.len() {
-            return false;
-        }
-        let Ok(timeline) = Timeline::new(request) else { return false };
-        if self.uses.find(request, &timeline).is_err() {
-            return false;
-        }
-        self.uses.newcomers.iter().all(|newcomer| {
-            let Some(old) = plan.resident(newcomer.id) else { return false };
-            newcomer.pool == old.spot.pool
-                && newcomer.size <= old.spot.size
-                && newcomer.birth >= old.birth
-                && self.uses.death(newcomer.id) <= old.death
-                && old.spot.in_place.is_none_or(|slot| self.may_take_over(request, plan, newcomer, slot))
-        })
-    }
-
-    /// Whether a result may still take the memory that it takes in the plan: that of the same source, which it uses up
-    /// or which is dead already.
-    fn may_take_over(&self, request: &Request<'_>, plan: &MemoryPlan, newcomer: &Newcomer, slot: u8) -> bool {
-        let Ok(node) = request.graph.tensor(newcomer.id) else { return false };
-        let Some(source) = node.source(slot.into()) else { return false };
-        let owner = source.root().id();
-        let (Some(old), Some(before)) = (plan.resident(newcomer.id), plan.resident(owner)) else {
-            return false;
-        };
-        let is_that_source = before.death == old.birth
-            && before.spot.offset == old.spot.offset
-            && before.spot.contains(&old.spot);
-        let uses_up = newcomer.reuses_source && self.uses.may_replace(node, source, newcomer.birth);
-        is_that_source && (uses_up || self.uses.death(owner) < newcomer.birth)
-    }
-
-    fn place_whole(&mut self, request: &Request<'_>, end: u32) -> Result<Vec<Placed>, PlanError> {
-        self.shared.find(request, &self.uses, Reuse::RootsAndViews)?;
+    fn place_whole(&mut self, request: &Request<'_>, program: &Program) -> Result<Vec<Placed>, PlanError> {
+        self.shared.find(request, program, &self.uses, Reuse::RootsAndViews)?;
         let mut placed = Vec::with_capacity(request.pools.len());
         for (&pool, blocks) in request.pools.iter().zip(&mut self.shared.pools) {
-            let lower_bound = blocks.lower_bound(end, &mut self.live);
-            blocks.stretch(lower_bound, end, &self.live);
-            let addresses = self.whole.place(blocks, pool, lower_bound, end).to_vec();
+            let lower_bound = blocks.lower_bound(&mut self.live);
+            blocks.stretch(lower_bound, &self.live);
+            let addresses = self.whole.place(blocks, pool, lower_bound).to_vec();
             let needs = PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound };
             placed.push(Placed { needs, addresses, reuse: Reuse::RootsAndViews });
         }
         // Sharing less makes for more bytes, but also for more freedom, and never to need more than a running
         // allocator is a promise. It is rare that this wins.
         if placed.iter().any(|placed| placed.needs.peak() > placed.needs.lower_bound) {
-            self.plain.find(request, &self.uses, Reuse::Roots)?;
+            self.plain.find(request, program, &self.uses, Reuse::Roots)?;
             for (pool, placed) in placed.iter_mut().enumerate() {
-                let online = self.place_online(request, pool, end);
+                let online = self.place_online(request, pool);
                 if online.needs.peak() < placed.needs.peak() {
                     let lower_bound = placed.needs.lower_bound;
                     *placed = Placed { needs: PoolPlan { lower_bound, ..online.needs }, ..online };
@@ -128,16 +147,53 @@ impl Planner {
         Ok(placed)
     }
 
-    fn place_online(&mut self, request: &Request<'_>, pool: usize, end: u32) -> Placed {
+    fn place_online(&mut self, request: &Request<'_>, pool: usize) -> Placed {
         let (blocks, pool) = (&self.plain.pools[pool], request.pools[pool]);
-        let lower_bound = blocks.lower_bound(end, &mut self.live);
-        self.replay.run(blocks, end, &mut Chunks::new(pool));
+        let lower_bound = blocks.lower_bound(&mut self.live);
+        self.replay.run(blocks, &mut Chunks::new(pool));
         let addresses = self.replay.addresses.clone();
         Placed {
             needs: PoolPlan { chunks: chunk_sizes(blocks, &addresses, pool), lower_bound },
             addresses,
             reuse: Reuse::Roots,
         }
+    }
+}
+
+/// Compares a plan with a request it was not made for.
+struct Suited<'a> {
+    plan: &'a MemoryPlan,
+    uses: &'a Uses,
+    program: &'a Program,
+}
+
+impl Suited<'_> {
+    /// Whether a tensor may lie where one was in the plan.
+    fn may_stay(&self, newcomer: &Newcomer, old: &Resident) -> bool {
+        newcomer.pool == old.spot.pool
+            && newcomer.size <= old.spot.size
+            && newcomer.birth >= old.birth
+            && self.uses.death(newcomer.id) <= old.death
+            && old.spot.in_place.is_none_or(|slot| self.may_take_over(newcomer, slot, old))
+    }
+
+    /// Whether a result may still take the memory that it takes in the plan: that of the same source, which it uses up
+    /// or which is dead already.
+    fn may_take_over(&self, newcomer: &Newcomer, slot: u8, old: &Resident) -> bool {
+        if newcomer.maker == NONE {
+            return false;
+        }
+        let Some(read) = self.program.reads(newcomer.maker as usize).iter().find(|read| read.slot == slot)
+        else {
+            return false;
+        };
+        let Some(before) = self.plan.resident(read.root) else { return false };
+        let is_that_source = before.death == old.birth
+            && before.spot.offset == old.spot.offset
+            && before.spot.contains(&old.spot);
+        let is_dead = || self.uses.death(read.root) < newcomer.birth;
+        let uses_up = || self.uses.may_replace(read, newcomer.birth);
+        is_that_source && (uses_up() || is_dead())
     }
 }
 

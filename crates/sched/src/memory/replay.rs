@@ -33,14 +33,14 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Places all blocks, or says that the arena gave up.
-    pub(super) fn run(&mut self, blocks: &Blocks, end: u32, arena: &mut impl Arena) -> bool {
+    pub(super) fn run(&mut self, blocks: &Blocks, arena: &mut impl Arena) -> bool {
         self.addresses.clear();
         self.next_dying.clear();
         // Most runs fail early, and most pools are used for a part of the time only: neither should cost all of it.
         for moment in self.enlisted.drain(..) {
             self.dying[moment as usize] = NONE;
         }
-        self.dying.resize(self.dying.len().max(end as usize + 1), NONE);
+        self.dying.resize(self.dying.len().max(blocks.span().last as usize + 1), NONE);
         let mut now = first_change(blocks);
         // Nothing needs to be given back after the last birth.
         for (block, piece) in blocks.first.iter().enumerate() {

@@ -10,7 +10,6 @@
 use super::Pool;
 use super::blocks::{Blocks, NONE};
 use super::replay::Address;
-use super::whole::is_permanent;
 
 /// A block that has no address yet.
 const UNPLACED: Address = Address::MAX;
@@ -72,15 +71,16 @@ impl XorShift {
 
 impl Search {
     /// Prepares for these blocks. False when too many of them meet for searching to be quick.
-    pub(super) fn prepare(&mut self, blocks: &Blocks, pool: Pool, end: u32) -> bool {
+    pub(super) fn prepare(&mut self, blocks: &Blocks, pool: Pool) -> bool {
         self.capacity = pool.chunk_capacity();
         self.items.clear();
         self.before.clear();
         self.alive.clear();
         self.base = 0;
         let most = FREE_PAIRS.max(MOST_PAIRS_PER_BLOCK * blocks.first.len()).min(u32::MAX as usize / 2);
+        let span = blocks.span();
         for (block, piece) in (0..).zip(&blocks.first) {
-            if is_permanent(piece, end) {
+            if span.is_filled_by(piece) {
                 self.base = self.unbroken(self.base, piece.size) + piece.size;
             } else if piece.size > 0 {
                 let last = blocks.last(piece);
@@ -227,12 +227,12 @@ impl Search {
     }
 
     /// The address of each block, after a success.
-    pub(super) fn addresses(&self, blocks: &Blocks, end: u32, addresses: &mut Vec<Address>) {
+    pub(super) fn addresses(&self, blocks: &Blocks, addresses: &mut Vec<Address>) {
         addresses.clear();
         addresses.resize(blocks.first.len(), 0);
-        let mut base = 0;
+        let (mut base, span) = (0, blocks.span());
         for (address, piece) in addresses.iter_mut().zip(&blocks.first) {
-            if is_permanent(piece, end) {
+            if span.is_filled_by(piece) {
                 *address = self.unbroken(base, piece.size);
                 base = *address + piece.size;
             }

@@ -1,8 +1,9 @@
 //! When things happen while a graph runs.
 //!
 //! Time is counted in moments. Moment 0 is before the run; then each step has a moment, and so have the transfers in
-//! front of a step where there are any; [`Timeline::end`] is after the run. What happens at the same moment may happen
-//! in any order, so memory that dies at a moment can be reused from the next one on.
+//! front of a step where there are any; the last moment is after the run. Steps in which nothing runs have none. What
+//! happens at the same moment may happen in any order, so memory that dies at a moment can be reused from the next one
+//! on.
 
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
@@ -78,120 +79,104 @@ impl Steps {
 
 /// Something that reads or writes memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Action<'g> {
+pub(super) enum Action<'g, N> {
     /// A node runs.
-    Run(TensorRef<'g>),
+    Run(N),
     /// A leaf is filled.
     Fill { from: TensorRef<'g>, to: TensorRef<'g> },
 }
 
-/// Everything that happens, in order.
-#[derive(Debug)]
-pub(super) struct Timeline<'g> {
-    graph: &'g Graph,
-    actions: Actions<'g>,
-    /// The moment after the run.
-    pub(super) end: u32,
+/// A leaf that is filled in front of a step.
+#[derive(Clone, Copy, Debug)]
+struct Fill<'g> {
+    step: u32,
+    from: TensorRef<'g>,
+    to: TensorRef<'g>,
 }
 
+/// What happens when.
 #[derive(Debug)]
-enum Actions<'g> {
-    /// One node after the other; leaves are filled in front of the nodes at the given positions, which ascend.
-    InOrder(Vec<(usize, Action<'g>)>),
-    /// With their moments.
-    Listed(Vec<(u32, Action<'g>)>),
+pub(super) struct Timeline<'g> {
+    steps: Option<&'g Steps>,
+    /// Number of nodes.
+    count: usize,
+    /// In order of steps.
+    fills: Vec<Fill<'g>>,
 }
 
 impl<'g> Timeline<'g> {
     pub(super) fn new(request: &Request<'g>) -> Result<Timeline<'g>, PlanError> {
-        let graph = request.graph;
-        let count = graph.nodes().len();
+        let count = request.graph.nodes().len();
         // Twice, in case that every node has transfers in front of it.
         if count.saturating_add(request.transfers.len()) > u32::MAX as usize / 2 - 1 {
             return Err(PlanError::Timeline { reason: "there are more nodes than moments" });
         }
-        let mut fills = Vec::with_capacity(request.transfers.len());
-        for transfer in request.transfers {
-            if transfer.before >= count {
-                return Err(PlanError::Timeline {
-                    reason: "a transfer is before a node that does not exist",
-                });
-            }
-            fills.push((transfer.before, fill(graph, transfer)?));
-        }
-        if let Some(steps) = request.steps {
-            return Timeline::with_steps(graph, steps, fills);
-        }
-        fills.sort_by_key(|&(before, _)| before);
-        let filled_before = fills.chunk_by(|a, b| a.0 == b.0).count();
-        let end = (count + filled_before) as u32 + 1;
-        Ok(Timeline { graph, actions: Actions::InOrder(fills), end })
-    }
-
-    /// Calls `act` with all actions and their moments, which never decrease.
-    pub(super) fn try_for_each<E>(
-        &self,
-        mut act: impl FnMut(u32, Action<'g>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let fills = match &self.actions {
-            Actions::Listed(actions) => {
-                return actions.iter().try_for_each(|&(now, action)| act(now, action));
-            }
-            Actions::InOrder(fills) => fills,
-        };
-        let (mut now, mut next_fill) = (0, 0);
-        for (position, node) in in_order(self.graph, self.graph.nodes()).enumerate() {
-            now += 1;
-            let first = next_fill;
-            while let Some(&(_, action)) = fills.get(next_fill).filter(|fill| fill.0 == position) {
-                act(now, action)?;
-                next_fill += 1;
-            }
-            now += u32::from(next_fill > first);
-            act(now, Action::Run(node))?;
-        }
-        Ok(())
-    }
-
-    fn with_steps(
-        graph: &'g Graph,
-        steps: &Steps,
-        fills: Vec<(usize, Action<'g>)>,
-    ) -> Result<Timeline<'g>, PlanError> {
-        let count = graph.nodes().len();
-        if steps.order.len() != count {
+        if request.steps.is_some_and(|steps| steps.order.len() != count) {
             return Err(PlanError::Timeline { reason: "the steps were made for another graph" });
         }
-        let mut actions = Vec::with_capacity(count + fills.len());
-        let mut fills: Vec<_> =
-            fills.into_iter().map(|(before, action)| (steps.step_of[before], action)).collect();
-        fills.sort_by_key(|&(step, _)| step);
-        let mut fills = fills.into_iter().peekable();
+        let mut timeline = Timeline { steps: request.steps, count, fills: Vec::new() };
+        for transfer in request.transfers {
+            let fill = timeline.fill(request.graph, transfer)?;
+            timeline.fills.push(fill);
+        }
+        timeline.fills.sort_by_key(|fill| fill.step);
+        Ok(timeline)
+    }
+
+    fn fill(&self, graph: &'g Graph, transfer: &Transfer) -> Result<Fill<'g>, PlanError> {
+        if transfer.before >= self.count {
+            return Err(PlanError::Timeline { reason: "a transfer is before a node that does not exist" });
+        }
+        let unknown = |_| PlanError::Timeline { reason: "a transfer names a tensor of another graph" };
+        let from = graph.tensor(transfer.from).map_err(unknown)?;
+        let to = graph.tensor(transfer.to).map_err(unknown)?;
+        if !to.is_leaf() {
+            return Err(PlanError::Timeline { reason: "a transfer writes a tensor that is not a leaf" });
+        }
+        Ok(Fill { step: self.step_of(transfer.before), from, to })
+    }
+
+    fn step_of(&self, position: usize) -> u32 {
+        // The number of nodes was checked to fit.
+        self.steps.map_or(position as u32, |steps| steps.step_of[position])
+    }
+
+    /// Positions of all nodes, in the order in which they run.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> + use<'g> {
+        let steps = self.steps;
+        (0..self.count).map(move |nth| steps.map_or(nth, |steps| steps.order[nth] as usize))
+    }
+
+    /// Walks all transfers and these nodes, which are at some of the [positions](Timeline::positions), calling `act`
+    /// with their moments, which never decrease. Returns the moment after the run.
+    pub(super) fn walk<N, E>(
+        &self,
+        nodes: impl Iterator<Item = (usize, N)>,
+        mut act: impl FnMut(u32, Action<'g, N>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        let mut fills = self.fills.iter();
+        let mut next_fill = fills.next();
         let (mut now, mut current) = (0, None);
-        for position in steps.order.iter().map(|&position| position as usize) {
-            let step = steps.step_of[position];
+        for (position, node) in nodes {
+            let step = self.step_of(position);
             if current != Some(step) {
                 current = Some(step);
-                let before = actions.len();
-                while let Some((_, action)) = fills.next_if(|&(at, _)| at == step) {
-                    actions.push((now + 1, action));
+                now += 1;
+                now += u32::from(next_fill.is_some_and(|fill| fill.step <= step));
+                while let Some(&Fill { from, to, .. }) = next_fill.filter(|fill| fill.step <= step) {
+                    act(now - 1, Action::Fill { from, to })?;
+                    next_fill = fills.next();
                 }
-                now += if actions.len() > before { 2 } else { 1 };
             }
-            actions.extend(graph.tensor(graph.nodes()[position]).ok().map(|node| (now, Action::Run(node))));
+            act(now, Action::Run(node))?;
         }
-        Ok(Timeline { graph, actions: Actions::Listed(actions), end: now + 1 })
+        // What is left is in front of steps that were not walked.
+        now += u32::from(next_fill.is_some());
+        for &Fill { from, to, .. } in next_fill.into_iter().chain(fills) {
+            act(now, Action::Fill { from, to })?;
+        }
+        Ok(now + 1)
     }
-}
-
-fn fill<'g>(graph: &'g Graph, transfer: &Transfer) -> Result<Action<'g>, PlanError> {
-    let unknown = |_| PlanError::Timeline { reason: "a transfer names a tensor of another graph" };
-    let from = graph.tensor(transfer.from).map_err(unknown)?;
-    let to = graph.tensor(transfer.to).map_err(unknown)?;
-    if !to.is_leaf() {
-        return Err(PlanError::Timeline { reason: "a transfer writes a tensor that is not a leaf" });
-    }
-    Ok(Action::Fill { from, to })
 }
 
 /// The tensors with these ids, which are the graph's own.

@@ -1,24 +1,26 @@
 //! What needs memory, and who uses it last.
 //!
-//! One walk over the graph gathers all that planning needs to know of a tensor, so that the graph, which may be larger
-//! than the caches, is read only once. Views count as uses of their root: only roots own memory.
+//! One walk over what runs gathers all that planning needs to know of a tensor. Views count as uses of their root: only
+//! roots own memory.
 
+use oxcart_tensor::TensorId;
 use oxcart_tensor::graph::Flags;
-use oxcart_tensor::{TensorId, TensorRef};
 
-use super::Request;
+use super::blocks::NONE;
 use super::error::PlanError;
-use super::timeline::{Action, Timeline, in_order};
+use super::timeline::{Action, Timeline};
+use super::{Pool, Request};
+use crate::program::{Leaf, Program, Read, Running, Unread};
 
 /// A root that needs a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newcomer {
     pub(super) id: TensorId,
     pub(super) pool: u16,
-    /// Whether it is made by an op that may write over a source.
-    pub(super) reuses_source: bool,
     /// The moment it comes to be.
     pub(super) birth: u32,
+    /// Which of the nodes that run makes it; [`NONE`] for leaves.
+    pub(super) maker: u32,
     /// Bytes it needs, padding included.
     pub(super) size: usize,
 }
@@ -28,7 +30,7 @@ pub(super) struct Newcomer {
 struct Use {
     last: u32,
     /// How often at that moment, its own making aside.
-    times: u16,
+    times: u8,
     /// It must survive the run.
     kept: bool,
     /// A transfer writes it.
@@ -44,107 +46,109 @@ pub(super) struct Uses {
     pub(super) newcomers: Vec<Newcomer>,
     /// Per tensor, its last use. Views have only what is about them alone.
     of: Vec<Use>,
-    end: u32,
+    /// The moment after the run.
+    pub(super) end: u32,
 }
 
 impl Uses {
-    pub(super) fn find(&mut self, request: &Request<'_>, timeline: &Timeline<'_>) -> Result<(), PlanError> {
-        let graph = request.graph;
+    pub(super) fn find(
+        &mut self,
+        request: &Request<'_>,
+        timeline: &Timeline<'_>,
+        program: &Program,
+    ) -> Result<(), PlanError> {
         self.newcomers.clear();
+        self.newcomers.reserve(program.running().len());
         self.of.clear();
-        self.of.resize(graph.len(), Use::default());
-        self.end = timeline.end;
+        self.of.resize(request.graph.len(), Use::default());
         for transfer in request.transfers {
             self.of[transfer.from.index()].sent = true;
             self.of[transfer.to.index()].filled = true;
         }
-        for leaf in in_order(graph, graph.leaves()) {
-            self.of[leaf.id().index()].kept = self.must_survive(request, leaf);
-            if !self.of[leaf.id().index()].filled {
-                self.add(request, leaf, 0)?;
+        self.find_kept(program);
+        for &Leaf { id, flags, .. } in program.unplaced_leaves() {
+            let is_kept_input = request.keep_inputs && flags.contains(Flags::INPUT);
+            self.of[id.index()].kept |= is_kept_input || flags.contains(Flags::OUTPUT);
+            if !self.of[id.index()].filled {
+                self.add(request, id, 0, NONE)?;
             }
         }
-        let mut has_parameters = false;
-        timeline.try_for_each(|now, action| {
-            match action {
-                Action::Run(parameter) if parameter.is_leaf() => {
-                    has_parameters = true;
-                    self.of[parameter.id().index()].kept = true;
-                    self.add(request, parameter, 0)?;
-                }
-                Action::Run(node) => self.run(request, node, now)?,
-                Action::Fill { from, to } => {
-                    self.touch(from, now);
-                    self.of[to.id().index()].last = now;
-                    self.add(request, to, now)?;
-                }
+        for parameter in &program.parameters {
+            self.of[parameter.id.index()].kept = true;
+            if parameter.buffer().is_none() {
+                self.add(request, parameter.id, 0, NONE)?;
             }
-            Ok(())
+        }
+        let nodes = (0..)
+            .zip(program.iter())
+            .map(|(index, (node, reads))| (node.position as usize, (index, node, reads)));
+        self.end = timeline.walk(nodes, |now, action| match action {
+            Action::Run((index, node, reads)) => self.run(request, index, node, reads, now),
+            Action::Fill { from, to } => {
+                self.touch(from.root().id(), now);
+                self.of[to.id().index()].last = now;
+                if to.buffer().is_some() { Ok(()) } else { self.add(request, to.id(), now, NONE) }
+            }
         })?;
-        if has_parameters {
-            // They stand among the nodes, but are there from the start.
-            self.newcomers.sort_by_key(|newcomer| newcomer.birth);
-        }
         Ok(())
     }
 
-    fn run(&mut self, request: &Request<'_>, node: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
-        let root = node.root().id();
-        if self.must_survive(request, node) {
+    /// Outputs survive. What nothing reads is one, whether or not the caller said so.
+    fn find_kept(&mut self, program: &Program) {
+        for root in &program.outputs {
             self.of[root.index()].kept = true;
         }
-        // Views only relabel memory, and nodes that nothing asked for are skipped.
-        if !node.has(Flags::COMPUTE) || !node.computes() {
-            return Ok(());
+        for &Unread { id, root } in &program.unread {
+            if !self.of[id.index()].sent {
+                self.of[root.index()].kept = true;
+            }
         }
-        for source in node.sources().flatten() {
-            self.touch(source, now);
-        }
-        if root != node.id() {
-            self.touch(node, now);
-            return Ok(());
-        }
-        self.of[root.index()].last = now;
-        self.add(request, node, now)
     }
 
-    /// Adds a root that comes to be at `now`, unless it has memory already.
-    fn add(&mut self, request: &Request<'_>, root: TensorRef<'_>, now: u32) -> Result<(), PlanError> {
-        if root.storage().is_some() {
+    /// Called for every node, from one place.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        request: &Request<'_>,
+        index: u32,
+        node: &Running,
+        reads: &[Read],
+        now: u32,
+    ) -> Result<(), PlanError> {
+        for read in reads {
+            self.touch(read.root, now);
+        }
+        if node.is_view() {
+            self.touch(node.root, now);
             return Ok(());
         }
-        let id = root.id();
+        self.of[node.id.index()].last = now;
+        if node.buffer().is_some() { Ok(()) } else { self.add(request, node.id, now, index) }
+    }
+
+    /// Adds a root without memory that comes to be at `now`.
+    #[inline]
+    fn add(&mut self, request: &Request<'_>, id: TensorId, now: u32, maker: u32) -> Result<(), PlanError> {
         let pool = request.pool_of[id.index()];
-        let size = size(request, root, pool.into())?;
-        let reuses_source = root.reuses_source();
-        self.newcomers.push(Newcomer { id, pool, reuses_source, birth: now, size });
+        let Some(size) = size(request, id, pool) else { return Err(refusal(request, id, pool)) };
+        self.newcomers.push(Newcomer { id, pool, birth: now, maker, size });
         Ok(())
     }
 
-    fn must_survive(&self, request: &Request<'_>, tensor: TensorRef<'_>) -> bool {
-        let flags = tensor.flags();
-        let is_read = || request.graph.use_count(tensor.id()) > 0 || self.of[tensor.id().index()].sent;
-        flags.contains(Flags::OUTPUT)
-            || (request.keep_inputs && flags.contains(Flags::INPUT))
-            // What nothing reads is a result, whether or not the caller said so.
-            || (flags.contains(Flags::COMPUTE) && !is_read())
-    }
-
-    fn touch(&mut self, tensor: TensorRef<'_>, now: u32) {
-        let root = &mut self.of[tensor.root().id().index()];
+    fn touch(&mut self, root: TensorId, now: u32) {
+        let root = &mut self.of[root.index()];
         root.times = if root.last == now { root.times.saturating_add(1) } else { 1 };
         root.last = now;
     }
 
-    /// Whether a node that reuses sources may write over this one: it is the last to use what the source shows, reads
-    /// it exactly once, and sees it from its first byte on with the layout of its own result.
-    pub(super) fn may_replace(&self, node: TensorRef<'_>, source: TensorRef<'_>, now: u32) -> bool {
-        let Use { last, times, kept, .. } = self.of[source.root().id().index()];
-        !kept
-            && last == now
-            && times == 1
-            && source.view().is_none_or(|view| view.offset == 0)
-            && source.layout() == node.layout()
+    /// Whether the node that reads this at `now` may write over it: it could, is the last to use what the source shows,
+    /// and reads it exactly once.
+    pub(super) fn may_replace(&self, read: &Read, now: u32) -> bool {
+        if !read.is_replaceable {
+            return false;
+        }
+        let Use { last, times, kept, .. } = self.of[read.root.index()];
+        !kept && last == now && times == 1
     }
 
     /// The last moment at which the memory of a root is needed.
@@ -154,13 +158,21 @@ impl Uses {
     }
 }
 
-/// Bytes a tensor takes in a pool, padding included.
-fn size(request: &Request<'_>, tensor: TensorRef<'_>, pool: usize) -> Result<usize, PlanError> {
-    let Some(&facts) = request.pools.get(pool) else {
-        let count = request.pools.len();
-        return Err(PlanError::NoSuchPool { tensor: tensor.label(), pool, count });
+/// Bytes a tensor takes in a pool, padding included; `None` when it cannot lie there.
+#[inline]
+fn size(request: &Request<'_>, id: TensorId, pool: u16) -> Option<usize> {
+    let facts = request.pools.get(usize::from(pool))?;
+    let padded = facts.padded((request.size_of)(request.graph.tensor(id).ok()?, pool.into()))?;
+    (padded <= facts.max_size).then_some(padded)
+}
+
+/// Why a tensor cannot lie in a pool.
+#[cold]
+fn refusal(request: &Request<'_>, id: TensorId, pool: u16) -> PlanError {
+    let (tensor, pool) = (request.graph.label(id), usize::from(pool));
+    let Some(&Pool { max_size, .. }) = request.pools.get(pool) else {
+        return PlanError::NoSuchPool { tensor, pool, count: request.pools.len() };
     };
-    let size = (request.size_of)(tensor, pool);
-    let padded = facts.padded(size).filter(|&padded| padded <= facts.max_size);
-    padded.ok_or_else(|| PlanError::TooLarge { tensor: tensor.label(), size, pool, max_size: facts.max_size })
+    let size = request.graph.tensor(id).map_or(0, |tensor| (request.size_of)(tensor, pool));
+    PlanError::TooLarge { tensor, size, pool, max_size }
 }

@@ -54,6 +54,8 @@ use crate::shape::Shape;
 pub struct Graph {
     /// Per tensor, how it hangs together with others.
     links: Vec<Links>,
+    /// Per tensor, type, extents and strides.
+    layouts: Vec<Layout>,
     /// Per tensor, the rest.
     details: Vec<Details>,
     /// Sources of all tensors; each tensor's links hold its range.
@@ -116,10 +118,23 @@ impl Graph {
         let first = u32::try_from(self.sources.len()).map_err(|_| Error::TooManyTensors)?;
         // No op has more than MAX_SOURCES.
         let count = u8::try_from(sources.len()).map_err(|_| Error::TooManyTensors)?;
-        self.links.push(Links::new(&layout, &op, view, (first, count)));
-        self.details.push(Details { layout, op, name: None });
+        let mut links = Links::new(&layout, &op, view, (first, count));
+        if links.reuses_source {
+            links.alike = self.alike_sources(&layout, sources);
+        }
+        self.links.push(links);
+        self.layouts.push(layout);
+        self.details.push(Details { op, name: None });
         self.sources.extend_from_slice(sources);
         Ok(TensorId::from_index(self.len() - 1))
+    }
+
+    /// A bit for each source that has this layout. Layouts are large and planners compare them again and again; here
+    /// they are at hand.
+    fn alike_sources(&self, layout: &Layout, sources: &[Option<TensorId>]) -> u16 {
+        let is_alike =
+            |source: &Option<TensorId>| source.is_some_and(|id| self.layouts[id.index()] == *layout);
+        (0..).zip(sources).fold(0, |bits, (slot, source)| bits | u16::from(is_alike(source)) << slot)
     }
 
     /// Names a tensor; an empty name takes the name away.
@@ -191,7 +206,8 @@ impl Graph {
             return Err(Error::BindView { id, root });
         }
         let (Storage { buffer, offset }, align, len) = (storage, links.align(), links.byte_len);
-        if !offset.is_multiple_of(align) {
+        // A power of two, which the compiler does not know.
+        if offset & (align - 1) != 0 {
             return Err(Error::Misaligned { id, offset, align });
         }
         if offset.checked_add(len).is_none_or(|end| end > capacity) {

@@ -53,7 +53,12 @@ impl Order {
         self.slots.get(id.index()).copied().and_then(Place::slot)
     }
 
-    fn grow(&mut self, tensors: usize) {
+    /// Makes room for an arena's tensors, and for as many to come as the arena itself has room for.
+    fn grow(&mut self, tensors: usize, room: usize) {
+        if self.slots.capacity() < tensors {
+            self.slots.reserve_exact(room - self.slots.len());
+            self.uses.reserve_exact(room - self.uses.len());
+        }
         self.slots.resize(tensors, Place::NONE);
         self.uses.resize(tensors, 0);
     }
@@ -63,7 +68,9 @@ impl Order {
         if self.slot(node).is_none() {
             return;
         }
-        self.grow(tensors);
+        if self.slots.len() < tensors {
+            self.grow(tensors, tensors);
+        }
         self.uses[old.index()] -= 1;
         self.uses[new.index()] += 1;
         if self.slot(new).is_none() {
@@ -115,7 +122,7 @@ impl Graph {
     /// needs are skipped when the graph runs.
     pub fn expand_uncomputed(&mut self, id: TensorId) -> Result<(), Error> {
         self.tensor(id)?;
-        self.order.grow(self.len());
+        self.order.grow(self.len(), self.links.capacity());
         // Tensors on the way from `id` down, with the next source of each to look at.
         let mut path = Vec::new();
         let mut next = Some(id);

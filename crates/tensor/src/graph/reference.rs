@@ -51,7 +51,7 @@ impl<'g> TensorRef<'g> {
 
     /// Type, extents and strides.
     pub fn layout(self) -> &'g Layout {
-        &self.details().layout
+        &self.graph.layouts[self.id.index()]
     }
 
     /// Element type.
@@ -83,6 +83,13 @@ impl<'g> TensorRef<'g> {
     /// [`OpInfo::reuses_source`](field@crate::ops::OpInfo::reuses_source).
     pub fn reuses_source(self) -> bool {
         self.links().reuses_source
+    }
+
+    /// Whether it may take over the memory of a source, as far as the source in that slot is concerned: it has the very
+    /// same layout. What a planner must know besides is whether anybody else needs that memory.
+    pub fn fits_over(self, slot: usize) -> bool {
+        let links = self.links();
+        links.reuses_source && links.alike.checked_shr(slot as u32).is_some_and(|bits| bits & 1 == 1)
     }
 
     /// Its roles.

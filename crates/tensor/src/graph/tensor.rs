@@ -140,6 +140,8 @@ pub(super) struct Links {
     pub(super) computes: bool,
     /// Whether it may take over the memory of a source.
     pub(super) reuses_source: bool,
+    /// If so, a bit for each source that has its very layout.
+    pub(super) alike: u16,
     /// What its first byte must be a multiple of, as a power of two.
     align_log2: u8,
     /// Bytes from its first to its last.
@@ -153,7 +155,6 @@ const NO_BUFFER: u32 = u32::MAX;
 /// The rest: what ops and people look at.
 #[derive(Clone, Debug)]
 pub(super) struct Details {
-    pub(super) layout: Layout,
     pub(super) op: Op,
     pub(super) name: Option<Box<str>>,
 }
@@ -175,6 +176,7 @@ impl Links {
             is_leaf: *op == Op::None,
             computes: info.computes,
             reuses_source: info.reuses_source,
+            alike: 0,
             view_offset: view.map_or(0, |view| view.offset),
             offset: 0,
         }

@@ -4,6 +4,7 @@
 
 use oxcart_tensor::Layout;
 
+use super::expand::is_fast;
 use super::room;
 use crate::simd::MAX_LANES;
 
@@ -55,8 +56,10 @@ pub(super) struct Cut {
     pub(super) group: usize,
     /// Rows of a tile.
     pub(super) tile: usize,
-    /// Whether keys are used as they lie in memory.
+    /// Whether values are used as they lie in memory, and keys too unless they are expanded.
     pub(super) few: bool,
+    /// Whether keys become `f32` first.
+    pub(super) expands_keys: bool,
     /// Keys of a piece.
     span: usize,
     /// How many pieces the keys are cut into.
@@ -87,6 +90,7 @@ impl Cut {
             group,
             tile,
             few,
+            expands_keys: !few || rows > 1 && k.dtype().is_quantized() && is_fast(k.dtype()),
             span,
             pieces: kv.div_ceil(span).max(1),
             encoded: room(encoded),
@@ -164,7 +168,7 @@ impl Cut {
         Areas {
             queries: if self.few { tile * self.padded_d() } else { tile * d },
             encoded: tile * encoded,
-            keys: if self.few { 0 } else { KEYS * d },
+            keys: if self.expands_keys { KEYS * d } else { 0 },
             values: KEYS * self.padded_dv(),
             scores: KEYS * tile,
             biases: if self.few { 0 } else { KEYS * tile },

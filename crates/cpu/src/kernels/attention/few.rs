@@ -53,7 +53,7 @@ pub(super) fn attend<S: Simd>(s: S, attention: &Attention<'_>, item: &Item, scra
 #[inline(always)]
 fn prepare<S: Simd>(attention: &Attention<'_>, item: &Item, scratch: &mut Scratch<'_>) -> Option<Dot> {
     let (cut, dtype) = (&attention.cut, attention.k.dtype());
-    let coder = dtype.is_quantized().then(|| {
+    let coder = (dtype.is_quantized() && !cut.expands_keys).then(|| {
         let partner = dtype.dot_partner();
         let coder = (dot::dot(dtype, S::LEVEL), partner.and_then(|partner| dot::encode(partner, S::LEVEL)));
         let (Some(dot), Some(encode)) = coder else { unreachable!("checked when the kernel was chosen") };
@@ -100,6 +100,14 @@ fn score<S: Simd>(
     }
     let (queries, scores) = (&*scratch.queries, &mut *scratch.scores);
     let stride = cut.padded_d();
+    if cut.expands_keys {
+        expand::rows(s, k, plane, first..first + count, scratch.keys, cut.d);
+        let mut list: [&[f32]; KEYS] = [&[]; KEYS];
+        for (row, keys) in list.iter_mut().zip(scratch.keys.chunks_exact(cut.d)) {
+            *row = keys;
+        }
+        return score_numbers(s, queries, stride, &list[..count], scores);
+    }
     match k.dtype() {
         DType::F32 => {
             score_numbers(s, queries, stride, &numbers::<f32>(k, plane, first, count)[..count], scores)

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use oxcart_tensor::{DType, TensorRef};
 
 use super::super::chunk::{CHUNK, Chunk};
-use super::super::elementwise::{PIECE, is_flat, map_run, zip, zip_run};
+use super::super::elementwise::{Lanes, PIECE, is_flat, zip};
 use super::COMBINE;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Simd, for_each_level};
@@ -34,7 +34,7 @@ fn run<A: Number, B: Number, Y: Number>(level: Level) -> Run {
 fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (op, combine) = (job.op, COMBINE.at(S::LEVEL));
     let f = |a: &mut Chunk, b: &Chunk, len: usize| combine(&op, a, b, len);
-    let (a, b) = (job.src(0), job.src(1));
+    let (a, b, mut lanes) = (job.src(0), job.src(1), Lanes::new());
     if b.ne() == a.ne() && b.layout().has_contiguous_rows() {
         zip::<A, B, Y>(job, f);
         return Ok(());
@@ -43,7 +43,7 @@ fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Res
         let b = splat::<B>(&b, [0; 3]);
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
         let a = a.packed::<A>().part(start..start + y.len());
-        map_run(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
+        lanes.map(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
         return Ok(());
     }
     let whole_rows = b.ne()[0] == a.ne()[0] && b.layout().has_contiguous_rows();
@@ -51,17 +51,17 @@ fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Res
         let (part, b_at) = (start..start + y.len(), repeated(at, b.ne(), a.ne()));
         let a = a.row::<A>(at).part(part.clone());
         if whole_rows {
-            zip_run(a, b.row::<B>(b_at).part(part), &mut y, 0, &f);
+            lanes.zip(a, b.row::<B>(b_at).part(part), &mut y, 0, &f);
         } else if b.ne()[0] == 1 {
             let b = splat::<B>(&b, b_at);
-            map_run(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
+            lanes.map(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
         } else {
             let b = b.line::<B>(b_at);
             for first in (0..part.len()).step_by(CHUNK) {
                 let len = CHUNK.min(part.len() - first);
                 let b = tile(&b, start + first, len);
                 let a = a.part(first..first + len);
-                map_run(a, &mut y, first, &|a: &mut Chunk, len| f(a, &b, len));
+                lanes.map(a, &mut y, first, &|a: &mut Chunk, len| f(a, &b, len));
             }
         }
     }

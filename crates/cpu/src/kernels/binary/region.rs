@@ -3,11 +3,11 @@
 //! Each thread makes a run of the result whole: it copies that part of the first source, then goes through the rows of
 //! the window and does what falls into its run. So threads never meet, whatever the strides of the window.
 
-use oxcart_tensor::ops::Region;
+use oxcart_tensor::ops::{Acc, Region, Set};
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::super::chunk::{CHUNK, Chunk};
-use super::super::elementwise::zip_run;
+use super::super::elementwise::Lanes;
 use super::{COMBINE, set_aside};
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::{Level, Simd, for_each_level};
@@ -25,7 +25,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 }
 
 fn set(job: Job<'_>) -> Result<(), Fault> {
-    let Op::Set(oxcart_tensor::ops::Set(region)) = job.op else { unreachable!("the kernel of another op") };
+    let Op::Set(Set(region)) = job.op else { unreachable!("the kernel of another op") };
     // Only moved, so any type of four bytes will do.
     walk::<u32>(job, region, |_, b, y, at| copy(b, y, at));
     Ok(())
@@ -33,17 +33,22 @@ fn set(job: Job<'_>) -> Result<(), Fault> {
 
 #[inline(always)]
 fn acc<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let Op::Acc(oxcart_tensor::ops::Acc(region)) = job.op else { unreachable!("the kernel of another op") };
+    let Op::Acc(Acc(region)) = job.op else { unreachable!("the kernel of another op") };
     let (op, combine) = (job.op, COMBINE.at(S::LEVEL));
     let f = |a: &mut Chunk, b: &Chunk, len: usize| combine(&op, a, b, len);
-    walk::<f32>(job, region, |a, b, y, at| zip_run(a, b, y, at, &f));
+    let mut lanes = Lanes::new();
+    walk::<f32>(job, region, |a, b, y, at| lanes.zip(a, b, y, at, &f));
     Ok(())
 }
 
 /// Calls `f` with part of a row of the window: what the first source has there, what the second has, and the place in
 /// the result.
 #[inline(always)]
-fn walk<T: Plain>(job: Job<'_>, region: Region, f: impl Fn(In<'_, T>, In<'_, T>, &mut Out<'_, T>, usize)) {
+fn walk<T: Plain>(
+    job: Job<'_>,
+    region: Region,
+    mut f: impl FnMut(In<'_, T>, In<'_, T>, &mut Out<'_, T>, usize),
+) {
     let Some(b) = set_aside::source(&job, 1) else { return };
     let (a_is_result, a) = (job.src(0).is_aliased(), job.src(0).packed::<T>());
     let (first, mut y) = job.dst.run::<T>(job.share, CHUNK);

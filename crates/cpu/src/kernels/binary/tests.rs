@@ -5,7 +5,10 @@ use oxcart_tensor::{DType, Graph, Layout, TensorId};
 use super::*;
 use crate::kernels::testing::{Input, Place, decode, encode, noise, run, run_every_way};
 
-fn ops() -> [(Op, fn(f32, f32) -> f32); 4] {
+/// The definition of an op.
+type Definition = fn(f32, f32) -> f32;
+
+fn ops() -> [(Op, Definition); 4] {
     [
         (Add.into(), |a, b| a + b),
         (Sub.into(), |a, b| a - b),
@@ -36,7 +39,7 @@ fn elements(input: &Input) -> Vec<f32> {
 }
 
 /// Checks an op against its definition, whatever the layouts.
-fn check(op: Op, f: fn(f32, f32) -> f32, a: &Input, b: &Input, y: DType) {
+fn check(op: Op, f: Definition, a: &Input, b: &Input, y: DType) {
     let shared: Vec<usize> = [a, b]
         .iter()
         .enumerate()

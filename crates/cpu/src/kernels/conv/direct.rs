@@ -19,9 +19,16 @@ const PANEL: usize = 2 * MAX_LANES;
 /// Filters whose sums are kept in registers side by side.
 const FILTERS: usize = 4;
 
-/// Filters that make a unit of work together with a panel; units of one panel follow each other, so that a thread
-/// rarely makes a panel for fewer filters than there are.
+/// Filters that make a unit of work together with some panels; units of the same panels follow each other, so that a
+/// thread rarely makes panels for fewer filters than there are.
 const UNIT: usize = 8 * FILTERS;
+
+/// Panels are made several at a time, so that weights are loaded for many positions: as many as fit here, because they
+/// should stay in the cache of a core.
+const PANELS_BYTES: usize = 512 * 1024;
+
+/// The most panels at a time.
+const MAX_PANELS: usize = 8;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let (kernel, image) = (node.source(0)?, node.source(1)?);
@@ -33,7 +40,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let sizes = Sizes::new(node.op(), kernel.ne().extents(), image.ne().extents(), node.ne().extents())?;
     let taps = sizes.volume.taps();
     let width = product(&[taps, node.layout().elements()]) / super::WORK_PER_THREAD;
-    let own = product(&[taps, PANEL + weights, size_of::<f32>()]);
+    let own = product(&[taps, sizes.panels() * PANEL + weights, size_of::<f32>()]);
     Some(Kernel::new(run).width(width.min(sizes.units())).own(own))
 }
 
@@ -69,8 +76,16 @@ impl Sizes {
         product(&self.volume.axes.map(|axis| axis.positions))
     }
 
+    /// Panels that are made at a time.
+    fn panels(&self) -> usize {
+        let panel = product(&[self.volume.taps(), PANEL * size_of::<f32>()]);
+        let fit = PANELS_BYTES.checked_div(panel).unwrap_or(1).clamp(1, MAX_PANELS);
+        fit.min(self.positions().div_ceil(PANEL)).max(1)
+    }
+
     fn units(&self) -> usize {
-        product(&[self.positions().div_ceil(PANEL), self.filters.div_ceil(UNIT), self.batch])
+        let together = self.panels() * PANEL;
+        product(&[self.positions().div_ceil(together), self.filters.div_ceil(UNIT), self.batch])
     }
 }
 
@@ -81,36 +96,44 @@ fn convolve<S: Simd, A: Weight>(s: S, job: Job<'_>) -> Result<(), Fault> {
         .unwrap_or_else(|| unreachable!("the kernel of another op"));
     let Sizes { volume, filters, .. } = sizes;
     let (taps, positions) = (volume.taps(), sizes.positions());
-    let (panels, groups) = (positions.div_ceil(PANEL), filters.div_ceil(UNIT));
+    let together = sizes.panels() * PANEL;
+    let (blocks, groups) = (positions.div_ceil(together), filters.div_ceil(UNIT));
     let weights = kernel.packed::<A>().slice();
-    let (panel, room) = as_floats(job.own).split_at_mut(taps * PANEL);
-    let mut in_panel = None;
+    let (panels, room) = as_floats(job.own).split_at_mut(taps * together);
+    let mut in_panels = None;
     for unit in job.share.of(sizes.units()) {
         let (group, unit) = (unit % groups, unit / groups);
-        let (first, batch) = (unit % panels * PANEL, unit / panels);
-        let len = PANEL.min(positions - first);
-        if in_panel != Some(unit) {
-            fill_panel(&volume, &image, batch, first, len, panel);
-            A::round(panel);
-            in_panel = Some(unit);
+        let (block, batch) = (unit % blocks * together, unit / blocks);
+        let firsts = (block..positions.min(block + together)).step_by(PANEL);
+        if in_panels != Some(unit) {
+            for (i, first) in firsts.clone().enumerate() {
+                let panel = &mut panels[i * taps * PANEL..(i + 1) * taps * PANEL];
+                fill_panel(&volume, &image, batch, first, PANEL.min(positions - first), panel);
+                A::round(panel);
+            }
+            in_panels = Some(unit);
         }
         let mut filter = group * UNIT;
         let end = (filter + UNIT).min(filters);
         while filter < end {
-            let together = if end - filter < FILTERS { 1 } else { FILTERS };
-            let weights = A::expand(&weights[filter * taps..(filter + together) * taps], room);
-            let mut sums = [[0f32; PANEL]; FILTERS];
-            match together {
-                FILTERS => multiply::<S, FILTERS>(s, weights, panel, &mut sums),
-                _ => multiply::<S, 1>(s, weights, panel, &mut sums),
+            let abreast = if end - filter < FILTERS { 1 } else { FILTERS };
+            let weights = A::expand(s, &weights[filter * taps..(filter + abreast) * taps], room);
+            for (i, first) in firsts.clone().enumerate() {
+                let panel = &panels[i * taps * PANEL..(i + 1) * taps * PANEL];
+                let mut sums = [[0f32; PANEL]; FILTERS];
+                match abreast {
+                    FILTERS => multiply::<S, FILTERS>(s, weights, panel, &mut sums),
+                    _ => multiply::<S, 1>(s, weights, panel, &mut sums),
+                }
+                let len = PANEL.min(positions - first);
+                for (i, sums) in sums[..abreast].iter().enumerate() {
+                    let at = (batch * filters + filter + i) * positions + first;
+                    // SAFETY: only these positions of this filter are touched; no other unit has them.
+                    let y = unsafe { job.dst.packed::<f32>() };
+                    y.part(at..at + len).write(0, &sums[..len]);
+                }
             }
-            for (i, sums) in sums[..together].iter().enumerate() {
-                let at = (batch * filters + filter + i) * positions + first;
-                // SAFETY: only these positions of this filter are touched; no other unit has them.
-                let y = unsafe { job.dst.packed::<f32>() };
-                y.part(at..at + len).write(0, &sums[..len]);
-            }
-            filter += together;
+            filter += abreast;
         }
     }
     Ok(())

@@ -13,11 +13,14 @@ use half::f16;
 use oxcart_tensor::{Op, TensorRef};
 
 use crate::job::Kernel;
-use crate::simd::Level;
+use crate::simd::{Level, Simd};
 use crate::view::Number;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     match node.op() {
         Op::Im2col(_) | Op::Im2col3d(_) => unfold::choose(node, level),
         Op::Im2colBack(_) | Op::Col2im1d(_) => fold::choose(node, level),
@@ -30,16 +33,16 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 
 /// What kernels are made of, and the images they meet: a convolution computes in `f32`, but with values of the
 /// kernel's type.
-trait Weight: Number + Default {
+trait Weight: Number + Default + zerocopy::FromBytes + zerocopy::IntoBytes {
     /// Weights as `f32`, expanded into `room` if they have to be.
-    fn expand<'w>(weights: &'w [Self], room: &'w mut [f32]) -> &'w [f32];
+    fn expand<'w, S: Simd>(s: S, weights: &'w [Self], room: &'w mut [f32]) -> &'w [f32];
     /// Rounds values to this type.
     fn round(values: &mut [f32]);
 }
 
 impl Weight for f32 {
     #[inline(always)]
-    fn expand<'w>(weights: &'w [f32], _room: &'w mut [f32]) -> &'w [f32] {
+    fn expand<'w, S: Simd>(_s: S, weights: &'w [f32], _room: &'w mut [f32]) -> &'w [f32] {
         weights
     }
     #[inline(always)]
@@ -48,9 +51,13 @@ impl Weight for f32 {
 
 impl Weight for f16 {
     #[inline(always)]
-    fn expand<'w>(weights: &'w [f16], room: &'w mut [f32]) -> &'w [f32] {
+    fn expand<'w, S: Simd>(s: S, weights: &'w [f16], room: &'w mut [f32]) -> &'w [f32] {
         let room = &mut room[..weights.len()];
-        f16::widen(weights, room);
+        let whole = weights.len() / S::LANES * S::LANES;
+        for (from, to) in weights.chunks_exact(S::LANES).zip(room.chunks_exact_mut(S::LANES)) {
+            s.store(s.load_f16(from), to);
+        }
+        f16::widen(&weights[whole..], &mut room[whole..]);
         room
     }
     #[inline(always)]

@@ -3,22 +3,26 @@
 use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::window::Volume;
+use super::window::{Axis, Volume};
 use super::{Weight, product};
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Number, RowAt, Src};
 
+/// Positions that are unfolded together.
+const TOGETHER: usize = 16;
+
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
-    let (run, own): (Run, usize) = match (node.source(1)?.dtype(), node.dtype()) {
-        (DType::F32, DType::F32) => (run::<f32>(level), 0),
-        (DType::F16, DType::F16) => (run::<f16>(level), 0),
+    let image = node.source(1)?.dtype();
+    let run = match (image, node.dtype()) {
+        (DType::F32, DType::F32) => run::<f32>(level),
+        (DType::F16, DType::F16) => run::<f16>(level),
         (DType::F32, DType::F16) => {
-            let run = for_each_level!(unfold_rounded: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-            (run, product(&[node.ne()[0], size_of::<f32>()]))
+            for_each_level!(unfold_rounded: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
         }
         _ => return None,
     };
+    let own = product(&[TOGETHER, node.ne()[0], image.block_bytes()]);
     Some(Kernel::rows(run, node.layout(), node.layout().elements()).own(own))
 }
 
@@ -42,9 +46,11 @@ fn volume(job: &Job<'_>) -> Volume {
 /// In the image's own type.
 #[inline(always)]
 fn unfold<S: Simd, A: Weight>(_s: S, job: Job<'_>) -> Result<(), Fault> {
-    let (volume, image) = (volume(&job), job.src(1));
+    let mut run = Stretch::new(&job);
+    let taps = <[A] as zerocopy::FromBytes>::mut_from_bytes(job.own)
+        .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole numbers"));
     for (at, mut row) in job.dst.rows::<A>(job.share) {
-        gather(&volume, &image, at, row.slice());
+        row.write(0, run.at(at, taps));
     }
     Ok(())
 }
@@ -52,44 +58,81 @@ fn unfold<S: Simd, A: Weight>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 /// From `f32` to `f16`.
 #[inline(always)]
 fn unfold_rounded<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
-    let (volume, image) = (volume(&job), job.src(1));
-    let exact = as_floats(job.own);
+    let mut run = Stretch::new(&job);
+    let taps = as_floats(job.own);
     for (at, mut row) in job.dst.rows::<f16>(job.share) {
-        gather(&volume, &image, at, exact);
-        f16::narrow(exact, row.slice());
+        f16::narrow(run.at(at, taps), row.slice());
     }
     Ok(())
 }
 
-/// All taps at the position that a row of the result belongs to.
+/// Unfolds some neighbouring positions at a time, because finding a row of pixels takes longer than copying the few
+/// that one position needs.
+struct Stretch<'t> {
+    volume: Volume,
+    image: Src<'t>,
+    /// Elements under the kernel.
+    taps: usize,
+    /// The row of the result that the first position in memory has.
+    first: Option<RowAt>,
+}
+
+impl<'t> Stretch<'t> {
+    fn new(job: &Job<'t>) -> Stretch<'t> {
+        let volume = volume(job);
+        Stretch { volume, image: job.src(1), taps: volume.taps(), first: None }
+    }
+
+    /// All taps at the position that a row of the result belongs to.
+    #[inline(always)]
+    fn at<'o, A: Weight>(&mut self, at: RowAt, memory: &'o mut [A]) -> &'o [A] {
+        let known = self
+            .first
+            .filter(|first| first[1..] == at[1..] && (first[0]..first[0] + TOGETHER).contains(&at[0]));
+        if known.is_none() && self.taps > 0 {
+            gather(&self.volume, &self.image, at, memory);
+            self.first = Some(at);
+        }
+        let i = at[0] - known.unwrap_or(at)[0];
+        &memory[i * self.taps..(i + 1) * self.taps]
+    }
+}
+
+/// All taps at [`TOGETHER`] positions, or as many as are left in the line.
 #[inline(always)]
 fn gather<A: Weight>(volume: &Volume, image: &Src<'_>, at: RowAt, to: &mut [A]) {
     let ([x, y, z], batch) = volume.position(at);
     let [width, height, depth] = &volume.axes;
-    let (across, down, deep) = (width.taps(x), height.taps(y), depth.taps(z));
-    if across.len() < width.kernel || down.len() < height.kernel || deep.len() < depth.kernel {
-        to.fill(A::default());
-    }
-    let Some(first) = width.pixel(x, across.start) else { return };
-    if to.is_empty() {
-        return;
-    }
+    let (down, deep) = (height.taps(y), depth.taps(z));
+    let positions = x..(x + TOGETHER).min(width.positions);
+    let taps = volume.taps();
+    to.fill(A::default());
     for channel in 0..volume.channels {
         for kz in deep.clone() {
             for ky in down.clone() {
                 let (Some(z), Some(y)) = (depth.pixel(z, kz), height.pixel(y, ky)) else { continue };
-                let pixels = &image.row::<A>(volume.row(channel, z, y, batch)).slice()[first..];
+                let pixels = image.row::<A>(volume.row(channel, z, y, batch)).slice();
                 let start = volume.tap_row(channel, kz, ky);
-                let to = &mut to[start + across.start..start + across.end];
-                // Most kernels are too short for a call that copies.
-                if width.dilation == 1 && to.len() >= 16 {
-                    to.copy_from_slice(&pixels[..to.len()]);
-                } else {
-                    for (i, to) in to.iter_mut().enumerate() {
-                        *to = pixels[i * width.dilation];
-                    }
+                for (to, x) in to.chunks_exact_mut(taps).zip(positions.clone()) {
+                    copy_taps(width, x, pixels, &mut to[start..start + width.kernel]);
                 }
             }
+        }
+    }
+}
+
+/// The taps of a row of the kernel at one position; taps outside of the image stay as they are.
+#[inline(always)]
+fn copy_taps<A: Weight>(width: &Axis, position: usize, pixels: &[A], to: &mut [A]) {
+    let across = width.taps(position);
+    let Some(first) = width.pixel(position, across.start) else { return };
+    let (from, to) = (&pixels[first..], &mut to[across]);
+    // Most kernels are too short for a call that copies.
+    if width.dilation == 1 && to.len() >= 16 {
+        to.copy_from_slice(&from[..to.len()]);
+    } else {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = from[i * width.dilation];
         }
     }
 }

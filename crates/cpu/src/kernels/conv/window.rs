@@ -25,7 +25,8 @@ pub(in crate::kernels) struct Axis {
 /// `a / b`, rounded up.
 #[inline(always)]
 const fn div_up(a: i64, b: usize) -> i64 {
-    -(-a).div_euclid(b as i64)
+    // Dividing takes long, and mostly nothing is to be divided.
+    if b == 1 { a } else { -(-a).div_euclid(b as i64) }
 }
 
 /// The part of `0..len` from `from` to `to`.

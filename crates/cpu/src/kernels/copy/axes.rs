@@ -55,7 +55,7 @@ impl Axes {
     pub(super) fn of_pair(from: &Layout, to: &Layout) -> Option<(Axes, Axes)> {
         let (from_axes, to_axes) = (raw(from), raw(to));
         let same = (0..DIMS).all(|i| from_axes[i].extent == to_axes[i].extent);
-        if !same || from.dtype().block_bytes() != to.dtype().block_bytes() {
+        if !same || from.dtype().block_len() != to.dtype().block_len() {
             return None;
         }
         let mut order: [usize; DIMS] = std::array::from_fn(|i| i);

@@ -3,12 +3,15 @@
 //! Element `n` of the source in logical order becomes element `n` of the result, whatever the shapes of the two.
 
 mod axes;
+#[cfg(test)]
+pub(super) mod by_hand;
 mod element;
 mod moving;
 #[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;
+mod tiles;
 
 use half::{bf16, f16};
 use oxcart_tensor::{DType, TensorRef};
@@ -16,6 +19,7 @@ use oxcart_tensor::{DType, TensorRef};
 use self::axes::{Axes, Cursor};
 pub(super) use self::element::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
 pub(super) use self::moving::move_units;
+use self::tiles::Tiles;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
 
@@ -64,7 +68,40 @@ fn blocks<D: Decode, E: Encode>(job: Job<'_>) -> Result<(), Fault> {
 
 #[inline(always)]
 fn convert<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let (src, dst) = (job.src(0), job.dst);
+    let (from, to) = (job.src(0).layout(), job.dst.layout());
+    if from.is_empty() {
+        return Ok(());
+    }
+    match Axes::of_pair(from, to) {
+        // Element by element: the order is free.
+        Some((from, to)) => match Tiles::of(&from, &to) {
+            Some(tiles) => convert_tiles::<D, E>(&job, &tiles),
+            None => convert_runs::<D, E>(&job, from, to),
+        },
+        None => convert_runs::<D, E>(&job, Axes::of(from), Axes::of(to)),
+    }
+}
+
+#[inline(always)]
+fn convert_tiles<D: Decode, E: Encode>(job: &Job<'_>, tiles: &Tiles) -> Result<(), Fault> {
+    let (from, to) = (job.src(0).dtype(), job.dst.dtype());
+    // SAFETY: threads write lines of their own tiles.
+    let mut target = unsafe { job.dst.bytes() };
+    let (mut values, mut packed) = (Values::new(), Raw::new());
+    let mut done = Ok(());
+    tiles.each_line(&job.src(0).bytes(), job.share, |place, line| {
+        let values = D::decode(from, line, &mut values.0[..line.len() / from.block_bytes()]);
+        match E::encode(to, values, &mut packed) {
+            Ok(packed) => target.write(place, packed),
+            Err(fault) => done = Err(fault),
+        }
+    });
+    done
+}
+
+#[inline(always)]
+fn convert_runs<D: Decode, E: Encode>(job: &Job<'_>, from_axes: Axes, to_axes: Axes) -> Result<(), Fault> {
+    let (src, dst) = (job.src(0), &job.dst);
     let (from, to) = (src.dtype(), dst.dtype());
     let elements = src.layout().elements();
     let runs = job.share.of(elements.div_ceil(RUN));
@@ -72,8 +109,8 @@ fn convert<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), 
         return Ok(());
     }
     let first = runs.start * RUN;
-    let mut read = Cursor::new(Axes::of(src.layout()), first / from.block_len());
-    let mut write = Cursor::new(Axes::of(dst.layout()), first / to.block_len());
+    let mut read = Cursor::new(from_axes, first / from.block_len());
+    let mut write = Cursor::new(to_axes, first / to.block_len());
     let source = src.bytes();
     // SAFETY: threads write elements of their own runs; runs are whole blocks.
     let mut target = unsafe { dst.bytes() };

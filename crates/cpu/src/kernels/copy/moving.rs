@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use oxcart_tensor::Layout;
 
-use super::axes::{Axes, Axis, Cursor};
+use super::axes::{Axes, Cursor};
+use super::tiles::Tiles;
 use crate::job::{Fault, Job};
 use crate::view::{In, OutBytes, Share};
 
@@ -37,7 +38,7 @@ pub(in super::super) fn move_units(
     }
     let (from, to) = Axes::of_pair(from, to).unwrap_or_else(|| (Axes::of(from), Axes::of(to)));
     match Tiles::of(&from, &to) {
-        Some(tiles) => tiles.run(&source, start, target, share),
+        Some(tiles) => tiles.each_line(&source, share, |place, line| target.write(start + place, line)),
         None => {
             // Threads meet at whole cache lines, if the target starts at one.
             let chunks = share.of(units.div_ceil(GRAIN));
@@ -101,84 +102,5 @@ fn move_cells<const N: usize>(
 ) {
     for i in 0..count {
         target.store::<N>(place + i * pace, source.load::<N>(at + i * step));
-    }
-}
-
-/// Rows and columns of a tile: a line of one is a cache line or two of 4-byte units.
-const TILE: usize = 32;
-
-/// A transposition: the target is dense along the innermost axis, the source along another one.
-#[derive(Debug)]
-struct Tiles {
-    unit: usize,
-    /// Dense in the target: its axis there and in the source.
-    along: (Axis, Axis),
-    /// Dense in the source.
-    across: (Axis, Axis),
-    /// All others.
-    outer: [(Axis, Axis); 2],
-}
-
-impl Tiles {
-    fn of(from: &Axes, to: &Axes) -> Option<Tiles> {
-        let unit = from.unit;
-        let same = from.axes().len() == to.axes().len()
-            && from.axes().iter().zip(to.axes()).all(|(a, b)| a.extent == b.extent);
-        if !same || !matches!(unit, 1 | 2 | 4 | 8) || !to.is_dense() || from.is_dense() {
-            return None;
-        }
-        let across = from.axes().iter().position(|axis| axis.stride == unit)?;
-        let pair = |i: usize| (to.axes()[i], from.axes()[i]);
-        let once = Axis { extent: 1, stride: 0 };
-        let mut outer = [(once, once); 2];
-        let others = (1..to.axes().len()).filter(|&i| i != across);
-        others.zip(&mut outer).for_each(|(i, outer)| *outer = pair(i));
-        Some(Tiles { unit, along: pair(0), across: pair(across), outer })
-    }
-
-    fn run(&self, source: &In<'_, u8>, start: usize, target: &mut OutBytes<'_>, share: Share) {
-        match self.unit {
-            1 => self.run_cells::<1>(source, start, target, share),
-            2 => self.run_cells::<2>(source, start, target, share),
-            4 => self.run_cells::<4>(source, start, target, share),
-            _ => self.run_cells::<8>(source, start, target, share),
-        }
-    }
-
-    fn run_cells<const N: usize>(
-        &self,
-        source: &In<'_, u8>,
-        start: usize,
-        target: &mut OutBytes<'_>,
-        share: Share,
-    ) {
-        let tiles = |axis: Axis| axis.extent.div_ceil(TILE);
-        let (wide, high) = (tiles(self.along.0), tiles(self.across.0));
-        let [first, second] = self.outer.map(|(axis, _)| axis.extent);
-        for tile in share.of(wide * high * first * second) {
-            // Along the target first, so that one thread writes whole lines of it.
-            let (x, rest) = (tile % wide * TILE, tile / wide);
-            let (y, rest) = (rest % high * TILE, rest / high);
-            let (i, j) = (rest % first, rest / first);
-            let offset = |side: fn(&(Axis, Axis)) -> Axis| {
-                side(&self.along).stride * x
-                    + side(&self.across).stride * y
-                    + side(&self.outer[0]).stride * i
-                    + side(&self.outer[1]).stride * j
-            };
-            let columns = (self.along.0.extent - x).min(TILE);
-            let rows = (self.across.0.extent - y).min(TILE);
-            let mut cells = [[[0; N]; TILE]; TILE];
-            let at = offset(|pair| pair.1);
-            for (column, line) in cells[..columns].iter_mut().enumerate() {
-                let at = at + column * self.along.1.stride;
-                source.read(at, line[..rows].as_flattened_mut());
-            }
-            let place = start + offset(|pair| pair.0);
-            for row in 0..rows {
-                let line: [[u8; N]; TILE] = std::array::from_fn(|column| cells[column][row]);
-                target.write(place + row * self.across.0.stride, line[..columns].as_flattened());
-            }
-        }
     }
 }

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{Cast, Cont, Cpy, Dup};
 use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time};
 use oxcart_tensor::{DType, Layout};
 
-use super::testing::{Tensor, compute, compute_with};
+use super::by_hand::{Tensor, compute, compute_with};
 use crate::job::Fault;
 use crate::simd::Level;
 
@@ -72,7 +72,7 @@ fn a_repeated_source_is_read_over_and_over() {
     let result = compute(Dup, &[&source]).unwrap();
     assert_eq!(result.units(), source.units());
     let result = compute(Cast { dtype: DType::F16 }, &[&source]).unwrap();
-    assert_eq!(result.values(|x| f16::from_ne_bytes(x).to_f32()), source.f32s());
+    assert_eq!(result.values(|x| f16::from_le_bytes(x).to_f32()), source.f32s());
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_tensor_copied_onto_itself_stays() {
 fn widen(tensor: &Tensor) -> Vec<f32> {
     match tensor.dtype() {
         DType::F32 => tensor.f32s(),
-        DType::F16 => tensor.values(|x| f16::from_ne_bytes(x).to_f32()),
-        DType::BF16 => tensor.values(|x| bf16::from_ne_bytes(x).to_f32()),
-        DType::I32 => tensor.values(|x| i32::from_ne_bytes(x) as f32),
+        DType::F16 => tensor.values(|x| f16::from_le_bytes(x).to_f32()),
+        DType::BF16 => tensor.values(|x| bf16::from_le_bytes(x).to_f32()),
+        DType::I32 => tensor.values(|x| i32::from_le_bytes(x) as f32),
         dtype => {
             let mut values = vec![0.0; tensor.layout.elements()];
             dequantize_row(dtype, &tensor.units().concat(), &mut values).unwrap();
@@ -128,7 +128,10 @@ fn numbers_convert_between_any_layouts_and_shapes() {
         for from in shapes(from_type).into_iter().flat_map(|ne| layouts(from_type, ne)) {
             let source = Tensor::pattern(from);
             let expected = narrowed(to_type, &widen(&source));
-            for to in [[15, 7, 2, 1], [2, 35, 3, 1]].into_iter().flat_map(|ne| layouts(to_type, ne)) {
+            for to in [[15, 7, 2, 1], [2, 35, 3, 1], from.ne().extents()]
+                .into_iter()
+                .flat_map(|ne| layouts(to_type, ne))
+            {
                 let result = copied(&source, &Tensor::pattern(to)).unwrap();
                 assert_eq!(result.units().concat(), expected, "{from} to {to}");
             }
@@ -177,7 +180,7 @@ fn every_block_type_expands() {
                 Layout::strided(DType::F32, [2 * len, 3, 5], strided).unwrap(),
             ] {
                 let result = copied(&source, &Tensor::pattern(to)).unwrap();
-                assert_eq!(result.values(u32::from_ne_bytes), expected, "{from} to {to}");
+                assert_eq!(result.values(u32::from_le_bytes), expected, "{from} to {to}");
             }
         }
     }

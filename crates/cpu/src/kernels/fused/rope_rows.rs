@@ -8,7 +8,7 @@ use oxcart_tensor::quant::encode_row_at_run_time;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::is_passing;
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Run, as_floats};
 use crate::kernels::{rope, rows};
 use crate::plan::Unit;
 use crate::simd::{Level, Simd, for_each_level};

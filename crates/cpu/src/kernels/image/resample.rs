@@ -230,3 +230,108 @@ impl Reach {
         (1.0 - ((pixel as f32 - self.centre + self.offset) * self.narrowness).abs()).max(0.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::one_node::{Tensor, run};
+    use oxcart_tensor::{DType, Shape};
+
+    const MODES: [(ScaleMode, bool); 4] = [
+        (ScaleMode::Nearest, false),
+        (ScaleMode::Bilinear, false),
+        (ScaleMode::Bicubic, false),
+        (ScaleMode::Bilinear, true),
+    ];
+
+    fn upscale(ne: [usize; 4], (mode, antialias): (ScaleMode, bool), align_corners: bool) -> Upscale {
+        Upscale { ne: Shape::from(ne), mode, align_corners, antialias }
+    }
+
+    fn cases() -> impl Iterator<Item = ((ScaleMode, bool), bool)> {
+        MODES.into_iter().flat_map(|mode| [false, true].map(|align| (mode, align)))
+    }
+
+    #[test]
+    fn strides_do_not_matter() {
+        for (mode, align) in cases() {
+            for ne in [[31, 40, 6, 4], [5, 3, 1, 2], [1, 1, 1, 1], [7, 9, 3, 2]] {
+                let packed = Tensor::noise(DType::F32, [7, 9, 3, 2], 1);
+                let axes = [2, 1, 0, 3];
+                // The same values, channels fastest.
+                let layout = oxcart_tensor::Layout::packed(DType::F32, [3, 9, 7, 2]).unwrap();
+                let turned = Tensor::with_layout(layout.permuted(axes).unwrap(), {
+                    let mut values = packed.values().into_iter();
+                    move || values.next().unwrap()
+                });
+                let op = upscale(ne, mode, align);
+                for (a, b) in run(op, &[&packed]).iter().zip(run(op, &[&turned])) {
+                    assert_eq!(a.values(), b.values(), "{op:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flat_image_stays_flat() {
+        for (mode, align) in cases() {
+            let flat = Tensor::new(DType::F32, [13, 11, 2, 1], || 0.75);
+            for ne in [[26, 33, 2, 1], [5, 4, 1, 1], [12, 12, 5, 2], [13, 11, 2, 1]] {
+                for y in run(upscale(ne, mode, align), &[&flat]) {
+                    y.assert_near(1e-6, |_| 0.75);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_extents_change_nothing() {
+        for (mode, align) in cases() {
+            let image = Tensor::noise(DType::F32, [9, 7, 3, 2], 1);
+            for y in run(upscale([9, 7, 3, 2], mode, align), &[&image]) {
+                y.assert_near(1e-6, |at| image.at(at));
+            }
+        }
+    }
+
+    #[test]
+    fn aligned_corners_keep_their_values() {
+        let image = Tensor::noise(DType::F32, [6, 5, 1, 1], 1);
+        for mode in [ScaleMode::Bilinear, ScaleMode::Bicubic] {
+            for y in run(upscale([21, 13, 1, 1], (mode, false), true), &[&image]) {
+                for (corner, of) in
+                    [([0, 0], [0, 0]), ([20, 0], [5, 0]), ([0, 12], [0, 4]), ([20, 12], [5, 4])]
+                {
+                    let (found, wanted) =
+                        (y.at([corner[0], corner[1], 0, 0]), image.at([of[0], of[1], 0, 0]));
+                    assert!((found - wanted).abs() < 1e-5, "{found} {wanted}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shrinking_with_antialias_sees_every_pixel() {
+        // Halving an image of one bright pixel must not lose it, wherever it is.
+        for bright in 0..8 {
+            let mut i = 0;
+            let image = Tensor::new(DType::F32, [8, 1, 1, 1], || {
+                i += 1;
+                if i - 1 == bright { 1.0 } else { 0.0 }
+            });
+            for y in run(upscale([4, 1, 1, 1], (ScaleMode::Bilinear, true), false), &[&image]) {
+                let sum: f32 = y.values().iter().sum();
+                assert!((0.3..0.7).contains(&sum), "{sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_pixels_make_none() {
+        for mode in MODES {
+            let none = Tensor::noise(DType::F32, [0, 3, 1, 1], 1);
+            run(upscale([0, 6, 1, 1], mode, false), &[&none]);
+            run(upscale([4, 0, 1, 1], mode, true), &[&Tensor::noise(DType::F32, [2, 2, 1, 1], 1)]);
+        }
+    }
+}

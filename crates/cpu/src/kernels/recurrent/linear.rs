@@ -5,7 +5,7 @@ use oxcart_tensor::{Op, TensorRef};
 
 use super::scan::{At, Extents, Recurrence, scan};
 use crate::job::{Fault, Job, Kernel, as_floats};
-use crate::kernels::lanes;
+use crate::kernels::lanes::{self, Change};
 use crate::simd::{Level, Simd, for_each_level};
 
 /// Rows of a version 7 state that are computed together.
@@ -156,10 +156,22 @@ impl Recurrence for Wkv7<'_> {
             let row = &mut state[i * size..(i + 1) * size];
             let held = s.splat(lanes::dot(s, a, row));
             let v = s.splat(v);
-            *out = lanes::update(s, row, [decay, k, b, r], |sum, state, [decay, k, b, r]| {
-                let new = s.mul_add(state, decay, s.mul_add(v, k, s.mul(held, b)));
-                (s.mul_add(new, r, sum), new)
-            });
+            *out = lanes::update(s, row, [decay, k, b, r], Correct { v, held });
         }
+    }
+}
+
+/// Others: decays, keys, b, receptances.
+#[derive(Clone, Copy)]
+struct Correct<V> {
+    v: V,
+    held: V,
+}
+
+impl<S: Simd> Change<S, 4> for Correct<S::F32> {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [decay, k, b, r]: [S::F32; 4]) -> (S::F32, S::F32) {
+        let new = s.mul_add(state, decay, s.mul_add(self.v, k, s.mul(self.held, b)));
+        (s.mul_add(new, r, sum), new)
     }
 }

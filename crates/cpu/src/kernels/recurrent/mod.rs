@@ -12,6 +12,9 @@ use crate::simd::Level;
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
+    if node.layout().is_empty() {
+        return Some(Kernel::NOTHING);
+    }
     match node.op() {
         Op::SsmConv(_) => conv::choose(node, level),
         Op::SsmScan(op) => ssm::choose(node, *op, level),
@@ -19,3 +22,6 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,7 +52,7 @@ impl Extents {
     }
 
     fn units(&self) -> usize {
-        self.blocks() * self.heads * self.sequences
+        self.blocks().saturating_mul(self.heads).saturating_mul(self.sequences)
     }
 
     /// Bytes that [`scan`] needs for the state it works on.
@@ -81,7 +81,7 @@ pub(crate) fn scan<S: Simd>(
     mut recurrence: impl Recurrence,
 ) -> Result<(), Fault> {
     let Extents { width, rows, heads, tokens, sequences, snapshots, block } = extents;
-    let outputs = rows * heads * tokens * sequences;
+    let outputs = tokens * sequences * heads * rows;
     for unit in share.of(extents.units()) {
         let (start, unit) = (unit % extents.blocks() * block, unit / extents.blocks());
         let (head, sequence) = (unit % heads, unit / heads);
@@ -106,4 +106,32 @@ pub(crate) fn scan<S: Simd>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::kernels::one_node::Tensor;
+
+    /// A flat result against outputs and the states after each token; what is older than the first token must not have
+    /// been written.
+    pub(crate) fn compare(y: &Tensor, outputs: &[f64], history: &[Vec<f64>], snapshots: usize) {
+        let near = |found: f32, wanted: f64| (f64::from(found) - wanted).abs() <= 2e-5 * (1.0 + wanted.abs());
+        let (values, size) = (y.values(), history[0].len());
+        for (i, (&found, &wanted)) in values.iter().zip(outputs).enumerate() {
+            assert!(near(found, wanted), "output {i} is {found} instead of {wanted}");
+        }
+        assert_eq!(values.len(), outputs.len() + snapshots * size);
+        for age in 0..snapshots {
+            let start = outputs.len() + age * size;
+            match history.len().checked_sub(age + 1) {
+                Some(token) => {
+                    for (i, &wanted) in history[token].iter().enumerate() {
+                        let found = values[start + i];
+                        assert!(near(found, wanted), "state {i} of age {age} is {found} instead of {wanted}");
+                    }
+                }
+                None => assert!((start..start + size).all(|i| y.is_untouched(i)), "age {age} was written"),
+            }
+        }
+    }
 }

@@ -5,7 +5,8 @@ use oxcart_tensor::ops::SsmScan;
 
 use super::scan::{At, Extents, Recurrence, scan};
 use crate::job::{Fault, Job, Kernel, as_floats};
-use crate::kernels::{lanes, math};
+use crate::kernels::lanes::{self, Change};
+use crate::kernels::math;
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::Src;
 
@@ -70,17 +71,40 @@ impl Recurrence for Selective<'_> {
             let row = &mut state[i * width..(i + 1) * width];
             let x = s.splat(x * delta);
             *out = match common {
-                Some(decay) => lanes::update(s, row, [b, c], |sum, state, [b, c]| {
-                    let new = s.mul_add(state, decay, s.mul(b, x));
-                    (s.mul_add(new, c, sum), new)
-                }),
-                None => lanes::update(s, row, [b, c, decays], |sum, state, [b, c, decay]| {
-                    let decay = math::exp(s, s.mul(delta_lanes, decay));
-                    let new = s.mul_add(state, decay, s.mul(b, x));
-                    (s.mul_add(new, c, sum), new)
-                }),
+                Some(decay) => lanes::update(s, row, [b, c], Decay { decay, x }),
+                None => lanes::update(s, row, [b, c, decays], DecayEach { delta: delta_lanes, x }),
             };
         }
+    }
+}
+
+/// All elements of a row decay alike. Others: b, c.
+#[derive(Clone, Copy)]
+struct Decay<V> {
+    decay: V,
+    x: V,
+}
+
+impl<S: Simd> Change<S, 2> for Decay<S::F32> {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [b, c]: [S::F32; 2]) -> (S::F32, S::F32) {
+        let new = s.mul_add(state, self.decay, s.mul(b, self.x));
+        (s.mul_add(new, c, sum), new)
+    }
+}
+
+/// Each element has a decay of its own. Others: b, c, decays.
+#[derive(Clone, Copy)]
+struct DecayEach<V> {
+    delta: V,
+    x: V,
+}
+
+impl<S: Simd> Change<S, 3> for DecayEach<S::F32> {
+    #[inline(always)]
+    fn apply(self, s: S, sum: S::F32, state: S::F32, [b, c, decay]: [S::F32; 3]) -> (S::F32, S::F32) {
+        let decay = math::exp(s, s.mul(self.delta, decay));
+        Decay { decay, x: self.x }.apply(s, sum, state, [b, c])
     }
 }
 

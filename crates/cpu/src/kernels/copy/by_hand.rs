@@ -36,13 +36,13 @@ impl Tensor {
         };
         let number = |byte: u8| f32::from(byte) / 16.0 - 8.0;
         match layout.dtype() {
-            DType::F32 => bytes.as_chunks_mut().0.iter_mut().for_each(|x| *x = number(next()).to_ne_bytes()),
+            DType::F32 => bytes.as_chunks_mut().0.iter_mut().for_each(|x| *x = number(next()).to_le_bytes()),
             DType::F16 => {
-                let half = |x| half::f16::from_f32(x).to_ne_bytes();
+                let half = |x| half::f16::from_f32(x).to_le_bytes();
                 bytes.as_chunks_mut().0.iter_mut().for_each(|x| *x = half(number(next())));
             }
             DType::BF16 => {
-                let half = |x| half::bf16::from_f32(x).to_ne_bytes();
+                let half = |x| half::bf16::from_f32(x).to_le_bytes();
                 bytes.as_chunks_mut().0.iter_mut().for_each(|x| *x = half(number(next())));
             }
             _ => bytes.fill_with(next),
@@ -75,11 +75,11 @@ impl Tensor {
     }
 
     pub(in crate::kernels) fn f32s(&self) -> Vec<f32> {
-        self.values(f32::from_ne_bytes)
+        self.values(f32::from_le_bytes)
     }
 
     pub(in crate::kernels) fn i32s(&self) -> Vec<i32> {
-        self.values(i32::from_ne_bytes)
+        self.values(i32::from_le_bytes)
     }
 
     /// Whether bytes that belong to no unit are the same in both.
