@@ -61,7 +61,7 @@ pub(crate) trait Number: Plain {
 
     /// Widens elements of a row from `start` on, whatever they alias.
     #[inline(always)]
-    fn load(row: &In<'_, Self>, start: usize, to: &mut [f32]) {
+    fn read_row(row: &In<'_, Self>, start: usize, to: &mut [f32]) {
         // SAFETY: any bytes make a `Self`; see `Plain`.
         let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
         for (i, to) in to.chunks_mut(BLOCK).enumerate() {
@@ -73,7 +73,7 @@ pub(crate) trait Number: Plain {
 
     /// Narrows into a row from `start` on, whatever it aliases.
     #[inline(always)]
-    fn store(from: &[f32], row: &mut Out<'_, Self>, start: usize) {
+    fn write_row(from: &[f32], row: &mut Out<'_, Self>, start: usize) {
         // SAFETY: any bytes make a `Self`; see `Plain`.
         let mut raw: [Self; BLOCK] = unsafe { std::mem::zeroed() };
         for (i, from) in from.chunks(BLOCK).enumerate() {
@@ -99,11 +99,11 @@ impl Number for f32 {
         to.copy_from_slice(from);
     }
     #[inline(always)]
-    fn load(row: &In<'_, f32>, start: usize, to: &mut [f32]) {
+    fn read_row(row: &In<'_, f32>, start: usize, to: &mut [f32]) {
         row.read(start, to);
     }
     #[inline(always)]
-    fn store(from: &[f32], row: &mut Out<'_, f32>, start: usize) {
+    fn write_row(from: &[f32], row: &mut Out<'_, f32>, start: usize) {
         row.write(start, from);
     }
 }

@@ -27,9 +27,9 @@ impl Chunk {
     pub(crate) fn load<T: Number>(&mut self, row: &In<'_, T>, start: usize, len: usize) {
         // Copies of a length known to the compiler are much cheaper.
         if len == CHUNK {
-            T::load(row, start, &mut self.0);
+            T::read_row(row, start, &mut self.0);
         } else {
-            T::load(row, start, &mut self.0[..len]);
+            T::read_row(row, start, &mut self.0[..len]);
         }
     }
 
@@ -52,9 +52,9 @@ impl Chunk {
     #[inline(always)]
     pub(crate) fn store_at<T: Number>(&self, row: &mut Out<'_, T>, start: usize, len: usize) {
         if len == CHUNK {
-            T::store(&self.0, row, start);
+            T::write_row(&self.0, row, start);
         } else {
-            T::store(&self.0[..len], row, start);
+            T::write_row(&self.0[..len], row, start);
         }
     }
 }

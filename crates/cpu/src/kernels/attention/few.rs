@@ -26,7 +26,8 @@ pub(super) fn attend<S: Simd>(s: S, attention: &Attention<'_>, item: &Item, scra
         if attention.mask.is_some() && masks().all(|mask| mask.iter().all(|&x| x == f16::NEG_INFINITY)) {
             continue;
         }
-        score(s, attention, item, scratch, dot, planes[0], first, count);
+        let ahead = Ahead { attention, planes, first, end: item.keys.1 };
+        score(s, &ahead, item.rows, scratch, dot, count);
         let mut some_masked = false;
         for (row, query) in queries().enumerate() {
             let mut biases = [0.0; KEYS];
@@ -73,25 +74,67 @@ fn prepare<S: Simd>(attention: &Attention<'_>, item: &Item, scratch: &mut Scratc
     coder.map(|(dot, ..)| dot)
 }
 
-/// Products of all rows with some keys: `scores[row][key]`.
-#[expect(clippy::too_many_arguments, reason = "one step of one loop, apart only to be readable")]
+/// A tile of keys, and what will be wanted soon.
+struct Ahead<'a, 't> {
+    attention: &'a Attention<'t>,
+    /// Of keys and of values.
+    planes: [[usize; 2]; 2],
+    /// First key.
+    first: usize,
+    /// Where the keys of all tiles end.
+    end: usize,
+}
+
+impl Ahead<'_, '_> {
+    /// Asks memory for keys a little further on and for the values of `count` keys from `key` on. Tiles are too short for
+    /// a processor to see that keys and values are two long streams. Only worth it for plain numbers: what must be
+    /// decoded takes longer than its way from memory.
+    #[inline(always)]
+    fn fetch(&self, key: usize, count: usize) {
+        const DISTANCE: usize = 8;
+        let (k, v) = (&self.attention.k, &self.attention.v);
+        for key in self.first + key..self.first + key + count {
+            if key + DISTANCE < self.end {
+                prefetch(k.row::<u8>([key + DISTANCE, self.planes[0][0], self.planes[0][1]]).slice());
+            }
+            if key < self.end {
+                prefetch(v.row::<u8>([key, self.planes[1][0], self.planes[1][1]]).slice());
+            }
+        }
+    }
+}
+
+/// Asks for bytes before they are needed.
+#[inline(always)]
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: part of what every x86-64 has; a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    // There is no stable way to ask elsewhere.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+/// Products of all rows with a tile of keys: `scores[row][key]`.
 #[inline(always)]
 fn score<S: Simd>(
     s: S,
-    attention: &Attention<'_>,
-    item: &Item,
+    ahead: &Ahead<'_, '_>,
+    rows: usize,
     scratch: &mut Scratch<'_>,
     dot: Option<Dot>,
-    plane: [usize; 2],
-    first: usize,
     count: usize,
 ) {
-    let (cut, k) = (&attention.cut, &attention.k);
+    let (cut, k) = (&ahead.attention.cut, &ahead.attention.k);
+    let (plane, first) = (ahead.planes[0], ahead.first);
     if let Some(dot) = dot {
         let bytes = k.dtype().dot_partner().and_then(|partner| partner.row_bytes(cut.d)).unwrap_or(0);
         for key in 0..count {
             let weights = k.row::<u8>([first + key, plane[0], plane[1]]).slice();
-            for row in 0..item.rows {
+            for row in 0..rows {
                 let query = &scratch.encoded[row * cut.encoded..][..cut.encoded];
                 scratch.scores[row * KEYS + key] = dot(weights, &query.as_bytes()[..bytes]);
             }
@@ -99,24 +142,32 @@ fn score<S: Simd>(
         return;
     }
     let (queries, scores) = (&*scratch.queries, &mut *scratch.scores);
-    let stride = cut.padded_d();
     if cut.expands_keys {
         expand::rows(s, k, plane, first..first + count, scratch.keys, cut.d);
         let mut list: [&[f32]; KEYS] = [&[]; KEYS];
         for (row, keys) in list.iter_mut().zip(scratch.keys.chunks_exact(cut.d)) {
             *row = keys;
         }
-        return score_numbers(s, queries, stride, &list[..count], scores);
+        return score_numbers(s, None, queries, cut.padded_d(), &list[..count], scores);
     }
     match k.dtype() {
-        DType::F32 => {
-            score_numbers(s, queries, stride, &numbers::<f32>(k, plane, first, count)[..count], scores)
-        }
-        DType::F16 => {
-            score_numbers(s, queries, stride, &numbers::<f16>(k, plane, first, count)[..count], scores)
-        }
-        _ => score_numbers(s, queries, stride, &numbers::<bf16>(k, plane, first, count)[..count], scores),
+        DType::F32 => score_plane::<S, f32>(s, ahead, queries, count, scores),
+        DType::F16 => score_plane::<S, f16>(s, ahead, queries, count, scores),
+        _ => score_plane::<S, bf16>(s, ahead, queries, count, scores),
     }
+}
+
+/// As [`score`], for keys as they lie in memory.
+#[inline(always)]
+fn score_plane<S: Simd, T: Lanes>(
+    s: S,
+    ahead: &Ahead<'_, '_>,
+    queries: &[f32],
+    count: usize,
+    scores: &mut [f32],
+) {
+    let keys = numbers::<T>(&ahead.attention.k, ahead.planes[0], ahead.first, count);
+    score_numbers(s, Some(ahead), queries, ahead.attention.cut.padded_d(), &keys[..count], scores);
 }
 
 /// Rows of a plane as they lie in memory.
@@ -130,31 +181,45 @@ fn numbers<'t, T: Lanes>(src: &Src<'t>, plane: [usize; 2], first: usize, count: 
 }
 
 #[inline(always)]
-fn score_numbers<S: Simd, T: Lanes>(s: S, queries: &[f32], stride: usize, keys: &[&[T]], scores: &mut [f32]) {
+fn score_numbers<S: Simd, T: Lanes>(
+    s: S,
+    ahead: Option<&Ahead<'_, '_>>,
+    queries: &[f32],
+    stride: usize,
+    keys: &[&[T]],
+    scores: &mut [f32],
+) {
     let rows = scores.len() / KEYS;
     let mut row = 0;
     while row + 4 <= rows {
-        score_rows::<S, T, 4, 2>(s, &queries[row * stride..], stride, keys, &mut scores[row * KEYS..]);
+        let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
+        score_rows::<S, T, 4, 2>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
         row += 4;
     }
     while row + 2 <= rows {
-        score_rows::<S, T, 2, 4>(s, &queries[row * stride..], stride, keys, &mut scores[row * KEYS..]);
+        let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
+        score_rows::<S, T, 2, 4>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
         row += 2;
     }
     if row < rows {
-        score_rows::<S, T, 1, 4>(s, &queries[row * stride..], stride, keys, &mut scores[row * KEYS..]);
+        let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
+        score_rows::<S, T, 1, 4>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
     }
 }
 
 #[inline(always)]
 fn score_rows<S: Simd, T: Lanes, const R: usize, const K: usize>(
     s: S,
+    ahead: Option<&Ahead<'_, '_>>,
     queries: &[f32],
     stride: usize,
     keys: &[&[T]],
     scores: &mut [f32],
 ) {
     for first in (0..keys.len()).step_by(K) {
+        if let Some(ahead) = ahead {
+            ahead.fetch(first, K);
+        }
         // At the end, the last key fills the block; its products land where nobody looks.
         let mut block = [keys[first]; K];
         for (k, slot) in block.iter_mut().enumerate() {

@@ -109,7 +109,7 @@ pub(super) fn dots<S: Simd, T: Lanes, const R: usize, const K: usize>(
     for i in (0..whole).step_by(S::LANES) {
         let mut right = [s.splat(0.0); K];
         for (right, key) in right.iter_mut().zip(&keys) {
-            *right = T::load(s, &key[i..]);
+            *right = T::lanes(s, &key[i..]);
         }
         for (sums, row) in sums.iter_mut().zip(&rows) {
             let left = s.load(&row[i..]);
@@ -123,7 +123,7 @@ pub(super) fn dots<S: Simd, T: Lanes, const R: usize, const K: usize>(
         for k in 0..K {
             results[r][k] = s.sum(sums[r][k]);
             for i in whole..len {
-                results[r][k] += rows[r][i] * T::load(crate::simd::Scalar, &keys[k][i..]);
+                results[r][k] += rows[r][i] * T::lanes(crate::simd::Scalar, &keys[k][i..]);
             }
         }
     }
@@ -214,7 +214,7 @@ fn accumulate_block<S: Simd, T: Lanes, const R: usize, const C: usize>(
         let value = &value[column..][..C * S::LANES];
         let mut right = [s.splat(0.0); C];
         for (right, value) in right.iter_mut().zip(value.chunks_exact(S::LANES)) {
-            *right = T::load(s, value);
+            *right = T::lanes(s, value);
         }
         for (r, totals) in totals.iter_mut().enumerate() {
             let left = s.splat(weights.get(row + r, key));
@@ -247,7 +247,7 @@ pub(super) fn accumulate_guarded<S: Simd, T: Lanes>(
             if weight != 0.0 {
                 let weight = s.splat(weight);
                 for (sums, value) in sums.chunks_exact_mut(S::LANES).zip(value.chunks_exact(S::LANES)) {
-                    s.store(s.mul_add(weight, T::load(s, value), s.load(sums)), sums);
+                    s.store(s.mul_add(weight, T::lanes(s, value), s.load(sums)), sums);
                 }
             }
         }
@@ -261,7 +261,7 @@ pub(super) fn finite<S: Simd, T: Lanes>(s: S, values: &[&[T]]) -> bool {
     let mut zeros = s.splat(0.0);
     for value in values {
         for lanes in value.chunks_exact(S::LANES) {
-            zeros = s.mul_add(T::load(s, lanes), s.splat(0.0), zeros);
+            zeros = s.mul_add(T::lanes(s, lanes), s.splat(0.0), zeros);
         }
     }
     s.sum(zeros) == 0.0

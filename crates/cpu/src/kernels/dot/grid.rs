@@ -7,7 +7,7 @@ use oxcart_tensor::quant::iq::{
 
 use super::chunk_of;
 use super::lanes::Lanes;
-use super::large::Large;
+use super::large::{Large, ONES};
 
 /// The bytes of a point as a number.
 #[inline(always)]
@@ -36,37 +36,29 @@ fn signs(field: impl Fn(usize) -> u8) -> u64 {
 
 /// Odd scales `1 + 2 * code` of sixteen groups, from a nibble each.
 #[inline(always)]
-fn odd_scales(nibbles: u64) -> [u8; 16] {
+fn odd_scales<S: Lanes>(s: S, nibbles: u64) -> S::Groups {
     const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
-    let (even, odd) = (nibbles & LOW, nibbles >> 4 & LOW);
-    let mut scales = [0; 16];
-    for (i, pair) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        *pair = [1 + 2 * (even >> (8 * i)) as u8, 1 + 2 * (odd >> (8 * i)) as u8];
-    }
-    scales
+    s.interleaved(ONES + 2 * (nibbles & LOW), ONES + 2 * (nibbles >> 4 & LOW))
 }
 
-/// Odd scales of eight groups of 32, each twice.
+/// Odd scales of eight groups of 32.
 #[inline(always)]
-fn odd_scales_twice(code: impl Fn(usize) -> u8) -> [u8; 16] {
-    let mut scales = [0; 16];
-    for (group, pair) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        *pair = [1 + 2 * code(group); 2];
-    }
-    scales
+fn odd_scales_of_eight<S: Lanes>(s: S, code: impl Fn(usize) -> u8) -> S::Groups {
+    let codes = (0..8).fold(0, |codes, group| codes | u64::from(code(group)) << (8 * group));
+    s.interleaved(ONES + 2 * codes, ONES + 2 * codes)
 }
 
 impl Large for BlockIq2Xxs {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let groups: &[_; 2] = chunk_of(&self.groups, 2 * part);
         let points = octets(|i| octet(G2_XXS.points()[usize::from(groups[i / 4].points[i % 4])]));
         let signs = signs(|i| (groups[i / 4].signs_and_scale.get() >> (7 * (i % 4))) as u8);
-        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
+        s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales_twice(|group| (self.groups[group].signs_and_scale.get() >> 28) as u8))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales_of_eight(s, |group| (self.groups[group].signs_and_scale.get() >> 28) as u8))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -76,15 +68,15 @@ impl Large for BlockIq2Xxs {
 
 impl Large for BlockIq2Xs {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let codes: &[_; 8] = chunk_of(&self.octets, 8 * part);
         let points = octets(|i| octet(G2_XS.points()[usize::from(codes[i].get() & 511)]));
         let signs = signs(|i| (codes[i].get() >> 9) as u8);
-        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
+        s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales(u64::from_le_bytes(self.scales)))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales(s, u64::from_le_bytes(self.scales)))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -94,7 +86,7 @@ impl Large for BlockIq2Xs {
 
 impl Large for BlockIq2S {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let low: &[u8; 8] = chunk_of(&self.points_low, 8 * part);
         let high = u16::from_le_bytes(*chunk_of(&self.points_high, 2 * part));
         let points = octets(|i| {
@@ -102,11 +94,11 @@ impl Large for BlockIq2S {
             octet(G2_S.points()[usize::from(point)])
         });
         let signs = u64::from_le_bytes(*chunk_of(&self.signs, 8 * part));
-        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
+        s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales(u64::from_le_bytes(self.scales)))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales(s, u64::from_le_bytes(self.scales)))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -116,7 +108,7 @@ impl Large for BlockIq2S {
 
 impl Large for BlockIq3Xxs {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let codes = self.points.as_flattened();
         let points = octets(|i| {
             let [low, high]: [u8; 2] = *chunk_of(codes, 16 * part + 2 * i);
@@ -124,11 +116,11 @@ impl Large for BlockIq3Xxs {
         });
         let words: &[_; 2] = chunk_of(&self.signs_and_scale, 2 * part);
         let signs = signs(|i| (words[i / 4].get() >> (7 * (i % 4))) as u8);
-        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
+        s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales_twice(|group| (self.signs_and_scale[group].get() >> 28) as u8))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales_of_eight(s, |group| (self.signs_and_scale[group].get() >> 28) as u8))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -138,7 +130,7 @@ impl Large for BlockIq3Xxs {
 
 impl Large for BlockIq3S {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let low = self.points_low.as_flattened();
         let high = u16::from_le_bytes(*chunk_of(&self.points_high, 2 * part));
         let point = |k: usize| {
@@ -147,11 +139,11 @@ impl Large for BlockIq3S {
         };
         let points = octets(|i| quads(point(2 * i), point(2 * i + 1)));
         let signs = u64::from_le_bytes(*chunk_of(self.signs.as_flattened(), 8 * part));
-        s.dot_levels(s.negate_where(signs, s.octets(points)), acts)
+        s.level_words(s.negate_where(signs, s.octets(points)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales_twice(|group| self.scales[group / 2] >> (4 * (group % 2)) & 15))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales_of_eight(s, |group| self.scales[group / 2] >> (4 * (group % 2)) & 15))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -159,23 +151,24 @@ impl Large for BlockIq3S {
     }
 }
 
-/// Sums of the products with points of [`G1`], in eighths because of the shift.
+/// Pairwise sums of the products with points of [`G1`], in eighths because of the shift.
 #[inline(always)]
-fn dot_shifted<S: Lanes>(s: S, points: [u64; 8], up: u64, acts: S::Bytes) -> S::Sums {
-    // Levels -1, 0, 1 become 0, 8, 16; a shift up makes that one more than 1, and one down one less.
+fn shifted_words<S: Lanes>(s: S, points: [u64; 8], up: u64, acts: S::Bytes) -> S::Words {
+    // Levels -1, 0, 1 become 0, 1, 2, which can be multiplied by 8 without leaving a byte; then comes one eighth less
+    // than that was too much, or one more.
     let codes = s.join(s.octets(points), s.all(1), 0);
-    s.dot_centred(s.add_where(up, 2, s.join(s.all(0), codes, 3)), 9, acts)
+    s.level_words(s.add_where(up, 2, s.join(s.all(-9_i8 as u8), codes, 3)), acts)
 }
 
 /// All bits of each byte whose bit is set.
 #[inline(always)]
 fn whole_bytes(bits: u8) -> u64 {
-    (0..8).fold(0, |bytes, i| bytes | u64::from(bits >> i & 1) * 0xFF << (8 * i))
+    (0..8).fold(0, |bytes, i| bytes | (u64::from(bits >> i & 1) * 0xFF) << (8 * i))
 }
 
 impl Large for BlockIq1S {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let low = self.points_low.as_flattened();
         let words: &[_; 2] = chunk_of(&self.groups, 2 * part);
         let points = octets(|i| {
@@ -183,11 +176,11 @@ impl Large for BlockIq1S {
             octet(G1.points()[usize::from(point)])
         });
         let up = |word: u16| if word >> 15 == 0 { u64::from(u32::MAX) } else { 0 };
-        dot_shifted(s, points, up(words[0].get()) | up(words[1].get()) << 32, acts)
+        shifted_words(s, points, up(words[0].get()) | up(words[1].get()) << 32, acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(odd_scales_twice(|group| (self.groups[group].get() >> 12 & 7) as u8))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(odd_scales_of_eight(s, |group| (self.groups[group].get() >> 12 & 7) as u8))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -197,7 +190,7 @@ impl Large for BlockIq1S {
 
 impl Large for BlockIq1M {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let low: &[u8; 8] = chunk_of(&self.points_low, 8 * part);
         let high = u32::from_le_bytes(*chunk_of(&self.points_high, 4 * part));
         let points = octets(|i| {
@@ -205,15 +198,13 @@ impl Large for BlockIq1M {
             octet(G1.points()[point as usize])
         });
         let up = (0..8).fold(0, |up, i| up | (!high >> (4 * i + 3) & 1) << i);
-        dot_shifted(s, points, whole_bytes(up as u8), acts)
+        shifted_words(s, points, whole_bytes(up as u8), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        let mut scales = [0; 16];
-        for (group, scale) in scales.iter_mut().enumerate() {
-            *scale = 1 + 2 * (self.scales[group / 4].get() >> (3 * (group % 4)) & 7) as u8;
-        }
-        Some(scales)
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        let code = |group: usize| u64::from(self.scales[group / 4].get() >> (3 * (group % 4)) & 7);
+        let every_other = |first: usize| (0..8).fold(0, |codes, i| codes | code(2 * i + first) << (8 * i));
+        Some(s.interleaved(ONES + 2 * every_other(0), ONES + 2 * every_other(1)))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {

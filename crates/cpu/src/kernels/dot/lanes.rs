@@ -17,10 +17,14 @@ pub(super) trait Lanes: Simd {
     type Sums: Copy;
     /// Sixteen numbers.
     type Floats: Copy;
-    /// Sixteen signed bytes, made ready for [`Lanes::scaled`].
+    /// 32 16-bit integers; lane `i` is about elements `2 * i` and `2 * i + 1`.
+    type Words: Copy;
+    /// Sixteen bytes, one for each group of 16 elements among 256.
+    type Groups: Copy;
+    /// [`Lanes::Groups`], signed and made ready for [`Lanes::add_scaled`].
     type Scales: Copy;
-    /// A few numbers of which only the first two matter.
-    type Pair: Copy;
+    /// Two numbers for each of two blocks.
+    type Heads: Copy;
 
     /// 64 bytes from memory.
     fn bytes(self, from: &[u8; 64]) -> Self::Bytes;
@@ -45,29 +49,44 @@ pub(super) trait Lanes: Simd {
     /// All bytes the same.
     fn all(self, byte: u8) -> Self::Bytes;
 
+    /// Pairwise sums of `codes * acts`, for unsigned codes below 128.
+    fn code_words(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Words;
+    /// Pairwise sums of `levels * acts`, both signed, where no level is -128.
+    fn level_words(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Words;
+
     /// Sums of `codes * acts`, for unsigned codes below 128.
     fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
-    /// Sums of `(codes - middle) * acts`, for unsigned codes that differ from `middle` by less than 128, both below 128.
+    /// Sums of `(codes - middle) * acts`, for unsigned codes and a middle below 128.
     fn dot_centred(self, codes: Self::Bytes, middle: u8, acts: Self::Bytes) -> Self::Sums;
-    /// Sums of `levels * acts`, both signed, where no level is -128.
+    /// Sums of `(codes - middle) * acts`, where the codes are [`Lanes::nibbles`]. Those of high nibbles may come out sixteen
+    /// times as large; [`Lanes::total_of_nibbles`] knows.
     #[inline(always)]
-    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums {
-        self.dot_signed(levels, acts)
+    fn dot_nibbles(self, a: &[u8; 16], b: &[u8; 16], middle: u8, acts: Self::Bytes) -> Self::Sums {
+        self.dot_centred(self.nibbles(a, b), middle, acts)
     }
+    /// Sums of `levels * acts`, both signed, where no level is -128.
+    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Sums of `a * b`, both signed.
     fn dot_signed(self, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
 
+    /// Sixteen bytes from memory.
+    fn groups(self, from: &[u8; 16]) -> Self::Groups;
+    /// The first byte of `even`, the first of `odd`, the second of `even`, and so on; both as little-endian numbers.
+    fn interleaved(self, even: u64, odd: u64) -> Self::Groups;
+    /// `groups >> shift & mask`.
+    fn group_field(self, groups: Self::Groups, shift: u32, mask: u8) -> Self::Groups;
+    fn scales(self, groups: Self::Groups) -> Self::Scales;
+
     /// Zeros.
     fn no_sums(self) -> Self::Sums;
-    fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
     /// `a - (b << shift)`.
     fn sub_sums(self, a: Self::Sums, b: Self::Sums, shift: u32) -> Self::Sums;
-    /// Signed scales of sixteen groups of 16 elements.
-    fn scales(self, from: [u8; 16]) -> Self::Scales;
-    /// Adds to `to` the sums of 64 elements times the scales of their four groups: those from `4 * part` on.
-    fn add_scaled(self, to: Self::Sums, sums: Self::Sums, scales: Self::Scales, part: usize) -> Self::Sums;
+    /// Adds the words of 64 elements to `to`.
+    fn add_words(self, to: Self::Sums, words: Self::Words) -> Self::Sums;
+    /// Adds the words of 64 elements, times the scales of their four groups: those from `4 * part` on.
+    fn add_scaled(self, to: Self::Sums, words: Self::Words, scales: Self::Scales, part: usize) -> Self::Sums;
     /// Products of sixteen signed bytes with sixteen little-endian 16-bit integers, added up into any lanes.
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> Self::Sums;
+    fn dot_groups(self, groups: Self::Groups, sums: &[u8; 32]) -> Self::Sums;
 
     /// Zeros.
     fn no_floats(self) -> Self::Floats;
@@ -81,6 +100,11 @@ pub(super) trait Lanes: Simd {
     fn quarters(self, numbers: [f32; 4]) -> Self::Floats;
     /// The sum of all lanes.
     fn total(self, v: Self::Floats) -> f32;
+    /// The sum of all lanes that were made by [`Lanes::dot_nibbles`].
+    #[inline(always)]
+    fn total_of_nibbles(self, v: Self::Floats) -> f32 {
+        self.total(v)
+    }
     /// Sixteen `f32`.
     fn load_f32s(self, from: &[u8; 64]) -> Self::Floats;
     /// Sixteen `f16`, widened.
@@ -90,14 +114,16 @@ pub(super) trait Lanes: Simd {
 
     /// One `f16`, widened.
     fn half(self, bits: u16) -> f32;
-    /// Products of the two `f16` each of two blocks begins with.
-    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> Self::Pair;
-    /// A number, and a second one that does not matter.
-    fn head(self, x: f32) -> Self::Pair;
-    fn no_pair(self) -> Self::Pair;
-    fn add_pairs(self, a: Self::Pair, b: Self::Pair) -> Self::Pair;
-    /// The first number of each for a half of the lanes.
-    fn spread(self, a: Self::Pair, b: Self::Pair) -> Self::Floats;
-    /// The second number.
-    fn second(self, pair: Self::Pair) -> f32;
+    /// Products of the two `f16` that two blocks each begin with. Of each side, the first 16 bytes hold what the first
+    /// block begins with, in front; the other 16 what the second one begins with, behind four bytes of something else.
+    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> Self::Heads;
+    /// One number for each of two blocks, and other ones that do not matter.
+    fn two_heads(self, numbers: [f32; 2]) -> Self::Heads;
+    /// Zeros.
+    fn no_heads(self) -> Self::Heads;
+    fn add_heads(self, a: Self::Heads, b: Self::Heads) -> Self::Heads;
+    /// The first number of each block for a half of the lanes.
+    fn spread(self, heads: Self::Heads) -> Self::Floats;
+    /// The sum of the second number of each block.
+    fn total_seconds(self, heads: Self::Heads) -> f32;
 }

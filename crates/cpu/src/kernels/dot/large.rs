@@ -11,26 +11,26 @@ use super::lanes::Lanes;
 use super::{Plain, blocks, chunk_of};
 
 /// What is to be taken off the sums of a block.
-pub(super) enum Offset {
+pub(super) enum Offset<S: Lanes> {
     /// Nothing.
     None,
     /// The codes are too large by two to this power.
     Middle(u32),
     /// A number times an integer per group of 16 elements.
-    Min(f32, [u8; 16]),
+    Min(f32, S::Groups),
 }
 
 /// A block of 256 weights.
 pub(super) trait Large: Plain {
-    /// Sums of the products of 64 elements.
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums;
+    /// Pairwise sums of the products of 64 elements.
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words;
     /// Signed scales of sixteen groups; `None` if there are none.
-    fn scales(&self) -> Option<[u8; 16]>;
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups>;
     /// What everything is to be multiplied with.
     fn scale<S: Lanes>(&self, s: S) -> f32;
 
     #[inline(always)]
-    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+    fn offset<S: Lanes>(&self, _s: S) -> Offset<S> {
         Offset::None
     }
 }
@@ -44,19 +44,23 @@ pub(super) fn large<S: Lanes, W: Large>(s: S, weights: &[u8], acts: &[u8]) -> f3
         let act_scale = a.scale.get();
         let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
         let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
-        let scales = w.scales();
+        let groups = w.scales(s);
         let mut sums = s.no_sums();
         for part in 0..4 {
-            let products = w.dot(s, part, s.bytes(chunk_of(codes, 64 * part)));
-            sums = match scales {
-                Some(scales) => s.add_scaled(sums, products, s.scales(scales), part),
-                None => s.add_sums(sums, products),
+            let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
+            sums = match groups {
+                Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
+                None => s.add_words(sums, words),
             };
         }
         match w.offset(s) {
             Offset::None => {}
             Offset::Middle(power) => {
-                sums = s.sub_sums(sums, s.dot_groups(scales.unwrap_or([1; 16]), group_sums), power);
+                sums = s.sub_sums(
+                    sums,
+                    s.dot_groups(groups.unwrap_or(s.interleaved(ONES, ONES)), group_sums),
+                    power,
+                );
             }
             Offset::Min(min, mins) => {
                 let min = s.splat_floats(-min * act_scale);
@@ -87,51 +91,44 @@ fn bits<S: Lanes>(s: S, bits: &[u8; 32], part: usize) -> S::Bytes {
     s.planes(bits, 2 * part as u32, 2 * part as u32 + 1, 1)
 }
 
-/// Scales of groups of 32, once for each half of a group.
-#[inline(always)]
-fn twice(scales: u64) -> [u8; 16] {
-    let mut both = [0; 16];
-    for (pair, scale) in both.as_chunks_mut::<2>().0.iter_mut().zip(scales.to_le_bytes()) {
-        *pair = [scale; 2];
-    }
-    both
-}
+/// A one in each byte.
+pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
 
 impl Large for BlockQ2K {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
-        s.dot_codes(crumbs(s, &self.crumbs, part), acts)
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
+        s.code_words(crumbs(s, &self.crumbs, part), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(self.scales.map(|nibbles| nibbles & 15))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(s.group_field(s.groups(&self.scales), 0, 15))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, s: S) -> Offset {
-        Offset::Min(half(s, self.min), self.scales.map(|nibbles| nibbles >> 4))
+    fn offset<S: Lanes>(&self, s: S) -> Offset<S> {
+        Offset::Min(half(s, self.min), s.group_field(s.groups(&self.scales), 4, 15))
     }
 }
 
 impl Large for BlockQ3K {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let codes = s.join(crumbs(s, &self.crumbs, part), bits(s, &self.high, part), 2);
-        s.dot_codes(codes, acts)
+        s.code_words(codes, acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(self.group_scales().map(|scale| scale as u8))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(s.groups(&self.group_scales().map(|scale| scale as u8)))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+    fn offset<S: Lanes>(&self, _s: S) -> Offset<S> {
         Offset::Middle(2)
     }
 }
@@ -150,77 +147,78 @@ fn six_bits(groups: &GroupScales) -> (u64, u64) {
 
 impl Large for BlockQ4K {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
-        s.dot_codes(s.planes(chunk_of(&self.nibbles, 32 * part), 0, 4, 15), acts)
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
+        s.code_words(s.planes(chunk_of(&self.nibbles, 32 * part), 0, 4, 15), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(twice(six_bits(&self.groups).0))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        let (scales, _) = six_bits(&self.groups);
+        Some(s.interleaved(scales, scales))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, s: S) -> Offset {
-        Offset::Min(half(s, self.min), twice(six_bits(&self.groups).1))
+    fn offset<S: Lanes>(&self, s: S) -> Offset<S> {
+        let (_, mins) = six_bits(&self.groups);
+        Offset::Min(half(s, self.min), s.interleaved(mins, mins))
     }
 }
 
 impl Large for BlockQ5K {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let low = s.planes(chunk_of(&self.nibbles, 32 * part), 0, 4, 15);
-        s.dot_codes(s.join(low, bits(s, &self.high, part), 4), acts)
+        s.code_words(s.join(low, bits(s, &self.high, part), 4), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(twice(six_bits(&self.groups).0))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        let (scales, _) = six_bits(&self.groups);
+        Some(s.interleaved(scales, scales))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, s: S) -> Offset {
-        Offset::Min(half(s, self.min), twice(six_bits(&self.groups).1))
+    fn offset<S: Lanes>(&self, s: S) -> Offset<S> {
+        let (_, mins) = six_bits(&self.groups);
+        Offset::Min(half(s, self.min), s.interleaved(mins, mins))
     }
 }
 
 impl Large for BlockQ6K {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let nibbles = s.bytes(chunk_of(&self.nibbles, 64 * (part / 2)));
         let low = s.field(nibbles, 4 * (part as u32 % 2), 15);
-        s.dot_codes(s.join(low, crumbs(s, &self.crumbs, part), 4), acts)
+        s.code_words(s.join(low, crumbs(s, &self.crumbs, part), 4), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        Some(self.scales.map(|scale| scale as u8))
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        Some(s.groups(zerocopy::transmute_ref!(&self.scales)))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, _s: S) -> Offset {
+    fn offset<S: Lanes>(&self, _s: S) -> Offset<S> {
         Offset::Middle(5)
     }
 }
 
 impl Large for BlockIq4Xs {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let nibbles = s.nibbles(chunk_of(&self.nibbles, 32 * part), chunk_of(&self.nibbles, 32 * part + 16));
-        s.dot_levels(s.lookup(&IQ4_LEVELS, nibbles), acts)
+        s.level_words(s.lookup(&IQ4_LEVELS, nibbles), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
-        let mut scales = [0; 16];
-        for (group, pair) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            *pair = [self.group_scale(group) as u8; 2];
-        }
-        Some(scales)
+    fn scales<S: Lanes>(&self, s: S) -> Option<S::Groups> {
+        let scales = (0..8).fold(0, |scales, i| scales | u64::from(self.group_scale(i) as u8) << (8 * i));
+        Some(s.interleaved(scales, scales))
     }
     #[inline(always)]
     fn scale<S: Lanes>(&self, s: S) -> f32 {
@@ -228,16 +226,13 @@ impl Large for BlockIq4Xs {
     }
 }
 
-/// Digits -1, 0 and 1 are stored as 0, 1 and 2.
-const DIGIT_OFFSET: Offset = Offset::Middle(0);
-
 impl Large for BlockTq2_0 {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
-        s.dot_codes(crumbs(s, &self.crumbs, part), acts)
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
+        s.code_words(crumbs(s, &self.crumbs, part), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
+    fn scales<S: Lanes>(&self, _s: S) -> Option<S::Groups> {
         None
     }
     #[inline(always)]
@@ -245,8 +240,8 @@ impl Large for BlockTq2_0 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, _s: S) -> Offset {
-        DIGIT_OFFSET
+    fn offset<S: Lanes>(&self, _s: S) -> Offset<S> {
+        Offset::Middle(0)
     }
 }
 
@@ -265,17 +260,17 @@ fn digits<const BYTES: usize>(bytes: &[u8; BYTES], digits: &mut [u8]) {
 
 impl Large for BlockTq1_0 {
     #[inline(always)]
-    fn dot<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Sums {
+    fn words<S: Lanes>(&self, s: S, part: usize, acts: S::Bytes) -> S::Words {
         let mut codes = [0; 256];
         let (long, rest) = codes.split_at_mut(160);
         let (short, last) = rest.split_at_mut(80);
         digits::<32>(chunk_of(&self.digits, 0), long);
         digits::<16>(chunk_of(&self.digits, 32), short);
         digits::<4>(&self.last_digits, last);
-        s.dot_codes(s.bytes(chunk_of(&codes, 64 * part)), acts)
+        s.code_words(s.bytes(chunk_of(&codes, 64 * part)), acts)
     }
     #[inline(always)]
-    fn scales(&self) -> Option<[u8; 16]> {
+    fn scales<S: Lanes>(&self, _s: S) -> Option<S::Groups> {
         None
     }
     #[inline(always)]
@@ -283,7 +278,7 @@ impl Large for BlockTq1_0 {
         half(s, self.scale)
     }
     #[inline(always)]
-    fn offset<S: Lanes>(&self, _s: S) -> Offset {
-        DIGIT_OFFSET
+    fn offset<S: Lanes>(&self, _s: S) -> Offset<S> {
+        Offset::Middle(0)
     }
 }

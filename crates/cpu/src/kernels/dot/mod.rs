@@ -12,6 +12,8 @@ mod float;
 mod grid;
 mod lanes;
 mod large;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 mod small;
 #[cfg(target_arch = "x86_64")]

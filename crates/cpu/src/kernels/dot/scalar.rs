@@ -18,6 +18,12 @@ fn fours(product: impl Fn(usize) -> i32) -> Sums {
     })
 }
 
+/// Lane `i` is the sum of `product` over its two elements, which must fit.
+#[inline(always)]
+fn twos(product: impl Fn(usize) -> i32) -> [i16; 32] {
+    std::array::from_fn(|lane| (product(2 * lane) + product(2 * lane + 1)) as i16)
+}
+
 #[inline(always)]
 fn signed(byte: u8) -> i32 {
     i32::from(byte as i8)
@@ -32,8 +38,10 @@ impl Lanes for Scalar {
     type Bytes = Bytes;
     type Sums = Sums;
     type Floats = Floats;
-    type Scales = [i8; 16];
-    type Pair = [f32; 2];
+    type Words = [i16; 32];
+    type Groups = [u8; 16];
+    type Scales = [u8; 16];
+    type Heads = [[f32; 2]; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
@@ -84,6 +92,15 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    fn code_words(self, codes: Bytes, acts: Bytes) -> [i16; 32] {
+        twos(|i| i32::from(codes[i]) * signed(acts[i]))
+    }
+    #[inline(always)]
+    fn level_words(self, levels: Bytes, acts: Bytes) -> [i16; 32] {
+        twos(|i| signed(levels[i]) * signed(acts[i]))
+    }
+
+    #[inline(always)]
     fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
         fours(|i| i32::from(codes[i]) * signed(acts[i]))
     }
@@ -92,8 +109,30 @@ impl Lanes for Scalar {
         fours(|i| (i32::from(codes[i]) - i32::from(middle)) * signed(acts[i]))
     }
     #[inline(always)]
+    fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(levels, acts)
+    }
+    #[inline(always)]
     fn dot_signed(self, a: Bytes, b: Bytes) -> Sums {
         fours(|i| signed(a[i]) * signed(b[i]))
+    }
+
+    #[inline(always)]
+    fn groups(self, from: &[u8; 16]) -> [u8; 16] {
+        *from
+    }
+    #[inline(always)]
+    fn interleaved(self, even: u64, odd: u64) -> [u8; 16] {
+        let both = [even.to_le_bytes(), odd.to_le_bytes()];
+        std::array::from_fn(|i| both[i % 2][i / 2])
+    }
+    #[inline(always)]
+    fn group_field(self, groups: [u8; 16], shift: u32, mask: u8) -> [u8; 16] {
+        groups.map(|group| group >> shift & mask)
+    }
+    #[inline(always)]
+    fn scales(self, groups: [u8; 16]) -> [u8; 16] {
+        groups
     }
 
     #[inline(always)]
@@ -101,24 +140,23 @@ impl Lanes for Scalar {
         [0; 16]
     }
     #[inline(always)]
-    fn add_sums(self, a: Sums, b: Sums) -> Sums {
-        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
     fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
         std::array::from_fn(|i| a[i].wrapping_sub(b[i] << shift))
     }
     #[inline(always)]
-    fn scales(self, from: [u8; 16]) -> [i8; 16] {
-        from.map(|byte| byte as i8)
+    fn add_words(self, to: Sums, words: [i16; 32]) -> Sums {
+        std::array::from_fn(|i| to[i].wrapping_add(i32::from(words[2 * i]) + i32::from(words[2 * i + 1])))
     }
     #[inline(always)]
-    fn add_scaled(self, to: Sums, sums: Sums, scales: [i8; 16], part: usize) -> Sums {
-        std::array::from_fn(|i| to[i].wrapping_add(sums[i] * i32::from(scales[4 * part + i / 4])))
+    fn add_scaled(self, to: Sums, words: [i16; 32], scales: [u8; 16], part: usize) -> Sums {
+        std::array::from_fn(|i| {
+            let sum = i32::from(words[2 * i]) + i32::from(words[2 * i + 1]);
+            to[i].wrapping_add(sum * signed(scales[4 * part + i / 4]))
+        })
     }
     #[inline(always)]
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> Sums {
-        std::array::from_fn(|i| signed(scales[i]) * i32::from(word(sums, i) as i16))
+    fn dot_groups(self, groups: [u8; 16], sums: &[u8; 32]) -> Sums {
+        std::array::from_fn(|i| signed(groups[i]) * i32::from(word(sums, i) as i16))
     }
 
     #[inline(always)]
@@ -172,27 +210,28 @@ impl Lanes for Scalar {
         f16::from_bits(bits).to_f32_const()
     }
     #[inline(always)]
-    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> [f32; 2] {
-        std::array::from_fn(|i| self.half(word(a, i)) * self.half(word(b, i)))
+    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> [[f32; 2]; 2] {
+        let product = |block: usize, i: usize| self.half(word(a[block], i)) * self.half(word(b[block], i));
+        [[product(0, 0), product(0, 1)], [product(1, 2), product(1, 3)]]
     }
     #[inline(always)]
-    fn head(self, x: f32) -> [f32; 2] {
-        [x, 0.0]
+    fn two_heads(self, numbers: [f32; 2]) -> [[f32; 2]; 2] {
+        numbers.map(|number| [number, 0.0])
     }
     #[inline(always)]
-    fn no_pair(self) -> [f32; 2] {
-        [0.0; 2]
+    fn no_heads(self) -> [[f32; 2]; 2] {
+        [[0.0; 2]; 2]
     }
     #[inline(always)]
-    fn add_pairs(self, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
-        [a[0] + b[0], a[1] + b[1]]
+    fn add_heads(self, a: [[f32; 2]; 2], b: [[f32; 2]; 2]) -> [[f32; 2]; 2] {
+        std::array::from_fn(|block| std::array::from_fn(|i| a[block][i] + b[block][i]))
     }
     #[inline(always)]
-    fn spread(self, a: [f32; 2], b: [f32; 2]) -> Floats {
-        std::array::from_fn(|i| if i < 8 { a[0] } else { b[0] })
+    fn spread(self, heads: [[f32; 2]; 2]) -> Floats {
+        std::array::from_fn(|i| heads[i / 8][0])
     }
     #[inline(always)]
-    fn second(self, pair: [f32; 2]) -> f32 {
-        pair[1]
+    fn total_seconds(self, heads: [[f32; 2]; 2]) -> f32 {
+        heads[0][1] + heads[1][1]
     }
 }

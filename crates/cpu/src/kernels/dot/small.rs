@@ -6,6 +6,7 @@ use oxcart_tensor::quant::{
     BlockQ8_0, BlockQ8_1, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 use zerocopy::little_endian::U32;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::lanes::Lanes;
 use super::{Plain, blocks, chunk_of};
@@ -29,10 +30,11 @@ impl Activations for BlockQ8_1 {
     }
 }
 
-/// What a block begins with: its scale, or its scale and its offset.
+/// Where two blocks begin, in the form that [`Lanes::heads`] wants.
 #[inline(always)]
-fn head<B: Plain>(block: &B) -> &[u8; 8] {
-    chunk_of(block.as_bytes(), 0)
+fn heads<B: Plain>(blocks: &[B; 2]) -> [&[u8; 16]; 2] {
+    let bytes = blocks.as_bytes();
+    [chunk_of(bytes, 0), chunk_of(bytes, size_of::<B>() - 4)]
 }
 
 /// A block of 32 weights.
@@ -46,8 +48,14 @@ pub(super) trait Small: Plain {
 
     /// What the sums are to be multiplied with, and the product of offsets.
     #[inline(always)]
-    fn scale<S: Lanes>(&self, s: S, acts: &Self::Partner) -> S::Pair {
-        s.heads(head(self), head(acts))
+    fn heads<S: Lanes>(s: S, weights: &[Self; 2], acts: &[Self::Partner; 2]) -> S::Heads {
+        s.heads(heads(weights), heads(acts))
+    }
+
+    /// The sum of what came out of `dot`, in the end.
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total(sum)
     }
 }
 
@@ -56,29 +64,29 @@ pub(super) trait Small: Plain {
 pub(super) fn small<S: Lanes, W: Small>(s: S, weights: &[u8], acts: &[u8]) -> f32 {
     let (weights, last) = blocks::<W>(weights).as_chunks::<2>();
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let mut sum = [s.no_floats(); 2];
-    let mut offsets = s.no_pair();
-    let mut which = 0;
-    for ([w0, w1], [a0, a1]) in weights.iter().zip(acts) {
-        let sums = W::dot(s, w0, w1, s.halves(a0.codes(), a1.codes()));
-        let (p0, p1) = (w0.scale(s, a0), w1.scale(s, a1));
-        sum[which] = s.mul_add_floats(s.to_floats(sums), s.spread(p0, p1), sum[which]);
-        which ^= 1;
-        if W::OFFSET {
-            offsets = s.add_pairs(s.add_pairs(offsets, p0), p1);
-        }
+    let mut so_far = (s.no_floats(), s.no_heads());
+    for (weights, acts) in weights.iter().zip(acts) {
+        so_far = add_two(s, weights, acts, so_far);
     }
     if let ([w], [a]) = (last, last_acts) {
-        // The second half is multiplied by zero.
-        let sums = W::dot(s, w, w, s.halves(a.codes(), a.codes()));
-        let p = w.scale(s, a);
-        sum[0] = s.mul_add_floats(s.to_floats(sums), s.spread(p, s.no_pair()), sum[0]);
-        if W::OFFSET {
-            offsets = s.add_pairs(offsets, p);
-        }
+        so_far = add_two(s, &[*w, W::new_zeroed()], &[*a, W::Partner::new_zeroed()], so_far);
     }
-    let sum = s.total(s.add_floats(sum[0], sum[1]));
-    if W::OFFSET { sum + s.second(offsets) } else { sum }
+    let sum = W::total(s, so_far.0);
+    if W::OFFSET { sum + s.total_seconds(so_far.1) } else { sum }
+}
+
+/// Adds the products of two blocks each to sums, and those of their offsets.
+#[inline(always)]
+fn add_two<S: Lanes, W: Small>(
+    s: S,
+    weights: &[W; 2],
+    acts: &[W::Partner; 2],
+    (sum, offsets): (S::Floats, S::Heads),
+) -> (S::Floats, S::Heads) {
+    let sums = W::dot(s, &weights[0], &weights[1], s.halves(acts[0].codes(), acts[1].codes()));
+    let heads = W::heads(s, weights, acts);
+    let sum = s.mul_add_floats(s.to_floats(sums), s.spread(heads), sum);
+    (sum, if W::OFFSET { s.add_heads(offsets, heads) } else { offsets })
 }
 
 impl Small for BlockQ8_0 {
@@ -95,7 +103,12 @@ impl Small for BlockQ4_0 {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_centred(s.nibbles(&a.nibbles, &b.nibbles), 8, acts)
+        s.dot_nibbles(&a.nibbles, &b.nibbles, 8, acts)
+    }
+
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total_of_nibbles(sum)
     }
 }
 
@@ -105,7 +118,12 @@ impl Small for BlockQ4_1 {
 
     #[inline(always)]
     fn dot<S: Lanes>(s: S, a: &Self, b: &Self, acts: S::Bytes) -> S::Sums {
-        s.dot_codes(s.nibbles(&a.nibbles, &b.nibbles), acts)
+        s.dot_nibbles(&a.nibbles, &b.nibbles, 0, acts)
+    }
+
+    #[inline(always)]
+    fn total<S: Lanes>(s: S, sum: S::Floats) -> f32 {
+        s.total_of_nibbles(sum)
     }
 }
 
@@ -167,8 +185,9 @@ impl Small for BlockMxfp4 {
     }
 
     #[inline(always)]
-    fn scale<S: Lanes>(&self, s: S, acts: &BlockQ8_0) -> S::Pair {
-        s.head(half_e8m0(self.exponent) * scale(s, acts))
+    fn heads<S: Lanes>(s: S, weights: &[Self; 2], acts: &[BlockQ8_0; 2]) -> S::Heads {
+        let scale = |i: usize| half_e8m0(weights[i].exponent) * scale(s, &acts[i]);
+        s.two_heads([scale(0), scale(1)])
     }
 }
 
@@ -215,7 +234,7 @@ pub(super) fn long2<S: Lanes, W: Long<2>>(s: S, weights: &[u8], acts: &[u8]) -> 
 /// One scale for both halves.
 #[inline(always)]
 fn one_scale<S: Lanes>(s: S, scale: f32, acts: [f32; 2]) -> S::Floats {
-    s.spread(s.head(scale * acts[0]), s.head(scale * acts[1]))
+    s.spread(s.two_heads(acts.map(|act| scale * act)))
 }
 
 impl Long<2> for BlockQ1_0 {

@@ -15,7 +15,7 @@ fn weights() -> impl Iterator<Item = (DType, DType)> {
 }
 
 /// Random numbers, the same every time.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -23,7 +23,7 @@ impl Random {
         (self.0 ^ self.0 >> 29).wrapping_mul(0x94D0_49BB_1331_11EB) >> 20
     }
 
-    fn values(&mut self, len: usize) -> Vec<f32> {
+    pub fn values(&mut self, len: usize) -> Vec<f32> {
         let uniform = |bits: u64| (bits % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0;
         (0..len).map(|_| uniform(self.next()) + uniform(self.next()) * uniform(self.next())).collect()
     }
@@ -33,14 +33,14 @@ impl Random {
     }
 }
 
-fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
+pub fn quantized(dtype: DType, values: &[f32]) -> Vec<u8> {
     let mut row = vec![0; dtype.row_bytes(values.len()).unwrap()];
     let importance = vec![1.0; values.len()];
     quantize_row(dtype, values, Some(&importance), &mut row).unwrap();
     row
 }
 
-fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
+pub fn encoded(partner: DType, values: &[f32], level: Level) -> Vec<u8> {
     let mut row = vec![0xAA; partner.row_bytes(values.len()).unwrap()];
     encode(partner, level).unwrap()(values, &mut row);
     row

@@ -1,7 +1,8 @@
-//! Two registers of 32 bytes: AVX2 with FMA and F16C.
+//! AVX2 with FMA and F16C.
 
 use std::arch::x86_64::*;
 
+use super::{common_lanes, each, four_halves, load, scale_words, twice};
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx2;
 
@@ -23,98 +24,16 @@ fn where_set(bits: u32) -> __m256i {
     }
 }
 
+/// Sums of neighbouring words.
 #[inline(always)]
-fn load(from: &[u8; 32]) -> __m256i {
-    // SAFETY: called by the functions of the token alone, and the array has 32 bytes.
-    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
-}
-
-/// Both parts of an array, or of two.
-macro_rules! each {
-    (|$i:ident| $part:expr) => {{
-        // A closure would not be compiled for the instruction set.
-        let low = {
-            let $i = 0;
-            $part
-        };
-        let high = {
-            let $i = 1;
-            $part
-        };
-        [low, high]
-    }};
+fn pairs(words: __m256i) -> __m256i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe { _mm256_madd_epi16(words, _mm256_set1_epi16(1)) }
 }
 
 impl Lanes for Avx2 {
-    type Bytes = [__m256i; 2];
-    type Sums = [__m256i; 2];
-    type Floats = [__m256; 2];
-    type Scales = __m128i;
-    type Pair = __m128;
+    common_lanes!();
 
-    #[inline(always)]
-    fn bytes(self, from: &[u8; 64]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
-        unsafe { each!(|i| _mm256_loadu_si256(from.as_ptr().add(32 * i).cast())) }
-    }
-    #[inline(always)]
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> [__m256i; 2] {
-        [load(a), load(b)]
-    }
-    #[inline(always)]
-    fn octets(self, from: [u64; 8]) -> [__m256i; 2] {
-        let [a, b, c, d, e, f, g, h] = from.map(|octet| octet as i64);
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_set_epi64x(d, c, b, a), _mm256_set_epi64x(h, g, f, e)] }
-    }
-    #[inline(always)]
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> [__m256i; 2] {
-        let from = [a, b];
-        // SAFETY: the instructions are there, and the arrays have 16 bytes.
-        unsafe {
-            each!(|i| {
-                let low = _mm_loadu_si128(from[i].as_ptr().cast());
-                let both =
-                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), _mm_srli_epi16::<4>(low));
-                _mm256_and_si256(both, _mm256_set1_epi8(15))
-            })
-        }
-    }
-    #[inline(always)]
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> [__m256i; 2] {
-        let bytes = load(bytes);
-        let shifts = [low, high];
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| {
-                let shifted = _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shifts[i] as i32));
-                _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
-            })
-        }
-    }
-    #[inline(always)]
-    fn field(self, bytes: [__m256i; 2], shift: u32, mask: u8) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| {
-                let shifted = _mm256_srl_epi16(bytes[i], _mm_cvtsi32_si128(shift as i32));
-                _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
-            })
-        }
-    }
-    #[inline(always)]
-    fn join(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi8(a[i], _mm256_sll_epi16(b[i], _mm_cvtsi32_si128(shift as i32)))) }
-    }
-    #[inline(always)]
-    fn lookup(self, table: &[i8; 16], index: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe {
-            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-            each!(|i| _mm256_shuffle_epi8(table, index[i]))
-        }
-    }
     #[inline(always)]
     fn add_where(self, bits: u64, value: u8, bytes: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
@@ -137,15 +56,9 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn all(self, byte: u8) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_set1_epi8(byte as i8); 2] }
-    }
-
-    #[inline(always)]
     fn dot_codes(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because codes are below 128.
-        unsafe { each!(|i| _mm256_madd_epi16(_mm256_maddubs_epi16(codes[i], acts[i]), _mm256_set1_epi16(1))) }
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| pairs(_mm256_maddubs_epi16(codes[i], acts[i]))) }
     }
     #[inline(always)]
     fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
@@ -153,23 +66,16 @@ impl Lanes for Avx2 {
         unsafe {
             let middle = _mm256_set1_epi8(middle as i8);
             each!(|i| {
-                let pairs = _mm256_maddubs_epi16(codes[i], acts[i]);
+                let words = _mm256_maddubs_epi16(codes[i], acts[i]);
                 let excess = _mm256_maddubs_epi16(middle, acts[i]);
-                _mm256_madd_epi16(_mm256_sub_epi16(pairs, excess), _mm256_set1_epi16(1))
+                pairs(_mm256_sub_epi16(words, excess))
             })
         }
     }
     #[inline(always)]
     fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because levels are not -128.
-        unsafe {
-            each!(|i| {
-                let signed = _mm256_sign_epi8(levels[i], acts[i]);
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(acts[i]), signed);
-                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
-            })
-        }
+        let words = self.level_words(levels, acts);
+        [pairs(words[0]), pairs(words[1])]
     }
     #[inline(always)]
     fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
@@ -186,148 +92,22 @@ impl Lanes for Avx2 {
             })
         }
     }
-
     #[inline(always)]
-    fn no_sums(self) -> [__m256i; 2] {
+    fn add_words(self, to: [__m256i; 2], words: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
-        unsafe { [_mm256_setzero_si256(); 2] }
+        unsafe { each!(|i| _mm256_add_epi32(to[i], pairs(words[i]))) }
     }
     #[inline(always)]
-    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
-    }
-    #[inline(always)]
-    fn sub_sums(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_sub_epi32(a[i], _mm256_sll_epi32(b[i], _mm_cvtsi32_si128(shift as i32)))) }
-    }
-    #[inline(always)]
-    fn scales(self, from: [u8; 16]) -> __m128i {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
-    }
-    #[inline(always)]
-    fn add_scaled(self, to: [__m256i; 2], sums: [__m256i; 2], scales: __m128i, part: usize) -> [__m256i; 2] {
+    fn add_scaled(
+        self,
+        to: [__m256i; 2],
+        words: [__m256i; 2],
+        scales: [__m256i; 2],
+        part: usize,
+    ) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe {
-            each!(|i| {
-                let first = (4 * part + 2 * i) as i64;
-                let four_each = _mm_set1_epi64x(0x0101_0101_0000_0000 + first * 0x0101_0101_0101_0101);
-                let scales = _mm256_cvtepi8_epi32(_mm_shuffle_epi8(scales, four_each));
-                _mm256_add_epi32(to[i], _mm256_mullo_epi32(sums[i], scales))
-            })
+            each!(|i| _mm256_add_epi32(to[i], _mm256_madd_epi16(words[i], scale_words(scales, part, i))))
         }
-    }
-    #[inline(always)]
-    fn dot_groups(self, scales: [u8; 16], sums: &[u8; 32]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there, and the array has 16 bytes.
-        unsafe {
-            let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
-            [_mm256_madd_epi16(scales, load(sums)), _mm256_setzero_si256()]
-        }
-    }
-
-    #[inline(always)]
-    fn no_floats(self) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_setzero_ps(); 2] }
-    }
-    #[inline(always)]
-    fn to_floats(self, sums: [__m256i; 2]) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_cvtepi32_ps(sums[i])) }
-    }
-    #[inline(always)]
-    fn mul_add_floats(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_fmadd_ps(a[i], b[i], c[i])) }
-    }
-    #[inline(always)]
-    fn add_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_ps(a[i], b[i])) }
-    }
-    #[inline(always)]
-    fn splat_floats(self, x: f32) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_set1_ps(x); 2] }
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> [__m256; 2] {
-        let [a, b, c, d] = numbers;
-        // SAFETY: the instructions are there.
-        unsafe {
-            [_mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)), _mm256_set_m128(_mm_set1_ps(d), _mm_set1_ps(c))]
-        }
-    }
-    #[inline(always)]
-    fn total(self, v: [__m256; 2]) -> f32 {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let eight = _mm256_add_ps(v[0], v[1]);
-            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
-    #[inline(always)]
-    fn load_f32s(self, from: &[u8; 64]) -> [__m256; 2] {
-        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
-        unsafe { each!(|i| _mm256_loadu_ps(from.as_ptr().add(32 * i).cast())) }
-    }
-    #[inline(always)]
-    fn load_f16s(self, from: &[u8; 32]) -> [__m256; 2] {
-        // SAFETY: the instructions are there, and both halves of the array have 16 bytes.
-        unsafe { each!(|i| _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().add(16 * i).cast()))) }
-    }
-    #[inline(always)]
-    fn load_bf16s(self, from: &[u8; 32]) -> [__m256; 2] {
-        // SAFETY: the instructions are there, and both halves of the array have 16 bytes.
-        unsafe {
-            each!(|i| {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().add(16 * i).cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            })
-        }
-    }
-
-    #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
-    }
-    #[inline(always)]
-    fn heads(self, a: &[u8; 8], b: &[u8; 8]) -> __m128 {
-        // SAFETY: the instructions are there, and the arrays have 8 bytes.
-        unsafe {
-            let (a, b) = (_mm_loadl_epi64(a.as_ptr().cast()), _mm_loadl_epi64(b.as_ptr().cast()));
-            _mm_mul_ps(_mm_cvtph_ps(a), _mm_cvtph_ps(b))
-        }
-    }
-    #[inline(always)]
-    fn head(self, x: f32) -> __m128 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm_set_ss(x) }
-    }
-    #[inline(always)]
-    fn no_pair(self) -> __m128 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm_setzero_ps() }
-    }
-    #[inline(always)]
-    fn add_pairs(self, a: __m128, b: __m128) -> __m128 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn spread(self, a: __m128, b: __m128) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_broadcastss_ps(a), _mm256_broadcastss_ps(b)] }
-    }
-    #[inline(always)]
-    fn second(self, pair: __m128) -> f32 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm_cvtss_f32(_mm_movehdup_ps(pair)) }
     }
 }

@@ -1,0 +1,325 @@
+//! Four registers of 16 bytes: NEON.
+
+use std::arch::aarch64::*;
+
+use half::f16;
+
+use super::lanes::Lanes;
+use crate::simd::Neon;
+
+/// All four parts of an array.
+macro_rules! each {
+    (|$i:ident| $part:expr) => {{
+        let part = |$i: usize| $part;
+        [part(0), part(1), part(2), part(3)]
+    }};
+}
+
+type Bytes = [uint8x16_t; 4];
+type Sums = [int32x4_t; 4];
+type Floats = [float32x4_t; 4];
+
+#[inline(always)]
+fn load(from: &[u8], start: usize) -> uint8x16_t {
+    let from = &from[start..start + 16];
+    // SAFETY: the slice has 16 bytes.
+    unsafe { vld1q_u8(from.as_ptr()) }
+}
+
+#[inline(always)]
+fn shift_right(bytes: uint8x16_t, shift: u32, mask: u8) -> uint8x16_t {
+    // SAFETY: NEON is there. A negative shift goes right.
+    unsafe { vandq_u8(vshlq_u8(bytes, vdupq_n_s8(-(shift as i8))), vdupq_n_u8(mask)) }
+}
+
+/// Masks of bytes from bits.
+#[inline(always)]
+fn where_set(bits: u64, part: usize) -> uint8x16_t {
+    let bits = (bits >> (16 * part)) as u16;
+    // SAFETY: NEON is there.
+    unsafe {
+        let bytes = vcombine_u8(vdup_n_u8(bits as u8), vdup_n_u8((bits >> 8) as u8));
+        vtstq_u8(bytes, vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201)))
+    }
+}
+
+/// Sums of the products of neighbouring bytes, which must fit.
+#[inline(always)]
+fn pairwise(a: uint8x16_t, b: uint8x16_t) -> int16x8_t {
+    // SAFETY: NEON is there.
+    unsafe {
+        let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
+        vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b))
+    }
+}
+
+impl Lanes for Neon {
+    type Bytes = Bytes;
+    type Sums = Sums;
+    type Floats = Floats;
+    type Words = [int16x8_t; 4];
+    type Groups = uint8x16_t;
+    type Scales = [i8; 16];
+    type Heads = float32x4_t;
+
+    #[inline(always)]
+    fn bytes(self, from: &[u8; 64]) -> Bytes {
+        each!(|i| load(from, 16 * i))
+    }
+    #[inline(always)]
+    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
+        [load(a, 0), load(a, 16), load(b, 0), load(b, 16)]
+    }
+    #[inline(always)]
+    fn octets(self, from: [u64; 8]) -> Bytes {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vcombine_u8(vcreate_u8(from[2 * i]), vcreate_u8(from[2 * i + 1])) })
+    }
+    #[inline(always)]
+    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes {
+        let from = [load(a, 0), load(b, 0)];
+        each!(|i| shift_right(from[i / 2], 4 * (i as u32 % 2), 15))
+    }
+    #[inline(always)]
+    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> Bytes {
+        each!(|i| shift_right(load(bytes, 16 * (i % 2)), if i < 2 { low } else { high }, mask))
+    }
+    #[inline(always)]
+    fn field(self, bytes: Bytes, shift: u32, mask: u8) -> Bytes {
+        each!(|i| shift_right(bytes[i], shift, mask))
+    }
+    #[inline(always)]
+    fn join(self, a: Bytes, b: Bytes, shift: u32) -> Bytes {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vaddq_u8(a[i], vshlq_u8(b[i], vdupq_n_s8(shift as i8))) })
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], index: Bytes) -> Bytes {
+        // SAFETY: NEON is there, and the array has 16 bytes.
+        each!(|i| unsafe { vqtbl1q_u8(vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())), index[i]) })
+    }
+    #[inline(always)]
+    fn add_where(self, bits: u64, value: u8, bytes: Bytes) -> Bytes {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vaddq_u8(bytes[i], vandq_u8(where_set(bits, i), vdupq_n_u8(value))) })
+    }
+    #[inline(always)]
+    fn negate_where(self, bits: u64, bytes: Bytes) -> Bytes {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe {
+            let mask = where_set(bits, i);
+            vsubq_u8(veorq_u8(bytes[i], mask), mask)
+        })
+    }
+    #[inline(always)]
+    fn all(self, byte: u8) -> Bytes {
+        // SAFETY: NEON is there.
+        unsafe { [vdupq_n_u8(byte); 4] }
+    }
+
+    #[inline(always)]
+    fn code_words(self, codes: Bytes, acts: Bytes) -> [int16x8_t; 4] {
+        each!(|i| pairwise(codes[i], acts[i]))
+    }
+    #[inline(always)]
+    fn level_words(self, levels: Bytes, acts: Bytes) -> [int16x8_t; 4] {
+        each!(|i| pairwise(levels[i], acts[i]))
+    }
+
+    #[inline(always)]
+    fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(codes, acts)
+    }
+    #[inline(always)]
+    fn dot_centred(self, codes: Bytes, middle: u8, acts: Bytes) -> Sums {
+        // SAFETY: NEON is there.
+        let levels = each!(|i| unsafe { vsubq_u8(codes[i], vdupq_n_u8(middle)) });
+        self.dot_signed(levels, acts)
+    }
+    #[inline(always)]
+    fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(levels, acts)
+    }
+    #[inline(always)]
+    fn dot_signed(self, a: Bytes, b: Bytes) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe {
+            let (a, b) = (vreinterpretq_s8_u8(a[i]), vreinterpretq_s8_u8(b[i]));
+            // Two products of -128 with itself fit 32 bits, not 16.
+            let low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
+            vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(a, b)))
+        })
+    }
+
+    #[inline(always)]
+    fn groups(self, from: &[u8; 16]) -> uint8x16_t {
+        load(from, 0)
+    }
+    #[inline(always)]
+    fn interleaved(self, even: u64, odd: u64) -> uint8x16_t {
+        // SAFETY: NEON is there.
+        unsafe {
+            let (even, odd) = (vcreate_u8(even), vcreate_u8(odd));
+            vcombine_u8(vzip1_u8(even, odd), vzip2_u8(even, odd))
+        }
+    }
+    #[inline(always)]
+    fn group_field(self, groups: uint8x16_t, shift: u32, mask: u8) -> uint8x16_t {
+        shift_right(groups, shift, mask)
+    }
+    #[inline(always)]
+    fn scales(self, groups: uint8x16_t) -> [i8; 16] {
+        let mut scales = [0; 16];
+        // SAFETY: NEON is there, and the array has 16 bytes.
+        unsafe { vst1q_s8(scales.as_mut_ptr(), vreinterpretq_s8_u8(groups)) };
+        scales
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> Sums {
+        // SAFETY: NEON is there.
+        unsafe { [vdupq_n_s32(0); 4] }
+    }
+    #[inline(always)]
+    fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vsubq_s32(a[i], vshlq_s32(b[i], vdupq_n_s32(shift as i32))) })
+    }
+    #[inline(always)]
+    fn add_words(self, to: Sums, words: [int16x8_t; 4]) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vpadalq_s16(to[i], words[i]) })
+    }
+    #[inline(always)]
+    fn add_scaled(self, to: Sums, words: [int16x8_t; 4], scales: [i8; 16], part: usize) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe {
+            let sums = vpaddlq_s16(words[i]);
+            vmlaq_n_s32(to[i], sums, i32::from(scales[4 * part + i]))
+        })
+    }
+    #[inline(always)]
+    fn dot_groups(self, groups: uint8x16_t, sums: &[u8; 32]) -> Sums {
+        // SAFETY: NEON is there.
+        unsafe {
+            let scales = vreinterpretq_s8_u8(groups);
+            let (low, high) = (vmovl_s8(vget_low_s8(scales)), vmovl_high_s8(scales));
+            let first = vreinterpretq_s16_u8(load(sums, 0));
+            let second = vreinterpretq_s16_u8(load(sums, 16));
+            [
+                vmull_s16(vget_low_s16(low), vget_low_s16(first)),
+                vmull_high_s16(low, first),
+                vmull_s16(vget_low_s16(high), vget_low_s16(second)),
+                vmull_high_s16(high, second),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn no_floats(self) -> Floats {
+        self.splat_floats(0.0)
+    }
+    #[inline(always)]
+    fn to_floats(self, sums: Sums) -> Floats {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vcvtq_f32_s32(sums[i]) })
+    }
+    #[inline(always)]
+    fn mul_add_floats(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vfmaq_f32(c[i], a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn add_floats(self, a: Floats, b: Floats) -> Floats {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vaddq_f32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn splat_floats(self, x: f32) -> Floats {
+        // SAFETY: NEON is there.
+        unsafe { [vdupq_n_f32(x); 4] }
+    }
+    #[inline(always)]
+    fn quarters(self, numbers: [f32; 4]) -> Floats {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vdupq_n_f32(numbers[i]) })
+    }
+    #[inline(always)]
+    fn total(self, v: Floats) -> f32 {
+        // SAFETY: NEON is there.
+        unsafe { vaddvq_f32(vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]))) }
+    }
+    #[inline(always)]
+    fn load_f32s(self, from: &[u8; 64]) -> Floats {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vreinterpretq_f32_u8(load(from, 16 * i)) })
+    }
+    #[inline(always)]
+    fn load_f16s(self, from: &[u8; 32]) -> Floats {
+        // The vector conversion needs a type that stable Rust does not have; the library uses the scalar one.
+        let (words, _) = from.as_chunks();
+        each!(|i| {
+            let number = |j: usize| self.half(u16::from_le_bytes(words[4 * i + j]));
+            let four = [number(0), number(1), number(2), number(3)];
+            // SAFETY: NEON is there, and the array has four numbers.
+            unsafe { vld1q_f32(four.as_ptr()) }
+        })
+    }
+    #[inline(always)]
+    fn load_bf16s(self, from: &[u8; 32]) -> Floats {
+        // SAFETY: NEON is there.
+        unsafe {
+            let (low, high) = (vreinterpretq_u16_u8(load(from, 0)), vreinterpretq_u16_u8(load(from, 16)));
+            [
+                vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(low))),
+                vreinterpretq_f32_u32(vshll_high_n_u16::<16>(low)),
+                vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(high))),
+                vreinterpretq_f32_u32(vshll_high_n_u16::<16>(high)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        f16::from_bits(bits).to_f32()
+    }
+    #[inline(always)]
+    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> float32x4_t {
+        let product = |block: usize, at: usize| {
+            let number = |from: &[u8; 16]| self.half(u16::from_le_bytes([from[at], from[at + 1]]));
+            number(a[block]) * number(b[block])
+        };
+        let four = [product(0, 0), product(0, 2), product(1, 4), product(1, 6)];
+        // SAFETY: NEON is there, and the array has four numbers.
+        unsafe { vld1q_f32(four.as_ptr()) }
+    }
+    #[inline(always)]
+    fn two_heads(self, numbers: [f32; 2]) -> float32x4_t {
+        let four = [numbers[0], 0.0, numbers[1], 0.0];
+        // SAFETY: NEON is there, and the array has four numbers.
+        unsafe { vld1q_f32(four.as_ptr()) }
+    }
+    #[inline(always)]
+    fn no_heads(self) -> float32x4_t {
+        // SAFETY: NEON is there.
+        unsafe { vdupq_n_f32(0.0) }
+    }
+    #[inline(always)]
+    fn add_heads(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        // SAFETY: NEON is there.
+        unsafe { vaddq_f32(a, b) }
+    }
+    #[inline(always)]
+    fn spread(self, heads: float32x4_t) -> Floats {
+        // SAFETY: NEON is there.
+        unsafe {
+            let (first, second) = (vdupq_laneq_f32::<0>(heads), vdupq_laneq_f32::<2>(heads));
+            [first, first, second, second]
+        }
+    }
+    #[inline(always)]
+    fn total_seconds(self, heads: float32x4_t) -> f32 {
+        // SAFETY: NEON is there.
+        unsafe { vgetq_lane_f32::<1>(heads) + vgetq_lane_f32::<3>(heads) }
+    }
+}
