@@ -60,6 +60,7 @@ pub fn rebuild(
         graph: Graph::new(),
         buffers: Buffers::new(),
         handles: Vec::new(),
+        ids: HashMap::new(),
         nowhere: None,
     };
     let mut seen = HashMap::with_capacity(body.nodes.len());
@@ -90,6 +91,8 @@ struct Builder<'a> {
     buffers: Buffers,
     /// Handle of each buffer by its id in the graph, except the one of `nowhere`.
     handles: Vec<u64>,
+    /// Ids of buffers by handle.
+    ids: HashMap<u64, BufferId>,
     /// Memory for tensors without elements, which need a place but no bytes.
     nowhere: Option<BufferId>,
 }
@@ -286,13 +289,10 @@ impl<'a> Builder<'a> {
     }
 
     fn buffer(&mut self, handle: u64, buffer: &Arc<dyn Buffer>) -> BufferId {
-        match self.handles.iter().position(|&known| known == handle) {
-            Some(index) => BufferId(u32::try_from(index).unwrap_or(u32::MAX)),
-            None => {
-                self.handles.push(handle);
-                self.buffers.add(Arc::clone(buffer))
-            }
-        }
+        *self.ids.entry(handle).or_insert_with(|| {
+            self.handles.push(handle);
+            self.buffers.add(Arc::clone(buffer))
+        })
     }
 
     fn nowhere(&mut self) -> Result<BufferId, Refusal> {
