@@ -217,7 +217,8 @@ fn f12_capabilities_are_declined() {
     let fixture = Fixture::new();
     for seed in 0..50_u8 {
         let mut stream = dial(fixture.auto);
-        let caps: Vec<u8> = (0..24_u8).map(|i| i.wrapping_mul(37).wrapping_add(seed.wrapping_mul(11))).collect();
+        let caps: Vec<u8> =
+            (0..24_u8).map(|i| i.wrapping_mul(37).wrapping_add(seed.wrapping_mul(11))).collect();
         stream.write_all(&request(14, &caps)).unwrap();
         let mut reply = [0; 36];
         stream.read_exact(&mut reply).unwrap();

@@ -128,7 +128,7 @@ fn g7_cycles_mean_nothing() {
         let leaf = peer.tensor(1, [4, 1, 1, 1], (handle, base));
         peer.set_floats(&leaf, &[1., 2., 3., 4.]);
         let cast = peer.node(OpCode::Cpy, 2, [4, 1, 1, 1], (handle, base + 64), &[1, 2]);
-        assert!(peer.compute(&[2], &[leaf, cast]), "{dialect}");
+        assert!(peer.compute(&[2], &[leaf, cast]), "{dialect}: {:?}", fixture.events());
         assert_eq!(peer.floats(&cast), [1., 2., 3., 4.]);
     }
     fixture.assert_serves();

@@ -131,7 +131,8 @@ fn d3_rows_of_broken_blocks() {
     let fixture = Fixture::new();
     let mut tried = 0;
     for number in 0..Dialect::newest().type_count {
-        let Some(dtype) = Dialect::newest().dtype(number).filter(|dtype: &DType| dtype.block_len() > 1) else {
+        let Some(dtype) = Dialect::newest().dtype(number).filter(|dtype: &DType| dtype.block_len() > 1)
+        else {
             continue;
         };
         let block = u32::try_from(dtype.block_len()).unwrap();
@@ -152,15 +153,9 @@ fn d3_rows_of_broken_blocks() {
 #[test]
 fn d4_data_outside_its_buffer() {
     let start = 0x100;
-    for offset in [
-        -16,
-        -1,
-        SIZE.cast_signed() - 15,
-        SIZE.cast_signed(),
-        SIZE.cast_signed() + 4096,
-        1 << 40,
-        i64::MIN,
-    ] {
+    for offset in
+        [-16, -1, SIZE.cast_signed() - 15, SIZE.cast_signed(), SIZE.cast_signed() + 4096, 1 << 40, i64::MIN]
+    {
         let ways: Vec<_> = ALL.into_iter().filter(|&way| way != Way::AllocSize).collect();
         let change = |record: &mut TensorRecord| {
             let base = record.data.get() - start;
@@ -264,7 +259,7 @@ fn d9_copies() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         // A source larger than its target.
-        let (mut peer, good) = setup(&fixture, dialect);
+        let (peer, good) = setup(&fixture, dialect);
         let place = (good.buffer.get(), good.data.get());
         let larger = peer.tensor(2, [5, 1, 1, 1], place);
         let body = [larger.as_bytes(), good.as_bytes()].concat();
@@ -274,7 +269,8 @@ fn d9_copies() {
         let (mut peer, good) = setup(&fixture, dialect);
         let (handle, data) = (good.buffer.get(), good.data.get());
         let all = peer.tensor(3, [8, 1, 1, 1], (handle, data));
-        let (low, high) = (peer.tensor(1, [4, 1, 1, 1], (handle, data)), peer.tensor(2, [4, 1, 1, 1], (handle, data + 8)));
+        let (low, high) =
+            (peer.tensor(1, [4, 1, 1, 1], (handle, data)), peer.tensor(2, [4, 1, 1, 1], (handle, data + 8)));
         for (from, to, expected) in [
             (low, high, [0., 1., 0., 1., 2., 3., 6., 7.]),
             (high, low, [2., 3., 4., 5., 4., 5., 6., 7.]),
@@ -323,9 +319,12 @@ fn d11_names_are_only_names() {
 fn d12_sizes_beyond_64_bits() {
     let fixture = Fixture::new();
     for dialect in dialects() {
-        for (ne, nb) in [([u32::MAX; 4], [u32::MAX; 4]), ([u32::MAX; 4], [4; 4]), ([1 << 31; 4], [1 << 31; 4])] {
+        for (ne, nb) in
+            [([u32::MAX; 4], [u32::MAX; 4]), ([u32::MAX; 4], [4; 4]), ([1 << 31; 4], [1 << 31; 4])]
+        {
             let (mut peer, good) = setup(&fixture, dialect);
-            let bad = TensorRecord { ne: ne.map(Into::into), nb: nb.map(Into::into), buffer: 0.into(), ..good };
+            let bad =
+                TensorRecord { ne: ne.map(Into::into), nb: nb.map(Into::into), buffer: 0.into(), ..good };
             let rest = if dialect.has_devices { 2960 } else { 0 };
             let body = [&peer.with_device(bad.as_bytes())[..], &vec![0; rest]].concat();
             // Refused, or large; never too small.

@@ -182,7 +182,8 @@ impl<'a> Builder<'a> {
             ids[2] = Some(record.id.get());
         }
         let info = Op::ALL.iter().find(|info| info.name == code.name());
-        let known = info.map_or(0, |info: &OpInfo| info.sources.len());
+        // A cast has one source; the copy that it is on the wire has two.
+        let known = if names_itself { 1 } else { info.map_or(0, |info: &OpInfo| info.sources.len()) };
         let len = ids.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         ids.truncate(len.max(known.min(ids.len())));
         Ok(ids)
