@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use common::{Example, Fixture, SOON, announcement, closes, dial, dialects, get_body, request};
+use common::{Example, Fixture, announcement, closes, dial, dialects, get_body, request};
 use oxcart_rpc::wire::{Command, Dialect, Reply};
 use oxcart_rpc::worker::Limits;
 use zerocopy::IntoBytes;
@@ -136,7 +136,7 @@ fn f7_a_cut_after_every_byte() {
         let mut bytes = request(14, &vec![0; Command::Hello.request_bytes(dialect)]);
         bytes.extend(request(Command::AllocBuffer as u8, &example.peer.with_device(&4096_u64.to_le_bytes())));
         bytes.extend(request(Command::SetTensor as u8, &example.peer.set_body(&example.a, 0, &[1; 32])));
-        for end in (0..bytes.len()).step_by(if end_is_interesting(bytes.len()) { 3 } else { 1 }) {
+        for end in 0..bytes.len() {
             let mut stream = dial(fixture.auto);
             stream.write_all(&bytes[..end]).unwrap();
             if end % 2 == 0 {
@@ -147,10 +147,6 @@ fn f7_a_cut_after_every_byte() {
     }
     fixture.assert_serves();
     fixture.until_empty();
-}
-
-const fn end_is_interesting(len: usize) -> bool {
-    len > 300
 }
 
 #[test]
@@ -277,5 +273,4 @@ fn pipelined_commands_are_answered_in_order() {
         }
         writer.join().unwrap();
     }
-    assert!(SOON > Duration::ZERO);
 }

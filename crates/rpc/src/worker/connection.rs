@@ -166,8 +166,8 @@ impl Connection<'_> {
         if command == Command::GraphCompute {
             return self.compute(session, dialect, size);
         }
-        let exact = size == fixed as u64;
-        if !exact && !(command.is_open_ended() && size > fixed as u64) {
+        let fits = if command.is_open_ended() { size >= fixed as u64 } else { size == fixed as u64 };
+        if !fits {
             return Err(wrong_size());
         }
         self.client.due_in(Some(self.shared.limits.message_time(size)));
