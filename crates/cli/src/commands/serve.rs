@@ -149,8 +149,10 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The devices to lend, with the settings to open them with.
-fn devices(args: &Args) -> Result<Vec<(Arc<dyn Device>, String)>, Failure> {
+/// A device to lend, with the settings to open it with.
+type Lending = (Arc<dyn Device>, String);
+
+fn devices(args: &Args) -> Result<Vec<Lending>, Failure> {
     let failed = |error: oxcart_backend::Error| Failure::Machine(error.to_string());
     let registries = Registries::new();
     registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
