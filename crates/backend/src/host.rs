@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::FromZeros;
 
 use crate::buffer::{Buffer, BufferType, Usage, check_range};
 use crate::error::Error;
@@ -22,12 +22,10 @@ use crate::error::Error;
 /// Alignment of owned memory: a cache line, and the widest vector there is.
 const ALIGN: usize = 64;
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(64))]
-struct Line([u8; ALIGN]);
-
 enum Bytes {
-    Owned(Vec<Line>),
+    /// Memory, and how far into it the first aligned byte is. Asking for bytes rather than for aligned lines makes the
+    /// system hand out fresh pages that are zero already, so that a large buffer costs nothing until it is used.
+    Owned(Vec<u8>, usize),
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
     Exclusive(Box<dyn AsMutBytes>),
 }
@@ -58,8 +56,10 @@ pub struct HostMemory {
 impl HostMemory {
     /// Zeroed memory; `None` when there is not enough.
     pub fn zeroed(len: usize) -> Option<HostMemory> {
-        let lines = Line::new_vec_zeroed(len.div_ceil(ALIGN)).ok()?;
-        Some(HostMemory { bytes: RwLock::new(Bytes::Owned(lines)), len, writable: true })
+        let bytes = u8::new_vec_zeroed(len.checked_add(ALIGN - 1)?).ok()?;
+        let address = bytes.as_ptr().addr();
+        let start = address.next_multiple_of(ALIGN) - address;
+        Some(HostMemory { bytes: RwLock::new(Bytes::Owned(bytes, start)), len, writable: true })
     }
 
     /// Memory lent for reading, for example a mapped file.
@@ -139,7 +139,7 @@ impl fmt::Debug for HostWrite<'_> {
 impl Bytes {
     fn as_slice(&self, len: usize) -> &[u8] {
         match self {
-            Bytes::Owned(lines) => &lines.as_bytes()[..len],
+            Bytes::Owned(bytes, start) => &bytes[*start..start + len],
             Bytes::Shared(owner) => (**owner).as_ref(),
             Bytes::Exclusive(owner) => owner.bytes(),
         }
@@ -166,7 +166,7 @@ impl DerefMut for HostWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
         match &mut *self.guard {
-            Bytes::Owned(lines) => &mut lines.as_mut_bytes()[..len],
+            Bytes::Owned(bytes, start) => &mut bytes[*start..*start + len],
             Bytes::Exclusive(owner) => owner.bytes_mut(),
             Bytes::Shared(_) => unreachable!("shared memory is never locked for writing"),
         }
@@ -331,8 +331,14 @@ impl Buffer for HostBuffer {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::{Immutable, IntoBytes, KnownLayout};
+
     use super::*;
     use crate::buffer::allocate;
+
+    #[derive(Clone, Copy, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C, align(64))]
+    struct Line([u8; ALIGN]);
 
     fn host() -> Arc<dyn BufferType> {
         HostBufferType::new("host")

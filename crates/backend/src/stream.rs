@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 
 use oxcart_tensor::graph::NodeRange;
@@ -99,6 +100,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Computes nodes.
     fn compute(&self, work: Work<'_>) -> Result<(), Error>;
+
+    /// What stops this stream, where it can be stopped: while it is true, work under way and work to come ends with
+    /// [`Error::Cancelled`] as soon as the device can.
+    fn cancel_flag(&self) -> Option<Arc<AtomicBool>> {
+        None
+    }
 
     /// Marks the current end of the stream.
     fn record(&self, _event: &Arc<dyn Event>) -> Result<(), Error> {

@@ -95,9 +95,15 @@ impl Case {
         text(&self.index["op"])
     }
 
-    /// The op with its parameters.
-    pub fn op(&self) -> Op {
-        decode::decode(&self.index, self.result.layout)
+    /// The sixteen words the reference keeps its parameters in.
+    pub fn words(&self) -> [i32; 16] {
+        let word = |i: usize| self.index["op_params"][i].as_i64().and_then(|n| i32::try_from(n).ok());
+        std::array::from_fn(|i| word(i).unwrap_or_else(|| panic!("{}: bad word {i}", self.name)))
+    }
+
+    /// Whether it names itself as its second source, which is how a cast is written.
+    pub fn names_itself(&self) -> bool {
+        self.index["src"][1].get("same_as").is_some()
     }
 
     /// Its sources by slot.

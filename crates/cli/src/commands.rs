@@ -1,3 +1,4 @@
 //! One file per command.
 
 pub(crate) mod inspect;
+pub(crate) mod serve;

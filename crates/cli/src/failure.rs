@@ -16,6 +16,10 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// A model file could not be used.
     Model { path: PathBuf, error: GgufError },
+    /// What was asked for makes no sense here, or is not allowed.
+    Usage(String),
+    /// The machine did not do what it should have.
+    Machine(String),
 }
 
 impl Failure {
@@ -31,7 +35,8 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::ClosedPipe => ExitCode::SUCCESS,
-            Failure::Output(_) => ExitCode::from(1),
+            Failure::Output(_) | Failure::Machine(_) => ExitCode::from(1),
+            Failure::Usage(_) => ExitCode::from(2),
             Failure::Model { error, .. } => match error {
                 GgufError::Io { source, .. } if !is_bad_path(source) => ExitCode::from(1),
                 GgufError::OutOfMemory { .. } | GgufError::TooManyMappings => ExitCode::from(1),
@@ -66,6 +71,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::ClosedPipe => f.write_str("nobody reads the output"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
+            Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
             Failure::Model { path, error } => {
                 let path = path.as_os_str().as_encoded_bytes();
                 write!(f, "{}: ", Text::new(path))?;

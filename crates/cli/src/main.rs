@@ -31,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(commands::inspect::Args),
+    Serve(commands::serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
     let outcome = match cli.command {
         Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
+        Command::Serve(args) => commands::serve::run(&args),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));
     match outcome {

@@ -54,7 +54,14 @@ impl CpuPlan {
 impl Plan for CpuPlan {
     fn update(&mut self, work: Work<'_>) -> Result<(), Error> {
         self.binding = Binding::new(work, self.level, self.pool.threads())?;
-        self.scratch.resize(self.binding.scratch_bytes().div_ceil(size_of::<Line>()), Line([0; 64]));
+        let size = self.binding.scratch_bytes();
+        let lines = size.div_ceil(size_of::<Line>());
+        // What a node needs follows from a graph that may come from anywhere: too much is an error, not an abort.
+        let more = lines.saturating_sub(self.scratch.len());
+        if self.scratch.try_reserve_exact(more).is_err() {
+            return Err(Error::OutOfMemory { buffer_type: "scratch".into(), size });
+        }
+        self.scratch.resize(lines, Line([0; 64]));
         Ok(())
     }
 

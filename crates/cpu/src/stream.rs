@@ -80,6 +80,10 @@ impl Backend for CpuStream {
         self.cpu_plan(work)?.compute()
     }
 
+    fn cancel_flag(&self) -> Option<Arc<AtomicBool>> {
+        Some(CpuStream::cancel_flag(self))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -18,7 +18,6 @@ use crate::limits::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT};
 use crate::metadata::ALIGNMENT_KEY;
 use crate::tensor::TensorInfo;
 use crate::text::Name;
-use crate::type_id;
 
 /// Collects metadata and tensors, then writes a file. Records and tensors keep the order in which they were added;
 /// mistakes (an empty key, two tensors of one name) are reported by [`write`](Builder::write).
@@ -218,7 +217,7 @@ impl Tensor<'_> {
         for (extent, _) in self.layout.ne().extents().into_iter().zip(0..self.dims) {
             out.length(len_u64(extent));
         }
-        out.number(type_id::dtype_id(self.layout.dtype()));
+        out.number(oxcart_tensor::dtype_id(self.layout.dtype()));
         out.number(offset);
         Ok(())
     }

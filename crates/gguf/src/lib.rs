@@ -48,7 +48,6 @@ mod metadata;
 mod set;
 mod tensor;
 mod text;
-mod type_id;
 mod value;
 
 pub use array::{Array, Numbers, Strings, Values};
@@ -64,5 +63,5 @@ pub use metadata::{Entry, Metadata};
 pub use set::{GgufSet, SetTensor};
 pub use tensor::{TensorInfo, Tensors};
 pub use text::{Name, Text};
-pub use type_id::{dtype_from_id, dtype_id};
+pub use oxcart_tensor::{dtype_from_id, dtype_id};
 pub use value::{Number, Value, ValueType};

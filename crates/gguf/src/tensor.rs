@@ -14,7 +14,6 @@ use crate::header::Header;
 use crate::index::Index;
 use crate::limits::{MAX_DIMS, MAX_TENSOR_NAME_BYTES};
 use crate::text::Name;
-use crate::type_id;
 
 /// Name, layout and place of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +103,7 @@ impl<'a> TensorInfo<'a> {
                 .ok_or_else(|| Error::Extent { tensor: tensor(), dim, extent })?;
         }
         let id: u32 = cursor.number()?;
-        let dtype = type_id::dtype_from_id(id).ok_or_else(|| Error::TensorType { tensor: tensor(), id })?;
+        let dtype = oxcart_tensor::dtype_from_id(id).ok_or_else(|| Error::TensorType { tensor: tensor(), id })?;
         let layout = Layout::packed(dtype, Shape::from(ne))
             .map_err(|source| Error::Layout { tensor: tensor(), source })?;
         let offset: u64 = cursor.number()?;

@@ -1,7 +1,7 @@
 //! Every element type a tensor can have, and the one table of what is true of it.
 //!
 //! Invariant: a [`DType`] always names a live type with a block of at least one element and one byte. The numbers
-//! that files and peers use for types are translated where they enter; they do not exist in here.
+//! that files and peers use for types are translated where they enter, by [`dtype_from_id`](crate::dtype_from_id).
 
 use std::fmt;
 use std::str::FromStr;

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod ops;
 pub mod quant;
 pub mod shape;
+mod type_id;
 
 pub use dtype::DType;
 pub use error::Error;
@@ -18,3 +19,4 @@ pub use graph::{Graph, TensorId, TensorRef};
 pub use layout::{Layout, LayoutError};
 pub use ops::Op;
 pub use shape::Shape;
+pub use type_id::{dtype_from_id, dtype_id};

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -28,6 +29,7 @@ pub struct TestStream {
     test: Arc<TestDevice>,
     queue: Option<(Sender<Job>, JoinHandle<()>)>,
     failed: Arc<Mutex<Option<Error>>>,
+    cancel: Arc<AtomicBool>,
 }
 
 impl TestStream {
@@ -46,7 +48,7 @@ impl TestStream {
             });
             (sender, thread)
         });
-        TestStream { device: Arc::clone(&test) as _, test, queue, failed }
+        TestStream { device: Arc::clone(&test) as _, test, queue, failed, cancel: Arc::default() }
     }
 
     fn enqueue(&self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
@@ -151,15 +153,19 @@ impl Backend for TestStream {
 
     fn compute(&self, work: Work<'_>) -> Result<(), Error> {
         if self.queue.is_none() {
-            return run(&self.test, work);
+            return run(&self.test, work, &self.cancel);
         }
         let (graph, positions, buffers): (Graph, _, Buffers) =
             (work.nodes.graph().clone(), work.nodes.positions(), work.buffers.clone());
-        let test = Arc::clone(&self.test);
+        let (test, cancel) = (Arc::clone(&self.test), Arc::clone(&self.cancel));
         self.enqueue(move || match graph.range(positions) {
-            Some(nodes) => run(&test, Work { nodes, buffers: &buffers }),
+            Some(nodes) => run(&test, Work { nodes, buffers: &buffers }, &cancel),
             None => Ok(()),
         })
+    }
+
+    fn cancel_flag(&self) -> Option<Arc<AtomicBool>> {
+        Some(Arc::clone(&self.cancel))
     }
 
     fn record(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
@@ -238,14 +244,17 @@ impl Event for TestEvent {
     }
 }
 
-/// Computes nodes one after another.
-fn run(test: &TestDevice, work: Work<'_>) -> Result<(), Error> {
+/// Computes nodes one after another, until it is told to stop.
+fn run(test: &TestDevice, work: Work<'_>, cancel: &AtomicBool) -> Result<(), Error> {
     let graph = work.nodes.graph();
     for &id in work.nodes.nodes() {
         let node = graph.tensor(id)?;
         let skipped = !node.computes() || !node.has(Flags::COMPUTE) || node.layout().is_empty();
         if skipped {
             continue;
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
         }
         if !test.supports_op(node) {
             return Err(unsupported(test, format!("{} ({})", node.op().label(), node.label())));

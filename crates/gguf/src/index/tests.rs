@@ -6,7 +6,7 @@ use super::*;
 use crate::error::Place;
 use crate::header::Header;
 use crate::limits::{MAX_HEADER_BYTES, MAX_KEY_BYTES};
-use crate::type_id::dtype_id;
+use oxcart_tensor::dtype_id;
 
 /// Bytes of a version 3 file, written field by field so that every field can be wrong.
 #[derive(Clone, Default)]

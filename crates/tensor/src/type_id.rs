@@ -1,11 +1,11 @@
-//! The numbers that files use for tensor types, and nothing else.
+//! The numbers that files and peers use for tensor types, and nothing else.
 //!
 //! Invariant: the table is a bijection between the numbers that are alive and [`DType`]. Numbers of formats that were
 //! removed (4, 5, 31 to 33, 36 to 38) and numbers not yet given out translate to nothing.
 
-use oxcart_tensor::DType;
+use crate::dtype::DType;
 
-/// Position is the number in the file.
+/// Position is the number.
 #[rustfmt::skip]
 const TYPES: [Option<DType>; 43] = {
     use DType::*;
@@ -24,12 +24,12 @@ const TYPES: [Option<DType>; 43] = {
     ]
 };
 
-/// The type that a file means by `id`.
+/// The type that a file or a peer means by `id`.
 pub fn dtype_from_id(id: u32) -> Option<DType> {
     TYPES.get(usize::try_from(id).ok()?).copied().flatten()
 }
 
-/// The number that files use for `dtype`.
+/// The number that files and peers use for `dtype`.
 pub fn dtype_id(dtype: DType) -> u32 {
     (0..).zip(TYPES).find_map(|(id, entry)| (entry == Some(dtype)).then_some(id)).unwrap_or(u32::MAX)
 }

@@ -1,0 +1,178 @@
+//! `oxcart serve`: lends this machine's devices to clients that speak ggml's RPC protocol.
+//!
+//! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM and SIGINT end it once running graphs are done, a
+//! second one at once.
+
+mod endpoint;
+mod log;
+mod quantities;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use oxcart_backend::{Device, Registries};
+use oxcart_cpu::CpuRegistry;
+use oxcart_rpc::worker::{Config, Limits, Speak, Worker};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::quantity;
+use endpoint::Endpoint;
+use log::Log;
+
+/// How long running graphs may take to end after the first SIGTERM or SIGINT.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Lend this machine's devices to other machines
+///
+/// Clients speak ggml's RPC protocol: llama.cpp with --rpc HOST:PORT, or another Oxcart. Many may be connected at a time;
+/// they take turns on the devices and see nothing of each other.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Address to listen on
+    ///
+    /// The protocol knows neither keys nor encryption: whoever can connect can use the devices. Anything but this
+    /// machine's own (loopback) needs --insecure.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+
+    /// Port to listen on
+    #[arg(long, default_value_t = 50052)]
+    port: u16,
+
+    /// Listen here instead, in a dialect of its own if one is given; may be repeated
+    ///
+    /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
+    #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
+    listen: Vec<Endpoint>,
+
+    /// Lend this device; may be repeated. By default, all
+    #[arg(long, value_name = "NAME")]
+    device: Vec<String>,
+
+    /// Threads that compute on the CPU. By default, one per processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: Option<u16>,
+
+    /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
+    ///
+    /// A client that asks for more is told that there is not enough, and can go on with less.
+    #[arg(long, value_name = "SIZE", value_parser = quantities::size)]
+    max_memory: Option<u64>,
+
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_clients: u32,
+
+    /// Close connections that asked for nothing for this long, for example 30m. By default, never
+    ///
+    /// Clients hold a loaded model between requests, perhaps for days; they lose it then.
+    #[arg(long, value_name = "TIME", value_parser = quantities::time)]
+    idle_timeout: Option<Duration>,
+
+    /// Dialect of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
+    ///
+    /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
+    /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
+    #[arg(long, value_name = "DIALECT", default_value = "auto")]
+    protocol: Speak,
+
+    /// Listen beyond this machine although there are neither keys nor encryption
+    #[arg(long)]
+    insecure: bool,
+
+    /// Log one JSON object per line instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  oxcart serve
+      Clients on this machine: llama-cli --rpc 127.0.0.1:50052 -ngl 99 -m model.gguf
+  oxcart serve --host 192.168.1.7 --insecure --max-memory 24G
+      Clients of a network that you trust
+  oxcart serve --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
+      Old and new clients at the same time, each on a port of its own
+
+Signals: SIGUSR1 logs counters, SIGTERM and SIGINT end the worker once running graphs are done, a second one at once.";
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let endpoints = match args.listen.as_slice() {
+        [] => vec![Endpoint::new(&args.host, args.port)],
+        listed => listed.to_vec(),
+    };
+    let addresses = endpoint::resolve(&endpoints, args.insecure)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])
+        .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
+
+    let log = Log::new(args.json);
+    let mut worker = Worker::new(config(args, &log)?)
+        .map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
+    for (device, bytes) in worker.devices() {
+        log.lending(device.name(), device.description(), bytes as u64);
+    }
+    for (endpoint, address) in endpoints.iter().zip(&addresses) {
+        let speak = endpoint.speak.unwrap_or(args.protocol);
+        worker.listen(address.as_slice(), speak).map_err(|error| {
+            Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
+        })?;
+    }
+    for signal in signals.forever() {
+        if signal != SIGUSR1 {
+            break;
+        }
+        log.counters(&worker.counters());
+    }
+    log.stopping();
+    // It ends with the process.
+    let _ = thread::Builder::new().spawn(move || {
+        if signals.forever().any(|signal| signal != SIGUSR1) {
+            std::process::exit(1);
+        }
+    });
+    log.counters(&worker.shutdown(GRACE));
+    log.finish();
+    Ok(())
+}
+
+fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
+    let mut config = Config::new([]);
+    config.devices = devices(args)?;
+    config.max_memory = args.max_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
+    config.limits = Limits { clients, idle: args.idle_timeout, ..Limits::default() };
+    config.limits.ungreeted = config.limits.ungreeted.min(clients);
+    config.observer = log.observer();
+    Ok(config)
+}
+
+/// A device to lend, with the settings to open it with.
+type Lending = (Arc<dyn Device>, String);
+
+fn devices(args: &Args) -> Result<Vec<Lending>, Failure> {
+    let failed = |error: oxcart_backend::Error| Failure::Machine(error.to_string());
+    let registries = Registries::new();
+    registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
+    let all = registries.devices();
+    let settings = args.threads.map_or_else(String::new, |threads| format!("threads={threads}"));
+    if args.device.is_empty() {
+        return Ok(all.into_iter().map(|device| (device, settings.clone())).collect());
+    }
+    let find = |name: &String| {
+        let device = registries.device_by_name(name).ok_or_else(|| {
+            let names: Vec<_> = all.iter().map(|device| device.name()).collect();
+            let there = names.join(", ");
+            Failure::Usage(format!("there is no device '{}'; there are {there}", name.escape_debug()))
+        })?;
+        Ok((device, settings.clone()))
+    };
+    args.device.iter().map(find).collect()
+}
+
+/// `1.5 GiB`, without the padding of tables.
+fn bytes(bytes: u64) -> String {
+    quantity::bytes(bytes).trim_end().to_owned()
+}

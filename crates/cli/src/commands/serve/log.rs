@@ -1,0 +1,169 @@
+//! Lines for the operator on stderr: text, or one JSON object each.
+//!
+//! A thread of its own writes them, so that a full pipe holds up no client; what does not fit its queue is dropped.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use oxcart_rpc::worker::{Event, Observer, Snapshot, Totals};
+use serde_core::Serialize;
+use serde_json::{Value, json};
+
+use super::bytes;
+use crate::printable::Printable;
+
+/// Lines that may wait to be written.
+const QUEUED_LINES: usize = 1024;
+
+/// How long the last lines may take.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Where lines go.
+#[derive(Debug)]
+pub(crate) struct Log {
+    json: bool,
+    queue: SyncSender<String>,
+    writer: JoinHandle<()>,
+}
+
+impl Log {
+    pub(crate) fn new(json: bool) -> Log {
+        let (queue, lines) = sync_channel(QUEUED_LINES);
+        Log { json, queue, writer: thread::spawn(move || write(&lines)) }
+    }
+
+    fn line(&self, kind: &str, text: &str, fields: Value) {
+        line(&self.queue, self.json, kind, text, fields);
+    }
+
+    pub(crate) fn lending(&self, name: &str, description: &str, memory: u64) {
+        let text = format!("lending {name} ({description}), {}", bytes(memory));
+        self.line("lending", &text, json!({"device": name, "description": description, "bytes": memory}));
+    }
+
+    pub(crate) fn counters(&self, counters: &Snapshot) {
+        let fields = serde_json::from_str(&counters.to_json()).unwrap_or(Value::Null);
+        self.line("counters", &format!("so far: {counters}"), fields);
+    }
+
+    pub(crate) fn stopping(&self) {
+        self.line("stopping", "stopping: no new clients, running graphs may end", json!({}));
+    }
+
+    /// What the worker tells its news to.
+    pub(crate) fn observer(&self) -> Observer {
+        let (json, queue) = (self.json, self.queue.clone());
+        Arc::new(move |event| line(&queue, json, event.kind(), &event.to_string(), fields(event)))
+    }
+
+    /// Waits until all is written, unless nobody reads.
+    pub(crate) fn finish(self) {
+        drop(self.queue);
+        let start = Instant::now();
+        while !self.writer.is_finished() && start.elapsed() < LAST_LINES {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn line(queue: &SyncSender<String>, as_json: bool, kind: &str, text: &str, fields: Value) {
+    let time = utc(SystemTime::now());
+    let line = if as_json {
+        let mut object = json!({"time": time, "event": kind});
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+            object.extend(fields);
+        }
+        printable(&object)
+    } else {
+        format!("{time} {text}")
+    };
+    // A full queue means that nobody reads; the line is lost, not the client's time.
+    let _ = queue.try_send(line);
+}
+
+/// JSON whose characters can all be seen.
+fn printable(value: &Value) -> String {
+    let mut out = Vec::new();
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Printable));
+    written.map(|()| String::from_utf8_lossy(&out).into_owned()).unwrap_or_default()
+}
+
+fn write(lines: &Receiver<String>) {
+    for line in lines {
+        // Nobody may be reading; the worker goes on.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// What is in an event, for programs.
+fn fields(event: &Event) -> Value {
+    match event {
+        Event::Listening { address, speak } => {
+            json!({"address": address.to_string(), "protocol": speak.to_string()})
+        }
+        Event::Connected { client, peer, dialect } => {
+            json!({"client": client, "peer": peer.to_string(), "protocol": dialect.name})
+        }
+        Event::Left { client, peer, dialect, totals, lasted } => {
+            let Totals { commands, graphs, bytes_in, bytes_out } = totals;
+            json!({
+                "client": client, "peer": peer.to_string(), "protocol": dialect.name,
+                "seconds": lasted.as_secs_f64(), "commands": commands, "graphs": graphs,
+                "bytes_in": bytes_in, "bytes_out": bytes_out,
+            })
+        }
+        Event::Refused { client, peer, command, code, reason } => {
+            json!({
+                "client": client, "peer": peer.to_string(), "command": command, "code": code, "reason": reason,
+            })
+        }
+        Event::Dropped { client, peer, why } => {
+            json!({"client": client, "peer": peer.to_string(), "reason": why.reason()})
+        }
+        Event::Panicked { client, peer } => json!({"client": client, "peer": peer.to_string()}),
+        Event::AcceptFailed { reason } => json!({"reason": reason}),
+        Event::Suppressed { lines } => json!({"lines": lines}),
+        _ => json!({}),
+    }
+}
+
+/// `2026-11-15T14:48:52Z`.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that start in March, so that the leap day is the last: 146,097 days make 400 years.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, early) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year + era * 400 + early;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! ggml's RPC protocol, as a worker and as a client.
+//!
+//! [`wire`] turns bytes into typed messages and back, for every dialect in use; it knows no socket, no clock and no
+//! device. [`worker`] lends devices to clients.
+#![forbid(unsafe_code)]
+
+pub mod wire;
+pub mod worker;

@@ -1,0 +1,148 @@
+//! What others may know about a connection: what it is doing, until when it must have done it, and how to end it.
+//!
+//! Concurrency: the connection's own thread says what it is doing; the watcher and the listeners read it and may end the
+//! connection from outside, by shutting its socket down. Then its thread wakes up and cleans up after itself.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// HELLO has not come yet.
+    Greeting,
+    /// Waiting for the next message.
+    Idle,
+    /// A message is arriving.
+    Reading,
+    /// A command is being carried out, or answered.
+    Working,
+    /// A graph is being computed.
+    Computing,
+}
+
+/// Why a connection was ended from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// HELLO took too long.
+    LateHello,
+    /// A message took too long.
+    LateMessage,
+    /// Nothing was asked for too long.
+    Idle,
+    /// Others needed the place.
+    TooMany,
+    /// The worker is shutting down.
+    Shutdown,
+}
+
+impl Dropped {
+    /// Why, for people.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Dropped::LateHello => "HELLO did not come in time",
+            Dropped::LateMessage => "a message did not come in time",
+            Dropped::Idle => "it was idle for too long",
+            Dropped::TooMany => "there are too many connections",
+            Dropped::Shutdown => "the worker is shutting down",
+        }
+    }
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// A connection, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// Its number; larger is younger.
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) socket: TcpStream,
+    since: Instant,
+    phase: AtomicU8,
+    /// Milliseconds after `since`.
+    deadline: AtomicU64,
+    gone: AtomicBool,
+    dropped: OnceLock<Dropped>,
+}
+
+impl Client {
+    pub(crate) fn new(id: u64, peer: SocketAddr, socket: TcpStream, hello: Duration) -> Client {
+        let client = Client {
+            id,
+            peer,
+            socket,
+            since: Instant::now(),
+            phase: AtomicU8::new(Phase::Greeting as u8),
+            deadline: AtomicU64::new(NEVER),
+            gone: AtomicBool::new(false),
+            dropped: OnceLock::new(),
+        };
+        client.due_in(Some(hello));
+        client
+    }
+
+    /// Time since it connected.
+    pub(crate) fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Says what it is doing, and for how long it may.
+    pub(crate) fn enter(&self, phase: Phase, limit: Option<Duration>) {
+        // The old deadline must not be held against the new phase.
+        self.deadline.store(NEVER, Ordering::Relaxed);
+        self.phase.store(phase as u8, Ordering::Release);
+        self.due_in(limit);
+    }
+
+    /// Sets a new deadline for what it is doing, from now.
+    pub(crate) fn due_in(&self, limit: Option<Duration>) {
+        let due = limit.map(|limit| self.age().saturating_add(limit).as_millis());
+        self.deadline.store(due.map_or(NEVER, |due| u64::try_from(due).unwrap_or(NEVER)), Ordering::Release);
+    }
+
+    pub(crate) fn is(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u8
+    }
+
+    /// Why it should be dropped for being late, if it is.
+    pub(crate) fn overdue(&self) -> Option<Dropped> {
+        let late = u128::from(self.deadline.load(Ordering::Acquire)) < self.age().as_millis();
+        late.then(|| {
+            if self.is(Phase::Greeting) {
+                Dropped::LateHello
+            } else if self.is(Phase::Idle) {
+                Dropped::Idle
+            } else {
+                Dropped::LateMessage
+            }
+        })
+    }
+
+    /// Ends it from outside. Its graph, if one runs, must be stopped by whoever calls this.
+    pub(crate) fn drop_for(&self, why: Dropped) {
+        // The first reason is the one that counts.
+        let _ = self.dropped.set(why);
+        self.leave();
+        // It may be closed already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Why it was ended from outside, if it was.
+    pub(crate) fn dropped(&self) -> Option<Dropped> {
+        self.dropped.get().copied()
+    }
+
+    /// Notes that nobody is at the other end any more.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nobody is at the other end any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+}

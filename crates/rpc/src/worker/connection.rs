@@ -1,0 +1,363 @@
+//! One connection: reads commands, has them carried out, writes answers. Runs on a thread of its own.
+//!
+//! Nothing is believed before it has arrived. Large data goes straight between the socket and the client's own buffer,
+//! whose lock nobody else waits for: a slow client holds up only itself.
+
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::budget::Lease;
+use super::client::{Client, Phase};
+use super::counters::add;
+use super::event::{Event, Totals};
+use super::limits::{PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
+use super::refusal::Refusal;
+use super::server::{Shared, Speak};
+use super::session::{Answer, Session, Target};
+use super::space::Window;
+use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply};
+
+/// What GRAPH_COMPUTE answers in version 2.
+const SUCCESS: u8 = 0;
+const FAILED: u8 = 255;
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client left, in the middle of something or not.
+    Left,
+    /// A request was refused.
+    Refused(&'static str, Refusal),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        // Whatever a socket says, it means that the client is not there any more.
+        End::Left
+    }
+}
+
+/// Serves a client until it leaves or is refused.
+pub(crate) fn serve(shared: &Arc<Shared>, client: &Client, speak: Speak) {
+    let mut connection = Connection {
+        shared,
+        client,
+        input: BufReader::with_capacity(READ_AHEAD_BYTES, &client.socket),
+        output: Vec::new(),
+        body: Vec::new(),
+        totals: Totals::default(),
+    };
+    let (end, dialect) = match connection.greet(speak) {
+        Ok(dialect) => {
+            add(&shared.counters.clients, 1);
+            shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
+            let mut session = Session::new(Arc::clone(shared), dialect);
+            let end = connection.serve(&mut session, dialect);
+            (end, Some(dialect))
+        }
+        Err(end) => (Err(end), None),
+    };
+    let totals = connection.totals;
+    match (client.dropped(), end) {
+        (Some(why), _) => shared.report(&Event::Dropped { client: client.id, peer: client.peer, why }),
+        (None, Err(End::Refused(command, refusal))) => shared.refused(client, command, &refusal),
+        _ => {}
+    }
+    if let Some(dialect) = dialect {
+        let (client, peer, lasted) = (client.id, client.peer, client.age());
+        shared.report(&Event::Left { client, peer, dialect, totals, lasted });
+    }
+}
+
+struct Connection<'a> {
+    shared: &'a Arc<Shared>,
+    client: &'a Client,
+    input: BufReader<&'a TcpStream>,
+    /// A small answer, with its length.
+    output: Vec<u8>,
+    /// Body of a command of fixed size, or the fixed start of an open-ended one.
+    body: Vec<u8>,
+    totals: Totals,
+}
+
+type Outcome<T = ()> = Result<T, End>;
+
+impl Connection<'_> {
+    fn count_in(&mut self, bytes: u64) {
+        self.totals.bytes_in += bytes;
+        add(&self.shared.counters.bytes_in, bytes);
+    }
+
+    fn count_out(&mut self, bytes: u64) {
+        self.totals.bytes_out += bytes;
+        add(&self.shared.counters.bytes_out, bytes);
+    }
+
+    /// The number of a command and the size of its body.
+    fn read_header(&mut self) -> Outcome<(u8, u64)> {
+        let mut header = [0; 9];
+        self.input.read_exact(&mut header)?;
+        let [number, size @ ..] = header;
+        self.count_in(9);
+        Ok((number, u64::from_le_bytes(size)))
+    }
+
+    /// Reads so many bytes, which are few, into `body`.
+    fn read_body(&mut self, bytes: usize) -> Outcome {
+        self.body.resize(bytes, 0);
+        self.input.read_exact(&mut self.body)?;
+        self.count_in(bytes as u64);
+        Ok(())
+    }
+
+    /// HELLO: decides which dialect is spoken.
+    fn greet(&mut self, speak: Speak) -> Outcome<&'static Dialect> {
+        let refused = |refusal| End::Refused(Command::Hello.name(), refusal);
+        // A client of another protocol may never send nine bytes; one is enough to see that.
+        if self.input.fill_buf()?.first().is_some_and(|&first| first != Command::Hello as u8) {
+            return Err(refused(Refusal::Hello));
+        }
+        let (_, size) = self.read_header()?;
+        let dialect = speak.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
+        // Capabilities are of transports that we do not have; whatever is offered, we decline.
+        self.read_body(Command::Hello.request_bytes(dialect))?;
+        self.client.enter(Phase::Working, None);
+        let version = [dialect.version.major, dialect.version.minor, dialect.version.patch];
+        let mut reply = [0; 28];
+        let reply = if dialect.has_capabilities { &mut reply[..] } else { &mut reply[..3] };
+        reply[..3].copy_from_slice(&version);
+        let reply = reply.to_vec();
+        self.reply(&reply)?;
+        Ok(dialect)
+    }
+
+    fn serve(&mut self, session: &mut Session, dialect: &'static Dialect) -> Outcome {
+        loop {
+            self.client.enter(Phase::Idle, self.shared.limits.idle);
+            if self.shared.stopping.load(Ordering::Relaxed) || self.input.fill_buf()?.is_empty() {
+                return Ok(());
+            }
+            self.client.enter(Phase::Reading, Some(self.shared.limits.message_time(0)));
+            let (number, size) = self.read_header()?;
+            let refused = |refusal| End::Refused("command", refusal);
+            let command =
+                Command::from_number(number, dialect).ok_or_else(|| refused(Refusal::Command { number }))?;
+            self.carry_out(session, dialect, command, size)?;
+            self.totals.commands += 1;
+            add(&self.shared.counters.commands, 1);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        session: &mut Session,
+        dialect: &'static Dialect,
+        command: Command,
+        size: u64,
+    ) -> Outcome {
+        let refused = |refusal| End::Refused(command.name(), refusal);
+        let wrong_size = || refused(Refusal::Size { command: command.name(), size });
+        if command == Command::Hello {
+            return Err(refused(Refusal::Hello));
+        }
+        let fixed = command.request_bytes(dialect);
+        if command == Command::GraphCompute {
+            return self.compute(session, dialect, size);
+        }
+        let fits = if command.is_open_ended() { size >= fixed as u64 } else { size == fixed as u64 };
+        if !fits {
+            return Err(wrong_size());
+        }
+        self.client.due_in(Some(self.shared.limits.message_time(size)));
+        self.read_body(fixed)?;
+        if command == Command::SetTensor {
+            let data_bytes = size - fixed as u64;
+            let target = session.set_tensor(&self.body, data_bytes).map_err(refused)?;
+            return self.receive(session, &target, data_bytes);
+        }
+        self.client.enter(Phase::Working, None);
+        let answer = match command {
+            Command::GraphRecompute => {
+                self.client.enter(Phase::Computing, None);
+                let done = session.recompute(&self.body, self.client);
+                self.totals.graphs += 1;
+                done.map(|()| Answer::Done)
+            }
+            _ => session.carry_out(command, &self.body),
+        };
+        let answer = answer.map_err(|refusal| self.gone_or(command, refusal))?;
+        if command.reply(dialect) == Reply::None {
+            return Ok(());
+        }
+        self.answer(command, answer)
+    }
+
+    /// A graph that was stopped because its client has left is not a refusal.
+    fn gone_or(&self, command: Command, refusal: Refusal) -> End {
+        match refusal {
+            Refusal::Failed(oxcart_backend::Error::Cancelled) if self.client.is_gone() => {
+                add(&self.shared.counters.cancelled, 1);
+                End::Left
+            }
+            refusal => End::Refused(command.name(), refusal),
+        }
+    }
+
+    /// The data of SET_TENSOR, straight into its place.
+    fn receive(&mut self, session: &Session, target: &Target, data_bytes: u64) -> Outcome {
+        let window = &target.window;
+        let failed = |refusal| End::Refused(Command::SetTensor.name(), refusal);
+        match window.buffer.host().filter(|_| window.len > 0) {
+            Some(memory) => {
+                let mut memory = memory.write().ok_or_else(|| failed(read_only(window)))?;
+                let place = memory.get_mut(window.offset..).and_then(|rest| rest.get_mut(..window.len));
+                // A window lies inside its buffer.
+                self.input.read_exact(place.ok_or(End::Left)?)?;
+            }
+            None => {
+                let mut piece = vec![0; window.len.min(PIECE_BYTES)];
+                for start in (0..window.len).step_by(PIECE_BYTES) {
+                    let len = (window.len - start).min(PIECE_BYTES);
+                    piece.truncate(len);
+                    self.input.read_exact(&mut piece)?;
+                    let written = window.buffer.write(window.offset + start, &piece);
+                    written.map_err(|error| failed(error.into()))?;
+                }
+            }
+        }
+        self.count_in(data_bytes);
+        self.client.enter(Phase::Working, None);
+        if let Some(cache) = session.cache().filter(|_| target.keep) {
+            cache.store(window);
+        }
+        Ok(())
+    }
+
+    /// GRAPH_COMPUTE. In version 2 a graph that is refused or fails is answered, and the connection goes on.
+    fn compute(&mut self, session: &mut Session, dialect: &'static Dialect, size: u64) -> Outcome {
+        let name = Command::GraphCompute.name();
+        let (body, charge) = self.read_graph(size)?;
+        self.client.enter(Phase::Computing, None);
+        let done = session.compute(&body, self.client, charge);
+        drop(body);
+        self.totals.graphs += 1;
+        self.client.enter(Phase::Working, None);
+        if command_has_status(dialect) {
+            let status = match done.map_err(|refusal| self.gone_or(Command::GraphCompute, refusal)) {
+                Ok(()) => SUCCESS,
+                Err(End::Refused(_, refusal)) => {
+                    self.shared.refused(self.client, name, &refusal);
+                    FAILED
+                }
+                Err(end) => return Err(end),
+            };
+            return self.reply(&[status]);
+        }
+        done.map_err(|refusal| self.gone_or(Command::GraphCompute, refusal))
+    }
+
+    /// The body of GRAPH_COMPUTE, which grows as it arrives, and what it counts against the memory of messages: itself,
+    /// and as much again for the graph that it becomes.
+    fn read_graph(&mut self, size: u64) -> Outcome<(Vec<u8>, Lease)> {
+        let refused = |refusal| End::Refused(Command::GraphCompute.name(), refusal);
+        let full = || {
+            let limit = self.shared.limits.message_bytes as u64;
+            refused(Refusal::Limit { what: "bytes of messages", limit })
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if size > MAX_GRAPH_BYTES {
+            let limit = MAX_GRAPH_BYTES as u64;
+            return Err(refused(Refusal::Limit { what: "bytes in a graph", limit }));
+        }
+        self.client.due_in(Some(self.shared.limits.message_time(size as u64)));
+        let mut charge = self.shared.messages.lease(0).ok_or_else(full)?;
+        let mut body: Vec<u8> = Vec::new();
+        while body.len() < size {
+            let start = body.len();
+            let piece = (size - start).min(PIECE_BYTES);
+            if !charge.grow(2 * piece) || body.try_reserve(piece).is_err() {
+                return Err(full());
+            }
+            body.resize(start + piece, 0);
+            self.input.read_exact(body.get_mut(start..).unwrap_or_default())?;
+        }
+        self.count_in(size as u64);
+        Ok((body, charge))
+    }
+
+    fn answer(&mut self, command: Command, answer: Answer) -> Outcome {
+        match answer {
+            Answer::Done => self.reply(&[]),
+            Answer::Byte(value) => self.reply(&[value]),
+            Answer::Word(value) => self.reply(&value.to_le_bytes()),
+            Answer::Long(value) => self.reply(&value.to_le_bytes()),
+            Answer::Pair(first, second) => {
+                let mut both = [0; 16];
+                both[..8].copy_from_slice(&first.to_le_bytes());
+                both[8..].copy_from_slice(&second.to_le_bytes());
+                self.reply(&both)
+            }
+            Answer::Data(window) => self.send(command, &window),
+        }
+    }
+
+    /// Sends a small answer, with its length, in one piece.
+    fn reply(&mut self, bytes: &[u8]) -> Outcome {
+        self.output.clear();
+        self.output.extend((bytes.len() as u64).to_le_bytes());
+        self.output.extend_from_slice(bytes);
+        (&self.client.socket).write_all(&self.output)?;
+        self.count_out(self.output.len() as u64);
+        Ok(())
+    }
+
+    /// Sends bytes of a buffer, straight from there where it is host memory.
+    fn send(&mut self, command: Command, window: &Window) -> Outcome {
+        let failed = |error: oxcart_backend::Error| End::Refused(command.name(), error.into());
+        if window.len <= SMALL_REPLY_BYTES {
+            let mut bytes = vec![0; window.len];
+            window.buffer.read(window.offset, &mut bytes).map_err(failed)?;
+            return self.reply(&bytes);
+        }
+        let len = (window.len as u64).to_le_bytes();
+        if let Some(memory) = window.buffer.host() {
+            let memory = memory.read();
+            let bytes = memory.get(window.offset..).and_then(|rest| rest.get(..window.len));
+            // A window lies inside its buffer.
+            write_both(&self.client.socket, &len, bytes.ok_or(End::Left)?)?;
+        } else {
+            (&self.client.socket).write_all(&len)?;
+            let mut piece = vec![0; window.len.min(PIECE_BYTES)];
+            for start in (0..window.len).step_by(PIECE_BYTES) {
+                piece.truncate(window.len - start);
+                window.buffer.read(window.offset + start, &mut piece).map_err(failed)?;
+                (&self.client.socket).write_all(&piece)?;
+            }
+        }
+        self.count_out(8 + window.len as u64);
+        Ok(())
+    }
+}
+
+fn command_has_status(dialect: &Dialect) -> bool {
+    Command::GraphCompute.reply(dialect) != Reply::None
+}
+
+fn read_only(window: &Window) -> Refusal {
+    let buffer_type = window.buffer.buffer_type().name().to_owned();
+    Refusal::Failed(oxcart_backend::Error::ReadOnly { buffer_type })
+}
+
+/// Writes a short and a long piece, the short one not alone.
+fn write_both(mut socket: &TcpStream, short: &[u8], long: &[u8]) -> io::Result<()> {
+    let sent = loop {
+        match socket.write_vectored(&[IoSlice::new(short), IoSlice::new(long)]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            sent => break sent?,
+        }
+    };
+    socket.write_all(short.get(sent..).unwrap_or_default())?;
+    socket.write_all(long.get(sent.saturating_sub(short.len())..).unwrap_or_default())
+}

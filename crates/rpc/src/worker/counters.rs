@@ -1,0 +1,170 @@
+//! What a worker has done so far, in numbers.
+//!
+//! Concurrency: every number is on its own; a snapshot taken under load may count a message in one and not yet in
+//! another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Numbers that grow.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) clients: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) graphs: AtomicU64,
+    pub(crate) recomputes: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) cache_hits: AtomicU64,
+    pub(crate) cache_misses: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    refusals: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn refused(&self, code: &'static str) {
+        *self.refusals.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+    }
+
+    pub(crate) fn snapshot(&self, connected: usize) -> Snapshot {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            connected: connected as u64,
+            accepted: get(&self.accepted),
+            clients: get(&self.clients),
+            bytes_in: get(&self.bytes_in),
+            bytes_out: get(&self.bytes_out),
+            commands: get(&self.commands),
+            graphs: get(&self.graphs),
+            recomputes: get(&self.recomputes),
+            cancelled: get(&self.cancelled),
+            cache_hits: get(&self.cache_hits),
+            cache_misses: get(&self.cache_misses),
+            dropped: get(&self.dropped),
+            panics: get(&self.panics),
+            refusals: self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+/// What a worker had done at some moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Connections there are.
+    pub connected: u64,
+    /// Connections there were.
+    pub accepted: u64,
+    /// Connections that said HELLO.
+    pub clients: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Commands carried out.
+    pub commands: u64,
+    /// Graphs computed for the first time.
+    pub graphs: u64,
+    /// Graphs computed again.
+    pub recomputes: u64,
+    /// Graphs stopped because their client had gone.
+    pub cancelled: u64,
+    /// Hashes whose content was here.
+    pub cache_hits: u64,
+    /// Hashes whose content was not.
+    pub cache_misses: u64,
+    /// Connections dropped for being too slow or too many.
+    pub dropped: u64,
+    /// Panics that were caught: bugs.
+    pub panics: u64,
+    /// Refused requests by reason.
+    pub refusals: BTreeMap<&'static str, u64>,
+}
+
+impl Snapshot {
+    /// The numbers and their names.
+    pub const fn numbers(&self) -> [(&'static str, u64); 13] {
+        [
+            ("connected", self.connected),
+            ("accepted", self.accepted),
+            ("clients", self.clients),
+            ("bytes_in", self.bytes_in),
+            ("bytes_out", self.bytes_out),
+            ("commands", self.commands),
+            ("graphs", self.graphs),
+            ("recomputes", self.recomputes),
+            ("cancelled", self.cancelled),
+            ("cache_hits", self.cache_hits),
+            ("cache_misses", self.cache_misses),
+            ("dropped", self.dropped),
+            ("panics", self.panics),
+        ]
+    }
+
+    /// One JSON object on one line.
+    pub fn to_json(&self) -> String {
+        // Names are plain words, so nothing needs escaping.
+        let mut json = String::from("{");
+        for (name, number) in self.numbers() {
+            json.push_str(&format!("\"{name}\":{number},"));
+        }
+        let refusals: Vec<_> = self.refusals.iter().map(|(code, n)| format!("\"{code}\":{n}")).collect();
+        json.push_str(&format!("\"refusals\":{{{}}}}}", refusals.join(",")));
+        json
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} connected, {} clients so far, {} commands, {} graphs computed and {} again, {} cancelled, {} bytes \
+             in, {} bytes out, {} cache hits, {} dropped, {} panics",
+            self.connected,
+            self.clients,
+            self.commands,
+            self.graphs,
+            self.recomputes,
+            self.cancelled,
+            self.bytes_in,
+            self.bytes_out,
+            self.cache_hits,
+            self.dropped,
+            self.panics
+        )?;
+        let total: u64 = self.refusals.values().sum();
+        write!(f, ", {total} refused")?;
+        let reasons: Vec<_> = self.refusals.iter().map(|(code, n)| format!("{code} {n}")).collect();
+        if !reasons.is_empty() {
+            write!(f, " ({})", reasons.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_by_people_and_programs() {
+        let counters = Counters::default();
+        add(&counters.graphs, 3);
+        counters.refused("handle");
+        counters.refused("handle");
+        counters.refused("size");
+        let snapshot = counters.snapshot(2);
+        assert!(snapshot.to_string().ends_with("0 panics, 3 refused (handle 2, size 1)"), "{snapshot}");
+        let json = snapshot.to_json();
+        assert!(json.starts_with("{\"connected\":2,") && json.contains("\"graphs\":3,"), "{json}");
+        assert!(json.ends_with("\"refusals\":{\"handle\":2,\"size\":1}}"), "{json}");
+    }
+}

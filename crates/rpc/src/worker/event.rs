@@ -1,0 +1,225 @@
+//! What a worker tells its operator.
+//!
+//! Nothing a client says is in an event unescaped: reasons are made of numbers and our own words, and what may hold more
+//! is escaped when it is shown.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::client::Dropped;
+use super::limits::{LOG_BURST, LOG_PER_SECOND};
+use super::server::Speak;
+use crate::wire::Dialect;
+
+/// What one client did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Commands after HELLO.
+    pub commands: u64,
+    /// Graphs, those computed again included.
+    pub graphs: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// Something an operator may want to know.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Clients can come.
+    Listening {
+        /// Where.
+        address: SocketAddr,
+        /// In which dialect.
+        speak: Speak,
+    },
+    /// A client said HELLO.
+    Connected {
+        /// Its number.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// What is spoken with it.
+        dialect: &'static Dialect,
+    },
+    /// A client that had said HELLO is gone, and all it had is freed.
+    Left {
+        /// Its number.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// What was spoken with it.
+        dialect: &'static Dialect,
+        /// What it did.
+        totals: Totals,
+        /// How long it was here.
+        lasted: Duration,
+    },
+    /// A request was refused and, unless the dialect can say so, its connection closed.
+    Refused {
+        /// Number of the client.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// The command, if it got so far.
+        command: &'static str,
+        /// A short word for the reason.
+        code: &'static str,
+        /// The reason.
+        reason: String,
+    },
+    /// A connection was ended because it was too slow or there are too many.
+    Dropped {
+        /// Number of the client.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// Why.
+        why: Dropped,
+    },
+    /// A bug: a panic was caught and its connection closed.
+    Panicked {
+        /// Number of the client.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+    },
+    /// A connection could not be accepted or served.
+    AcceptFailed {
+        /// What the system says.
+        reason: String,
+    },
+    /// Lines that were left out because there were too many.
+    Suppressed {
+        /// How many.
+        lines: u64,
+    },
+}
+
+impl Event {
+    /// A short word for the kind of event.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Event::Listening { .. } => "listening",
+            Event::Connected { .. } => "connected",
+            Event::Left { .. } => "left",
+            Event::Refused { .. } => "refused",
+            Event::Dropped { .. } => "dropped",
+            Event::Panicked { .. } => "panicked",
+            Event::AcceptFailed { .. } => "accept_failed",
+            Event::Suppressed { .. } => "suppressed",
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Listening { address, speak } => write!(f, "listening on {address}, protocol {speak}"),
+            Event::Connected { client, peer, dialect } => {
+                write!(f, "client {client} ({peer}) connected, protocol {dialect}")
+            }
+            Event::Left { client, peer, totals, lasted, dialect } => {
+                let Totals { commands, graphs, bytes_in, bytes_out } = totals;
+                let seconds = lasted.as_secs_f64();
+                write!(f, "client {client} ({peer}) left after {seconds:.1} s: {commands} commands, ")?;
+                write!(f, "{graphs} graphs, {bytes_in} bytes in, {bytes_out} bytes out")?;
+                if *commands == 0 {
+                    write!(f, "; perhaps it does not speak {dialect}")?;
+                }
+                Ok(())
+            }
+            Event::Refused { client, peer, command, code, reason } => {
+                let reason = reason.escape_debug();
+                write!(f, "client {client} ({peer}) refused: {command}: {reason} [{code}]")
+            }
+            Event::Dropped { client, peer, why } => {
+                write!(f, "client {client} ({peer}) dropped: {}", why.reason())
+            }
+            Event::Panicked { client, peer } => {
+                write!(f, "client {client} ({peer}) closed after a panic: this is a bug, please report it")
+            }
+            Event::AcceptFailed { reason } => {
+                write!(f, "cannot serve a new connection: {}", reason.escape_debug())
+            }
+            Event::Suppressed { lines } => write!(f, "{lines} more lines like these were left out"),
+        }
+    }
+}
+
+/// Whom to tell. Called from all threads of a worker; it must not block.
+pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Tells an observer, but not too often: a flood of refusals must not become a flood of lines.
+pub(crate) struct Reporter {
+    observer: Observer,
+    throttle: Mutex<Throttle>,
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reporter").field("throttle", &self.throttle).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Throttle {
+    /// Lines that may be written now, in milliseconds of the rate.
+    credit: u64,
+    last: Instant,
+    suppressed: u64,
+}
+
+const LINE_COST: u64 = 1000 / LOG_PER_SECOND as u64;
+const FULL_CREDIT: u64 = LOG_BURST as u64 * LINE_COST;
+
+impl Reporter {
+    pub(crate) fn new(observer: Observer) -> Reporter {
+        let throttle = Throttle { credit: FULL_CREDIT, last: Instant::now(), suppressed: 0 };
+        Reporter { observer, throttle: Mutex::new(throttle) }
+    }
+
+    pub(crate) fn report(&self, event: &Event) {
+        let suppressed = {
+            let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let earned = u64::try_from(now.duration_since(throttle.last).as_millis()).unwrap_or(u64::MAX);
+            if earned > 0 {
+                throttle.last = now;
+                throttle.credit = throttle.credit.saturating_add(earned).min(FULL_CREDIT);
+            }
+            if throttle.credit < LINE_COST {
+                throttle.suppressed += 1;
+                return;
+            }
+            throttle.credit -= LINE_COST;
+            std::mem::take(&mut throttle.suppressed)
+        };
+        if suppressed > 0 {
+            (self.observer)(&Event::Suppressed { lines: suppressed });
+        }
+        (self.observer)(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_events_is_not_a_flood_of_lines() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&seen);
+        let reporter = Reporter::new(Arc::new(move |event| kept.lock().unwrap().push(event.to_string())));
+        for _ in 0..100_000 {
+            reporter.report(&Event::AcceptFailed { reason: "\u{1b}[31m".into() });
+        }
+        let lines = seen.lock().unwrap();
+        assert!((100..300).contains(&lines.len()), "{}", lines.len());
+        assert_eq!(lines[0], "cannot serve a new connection: \\u{1b}[31m");
+    }
+}

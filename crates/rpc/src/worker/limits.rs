@@ -1,0 +1,95 @@
+//! Every bound a worker has, by name. What an operator may want to change is a field of [`Limits`]; the rest is constant.
+
+use std::time::Duration;
+
+use crate::wire::{MAX_GRAPH_BYTES, RECORD_BYTES};
+
+/// What one worker allows its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub clients: usize,
+    /// Connections at a time that have not said HELLO yet; beyond, the oldest of them is dropped.
+    pub ungreeted: usize,
+    /// Time for HELLO to be complete.
+    pub hello: Duration,
+    /// Time for a message to arrive once it has begun, beyond what its size needs.
+    pub message: Duration,
+    /// Bytes per second that a long message must at least keep up.
+    pub message_rate: u64,
+    /// Time that a client may leave a reply unread.
+    pub write_stall: Duration,
+    /// Time between two messages; `None` for any.
+    pub idle: Option<Duration>,
+    /// Buffers per client; beyond, allocations fail.
+    pub buffers: usize,
+    /// Bytes of messages and stored graphs of all clients together.
+    pub message_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            clients: 1024,
+            ungreeted: 256,
+            hello: Duration::from_secs(10),
+            message: Duration::from_secs(60),
+            message_rate: 1 << 20,
+            write_stall: Duration::from_secs(60),
+            idle: None,
+            buffers: 65_536,
+            message_bytes: 512 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Time for a message of this size to arrive once it has begun.
+    pub(crate) fn message_time(&self, size: u64) -> Duration {
+        self.message.saturating_add(Duration::from_secs(size / self.message_rate.max(1)))
+    }
+}
+
+/// Bytes moved at a time where they cannot go straight to their place.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Bytes read ahead from a socket: several small commands, or the header of a large one.
+pub(crate) const READ_AHEAD_BYTES: usize = 16 << 10;
+/// Replies up to this size are sent with their length in one piece.
+pub(crate) const SMALL_REPLY_BYTES: usize = 16 << 10;
+/// Stack of a connection's thread. Kernels run on it too, so it is what threads have by default.
+pub(crate) const STACK_BYTES: usize = 2 << 20;
+
+/// Multiplications after which a graph lets others have their turn: some ten milliseconds on a small processor.
+pub(crate) const SLICE_WORK: u64 = 1 << 28;
+/// What a node counts at least, for being a node.
+pub(crate) const NODE_WORK: u64 = 1 << 16;
+/// Multiplications of one node beyond which it is refused: no honest one needs so many, and none can be interrupted.
+pub(crate) const MAX_NODE_WORK: u64 = 1 << 44;
+
+/// How often deadlines and departures are looked for.
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// How often a listener looks whether it should stop.
+pub(crate) const ACCEPT_POLL: Duration = Duration::from_millis(200);
+/// Pause after a failed accept.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Silence after which a peer is asked whether it is still there.
+pub(crate) const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+/// Time between two such questions.
+pub(crate) const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// Unanswered questions after which the peer is gone.
+pub(crate) const KEEPALIVE_TRIES: u32 = 3;
+/// Time that sent bytes may stay unacknowledged.
+pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
+/// Log lines at once, and per second in the long run.
+pub(crate) const LOG_BURST: u32 = 100;
+/// See [`LOG_BURST`].
+pub(crate) const LOG_PER_SECOND: u32 = 10;
+
+/// The longest body of a command of fixed size.
+pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
+
+const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK) && SLICE_WORK < MAX_NODE_WORK);
+const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
+// Several of the largest graphs must fit, or one client could keep others from sending theirs.
+const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);

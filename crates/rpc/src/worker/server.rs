@@ -1,0 +1,242 @@
+//! The worker itself: what all connections share, and its beginning and end.
+//!
+//! Concurrency: one thread per listener, one per connection, one watcher. They share [`Shared`], which outlives them.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use oxcart_backend::{Device, Error};
+
+use super::budget::Budget;
+use super::cache::WeightCache;
+use super::client::{Client, Dropped, Phase};
+use super::counters::{Counters, Snapshot};
+use super::event::{Event, Observer, Reporter};
+use super::lent::Lent;
+use super::limits::{Limits, WATCH_EVERY};
+use super::listen::listen;
+use super::refusal::Refusal;
+use super::roster::Roster;
+use super::watch::watch;
+use crate::wire::{Command, Dialect};
+
+/// Which dialect a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speak {
+    /// The oldest with clients whose HELLO is empty, the newest with others: more cannot be told from a HELLO.
+    Auto,
+    /// Always this one.
+    Fixed(&'static Dialect),
+}
+
+impl Speak {
+    /// The dialect to answer a HELLO of this size in.
+    pub(crate) fn for_hello(self, size: u64) -> Option<&'static Dialect> {
+        let has_size = |dialect: &&'static Dialect| Command::Hello.request_bytes(dialect) as u64 == size;
+        match self {
+            Speak::Auto => [Dialect::classic(), Dialect::newest()].into_iter().find(has_size),
+            Speak::Fixed(dialect) => Some(dialect).filter(has_size),
+        }
+    }
+}
+
+impl FromStr for Speak {
+    type Err = <&'static Dialect as FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Speak, Self::Err> {
+        match name {
+            "auto" => Ok(Speak::Auto),
+            // The one that a package carries.
+            "4.0" => "4.0.0".parse().map(Speak::Fixed),
+            name => name.parse().map(Speak::Fixed),
+        }
+    }
+}
+
+impl fmt::Display for Speak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Speak::Auto => f.pad("auto"),
+            Speak::Fixed(dialect) => dialect.fmt(f),
+        }
+    }
+}
+
+/// How a worker is set up.
+#[derive(Clone)]
+pub struct Config {
+    /// Devices to lend, each with the settings its stream is opened with.
+    pub devices: Vec<(Arc<dyn Device>, String)>,
+    /// Bytes to lend of each device; by default what is free at the start.
+    pub max_memory: Option<usize>,
+    /// What clients may do.
+    pub limits: Limits,
+    /// Weights by content.
+    pub cache: Option<Arc<dyn WeightCache>>,
+    /// Whom to tell what happens.
+    pub observer: Observer,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("devices", &self.devices)
+            .field("max_memory", &self.max_memory)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Lends devices with default settings and limits, and tells nobody.
+    pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Config {
+        Config {
+            devices: devices.into_iter().map(|device| (device, String::new())).collect(),
+            max_memory: None,
+            limits: Limits::default(),
+            cache: None,
+            observer: Arc::new(|_| {}),
+        }
+    }
+}
+
+/// What all threads of a worker share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) devices: Vec<Lent>,
+    pub(crate) limits: Limits,
+    pub(crate) cache: Option<Arc<dyn WeightCache>>,
+    /// Memory of messages and stored graphs of all clients.
+    pub(crate) messages: Arc<Budget>,
+    pub(crate) counters: Counters,
+    pub(crate) roster: Roster,
+    pub(crate) next_client: AtomicU64,
+    /// No more clients, and no more commands.
+    pub(crate) stopping: AtomicBool,
+    /// Nobody is left to watch.
+    pub(crate) ended: AtomicBool,
+    reporter: Reporter,
+}
+
+impl Shared {
+    pub(crate) fn report(&self, event: &Event) {
+        self.reporter.report(event);
+    }
+
+    pub(crate) fn refused(&self, client: &Client, command: &'static str, refusal: &Refusal) {
+        let code = refusal.code();
+        self.counters.refused(code);
+        let reason = refusal.to_string();
+        self.report(&Event::Refused { client: client.id, peer: client.peer, command, code, reason });
+    }
+
+    /// Stops what a client is computing.
+    pub(crate) fn stop(&self, client: &Client) {
+        for lent in &self.devices {
+            lent.stop(client.id);
+        }
+    }
+}
+
+/// A worker that runs until it is shut down or dropped.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    listeners: Vec<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Opens the devices. Nobody can connect yet; see [`Worker::listen`].
+    pub fn new(config: Config) -> Result<Worker, Error> {
+        let lend =
+            |(device, settings): &(Arc<dyn Device>, String)| Lent::new(device, settings, config.max_memory);
+        let shared = Arc::new(Shared {
+            devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
+            limits: config.limits,
+            cache: config.cache,
+            messages: Budget::new(config.limits.message_bytes),
+            counters: Counters::default(),
+            roster: Roster::default(),
+            next_client: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            reporter: Reporter::new(config.observer),
+        });
+        let watched = Arc::clone(&shared);
+        let failed = |error: io::Error| Error::DeviceFailed {
+            device: "worker".into(),
+            reason: format!("cannot start a thread: {error}"),
+        };
+        let thread = thread::Builder::new().name("watcher".into());
+        let watcher = thread.spawn(move || watch(&watched)).map_err(failed)?;
+        Ok(Worker { shared, listeners: Vec::new(), watcher: Some(watcher) })
+    }
+
+    /// Lets clients connect to an address. Returns it, with the port that was chosen if it was 0.
+    pub fn listen(&mut self, address: impl ToSocketAddrs, speak: Speak) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        // Waiting is done elsewhere, where it can be interrupted.
+        listener.set_nonblocking(true)?;
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name(format!("listener {}", address.port()));
+        self.listeners.push(thread.spawn(move || listen(&shared, &listener, speak))?);
+        self.shared.report(&Event::Listening { address, speak });
+        Ok(address)
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Snapshot {
+        self.shared.counters.snapshot(self.shared.roster.len())
+    }
+
+    /// Name, description and lent bytes of its devices.
+    pub fn devices(&self) -> impl Iterator<Item = (&Arc<dyn Device>, usize)> {
+        self.shared.devices.iter().map(|lent| (lent.device(), lent.budget_bytes()))
+    }
+
+    /// Stops: no new clients or commands, running graphs have this long to end, then all connections are closed and their
+    /// memory is freed.
+    pub fn shutdown(mut self, grace: Duration) -> Snapshot {
+        self.end(grace);
+        self.counters()
+    }
+
+    fn end(&mut self, grace: Duration) {
+        /// What threads need to notice that their socket is closed and to clean up.
+        const CLEANING_UP: Duration = Duration::from_secs(5);
+        let Some(watcher) = self.watcher.take() else { return };
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for listener in self.listeners.drain(..) {
+            // It has no panic to report that a connection would not have caught.
+            let _ = listener.join();
+        }
+        for client in self.shared.roster.all() {
+            if !client.is(Phase::Computing) && !client.is(Phase::Working) {
+                client.drop_for(Dropped::Shutdown);
+            }
+        }
+        if !self.shared.roster.wait_for_none(grace) {
+            for client in self.shared.roster.all() {
+                client.drop_for(Dropped::Shutdown);
+                self.shared.stop(&client);
+            }
+            self.shared.roster.wait_for_none(CLEANING_UP);
+        }
+        self.shared.ended.store(true, Ordering::Relaxed);
+        let _ = watcher.join();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end(WATCH_EVERY);
+    }
+}

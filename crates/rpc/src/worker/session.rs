@@ -1,0 +1,294 @@
+//! What one client's commands mean: decoded requests to effects and answers. Knows no socket.
+//!
+//! Owned by the connection's thread alone. Invariant: a request is checked whole before its first effect; a refused one
+//! has had none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use oxcart_backend::{BufferType, Buffers, Error, Place, copy_place};
+use oxcart_tensor::graph::Storage;
+use oxcart_tensor::{Graph, Layout};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use super::budget::Lease;
+use super::cache::{KEPT_ABOVE_BYTES, WeightCache};
+use super::client::Client;
+use super::counters::add;
+use super::lent::Lent;
+use super::program::Program;
+use super::rebuild::rebuild;
+use super::refusal::Refusal;
+use super::server::Shared;
+use super::space::{Space, Window, layout_of};
+use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
+
+/// What a command is answered with.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Nothing; or an empty answer, where the dialect has one.
+    Done,
+    /// A number.
+    Byte(u8),
+    /// A number.
+    Word(u32),
+    /// A number.
+    Long(u64),
+    /// Two numbers.
+    Pair(u64, u64),
+    /// Bytes of a buffer.
+    Data(Window),
+}
+
+/// Where the data of SET_TENSOR goes.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) window: Window,
+    /// Whether it is worth keeping by its content.
+    pub(crate) keep: bool,
+}
+
+/// One client's buffers and graphs.
+#[derive(Debug)]
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    dialect: &'static Dialect,
+    // Before the buffers, so that it is dropped before them.
+    stored: Vec<Option<Program>>,
+    space: Space,
+    // After the buffers: their bytes are given back when they are.
+    leases: HashMap<u64, Lease>,
+}
+
+/// A request's body, taken apart from its start.
+struct Fields<'a> {
+    rest: &'a [u8],
+    command: Command,
+    size: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn new(command: Command, body: &'a [u8]) -> Fields<'a> {
+        Fields { rest: body, command, size: body.len() }
+    }
+
+    fn take<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::Unaligned>(
+        &mut self,
+    ) -> Result<&'a T, Refusal> {
+        let short = Refusal::Size { command: self.command.name(), size: self.size as u64 };
+        let (value, rest) = T::ref_from_prefix(self.rest).map_err(|_| short)?;
+        self.rest = rest;
+        Ok(value)
+    }
+
+    fn byte(&mut self) -> Result<u8, Refusal> {
+        self.take::<u8>().copied()
+    }
+
+    fn long(&mut self) -> Result<u64, Refusal> {
+        Ok(self.take::<U64>()?.get())
+    }
+
+    fn record(&mut self) -> Result<&'a TensorRecord, Refusal> {
+        self.take()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>, dialect: &'static Dialect) -> Session {
+        let stored = shared.devices.iter().map(|_| None).collect();
+        Session { shared, dialect, stored, space: Space::default(), leases: HashMap::new() }
+    }
+
+    fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
+        let index = usize::try_from(device).unwrap_or(usize::MAX);
+        self.shared.devices.get(index).map(|lent| (index, lent)).ok_or(Refusal::Device { device })
+    }
+
+    /// The device a request names, where requests name one.
+    fn named_device(&self, fields: &mut Fields<'_>) -> Result<(usize, &Lent), Refusal> {
+        let device = if self.dialect.has_devices { fields.take::<U32>()?.get() } else { 0 };
+        self.lent(device)
+    }
+
+    /// Where a tensor lies.
+    fn window(&self, record: &TensorRecord) -> Result<Window, Refusal> {
+        self.space.window(record, &layout_of(record, self.dialect)?)
+    }
+
+    /// Carries out a command of fixed size, other than HELLO and those that compute.
+    pub(crate) fn carry_out(&mut self, command: Command, body: &[u8]) -> Result<Answer, Refusal> {
+        let mut fields = Fields::new(command, body);
+        let fields = &mut fields;
+        match command {
+            Command::AllocBuffer => self.alloc_buffer(fields),
+            Command::GetAlignment => {
+                let (_, lent) = self.named_device(fields)?;
+                Ok(Answer::Long(lent.device().buffer_type().alignment() as u64))
+            }
+            Command::GetMaxSize => {
+                let (_, lent) = self.named_device(fields)?;
+                Ok(Answer::Long(lent.device().buffer_type().max_size() as u64))
+            }
+            Command::GetDeviceMemory => {
+                let memory = self.named_device(fields)?.1.memory();
+                Ok(Answer::Pair(memory.free as u64, memory.total as u64))
+            }
+            Command::DeviceCount => {
+                Ok(Answer::Word(u32::try_from(self.shared.devices.len()).unwrap_or(u32::MAX)))
+            }
+            Command::BufferGetBase => Ok(Answer::Long(self.space.base(fields.long()?)?)),
+            Command::FreeBuffer => self.free_buffer(fields.long()?),
+            Command::BufferClear => {
+                let buffer = self.space.buffer(fields.long()?)?;
+                buffer.clear(fields.byte()?)?;
+                Ok(Answer::Done)
+            }
+            Command::GetTensor => {
+                let window = self.window(fields.record()?)?;
+                Ok(Answer::Data(window.part("tensor", fields.long()?, fields.long()?)?))
+            }
+            Command::SetTensorHash => self.set_tensor_hash(fields),
+            Command::CopyTensor => self.copy_tensor(fields),
+            Command::MemsetTensor => {
+                let window = self.window(fields.record()?)?;
+                let part = window.part("tensor", fields.long()?, fields.long()?)?;
+                part.buffer.fill(part.offset, part.len, fields.byte()?)?;
+                Ok(Answer::Done)
+            }
+            Command::InitTensor => self.init_tensor(fields.record()?),
+            Command::GetAllocSize => self.alloc_size(fields),
+            Command::Hello => Err(Refusal::Hello),
+            Command::SetTensor | Command::GraphCompute | Command::GraphRecompute => {
+                Err(Refusal::Command { number: command as u8 })
+            }
+        }
+    }
+
+    fn alloc_buffer(&mut self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+        let (index, lent) = self.named_device(fields)?;
+        let size = fields.long()?;
+        let allocated = match usize::try_from(size) {
+            Ok(size) if self.space.len() < self.shared.limits.buffers => lent.allocate(size),
+            _ => None,
+        };
+        // Too little memory is no reason to refuse: honest clients ask for less then.
+        let Some((buffer, lease)) = allocated else { return Ok(Answer::Pair(0, 0)) };
+        let len = buffer.len() as u64;
+        let handle = self.space.add(buffer, index);
+        self.leases.insert(handle, lease);
+        Ok(Answer::Pair(handle, len))
+    }
+
+    fn free_buffer(&mut self, handle: u64) -> Result<Answer, Refusal> {
+        let buffer = self.space.remove(handle)?;
+        for stored in &mut self.stored {
+            stored.take_if(|program| program.uses(handle));
+        }
+        drop(buffer);
+        self.leases.remove(&handle);
+        Ok(Answer::Done)
+    }
+
+    /// Where the data of SET_TENSOR goes, from the fixed start of its body.
+    pub(crate) fn set_tensor(&self, start: &[u8], data_bytes: u64) -> Result<Target, Refusal> {
+        let mut fields = Fields::new(Command::SetTensor, start);
+        let record = fields.record()?;
+        let asked = self.dialect.has_cache_flag && fields.byte()? != 0;
+        let offset = fields.long()?;
+        let window = self.window(record)?.part("tensor", offset, data_bytes)?;
+        let keep = asked || !self.dialect.has_cache_flag && data_bytes > KEPT_ABOVE_BYTES;
+        Ok(Target { window, keep })
+    }
+
+    /// The cache, if there is one.
+    pub(crate) fn cache(&self) -> Option<&dyn WeightCache> {
+        self.shared.cache.as_deref()
+    }
+
+    fn set_tensor_hash(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+        let window = self.window(fields.record()?)?;
+        let offset = fields.long()?;
+        let room = (window.len as u64).saturating_sub(offset);
+        let rest = window.part("tensor", offset, room)?;
+        let hash = fields.long()?;
+        let hit = self.cache().is_some_and(|cache| cache.load(hash, &rest));
+        let counters = &self.shared.counters;
+        add(if hit { &counters.cache_hits } else { &counters.cache_misses }, 1);
+        Ok(Answer::Byte(hit.into()))
+    }
+
+    fn copy_tensor(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+        let source = self.window(fields.record()?)?;
+        let target = self.window(fields.record()?)?.part("target", 0, source.len as u64)?;
+        let place = |window: Window| Place { buffer: window.buffer, offset: window.offset, len: window.len };
+        copy_place(&place(source), &place(target))?;
+        Ok(Answer::Byte(1))
+    }
+
+    /// Prepares a tensor, where its memory wants that. A tensor elsewhere is none of our business.
+    fn init_tensor(&self, record: &TensorRecord) -> Result<Answer, Refusal> {
+        let layout = layout_of(record, self.dialect)?;
+        if !self.space.contains(record.buffer.get()) {
+            return Ok(Answer::Done);
+        }
+        let window = self.space.window(record, &layout)?;
+        if window.buffer.host().is_none() && !layout.is_empty() {
+            let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
+            let leaf = graph.leaf_with_layout(layout).map_err(Error::from)?;
+            let (capacity, offset) = (window.buffer.len(), window.offset);
+            let buffer = buffers.add(window.buffer);
+            graph.bind(leaf, Storage { buffer, offset }, capacity).map_err(Error::from)?;
+            buffers.init_tensor(graph.tensor(leaf).map_err(Error::from)?)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn alloc_size(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+        let (_, lent) = self.named_device(fields)?;
+        let record = fields.record()?;
+        let layout = layout_of(record, self.dialect)?;
+        let buffer_type = match self.space.buffer(record.buffer.get()) {
+            Ok(buffer) => Arc::clone(buffer.buffer_type()),
+            Err(_) => lent.device().buffer_type(),
+        };
+        // Sources are listed for devices that want scratch memory beside a result; ours want none there.
+        Ok(Answer::Long(padded_len(&buffer_type, layout)? as u64))
+    }
+
+    /// Computes a graph and keeps it to be computed again.
+    pub(crate) fn compute(&mut self, body: &[u8], client: &Client, charge: Lease) -> Result<(), Refusal> {
+        let graph = GraphBody::decode(body, self.dialect)?;
+        let (index, lent) = self.lent(graph.device)?;
+        let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
+        let mut program = Program::new(rebuilt, lent, charge)?;
+        program.run(lent, client)?;
+        add(&self.shared.counters.graphs, 1);
+        if let Some(stored) = self.stored.get_mut(index).filter(|_| self.dialect.has_recompute) {
+            *stored = Some(program);
+        }
+        Ok(())
+    }
+
+    /// Computes the last graph of a device again.
+    pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
+        let shared = Arc::clone(&self.shared);
+        let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
+        let lent = shared.devices.get(index).ok_or(Refusal::NoGraph)?;
+        let program = self.stored.get_mut(index).and_then(Option::as_mut).ok_or(Refusal::NoGraph)?;
+        program.run(lent, client)?;
+        add(&shared.counters.recomputes, 1);
+        Ok(())
+    }
+}
+
+/// Bytes to reserve for a tensor.
+fn padded_len(buffer_type: &Arc<dyn BufferType>, layout: Layout) -> Result<usize, Refusal> {
+    let mut graph = Graph::new();
+    let leaf = graph.leaf_with_layout(layout).map_err(Error::from)?;
+    let tensor = graph.tensor(leaf).map_err(Error::from)?;
+    Ok(buffer_type.alloc_size(tensor).max(layout.byte_len()))
+}
+
+const _: () = assert!(NO_TENSOR == 0, "an absent source is all zeros");

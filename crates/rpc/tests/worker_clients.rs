@@ -1,0 +1,157 @@
+//! Threats C: several clients at a time. Each test is named after its row of the threat model.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use common::{Example, Fixture, Peer, SOON, announcement, dial};
+use oxcart_rpc::wire::{Command, Dialect, OpCode, TensorRecord};
+use oxcart_testdev::Config as DeviceConfig;
+
+/// A graph of many matrix products, which takes a slow device minutes.
+fn long_graph(peer: &mut Peer, count: u64) -> (Vec<u64>, Vec<TensorRecord>) {
+    let side = 64;
+    let handle = peer.alloc(1 << 16);
+    let base = peer.base(handle);
+    let a = peer.tensor(1, [side, side, 1, 1], (handle, base));
+    let mut tensors = vec![a];
+    let nodes: Vec<u64> = (10..10 + count).collect();
+    for &id in &nodes {
+        tensors.push(peer.node(OpCode::MulMat, id, [side, side, 1, 1], (handle, base + 0x8000), &[1, 1]));
+    }
+    (nodes, tensors)
+}
+
+/// Sends a graph and does not wait for it.
+fn submit(fixture: &Fixture, peer: &mut Peer, count: u64) {
+    let (nodes, tensors) = long_graph(peer, count);
+    let body = peer.graph_body(&nodes, &tensors);
+    fixture.device.take_log();
+    peer.send(Command::GraphCompute, &body);
+    fixture.until("the long graph has begun", |fixture| !fixture.device.take_log().is_empty());
+}
+
+#[test]
+fn c1_slow_clients_hold_up_nobody() {
+    let fixture = Fixture::new();
+    let _silent: Vec<_> = (0..20).map(|_| dial(fixture.auto)).collect();
+    let mut begun = dial(fixture.auto);
+    begun.write_all(&[14]).unwrap();
+    let mut middle = fixture.newest();
+    let handle = middle.alloc(1 << 20);
+    let base = middle.base(handle);
+    let record = middle.tensor(1, [1 << 18, 1, 1, 1], (handle, base));
+    // A tensor of which half arrives: its buffer stays locked, which concerns nobody else.
+    let start = middle.set_body(&record, 0, &[1; 1000]);
+    middle.stream.write_all(&announcement(Command::SetTensor as u8, 305 + (1 << 20))).unwrap();
+    middle.stream.write_all(&start).unwrap();
+    let mut graph = fixture.classic();
+    graph.stream.write_all(&announcement(Command::GraphCompute as u8, 1 << 20)).unwrap();
+    for _ in 0..10 {
+        graph.stream.write_all(&[0]).unwrap();
+        fixture.assert_serves();
+    }
+}
+
+#[test]
+fn c2_a_long_graph_shares_its_device() {
+    let fixture = Fixture::new();
+    let mut hog = fixture.newest();
+    submit(&fixture, &mut hog, 20_000);
+    for _ in 0..3 {
+        // Memory at once, graphs by turns.
+        let start = Instant::now();
+        let mut other = fixture.classic();
+        let handle = other.alloc(4096);
+        let base = other.base(handle);
+        let record = other.tensor(1, [4, 1, 1, 1], (handle, base));
+        other.set_floats(&record, &[1., 2., 3., 4.]);
+        assert_eq!(other.floats(&record), [1., 2., 3., 4.]);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        let sum = other.node(OpCode::Add, 2, [4, 1, 1, 1], (handle, base + 64), &[1, 1]);
+        assert!(other.compute(&[2], &[record, sum]));
+        assert_eq!(other.floats(&sum), [2., 4., 6., 8.]);
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    }
+    assert_eq!(fixture.counters().graphs, 3, "the long graph is still running");
+}
+
+#[test]
+fn c3_the_graph_of_a_client_that_left_is_stopped() {
+    let fixture = Fixture::new();
+    for reset in [false, true] {
+        for dialect in [Dialect::classic(), Dialect::newest()] {
+            let mut leaver = fixture.connect(dialect);
+            submit(&fixture, &mut leaver, 20_000);
+            // Commands that follow must not hide that nobody is there.
+            let device = leaver.device();
+            leaver.send(Command::GetAlignment, &device);
+            if reset {
+                socket2::SockRef::from(&leaver.stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            drop(leaver);
+            let start = Instant::now();
+            fixture.until_empty();
+            // One second in the threat model; this machine may be busy with other things.
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        }
+    }
+    let counters = fixture.counters();
+    assert_eq!((counters.cancelled, counters.graphs), (4, 0), "{counters}");
+    fixture.assert_serves();
+}
+
+#[test]
+fn c3_who_leaves_while_waiting_for_a_turn_leaves_the_queue() {
+    let fixture = Fixture::new();
+    let mut hog = fixture.newest();
+    submit(&fixture, &mut hog, 20_000);
+    for _ in 0..5 {
+        let mut waiter = fixture.newest();
+        let example = Example::new(&mut waiter);
+        let body = example.peer.graph_body(&[0x3333], &[example.a, example.b, example.c]);
+        waiter.send(Command::GraphCompute, &body);
+    }
+    fixture.until("only one is left", |fixture| fixture.counters().connected == 1);
+    drop(hog);
+    fixture.until_empty();
+    fixture.assert_serves();
+}
+
+#[test]
+fn many_clients_get_right_results() {
+    for device in
+        [DeviceConfig::default(), DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") }]
+    {
+        let fixture = Fixture::with(device, |_| {});
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let fixture = &fixture;
+                scope.spawn(move || {
+                    let dialect = common::dialects()[number % 5];
+                    for _ in 0..10 {
+                        let mut peer = fixture.connect(dialect);
+                        for _ in 0..10 {
+                            Example::new(&mut peer).check();
+                        }
+                    }
+                });
+            }
+        });
+        fixture.until_empty();
+        assert!(fixture.counters().refusals.is_empty());
+    }
+}
+
+#[test]
+fn shutdown_waits_for_a_graph_and_then_no_longer() {
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    submit(&fixture, &mut peer, 20_000);
+    let start = Instant::now();
+    let counters = fixture.shutdown(Duration::from_millis(300));
+    assert!(start.elapsed() > Duration::from_millis(300) && start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert_eq!((counters.connected, counters.cancelled), (0, 1), "{counters}");
+}

@@ -1,0 +1,240 @@
+//! Threats about memory, descriptors and threads of the whole process, one test at a time. Each is named after its row of
+//! the threat model.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::{Fixture, SOON, announcement, dial, get_body, request};
+use oxcart_rpc::wire::{Command, Dialect, MAX_NODES, OpCode};
+
+/// These tests look at the process as a whole, so only one runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+fn count(folder: &str) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+fn descriptors() -> usize {
+    count("/proc/self/fd")
+}
+
+fn threads() -> usize {
+    count("/proc/self/task")
+}
+
+#[track_caller]
+fn until_at_most(what: &str, limit: usize, now: impl Fn() -> usize) {
+    let start = Instant::now();
+    while now() > limit {
+        assert!(start.elapsed() < SOON, "{} {what}, should be at most {limit}", now());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn f5_announced_bytes_are_not_allocated() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    fixture.assert_serves();
+    let before = resident_bytes();
+    let mut held = Vec::new();
+    for number in 0..16 {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(1 << 30);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [1 << 28, 1, 1, 1], (handle, base));
+        if number % 2 == 0 {
+            peer.stream.write_all(&announcement(Command::SetTensor as u8, 305 + (512 << 20))).unwrap();
+            let start = peer.set_body(&record, 0, &[]);
+            peer.stream.write_all(&start).unwrap();
+        } else {
+            peer.stream.write_all(&announcement(Command::GraphCompute as u8, 64 << 20)).unwrap();
+        }
+        held.push(peer);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 48 * MIB, "{} MiB", grown / MIB);
+    fixture.assert_serves();
+}
+
+#[test]
+fn f9_unread_replies_are_not_kept() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    let handle = peer.alloc(8 << 20);
+    let base = peer.base(handle);
+    let record = peer.tensor(1, [2 << 20, 1, 1, 1], (handle, base));
+    peer.set(&record, 0, &vec![1; 8 << 20]);
+    assert!(peer.is_alive());
+    let before = resident_bytes();
+    for _ in 0..64 {
+        peer.send(Command::GetTensor, &get_body(&record, 0, 8 << 20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    fixture.assert_serves();
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 32 * MIB, "{} MiB", grown / MIB);
+}
+
+#[test]
+fn f11_and_x15_descriptors_run_out() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let low = rustix::process::Rlimit { current: Some(descriptors() as u64 + 41), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, low).unwrap();
+    let mut held = Vec::new();
+    let mut failed = 0;
+    // Each connection takes a descriptor at either end, so one of the two ends runs out first.
+    while failed < 50 {
+        match TcpStream::connect(fixture.auto) {
+            Ok(mut stream) => {
+                let _ = stream.write_all(&request(14, &[0; 24]));
+                held.push(stream);
+            }
+            Err(_) => failed += 1,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        if failed == 25 {
+            // Leaves the worker one descriptor less than it wants.
+            held.pop();
+        }
+    }
+    assert!(held.len() >= 10, "{}", held.len());
+    held.clear();
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    fixture.assert_serves();
+    fixture.until_empty();
+}
+
+#[test]
+fn c5_floods_of_connections() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    fixture.assert_serves();
+    fixture.until_empty();
+    let (descriptors_before, threads_before) = (descriptors(), threads());
+    let mut greeted: Vec<_> = (0..200).map(|_| fixture.newest()).collect();
+    // Beyond 256 that have not said HELLO, the oldest goes; whoever has said it stays.
+    let silent: Vec<_> = (0..1500).map(|_| dial(fixture.auto)).collect();
+    fixture.until("the flood is seen", |fixture| fixture.counters().accepted >= 1700);
+    assert_eq!(fixture.counters().connected, 456);
+    let mut oldest = silent[0].try_clone().unwrap();
+    assert!(matches!(oldest.read(&mut [0]), Ok(0) | Err(_)));
+    fixture.assert_serves();
+    assert!(greeted.iter_mut().all(common::Peer::is_alive));
+    drop((silent, greeted, oldest));
+    for number in 0..400 {
+        let mut stream = dial(fixture.auto);
+        stream.write_all(&request(14, &[0; 24])).unwrap();
+        if number % 2 == 0 {
+            stream.write_all(&announcement(Command::GraphCompute as u8, 1000)).unwrap();
+        }
+    }
+    fixture.assert_serves();
+    fixture.until_empty();
+    until_at_most("descriptors", descriptors_before, descriptors);
+    until_at_most("threads", threads_before, threads);
+}
+
+#[test]
+fn c5_no_more_clients_than_allowed() {
+    let _alone = alone();
+    let limits = oxcart_rpc::worker::Limits { clients: 10, ungreeted: 4, ..Default::default() };
+    let fixture = Fixture::limited(limits);
+    let mut greeted: Vec<_> = (0..9).map(|_| fixture.newest()).collect();
+    let _silent = dial(fixture.auto);
+    fixture.until("all are here", |fixture| fixture.counters().connected == 10);
+    // Somebody silent makes room for somebody new.
+    greeted.push(fixture.newest());
+    assert_eq!(fixture.counters().connected, 10);
+    // But nobody who works does.
+    let mut eleventh = dial(fixture.auto);
+    assert!(matches!(eleventh.read(&mut [0]), Ok(0) | Err(_)));
+    assert!(greeted.iter_mut().all(common::Peer::is_alive));
+    greeted.pop();
+    fixture.until("there is room", |fixture| fixture.counters().connected == 9);
+    fixture.newest();
+}
+
+#[test]
+fn h10_what_clients_leave_behind() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    fixture.assert_serves();
+    fixture.until_empty();
+    let (memory, files, tasks) = (resident_bytes(), descriptors(), threads());
+    let mut peer = fixture.newest();
+    for _ in 0..8 {
+        let handle = peer.alloc(64 << 20);
+        peer.ask(Command::BufferClear, &[&handle.to_le_bytes()[..], &[1]].concat());
+    }
+    assert!(resident_bytes() > memory + 500 * MIB);
+    drop(peer);
+    for _ in 0..20 {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(1 << 16);
+        let base = peer.base(handle);
+        let leaf = peer.tensor(1, [1, 1, 1, 1], (handle, base));
+        let mut tensors = vec![leaf];
+        for id in 2..3000 {
+            tensors.push(peer.node(OpCode::Add, id, [1, 1, 1, 1], (handle, base + 64), &[1, 1]));
+        }
+        assert!(peer.compute(&(2..3000).collect::<Vec<_>>(), &tensors));
+    }
+    fixture.until_empty();
+    until_at_most("bytes resident", memory + 64 * MIB, resident_bytes);
+    until_at_most("descriptors", files, descriptors);
+    until_at_most("threads", tasks, threads);
+}
+
+#[test]
+fn g5_millions_of_node_ids() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    for dialect in [Dialect::classic(), Dialect::newest()] {
+        let mut peer = fixture.connect(dialect);
+        let handle = peer.alloc(4096);
+        let base = peer.base(handle);
+        let leaf = peer.tensor(1, [1, 1, 1, 1], (handle, base));
+        let body = peer.graph_body(&vec![1; 4_000_000], &[leaf]);
+        let before = resident_bytes();
+        let reply = peer.try_ask(Command::GraphCompute, &body);
+        assert!(reply.is_none_or(|status| status == [255]));
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 4 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
+    }
+    // As many as there may be, all of which do something.
+    let mut peer = fixture.newest();
+    let handle = peer.alloc(4096);
+    let base = peer.base(handle);
+    let mut tensors = vec![peer.tensor(1, [1, 1, 1, 1], (handle, base))];
+    let ids: Vec<u64> = (2..2 + MAX_NODES as u64).collect();
+    for &id in &ids {
+        tensors.push(peer.node(OpCode::Add, id, [1, 1, 1, 1], (handle, base + 64), &[1, 1]));
+    }
+    let bytes = peer.graph_body(&ids, &tensors).len();
+    let before = resident_bytes();
+    assert!(peer.compute(&ids, &tensors));
+    let grown = resident_bytes().saturating_sub(before);
+    // The client's own copy of the message is in there too.
+    assert!(grown < 5 * bytes, "{} MiB for {} MiB", grown / MIB, bytes / MIB);
+}
