@@ -4,5 +4,6 @@
 //! device.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod wire;
 pub mod worker;
