@@ -16,6 +16,10 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// A model file could not be used.
     Model { path: PathBuf, error: GgufError },
+    /// A device of this machine could not be used.
+    Device { error: oxcart_backend::Error },
+    /// Workers could not be used; one line each.
+    Workers { errors: Vec<String> },
 }
 
 impl Failure {
@@ -31,7 +35,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::ClosedPipe => ExitCode::SUCCESS,
-            Failure::Output(_) => ExitCode::from(1),
+            Failure::Output(_) | Failure::Device { .. } | Failure::Workers { .. } => ExitCode::from(1),
             Failure::Model { error, .. } => match error {
                 GgufError::Io { source, .. } if !is_bad_path(source) => ExitCode::from(1),
                 GgufError::OutOfMemory { .. } | GgufError::TooManyMappings => ExitCode::from(1),
@@ -66,6 +70,12 @@ impl fmt::Display for Failure {
         match self {
             Failure::ClosedPipe => f.write_str("nobody reads the output"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
+            Failure::Device { error } => write!(f, "{error}"),
+            Failure::Workers { errors } => {
+                let lines: Vec<_> =
+                    errors.iter().map(|error| Text::new(error.as_bytes()).to_string()).collect();
+                f.write_str(&lines.join("\noxcart: "))
+            }
             Failure::Model { path, error } => {
                 let path = path.as_os_str().as_encoded_bytes();
                 write!(f, "{}: ", Text::new(path))?;

@@ -30,6 +30,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Devices(commands::devices::Args),
     Inspect(commands::inspect::Args),
 }
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let terminal = Terminal::from_env();
     let mut out = BufWriter::new(io::stdout().lock());
     let outcome = match cli.command {
+        Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));

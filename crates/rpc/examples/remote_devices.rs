@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffers, Device, Registry, Work, copy_async, place_all};
+use oxcart_backend::{Buffers, Device, Registry, Work, copy_async, place_all};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_tensor::{DType, Graph, TensorId};
 

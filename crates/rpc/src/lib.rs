@@ -1,7 +1,7 @@
 //! ggml's RPC protocol, as a worker and as a client.
 //!
 //! [`wire`] turns bytes into typed messages and back, for every dialect in use; it knows no socket, no clock and no
-//! device.
+//! device. [`client`] makes a worker's devices look like any other.
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -287,14 +287,15 @@ impl Core {
     fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<(), Arc<Failure>> {
         let ticket = state.draw();
         let bytes = job.bytes();
-        if bytes <= MAX_DIRECT_BYTES && !job.waits_in(self.dialect) {
-            if let Some(line) = state.take_line(ticket) {
-                drop(state);
-                let mut turn = Turn { core: self, line: Some(line), ticket };
-                job.run(&mut turn);
-                drop(turn);
-                return self.lock().failed.clone().map_or(Ok(()), Err);
-            }
+        if bytes <= MAX_DIRECT_BYTES
+            && !job.waits_in(self.dialect)
+            && let Some(line) = state.take_line(ticket)
+        {
+            drop(state);
+            let mut turn = Turn { core: self, line: Some(line), ticket };
+            job.run(&mut turn);
+            drop(turn);
+            return self.lock().failed.clone().map_or(Ok(()), Err);
         }
         state.queued_bytes += bytes;
         state.queue.push_back((ticket, job));

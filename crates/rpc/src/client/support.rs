@@ -1,6 +1,6 @@
 //! What a dialect can say. A worker is never asked what its devices can compute: there is no such question.
 
-use oxcart_tensor::ops::Op;
+use oxcart_tensor::ops::{Op, RopeBack, RopeMode};
 use oxcart_tensor::{DType, TensorRef};
 
 use super::record::{Unspeakable, node_record, shape, type_number};
@@ -41,8 +41,16 @@ pub(super) fn check_form(
         }
         // The state has another shape there.
         Op::GatedDeltaNet(_) if !dialect.has_use_counts => refused("with a state per head"),
-        Op::Rope(rope) if !dialect.has_use_counts && rope.first_channel != 0 => {
+        Op::Rope(rope) | Op::RopeBack(RopeBack(rope))
+            if !dialect.has_use_counts && rope.first_channel != 0 =>
+        {
             refused("from a channel other than the first")
+        }
+        // Old workers take it for another mode and answer with wrong numbers.
+        Op::Rope(rope) | Op::RopeBack(RopeBack(rope))
+            if dialect.is_classic && rope.mode == RopeMode::Imrope =>
+        {
+            refused("in mode IMROPE")
         }
         Op::Dsv4HcPost(_) if dialect.answers_writes && node.source(3).is_none() => {
             refused("without its last source")
