@@ -20,6 +20,10 @@ pub(crate) enum Failure {
     Usage(String),
     /// The machine did not do what it should have.
     Machine(String),
+    /// A device of this machine could not be used.
+    Device { error: oxcart_backend::Error },
+    /// Workers could not be used; one line each.
+    Workers { errors: Vec<String> },
 }
 
 impl Failure {
@@ -35,7 +39,9 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::ClosedPipe => ExitCode::SUCCESS,
-            Failure::Output(_) | Failure::Machine(_) => ExitCode::from(1),
+            Failure::Output(_) | Failure::Machine(_) | Failure::Device { .. } | Failure::Workers { .. } => {
+                ExitCode::from(1)
+            }
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Model { error, .. } => match error {
                 GgufError::Io { source, .. } if !is_bad_path(source) => ExitCode::from(1),
@@ -72,6 +78,12 @@ impl fmt::Display for Failure {
             Failure::ClosedPipe => f.write_str("nobody reads the output"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
             Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
+            Failure::Device { error } => write!(f, "{error}"),
+            Failure::Workers { errors } => {
+                let lines: Vec<_> =
+                    errors.iter().map(|error| Text::new(error.as_bytes()).to_string()).collect();
+                f.write_str(&lines.join("\noxcart: "))
+            }
             Failure::Model { path, error } => {
                 let path = path.as_os_str().as_encoded_bytes();
                 write!(f, "{}: ", Text::new(path))?;

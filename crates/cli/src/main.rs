@@ -30,6 +30,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Devices(commands::devices::Args),
     Inspect(commands::inspect::Args),
     Serve(commands::serve::Args),
 }
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let terminal = Terminal::from_env();
     let mut out = BufWriter::new(io::stdout().lock());
     let outcome = match cli.command {
+        Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
         Command::Serve(args) => commands::serve::run(&args),
     };

@@ -1,0 +1,133 @@
+//! `oxcart devices`: what can compute, here and on workers.
+//!
+//! Workers are asked side by side, so that one that does not answer holds up nobody but the last line.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use oxcart_backend::{Device, Memory, Registry};
+use oxcart_cpu::CpuRegistry;
+use oxcart_gguf::Text;
+use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart_rpc::wire::Dialect;
+use serde_core::Serialize;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::printable::Printable;
+use crate::quantity;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+
+/// List the devices of this machine and of workers
+///
+/// Workers are machines that lend their devices: `oxcart serve`, or llama.cpp's rpc-server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Workers to ask, for example 192.168.1.5:50052,[fe80::1]:50052
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    workers: Vec<Endpoint>,
+
+    /// Print one JSON object instead of text (described in docs/devices.md)
+    #[arg(long)]
+    json: bool,
+}
+
+/// One device, as it answered.
+struct Row {
+    device: Arc<dyn Device>,
+    memory: Option<Memory>,
+    /// Where it is lent, and in which dialect.
+    worker: Option<(String, &'static Dialect)>,
+}
+
+/// A worker that has no devices for us.
+struct Lost {
+    worker: String,
+    error: String,
+}
+
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut rows, mut lost) = (local_rows()?, Vec::new());
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = args.workers.iter().map(|worker| scope.spawn(|| remote_rows(worker))).collect();
+        for (thread, worker) in asked.into_iter().zip(&args.workers) {
+            match thread.join() {
+                Ok(Ok(found)) => rows.extend(found),
+                Ok(Err(error)) => lost.push(Lost { worker: worker.to_string(), error }),
+                Err(_) => lost.push(Lost { worker: worker.to_string(), error: "asking it panicked".into() }),
+            }
+        }
+    });
+    if args.json {
+        write_json(&rows, &lost, out)?;
+    } else {
+        write_table(&rows, terminal, out)?;
+    }
+    out.flush()?;
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Workers { errors: lost.into_iter().map(|lost| lost.error).collect() }),
+    }
+}
+
+fn local_rows() -> Result<Vec<Row>, Failure> {
+    let local = CpuRegistry::new().map_err(|error| Failure::Device { error })?;
+    Ok(local.devices().into_iter().map(local_row).collect())
+}
+
+fn local_row(device: Arc<dyn Device>) -> Row {
+    Row { memory: device.memory().ok(), device, worker: None }
+}
+
+fn remote_rows(worker: &Endpoint) -> Result<Vec<Row>, String> {
+    let registry = RemoteRegistry::connect(&worker.to_string(), &Options::default())
+        .map_err(|error| error.to_string())?;
+    let row = |device: Arc<dyn Device>| {
+        let memory = device.memory().map_err(|error| error.to_string())?;
+        let worker = Some((registry.endpoint().to_owned(), registry.dialect()));
+        Ok(Row { memory: Some(memory), device, worker })
+    };
+    registry.devices().into_iter().map(row).collect()
+}
+
+fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let bytes = |bytes: Option<usize>| {
+        Cell::quantity(bytes.map_or_else(|| "?".into(), |bytes| quantity::bytes(bytes as u64)))
+    };
+    let rows = rows.iter().map(|row| {
+        [
+            Cell::plain(row.device.name()),
+            bytes(row.memory.map(|memory| memory.free)),
+            bytes(row.memory.map(|memory| memory.total)),
+            Cell::dim(row.worker.as_ref().map_or("-", |(_, dialect)| dialect.name)),
+            Cell::dim(Text::new(row.device.description().as_bytes()).to_string()),
+        ]
+    });
+    let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Left];
+    let titles = Some(["device", "free", "memory", "protocol", "what it is"]);
+    Ok(Table { columns, titles, rows }.write(out, terminal)?)
+}
+
+fn write_json(rows: &[Row], lost: &[Lost], out: &mut dyn Write) -> Result<(), Failure> {
+    let devices: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "name": row.device.name(),
+                "description": row.device.description(),
+                "kind": row.worker.is_none().then(|| row.device.kind().to_string()),
+                "memory": row.memory.map(|memory| json!({ "free": memory.free, "total": memory.total })),
+                "worker": row.worker.as_ref().map(|(endpoint, _)| endpoint),
+                "dialect": row.worker.as_ref().map(|(_, dialect)| dialect.name),
+            })
+        })
+        .collect();
+    let lost: Vec<Value> =
+        lost.iter().map(|lost| json!({ "worker": lost.worker, "error": lost.error })).collect();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Printable);
+    json!({ "devices": devices, "unreachable": lost })
+        .serialize(&mut serializer)
+        .map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
+}

@@ -1,0 +1,85 @@
+//! `oxcart devices`, run as people run it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn oxcart(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A worker of version 7.0.0 with two devices, for one client.
+fn worker() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut prefix = [0; 9];
+        while stream.read_exact(&mut prefix).is_ok() {
+            let mut body = vec![0; usize::from(prefix[1])];
+            stream.read_exact(&mut body).unwrap();
+            let answer = match prefix[0] {
+                14 => [&[7, 0, 0, 0][..], &[0; 24]].concat(),
+                15 => vec![2, 0, 0, 0],
+                1 => 64_u64.to_le_bytes().to_vec(),
+                2 => u64::MAX.to_le_bytes().to_vec(),
+                11 => [1_u64 << 30, 3 << 30].map(u64::to_le_bytes).concat(),
+                other => panic!("command {other}"),
+            };
+            let len = (answer.len() as u64).to_le_bytes();
+            stream.write_all(&[&len[..], &answer].concat()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn the_processor_is_always_there() {
+    let (code, stdout, stderr) = oxcart(&["devices"]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains("CPU") && stdout.contains("iB"), "{stdout}");
+}
+
+#[test]
+fn workers_are_listed_and_lost_ones_reported() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (there, gone) = (worker().to_string(), nobody.to_string());
+    let (code, stdout, stderr) = oxcart(&["devices", "--workers", &format!("{gone},{there}")]);
+    assert_eq!(code, Some(1));
+    for index in [0, 1] {
+        assert!(stdout.contains(&format!("RPC{index}[{there}]")), "{stdout}");
+    }
+    assert!(stdout.contains("1.0 GiB") && stdout.contains("3.0 GiB") && stdout.contains("7.0"), "{stdout}");
+    assert!(stderr.starts_with(&format!("oxcart: {gone}: cannot connect")), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1);
+}
+
+#[test]
+fn json_has_all_of_it() {
+    let there = worker().to_string();
+    let (code, stdout, stderr) = oxcart(&["devices", "--json", "--workers", &there]);
+    assert_eq!((code, stderr.as_str(), stdout.lines().count()), (Some(0), "", 1));
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    let devices = found["devices"].as_array().unwrap();
+    assert_eq!(devices[0]["name"], "CPU");
+    assert_eq!(devices[0]["kind"], "CPU");
+    assert_eq!(devices[0]["worker"], Value::Null);
+    assert_eq!(devices[2]["name"], format!("RPC1[{there}]"));
+    assert_eq!(devices[2]["worker"], there);
+    assert_eq!(devices[2]["dialect"], "7.0");
+    assert_eq!(devices[2]["kind"], Value::Null);
+    assert_eq!(devices[2]["memory"]["free"], 1_u64 << 30);
+    assert_eq!(found["unreachable"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_worker_without_a_port_is_wrong_usage() {
+    let (code, stdout, stderr) = oxcart(&["devices", "--workers", "localhost"]);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert!(stderr.contains("has no port"), "{stderr}");
+}

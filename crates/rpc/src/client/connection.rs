@@ -1,0 +1,422 @@
+//! A connection that many threads share: everything takes turns, in the order in which it was asked for.
+//!
+//! Each command draws a ticket. A call that needs an answer, or lends its bytes, waits for its turn and then uses the line
+//! itself, so nothing is copied and, when nobody else is waiting, no thread is woken. A command that owns its bytes waits
+//! in a queue, which a thread of the connection works off; small ones without an answer are sent by the caller if the line
+//! is idle.
+//!
+//! Invariants: the line is either parked in the state or with the one who has the turn; tickets are served in order; after
+//! a failure nobody gets a turn and everybody gets the failure. No lock is held while bytes move or jobs are dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use oxcart_backend::Error;
+
+use super::failure::{Failure, Fault, Unconfirmed};
+use super::job::Job;
+use super::limits::{MAX_DIRECT_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use super::line::Line;
+use super::message::Message;
+use super::traffic::Traffic;
+use crate::wire::{Command, Dialect};
+
+/// Where a live buffer of the worker is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) handle: u64,
+    pub(super) base: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The line, when nobody has the turn.
+    line: Option<Line>,
+    next_ticket: u64,
+    /// The ticket whose turn it is.
+    serving: u64,
+    /// Everything with a smaller ticket is known to be done.
+    confirmed: u64,
+    queue: VecDeque<(u64, Job)>,
+    queued_bytes: usize,
+    failed: Option<Arc<Failure>>,
+    closing: bool,
+    /// By device, the graph that the worker will have stored when its turn has come.
+    stored: Vec<Option<Arc<Vec<u8>>>>,
+    /// Bases of live buffers, by handle.
+    live: BTreeMap<u64, u64>,
+}
+
+/// What the connection's thread and its users share.
+#[derive(Debug)]
+struct Core {
+    endpoint: Arc<str>,
+    dialect: &'static Dialect,
+    state: Mutex<State>,
+    /// For those who wait for a turn or for room in the queue.
+    turns: Condvar,
+    /// For the thread.
+    work: Condvar,
+    /// Ends waits on the line.
+    socket: TcpStream,
+}
+
+/// A connection to a worker. It ends when the last user drops it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    core: Arc<Core>,
+    pub(super) dialect: &'static Dialect,
+    pub(super) traffic: Arc<Traffic>,
+    /// Whether the worker keeps large weights by content.
+    pub(super) worker_cache: bool,
+}
+
+/// The right to use the line, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    core: &'a Core,
+    line: Option<Line>,
+    ticket: u64,
+}
+
+impl Connection {
+    /// Takes over a line on which HELLO has been said.
+    pub(super) fn new(
+        line: Line,
+        endpoint: Arc<str>,
+        traffic: Arc<Traffic>,
+        worker_cache: bool,
+    ) -> std::io::Result<Arc<Connection>> {
+        let (socket, dialect) = (line.handle()?, line.dialect);
+        let state = State {
+            line: Some(line),
+            next_ticket: 0,
+            serving: 0,
+            confirmed: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            failed: None,
+            closing: false,
+            stored: Vec::new(),
+            live: BTreeMap::new(),
+        };
+        let core = Arc::new(Core {
+            state: Mutex::new(state),
+            turns: Condvar::new(),
+            work: Condvar::new(),
+            socket,
+            endpoint,
+            dialect,
+        });
+        let of_thread = Arc::clone(&core);
+        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || work_off(&of_thread))?;
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache }))
+    }
+
+    /// Where the worker is.
+    pub(super) fn endpoint(&self) -> &Arc<str> {
+        &self.core.endpoint
+    }
+
+    /// Why the connection is of no use any more, if it is not.
+    pub(super) fn failed(&self) -> Option<Arc<Failure>> {
+        self.core.lock().failed.clone()
+    }
+
+    /// Waits for a turn.
+    pub(super) fn turn(&self) -> Result<Turn<'_>, Arc<Failure>> {
+        self.core.turn().map(|(turn, _)| turn)
+    }
+
+    /// Sends a request and reads its answer of `N` bytes.
+    pub(super) fn ask<const N: usize>(&self, message: &Message<'_>) -> Result<[u8; N], Arc<Failure>> {
+        let mut answer = [0; N];
+        self.turn()?.exchange(message, &mut answer)?;
+        Ok(answer)
+    }
+
+    /// Leaves a command to its turn. Waits only if too many are waiting already.
+    pub(super) fn submit(&self, job: Job) -> Result<(), Arc<Failure>> {
+        let state = self.core.wait_for_room(job.bytes())?;
+        self.core.enter(state, job)
+    }
+
+    /// Has a graph computed on a device. One that is the last the device was given need not be sent again.
+    pub(super) fn submit_graph(
+        &self,
+        device: usize,
+        body: &Arc<Vec<u8>>,
+        job: impl FnOnce(bool) -> Job,
+    ) -> Result<(), Arc<Failure>> {
+        let mut state = self.core.wait_for_room(body.len())?;
+        let mut again = false;
+        if self.dialect.has_recompute {
+            if state.stored.len() <= device {
+                state.stored.resize(device + 1, None);
+            }
+            if let Some(stored) = state.stored.get_mut(device) {
+                let is_same = |known: &Arc<Vec<u8>>| Arc::ptr_eq(known, body) || known == body;
+                again = stored.as_ref().is_some_and(is_same);
+                *stored = Some(Arc::clone(body));
+            }
+        }
+        self.core.enter(state, job(again))
+    }
+
+    /// Notes a new buffer; `false` if the worker gave out its handle before.
+    pub(super) fn register(&self, live: Live) -> bool {
+        self.core.lock().live.insert(live.handle, live.base).is_none()
+    }
+
+    /// Frees a buffer when its turn comes. Never waits and never fails: a lost worker has freed it already.
+    pub(super) fn free(&self, handle: u64, job: Job) {
+        let mut state = self.core.lock();
+        state.live.remove(&handle);
+        // Workers forget stored graphs when a buffer is freed, or keep them with a hole.
+        state.stored.clear();
+        if state.failed.is_none() {
+            let ticket = state.draw();
+            state.queued_bytes += job.bytes();
+            state.queue.push_back((ticket, job));
+            drop(state);
+            self.core.work.notify_one();
+        }
+    }
+
+    /// The last ticket drawn, and all before it.
+    pub(super) fn point(&self) -> u64 {
+        self.core.lock().next_ticket
+    }
+
+    /// Waits until the worker has done everything before a point, or everything so far.
+    pub(super) fn finish(&self, point: Option<u64>) -> Result<(), Arc<Failure>> {
+        {
+            let state = self.core.lock();
+            if let Some(failure) = &state.failed {
+                return Err(Arc::clone(failure));
+            }
+            if state.confirmed >= point.unwrap_or(state.next_ticket) {
+                return Ok(());
+            }
+        }
+        let (mut turn, live) = self.core.turn()?;
+        if turn.is_confirmed() { Ok(()) } else { turn.probe(live) }
+    }
+
+    /// The connection's failure as devices report it.
+    pub(super) fn error(&self, device: &str, failure: &Failure) -> Error {
+        Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        state.closing = true;
+        let jobs = std::mem::take(&mut state.queue);
+        if state.failed.is_none() {
+            let gone = Failure::new(&self.core.endpoint, Fault::HungUp, None, Unconfirmed::default());
+            state.failed = Some(Arc::new(gone));
+        }
+        let failure = state.failed.clone();
+        drop(state);
+        self.core.hang_up();
+        self.core.work.notify_one();
+        for (_, job) in jobs {
+            job.abandon(failure.as_deref());
+        }
+    }
+}
+
+impl State {
+    fn draw(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// The line, if it is this ticket's turn.
+    fn take_line(&mut self, ticket: u64) -> Option<Line> {
+        if self.serving == ticket { self.line.take() } else { None }
+    }
+}
+
+impl Core {
+    /// The state. A thread that panicked while it held the lock left it whole: every change is a few plain stores.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hang_up(&self) {
+        // A connection that is gone already needs no end.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Waits for a turn; also gives a buffer that is live at that turn.
+    fn turn(&self) -> Result<(Turn<'_>, Option<Live>), Arc<Failure>> {
+        let mut state = self.lock();
+        let ticket = state.draw();
+        let live = state.live.first_key_value().map(|(&handle, &base)| Live { handle, base });
+        loop {
+            if let Some(failure) = &state.failed {
+                return Err(Arc::clone(failure));
+            }
+            if let Some(line) = state.take_line(ticket) {
+                return Ok((Turn { core: self, line: Some(line), ticket }, live));
+            }
+            state = self.turns.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn wait_for_room(&self, bytes: usize) -> Result<MutexGuard<'_, State>, Arc<Failure>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(failure) = &state.failed {
+                return Err(Arc::clone(failure));
+            }
+            let fits = state.queued_bytes.saturating_add(bytes) <= MAX_QUEUED_BYTES;
+            if state.queue.is_empty() || (fits && state.queue.len() < MAX_QUEUED_COMMANDS) {
+                return Ok(state);
+            }
+            state = self.turns.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Gives a job the next ticket, and does it at once if it is small and the line is idle.
+    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<(), Arc<Failure>> {
+        let ticket = state.draw();
+        let bytes = job.bytes();
+        if bytes <= MAX_DIRECT_BYTES
+            && !job.waits_in(self.dialect)
+            && let Some(line) = state.take_line(ticket)
+        {
+            drop(state);
+            let mut turn = Turn { core: self, line: Some(line), ticket };
+            job.run(&mut turn);
+            drop(turn);
+            return self.lock().failed.clone().map_or(Ok(()), Err);
+        }
+        state.queued_bytes += bytes;
+        state.queue.push_back((ticket, job));
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Ends the connection for everybody, with the first cause there is.
+    fn fail(&self, failure: Failure) -> Arc<Failure> {
+        let mut state = self.lock();
+        let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
+        let jobs = std::mem::take(&mut state.queue);
+        state.queued_bytes = 0;
+        drop(state);
+        self.hang_up();
+        self.turns.notify_all();
+        self.work.notify_one();
+        for (_, job) in jobs {
+            job.abandon(Some(&failure));
+        }
+        failure
+    }
+}
+
+/// What the connection's thread does.
+fn work_off(core: &Core) {
+    loop {
+        let mut state = core.lock();
+        let (job, mut turn) = loop {
+            if state.closing || state.failed.is_some() {
+                return;
+            }
+            let next = state.queue.front().map(|&(ticket, _)| ticket);
+            if let Some(ticket) = next
+                && let Some(line) = state.take_line(ticket)
+                && let Some((_, job)) = state.queue.pop_front()
+            {
+                state.queued_bytes = state.queued_bytes.saturating_sub(job.bytes());
+                break (job, Turn { core, line: Some(line), ticket });
+            }
+            state = core.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        core.turns.notify_all();
+        job.run(&mut turn);
+    }
+}
+
+impl Turn<'_> {
+    fn with_line<T>(&mut self, act: impl FnOnce(&mut Line) -> Result<T, Failure>) -> Result<T, Arc<Failure>> {
+        let Some(line) = &mut self.line else {
+            // The line went with an earlier failure of this very turn.
+            let gone = || Failure::new(&self.core.endpoint, Fault::Broken, None, Unconfirmed::default());
+            return Err(self.core.fail(gone()));
+        };
+        match act(line) {
+            Ok(value) => Ok(value),
+            Err(failure) => {
+                line.hang_up();
+                self.line = None;
+                Err(self.core.fail(failure))
+            }
+        }
+    }
+
+    /// The dialect of the worker; `None` after a failure.
+    pub(super) fn dialect(&self) -> Option<&'static Dialect> {
+        self.line.as_ref().map(|line| line.dialect)
+    }
+
+    /// Whether every command sent so far is known to be done.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.line.as_ref().is_some_and(Line::is_confirmed)
+    }
+
+    /// Sends a request that has no answer.
+    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), Arc<Failure>> {
+        self.with_line(|line| line.send(message))
+    }
+
+    /// Sends a request and reads its answer, which must be as long as `out`.
+    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), Arc<Failure>> {
+        self.with_line(|line| line.exchange(message, out))
+    }
+
+    /// Sends a request whose answer, if there is one, is empty.
+    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Arc<Failure>> {
+        self.with_line(|line| line.tell(message))
+    }
+
+    /// Ends the connection because an answer cannot be true.
+    pub(super) fn refuse(&mut self, command: Command, what: String) -> Arc<Failure> {
+        let refused = self.with_line(|line| Err::<(), _>(line.lie(command, what)));
+        match refused {
+            Err(failure) => failure,
+            Ok(()) => unreachable!("it was just made an error"),
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            if !line.is_between_messages() {
+                let failure = line.failure(Fault::Broken, None);
+                self.core.fail(failure);
+                return;
+            }
+            let mut state = self.core.lock();
+            state.serving = self.ticket + 1;
+            if line.is_confirmed() {
+                state.confirmed = self.ticket + 1;
+            }
+            state.line = Some(line);
+            let waiting = state.next_ticket > state.serving;
+            drop(state);
+            if waiting {
+                self.core.turns.notify_all();
+                self.core.work.notify_one();
+            }
+        }
+    }
+}

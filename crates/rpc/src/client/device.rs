@@ -1,0 +1,104 @@
+//! One device of a worker.
+
+use std::sync::Arc;
+
+use oxcart_backend::{Backend, BufferType, Caps, Device, DeviceKind, Error, Event, Memory, same_buffer_type};
+use oxcart_tensor::TensorRef;
+
+use super::buffer_type::{RemoteBufferType, ask_device};
+use super::connection::Connection;
+use super::event::RemoteEvent;
+use super::failure::Failure;
+use super::stream::RemoteStream;
+use super::support::can_say;
+use crate::wire::{Command, Dialect};
+
+/// One device of a worker.
+#[derive(Debug)]
+pub struct RemoteDevice {
+    connection: Arc<Connection>,
+    index: u32,
+    name: String,
+    description: String,
+    buffer_type: Arc<dyn BufferType>,
+}
+
+impl RemoteDevice {
+    /// Asks a worker about one of its devices.
+    pub(super) fn ask(connection: Arc<Connection>, index: u32) -> Result<Arc<RemoteDevice>, Arc<Failure>> {
+        let endpoint = Arc::clone(connection.endpoint());
+        let name = format!("RPC{index}[{endpoint}]");
+        let description = format!("device {index} of the worker at {endpoint}");
+        let buffer_type = RemoteBufferType::ask(Arc::clone(&connection), name.clone(), index)?;
+        Ok(Arc::new(RemoteDevice { connection, index, name, description, buffer_type }))
+    }
+
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// Its number on the worker.
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The dialect its worker is spoken to in.
+    pub fn dialect(&self) -> &'static Dialect {
+        self.connection.dialect
+    }
+}
+
+impl Device for RemoteDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Workers do not say what they lend; peers take it for a graphics processor, and so do we.
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Gpu
+    }
+
+    /// Asked anew each time. It is a hint: a worker may say anything.
+    fn memory(&self) -> Result<Memory, Error> {
+        let answer: [u8; 16] = ask_device(&self.connection, Command::GetDeviceMemory, self.index)
+            .map_err(|failure| self.connection.error(&self.name, &failure))?;
+        let (free, total) = answer.split_at(8);
+        let number = |bytes: &[u8]| {
+            let bytes = bytes.try_into().unwrap_or_default();
+            usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX)
+        };
+        let total = number(total);
+        Ok(Memory { free: number(free).min(total), total })
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { asynchronous: true, host_buffer: false, buffer_from_host: false, events: true }
+    }
+
+    fn open(self: Arc<Self>, _settings: &str) -> Result<Box<dyn Backend>, Error> {
+        if let Some(failure) = self.connection.failed() {
+            return Err(self.connection.error(&self.name, &failure));
+        }
+        Ok(Box::new(RemoteStream::new(self)))
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        Arc::clone(&self.buffer_type)
+    }
+
+    fn supports_op(&self, node: TensorRef<'_>) -> bool {
+        can_say(node, self.connection.dialect)
+    }
+
+    fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
+        same_buffer_type(&self.buffer_type, buffer_type)
+    }
+
+    fn new_event(&self) -> Result<Arc<dyn Event>, Error> {
+        Ok(Arc::new(RemoteEvent::default()))
+    }
+}

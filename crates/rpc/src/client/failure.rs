@@ -1,0 +1,309 @@
+//! What can go wrong with a worker, and which calls it may have cost.
+//!
+//! A worker has one way to say no: it closes. Where a command has no answer, that shows only later, so a failure names
+//! the commands that were sent since the last answer.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::endpoint::EndpointError;
+use super::limits::MAX_NOTES;
+use crate::wire::{Command, Dialect, Version};
+
+/// What a worker did.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It closed the connection, or the system lost it.
+    #[error("closed the connection")]
+    Closed,
+    /// It was silent, or too slow.
+    #[error("did not answer within {} s", .limit.as_secs_f32())]
+    Silent {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// It took no more bytes.
+    #[error("took no data for {} s", .limit.as_secs_f32())]
+    Stuck {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// The system failed.
+    #[error("cannot be reached any more: {0}")]
+    Io(io::Error),
+    /// An answer of another length than its command has.
+    #[error("answered with {found} bytes instead of {expected}")]
+    ReplyLength {
+        /// Bytes announced.
+        found: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// Bytes that nobody asked for.
+    #[error("sent bytes that nobody asked for")]
+    Unsolicited,
+    /// An answer that cannot be true.
+    #[error("answered with {what}")]
+    Lie {
+        /// What it said.
+        what: String,
+    },
+    /// A message was left half sent by a bug on this side.
+    #[error("was left in the middle of a message")]
+    Broken,
+    /// This side hung up.
+    #[error("was disconnected")]
+    HungUp,
+}
+
+impl Fault {
+    /// A fault of the system, which for most people is the peer's.
+    pub(super) fn from_io(error: io::Error) -> Fault {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
+        match error.kind() {
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => Fault::Closed,
+            _ => Fault::Io(error),
+        }
+    }
+}
+
+/// Why a worker cannot be used any more. Every call after it fails with the same cause.
+#[derive(Debug)]
+pub struct Failure {
+    endpoint: Arc<str>,
+    fault: Fault,
+    during: Option<Command>,
+    unconfirmed: Unconfirmed,
+}
+
+impl Failure {
+    pub(super) fn new(
+        endpoint: &Arc<str>,
+        fault: Fault,
+        during: Option<Command>,
+        unconfirmed: Unconfirmed,
+    ) -> Failure {
+        Failure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
+    }
+
+    /// What the worker did.
+    pub fn fault(&self) -> &Fault {
+        &self.fault
+    }
+
+    /// The command under way, if there was one.
+    pub fn during(&self) -> Option<Command> {
+        self.during
+    }
+
+    /// The commands that it may have failed at besides, oldest first.
+    pub fn unconfirmed(&self) -> &Unconfirmed {
+        &self.unconfirmed
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker at {} {}", self.endpoint, self.fault)?;
+        if let Some(command) = self.during {
+            write!(f, " during {}", command.name())?;
+        }
+        if !self.unconfirmed.is_empty() {
+            write!(f, "; not confirmed: {}", self.unconfirmed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a command was about, for errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum About {
+    /// Nothing to add.
+    #[default]
+    Nothing,
+    /// A graph of so many nodes.
+    Graph {
+        /// Nodes.
+        nodes: usize,
+    },
+    /// Some bytes, of a tensor if its name is known.
+    Bytes {
+        /// How many.
+        len: usize,
+        /// Whose.
+        name: Option<Arc<str>>,
+    },
+}
+
+/// A command without an answer, or whose answer has not come.
+#[derive(Clone, Debug)]
+pub struct Note {
+    command: Command,
+    about: About,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.command.name())?;
+        match &self.about {
+            About::Nothing => Ok(()),
+            About::Graph { nodes } => write!(f, " ({nodes} nodes)"),
+            About::Bytes { len, name: Some(name) } => write!(f, " {} ({len} bytes)", name.escape_debug()),
+            About::Bytes { len, name: None } => write!(f, " ({len} bytes)"),
+        }
+    }
+}
+
+/// Commands since the last answer. A worker works in order, so an answer confirms all that came before.
+#[derive(Clone, Debug, Default)]
+pub struct Unconfirmed {
+    /// The first ones; one of them is the culprit.
+    notes: Vec<Note>,
+    /// How many there are.
+    count: usize,
+    graphs: usize,
+    /// Bytes that the worker has to move for them.
+    bytes: u64,
+}
+
+impl Unconfirmed {
+    /// Whether all is confirmed.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The first ones.
+    pub fn first(&self) -> &[Note] {
+        &self.notes
+    }
+
+    pub(super) fn add(&mut self, command: Command, about: &About, work: u64) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(Note { command, about: about.clone() });
+        }
+        self.count += 1;
+        self.graphs += usize::from(matches!(about, About::Graph { .. }));
+        self.bytes = self.bytes.saturating_add(work);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.notes.clear();
+        (self.count, self.graphs, self.bytes) = (0, 0, 0);
+    }
+
+    pub(super) fn has_graph(&self) -> bool {
+        self.graphs > 0
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl fmt::Display for Unconfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, note) in self.notes.iter().enumerate() {
+            write!(f, "{}{note}", if i == 0 { "" } else { ", " })?;
+        }
+        match self.count - self.notes.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// Why there is no connection to a worker.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text names no endpoint.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The name has no address.
+    #[error("{endpoint}: the name cannot be resolved: {error}")]
+    Name {
+        /// Where it should have been.
+        endpoint: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Nobody listens there.
+    #[error("{endpoint}: cannot connect: {error}; is a worker running there?")]
+    Unreachable {
+        /// Where it should have been.
+        endpoint: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Somebody listens but does not greet.
+    #[error(
+        "{endpoint}: no answer to HELLO within {} s; a llama.cpp worker serves one client at a time",
+        .limit.as_secs_f32()
+    )]
+    NoHello {
+        /// Where it is.
+        endpoint: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// It hung up on every HELLO there is.
+    #[error("{endpoint}: closed the connection at HELLO; it is no worker, or one older than version 2")]
+    Rejected {
+        /// Where it is.
+        endpoint: String,
+    },
+    /// A version nobody here speaks.
+    #[error("{endpoint}: the worker speaks version {found}; this client speaks {}", spoken())]
+    Version {
+        /// Where it is.
+        endpoint: String,
+        /// What it said.
+        found: Version,
+    },
+    /// Another version than the dialect that was asked for.
+    #[error("{endpoint}: the worker speaks version {found}; dialect {wanted} was asked for ({})", wanted.version)]
+    OtherDialect {
+        /// Where it is.
+        endpoint: String,
+        /// What it said.
+        found: Version,
+        /// What was asked for.
+        wanted: &'static Dialect,
+    },
+    /// A number of devices that cannot be.
+    #[error("{endpoint}: the worker says it has {count} devices")]
+    DeviceCount {
+        /// Where it is.
+        endpoint: String,
+        /// What it said.
+        count: u32,
+    },
+    /// It failed while it was asked about itself.
+    #[error(transparent)]
+    Failed(#[from] Arc<Failure>),
+    /// The system has no thread for the connection.
+    #[error("{endpoint}: no thread for the connection: {error}")]
+    Thread {
+        /// Where it is.
+        endpoint: String,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// The versions of all dialects.
+fn spoken() -> String {
+    let mut versions: Vec<_> = Dialect::all().iter().map(|dialect| dialect.version.to_string()).collect();
+    versions.dedup();
+    versions.join(", ")
+}

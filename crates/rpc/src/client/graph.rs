@@ -1,0 +1,151 @@
+//! A range of nodes as the body of GRAPH_COMPUTE.
+//!
+//! Only what runs is sent as a node. What nodes read and do not make themselves is sent as a leaf where it lies, together
+//! with what it is a view of; how it came about is nobody's business. So a message grows with the range, not with the graph.
+
+use std::sync::Arc;
+
+use oxcart_backend::{Buffers, Error, Work};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{TensorId, TensorRef};
+use zerocopy::little_endian::{I32, U64};
+
+use super::buffer::RemoteBuffer;
+use super::connection::Connection;
+use super::record::{leaf_record, node_record, wire_id};
+use crate::wire::{TensorRecord, encode_graph};
+
+/// A graph ready to be sent.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) body: Arc<Vec<u8>>,
+    pub(super) nodes: usize,
+}
+
+/// Describes nodes to a device of a worker. Nothing to run is an empty graph.
+pub(super) fn encode(
+    work: Work<'_>,
+    connection: &Arc<Connection>,
+    device: (u32, &str),
+) -> Result<Encoded, Error> {
+    let graph = work.nodes.graph();
+    let mut encoder = Encoder {
+        buffers: work.buffers,
+        connection,
+        device: device.1,
+        listed: vec![false; graph.len()],
+        nodes: Vec::with_capacity(work.nodes.nodes().len()),
+        tensors: Vec::with_capacity(2 * work.nodes.nodes().len()),
+    };
+    for &id in work.nodes.nodes() {
+        let node = graph.tensor(id)?;
+        if node.has(Flags::COMPUTE) && !node.layout().is_empty() && !node.is_leaf() {
+            encoder.node(node)?;
+        }
+    }
+    let mut body = Vec::new();
+    encode_graph(&mut body, connection.dialect, device.0, &encoder.nodes, &encoder.tensors);
+    Ok(Encoded { body: Arc::new(body), nodes: encoder.nodes.len() })
+}
+
+struct Encoder<'a> {
+    buffers: &'a Buffers,
+    connection: &'a Arc<Connection>,
+    device: &'a str,
+    /// By position in the graph's arena.
+    listed: Vec<bool>,
+    nodes: Vec<U64>,
+    tensors: Vec<TensorRecord>,
+}
+
+impl Encoder<'_> {
+    fn node(&mut self, node: TensorRef<'_>) -> Result<(), Error> {
+        for source in node.sources().flatten() {
+            let is_placed = self.leaf(source)?;
+            if !is_placed && node.computes() && !source.layout().is_empty() {
+                return Err(self.unreadable(node, source));
+            }
+        }
+        self.root(node)?;
+        if !self.list(node.id()) {
+            return Ok(());
+        }
+        let mut record =
+            node_record(node, self.connection.dialect).map_err(|error| error.error(self.device))?;
+        if !self.place(node, &mut record)? && node.computes() {
+            return Err(Error::NotPlaced { id: node.id(), name: node.label() });
+        }
+        self.nodes.push(U64::new(wire_id(node.id())));
+        self.tensors.push(record);
+        Ok(())
+    }
+
+    /// Lists what a node reads, unless it is listed already; says whether it is in the worker's memory.
+    fn leaf(&mut self, tensor: TensorRef<'_>) -> Result<bool, Error> {
+        self.root(tensor)?;
+        if !self.list(tensor.id()) {
+            return Ok(self.address(tensor)?.is_some());
+        }
+        let mut record =
+            leaf_record(tensor, self.connection.dialect).map_err(|error| error.error(self.device))?;
+        let is_placed = self.place(tensor, &mut record)?;
+        self.tensors.push(record);
+        Ok(is_placed)
+    }
+
+    /// Lists what a tensor is a view of.
+    fn root(&mut self, tensor: TensorRef<'_>) -> Result<(), Error> {
+        let root = tensor.root();
+        if root.id() == tensor.id() || !self.list(root.id()) {
+            return Ok(());
+        }
+        let mut record =
+            leaf_record(root, self.connection.dialect).map_err(|error| error.error(self.device))?;
+        self.place(root, &mut record)?;
+        self.tensors.push(record);
+        Ok(())
+    }
+
+    /// Whether a tensor was not listed before.
+    fn list(&mut self, id: TensorId) -> bool {
+        self.listed.get_mut(id.index()).is_some_and(|listed| !std::mem::replace(listed, true))
+    }
+
+    /// Says where a tensor is; whatever is elsewhere is nowhere for the worker.
+    fn place(&self, tensor: TensorRef<'_>, record: &mut TensorRecord) -> Result<bool, Error> {
+        if self.connection.dialect.has_use_counts {
+            let uses = tensor.graph().use_count(tensor.id());
+            record.use_count = I32::new(i32::try_from(uses).unwrap_or(i32::MAX));
+        }
+        let Some((handle, address)) = self.address(tensor)? else { return Ok(false) };
+        record.buffer = U64::new(handle);
+        record.data = U64::new(address);
+        Ok(true)
+    }
+
+    fn address(&self, tensor: TensorRef<'_>) -> Result<Option<(u64, u64)>, Error> {
+        let Some(storage) = tensor.storage() else { return Ok(None) };
+        let buffer = self.buffers.get(storage.buffer)?;
+        let Some(remote) = buffer.as_any().downcast_ref::<RemoteBuffer>() else { return Ok(None) };
+        if !remote.is_of(self.connection) {
+            return Ok(None);
+        }
+        let len = tensor.byte_len();
+        remote.range(storage.offset, len).map(|range| {
+            let live = range.buffer;
+            Some((live.handle, live.base.wrapping_add(range.offset as u64)))
+        })
+    }
+
+    fn unreadable(&self, node: TensorRef<'_>, source: TensorRef<'_>) -> Error {
+        Error::Unsupported {
+            device: self.device.to_owned(),
+            what: format!(
+                "{} ({}) of {}, which is not in its memory",
+                node.label(),
+                node.op().name(),
+                source.label()
+            ),
+        }
+    }
+}

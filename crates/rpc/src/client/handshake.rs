@@ -1,0 +1,143 @@
+//! From an endpoint to a line on which HELLO has been said.
+//!
+//! A client never says which version it speaks; the form of HELLO is all a worker learns. The newer form is tried first, and
+//! the older one if the worker hangs up on it. The worker's version decides the dialect.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::endpoint::Endpoint;
+use super::failure::{About, ConnectError, Failure, Fault};
+use super::line::Line;
+use super::message::{Head, Message};
+use super::options::Options;
+use super::traffic::Traffic;
+use crate::wire::{Command, Dialect, Version};
+
+/// When an idle connection is first asked whether it is alive, how often then, and how many questions may go unanswered.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+
+/// How long sent bytes may stay unacknowledged.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
+/// The capabilities that a client of no other transport offers.
+const NO_CAPABILITIES: [u8; 24] = [0; 24];
+
+/// Connects and says HELLO.
+pub(super) fn greet(
+    endpoint: &Endpoint,
+    options: &Options,
+    traffic: &Arc<Traffic>,
+) -> Result<Line, ConnectError> {
+    let forms: &[bool] = match options.dialect {
+        Some(dialect) if dialect.has_capabilities => &[true],
+        Some(_) => &[false],
+        None => &[true, false],
+    };
+    for &with_capabilities in forms {
+        let stream = connect(endpoint, options.timeouts.connect)?;
+        let provisional = if with_capabilities { Dialect::newest() } else { Dialect::classic() };
+        let name = endpoint.to_string().into();
+        let line = Line::new(stream, name, provisional, Arc::clone(traffic), options.timeouts);
+        let mut line = line.map_err(|error| unreachable_endpoint(endpoint, error))?;
+        let failure = match hello(&mut line, with_capabilities) {
+            Ok(version) => {
+                line.dialect = choose(endpoint, version, options.dialect, with_capabilities)?;
+                return Ok(line);
+            }
+            Err(failure) => failure,
+        };
+        match failure.fault() {
+            Fault::Closed => {}
+            Fault::Silent { limit } => {
+                return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit: *limit });
+            }
+            _ => return Err(Arc::new(failure).into()),
+        }
+    }
+    Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
+}
+
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, Failure> {
+    let head = Head::new(Command::Hello);
+    let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
+    let message =
+        Message { command: Command::Hello, head: &head, payload: &[], about: &About::Nothing, work: 0 };
+    let [major, minor, patch] = if with_capabilities {
+        // Version, padding, and what the worker offers, which is declined by not taking it up.
+        let mut answer = [0; 28];
+        line.exchange(&message, &mut answer)?;
+        [answer[0], answer[1], answer[2]]
+    } else {
+        let mut answer = [0; 3];
+        line.exchange(&message, &mut answer)?;
+        answer
+    };
+    Ok(Version { major, minor, patch })
+}
+
+/// The dialect to speak with a worker of a version.
+fn choose(
+    endpoint: &Endpoint,
+    found: Version,
+    wanted: Option<&'static Dialect>,
+    with_capabilities: bool,
+) -> Result<&'static Dialect, ConnectError> {
+    let endpoint = || endpoint.to_string();
+    if let Some(wanted) = wanted {
+        let matches = wanted.version.major == found.major;
+        return matches.then_some(wanted).ok_or(ConnectError::OtherDialect {
+            endpoint: endpoint(),
+            found,
+            wanted,
+        });
+    }
+    Dialect::for_worker(found)
+        .filter(|dialect| dialect.has_capabilities == with_capabilities)
+        .ok_or_else(|| ConnectError::Version { endpoint: endpoint(), found })
+}
+
+/// Connects to the first address that answers.
+fn connect(endpoint: &Endpoint, limit: Duration) -> Result<TcpStream, ConnectError> {
+    let name_error = |error| ConnectError::Name { endpoint: endpoint.to_string(), error };
+    let addresses = endpoint.addresses().map_err(name_error)?;
+    let started = Instant::now();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in &addresses {
+        let left = limit.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            last = io::ErrorKind::TimedOut.into();
+            break;
+        }
+        match open(address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(unreachable_endpoint(endpoint, last))
+}
+
+fn unreachable_endpoint(endpoint: &Endpoint, error: io::Error) -> ConnectError {
+    ConnectError::Unreachable { endpoint: endpoint.to_string(), error }
+}
+
+fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(address, limit)?;
+    stream.set_nodelay(true)?;
+    let (idle, every, times) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(idle);
+    #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
+    let keepalive = keepalive.with_interval(every);
+    #[cfg(not(any(windows, target_os = "openbsd", target_os = "solaris")))]
+    let keepalive = keepalive.with_retries(times);
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(stream)
+}

@@ -1,0 +1,234 @@
+//! Commands that wait for their turn by themselves, and what becomes of their answers.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oxcart_backend::{Error, Place};
+
+use super::connection::{Connection, Live, Turn};
+use super::failure::{About, Failure};
+use super::limits::{MAX_PIECE, STAGE};
+use super::message::{Head, Message, Waiting};
+use super::record::bytes_record;
+use crate::wire::{Command, Dialect, Reply};
+
+/// The first thing that went wrong on a stream since somebody last asked.
+#[derive(Debug, Default)]
+pub(super) struct Trouble(Mutex<Option<Error>>);
+
+impl Trouble {
+    pub(super) fn note(&self, error: Error) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    pub(super) fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A range of bytes of a live buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) buffer: Live,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+impl Range {
+    /// The range in pieces that one command may move, each with its place in the range.
+    pub(super) fn pieces(self) -> impl Iterator<Item = (usize, Range)> {
+        (0..self.len).step_by(MAX_PIECE).map(move |start| {
+            let len = (self.len - start).min(MAX_PIECE);
+            (start, Range { offset: self.offset + start, len, ..self })
+        })
+    }
+}
+
+/// A command that waits for its turn.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A command whose answer, if there is one, is empty.
+    Tell(Waiting),
+    /// A graph in a dialect that answers with a status.
+    Graph { graph: Waiting, device: String, trouble: Arc<Trouble> },
+    /// Bytes that somebody waits for. The place keeps the buffer alive.
+    Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
+    /// A copy between two buffers of the worker. The places keep the buffers alive.
+    Copy { source: Range, target: Range, _keep: [Place; 2] },
+    /// Waits for another worker.
+    Wait { other: Arc<Connection>, point: u64, device: String, trouble: Arc<Trouble> },
+}
+
+impl Job {
+    /// Bytes it holds while it waits.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Job::Tell(command) | Job::Graph { graph: command, .. } => command.len(),
+            Job::Get { .. } | Job::Copy { .. } | Job::Wait { .. } => 0,
+        }
+    }
+
+    /// Whether doing it means waiting for an answer.
+    pub(super) fn waits_in(&self, dialect: &Dialect) -> bool {
+        match self {
+            Job::Tell(command) => command.command.reply(dialect) != Reply::None,
+            _ => true,
+        }
+    }
+
+    /// Does it. A failure of the connection is told to everybody by the turn.
+    pub(super) fn run(self, turn: &mut Turn<'_>) {
+        match self {
+            Job::Tell(command) => {
+                let _ = turn.tell(&command.message());
+            }
+            Job::Graph { graph, device, trouble } => {
+                let mut status = [0];
+                if turn.exchange(&graph.message(), &mut status).is_ok() && status != [0] {
+                    trouble.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
+                }
+            }
+            Job::Get { source, device, then, _keep } => {
+                let got = get(turn, source, &device);
+                // Whoever asked may have lost interest.
+                let _ = then.send(got);
+            }
+            Job::Copy { source, target, _keep } => {
+                let _ = copy(turn, source, target);
+            }
+            Job::Wait { other, point, device, trouble } => {
+                if let Err(failure) = other.finish(Some(point)) {
+                    trouble.note(other.error(&device, &failure));
+                }
+            }
+        }
+    }
+
+    /// Tells whoever waits that it will not be done.
+    pub(super) fn abandon(self, failure: Option<&Failure>) {
+        if let Job::Get { device, then, .. } = self {
+            let reason = failure.map_or_else(String::new, Failure::to_string);
+            let _ = then.send(Err(Error::DeviceFailed { device, reason }));
+        }
+    }
+}
+
+/// What a status other than success says.
+fn status_text(status: u8) -> String {
+    match status {
+        1 => "the worker stopped computing the graph".into(),
+        254 => "the worker has no memory to compute the graph".into(),
+        255 => "the worker failed to compute the graph".into(),
+        other => format!("the worker computed the graph with status {other}"),
+    }
+}
+
+fn get(turn: &mut Turn<'_>, source: Range, device: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let no_memory = |_| Error::OutOfMemory { buffer_type: "host memory".into(), size: source.len };
+    bytes.try_reserve_exact(source.len).map_err(no_memory)?;
+    bytes.resize(source.len, 0);
+    turn.get(source, &mut bytes)
+        .map_err(|failure| Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() })?;
+    Ok(bytes)
+}
+
+/// Copies on the worker, or through here where the worker cannot.
+fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Failure>> {
+    for ((_, from), (_, to)) in source.pieces().zip(target.pieces()) {
+        if turn.copy(from, to)? {
+            continue;
+        }
+        let mut stage = vec![0; from.len.min(STAGE)];
+        for start in (0..from.len).step_by(STAGE) {
+            let len = (from.len - start).min(STAGE);
+            let part = |range: Range| Range { offset: range.offset + start, len, ..range };
+            let bytes = stage.get_mut(..len).unwrap_or_default();
+            turn.get(part(from), bytes)?;
+            turn.set(part(to), bytes, false, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Commands about ranges of bytes, for whoever has the turn.
+impl Turn<'_> {
+    /// Reads a range.
+    pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<Failure>> {
+        for ((_, piece), out) in source.pieces().zip(out.chunks_mut(MAX_PIECE)) {
+            let record = bytes_record(piece);
+            let head = Head::new(Command::GetTensor).record(&record).u64(0).u64(piece.len as u64).whole();
+            let about = About::Bytes { len: piece.len, name: None };
+            let message =
+                Message { command: Command::GetTensor, head: &head, payload: &[], about: &about, work: 0 };
+            self.exchange(&message, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a range; `data` is as long.
+    pub(super) fn set(
+        &mut self,
+        target: Range,
+        data: &[u8],
+        worth_keeping: bool,
+        name: Option<Arc<str>>,
+    ) -> Result<(), Arc<Failure>> {
+        for ((_, piece), data) in target.pieces().zip(data.chunks(MAX_PIECE)) {
+            let has_flag = self.dialect().is_some_and(|dialect| dialect.has_cache_flag);
+            let head = set_head(piece, has_flag.then_some(worth_keeping));
+            let about = About::Bytes { len: data.len(), name: name.clone() };
+            self.send(&Message {
+                command: Command::SetTensor,
+                head: &head,
+                payload: data,
+                about: &about,
+                work: data.len() as u64,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies at most a piece; `false` if the worker cannot.
+    pub(super) fn copy(&mut self, source: Range, target: Range) -> Result<bool, Arc<Failure>> {
+        let (from, to) = (bytes_record(source), bytes_record(target));
+        let head = Head::new(Command::CopyTensor).record(&from).record(&to).whole();
+        let about = About::Bytes { len: source.len, name: None };
+        let mut answer = [0];
+        let message = Message {
+            command: Command::CopyTensor,
+            head: &head,
+            payload: &[],
+            about: &about,
+            work: source.len as u64,
+        };
+        self.exchange(&message, &mut answer)?;
+        match answer {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [other] => Err(self.refuse(Command::CopyTensor, format!("result {other}"))),
+        }
+    }
+
+    /// Asks for something that takes no work, whose answer means that all work before it is done. A byte of a buffer if
+    /// there is one: workers may compute in the background, but never read memory before its turn.
+    pub(super) fn probe(&mut self, live: Option<Live>) -> Result<(), Arc<Failure>> {
+        if let Some(buffer) = live {
+            return self.get(Range { buffer, offset: 0, len: 1 }, &mut [0]);
+        }
+        let has_devices = self.dialect().is_some_and(|dialect| dialect.has_devices);
+        let head = Head::new(Command::GetAlignment);
+        let head = if has_devices { head.u32(0) } else { head }.whole();
+        let about = About::Nothing;
+        let message =
+            Message { command: Command::GetAlignment, head: &head, payload: &[], about: &about, work: 0 };
+        self.exchange(&message, &mut [0; 8])
+    }
+}
+
+/// The start of SET_TENSOR; the flag exists in some dialects.
+pub(super) fn set_head(target: Range, flag: Option<bool>) -> Vec<u8> {
+    let head = Head::new(Command::SetTensor).record(&bytes_record(target));
+    let head = if let Some(flag) = flag { head.u8(flag.into()) } else { head };
+    head.u64(0).followed_by(target.len)
+}

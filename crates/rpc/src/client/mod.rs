@@ -1,0 +1,39 @@
+//! A client: a worker's devices, used like any other.
+//!
+//! [`RemoteRegistry::connect`] greets a worker and lists its devices. All of them share one connection, on which commands
+//! take turns (`connection`); a command with an answer is waited for by whoever asked, the others are not waited for at all.
+//!
+//! Invariants: whatever a worker sends or fails to send ends in an error, never in a panic or an endless wait; no size it
+//! says is believed beyond what was asked for. After a failure every call fails at once, with the cause and with the
+//! commands that it may have cost. Threads: one per connection, which works off commands that nobody waits for.
+
+mod buffer;
+mod buffer_type;
+mod connection;
+mod device;
+mod endpoint;
+mod event;
+mod failure;
+mod graph;
+mod handshake;
+mod job;
+pub mod limits;
+mod line;
+mod message;
+mod options;
+mod record;
+mod registry;
+mod stream;
+mod support;
+mod traffic;
+
+pub use buffer::RemoteBuffer;
+pub use buffer_type::RemoteBufferType;
+pub use device::RemoteDevice;
+pub use endpoint::{Endpoint, EndpointError};
+pub use event::RemoteEvent;
+pub use failure::{About, ConnectError, Failure, Fault, Note, Unconfirmed};
+pub use options::{Options, Timeouts};
+pub use registry::RemoteRegistry;
+pub use stream::RemoteStream;
+pub use traffic::{Traffic, Usage};

@@ -1,0 +1,100 @@
+//! A worker as a family of devices.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+
+use oxcart_backend::{Device, Registry};
+
+use super::connection::Connection;
+use super::device::RemoteDevice;
+use super::endpoint::Endpoint;
+use super::failure::{About, ConnectError, Failure};
+use super::handshake::greet;
+use super::limits::MAX_DEVICES;
+use super::message::{Head, Message};
+use super::options::Options;
+use super::traffic::Traffic;
+use crate::wire::{Command, Dialect};
+
+/// The devices of one worker, over one connection. A lost worker stays lost; connect anew to use it again.
+///
+/// ```no_run
+/// use oxcart_backend::Registry;
+/// use oxcart_rpc::client::{Options, RemoteRegistry};
+///
+/// let worker = RemoteRegistry::connect("127.0.0.1:50052", &Options::default())?;
+/// for device in worker.devices() {
+///     println!("{} has {} bytes", device.name(), device.memory()?.total);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RemoteRegistry {
+    name: String,
+    connection: Arc<Connection>,
+    devices: Vec<Arc<RemoteDevice>>,
+}
+
+impl RemoteRegistry {
+    /// Connects to the worker at `host:port` and asks what it has.
+    pub fn connect(endpoint: &str, options: &Options) -> Result<Arc<RemoteRegistry>, ConnectError> {
+        let endpoint: Endpoint = endpoint.parse()?;
+        let traffic = Arc::new(Traffic::default());
+        let line = greet(&endpoint, options, &traffic)?;
+        let name: Arc<str> = endpoint.to_string().into();
+        let connection = Connection::new(line, Arc::clone(&name), traffic, options.worker_cache)
+            .map_err(|error| ConnectError::Thread { endpoint: name.to_string(), error })?;
+        let count = match connection.dialect.has_devices {
+            true => device_count(&connection)?,
+            false => 1,
+        };
+        if count == 0 || count > MAX_DEVICES {
+            return Err(ConnectError::DeviceCount { endpoint: name.to_string(), count });
+        }
+        let ask = |index| RemoteDevice::ask(Arc::clone(&connection), index);
+        let devices = (0..count).map(ask).collect::<Result<_, _>>()?;
+        Ok(Arc::new(RemoteRegistry { name: format!("RPC[{name}]"), connection, devices }))
+    }
+
+    /// The dialect spoken.
+    pub fn dialect(&self) -> &'static Dialect {
+        self.connection.dialect
+    }
+
+    /// Where the worker is.
+    pub fn endpoint(&self) -> &str {
+        self.connection.endpoint()
+    }
+
+    /// Messages, bytes and waits so far.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.connection.traffic
+    }
+
+    /// Why the worker cannot be used any more, if it cannot.
+    pub fn failure(&self) -> Option<Arc<Failure>> {
+        self.connection.failed()
+    }
+}
+
+fn device_count(connection: &Connection) -> Result<u32, Arc<Failure>> {
+    let command = Command::DeviceCount;
+    let head = Head::new(command).whole();
+    let message = Message { command, head: &head, payload: &[], about: &About::Nothing, work: 0 };
+    connection.ask(&message).map(u32::from_le_bytes)
+}
+
+impl Registry for RemoteRegistry {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect()
+    }
+
+    /// The [`Traffic`] of the connection.
+    fn extension(&self, wanted: TypeId) -> Option<Arc<dyn Any + Send + Sync>> {
+        (wanted == TypeId::of::<Traffic>()).then(|| Arc::clone(self.traffic()) as _)
+    }
+}

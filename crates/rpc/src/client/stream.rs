@@ -1,0 +1,240 @@
+//! A stream of work on a device of a worker.
+//!
+//! All streams to one worker share its connection, so whatever is asked for takes effect in the order of asking, whichever
+//! stream it was asked on. Synchronizing means that the worker has done it, not only that it was sent.
+
+use std::any::Any;
+use std::sync::{Arc, mpsc};
+
+use oxcart_backend::{Backend, Buffers, Device, Error, Event, Guid, Pending, Place, Plan, Work};
+
+use super::buffer::RemoteBuffer;
+use super::buffer_type::device_head;
+use super::connection::Connection;
+use super::device::RemoteDevice;
+use super::event::{Point, RemoteEvent};
+use super::failure::{About, Failure};
+use super::graph::{Encoded, encode};
+use super::job::{Job, Range, Trouble, set_head};
+use super::message::{Head, Shared, Waiting};
+use crate::wire::Command;
+
+/// A stream of work on a device of a worker.
+#[derive(Debug)]
+pub struct RemoteStream {
+    device: Arc<dyn Device>,
+    lane: Arc<Lane>,
+}
+
+/// What a stream shares with its plans.
+#[derive(Debug)]
+struct Lane {
+    remote: Arc<RemoteDevice>,
+    trouble: Arc<Trouble>,
+}
+
+impl Lane {
+    fn connection(&self) -> &Arc<Connection> {
+        self.remote.connection()
+    }
+
+    fn name(&self) -> &str {
+        self.remote.name()
+    }
+
+    fn error(&self, failure: &Failure) -> Error {
+        self.connection().error(self.name(), failure)
+    }
+
+    fn submit(&self, job: Job) -> Result<(), Error> {
+        self.connection().submit(job).map_err(|failure| self.error(&failure))
+    }
+
+    fn encode(&self, work: Work<'_>) -> Result<Encoded, Error> {
+        encode(work, self.connection(), (self.remote.index(), self.name()))
+    }
+
+    /// Has a graph computed, by a short message if the worker has it already.
+    fn compute(&self, graph: &Encoded) -> Result<(), Error> {
+        if graph.nodes == 0 {
+            return Ok(());
+        }
+        let (connection, index) = (self.connection(), self.remote.index());
+        let about = About::Graph { nodes: graph.nodes };
+        let job = |again: bool| {
+            if again {
+                let head = device_head(Command::GraphRecompute, connection.dialect, index);
+                return Job::Tell(Waiting { about, ..Waiting::new(Command::GraphRecompute, head) });
+            }
+            let graph = Waiting {
+                command: Command::GraphCompute,
+                head: Head::new(Command::GraphCompute).followed_by(graph.body.len()),
+                payload: Some(Shared::all(Arc::clone(&graph.body))),
+                about,
+                work: graph.body.len() as u64,
+            };
+            match connection.dialect.has_recompute {
+                true => Job::Tell(graph),
+                false => {
+                    let (device, trouble) = (self.name().to_owned(), Arc::clone(&self.trouble));
+                    Job::Graph { graph, device, trouble }
+                }
+            }
+        };
+        connection.submit_graph(index as usize, &graph.body, job).map_err(|failure| self.error(&failure))
+    }
+
+    /// A place in memory of this worker.
+    fn range_of(&self, place: &Place) -> Result<Option<Range>, Error> {
+        match place.buffer.as_any().downcast_ref::<RemoteBuffer>() {
+            Some(buffer) if buffer.is_of(self.connection()) => {
+                buffer.range(place.offset, place.len).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl RemoteStream {
+    pub(super) fn new(remote: Arc<RemoteDevice>) -> RemoteStream {
+        let lane = Lane { remote: Arc::clone(&remote), trouble: Arc::default() };
+        RemoteStream { device: remote, lane: Arc::new(lane) }
+    }
+
+    fn foreign_event(&self) -> Error {
+        Error::Unsupported { device: self.lane.name().to_owned(), what: "events of other devices".into() }
+    }
+}
+
+impl Backend for RemoteStream {
+    fn name(&self) -> &str {
+        self.lane.name()
+    }
+
+    fn guid(&self) -> Guid {
+        Guid(*b"oxcart rpc cli 1")
+    }
+
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn set_async(&self, target: &Place, data: Vec<u8>) -> Result<(), Error> {
+        let target = target.part(0, data.len())?;
+        let Some(range) = self.lane.range_of(&target)? else { return target.write(&data) };
+        let remote = target.buffer.as_any().downcast_ref::<RemoteBuffer>();
+        // Weights that the worker may have are worth a question, which has to be waited for.
+        if remote.is_some_and(|buffer| buffer.may_be_cached(data.len())) {
+            return target.write(&data);
+        }
+        let data = Arc::new(data);
+        let has_flag = self.lane.connection().dialect.has_cache_flag;
+        for (start, piece) in range.pieces() {
+            let name = remote.and_then(|buffer| buffer.name_at(piece.offset));
+            self.lane.submit(Job::Tell(Waiting {
+                command: Command::SetTensor,
+                head: set_head(piece, has_flag.then_some(false)),
+                payload: Some(Shared::part(&data, start..start + piece.len)),
+                about: About::Bytes { len: piece.len, name },
+                work: piece.len as u64,
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn get_async(&self, source: &Place) -> Result<Pending, Error> {
+        let Some(range) = self.lane.range_of(source)?.filter(|range| range.len > 0) else {
+            return source.bytes().map(Pending::Ready);
+        };
+        let (then, receiver) = mpsc::channel();
+        let device = self.lane.name().to_owned();
+        self.lane.submit(Job::Get { source: range, _keep: source.clone(), device, then })?;
+        Ok(Pending::Waiting(receiver))
+    }
+
+    /// Within one worker. Between workers bytes go through here, by the common way.
+    fn copy_async(
+        &self,
+        _source_stream: &dyn Backend,
+        source: &Place,
+        target: &Place,
+    ) -> Result<bool, Error> {
+        let target = target.part(0, source.len)?;
+        let (Some(from), Some(to)) = (self.lane.range_of(source)?, self.lane.range_of(&target)?) else {
+            return Ok(false);
+        };
+        let shares = from.buffer.handle == to.buffer.handle;
+        // Peers copy without regard to overlap.
+        if shares && from.offset < to.offset + to.len && to.offset < from.offset + from.len {
+            return Ok(false);
+        }
+        self.lane.submit(Job::Copy { source: from, target: to, _keep: [source.clone(), target] })?;
+        Ok(true)
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        let finished = self.lane.connection().finish(None);
+        if let Some(error) = self.lane.trouble.take() {
+            return Err(error);
+        }
+        finished.map_err(|failure| self.lane.error(&failure))
+    }
+
+    fn plan(&self, work: Work<'_>) -> Result<Option<Box<dyn Plan>>, Error> {
+        let graph = self.lane.encode(work)?;
+        let buffers = work.buffers.clone();
+        Ok(Some(Box::new(RemotePlan { lane: Arc::clone(&self.lane), graph, buffers_in_use: buffers })))
+    }
+
+    fn compute(&self, work: Work<'_>) -> Result<(), Error> {
+        self.lane.compute(&self.lane.encode(work)?)
+    }
+
+    fn record(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
+        let event = event.as_any().downcast_ref::<RemoteEvent>().ok_or_else(|| self.foreign_event())?;
+        let connection = Arc::clone(self.lane.connection());
+        let ticket = connection.point();
+        event.set(Point { ticket, connection, device: self.lane.name().to_owned() });
+        Ok(())
+    }
+
+    /// On one worker there is nothing to do: all its streams share one line.
+    fn wait(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
+        let event = event.as_any().downcast_ref::<RemoteEvent>().ok_or_else(|| self.foreign_event())?;
+        let Some(Point { connection, ticket, device }) = event.point() else { return Ok(()) };
+        if Arc::ptr_eq(&connection, self.lane.connection()) {
+            return Ok(());
+        }
+        let trouble = Arc::clone(&self.lane.trouble);
+        self.lane.submit(Job::Wait { other: connection, point: ticket, device, trouble })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A graph that is described once and sent once, as long as nothing else is computed in between.
+#[derive(Debug)]
+struct RemotePlan {
+    lane: Arc<Lane>,
+    graph: Encoded,
+    /// Keeps the memory that the description names.
+    buffers_in_use: Buffers,
+}
+
+impl Plan for RemotePlan {
+    fn update(&mut self, work: Work<'_>) -> Result<(), Error> {
+        let graph = self.lane.encode(work)?;
+        // The same bytes again are the same graph to the worker.
+        if graph.body != self.graph.body {
+            self.graph = graph;
+        }
+        self.buffers_in_use = work.buffers.clone();
+        Ok(())
+    }
+
+    fn compute(&mut self) -> Result<(), Error> {
+        self.lane.compute(&self.graph)
+    }
+}

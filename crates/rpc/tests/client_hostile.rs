@@ -1,0 +1,321 @@
+//! Workers that break, lie or fall silent: every call ends with an error, in time, and every later one at once.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common_client;
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common_client::{BASE, Config, FakeWorker, Fault, HANDLE, options};
+use oxcart_backend::{Buffers, Error, Place, Registry, Work, allocate, place_all};
+use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry};
+use oxcart_rpc::wire::{Command, Reply};
+use oxcart_tensor::{DType, Graph};
+
+/// Everything a client does, each command at least once; the first error ends it.
+fn conversation(registry: &Arc<RemoteRegistry>) -> Result<(), Error> {
+    let device = registry.devices().remove(0);
+    device.memory()?;
+    let stream = Arc::clone(&device).open("")?;
+    let mut graph = Graph::new();
+    let weights = graph.leaf(DType::Q4_0, [64, 2])?;
+    let input = graph.leaf(DType::F32, [64, 1])?;
+    let output = graph.mul_mat(weights, input)?;
+    graph.set_name(weights, "blk.0.attn_q.weight")?;
+    graph.expand(output)?;
+    let mut buffers = Buffers::new();
+    place_all(&mut graph, &[weights, input, output], &device.buffer_type(), &mut buffers)?;
+    buffers.set(graph.tensor(weights)?, 0, &[1; 72])?;
+    let work = Work { nodes: graph.range(0..1).unwrap(), buffers: &buffers };
+    stream.compute(work)?;
+    stream.compute(work)?;
+    buffers.bytes(graph.tensor(output)?)?;
+    let first = allocate(&device.buffer_type(), 1000)?;
+    let second = allocate(&device.buffer_type(), 1000)?;
+    first.fill(3, 10, 7)?;
+    second.copy_from(0, &*first, 0, 100)?;
+    drop(second);
+    let place = Place { buffer: first, offset: 0, len: 100 };
+    stream.set_async(&place, vec![5; 100])?;
+    stream.get_async(&place)?.wait()?;
+    drop(place);
+    stream.synchronize()
+}
+
+fn dialects_of(command: Command) -> impl Iterator<Item = &'static str> {
+    ["2.0", "3.6", "5.1", "7.0"]
+        .into_iter()
+        .filter(move |name| Command::from_number(command as u8, name.parse().unwrap()).is_some())
+}
+
+/// What a client that meets this worker reports.
+fn outcome(config: Config) -> Result<(), String> {
+    let worker = FakeWorker::start(config);
+    let started = Instant::now();
+    let outcome = match worker.connect() {
+        Err(error) => Err(error.to_string()),
+        Ok(registry) => {
+            let outcome = conversation(&registry).map_err(|error| error.to_string());
+            if outcome.is_err() {
+                let cause = registry.failure().expect("the connection is over").to_string();
+                let device = registry.devices().remove(0);
+                let again = Instant::now();
+                let later = device.memory().unwrap_err().to_string();
+                assert!(later.contains(&cause), "{later} is not {cause}");
+                assert!(device.buffer_type().allocate_bytes(10).is_err());
+                assert!(Arc::clone(&device).open("").is_err());
+                assert!(again.elapsed() < Duration::from_millis(200), "later calls fail at once");
+            }
+            outcome
+        }
+    };
+    assert!(started.elapsed() < Duration::from_secs(8), "took {:?}", started.elapsed());
+    outcome
+}
+
+#[test]
+fn an_honest_worker_is_fine_in_every_dialect() {
+    for dialect in ["2.0", "2.0-0.3.9", "2.0-0.3.14", "3.6", "4.0.0", "4.0.3", "5.1", "7.0"] {
+        let given = dialect.parse().unwrap();
+        let worker = FakeWorker::start(Config::new(dialect));
+        let options = Options { dialect: Some(given), ..options() };
+        let registry = RemoteRegistry::connect(&worker.endpoint(), &options).unwrap();
+        assert_eq!(registry.dialect(), given);
+        conversation(&registry).unwrap();
+    }
+}
+
+/// S1, X1, X4: any answer of another length, cut, or replaced by the end of the connection.
+#[test]
+fn broken_answers_to_any_command() {
+    let mut tried = 0;
+    for command in Command::ALL {
+        if matches!(command, Command::SetTensorHash) {
+            continue;
+        }
+        for dialect in dialects_of(command) {
+            let answers = command.reply(dialect.parse().unwrap()) != Reply::None;
+            let faults = match answers {
+                true => &[
+                    Fault::Size(u64::MAX),
+                    Fault::Size(1 << 63),
+                    Fault::Size(7),
+                    Fault::Cut(0),
+                    Fault::Cut(5),
+                    Fault::Cut(8),
+                    Fault::Close,
+                    Fault::Reset,
+                    Fault::Surplus,
+                ][..],
+                false => &[Fault::Close, Fault::Reset, Fault::Surplus][..],
+            };
+            for fault in faults {
+                // The worker may free memory as slowly as it likes; the very last frees are not waited for.
+                if matches!(command, Command::FreeBuffer) {
+                    continue;
+                }
+                let config = Config::fault(dialect, command, fault.clone());
+                let error = outcome(config).expect_err(&format!("{command:?} {fault:?} in {dialect}"));
+                assert!(error.contains("127.0.0.1:"), "{error}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 300, "{tried}");
+}
+
+/// S2, X10: silence and drops have an end.
+#[test]
+fn silence_at_any_command() {
+    let names = [
+        Command::Hello,
+        Command::DeviceCount,
+        Command::GetAlignment,
+        Command::AllocBuffer,
+        Command::GetTensor,
+        Command::CopyTensor,
+        Command::GetAllocSize,
+    ];
+    let threads = names.into_iter().flat_map(|command| {
+        [Fault::Silence, Fault::Drip].map(|fault| {
+            std::thread::spawn(move || {
+                let error = outcome(Config::fault("7.0", command, fault.clone())).unwrap_err();
+                let is_late = error.contains("did not answer within") || error.contains("no answer to HELLO");
+                assert!(is_late, "{command:?} {fault:?}: {error}");
+            })
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        thread.join().unwrap();
+    }
+}
+
+/// A worker that takes no data.
+#[test]
+fn a_deaf_worker_is_given_up() {
+    let worker = FakeWorker::start(Config::fault("7.0", Command::BufferClear, Fault::Deaf));
+    let registry = worker.connect().unwrap();
+    let buffer = allocate(&registry.devices()[0].buffer_type(), 64 << 20).unwrap();
+    let started = Instant::now();
+    let error = buffer.write(0, &vec![1; 64 << 20]).unwrap_err().to_string();
+    assert!(error.contains("took no data for"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(4));
+}
+
+/// S3: versions that nobody speaks, and answers that are no versions.
+#[test]
+fn versions_nobody_speaks() {
+    for version in [[6, 0, 0], [1, 0, 0], [7, 1, 0], [0, 0, 0], [255, 255, 255], [2, 0, 0]] {
+        let worker = FakeWorker::start(Config { version: Some(version), ..Config::new("7.0") });
+        let error = worker.connect().unwrap_err();
+        assert!(matches!(error, ConnectError::Version { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&version.map(|number| number.to_string()).join(".")), "{text}");
+        assert!(text.contains("7.0.0") && text.contains("2.0.0"), "{text}");
+    }
+    let old = FakeWorker::start(Config { version: Some([3, 5, 0]), ..Config::new("3.6") });
+    assert!(matches!(old.connect().unwrap_err(), ConnectError::Version { .. }));
+    let wanted = Options { dialect: Some("5.1".parse().unwrap()), ..options() };
+    let worker = FakeWorker::start(Config::new("7.0"));
+    let error = RemoteRegistry::connect(&worker.endpoint(), &wanted).unwrap_err().to_string();
+    assert!(error.contains("7.0.0") && error.contains("5.1"), "{error}");
+}
+
+/// S4.
+#[test]
+fn numbers_of_devices_that_cannot_be() {
+    for (devices, is_fine) in [(0, false), (1, true), (17, true), (64, true), (65, false), (u32::MAX, false)]
+    {
+        let worker = FakeWorker::start(Config { devices, ..Config::new("7.0") });
+        match worker.connect() {
+            Ok(registry) => assert!(is_fine && registry.devices().len() == devices as usize),
+            Err(error) => {
+                assert!(!is_fine, "{error}");
+                assert!(matches!(error, ConnectError::DeviceCount { count, .. } if count == devices));
+            }
+        }
+    }
+}
+
+/// S5.
+#[test]
+fn properties_that_cannot_be() {
+    for alignment in [0, 3, 33, 1 << 40, u64::MAX] {
+        let error = outcome(Config { alignment, ..Config::new("7.0") }).unwrap_err();
+        assert!(error.contains(&format!("an alignment of {alignment}")), "{error}");
+    }
+    let error = outcome(Config { max_size: 0, ..Config::new("2.0") }).unwrap_err();
+    assert!(error.contains("no bytes"), "{error}");
+    let worker = FakeWorker::start(Config { memory: [u64::MAX, 5], ..Config::new("7.0") });
+    let memory = worker.connect().unwrap().devices()[0].memory().unwrap();
+    assert_eq!((memory.free, memory.total), (5, 5), "memory is only a hint");
+}
+
+/// S6.
+#[test]
+fn buffers_that_cannot_be() {
+    let honest = Config::new("7.0");
+    outcome(Config { size_error: 100, ..honest.clone() }).unwrap();
+    let lies = [
+        (Config { size_error: -1, ..honest.clone() }, "bytes instead of"),
+        (Config { handle: Some(HANDLE), ..honest.clone() }, "which is in use"),
+        (Config { base: Some(0), ..honest.clone() }, "a base of 0x0"),
+        (Config { base: Some(BASE + 8), ..honest.clone() }, "a base of"),
+        (Config { base: Some(u64::MAX - 31), ..honest.clone() }, "a base of"),
+    ];
+    for (config, expected) in lies {
+        let error = outcome(config).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// No memory is no failure: the connection goes on.
+#[test]
+fn no_memory_is_an_ordinary_answer() {
+    let worker = FakeWorker::start(Config::fault("7.0", Command::AllocBuffer, Fault::Body(vec![0; 16])));
+    let registry = worker.connect().unwrap();
+    let kind = registry.devices()[0].buffer_type();
+    assert!(matches!(allocate(&kind, 100), Err(Error::OutOfMemory { size: 100, .. })));
+    allocate(&kind, 100).unwrap();
+    let small = FakeWorker::start(Config { max_size: 99, ..Config::new("7.0") });
+    let kind = small.connect().unwrap().devices()[0].buffer_type();
+    assert!(matches!(allocate(&kind, 100), Err(Error::OutOfMemory { .. })));
+    assert_eq!(small.of(Command::AllocBuffer).len(), 0);
+}
+
+/// S7.
+#[test]
+fn sizes_that_cannot_be() {
+    let size = |alloc_size| {
+        let worker = FakeWorker::start(Config { alloc_size, ..Config::new("7.0") });
+        let device = worker.connect().unwrap().devices().remove(0);
+        let mut graph = Graph::new();
+        let weights = graph.leaf(DType::Q4_0, [64, 2]).unwrap();
+        let found = device.buffer_type().alloc_size(graph.tensor(weights).unwrap());
+        let placed = place_all(&mut graph, &[weights], &device.buffer_type(), &mut Buffers::new());
+        (found, placed.is_ok())
+    };
+    assert_eq!(size(0), (72, true), "never less than the tensor has");
+    assert_eq!(size(71), (72, true));
+    assert_eq!(size(288), (288, true));
+    assert!(!size(1 << 63).1);
+    assert!(!size(u64::MAX).1);
+}
+
+/// Results that are neither yes nor no.
+#[test]
+fn results_that_cannot_be() {
+    let error = outcome(Config { copy_answer: 2, ..Config::new("7.0") }).unwrap_err();
+    assert!(error.contains("COPY_TENSOR") && error.contains("result 2"), "{error}");
+}
+
+/// S10: bytes that come when nothing was asked.
+#[test]
+fn bytes_nobody_asked_for() {
+    for dialect in ["2.0", "7.0"] {
+        let error = outcome(Config::fault(dialect, Command::SetTensor, Fault::Surplus)).unwrap_err();
+        assert!(error.contains("nobody asked for") || error.contains("bytes instead of"), "{error}");
+    }
+}
+
+/// A failure that only shows later is blamed on the commands it may have been.
+#[test]
+fn a_late_failure_names_what_was_not_confirmed() {
+    let error = outcome(Config::fault("7.0", Command::GraphCompute, Fault::Close)).unwrap_err();
+    assert!(error.contains("closed the connection"), "{error}");
+    assert!(error.contains("GRAPH_COMPUTE (1 nodes)"), "{error}");
+    assert!(error.contains("SET_TENSOR blk.0.attn_q.weight (72 bytes)"), "{error}");
+}
+
+#[test]
+fn nobody_there() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = RemoteRegistry::connect(&free.to_string(), &options()).unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+    let error = RemoteRegistry::connect("no-such-host.invalid:1", &options()).unwrap_err();
+    assert!(matches!(error, ConnectError::Name { .. } | ConnectError::Unreachable { .. }), "{error}");
+    assert!(matches!(RemoteRegistry::connect("nowhere", &options()), Err(ConnectError::Endpoint(_))));
+}
+
+/// Something that is no worker: closes on both forms of HELLO, or talks another protocol.
+#[test]
+fn no_worker_at_all() {
+    let talk = |greeting: &'static [u8]| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(2) {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 64]);
+                let _ = std::io::Write::write_all(&mut stream, greeting);
+            }
+        });
+        RemoteRegistry::connect(&address.to_string(), &options()).unwrap_err()
+    };
+    assert!(matches!(talk(b""), ConnectError::Rejected { .. }));
+    let error = talk(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    assert!(matches!(&error, ConnectError::Failed(_)), "{error}");
+    assert!(error.to_string().contains("instead of 28"), "{error}");
+}
