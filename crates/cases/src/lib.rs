@@ -22,7 +22,7 @@ pub use judge::Verdict;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_tensor::{Layout, Op};
+use oxcart_tensor::Layout;
 use serde_json::Value;
 
 use json::{list, number, numbers, text};

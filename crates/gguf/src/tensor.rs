@@ -103,7 +103,8 @@ impl<'a> TensorInfo<'a> {
                 .ok_or_else(|| Error::Extent { tensor: tensor(), dim, extent })?;
         }
         let id: u32 = cursor.number()?;
-        let dtype = oxcart_tensor::dtype_from_id(id).ok_or_else(|| Error::TensorType { tensor: tensor(), id })?;
+        let dtype =
+            oxcart_tensor::dtype_from_id(id).ok_or_else(|| Error::TensorType { tensor: tensor(), id })?;
         let layout = Layout::packed(dtype, Shape::from(ne))
             .map_err(|source| Error::Layout { tensor: tensor(), source })?;
         let offset: u64 = cursor.number()?;
