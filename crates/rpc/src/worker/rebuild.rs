@@ -20,6 +20,7 @@ use super::space::{Space, layout_of};
 use crate::wire::{Dialect, GraphBody, NO_TENSOR, OpCode, Params, TensorRecord};
 
 /// Bits of [`TensorRecord::flags`].
+const OUTPUT_FLAG: i32 = 2;
 const PARAM_FLAG: i32 = 4;
 const COMPUTE_FLAG: i32 = 16;
 
@@ -150,13 +151,15 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A result that the client uses more often than this graph shows is needed later, so no device may fuse it away. Where
+    /// An output, or a result that the client uses more often than this graph shows, is needed later, so no device may
+    /// fuse it away. Where
     /// the dialect does not say how often, any result may be needed.
     fn keep_what_is_needed_later(&mut self, body: &GraphBody<'_>) -> Result<(), Refusal> {
         for id in body.nodes {
             let (Some(&made), record) = (self.made.get(&id.get()), self.record(id.get())?) else { continue };
             let here = i64::from(self.graph.use_count(made));
-            if !self.dialect.has_use_counts || i64::from(record.use_count.get()) > here {
+            let is_output = record.flags.get() & OUTPUT_FLAG != 0;
+            if is_output || !self.dialect.has_use_counts || i64::from(record.use_count.get()) > here {
                 self.graph
                     .mark_output(made)
                     .map_err(|error| Refusal::Node { op: "result", reason: error.to_string() })?;
