@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -120,5 +120,7 @@ fn run(shared: &Arc<Shared>, client: &Client, speak: Speak) {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });
     }
+    // Others may hold it for a moment longer; the peer need not wait for them. It may be closed already.
+    let _ = client.socket.shutdown(Shutdown::Both);
     shared.roster.remove(client);
 }

@@ -40,6 +40,8 @@ pub(crate) fn watch(shared: &Shared) {
         for client in clients.iter().filter(|client| client.is_gone()) {
             shared.stop(client);
         }
+        // Holding on to a connection would keep its socket open.
+        drop(clients);
         thread::sleep(WATCH_EVERY);
     }
 }
