@@ -24,7 +24,7 @@ use crate::terminal::Terminal;
 /// Workers are machines that lend their devices: `oxcart serve`, or llama.cpp's rpc-server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Workers to ask, for example 192.168.1.5:50052,[fe80::1]:50052
+    /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     workers: Vec<Endpoint>,
 
