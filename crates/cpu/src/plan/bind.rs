@@ -9,6 +9,7 @@ use oxcart_tensor::{Layout, Op, TensorId, TensorRef};
 use super::unit::Unit;
 use crate::device::NAME;
 use crate::job::Kernel;
+use crate::kernels::fuse;
 use crate::simd::Level;
 
 /// Scratch areas start at multiples of this: a cache line, and the widest vector.
@@ -134,7 +135,7 @@ impl Binding {
         }
         let mut rest = nodes.as_slice();
         while let [node, ..] = rest {
-            let unit = Unit::fused(rest, level).filter(|unit| binding.suits(work, unit));
+            let unit = fuse(rest, level).filter(|unit| binding.suits(work, unit));
             let unit = match unit {
                 Some(unit) => unit,
                 None => Unit::single(*node, level).ok_or_else(|| unsupported(*node))?,

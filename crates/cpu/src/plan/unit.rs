@@ -3,7 +3,7 @@
 use oxcart_tensor::{Op, TensorRef};
 
 use crate::job::{Kernel, MAX_SOURCES};
-use crate::kernels::{choose, fuse};
+use crate::kernels::choose;
 use crate::simd::Level;
 
 /// A kernel, its result and its sources.
@@ -33,11 +33,6 @@ impl<'g> Unit<'g> {
             unit.written |= 1 << slot;
         }
         Some(unit)
-    }
-
-    /// The first of these nodes together with those that follow, where a kernel knows how.
-    pub(super) fn fused(nodes: &[TensorRef<'g>], level: Level) -> Option<Unit<'g>> {
-        fuse(nodes, level)
     }
 
     /// A unit without sources so far.
