@@ -24,7 +24,8 @@ mod storage;
 mod ternary;
 
 pub use float::{
-    StoredF16, from_bf16, from_bf16_slice, from_f16_slice, to_bf16, to_bf16_slice, to_f16, to_f16_slice,
+    StoredF16, from_bf16, from_bf16_slice, from_f16, from_f16_slice, to_bf16, to_bf16_slice, to_f16,
+    to_f16_slice,
 };
 pub use fp4::{BlockMxfp4, BlockNvfp4, FP4_DOUBLED, half_e8m0, half_ue4m3};
 pub use iq4::{BlockIq4Nl, BlockIq4Xs, LEVELS as IQ4_LEVELS};

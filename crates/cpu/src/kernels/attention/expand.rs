@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use oxcart_tensor::DType;
-use oxcart_tensor::quant::{BlockQ4_0, BlockQ8_0, StoredF16, dequantize_row};
-use zerocopy::{FromBytes, IntoBytes};
+use oxcart_tensor::quant::{BlockQ4_0, BlockQ8_0, dequantize_row};
+use zerocopy::FromBytes;
 
 use crate::simd::{Scalar, Simd};
 use crate::view::{Number, Src};
@@ -102,51 +102,20 @@ fn blocks<B: FromBytes + zerocopy::Unaligned + zerocopy::Immutable + zerocopy::K
     }
 }
 
-/// The exact value, without a branch that a processor could guess wrong and without a call.
-#[inline(always)]
-fn half(stored: StoredF16) -> f32 {
-    let mut bytes = [0; 2];
-    bytes.copy_from_slice(stored.as_bytes());
-    let bits = u32::from(u16::from_le_bytes(bytes));
-    let (sign, magnitude) = ((bits & 0x8000) << 16, (bits & 0x7FFF) << 13);
-    // Exponents are 112 apart, which a product repairs for subnormals too; infinity and NaN need all ones.
-    let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
-    let special = if magnitude >= 0x7C00 << 13 { 0x7F80_0000 } else { 0 };
-    f32::from_bits(sign | finite | special)
-}
-
 // Both copy a block's codes before they write a number: the compiler then knows that writing changes none of them, and
 // uses vectors.
 
 #[inline(always)]
 fn q8_0(block: &BlockQ8_0, to: &mut [f32; 32]) {
-    let (scale, codes) = (half(block.scale), block.codes);
+    let (scale, codes) = (block.scale.get(), block.codes);
     *to = std::array::from_fn(|i| scale * f32::from(codes[i]));
 }
 
 #[inline(always)]
 fn q4_0(block: &BlockQ4_0, to: &mut [f32; 32]) {
-    let (scale, nibbles) = (half(block.scale), block.nibbles);
+    let (scale, nibbles) = (block.scale.get(), block.nibbles);
     let low: [f32; 16] = std::array::from_fn(|i| scale * (f32::from(nibbles[i] & 15) - 8.0));
     let high: [f32; 16] = std::array::from_fn(|i| scale * (f32::from(nibbles[i] >> 4) - 8.0));
     to[..16].copy_from_slice(&low);
     to[16..].copy_from_slice(&high);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_half_is_exact() {
-        for bits in 0..=u16::MAX {
-            let stored = StoredF16::read_from_bytes(&bits.to_le_bytes()).unwrap();
-            let (found, wanted) = (half(stored), f16::from_bits(bits).to_f32());
-            assert!(
-                found == wanted && found.is_sign_negative() == wanted.is_sign_negative()
-                    || found.is_nan() && wanted.is_nan(),
-                "{bits:#06x}"
-            );
-        }
-    }
 }

@@ -35,15 +35,23 @@ fn factor(range: f32, largest: f32) -> f32 {
 /// Codes of finite values times a factor that brings them within -127 to 127.
 #[inline(always)]
 fn codes<const N: usize>(values: &[f32; N], factor: f32) -> [i8; N] {
+    codes_and_sum(values, factor).0
+}
+
+/// [`codes`], and their sum.
+#[inline(always)]
+fn codes_and_sum<const N: usize>(values: &[f32; N], factor: f32) -> ([i8; N], i32) {
     // Here neighbouring numbers are 1 apart, and the lowest bits of a number are the integer it is rounded to.
     const UNIT_STEP: f32 = 12_582_912.0;
-    let mut codes = [0; N];
+    let (mut codes, mut sum) = ([0; N], 0i32);
     if factor != 0.0 {
         for (code, value) in codes.iter_mut().zip(values) {
-            *code = (value * factor + UNIT_STEP).to_bits() as i8;
+            let integer = (value * factor + UNIT_STEP).to_bits().wrapping_sub(UNIT_STEP.to_bits()) as i32;
+            *code = integer as i8;
+            sum = sum.wrapping_add(integer);
         }
     }
-    codes
+    (codes, sum)
 }
 
 /// A format of activations.
@@ -64,8 +72,7 @@ impl Activation<32> for BlockQ8_1 {
     fn encode(values: &[f32; 32]) -> Self {
         let largest = largest(values);
         let scale = largest / 127.0;
-        let codes = codes(values, factor(127.0, largest));
-        let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
+        let (codes, sum) = codes_and_sum(values, factor(127.0, largest));
         BlockQ8_1 { scale: StoredF16::new(scale), sum: StoredF16::new(sum as f32 * scale), codes }
     }
 }

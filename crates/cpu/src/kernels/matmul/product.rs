@@ -10,13 +10,14 @@
 use std::ops::Range;
 
 use oxcart_tensor::DType;
+use zerocopy::IntoBytes;
 
 use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
 use crate::kernels::dot::{Dot, DotFour, Encode, FOUR, dot, dot_four, encode};
-use crate::simd::Level;
+use crate::simd::{Level, prefetch};
 use crate::view::{Dst, Number, Out, RowAt, Src};
 
 /// Which columns are multiplied with which matrix.
@@ -50,6 +51,8 @@ const UNITS: usize = 16;
 const COLUMN_PANELS: usize = 8;
 /// Bytes of weights that a thread reads at a time where nothing is packed.
 const BYTES: usize = 256 * 1024;
+/// Bytes of a row of weights that packing starts with.
+const START: usize = 256;
 /// Multiply-adds that one thread should do at least.
 const WORK_PER_THREAD: usize = 64 * 1024;
 
@@ -315,11 +318,16 @@ impl Product {
             let bytes = block.start * self.weight_row / self.k..block.end * self.weight_row / self.k;
             let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes));
             for (first, pack) in packs {
+                // Past the end any row will do: its results are not used.
+                let row = |r: usize| {
+                    &work.a.row::<u8>([(first + r).min(self.m - 1), plane2, plane3]).slice()[bytes.clone()]
+                };
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];
-                for (r, row) in rows.iter_mut().enumerate().take(format.rows) {
-                    // Past the end any row will do: its results are not used.
-                    let at = [(first + r).min(self.m - 1), plane2, plane3];
-                    *row = &work.a.row::<u8>(at).slice()[bytes.clone()];
+                for (r, to) in rows.iter_mut().enumerate().take(format.rows) {
+                    *to = row(r);
+                    // Packing asks for what follows in these rows, but not for where the next ones start.
+                    let next = row(format.rows + r);
+                    prefetch(&next[..next.len().min(START)]);
                 }
                 pack_weights(&rows[..format.rows], format.weights_mut(pack, block.len()));
             }
@@ -333,8 +341,12 @@ impl Product {
                 }
                 let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact(panel_bytes));
                 for (first, pack) in packs {
-                    multiply(format.weights(pack, block.len()), packed, tile);
                     let rows = first..(first + format.rows).min(work.rows.end);
+                    // Columns of results are far apart: they come while the tile is computed.
+                    for to in outs.iter() {
+                        prefetch(work.out(*to, rows.clone()).slice().as_bytes());
+                    }
+                    multiply(format.weights(pack, block.len()), packed, tile);
                     for (to, tile) in outs.iter().zip(tile.chunks_exact(format.rows)) {
                         let mut out = work.out(*to, rows.clone());
                         if start == 0 {

@@ -1,6 +1,7 @@
 //! Codes of 8 bits with `vpdpbusd`: four products of an unsigned and a signed byte are added to each lane of 32 bits.
 //!
-//! Weights are the unsigned side, so they have 128 added; each sum starts at -128 times the sum of its activations.
+//! Weights are the unsigned side, so those with a sign have 128 added; their sums start at -128 times the sum of the
+//! activations.
 //!
 //! Two vectors of rows share what is loaded of the columns: with one, loads would take longer than products.
 
@@ -15,8 +16,10 @@ const VECS: usize = 2;
 const ROWS: usize = VECS * LANES;
 const COLS: usize = 6;
 
-pub(super) const SHAPE: CodeShape =
-    CodeShape { rows: ROWS, cols: COLS, step: 4, bytes: true, offset: 128, reach: 1 };
+pub(super) const fn shape(least: i8) -> CodeShape {
+    let offset = if least < 0 { 128 } else { 0 };
+    CodeShape { rows: ROWS, cols: COLS, step: 4, bytes: true, offset, reach: 1 }
+}
 
 /// Bytes of weights in a step: four elements of each row.
 const STEP: usize = 4 * ROWS;
@@ -30,7 +33,7 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
         weights.codes.len() >= groups * steps * STEP
             && weights.scales.len() >= groups * ROWS
             && columns.codes.len() >= groups * steps * 4 * COLS
-            && columns.corrections.len() >= groups * COLS
+            && (columns.corrections.is_empty() || columns.corrections.len() >= groups * COLS)
             && tile.len() >= COLS * ROWS
     );
     let mut total = [[_mm512_setzero_ps(); VECS]; COLS];
@@ -41,10 +44,12 @@ pub(super) fn multiply<G: Scaling>(weights: Weights<'_>, columns: Columns<'_>, t
             unsafe {
                 let w = weights.codes.as_ptr().add(g * steps * STEP);
                 let y = columns.codes.as_ptr().add(g * steps * 4 * COLS).cast::<i32>();
-                let corrections = columns.corrections.as_ptr().add(g * COLS);
                 let mut dots = [[_mm512_setzero_si512(); VECS]; COLS];
-                for j in 0..COLS {
-                    dots[j] = [_mm512_set1_epi32(*corrections.add(j)); VECS];
+                if !columns.corrections.is_empty() {
+                    let corrections = columns.corrections.as_ptr().add(g * COLS);
+                    for j in 0..COLS {
+                        dots[j] = [_mm512_set1_epi32(*corrections.add(j)); VECS];
+                    }
                 }
                 for step in 0..steps {
                     let w0 = _mm512_loadu_si512(w.add(step * STEP).cast());

@@ -55,7 +55,7 @@ pub(super) struct CodeShape {
 pub(super) const fn code_shape(level: Level, least: i8, most: i8) -> CodeShape {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512(_) => avx512::SHAPE,
+        Level::Avx512(_) => avx512::shape(least),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2(_) => avx2::shape(least, most),
         _ => {

@@ -14,7 +14,7 @@ use self::transpose::{ROWS, WORDS, transpose};
 use super::format::{ColumnsMut, Format, Groups, WeightsMut, items, items_mut};
 use super::micro::{CodeShape, MAX_CODE_ROWS, code_shape, float_shape};
 use super::unpack::{MAX_BLOCK, MAX_GROUPS, Unpack};
-use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
+use crate::simd::{Level, MAX_LANES, Simd, for_each_level, prefetch};
 use crate::view::{Number, Plain};
 
 /// Packs as many rows of weights as a panel has; each slice is the same elements of its row.
@@ -115,8 +115,9 @@ fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
             let used = (count - first).min(ROWS);
             for r in 0..used {
                 let bytes = start * size_of::<A>()..(start + span) * size_of::<A>();
+                // Rows are too many for processors to see that they are all read in order.
                 if let Some(next) = rows.get(first + r + 2) {
-                    prefetch(next, bytes.start, bytes.end);
+                    prefetch(&next[bytes.clone()]);
                 }
                 widen(s, elements::<A>(&rows[first + r][bytes]), &mut wide[r * SPAN_STRIDE..]);
             }
@@ -139,26 +140,6 @@ fn float_rows<S: Simd, A: Float>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
         }
         start += span;
     }
-}
-
-/// Asks for what lies at some bytes of a row, which will be needed soon. Rows are too many for processors to see that they
-/// are all read in order.
-#[inline(always)]
-fn prefetch(row: &[u8], start: usize, end: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut at = start;
-        while at < end.min(row.len()) {
-            // SAFETY: a prefetch reads nothing; the address lies in the row.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().add(at).cast());
-            }
-            at += 64;
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (row, start, end);
 }
 
 /// Numbers as the bits of `f32`.
@@ -225,7 +206,8 @@ fn block_rows<S: Simd, B: Unpack>(s: S, rows: &[&[u8]], panel: WeightsMut<'_>) {
         let count = (blocks - first).min(MAX_BLOCK / len);
         for r in 0..shape.rows {
             let codes: &mut [i8] = items_mut(unpacked.codes[r].as_mut_bytes());
-            prefetch(rows[r], (first + count) * size_of::<B>(), (first + 2 * count) * size_of::<B>());
+            let next = (first + count) * size_of::<B>()..(first + 2 * count).min(blocks) * size_of::<B>();
+            prefetch(rows[r].get(next).unwrap_or_default());
             for b in 0..count {
                 let bytes = &rows[r][(first + b) * size_of::<B>()..(first + b + 1) * size_of::<B>()];
                 let Ok(block) = B::ref_from_bytes(bytes) else { unreachable!("blocks have no alignment") };

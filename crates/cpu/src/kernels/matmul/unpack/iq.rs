@@ -1,11 +1,14 @@
 //! Codebook types: points of a grid with signs, or moved by an eighth.
 
+use half::f16;
+use oxcart_tensor::quant::from_f16;
 use oxcart_tensor::quant::iq::{
     BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, G1, G2_S, G2_XS,
     G2_XXS, G3_S, G3_XXS, even_signs,
 };
+use zerocopy::little_endian::U16;
 
-use super::{Unpack, value};
+use super::Unpack;
 
 /// Levels, negated where a bit is set.
 #[inline(always)]
@@ -29,6 +32,12 @@ fn shifted(point: u16, down: bool, codes: &mut [i8]) {
     for (code, &level) in codes.iter_mut().zip(&G1.points()[usize::from(point)]) {
         *code = 8 * level + shift;
     }
+}
+
+/// The value of a scale that is stored as bits.
+#[inline(always)]
+fn value(scale: U16) -> f32 {
+    from_f16(f16::from_bits(scale.get()))
 }
 
 impl Unpack for BlockIq1S {
@@ -57,7 +66,7 @@ impl Unpack for BlockIq1M {
 
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
-        let scale = self.scale().to_f32() * 0.125;
+        let scale = from_f16(self.scale()) * 0.125;
         for (g, to) in scales.iter_mut().enumerate() {
             *to = scale * f32::from(1 + 2 * (self.scales[g / 4].get() >> (3 * (g % 4)) & 7));
         }

@@ -5,7 +5,7 @@ use oxcart_tensor::quant::{
     IQ4_LEVELS,
 };
 
-use super::{Unpack, crumbs, eight, looked_up, nibbles, plane_bits, put, splat, value};
+use super::{Unpack, crumbs, eight, looked_up, nibbles, plane_bits, put, splat};
 
 impl Unpack for BlockQ2K {
     const GROUP: usize = 16;
@@ -16,7 +16,7 @@ impl Unpack for BlockQ2K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         crumbs(&self.crumbs, codes, 0, |_| 0);
-        let (scale, min) = (value(self.scale), value(self.min));
+        let (scale, min) = (self.scale.get(), self.min.get());
         for ((to, to_min), nibbles) in scales.iter_mut().zip(mins).zip(self.scales) {
             *to = scale * f32::from(nibbles & 15);
             *to_min = -min * f32::from(nibbles >> 4);
@@ -32,7 +32,7 @@ impl Unpack for BlockQ3K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         crumbs(&self.crumbs, codes, 4, |e| plane_bits(&self.high, e) << 2);
-        let scale = value(self.scale);
+        let scale = self.scale.get();
         for (to, group_scale) in scales.iter_mut().zip(self.group_scales()) {
             *to = scale * f32::from(group_scale);
         }
@@ -59,7 +59,7 @@ impl Unpack for BlockQ4K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<32>(&self.nibbles, codes, 0);
-        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
+        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
     }
 }
 
@@ -81,7 +81,7 @@ impl Unpack for BlockQ5K {
                 }
             }
         }
-        spread_groups(value(self.scale), value(self.min), &self.groups, scales, mins);
+        spread_groups(self.scale.get(), self.min.get(), &self.groups, scales, mins);
     }
 }
 
@@ -108,7 +108,7 @@ impl Unpack for BlockQ6K {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         crumbs_above(&self.crumbs, &self.nibbles, codes);
-        let scale = value(self.scale);
+        let scale = self.scale.get();
         for (to, group_scale) in scales.iter_mut().zip(self.scales) {
             *to = scale * f32::from(group_scale);
         }
@@ -123,7 +123,7 @@ impl Unpack for BlockIq4Xs {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
-        let (scale, high) = (value(self.scale), self.scales_high.get());
+        let (scale, high) = (self.scale.get(), self.scales_high.get());
         for (g, to) in scales.iter_mut().enumerate() {
             let low = self.scales_low[g / 2] >> (4 * (g % 2)) & 15;
             let code = i16::from(low) | ((high >> (2 * g) & 3) << 4) as i16;
@@ -151,7 +151,7 @@ impl Unpack for BlockTq1_0 {
                 power = power.wrapping_mul(3);
             }
         }
-        scales.fill(value(self.scale));
+        scales.fill(self.scale.get());
     }
 }
 
@@ -163,6 +163,6 @@ impl Unpack for BlockTq2_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         crumbs(&self.crumbs, codes, 1, |_| 0);
-        scales.fill(value(self.scale));
+        scales.fill(self.scale.get());
     }
 }

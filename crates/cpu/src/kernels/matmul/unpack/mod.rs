@@ -7,7 +7,7 @@ mod iq;
 mod k;
 mod simple;
 
-use oxcart_tensor::quant::{Block, StoredF16};
+use oxcart_tensor::quant::Block;
 use zerocopy::IntoBytes;
 
 /// The most elements of a block.
@@ -28,36 +28,6 @@ pub(super) trait Unpack: Block {
 
     /// Writes one code per element, one scale per group, and one minimum per group if there are any.
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]);
-}
-
-/// The value of a stored scale. A function of a few instructions: asking the library costs more than unpacking the codes.
-#[inline(always)]
-fn value(scale: impl Into16) -> f32 {
-    let bits = u32::from(scale.bits());
-    // The exponents of f16 as exponents of f32 are too small by 112; this also makes normal numbers of subnormal ones.
-    let magnitude = f32::from_bits((bits & 0x7FFF) << 13) * f32::from_bits((127 + 112) << 23);
-    // What was infinite or NaN is now 2^16 or more.
-    let special = if magnitude >= 65536.0 { 0x7F80_0000 } else { 0 };
-    f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
-}
-
-/// Something with the bits of an `f16`.
-trait Into16 {
-    fn bits(self) -> u16;
-}
-
-impl Into16 for StoredF16 {
-    #[inline(always)]
-    fn bits(self) -> u16 {
-        u16::from_le_bytes(zerocopy::transmute!(self))
-    }
-}
-
-impl Into16 for zerocopy::little_endian::U16 {
-    #[inline(always)]
-    fn bits(self) -> u16 {
-        self.get()
-    }
 }
 
 /// The same byte eight times.
@@ -172,15 +142,6 @@ mod tests {
         }
 
         fn float(self, _: DType) {}
-    }
-
-    #[test]
-    fn scales_have_the_value_of_their_bits() {
-        for bits in 0..=u16::MAX {
-            let (found, exact) =
-                (value(zerocopy::little_endian::U16::new(bits)), half::f16::from_bits(bits).to_f32());
-            assert!(found.to_bits() == exact.to_bits() || found.is_nan() && exact.is_nan(), "{bits:x}");
-        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use oxcart_tensor::quant::{
     BlockQ8_0, FP4_DOUBLED, IQ4_LEVELS, half_e8m0, half_ue4m3,
 };
 
-use super::{Unpack, eight, looked_up, nibbles, put, splat, value};
+use super::{Unpack, eight, looked_up, nibbles, put, splat};
 
 /// Codes of five bits: nibbles, and above them bit `e` of `high` for element `e`.
 #[inline(always)]
@@ -30,7 +30,7 @@ impl Unpack for BlockQ4_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, 8);
-        scales[0] = value(self.scale);
+        scales[0] = self.scale.get();
     }
 }
 
@@ -43,8 +43,8 @@ impl Unpack for BlockQ4_1 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         nibbles::<16>(&self.nibbles, codes, 0);
-        scales[0] = value(self.scale);
-        mins[0] = value(self.min);
+        scales[0] = self.scale.get();
+        mins[0] = self.min.get();
     }
 }
 
@@ -56,7 +56,7 @@ impl Unpack for BlockQ5_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         five_bits(&self.nibbles, self.high.get(), codes, 16);
-        scales[0] = value(self.scale);
+        scales[0] = self.scale.get();
     }
 }
 
@@ -69,8 +69,8 @@ impl Unpack for BlockQ5_1 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
         five_bits(&self.nibbles, self.high.get(), codes, 0);
-        scales[0] = value(self.scale);
-        mins[0] = value(self.min);
+        scales[0] = self.scale.get();
+        mins[0] = self.min.get();
     }
 }
 
@@ -82,7 +82,7 @@ impl Unpack for BlockQ8_0 {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         codes.copy_from_slice(&self.codes);
-        scales[0] = value(self.scale);
+        scales[0] = self.scale.get();
     }
 }
 
@@ -94,7 +94,7 @@ impl Unpack for BlockIq4Nl {
     #[inline(always)]
     fn unpack(&self, codes: &mut [i8], scales: &mut [f32], _: &mut [f32]) {
         looked_up::<16>(&self.nibbles, codes, &IQ4_LEVELS);
-        scales[0] = value(self.scale);
+        scales[0] = self.scale.get();
     }
 }
 
@@ -136,7 +136,7 @@ impl Unpack for BlockQ1_0 {
                 *code = (byte >> bit & 1) as i8 * 2 - 1;
             }
         }
-        scales.fill(value(self.scale));
+        scales.fill(self.scale.get());
     }
 }
 
@@ -152,6 +152,6 @@ impl Unpack for BlockQ2_0 {
                 *code = (byte >> (2 * lane) & 3) as i8 - 1;
             }
         }
-        scales.fill(value(self.scale));
+        scales.fill(self.scale.get());
     }
 }
