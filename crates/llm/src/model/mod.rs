@@ -1,0 +1,1 @@
+//! Tensors: architectures as graphs, weights and where they lie, caches, sessions.

@@ -1,0 +1,1 @@
+//! Characters: vocabularies, tokenizers, chat templates, sampling.
