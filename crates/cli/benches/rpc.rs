@@ -246,7 +246,8 @@ impl Row {
 }
 
 fn main() {
-    let rounds = std::env::args().find_map(|argument| argument.strip_prefix("rounds=")?.parse().ok()).unwrap_or(5);
+    let rounds =
+        std::env::args().find_map(|argument| argument.strip_prefix("rounds=")?.parse().ok()).unwrap_or(5);
     let peer = peer();
     if peer.is_none() {
         println!("OXCART_GGML_SOURCE and OXCART_REFERENCE_LIB are not set: timing Oxcart alone");

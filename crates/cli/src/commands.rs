@@ -2,4 +2,6 @@
 
 pub(crate) mod devices;
 pub(crate) mod inspect;
+pub(crate) mod pull;
+pub(crate) mod quantize;
 pub(crate) mod serve;

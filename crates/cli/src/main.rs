@@ -7,7 +7,9 @@
 mod commands;
 mod failure;
 mod limits;
+mod models;
 mod printable;
+mod progress;
 mod quantity;
 mod table;
 mod terminal;
@@ -32,6 +34,8 @@ struct Cli {
 enum Command {
     Devices(commands::devices::Args),
     Inspect(commands::inspect::Args),
+    Pull(commands::pull::Args),
+    Quantize(commands::quantize::Args),
     Serve(commands::serve::Args),
 }
 
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
+        Command::Pull(args) => commands::pull::run(&args, &mut out),
+        Command::Quantize(args) => commands::quantize::run(&args, &mut out),
         Command::Serve(args) => commands::serve::run(&args),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));

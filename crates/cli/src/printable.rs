@@ -7,7 +7,19 @@
 use std::io::{self, Write};
 
 use oxcart_gguf::Text;
+use serde_core::Serialize;
+use serde_json::Value;
 use serde_json::ser::Formatter;
+
+use crate::failure::Failure;
+
+/// Writes a value as one line.
+pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> Result<(), Failure> {
+    value
+        .serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Printable))
+        .map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
 
 /// Formats JSON on one line.
 #[derive(Clone, Copy, Debug)]

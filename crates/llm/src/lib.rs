@@ -4,5 +4,7 @@
 //! characters.
 #![forbid(unsafe_code)]
 
+pub mod file_type;
 pub mod model;
+pub mod quantize;
 pub mod text;

@@ -10,11 +10,10 @@ use oxcart_cpu::CpuRegistry;
 use oxcart_gguf::Text;
 use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
 use oxcart_rpc::wire::Dialect;
-use serde_core::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::printable::Printable;
+use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
@@ -125,9 +124,5 @@ fn write_json(rows: &[Row], lost: &[Lost], out: &mut dyn Write) -> Result<(), Fa
         .collect();
     let lost: Vec<Value> =
         lost.iter().map(|lost| json!({ "worker": lost.worker, "error": lost.error })).collect();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Printable);
-    json!({ "devices": devices, "unreachable": lost })
-        .serialize(&mut serializer)
-        .map_err(std::io::Error::from)?;
-    Ok(writeln!(out)?)
+    printable::write_json(&json!({ "devices": devices, "unreachable": lost }), out)
 }

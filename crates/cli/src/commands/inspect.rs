@@ -2,7 +2,6 @@
 //!
 //! Only the header is read, so the answer comes at once whatever the size of the model.
 
-mod file_type;
 mod human;
 mod json;
 mod summary;

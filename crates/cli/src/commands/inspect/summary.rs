@@ -9,8 +9,8 @@ use oxcart_gguf::limits::MAX_KEY_BYTES;
 use oxcart_gguf::{Entry, Format, GgufSet, Metadata, Text};
 use oxcart_tensor::DType;
 
-use super::file_type;
 use crate::limits::MAX_LAYERS;
+use oxcart_llm::file_type::FileType;
 
 /// Everything worth telling about a model.
 #[derive(Debug)]
@@ -137,7 +137,8 @@ impl<'a> Summary<'a> {
             architecture,
             size_label: text("general.size_label"),
             quantization: file_type
-                .and_then(file_type::name)
+                .and_then(FileType::from_number)
+                .map(|kind| kind.name())
                 .or_else(|| types.first().map(|share| share.dtype.name())),
             sizes: sizes(metadata, architecture),
             tokenizer: Tokenizer::of(metadata),

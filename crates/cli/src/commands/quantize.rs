@@ -1,0 +1,101 @@
+//! `oxcart quantize`: a model in another type.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use oxcart_gguf::GgufSet;
+use oxcart_llm::file_type::FileType;
+use oxcart_llm::quantize::{Quantization, QuantizeError, unfinished};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::printable;
+use crate::progress::Progress;
+use crate::quantity;
+
+/// Write a model in another type
+///
+/// Most tensors become TYPE, those that matter more a larger type, small ones stay as they are. Start from a file in F32,
+/// F16 or BF16 where you can: what was quantized before loses twice. The new file gets its name when all of it is there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The model to read; of a model in several files the first
+    #[arg(value_name = "IN")]
+    from: PathBuf,
+
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    to: PathBuf,
+
+    /// For example Q4_K_M, Q8_0 or F16
+    #[arg(value_name = "TYPE")]
+    file_type: FileType,
+
+    /// Threads to compute with; all cores if not given
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let start = Instant::now();
+    let model = GgufSet::open(&args.from).map_err(|error| Failure::model(&args.from, error))?;
+    let is_input =
+        |path: &Path| fs::canonicalize(path).is_ok_and(|path| Some(path) == fs::canonicalize(&args.to).ok());
+    if model.files().iter().any(|file| is_input(file.path())) {
+        return Err(Failure::Usage("OUT is a file of IN, give another name".into()));
+    }
+    let failed = |error: QuantizeError| match error {
+        QuantizeError::File(error) => Failure::model(&args.from, error),
+        error => Failure::Usage(error.to_string()),
+    };
+    let plan = Quantization::new(&model, args.file_type).map_err(failed)?;
+    let total: u64 = plan.changes().map(|change| change.elements).sum();
+    let part = unfinished(&args.to);
+    let unwritable =
+        |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", part.display()));
+    let file = File::create(&part).map_err(unwritable)?;
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let mut progress = Progress::counting(args.to.display().to_string());
+    let written = plan.write(BufWriter::with_capacity(1 << 20, &file), threads, &mut |_, done| {
+        progress.set(done, Some(total));
+    });
+    progress.finish();
+    let finished = written.map_err(failed).and_then(|bytes| {
+        file.sync_all().and_then(|()| fs::rename(&part, &args.to)).map_err(unwritable).map(|()| bytes)
+    });
+    let bytes = finished.inspect_err(|_| {
+        // What is there is of no use; the first error is what matters.
+        let _ = fs::remove_file(&part);
+    })?;
+    let mut types = BTreeMap::<String, usize>::new();
+    for change in plan.changes() {
+        *types.entry(change.to.to_string()).or_default() += 1;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        let about = json!({
+            "path": args.to.to_string_lossy(),
+            "type": args.file_type.name(),
+            "bytes": bytes,
+            "tensors": types,
+            "seconds": seconds,
+        });
+        return printable::write_json(&about, out);
+    }
+    let types: Vec<String> = types.iter().map(|(dtype, count)| format!("{count} {dtype}")).collect();
+    Ok(writeln!(
+        out,
+        "{}: {}, {} ({}) in {seconds:.1} s",
+        args.to.display(),
+        args.file_type,
+        quantity::bytes(bytes).trim_end(),
+        types.join(", ")
+    )?)
+}

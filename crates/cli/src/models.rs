@@ -1,0 +1,40 @@
+//! The model that a command is about: its file, fetched first where it is not here yet.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use oxcart_pull::{Error, Hub, Name, Store};
+
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::quantity;
+
+/// What is used where no model is named.
+pub(crate) const DEFAULT: &str = "smollm2";
+
+/// The file of a model, and whether it had to be fetched.
+pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
+    let store = Store::of_user();
+    if let Some(path) = store.find(name) {
+        return Ok((path, false));
+    }
+    let (mut progress, start) = (Progress::new(name.to_string()), Instant::now());
+    let fetched = store.fetch(name, &Hub::from_env(), &mut |step| progress.set(step.done, step.total));
+    progress.finish();
+    let path = fetched.map_err(Failure::from)?;
+    let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
+    let seconds = start.elapsed().as_secs_f64();
+    // A word about what took so long; if nobody can hear it, the work goes on.
+    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", quantity::bytes(bytes).trim_end());
+    Ok((path, true))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error.is_about_the_name() {
+            true => Failure::Usage(error.to_string()),
+            false => Failure::Machine(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Repositories of the Hugging Face hub: which of their files is meant.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::name::is_plain_path;
+use crate::partial::Expected;
+use crate::transfer::{Hub, Step};
+
+/// What people want who do not say what they want: small, and hardly worse.
+const PREFERRED: [&str; 6] = ["Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_0"];
+
+/// A file of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    path: String,
+    bytes: u64,
+    sha256: Option<String>,
+}
+
+impl Hub {
+    /// Fetches the files of a model from a repository; the first one is returned.
+    pub(crate) fn fetch_from(
+        &self,
+        repository: &str,
+        wanted: Option<&str>,
+        folder: &Path,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<PathBuf, Error> {
+        let url = format!("{}/api/models/{repository}/tree/main?recursive=true", self.endpoint());
+        let entries = read_tree(&self.ask(&url)?)
+            .ok_or_else(|| Error::Server { url: url.clone(), reason: "it is not a list of files".into() })?;
+        let chosen = choose(&entries, repository, wanted)?;
+        let total: u64 = chosen.iter().map(|entry| entry.bytes).sum();
+        let (mut before, mut first) = (0, None);
+        for entry in chosen {
+            let target = folder.join(&entry.path);
+            if !target.is_file() {
+                let url = format!("{}/{repository}/resolve/main/{}", self.endpoint(), entry.path);
+                let expected = Expected { bytes: Some(entry.bytes), sha256: entry.sha256.clone() };
+                self.fetch_file(&url, &target, expected, &mut |step| {
+                    progress(Step { done: before + step.done, total: Some(total) });
+                })?;
+            }
+            before += entry.bytes;
+            first.get_or_insert(target);
+        }
+        first.ok_or_else(|| unnamed(repository, "it has no files".into()))
+    }
+}
+
+/// The files of the hub's answer; those that cannot be files here are left out.
+fn read_tree(json: &str) -> Option<Vec<Entry>> {
+    let Ok(Value::Array(items)) = serde_json::from_str(json) else { return None };
+    let entry = |item: &Value| {
+        let path = item.get("path")?.as_str()?;
+        let is_model = item.get("type")? == "file" && path.ends_with(".gguf") && is_plain_path(path);
+        let sha256 = item.pointer("/lfs/oid").and_then(Value::as_str).map(str::to_owned);
+        is_model.then_some(Entry { path: path.to_owned(), bytes: item.get("size")?.as_u64()?, sha256 })
+    };
+    Some(items.iter().filter_map(entry).collect())
+}
+
+fn unnamed(repository: &str, reason: String) -> Error {
+    Error::Name { name: repository.to_owned(), reason }
+}
+
+/// The files of one model, in order.
+fn choose<'e>(entries: &'e [Entry], repository: &str, wanted: Option<&str>) -> Result<Vec<&'e Entry>, Error> {
+    if entries.is_empty() {
+        return Err(unnamed(repository, "the repository has no .gguf file".into()));
+    }
+    if let Some(exact) = entries.iter().find(|entry| Some(entry.path.as_str()) == wanted) {
+        return Ok(with_parts(entries, exact));
+    }
+    let has = |entry: &&Entry, text: &str| entry.path.to_lowercase().contains(&text.to_lowercase());
+    let candidates: Vec<&Entry> = match wanted {
+        Some(wanted) => entries.iter().filter(|entry| has(entry, wanted)).collect(),
+        None => PREFERRED
+            .iter()
+            .map(|kind| entries.iter().filter(|entry| has(entry, kind)).collect::<Vec<_>>())
+            .find(|found| !found.is_empty())
+            .unwrap_or_else(|| entries.iter().collect()),
+    };
+    // Parts of one model count as one, and stand for it by their first.
+    let mut models: Vec<&Entry> = candidates
+        .into_iter()
+        .filter(|entry| part_of(&entry.path).is_none_or(|(_, part, _)| part == 1))
+        .collect();
+    models.sort_by(|a, b| a.path.cmp(&b.path));
+    match models[..] {
+        [one] => Ok(with_parts(entries, one)),
+        [] => Err(unnamed(
+            repository,
+            format!("no file has '{}' in its name; there are {}", wanted.unwrap_or_default(), list(entries)),
+        )),
+        _ => {
+            let names: Vec<Entry> = models.into_iter().cloned().collect();
+            Err(unnamed(repository, format!("say which file: {repository}:FILE, one of {}", list(&names))))
+        }
+    }
+}
+
+fn list(entries: &[Entry]) -> String {
+    let mut names: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).take(20).collect();
+    if entries.len() > names.len() {
+        names.push("…");
+    }
+    names.join(", ")
+}
+
+/// `name-00001-of-00003.gguf` as name, 1 and 3.
+fn part_of(path: &str) -> Option<(&str, u32, u32)> {
+    let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (name, part) = rest.rsplit_once('-')?;
+    let number = |digits: &str| if digits.len() == 5 { digits.parse().ok() } else { None };
+    Some((name, number(part)?, number(count)?))
+}
+
+/// A file and the other parts of the same model.
+fn with_parts<'e>(entries: &'e [Entry], one: &'e Entry) -> Vec<&'e Entry> {
+    let Some((name, _, count)) = part_of(&one.path) else { return vec![one] };
+    let is_sibling =
+        |entry: &&Entry| part_of(&entry.path).is_some_and(|part| part.0 == name && part.2 == count);
+    let mut parts: Vec<&Entry> = entries.iter().filter(is_sibling).collect();
+    parts.sort_by(|a, b| a.path.cmp(&b.path));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(paths: &[&str]) -> Vec<Entry> {
+        paths.iter().map(|path| Entry { path: (*path).into(), bytes: 1, sha256: None }).collect()
+    }
+
+    fn chosen(paths: &[&str], wanted: Option<&str>) -> Result<Vec<String>, String> {
+        let entries = entries(paths);
+        match choose(&entries, "o/n", wanted) {
+            Ok(chosen) => Ok(chosen.into_iter().map(|entry| entry.path.clone()).collect()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn one_file_is_meant() {
+        let files =
+            ["a-Q8_0.gguf", "a-Q4_K_M.gguf", "a-F16-00002-of-00002.gguf", "a-F16-00001-of-00002.gguf"];
+        assert_eq!(chosen(&files, None).unwrap(), ["a-Q4_K_M.gguf"]);
+        assert_eq!(chosen(&files, Some("q8_0")).unwrap(), ["a-Q8_0.gguf"]);
+        assert_eq!(chosen(&files, Some("a-Q8_0.gguf")).unwrap(), ["a-Q8_0.gguf"]);
+        assert_eq!(
+            chosen(&files, Some("F16")).unwrap(),
+            ["a-F16-00001-of-00002.gguf", "a-F16-00002-of-00002.gguf"]
+        );
+        assert_eq!(chosen(&["only.gguf"], None).unwrap(), ["only.gguf"]);
+        assert!(chosen(&files, Some("Q2")).unwrap_err().contains("there are a-Q8_0.gguf"));
+        assert!(chosen(&["x.gguf", "y.gguf"], None).unwrap_err().contains("say which file"));
+        assert!(chosen(&[], None).unwrap_err().contains("no .gguf file"));
+    }
+
+    #[test]
+    fn only_files_that_can_be_files_here_count() {
+        let json = r#"[{"type":"file","path":"m.gguf","size":5,"lfs":{"oid":"ab"}},{"type":"directory","path":"d.gguf"},
+            {"type":"file","path":"../evil.gguf","size":1},{"type":"file","path":"README.md","size":1}]"#;
+        let found = read_tree(json).unwrap();
+        assert_eq!(found, [Entry { path: "m.gguf".into(), bytes: 5, sha256: Some("ab".into()) }]);
+        assert_eq!(read_tree("{}"), None);
+    }
+}

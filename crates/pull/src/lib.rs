@@ -1,0 +1,29 @@
+//! Models by name: a path, a known name, a repository of the Hugging Face hub, or a URL becomes a file on this machine.
+//!
+//! ```
+//! use oxcart_pull::{Name, Store};
+//!
+//! let store = Store::at("/tmp/oxcart-doc");
+//! assert_eq!(store.find(&"smollm2".parse()?), None);
+//! assert!(matches!("HuggingFaceTB/SmolLM2-GGUF:Q8_0".parse()?, Name::Hub { .. }));
+//! # Ok::<(), oxcart_pull::Error>(())
+//! ```
+//!
+//! Invariant: a file gets its final name only when all of it is there, its length and, where it is known, its checksum are
+//! right, and it begins like a model. What was interrupted goes on where it stopped.
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod error;
+mod hub;
+mod name;
+mod partial;
+mod store;
+mod transfer;
+mod wheel;
+
+pub use catalog::{Known, known, known_models};
+pub use error::Error;
+pub use name::Name;
+pub use store::Store;
+pub use transfer::{Hub, Step};

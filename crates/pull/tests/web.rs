@@ -1,0 +1,223 @@
+//! Downloads from a web server of our own, which fails in the ways that servers fail.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use oxcart_pull::{Error, Hub, Name, Step, Store};
+
+/// What the server gives for a path, once for each time it is asked; the last one again and again.
+#[derive(Clone)]
+struct Reply {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+    /// Bytes of the body after which the connection ends.
+    cut: usize,
+    /// Whether a range may be asked for.
+    ranges: bool,
+}
+
+fn file(body: &[u8], version: &str) -> Reply {
+    let headers = vec![("etag", version.to_owned())];
+    Reply { status: 200, headers, body: body.to_vec(), cut: usize::MAX, ranges: true }
+}
+
+fn status(status: u16) -> Reply {
+    Reply { status, headers: vec![], body: b"no".to_vec(), cut: usize::MAX, ranges: false }
+}
+
+/// Requests, as the lines of their headers.
+type Seen = Arc<Mutex<Vec<Vec<String>>>>;
+
+struct Server {
+    address: String,
+    seen: Seen,
+}
+
+impl Server {
+    fn start(paths: Vec<(&'static str, Vec<Reply>)>) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let seen: Seen = Arc::default();
+        let (of_thread, mut paths) = (Arc::clone(&seen), paths);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = answer(stream, &mut paths, &of_thread);
+            }
+        });
+        Server { address, seen }
+    }
+
+    fn hub(&self) -> Hub {
+        Hub::at(&self.address, Some("secret".into()))
+    }
+
+    /// The header lines of the requests so far that have a word in them.
+    fn lines_with(&self, word: &str) -> Vec<String> {
+        self.seen.lock().unwrap().iter().flatten().filter(|line| line.contains(word)).cloned().collect()
+    }
+}
+
+fn answer(stream: TcpStream, paths: &mut [(&str, Vec<Reply>)], seen: &Seen) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let mut request = Vec::new();
+    for line in lines.by_ref() {
+        match line?.to_lowercase() {
+            line if line.is_empty() => break,
+            line => request.push(line),
+        }
+    }
+    let path = request[0].split(' ').nth(1).unwrap_or_default().to_owned();
+    let from: usize = request
+        .iter()
+        .find_map(|line| line.strip_prefix("range: bytes=")?.trim_end_matches('-').parse().ok())
+        .unwrap_or(0);
+    seen.lock().unwrap().push(request);
+    let replies =
+        paths.iter_mut().find(|(known, _)| known.to_lowercase() == path).map(|(_, replies)| replies);
+    let reply = match replies {
+        None => status(404),
+        Some(replies) if replies.len() > 1 => replies.remove(0),
+        Some(replies) => replies[0].clone(),
+    };
+    let from = if reply.ranges { from.min(reply.body.len()) } else { 0 };
+    let (status, rest) = if from > 0 { (206, &reply.body[from..]) } else { (reply.status, &reply.body[..]) };
+    let mut stream = stream;
+    write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n", rest.len())?;
+    if from > 0 {
+        let len = reply.body.len();
+        write!(stream, "content-range: bytes {from}-{}/{len}\r\n", len - 1)?;
+    }
+    for (name, value) in &reply.headers {
+        write!(stream, "{name}: {value}\r\n")?;
+    }
+    write!(stream, "\r\n")?;
+    stream.write_all(&rest[..rest.len().min(reply.cut)])
+}
+
+fn model(len: usize) -> Vec<u8> {
+    let mut bytes = b"GGUF".to_vec();
+    bytes.extend((0..len).map(|i| (i * 7 % 251) as u8));
+    bytes
+}
+
+fn fetch(server: &Server, store: &Store, path: &str) -> Result<Vec<u8>, Error> {
+    let name: Name = format!("{}{path}", server.address).parse().unwrap();
+    let mut last = None;
+    let path = store.fetch(&name, &server.hub(), &mut |step| last = Some(step))?;
+    let bytes = std::fs::read(path).unwrap();
+    let len = bytes.len() as u64;
+    assert_eq!(last, Some(Step { done: len, total: Some(len) }));
+    Ok(bytes)
+}
+
+#[test]
+fn a_file_comes_once() {
+    let (folder, want) = (tempfile::tempdir().unwrap(), model(1_000_000));
+    let server = Server::start(vec![("/m.gguf", vec![file(&want, "v1")])]);
+    let store = Store::at(folder.path());
+    assert_eq!(fetch(&server, &store, "/m.gguf").unwrap(), want);
+    let name: Name = format!("{}/m.gguf", server.address).parse().unwrap();
+    store.fetch(&name, &server.hub(), &mut |_| panic!("nothing is left to fetch")).unwrap();
+    assert_eq!(server.seen.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_broken_download_goes_on_where_it_stopped() {
+    let (folder, want) = (tempfile::tempdir().unwrap(), model(500_000));
+    let cut = |cut| Reply { cut, ..file(&want, "v1") };
+    let server = Server::start(vec![("/m.gguf", vec![cut(100_000), cut(200_000), file(&want, "v1")])]);
+    assert_eq!(fetch(&server, &Store::at(folder.path()), "/m.gguf").unwrap(), want);
+    assert_eq!(server.lines_with("range: "), ["range: bytes=100000-", "range: bytes=300000-"]);
+}
+
+#[test]
+fn a_later_call_goes_on_too_unless_the_file_has_changed() {
+    let (folder, old, new) = (tempfile::tempdir().unwrap(), model(300_000), model(310_000));
+    let store = Store::at(folder.path());
+    // Nothing more comes: the call ends, and what there is stays.
+    let server = Server::start(vec![(
+        "/m.gguf",
+        vec![
+            Reply { cut: 200_000, ..file(&old, "v1") },
+            Reply { cut: 0, ..file(&old, "v1") },
+            file(&new, "v2"),
+            file(&new, "v2"),
+        ],
+    )]);
+    let error = fetch(&server, &store, "/m.gguf").unwrap_err();
+    assert!(matches!(error, Error::Server { .. }), "{error}");
+    assert_eq!(fetch(&server, &store, "/m.gguf").unwrap(), new);
+    assert_eq!(server.lines_with("range: bytes=200000-").len(), 2);
+}
+
+#[test]
+fn servers_without_ranges_start_anew() {
+    let (folder, want) = (tempfile::tempdir().unwrap(), model(300_000));
+    let whole = Reply { ranges: false, ..file(&want, "v1") };
+    let server = Server::start(vec![("/m.gguf", vec![Reply { cut: 200_000, ..whole.clone() }, whole])]);
+    assert_eq!(fetch(&server, &Store::at(folder.path()), "/m.gguf").unwrap(), want);
+}
+
+#[test]
+fn what_is_no_model_gets_no_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(vec![("/page", vec![file(b"<html>please log in</html>", "v1")])]);
+    let store = Store::at(folder.path());
+    let error = fetch(&server, &store, "/page").unwrap_err();
+    assert!(error.to_string().contains("not a GGUF file"), "{error}");
+    assert_eq!(store.find(&format!("{}/page", server.address).parse().unwrap()), None);
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let replies = |code| vec![status(code)];
+    let server = Server::start(vec![("/401", replies(401)), ("/429", replies(429)), ("/503", replies(503))]);
+    for (path, want) in [("/401", "HF_TOKEN"), ("/404", "check the name"), ("/429", "later"), ("/503", "503")]
+    {
+        let error = fetch(&server, &Store::at(folder.path()), path).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
+    let nobody = Hub::at("http://127.0.0.1:1", None);
+    let name: Name = "http://127.0.0.1:1/x.gguf".parse().unwrap();
+    assert!(Store::at(folder.path()).fetch(&name, &nobody, &mut |_| {}).is_err());
+}
+
+#[test]
+fn a_repository_of_the_hub() {
+    let (folder, want) = (tempfile::tempdir().unwrap(), model(50_000));
+    let sha256 = {
+        use sha2::Digest as _;
+        sha2::Sha256::digest(&want).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let tree = |sha256: &str| {
+        format!(
+            r#"[{{"type":"file","path":"m-Q8_0.gguf","size":9}},{{"type":"file","path":"m-Q4_0.gguf","size":{},"lfs":{{"oid":"{sha256}"}}}}]"#,
+            want.len()
+        )
+    };
+    // The hub sends large files from elsewhere.
+    let elsewhere = Server::start(vec![("/blob", vec![file(&want, "v1")])]);
+    let moved = Reply { headers: vec![("location", format!("{}/blob", elsewhere.address))], ..status(302) };
+    let server = Server::start(vec![
+        (
+            "/api/models/owner/name/tree/main?recursive=true",
+            vec![file(tree(&"0".repeat(64)).as_bytes(), ""), file(tree(&sha256).as_bytes(), "")],
+        ),
+        ("/owner/name/resolve/main/m-Q4_0.gguf", vec![moved]),
+    ]);
+    let store = Store::at(folder.path());
+    let name: Name = "owner/name".parse().unwrap();
+    let error = store.fetch(&name, &server.hub(), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("SHA-256"), "{error}");
+    let path = store.fetch(&name, &server.hub(), &mut |_| {}).unwrap();
+    assert!(path.ends_with("hub/owner/name/m-Q4_0.gguf"));
+    assert_eq!(std::fs::read(path).unwrap(), want);
+    assert_eq!(server.lines_with("authorization: bearer secret").len(), 4);
+    assert!(elsewhere.lines_with("authorization").is_empty(), "the token is for the hub alone");
+    let missing = store.fetch(&"owner/other".parse().unwrap(), &server.hub(), &mut |_| {}).unwrap_err();
+    assert!(missing.to_string().contains("check the name"), "{missing}");
+}
