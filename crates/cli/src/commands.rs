@@ -1,7 +1,15 @@
 //! One file per command.
 
+pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod devices;
+pub(crate) mod embed;
+pub(crate) mod graph;
 pub(crate) mod inspect;
+pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod quantize;
+pub(crate) mod run;
+pub(crate) mod score;
 pub(crate) mod serve;
+pub(crate) mod tokenize;

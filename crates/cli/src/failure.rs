@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use oxcart_gguf::{Error as GgufError, SplitError, Text};
+use oxcart_llm::model::Error as ModelError;
+use oxcart_llm::text::VocabError;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// A model file could not be used.
     Model { path: PathBuf, error: GgufError },
+    /// A model could not be placed, loaded or run.
+    Run { path: PathBuf, error: Box<ModelError> },
     /// What was asked for makes no sense here, or is not allowed.
     Usage(String),
     /// The machine did not do what it should have.
@@ -35,6 +39,20 @@ impl Failure {
         }
     }
 
+    /// An error of running the model at `path`.
+    pub(crate) fn run(path: &Path, error: ModelError) -> Failure {
+        match error {
+            ModelError::File(error) => Failure::model(path, error),
+            ModelError::Backend(error) => Failure::Device { error },
+            error => Failure::Run { path: path.to_owned(), error: Box::new(error) },
+        }
+    }
+
+    /// A vocabulary that cannot be used.
+    pub(crate) fn vocabulary(path: &Path, error: &VocabError) -> Failure {
+        Failure::Usage(format!("{}: {error}", Text::new(path.as_os_str().as_encoded_bytes())))
+    }
+
     /// 1 when the machine failed, 2 when the input is bad.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
@@ -43,6 +61,10 @@ impl Failure {
                 ExitCode::from(1)
             }
             Failure::Usage(_) => ExitCode::from(2),
+            Failure::Run { error, .. } => match **error {
+                ModelError::Schedule(_) => ExitCode::from(1),
+                _ => ExitCode::from(2),
+            },
             Failure::Model { error, .. } => match error {
                 GgufError::Io { source, .. } if !is_bad_path(source) => ExitCode::from(1),
                 GgufError::OutOfMemory { .. } | GgufError::TooManyMappings => ExitCode::from(1),
@@ -79,6 +101,10 @@ impl fmt::Display for Failure {
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
             Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
             Failure::Device { error } => write!(f, "{error}"),
+            Failure::Run { error, .. } if matches!(**error, ModelError::Schedule(_)) => write!(f, "{error}"),
+            Failure::Run { path, error } => {
+                write!(f, "{}: {error}{}", Text::new(path.as_os_str().as_encoded_bytes()), run_advice(error))
+            }
             Failure::Workers { errors } => {
                 let lines: Vec<_> =
                     errors.iter().map(|error| Text::new(error.as_bytes()).to_string()).collect();
@@ -95,6 +121,14 @@ impl fmt::Display for Failure {
                 }
             }
         }
+    }
+}
+
+/// What to try next, when a model does not run.
+fn run_advice(error: &ModelError) -> &'static str {
+    match error {
+        ModelError::ContextFull { .. } => ", give a larger --ctx or a shorter prompt",
+        _ => "",
     }
 }
 

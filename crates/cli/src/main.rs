@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod conversation;
+mod engine;
 mod failure;
+mod generation;
 mod limits;
 mod models;
 mod printable;
@@ -13,6 +16,7 @@ mod progress;
 mod quantity;
 mod table;
 mod terminal;
+mod workers;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -32,11 +36,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Devices(commands::devices::Args),
-    Inspect(commands::inspect::Args),
-    Pull(commands::pull::Args),
-    Quantize(commands::quantize::Args),
+    Run(Box<commands::run::Args>),
+    Chat(Box<commands::chat::Args>),
     Serve(commands::serve::Args),
+    Devices(commands::devices::Args),
+    Pull(commands::pull::Args),
+    Bench(Box<commands::bench::Args>),
+    Inspect(commands::inspect::Args),
+    Tokenize(commands::tokenize::Args),
+    Score(Box<commands::score::Args>),
+    Perplexity(Box<commands::perplexity::Args>),
+    Embed(Box<commands::embed::Args>),
+    Quantize(commands::quantize::Args),
+    Graph(Box<commands::graph::Args>),
 }
 
 fn main() -> ExitCode {
@@ -44,11 +56,19 @@ fn main() -> ExitCode {
     let terminal = Terminal::from_env();
     let mut out = BufWriter::new(io::stdout().lock());
     let outcome = match cli.command {
-        Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
-        Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
-        Command::Pull(args) => commands::pull::run(&args, &mut out),
-        Command::Quantize(args) => commands::quantize::run(&args, &mut out),
+        Command::Run(args) => commands::run::run(&args, terminal, &mut out),
+        Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
+        Command::Pull(args) => commands::pull::run(&args, &mut out),
+        Command::Bench(args) => commands::bench::run(&args, terminal, &mut out),
+        Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
+        Command::Tokenize(args) => commands::tokenize::run(&args, terminal, &mut out),
+        Command::Score(args) => commands::score::run(&args, terminal, &mut out),
+        Command::Perplexity(args) => commands::perplexity::run(&args, terminal, &mut out),
+        Command::Embed(args) => commands::embed::run(&args, terminal, &mut out),
+        Command::Quantize(args) => commands::quantize::run(&args, &mut out),
+        Command::Graph(args) => commands::graph::run(&args, terminal, &mut out),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));
     match outcome {

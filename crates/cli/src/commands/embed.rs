@@ -1,0 +1,108 @@
+//! `oxcart embed`: texts as vectors.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use oxcart_llm::model::{EncoderOptions, Pooling};
+use oxcart_llm::text::Encode;
+use serde_json::json;
+
+use crate::engine::{Engine, EngineArgs, Opened};
+use crate::failure::Failure;
+use crate::printable;
+use crate::terminal::Terminal;
+
+/// Turn texts into vectors
+///
+/// With a model that was made for it (bert, nomic-bert). One line of output per text.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The texts; without any, every line of stdin is one
+    texts: Vec<String>,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// How tokens become one vector: mean, cls or last; as the model says if not given
+    #[arg(long, value_name = "HOW", value_parser = parse_pooling)]
+    pooling: Option<Pooling>,
+
+    /// Leave vectors as long as they are, instead of making them 1 long
+    #[arg(long)]
+    no_normalize: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_pooling(text: &str) -> Result<Pooling, String> {
+    match text {
+        "mean" => Ok(Pooling::Mean),
+        "cls" => Ok(Pooling::Cls),
+        "last" => Ok(Pooling::Last),
+        _ => Err("mean, cls or last".into()),
+    }
+}
+
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    let texts = match args.texts.is_empty() {
+        true => read_lines()?,
+        false => args.texts.clone(),
+    };
+    let mut encoder = engine.encoder(EncoderOptions { pooling: args.pooling })?;
+    let mut vectors = Vec::new();
+    for text in &texts {
+        let tokens = engine.vocab.encode(text, Encode { add_special: true, parse_special: false });
+        if tokens.is_empty() {
+            return Err(Failure::Usage("a text is empty, and this model adds nothing to it".into()));
+        }
+        let vector = encoder.embed(&tokens).map_err(|error| engine.failure(error))?;
+        let mut vector = vector.to_vec();
+        if !args.no_normalize {
+            normalize(&mut vector);
+        }
+        match args.json {
+            true => vectors.push(json!({ "tokens": tokens.len(), "embedding": vector })),
+            false => {
+                let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+                writeln!(out, "{}", numbers.join(" "))?;
+            }
+        }
+    }
+    match args.json {
+        true => printable::write_json(&json!({ "embeddings": vectors }), out),
+        false => Ok(()),
+    }
+}
+
+/// Makes a vector 1 long; one of zeros stays as it is.
+fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
+fn read_lines() -> Result<Vec<String>, Failure> {
+    if io::stdin().is_terminal() {
+        return Err(Failure::Usage("there is no text: oxcart embed -m MODEL \"a text\"".into()));
+    }
+    let lines: Result<Vec<String>, _> = io::stdin().lock().lines().collect();
+    lines.map_err(|error| Failure::Usage(format!("the texts on stdin cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_become_one_long() {
+        let mut vector = [3.0, 4.0];
+        normalize(&mut vector);
+        assert_eq!(vector, [0.6, 0.8]);
+        let mut zero = [0.0, 0.0];
+        normalize(&mut zero);
+        assert_eq!(zero, [0.0, 0.0]);
+    }
+}

@@ -1,0 +1,119 @@
+//! `oxcart score`: how likely a model finds given tokens, one after another.
+
+use std::io::Write;
+
+use oxcart_llm::model::{AtLimit, Wanted};
+use oxcart_llm::text::{Encode, logprob};
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, EngineArgs, Opened};
+use crate::failure::Failure;
+use crate::printable;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+
+/// Score given tokens
+///
+/// The first tokens go in as one batch, the others one at a time, as if the model had chosen them. For evaluation tools.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The text to score
+    #[arg(required_unless_present = "tokens")]
+    text: Option<String>,
+
+    /// Tokens to score instead of a text, for example 1,2,3
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
+    tokens: Vec<u32>,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Tokens that go in as one batch
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    prompt: usize,
+
+    /// Also give this many of the largest logits at every position from the last token of the prompt on
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top: usize,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    let tokens = match &args.text {
+        Some(text) => engine.vocab.encode(text, Encode { add_special: true, parse_special: true }),
+        None => args.tokens.clone(),
+    };
+    let prompt = args.prompt;
+    if prompt == 0 || prompt > tokens.len() {
+        return Err(Failure::Usage(format!("--prompt is {prompt}, but there are {} tokens", tokens.len())));
+    }
+    let mut context = engine.context(AtLimit::Refuse)?;
+    // Of the prompt itself the first token has no probability: nothing comes before it.
+    let (mut logprobs, mut tops) = (vec![None], Vec::new());
+    let mut note = |row: &[f32], next: Option<&u32>, is_last: bool| {
+        if let Some(next) = next {
+            logprobs.push(logprob(row, *next));
+        }
+        if is_last && args.top > 0 {
+            tops.push(largest(row, args.top));
+        }
+    };
+    let wanted = if prompt > 1 { Wanted::All } else { Wanted::Last };
+    let logits = context.evaluate(&tokens[..prompt], wanted).map_err(|error| engine.failure(error))?;
+    let rows = logits.len();
+    for (at, row) in logits.rows().enumerate() {
+        note(row, tokens.get(at + 1 + prompt - rows), at + 1 == rows);
+    }
+    for at in prompt..tokens.len() {
+        let logits =
+            context.evaluate(&tokens[at..=at], Wanted::Last).map_err(|error| engine.failure(error))?;
+        note(logits.row(0), tokens.get(at + 1), true);
+    }
+    if args.json {
+        let mut report = json!({ "tokens": tokens, "prompt": prompt, "logprobs": logprobs });
+        if args.top > 0 {
+            report["top"] = Value::from(
+                tops.iter()
+                    .map(|top| top.iter().map(|(id, logit)| json!([id, logit])).collect())
+                    .collect::<Vec<Value>>(),
+            );
+        }
+        return printable::write_json(&report, out);
+    }
+    let rows = tokens.iter().zip(&logprobs).map(|(token, logprob)| {
+        let piece = oxcart_gguf::Text::new(engine.vocab.bytes(*token).unwrap_or_default()).to_string();
+        let shown = logprob.map_or_else(|| "-".into(), |logprob| format!("{logprob:.4}"));
+        [Cell::plain(token.to_string()), Cell::plain(shown), Cell::plain(format!("'{piece}'"))]
+    });
+    let columns = [Align::Right, Align::Right, Align::Left];
+    Ok(Table { columns, titles: Some(["token", "logprob", "text"]), rows }.write(out, terminal)?)
+}
+
+/// The largest logits, largest first; of equal ones, the first token first.
+fn largest(row: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut all: Vec<(u32, f32)> = row.iter().enumerate().map(|(id, logit)| (id as u32, *logit)).collect();
+    let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    let count = count.min(all.len());
+    if count < all.len() && count > 0 {
+        all.select_nth_unstable_by(count - 1, order);
+    }
+    all.truncate(count);
+    all.sort_by(order);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_come_first() {
+        assert_eq!(largest(&[0.5, 2.0, -1.0, 2.0], 3), [(1, 2.0), (3, 2.0), (0, 0.5)]);
+        assert_eq!(largest(&[1.0], 5), [(0, 1.0)]);
+        assert!(largest(&[1.0], 0).is_empty());
+    }
+}

@@ -1,0 +1,58 @@
+//! `oxcart tokenize`: text as the tokens of a model.
+
+use std::io::Write;
+
+use oxcart_gguf::Text;
+use oxcart_llm::text::{Encode, Vocab};
+use oxcart_pull::Name;
+use serde_json::json;
+
+use crate::engine::ModelArgs;
+use crate::failure::Failure;
+use crate::printable;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+
+/// Show the tokens of a text
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// The text
+    text: String,
+
+    /// Leave out the tokens that a whole text begins and ends with
+    #[arg(long)]
+    no_special: bool,
+
+    /// Take the names of special tokens in the text for these tokens
+    #[arg(long)]
+    parse_special: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let name: Name = args.model.model.parse()?;
+    let (path, _) = crate::models::fetch(&name)?;
+    // Only the vocabulary is needed: files without weights will do.
+    let file = oxcart_gguf::GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
+    let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
+    let options = Encode { add_special: !args.no_special, parse_special: args.parse_special };
+    let tokens = vocab.encode(&args.text, options);
+    if args.json {
+        let pieces: Vec<String> = tokens
+            .iter()
+            .map(|token| String::from_utf8_lossy(vocab.bytes(*token).unwrap_or_default()).into_owned())
+            .collect();
+        return printable::write_json(&json!({ "tokens": tokens, "pieces": pieces }), out);
+    }
+    let rows = tokens.iter().map(|token| {
+        let piece = Text::new(vocab.bytes(*token).unwrap_or_default()).to_string();
+        [Cell::plain(token.to_string()), Cell::plain(format!("'{piece}'"))]
+    });
+    Ok(Table { columns: [Align::Right, Align::Left], titles: None, rows }.write(out, terminal)?)
+}

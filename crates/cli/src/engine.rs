@@ -1,0 +1,282 @@
+//! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use oxcart_backend::{Backend, Device};
+use oxcart_cpu::CpuDevice;
+use oxcart_llm::model::{
+    AtLimit, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override, Plan, PlanOptions,
+    Split,
+};
+use oxcart_llm::text::Vocab;
+use oxcart_pull::Name;
+use oxcart_tensor::DType;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::models;
+use crate::progress::Progress;
+use crate::quantity;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+use crate::workers::{Wanted, Workers};
+
+/// Tokens of a context where nobody says otherwise.
+const CONTEXT: usize = 4096;
+
+/// Which model
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Model: a .gguf file, a known name (smollm2), owner/name[:FILE] of the Hugging Face hub, or a URL
+    #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
+    pub(crate) model: String,
+}
+
+/// Where and how it runs
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct EngineArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// Threads that compute on this machine. By default, one per processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(crate) threads: Option<u16>,
+
+    /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
+    ///
+    /// Oxcart's or llama.cpp's. local:3 starts three on this machine for the time of the command.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub(crate) workers: Vec<Wanted>,
+
+    /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
+    ///
+    /// By default, by free memory.
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub(crate) split: Vec<f64>,
+
+    /// Put tensors whose names match on a device of the plan, for example blk.*.ffn_*=0; may be repeated
+    #[arg(long = "place", value_name = "PATTERN=DEVICE", value_parser = parse_override)]
+    pub(crate) overrides: Vec<Override>,
+
+    /// Tokens that the context holds; 0 for as many as the model was trained for. By default, 4096 or what the command needs
+    #[arg(long, value_name = "N")]
+    pub(crate) ctx: Option<usize>,
+
+    /// Type of cached keys and values: f32, f16, q8_0 or q4_0
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
+    pub(crate) kv: DType,
+
+    /// Show which device would get what, and stop
+    #[arg(long)]
+    pub(crate) plan: bool,
+}
+
+impl EngineArgs {
+    fn context_size(&self) -> usize {
+        self.ctx.unwrap_or(CONTEXT)
+    }
+}
+
+fn parse_cache_type(text: &str) -> Result<DType, String> {
+    match text.parse() {
+        Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
+        _ => Err("f32, f16, q8_0 or q4_0".into()),
+    }
+}
+
+fn parse_override(text: &str) -> Result<Override, String> {
+    let (pattern, device) = text.rsplit_once('=').ok_or("PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
+    let device = device.parse().map_err(|_| format!("'{device}' is no number of a device of the plan"))?;
+    Ok(Override { pattern: pattern.to_owned(), device })
+}
+
+/// A model file that is here.
+pub(crate) fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
+    let name: Name = args.model.parse()?;
+    let (path, _) = models::fetch(&name)?;
+    let file = ModelFile::open(&path).map_err(|error| Failure::run(&path, error))?;
+    Ok((path, file))
+}
+
+/// A model with its place.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) vocab: Vocab,
+    pub(crate) model: Arc<Model>,
+    pub(crate) path: PathBuf,
+    pub(crate) load: Duration,
+    settings: EngineArgs,
+    /// Dropped last: devices must be gone before the processes behind them.
+    pub(crate) workers: Workers,
+}
+
+/// What is to be done after the plan is made.
+pub(crate) enum Opened {
+    /// The plan was shown, and that is all that was asked for.
+    Shown,
+    /// Everything is ready.
+    Ready(Box<Engine>),
+}
+
+impl Engine {
+    /// Finds, places and loads a model. `quiet` leaves out all but errors.
+    pub(crate) fn open(
+        args: &EngineArgs,
+        terminal: Terminal,
+        out: &mut dyn Write,
+        quiet: bool,
+    ) -> Result<Opened, Failure> {
+        let (path, file) = open_file(&args.model)?;
+        let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
+        let start = Instant::now();
+        let workers = Workers::connect(&args.workers, args.threads.map(usize::from))?;
+        let mut devices = workers.devices();
+        devices.push(CpuDevice::new().map_err(|error| Failure::Device { error })?);
+        let options = plan_options(args, devices.len())?;
+        let plan = Plan::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
+        if args.plan {
+            show_plan(&plan, terminal, out)?;
+            return Ok(Opened::Shown);
+        }
+        if !workers.is_empty() && !quiet {
+            show_plan(&plan, terminal, &mut io::stderr())?;
+        }
+        if let Some(share) = plan.shortfall() {
+            return Err(Failure::Machine(format!(
+                "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
+                share.name,
+                quantity::bytes(share.free as u64).trim_end(),
+                quantity::bytes((share.weights + share.caches) as u64).trim_end(),
+                args.context_size(),
+            )));
+        }
+        let model = load(file, plan, &path, quiet)?;
+        let load = start.elapsed();
+        Ok(Opened::Ready(Box::new(Engine { vocab, model, path, load, settings: args.clone(), workers })))
+    }
+
+    /// Streams on the devices of the plan.
+    fn backends(&self) -> Result<Vec<Box<dyn Backend>>, Failure> {
+        let own = self.settings.threads.map_or_else(String::new, |threads| format!("threads={threads}"));
+        let last = self.model.devices().len().saturating_sub(1);
+        let open = |(at, device): (usize, &Arc<dyn Device>)| {
+            let settings = if at == last { own.as_str() } else { "" };
+            Arc::clone(device).open(settings).map_err(|error| Failure::Device { error })
+        };
+        self.model.devices().iter().enumerate().map(open).collect()
+    }
+
+    /// A context with the settings of the command.
+    pub(crate) fn context(&self, at_limit: AtLimit) -> Result<Context, Failure> {
+        let options = ContextOptions {
+            context: self.settings.context_size(),
+            cache_type: self.settings.kv,
+            at_limit,
+            ..ContextOptions::default()
+        };
+        Context::new(Arc::clone(&self.model), self.backends()?, options).map_err(|error| self.failure(error))
+    }
+
+    /// An encoder of texts.
+    pub(crate) fn encoder(&self, options: EncoderOptions) -> Result<Encoder, Failure> {
+        Encoder::new(Arc::clone(&self.model), self.backends()?, options).map_err(|error| self.failure(error))
+    }
+
+    /// What to tell about an error of the model.
+    pub(crate) fn failure(&self, error: oxcart_llm::model::Error) -> Failure {
+        Failure::run(&self.path, error)
+    }
+
+    /// Which device has what, for programs.
+    pub(crate) fn placement(&self) -> Value {
+        let share = |share: &oxcart_llm::model::Share| {
+            json!({
+                "device": share.name,
+                "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
+                "weights_bytes": share.weights,
+                "cache_bytes": share.caches,
+                "mapped": share.mapped,
+            })
+        };
+        self.model.plan().shares().iter().map(share).collect()
+    }
+}
+
+fn plan_options(args: &EngineArgs, devices: usize) -> Result<PlanOptions, Failure> {
+    let split = match args.split.len() {
+        0 => Split::ByFreeMemory,
+        given if given == devices => Split::Ratios(args.split.clone()),
+        // This machine gets nothing unless it is asked to.
+        given if given + 1 == devices => Split::Ratios(args.split.iter().copied().chain([0.0]).collect()),
+        given => {
+            return Err(Failure::Usage(format!(
+                "--split has {given} numbers, but there are {devices} devices (the last is this machine, and may be left out); --plan lists them"
+            )));
+        }
+    };
+    Ok(PlanOptions {
+        split,
+        overrides: args.overrides.clone(),
+        context: args.context_size(),
+        cache_type: args.kv,
+    })
+}
+
+/// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
+fn show_plan(plan: &Plan, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let bytes = |bytes: usize| Cell::quantity(quantity::bytes(bytes as u64));
+    let rows = plan.shares().iter().enumerate().map(|(at, share)| {
+        let blocks = match share.blocks.len() {
+            0 => "-".to_owned(),
+            1 => share.blocks.start.to_string(),
+            _ => format!("{}-{}", share.blocks.start, share.blocks.end - 1),
+        };
+        [
+            Cell::dim(at.to_string()),
+            Cell::plain(&share.name),
+            Cell::plain(blocks),
+            bytes(share.weights),
+            bytes(share.caches),
+            bytes(share.free),
+        ]
+    });
+    let columns = [Align::Right, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right];
+    let titles = Some(["#", "device", "blocks", "weights", "cache", "free"]);
+    Ok(Table { columns, titles, rows }.write(out, terminal)?)
+}
+
+/// Loads with a bar for everything that has to be moved.
+fn load(file: ModelFile, plan: Plan, path: &std::path::Path, quiet: bool) -> Result<Arc<Model>, Failure> {
+    let counts = vec![(0u64, 0u64); plan.devices().len()];
+    let moved: u64 =
+        plan.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
+    let shown = Mutex::new((Progress::new("loading"), counts));
+    let start = Instant::now();
+    let model = Model::load(file, plan, &|step| {
+        let (progress, counts) = &mut *shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(step.device) {
+            *count = (step.done as u64, step.total as u64);
+        }
+        let (done, total) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        if !quiet && moved > 0 {
+            progress.set(done, Some(total));
+        }
+    });
+    shown.into_inner().unwrap_or_else(PoisonError::into_inner).0.finish();
+    let model = model.map_err(|error| Failure::run(path, error))?;
+    if !quiet && moved > 0 {
+        let seconds = start.elapsed().as_secs_f64().max(1e-9);
+        let rate = quantity::bytes((moved as f64 / seconds) as u64);
+        // A word about what took so long; if nobody can hear it, the work goes on.
+        let _ = writeln!(
+            io::stderr(),
+            "sent {} to workers in {seconds:.1} s ({}/s)",
+            quantity::bytes(moved).trim_end(),
+            rate.trim_end()
+        );
+    }
+    Ok(model)
+}

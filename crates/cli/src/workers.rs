@@ -1,0 +1,196 @@
+//! Devices that other machines lend, and workers that are started here for the time of a command.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use oxcart_backend::{Device, Registry};
+use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
+
+use crate::failure::Failure;
+
+/// The most workers that `local:N` starts.
+const MAX_LOCAL: usize = 64;
+
+/// What `--workers` names.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// One that runs already.
+    At(Endpoint),
+    /// Some that are started for the time of the command.
+    Local(usize),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wanted, String> {
+        match text.strip_prefix("local:") {
+            Some(count) => match count.parse() {
+                Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(Wanted::Local(count)),
+                _ => Err(format!("local:N starts 1 to {MAX_LOCAL} workers on this machine")),
+            },
+            None => text
+                .parse()
+                .map(Wanted::At)
+                .map_err(|error: oxcart_rpc::client::EndpointError| error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::At(endpoint) => endpoint.fmt(f),
+            Wanted::Local(count) => write!(f, "local:{count}"),
+        }
+    }
+}
+
+/// A worker process of our own; it ends with us.
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    endpoint: String,
+}
+
+impl Started {
+    fn new(threads: Option<usize>) -> Result<Started, String> {
+        let program =
+            std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--port", "0"]);
+        if let Some(threads) = threads {
+            command.args(["--threads", &threads.to_string()]);
+        }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
+        let Some(stderr) = child.stderr.take() else { return Err("a worker has no log".into()) };
+        let mut log = BufReader::new(stderr);
+        let mut line = String::new();
+        let endpoint = loop {
+            line.clear();
+            match log.read_line(&mut line) {
+                Ok(1..) => {}
+                _ => return Err("a worker ended before it listened".into()),
+            }
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                break rest.split(',').next().unwrap_or_default().trim().to_owned();
+            }
+        };
+        // It goes on logging, and must never wait for somebody to read it.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Ok(Started { child, endpoint })
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It holds nothing that would have to be put away.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Workers that are connected.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    registries: Vec<Arc<RemoteRegistry>>,
+    /// Dropped after the connections.
+    _started: Vec<Started>,
+}
+
+impl Workers {
+    /// Starts and connects all of them, side by side.
+    pub(crate) fn connect(wanted: &[Wanted], threads: Option<usize>) -> Result<Workers, Failure> {
+        let (mut started, mut endpoints) = (Vec::new(), Vec::new());
+        for worker in wanted {
+            match worker {
+                Wanted::At(endpoint) => endpoints.push(endpoint.to_string()),
+                Wanted::Local(count) => {
+                    for _ in 0..*count {
+                        let worker = Started::new(threads).map_err(Failure::Machine)?;
+                        endpoints.push(worker.endpoint.clone());
+                        started.push(worker);
+                    }
+                }
+            }
+        }
+        let (mut registries, mut errors) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = endpoints
+                .iter()
+                .map(|endpoint| scope.spawn(move || RemoteRegistry::connect(endpoint, &Options::default())))
+                .collect();
+            for (thread, endpoint) in asked.into_iter().zip(&endpoints) {
+                match thread.join() {
+                    Ok(Ok(registry)) => registries.push(registry),
+                    Ok(Err(error)) => errors.push(error.to_string()),
+                    Err(_) => errors.push(format!("{endpoint}: connecting panicked")),
+                }
+            }
+        });
+        match errors.is_empty() {
+            true => Ok(Workers { registries, _started: started }),
+            false => Err(Failure::Workers { errors }),
+        }
+    }
+
+    /// Their devices, worker by worker.
+    pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.registries.iter().flat_map(|registry| registry.devices()).collect()
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.registries.is_empty()
+    }
+
+    /// What has been sent and received so far, on all connections.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.registries.iter().fold(Traffic::default(), |sum, registry| {
+            let usage = registry.traffic().total();
+            Traffic {
+                sent: sum.sent + usage.bytes_sent,
+                received: sum.received + usage.bytes_received,
+                waits: sum.waits + usage.waits,
+            }
+        })
+    }
+}
+
+/// What went over the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Answers that somebody waited for.
+    pub(crate) waits: u64,
+}
+
+impl Traffic {
+    /// What came since.
+    pub(crate) fn since(self, before: Traffic) -> Traffic {
+        Traffic {
+            sent: self.sent - before.sent,
+            received: self.received - before.received,
+            waits: self.waits - before.waits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_told_apart() {
+        assert!(matches!("local:3".parse(), Ok(Wanted::Local(3))));
+        assert_eq!("192.168.1.5:50052".parse::<Wanted>().unwrap().to_string(), "192.168.1.5:50052");
+        for bad in ["local:0", "local:x", "local:65", "nothing", ""] {
+            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+        }
+    }
+}
