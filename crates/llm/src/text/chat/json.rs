@@ -1,0 +1,53 @@
+//! Values as JSON, with the white space that Python's `json.dumps` writes: models were trained on that.
+
+use std::io::{self, Write};
+
+use minijinja::value::Kwargs;
+use minijinja::{Error, ErrorKind, Value};
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+
+use crate::text::limits::MAX_TEMPLATE_WIDTH;
+
+/// The filter `tojson`. Other arguments of `json.dumps` than `indent` are accepted and change nothing.
+pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<String, Error> {
+    let indent = match indent {
+        Some(indent) => indent,
+        None => named.get::<Option<Value>>("indent")?.unwrap_or_default(),
+    };
+    let width = if indent.is_undefined() || indent.is_none() { None } else { Some(usize::try_from(indent)?) };
+    if width.is_some_and(|width| width > MAX_TEMPLATE_WIDTH) {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("a width above {MAX_TEMPLATE_WIDTH}")));
+    }
+    let mut json = Vec::new();
+    let written = match width {
+        None => serialize(value, &mut Serializer::with_formatter(&mut json, Spaced)),
+        Some(width) => {
+            let indent = " ".repeat(width);
+            serialize(value, &mut Serializer::with_formatter(&mut json, PrettyFormatter::with_indent(indent.as_bytes())))
+        }
+    };
+    let bad = |reason: String| Error::new(ErrorKind::BadSerialization, reason);
+    written.map_err(|error| bad(error.to_string()))?;
+    String::from_utf8(json).map_err(|error| bad(error.to_string()))
+}
+
+fn serialize<W: Write, F: Formatter>(value: &Value, out: &mut Serializer<W, F>) -> serde_json::Result<()> {
+    serde::Serialize::serialize(value, out)
+}
+
+/// `, ` between elements and `: ` behind names.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+}

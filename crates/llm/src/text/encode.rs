@@ -1,0 +1,90 @@
+//! Text to tokens.
+
+use super::bpe::Work;
+use super::chat::Prompt;
+use super::specials::{Fragment, Parse};
+use super::vocab::{Token, Tokenizer, Vocab};
+
+/// How a text is turned into tokens. The default takes it as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encode {
+    /// Adds the tokens that a whole text begins and ends with, as far as the vocabulary asks for them.
+    pub add_special: bool,
+    /// Takes the names of special tokens in the text for these tokens. Never for text that somebody else has written: see
+    /// [`Vocab::encode_prompt`].
+    pub parse_special: bool,
+}
+
+impl Vocab {
+    /// The tokens of a text, which may be any bytes.
+    ///
+    /// Byte-pair and SentencePiece vocabularies keep bytes that are no UTF-8 (llama.cpp replaces them by U+FFFD in the
+    /// former); WordPiece drops them along with everything else that its normalization drops.
+    pub fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Vec<Token> {
+        let parse = if options.parse_special { Parse::Special } else { Parse::Text };
+        self.encode_with(text.as_ref(), parse, options.add_special)
+    }
+
+    /// The tokens of a conversation. Control tokens come from the template alone: where a message spells one, it stays
+    /// text.
+    ///
+    /// Where the vocabulary adds a beginning (or an end) of its own, the template's is taken away, so that there is one.
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Vec<Token> {
+        let mut text = prompt.text().as_bytes();
+        let mut guards = prompt.guards().to_vec();
+        let written = |token: Option<Token>| token.map_or(&b""[..], |token| self.texts.get(token));
+        if self.adds_bos() {
+            let bos = written(self.special().bos);
+            if guards.first().is_none_or(|&guard| guard >= bos.len()) {
+                if let Some(rest) = text.strip_prefix(bos) {
+                    text = rest;
+                    guards.iter_mut().for_each(|guard| *guard -= bos.len());
+                }
+            }
+        }
+        if self.adds_eos() {
+            let eos = written(self.special().eos);
+            if guards.last().is_none_or(|&guard| guard < text.len().saturating_sub(eos.len())) {
+                text = text.strip_suffix(eos).unwrap_or(text);
+            }
+        }
+        self.encode_with(text, Parse::Guarded(&guards), true)
+    }
+
+    fn encode_with(&self, text: &[u8], parse: Parse<'_>, add_special: bool) -> Vec<Token> {
+        let mut tokens = Vec::with_capacity(text.len() / 4 + 2);
+        let add = |tokens: &mut Vec<Token>, wanted: bool, token: Option<Token>| {
+            if add_special && wanted {
+                tokens.extend(token);
+            }
+        };
+        let special = self.special();
+        add(&mut tokens, self.flags.add_bos, special.bos);
+        let mut work = Work::default();
+        let mut after_special = true;
+        for fragment in self.specials.split(text, parse) {
+            match fragment {
+                Fragment::Token(token) => {
+                    tokens.push(token);
+                    after_special = true;
+                }
+                Fragment::Raw(range) => {
+                    let raw = text.get(range).unwrap_or_default();
+                    let space_prefix = self.flags.add_space_prefix && after_special;
+                    match &self.tokenizer {
+                        Tokenizer::Bpe(bpe) => bpe.encode(raw, &mut work, &mut tokens),
+                        Tokenizer::Spm(spm) => {
+                            let pieces = (&self.texts, self.scores.as_slice());
+                            spm.encode(pieces, raw, space_prefix, &mut work, &mut tokens);
+                        }
+                        Tokenizer::Wpm(wpm) => wpm.encode(&self.texts, raw, &mut tokens),
+                    }
+                    after_special = false;
+                }
+            }
+        }
+        add(&mut tokens, self.flags.add_sep, special.sep);
+        add(&mut tokens, self.flags.add_eos, special.eos);
+        tokens
+    }
+}

@@ -1,0 +1,71 @@
+//! Penalties for tokens that were seen lately.
+//!
+//! Invariant: the counts are those of the tokens in the window.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use super::SamplerSettings;
+use crate::text::vocab::Token;
+
+#[derive(Clone, Debug)]
+pub(super) struct Penalties {
+    repeat: f32,
+    frequency: f32,
+    presence: f32,
+    window: usize,
+    seen: VecDeque<Token>,
+    counts: HashMap<Token, u32>,
+}
+
+impl Penalties {
+    pub(super) fn new(settings: &SamplerSettings) -> Penalties {
+        Penalties {
+            repeat: settings.repeat_penalty,
+            frequency: settings.frequency_penalty,
+            presence: settings.presence_penalty,
+            window: settings.penalty_window,
+            seen: VecDeque::new(),
+            counts: HashMap::new(),
+        }
+    }
+
+    /// Whether they change anything now.
+    pub(super) fn are_active(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.seen.clear();
+        self.counts.clear();
+    }
+
+    pub(super) fn accept(&mut self, token: Token) {
+        let none = self.repeat == 1.0 && self.frequency == 0.0 && self.presence == 0.0;
+        if none || self.window == 0 {
+            return;
+        }
+        while self.seen.len() >= self.window {
+            let Some(oldest) = self.seen.pop_front() else { break };
+            if let Some(count) = self.counts.get_mut(&oldest) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&oldest);
+                }
+            }
+        }
+        self.seen.push_back(token);
+        *self.counts.entry(token).or_default() += 1;
+    }
+
+    pub(super) fn apply(&self, logits: &mut [f32]) {
+        for (&token, &count) in &self.counts {
+            let Some(logit) = logits.get_mut(token as usize) else { continue };
+            let repeated = if *logit > 0.0 { *logit / self.repeat } else { *logit * self.repeat };
+            let changed = repeated - (count as f32 * self.frequency + self.presence);
+            // Large settings make large numbers, but no infinite ones and no others than numbers.
+            *logit = if changed.is_nan() { f32::NEG_INFINITY } else { changed.min(f32::MAX) };
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! A vocabulary out of a file's metadata.
+//!
+//! Invariant: nothing is believed. Every array has an entry for each token, every special token exists, texts are unique;
+//! what does not hold is an error that names the key.
+
+use oxcart_gguf::{Metadata, Name};
+
+use super::{Attributes, Flags, SpecialTokens, Token, Tokenizer, Vocab, VocabError};
+use crate::text::bpe::Bpe;
+use crate::text::decode::meaning;
+use crate::text::limits::{MAX_PIECE_BYTES, MAX_TOKENS};
+use crate::text::pieces::{Arena, Pieces};
+use crate::text::pretokenize::{self, Named, Spelling};
+use crate::text::specials::Specials;
+use crate::text::spm::Spm;
+use crate::text::wpm::Wpm;
+
+const MODEL: &str = "tokenizer.ggml.model";
+const PRE: &str = "tokenizer.ggml.pre";
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
+const SCORES: &str = "tokenizer.ggml.scores";
+const TYPES: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
+const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const ADD_SEP: &str = "tokenizer.ggml.add_sep_token";
+const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const BOS_ID: &str = "tokenizer.ggml.bos_token_id";
+const EOS_ID: &str = "tokenizer.ggml.eos_token_id";
+/// Spelled so in files.
+const SEP_ID: &str = "tokenizer.ggml.seperator_token_id";
+const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
+const STRIP_ACCENTS: &str = "tokenizer.ggml.normalizer.strip_accents";
+const SUPPRESS: &str = "tokenizer.ggml.suppress_tokens";
+
+/// What the file says about its tokenizer before any token is read.
+enum Kind {
+    Bpe(Named),
+    Spm,
+    Wpm,
+}
+
+impl Vocab {
+    /// The vocabulary that a file's metadata describe. Special tokens that the file gives as -1 are taken as absent.
+    pub fn from_gguf(metadata: &Metadata<'_>) -> Result<Vocab, VocabError> {
+        let kind = Kind::read(metadata)?;
+        let texts = read_texts(metadata)?;
+        let scores = read_scores(metadata, texts.len())?;
+        let mut attributes = read_attributes(metadata, texts.len())?;
+
+        let mut special = kind.default_special(texts.len());
+        read_special(metadata, texts.len(), &mut special)?;
+        special.find(&texts, &mut attributes);
+        for (token, own) in attributes.iter_mut().enumerate() {
+            let text = texts.get(token as Token);
+            if own.intersects(Attributes::CONTROL) && memchr::memmem::find(text, b"unused").is_some() {
+                own.insert(Attributes::UNUSED);
+            }
+        }
+        let end_of_generation = special.end_of_generation(&texts, &mut attributes);
+        add_strips(metadata, &texts, &mut attributes)?;
+
+        let flags = kind.flags(metadata, &special)?;
+        let suppressed = read_suppressed(metadata, texts.len())?;
+        let specials = Specials::new(&texts, &attributes)
+            .map_err(|bytes| VocabError::SpecialTokensTooLong { key: TOKENS, bytes })?;
+
+        let spelling = kind.spelling();
+        let mut meanings = Arena::with_capacity(texts.len(), texts.len().saturating_mul(6));
+        let mut buffer = Vec::new();
+        for (token, own) in attributes.iter().enumerate() {
+            meaning(texts.get(token as Token), *own, spelling, &mut buffer);
+            meanings.push(&buffer);
+        }
+        let tokenizer = kind.tokenizer(metadata, &texts, special.unk)?;
+        Ok(Vocab {
+            texts,
+            meanings,
+            attributes,
+            scores,
+            special,
+            end_of_generation,
+            suppressed,
+            flags,
+            specials,
+            tokenizer,
+        })
+    }
+}
+
+impl Kind {
+    fn read(metadata: &Metadata<'_>) -> Result<Kind, VocabError> {
+        let model = metadata.require(MODEL)?.text()?.as_bytes();
+        let pre = || -> Result<Named, VocabError> {
+            let Some(pre) = metadata.get(PRE) else { return Ok(pretokenize::DEFAULT) };
+            let name = pre.text()?;
+            let known = name.to_str().and_then(pretokenize::by_name);
+            known.ok_or_else(|| VocabError::UnknownPreTokenizer { key: PRE, pre: Name::from(name.as_bytes()) })
+        };
+        match model {
+            b"gpt2" => pre().map(Kind::Bpe),
+            b"gemma4" => Ok(Kind::Bpe(pretokenize::GEMMA4)),
+            b"llama" => Ok(Kind::Spm),
+            b"bert" => Ok(Kind::Wpm),
+            b"none" | b"no_vocab" => Err(VocabError::NoVocabulary { key: MODEL, model: Name::from(model) }),
+            _ => Err(VocabError::UnknownModel { key: MODEL, model: Name::from(model) }),
+        }
+    }
+
+    /// Roles where the file names no tokens. Those outside the vocabulary are not there.
+    fn default_special(&self, len: usize) -> SpecialTokens {
+        let token = |token: Token| Some(token).filter(|&token| (token as usize) < len);
+        let none = SpecialTokens::default();
+        match self {
+            Kind::Bpe(named) => {
+                SpecialTokens { bos: token(11).filter(|_| named.default_bos), eos: token(11), ..none }
+            }
+            Kind::Spm => SpecialTokens { bos: token(1), eos: token(2), unk: token(0), ..none },
+            Kind::Wpm => SpecialTokens {
+                bos: token(101),
+                unk: token(100),
+                sep: token(102),
+                pad: token(0),
+                mask: token(103),
+                ..none
+            },
+        }
+    }
+
+    fn flags(&self, metadata: &Metadata<'_>, special: &SpecialTokens) -> Result<Flags, VocabError> {
+        let mut flags = match self {
+            Kind::Bpe(named) => Flags {
+                add_bos: named.add_bos,
+                add_sep: named.add_sep,
+                clean_spaces: named.clean_spaces,
+                ..Flags::default()
+            },
+            Kind::Spm => Flags { add_bos: true, add_space_prefix: true, ..Flags::default() },
+            Kind::Wpm => Flags { add_bos: true, add_sep: true, clean_spaces: true, ..Flags::default() },
+        };
+        let read = |flag: &mut bool, key: &str| -> Result<(), VocabError> {
+            if let Some(entry) = metadata.get(key) {
+                *flag = entry.bool()?;
+            }
+            Ok(())
+        };
+        let asked_for_bos = metadata.get(ADD_BOS).is_some();
+        if !self.forces_bos() {
+            read(&mut flags.add_bos, ADD_BOS)?;
+        }
+        if !matches!(self, Kind::Wpm) {
+            read(&mut flags.add_eos, ADD_EOS)?;
+            read(&mut flags.add_sep, ADD_SEP)?;
+        }
+        read(&mut flags.add_space_prefix, ADD_SPACE_PREFIX)?;
+
+        // A file that asks for a token must have one; a default that cannot be followed is none.
+        let asked = |key| metadata.get(key).is_some();
+        for (flag, asked, token, key, id) in [
+            (&mut flags.add_bos, asked_for_bos, special.bos, ADD_BOS, BOS_ID),
+            (&mut flags.add_eos, asked(ADD_EOS), special.eos, ADD_EOS, EOS_ID),
+            (&mut flags.add_sep, asked(ADD_SEP), special.sep, ADD_SEP, SEP_ID),
+        ] {
+            if *flag && token.is_none() {
+                if asked {
+                    return Err(VocabError::NothingToAdd { flag: key, key: id });
+                }
+                *flag = false;
+            }
+        }
+        Ok(flags)
+    }
+
+    fn forces_bos(&self) -> bool {
+        match self {
+            Kind::Bpe(named) => matches!(named.spelling, Spelling::Plain { newlines: true }),
+            Kind::Spm => false,
+            Kind::Wpm => true,
+        }
+    }
+
+    fn spelling(&self) -> Spelling {
+        match self {
+            Kind::Bpe(named) => named.spelling,
+            Kind::Spm | Kind::Wpm => Spelling::Plain { newlines: false },
+        }
+    }
+
+    fn tokenizer(
+        &self,
+        metadata: &Metadata<'_>,
+        texts: &Pieces,
+        unk: Option<Token>,
+    ) -> Result<Tokenizer, VocabError> {
+        Ok(match self {
+            Kind::Bpe(named) => {
+                let merges = match metadata.get(MERGES) {
+                    // These have a file format of their own for merges, which may be left out.
+                    None if named.merges_optional => None,
+                    None => Some(metadata.require(MERGES)?.strings()?),
+                    Some(entry) => Some(entry.strings()?),
+                };
+                Tokenizer::Bpe(Bpe::new(*named, texts, merges.into_iter().flatten().map(|text| text.as_bytes())))
+            }
+            Kind::Spm => Tokenizer::Spm(Spm::new(texts, unk)),
+            Kind::Wpm => {
+                let flag = |key, default| metadata.get(key).map_or(Ok(default), |entry| entry.bool());
+                let lowercase = flag(LOWERCASE, true)?;
+                Tokenizer::Wpm(Wpm::new(texts, unk, lowercase, flag(STRIP_ACCENTS, lowercase)?))
+            }
+        })
+    }
+}
+
+fn read_texts(metadata: &Metadata<'_>) -> Result<Pieces, VocabError> {
+    let strings = metadata.require(TOKENS)?.strings()?;
+    let count = strings.len();
+    if count == 0 {
+        return Err(VocabError::Empty { key: TOKENS });
+    }
+    if count > MAX_TOKENS {
+        return Err(VocabError::TooManyTokens { key: TOKENS, count });
+    }
+    let mut texts = Pieces::with_capacity(count, count.saturating_mul(6));
+    for (index, text) in strings.enumerate() {
+        let text = text.as_bytes();
+        if text.len() > MAX_PIECE_BYTES {
+            return Err(VocabError::TokenTooLong { key: TOKENS, index, bytes: text.len() });
+        }
+        let (first, new) = match text {
+            b"" => texts.intern(format!("[EMPTY_{index}]").as_bytes()),
+            _ => texts.intern(text),
+        };
+        if !new {
+            return Err(VocabError::Duplicate { key: TOKENS, index, first, text: Name::from(text) });
+        }
+    }
+    Ok(texts)
+}
+
+/// Scores that are no numbers count as the lowest.
+fn read_scores(metadata: &Metadata<'_>, tokens: usize) -> Result<Vec<f32>, VocabError> {
+    let Some(entry) = metadata.get(SCORES) else { return Ok(vec![0.0; tokens]) };
+    let scores: Vec<f32> = match entry.integers() {
+        Ok(integers) => integers.map(|score| score as f32).collect(),
+        Err(_) => entry.array::<f32>()?.collect(),
+    };
+    check_len(SCORES, scores.len(), tokens)?;
+    Ok(scores
+        .into_iter()
+        .take(tokens)
+        .map(|score| if score.is_nan() { f32::NEG_INFINITY } else { score })
+        .collect())
+}
+
+fn read_attributes(metadata: &Metadata<'_>, tokens: usize) -> Result<Vec<Attributes>, VocabError> {
+    let Some(entry) = metadata.get(TYPES) else { return Ok(vec![Attributes::NORMAL; tokens]) };
+    let attributes: Vec<Attributes> = entry.integers()?.map(Attributes::from_file).take(tokens).collect();
+    check_len(TYPES, attributes.len(), tokens)?;
+    Ok(attributes)
+}
+
+fn check_len(key: &'static str, len: usize, tokens: usize) -> Result<(), VocabError> {
+    if len < tokens { Err(VocabError::WrongLength { key, len, tokens }) } else { Ok(()) }
+}
+
+fn read_special(
+    metadata: &Metadata<'_>,
+    tokens: usize,
+    special: &mut SpecialTokens,
+) -> Result<(), VocabError> {
+    // The names of old files count where the new ones are missing.
+    for (name, role) in [
+        ("prefix", &mut special.fim_pre),
+        ("suffix", &mut special.fim_suf),
+        ("middle", &mut special.fim_mid),
+    ] {
+        read_id(metadata, name, tokens, role)?;
+    }
+    for (name, role) in [
+        ("bos", &mut special.bos),
+        ("eos", &mut special.eos),
+        ("eot", &mut special.eot),
+        ("eom", &mut special.eom),
+        ("unknown", &mut special.unk),
+        ("seperator", &mut special.sep),
+        ("padding", &mut special.pad),
+        ("mask", &mut special.mask),
+        ("fim_pre", &mut special.fim_pre),
+        ("fim_suf", &mut special.fim_suf),
+        ("fim_mid", &mut special.fim_mid),
+        ("fim_pad", &mut special.fim_pad),
+        ("fim_rep", &mut special.fim_rep),
+        ("fim_sep", &mut special.fim_sep),
+    ] {
+        read_id(metadata, name, tokens, role)?;
+    }
+    Ok(())
+}
+
+fn read_id(
+    metadata: &Metadata<'_>,
+    name: &str,
+    tokens: usize,
+    role: &mut Option<Token>,
+) -> Result<(), VocabError> {
+    let key = format!("tokenizer.ggml.{name}_token_id");
+    let Some(entry) = metadata.get(&key) else { return Ok(()) };
+    let id = i128::from(entry.i64()?);
+    // Converters write "none" so.
+    if id == -1 || id == i128::from(u32::MAX) {
+        *role = None;
+        return Ok(());
+    }
+    *role = Some(check_id(&key, id, tokens)?);
+    Ok(())
+}
+
+fn check_id(key: &str, id: i128, tokens: usize) -> Result<Token, VocabError> {
+    let token = Token::try_from(id).ok().filter(|&token| (token as usize) < tokens);
+    token.ok_or_else(|| VocabError::IdOutOfRange { key: key.to_owned(), id, tokens })
+}
+
+fn read_suppressed(metadata: &Metadata<'_>, tokens: usize) -> Result<Vec<Token>, VocabError> {
+    let Some(entry) = metadata.get(SUPPRESS) else { return Ok(Vec::new()) };
+    let ids = entry.integers()?;
+    let mut suppressed = ids.map(|id| check_id(SUPPRESS, id, tokens)).collect::<Result<Vec<Token>, VocabError>>()?;
+    suppressed.sort_unstable();
+    suppressed.dedup();
+    Ok(suppressed)
+}
+
+/// Some models eat the white space around their special tokens. Files do not say so, names do.
+fn add_strips(
+    metadata: &Metadata<'_>,
+    texts: &Pieces,
+    attributes: &mut [Attributes],
+) -> Result<(), VocabError> {
+    let value = |key: &str| -> Result<String, VocabError> {
+        let text = metadata.get(key).map(|entry| entry.text()).transpose()?;
+        Ok(text.map_or_else(String::new, |text| String::from_utf8_lossy(text.as_bytes()).to_lowercase()))
+    };
+    let (name, architecture, pre) = (value("general.name")?, value("general.architecture")?, value(PRE)?);
+    if name.contains("phi-3") || name.contains("phi3") {
+        for (token, own) in attributes.iter_mut().enumerate() {
+            let kept = matches!(texts.get(token as Token), b"<unk>" | b"<s>" | b"<|endoftext|>");
+            if own.intersects(Attributes::SPECIAL) && !kept {
+                own.insert(Attributes::STRIP_RIGHT);
+            }
+        }
+    }
+    let mut strip_left = |text: &str| {
+        if let Some(own) = texts.find(text.as_bytes()).and_then(|token| attributes.get_mut(token as usize)) {
+            own.insert(Attributes::STRIP_LEFT);
+        }
+    };
+    if matches!(pre.as_str(), "jina-v2-de" | "jina-v2-es" | "jina-v2-code")
+        || matches!(architecture.as_str(), "nomic-bert-moe" | "jina-bert-v3")
+    {
+        strip_left("<mask>");
+    }
+    if name.contains("modern-bert") {
+        strip_left("[MASK]");
+    }
+    Ok(())
+}

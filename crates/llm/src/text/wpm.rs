@@ -1,0 +1,149 @@
+//! WordPiece: words of normalized text, each as the longest pieces it begins with.
+//!
+//! In files, pieces that begin a word carry U+2581, and those that go on with one carry nothing.
+//!
+//! Invariant: a word that cannot be put together is unknown as a whole.
+
+use unicode_general_category::{GeneralCategory as Category, get_general_category};
+use unicode_normalization::char::decompose_canonical;
+
+use super::pieces::Pieces;
+use super::spelling::SPACE;
+use super::vocab::Token;
+
+#[derive(Debug)]
+pub(crate) struct Wpm {
+    /// All tokens, by their texts.
+    sorted: Vec<Token>,
+    /// Where in `sorted` texts begin with a byte: from its entry to the next one.
+    by_first_byte: Vec<usize>,
+    unk: Option<Token>,
+    lowercase: bool,
+    strip_accents: bool,
+}
+
+impl Wpm {
+    pub(crate) fn new(texts: &Pieces, unk: Option<Token>, lowercase: bool, strip_accents: bool) -> Wpm {
+        let mut sorted: Vec<Token> = (0..texts.len() as Token).collect();
+        sorted.sort_unstable_by_key(|&token| texts.get(token));
+        let first_byte = |token: &Token| texts.get(*token).first().copied().map_or(0, usize::from);
+        let by_first_byte = (0..=256).map(|byte| sorted.partition_point(|token| first_byte(token) < byte));
+        Wpm { by_first_byte: by_first_byte.collect(), sorted, unk, lowercase, strip_accents }
+    }
+
+    /// Appends the tokens of a text.
+    pub(crate) fn encode(&self, texts: &Pieces, text: &[u8], tokens: &mut Vec<Token>) {
+        let mut word = SPACE.to_vec();
+        for chunk in text.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                self.read(texts, c, &mut word, tokens);
+            }
+        }
+        self.end_word(texts, &mut word, tokens);
+    }
+
+    /// Takes in one character.
+    fn read(&self, texts: &Pieces, c: char, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
+        let c = if self.strip_accents { without_accents(c) } else { c };
+        if c.is_whitespace() {
+            self.end_word(texts, word, tokens);
+            return;
+        }
+        let category = get_general_category(c);
+        let is_dropped = matches!(category, Category::Control | Category::Format | Category::PrivateUse)
+            || matches!(c, '\0' | char::REPLACEMENT_CHARACTER)
+            || self.strip_accents && is_mark(category);
+        if is_dropped {
+            return;
+        }
+        let c = if self.lowercase { c.to_lowercase().next().unwrap_or(c) } else { c };
+        let stands_alone =
+            is_punctuation(category) || c.is_ascii() && is_symbol(category) || is_ideograph(c as u32);
+        if stands_alone {
+            self.end_word(texts, word, tokens);
+        }
+        word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        if stands_alone {
+            self.end_word(texts, word, tokens);
+        }
+    }
+
+    /// Appends the tokens of a word, which begins with U+2581, and begins another.
+    fn end_word(&self, texts: &Pieces, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
+        if word.len() > SPACE.len() {
+            let before = tokens.len();
+            let mut rest = word.as_slice();
+            while !rest.is_empty() {
+                let Some((token, len)) = self.longest(texts, rest) else {
+                    tokens.truncate(before);
+                    tokens.extend(self.unk);
+                    break;
+                };
+                tokens.push(token);
+                rest = rest.get(len..).unwrap_or_default();
+            }
+        }
+        word.truncate(SPACE.len());
+    }
+
+    /// The longest token that the text begins with, and its length.
+    fn longest(&self, texts: &Pieces, text: &[u8]) -> Option<(Token, usize)> {
+        let first = usize::from(*text.first()?);
+        let mut range =
+            self.sorted.get(*self.by_first_byte.get(first)?..*self.by_first_byte.get(first + 1)?)?;
+        let mut best = None;
+        // All tokens of the range have the first `len` bytes of the text; the shortest one stands first.
+        for len in 1.. {
+            let Some(&shortest) = range.first() else { break };
+            if texts.get(shortest).len() == len {
+                best = Some((shortest, len));
+            }
+            let Some(byte) = text.get(len) else { break };
+            let start = range.partition_point(|&token| texts.get(token).get(len) < Some(byte));
+            let end = range.partition_point(|&token| texts.get(token).get(len) <= Some(byte));
+            range = range.get(start..end).unwrap_or_default();
+        }
+        best
+    }
+}
+
+/// The character that its canonical decomposition begins with.
+fn without_accents(c: char) -> char {
+    let mut first = None;
+    decompose_canonical(c, |part| {
+        first.get_or_insert(part);
+    });
+    first.unwrap_or(c)
+}
+
+fn is_mark(category: Category) -> bool {
+    matches!(category, Category::NonspacingMark | Category::SpacingMark | Category::EnclosingMark)
+}
+
+fn is_punctuation(category: Category) -> bool {
+    use Category as C;
+    matches!(
+        category,
+        C::ConnectorPunctuation
+            | C::DashPunctuation
+            | C::OpenPunctuation
+            | C::ClosePunctuation
+            | C::InitialPunctuation
+            | C::FinalPunctuation
+            | C::OtherPunctuation
+    )
+}
+
+fn is_symbol(category: Category) -> bool {
+    use Category as C;
+    matches!(category, C::MathSymbol | C::CurrencySymbol | C::ModifierSymbol | C::OtherSymbol)
+}
+
+/// The blocks that BERT lists, with the gap that its list has.
+fn is_ideograph(code: u32) -> bool {
+    matches!(
+        code,
+        0x4e00..=0x9fff | 0x3400..=0x4dbf | 0x2_0000..=0x2_a6df | 0x2_a700..=0x2_b73f | 0x2_b740..=0x2_b81f
+            | 0x2_b920..=0x2_ceaf | 0xf900..=0xfaff | 0x2_f800..=0x2_fa1f
+    )
+}
