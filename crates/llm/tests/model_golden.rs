@@ -187,8 +187,8 @@ fn logits_with_an_f16_cache() {
 }
 
 #[test]
-fn logits_with_plain_attention() {
-    check_all("plain", |_| Some(Way { attention: AttentionChoice::Plain, ..PLAINEST }));
+fn logits_with_attention_in_one_op() {
+    check_all("flash", |_| Some(Way { attention: AttentionChoice::Flash, ..PLAINEST }));
 }
 
 #[test]
@@ -247,17 +247,29 @@ fn quantized_caches_are_close() {
     assert!(tried > 0);
 }
 
+/// The GELU of the reference goes through a table of half-precision numbers: a change in the last bit can move a value by
+/// a whole step. Over all positions, and whatever the way of attention, that shows a little more than at the end.
 #[test]
 fn logits_of_all_positions() {
     let Some(models) = Golden::all() else { return };
     for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32) {
-        let (model, backends) = load(&golden.path(), 1);
-        let options = ContextOptions { context: 256, batch: 10, cache_type: DType::F32, ..ContextOptions::default() };
-        let mut context = Context::new(model, backends, options).unwrap();
-        let rows: Vec<Vec<f32>> =
-            context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap().rows().map(<[f32]>::to_vec).collect();
-        let worst = largest_difference(&rows, &golden.array("prompt_logits_kv_f32").unwrap());
-        assert!(worst <= 1e-3, "{}: {worst}", golden.name());
+        let tolerance = if golden.name().starts_with("gemma") { 3e-3 } else { 1e-3 };
+        for (attention, batch) in [
+            (AttentionChoice::Flash, 24),
+            (AttentionChoice::Flash, 10),
+            (AttentionChoice::Plain, 24),
+            (AttentionChoice::Plain, 1),
+        ] {
+            let (model, backends) = load(&golden.path(), 1);
+            let cache_type = DType::F32;
+            let options = ContextOptions { context: 256, batch, cache_type, attention, ..ContextOptions::default() };
+            let mut context = Context::new(model, backends, options).unwrap();
+            let logits = context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap();
+            let rows: Vec<Vec<f32>> = logits.rows().map(<[f32]>::to_vec).collect();
+            let worst = largest_difference(&rows, &golden.array("prompt_logits_kv_f32").unwrap());
+            eprintln!("all positions: {} {attention:?} {batch}: max {worst:.1e}", golden.name());
+            assert!(worst <= tolerance, "{}: {worst}", golden.name());
+        }
     }
 }
 

@@ -21,6 +21,14 @@ const EMPTY: i32 = -1;
 /// Graphs are made for numbers of cells that are multiples of this, so that one serves many tokens.
 pub(crate) const STEP: usize = 256;
 
+/// Cells of dense and of windowed blocks, for a context of so many tokens.
+pub(crate) fn cell_counts(context: usize, window: Option<usize>, batch: usize) -> [usize; 2] {
+    let all = context.next_multiple_of(STEP);
+    // What the first token of a batch sees, and the batch.
+    let few = window.map(|window| window.saturating_add(batch).next_multiple_of(STEP));
+    [all, few.map_or(all, |few| few.min(all))]
+}
+
 impl Cells {
     pub(crate) fn new(count: usize, window: Option<usize>) -> Cells {
         Cells { positions: vec![EMPTY; count], window, next: 0, end: 0 }

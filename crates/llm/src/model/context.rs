@@ -1,7 +1,7 @@
 //! One sequence of tokens and what the model makes of it.
 //!
 //! Invariant: caches hold exactly the tokens before [`Context::position`]; a call that fails leaves the position where it
-//! was. In the steady state of decoding, a step builds no graph and allocates nothing here.
+//! was, or at the start where windowed blocks have forgotten too much to go on from there. In the steady state of decoding, a step builds no graph and allocates nothing here.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use oxcart_sched::Prepared;
 use oxcart_tensor::DType;
 
 use super::cache::Caches;
-use super::cells::{Cells, STEP};
+use super::cells::{Cells, cell_counts};
 use super::error::Error;
 use super::hyper::{HyperParameters, Pooling};
 use super::limits::{MAX_BATCH, MAX_CONTEXT};
@@ -46,7 +46,7 @@ pub enum AtLimit {
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionChoice {
-    /// In one op, where all devices can.
+    /// In one op, where all devices can; as products with an f32 cache, which is there to be exact.
     #[default]
     Auto,
     /// In one op.
@@ -166,7 +166,8 @@ impl Context {
             return Err(Error::NotThatKind { architecture, what: "continue text; use an encoder" });
         }
         check(&mut options, hyper)?;
-        let sizes = cell_counts(&options, hyper);
+        let window = hyper.window.filter(|_| !options.full_windows);
+        let sizes = cell_counts(options.context, window, options.batch);
         let cells = [Cells::new(sizes[0], None), Cells::new(sizes[1], hyper.window)];
         let path = match options.attention {
             AttentionChoice::Plain => AttentionPath::Plain,
@@ -200,6 +201,7 @@ impl Context {
         let is_float = matches!(self.options.cache_type, DType::F32 | DType::F16);
         let candidates: &[AttentionPath] = match self.options.attention {
             AttentionChoice::Plain => &[AttentionPath::Plain],
+            AttentionChoice::Auto if self.options.cache_type == DType::F32 => &[AttentionPath::Plain],
             AttentionChoice::Auto if is_float => &[flash(1), flash(64), AttentionPath::Plain],
             AttentionChoice::Auto | AttentionChoice::Flash => &[flash(1), flash(64)],
         };
@@ -296,7 +298,7 @@ impl Context {
     pub fn evaluate(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Logits<'_>, Error> {
         let started = Instant::now();
         let hyper = self.stage.model.hyper();
-        let (vocabulary, before) = (hyper.vocabulary, self.position);
+        let vocabulary = hyper.vocabulary;
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::NoSuchToken { token, vocabulary });
         }
@@ -311,8 +313,8 @@ impl Context {
                 wanted => wanted,
             };
             if let Err(error) = self.compute(batch, wanted) {
-                // What was shifted away stays away.
-                self.roll_back(first.min(before));
+                let is_whole = !self.has_windows() || self.cells[1].can_go_back_to(first);
+                self.roll_back(if is_whole { first } else { 0 });
                 return Err(error);
             }
         }
@@ -464,17 +466,4 @@ fn check(options: &mut ContextOptions, hyper: &HyperParameters) -> Result<(), Er
         return Err(Error::setting("the type of the cache", dtype, "needs attention in one op"));
     }
     Ok(())
-}
-
-/// Cells of dense and windowed blocks.
-fn cell_counts(options: &ContextOptions, hyper: &HyperParameters) -> [usize; 2] {
-    let all = options.context.next_multiple_of(STEP);
-    let windowed = match hyper.window {
-        // Those that a batch sees, and those of the batch.
-        Some(window) if !options.full_windows => {
-            all.min(window.saturating_add(options.batch).next_multiple_of(STEP))
-        }
-        _ => all,
-    };
-    [all, windowed]
 }

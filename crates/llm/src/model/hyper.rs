@@ -54,15 +54,6 @@ pub struct Experts {
     pub weights_scale: f32,
 }
 
-/// Which frequency factors a rope takes from the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scaling {
-    /// None, or those of `rope_freqs`.
-    Plain,
-    /// `rope_factors_long` or `rope_factors_short`, by the length of the context.
-    Long,
-}
-
 /// A model's size and shape.
 #[derive(Clone, Debug)]
 pub struct HyperParameters {
@@ -83,8 +74,6 @@ pub struct HyperParameters {
     pub rope: Rope,
     /// Rotary positions of blocks that see a window.
     pub rope_windowed: Rope,
-    /// Where frequency factors come from.
-    pub rope_scaling: Scaling,
     /// How many tokens windowed blocks see, the token itself included.
     pub window: Option<usize>,
     /// Whether a token sees only what is before it.
@@ -132,7 +121,7 @@ impl HyperParameters {
         let norm_epsilon =
             norm_epsilon.ok_or_else(|| keys.refuse(epsilon_key, "negative", "must not be negative"))?;
 
-        let (rope, rope_scaling) = rope(&keys, &traits, head_size, context)?;
+        let rope = rope(&keys, &traits, head_size, context)?;
         let rope_windowed = rope_windowed(&keys, &traits, rope)?;
         let token_types = token_types(&keys, &traits)?;
         let causal = keys.flag("attention.causal")?.unwrap_or(!traits.encoder);
@@ -151,7 +140,6 @@ impl HyperParameters {
             norm_epsilon,
             rope,
             rope_windowed,
-            rope_scaling,
             window,
             causal,
             attention_soft_cap: match traits.attention_soft_cap {
@@ -312,7 +300,7 @@ fn rope(
     traits: &arch::Traits,
     head_size: usize,
     context: usize,
-) -> Result<(Rope, Scaling), Error> {
+) -> Result<Rope, Error> {
     let key = "rope.dimension_count";
     let dims = keys.count(key, 1, MAX_HEAD_SIZE)?.unwrap_or(head_size);
     let mode = traits.rope.unwrap_or(RopeMode::Neox);
@@ -338,10 +326,10 @@ fn rope(
     };
     rope.attn_factor = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
     let key = "rope.scaling.type";
-    let mut scaling = Scaling::Plain;
     match keys.text(key)?.unwrap_or("linear") {
         "none" => {}
-        "linear" => rope.freq_scale = 1.0 / factor,
+        // Long contexts scale by factors, of which the file has tensors.
+        "linear" | "longrope" => rope.freq_scale = 1.0 / factor,
         "yarn" => {
             rope.freq_scale = 1.0 / factor;
             rope.ext_factor = 1.0;
@@ -350,13 +338,9 @@ fn rope(
                 rope.attn_factor /= 1.0 + 0.1 * factor.ln();
             }
         }
-        "longrope" => {
-            rope.freq_scale = 1.0 / factor;
-            scaling = Scaling::Long;
-        }
         other => return Err(keys.refuse(key, other, "must be none, linear, yarn or longrope")),
     }
-    Ok((rope, scaling))
+    Ok(rope)
 }
 
 fn rope_windowed(keys: &Keys<'_>, traits: &arch::Traits, dense: Rope) -> Result<Rope, Error> {

@@ -47,7 +47,7 @@ pub use context::{AtLimit, AttentionChoice, Context, ContextOptions, Logits, Tim
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::Error;
 pub use file::ModelFile;
-pub use hyper::{Block, Experts, HyperParameters, Pooling, Scaling};
+pub use hyper::{Block, Experts, HyperParameters, Pooling};
 pub use net::Section;
 pub use placement::{Override, Plan, PlanOptions, PlannedTensor, Share, Split};
 pub use weights::{Model, Progress};

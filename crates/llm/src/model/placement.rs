@@ -11,8 +11,11 @@ use oxcart_backend::Device;
 use oxcart_tensor::DType;
 
 use super::cache::cache_bytes;
+use super::cells::cell_counts;
+use super::context::ContextOptions;
 use super::error::Error;
 use super::file::ModelFile;
+use super::hyper::Block;
 use super::net::{Needed, Section};
 
 /// How parts of a model are shared out.
@@ -206,7 +209,11 @@ fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
         return vec![0; hyper.blocks.len()];
     }
     let cells = if options.context == 0 { hyper.context } else { options.context };
-    (0..hyper.blocks.len()).map(|block| cache_bytes(hyper.kv_channels(block), cells, options.cache_type)).collect()
+    let bytes = |(index, block): (usize, &Block)| {
+        let cells = cell_counts(cells, hyper.window, ContextOptions::default().batch)[usize::from(block.windowed)];
+        cache_bytes(hyper.kv_channels(index), cells, options.cache_type)
+    };
+    hyper.blocks.iter().enumerate().map(bytes).collect()
 }
 
 /// The device of each section: blocks and output in order, each where its middle falls.

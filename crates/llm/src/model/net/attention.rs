@@ -10,7 +10,7 @@ use super::layers::ScaleOrder;
 use super::{Bias, Net, Supply};
 use crate::model::cache::Caches;
 use crate::model::error::Error;
-use crate::model::hyper::{Block, Scaling};
+use crate::model::hyper::Block;
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,15 +97,11 @@ impl Net<'_> {
     /// What frequencies are divided by, if anything.
     pub(super) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
         let pairs = self.hyper.rope.n_dims / 2;
-        match self.hyper.rope_scaling {
-            Scaling::Plain => self.global("rope_freqs.weight", pairs),
-            Scaling::Long => {
-                // Both are looked up, so that both are known to be needed.
-                let long = self.global("rope_factors_long.weight", pairs)?;
-                let short = self.global("rope_factors_short.weight", pairs)?;
-                Ok(if self.style.long_context { long } else { short })
-            }
-        }
+        // All are looked up, so that all are known to be needed.
+        let long = self.global("rope_factors_long.weight", pairs)?;
+        let short = self.global("rope_factors_short.weight", pairs)?;
+        let by_length = if self.style.long_context { long } else { short };
+        Ok(self.global("rope_freqs.weight", pairs)?.or(by_length))
     }
 
     /// The product with the output matrix of attention. [E, T]
