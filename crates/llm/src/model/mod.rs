@@ -1,1 +1,53 @@
 //! Tensors: architectures as graphs, weights and where they lie, caches, sessions.
+//!
+//! | to | use |
+//! |---|---|
+//! | check a file and learn its hyper-parameters | [`ModelFile::open`] |
+//! | decide which device has what, and show it | [`Plan::new`] |
+//! | load | [`Model::load`] |
+//! | compute logits of tokens, one after another | [`Context`] |
+//! | compute embeddings | [`Encoder`] |
+//!
+//! ```no_run
+//! use oxcart_backend::Device;
+//! use oxcart_llm::model::{Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = oxcart_cpu::CpuDevice::new()?;
+//! let file = ModelFile::open("model.gguf")?;
+//! let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default())?;
+//! let model = Model::load(file, plan, &|_| {})?;
+//! let mut context = Context::new(model, vec![device.open("threads=2")?], ContextOptions::default())?;
+//! let logits = context.evaluate(&[1, 2, 3], Wanted::Last)?;
+//! println!("{:?}", logits.row(0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Devices are given by the caller and seen through traits only; so a model runs on whatever there is, on this machine
+//! or elsewhere.
+
+mod arch;
+mod cache;
+mod cells;
+mod context;
+mod encoder;
+mod error;
+mod file;
+mod hyper;
+mod keys;
+pub mod limits;
+mod net;
+mod placement;
+mod step;
+mod weights;
+
+pub use arch::names as architectures;
+pub use context::{AtLimit, AttentionChoice, Context, ContextOptions, Logits, Timings, Wanted};
+pub use encoder::{Encoder, EncoderOptions};
+pub use error::Error;
+pub use file::ModelFile;
+pub use hyper::{Block, Experts, HyperParameters, Pooling};
+pub use net::Section;
+pub use placement::{Override, Plan, PlanOptions, PlannedTensor, Share, Split};
+pub use weights::{Model, Progress};

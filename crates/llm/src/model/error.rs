@@ -1,0 +1,147 @@
+//! The one error of this module.
+
+use oxcart_tensor::{DType, Shape};
+
+/// Why a model could not be read, placed, loaded or run. The culprit (a key, a tensor, a device, the caller) is named.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] oxcart_gguf::Error),
+    /// A device or its memory.
+    #[error(transparent)]
+    Backend(#[from] oxcart_backend::Error),
+    /// The scheduler.
+    #[error(transparent)]
+    Schedule(#[from] oxcart_sched::Error),
+    /// A graph that cannot be built.
+    #[error(transparent)]
+    Tensor(#[from] oxcart_tensor::Error),
+    /// A layout that cannot exist.
+    #[error(transparent)]
+    Layout(#[from] oxcart_tensor::LayoutError),
+    /// An architecture that nobody wrote down here.
+    #[error("the architecture '{name}' is not known; known are {known}")]
+    UnknownArchitecture {
+        /// What the file says.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A hyper-parameter that makes no sense, alone or with others.
+    #[error("{key} is {value}: {rule}")]
+    Parameter {
+        /// Its key in the file.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it should have been.
+        rule: String,
+    },
+    /// A file in the other byte order.
+    #[error("the file is big-endian; only little-endian models can be run")]
+    BigEndian,
+    /// A tensor that the architecture needs.
+    #[error("the tensor '{name}' is missing")]
+    MissingTensor {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor that the architecture has no use for; leaving it out could change every result.
+    #[error("the tensor '{name}' has no place in this architecture")]
+    ExtraTensor {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor of other extents than the hyper-parameters say.
+    #[error("the tensor '{name}' is {found}, the hyper-parameters ask for {wanted}")]
+    TensorShape {
+        /// Its name.
+        name: String,
+        /// Its extents.
+        found: Shape,
+        /// Those it should have.
+        wanted: Shape,
+    },
+    /// A tensor of a type that cannot be used where it is needed.
+    #[error("the tensor '{name}' is of type {found}; it must be {wanted}")]
+    TensorType {
+        /// Its name.
+        name: String,
+        /// Its type.
+        found: DType,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// Settings of the caller that make no sense.
+    #[error("{what} is {value}: {rule}")]
+    Setting {
+        /// Which setting.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should have been.
+        rule: String,
+    },
+    /// Backends that are not those the weights were loaded for.
+    #[error("backend {index} runs on {found}, but the weights were placed for {wanted}")]
+    OtherDevice {
+        /// Position in the list.
+        index: usize,
+        /// The device of the backend.
+        found: String,
+        /// The device of the plan.
+        wanted: String,
+    },
+    /// A token that the vocabulary does not have.
+    #[error("token {token} is not one of the {vocabulary} tokens of the model")]
+    NoSuchToken {
+        /// The token.
+        token: u32,
+        /// How many there are.
+        vocabulary: usize,
+    },
+    /// More tokens than the context holds.
+    #[error("{asked} tokens after {used} do not fit into a context of {limit}")]
+    ContextFull {
+        /// Tokens there are.
+        used: usize,
+        /// Tokens to be added.
+        asked: usize,
+        /// Tokens that fit.
+        limit: usize,
+    },
+    /// A position that cannot be gone back to.
+    #[error("cannot go back to position {position} of {used}: {reason}")]
+    CannotTruncate {
+        /// Where to.
+        position: usize,
+        /// Tokens there are.
+        used: usize,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Something this kind of model does not do.
+    #[error("{architecture} models cannot {what}")]
+    NotThatKind {
+        /// The architecture.
+        architecture: &'static str,
+        /// What was asked.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    pub(crate) fn parameter(
+        key: impl Into<String>,
+        value: impl ToString,
+        rule: impl Into<String>,
+    ) -> Error {
+        Error::Parameter { key: key.into(), value: value.to_string(), rule: rule.into() }
+    }
+
+    pub(crate) fn setting(what: &'static str, value: impl ToString, rule: impl Into<String>) -> Error {
+        Error::Setting { what, value: value.to_string(), rule: rule.into() }
+    }
+}

@@ -1,0 +1,93 @@
+//! From the last block to what the caller reads: the tokens that are wanted, logits, pooled embeddings.
+
+use oxcart_tensor::ops::Unary;
+use oxcart_tensor::{DType, TensorId};
+
+use super::{Net, Section};
+use crate::model::error::Error;
+use crate::model::hyper::Pooling;
+
+impl Net<'_> {
+    /// In the last block, drops the tokens nobody wants results of; before, returns what it was given.
+    pub(crate) fn keep_wanted<const N: usize>(&mut self, rows: [TensorId; N]) -> Result<[TensorId; N], Error> {
+        if self.block_index() + 1 < self.block_count() || self.step.outputs == self.step.tokens {
+            return Ok(rows);
+        }
+        let wanted = self.wanted()?;
+        let mut kept = rows;
+        for row in &mut kept {
+            *row = self.graph.get_rows(*row, wanted)?;
+        }
+        Ok(kept)
+    }
+
+    fn wanted(&mut self) -> Result<TensorId, Error> {
+        let wanted = self.input("inp_out_ids", DType::I32, self.step.outputs)?;
+        self.inputs.wanted = Some(wanted);
+        Ok(wanted)
+    }
+
+    /// Logits by the output matrix, or by the embedding table if there is none. [V, outputs]
+    pub(crate) fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let x = self.final_norm(x)?;
+        let shape = [self.hyper.embedding, self.hyper.vocabulary];
+        let matrix = match self.optional("output.weight", shape)? {
+            Some(matrix) => matrix,
+            None => self.weight("token_embd.weight", shape)?,
+        };
+        self.finish(x, matrix)
+    }
+
+    /// Logits by the embedding table.
+    pub(crate) fn tied_logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let x = self.final_norm(x)?;
+        let matrix = self.weight("token_embd.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
+        self.finish(x, matrix)
+    }
+
+    /// Logits by an output matrix that must be there.
+    pub(crate) fn untied_logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let x = self.final_norm(x)?;
+        let matrix = self.weight("output.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
+        self.finish(x, matrix)
+    }
+
+    fn final_norm(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        self.enter(Section::Output);
+        let x = self.rms_norm(x, "output_norm")?;
+        self.graph.set_name(x, "result_norm")?;
+        Ok(x)
+    }
+
+    fn finish(&mut self, x: TensorId, matrix: TensorId) -> Result<TensorId, Error> {
+        let mut logits = self.graph.mul_mat(matrix, x)?;
+        if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
+            logits = self.graph.add(logits, bias)?;
+        }
+        if let Some(cap) = self.hyper.logit_soft_cap {
+            let small = self.graph.scale(logits, cap.recip())?;
+            let bounded = self.graph.unary(small, Unary::Tanh)?;
+            logits = self.graph.scale(bounded, cap)?;
+        }
+        Ok(logits)
+    }
+
+    /// An encoder's rows as what the caller asked for.
+    pub(super) fn pool(&mut self, rows: TensorId) -> Result<TensorId, Error> {
+        self.enter(Section::Output);
+        match self.step.pooling {
+            Pooling::None => Ok(rows),
+            Pooling::Mean => {
+                let mean = self.input("inp_mean", DType::F32, self.step.tokens)?;
+                self.inputs.mean = Some(mean);
+                let columns = self.graph.transpose(rows)?;
+                let columns = self.graph.cont(columns)?;
+                Ok(self.graph.mul_mat(columns, mean)?)
+            }
+            Pooling::Cls | Pooling::Last => {
+                let wanted = self.wanted()?;
+                Ok(self.graph.get_rows(rows, wanted)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Which device has which part of a model: decided, and shown, before anything is loaded.
+//!
+//! Blocks stay in order: a device has consecutive ones, so that a token crosses from device to device as rarely as
+//! possible. The first part, where tokens become embeddings, stays with the last device if that is the host's.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use oxcart_backend::Device;
+use oxcart_tensor::DType;
+
+use super::cache::cache_bytes;
+use super::cells::cell_counts;
+use super::context::ContextOptions;
+use super::error::Error;
+use super::file::ModelFile;
+use super::hyper::Block;
+use super::net::{Needed, Section};
+
+/// How parts of a model are shared out.
+#[derive(Clone, Debug, Default)]
+pub enum Split {
+    /// By the memory that devices have free.
+    #[default]
+    ByFreeMemory,
+    /// By these numbers, one for each device; none for zero.
+    Ratios(Vec<f64>),
+}
+
+/// Tensors that go elsewhere than their part of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Which: names that match as a whole, `*` standing for anything; without `*`, names that contain it.
+    pub pattern: String,
+    /// Where to: position in the list of devices.
+    pub device: usize,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Debug)]
+pub struct PlanOptions {
+    /// How blocks are shared out.
+    pub split: Split,
+    /// Exceptions; the first that matches decides.
+    pub overrides: Vec<Override>,
+    /// Tokens that caches will hold; the context of the training if 0.
+    pub context: usize,
+    /// Type of cached keys and values.
+    pub cache_type: DType,
+}
+
+impl Default for PlanOptions {
+    fn default() -> PlanOptions {
+        PlanOptions { split: Split::default(), overrides: Vec::new(), context: 4096, cache_type: DType::F16 }
+    }
+}
+
+/// A tensor and the device it goes to.
+#[derive(Clone, Debug)]
+pub struct PlannedTensor {
+    /// Its name.
+    pub name: String,
+    /// The part of the model it belongs to.
+    pub section: Section,
+    /// Its size.
+    pub bytes: usize,
+    /// Position in the list of devices.
+    pub device: usize,
+}
+
+/// What goes to one device.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Name of the device.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Bytes it has free.
+    pub free: usize,
+    /// Blocks it has.
+    pub blocks: Range<usize>,
+    /// Bytes of weights.
+    pub weights: usize,
+    /// Bytes of cached keys and values.
+    pub caches: usize,
+    /// Whether weights are used where they lie, in the mapped file.
+    pub mapped: bool,
+}
+
+/// Which device has which part of a model.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    devices: Vec<Arc<dyn Device>>,
+    shares: Vec<Share>,
+    /// By section, its device.
+    sections: Vec<usize>,
+    tensors: Vec<PlannedTensor>,
+}
+
+impl Plan {
+    /// Shares a model out over devices, the most preferred first; the last should be able to do everything.
+    pub fn new(file: &ModelFile, devices: Vec<Arc<dyn Device>>, options: &PlanOptions) -> Result<Plan, Error> {
+        if devices.is_empty() {
+            return Err(Error::setting("the list of devices", "empty", "a model needs at least one"));
+        }
+        if let Some(wrong) = options.overrides.iter().find(|exception| exception.device >= devices.len()) {
+            let rule = format!("there are {} devices", devices.len());
+            return Err(Error::setting("the device of an override", wrong.device, rule));
+        }
+        let free = devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
+        let ratios = ratios(&options.split, &free)?;
+        let caches = block_caches(file, options);
+        let sections = share_out(file, options, &caches, &ratios, &devices);
+        let mut shares: Vec<Share> = devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
+        let blocks = file.hyper().blocks.len();
+        let mut tensors: Vec<PlannedTensor> = Vec::new();
+        for needed in file.needed() {
+            let own = sections[needed.section.index(blocks)];
+            let device = exception(options, needed).unwrap_or(own);
+            let bytes = needed.layout.byte_len();
+            // What several parts on a device share is there once.
+            if !tensors.iter().any(|other| other.name == needed.name && other.device == device) {
+                shares[device].weights += bytes;
+            }
+            tensors.push(PlannedTensor { name: needed.name.clone(), section: needed.section, bytes, device });
+        }
+        for (block, bytes) in caches.into_iter().enumerate() {
+            let share = &mut shares[sections[Section::Block(block).index(blocks)]];
+            share.caches += bytes;
+            share.blocks = if share.blocks.is_empty() { block..block + 1 } else { share.blocks.start..block + 1 };
+        }
+        Ok(Plan { devices, shares, sections, tensors })
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &[Arc<dyn Device>] {
+        &self.devices
+    }
+
+    /// What goes to each device.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// Where each tensor goes. One that several parts need is listed for each.
+    pub fn tensors(&self) -> &[PlannedTensor] {
+        &self.tensors
+    }
+
+    /// The device of a part of the model.
+    pub fn device_of(&self, section: Section) -> usize {
+        let index = section.index(self.sections.len() - 2);
+        self.sections[index]
+    }
+
+    /// The first device that has less memory free than the plan needs there.
+    pub fn shortfall(&self) -> Option<&Share> {
+        self.shares.iter().find(|share| {
+            let weights = if share.mapped { 0 } else { share.weights };
+            weights + share.caches > share.free
+        })
+    }
+
+    pub(crate) fn sections(&self) -> &[usize] {
+        &self.sections
+    }
+}
+
+fn share(device: &Arc<dyn Device>, free: usize) -> Share {
+    Share {
+        name: device.name().to_owned(),
+        description: device.description().to_owned(),
+        free,
+        blocks: 0..0,
+        weights: 0,
+        caches: 0,
+        mapped: is_mapped(&**device),
+    }
+}
+
+/// Whether a device computes on the host's memory, so that it can use a mapped file as it is.
+pub(crate) fn is_mapped(device: &dyn Device) -> bool {
+    device.caps().buffer_from_host && device.buffer_type().is_host()
+}
+
+fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
+    let ratios = match split {
+        Split::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
+        Split::Ratios(ratios) => ratios.clone(),
+    };
+    let refuse = |rule: String| Err(Error::setting("the split", format!("{ratios:?}"), rule));
+    if ratios.len() != free.len() {
+        return refuse(format!("must have a number for each of {} devices", free.len()));
+    }
+    if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio >= 0.0) {
+        return refuse("numbers must not be negative".into());
+    }
+    if ratios.iter().all(|&ratio| ratio == 0.0) {
+        return refuse("some number must be positive".into());
+    }
+    Ok(ratios)
+}
+
+/// Bytes of each block's caches.
+fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
+    let hyper = file.hyper();
+    if hyper.is_encoder() {
+        return vec![0; hyper.blocks.len()];
+    }
+    let cells = if options.context == 0 { hyper.context } else { options.context };
+    let bytes = |(index, block): (usize, &Block)| {
+        let cells = cell_counts(cells, hyper.window, ContextOptions::default().batch)[usize::from(block.windowed)];
+        cache_bytes(hyper.kv_channels(index), cells, options.cache_type)
+    };
+    hyper.blocks.iter().enumerate().map(bytes).collect()
+}
+
+/// The device of each section: blocks and output in order, each where its middle falls.
+fn share_out(
+    file: &ModelFile,
+    options: &PlanOptions,
+    caches: &[usize],
+    ratios: &[f64],
+    devices: &[Arc<dyn Device>],
+) -> Vec<usize> {
+    let blocks = caches.len();
+    let mut sizes = vec![0_usize; blocks + 2];
+    for needed in file.needed() {
+        if exception(options, needed).is_none() {
+            sizes[needed.section.index(blocks)] += needed.layout.byte_len();
+        }
+    }
+    sizes[1..=blocks].iter_mut().zip(caches).for_each(|(size, cache)| *size += cache);
+    let total: f64 = sizes[1..].iter().map(|&size| size as f64).sum();
+    let all: f64 = ratios.iter().sum();
+    let last = ratios.iter().rposition(|&ratio| ratio > 0.0).unwrap_or(0);
+    let mut sections = vec![0; blocks + 2];
+    let mut before = 0.0;
+    for (section, &size) in sections.iter_mut().zip(&sizes).skip(1) {
+        let middle = (before + size as f64 / 2.0) / total.max(1.0);
+        let mut reached = 0.0;
+        *section = (0..=last)
+            .find(|&device| {
+                reached += ratios[device] / all;
+                ratios[device] > 0.0 && middle < reached
+            })
+            .unwrap_or(last);
+        before += size as f64;
+    }
+    let host = devices.len() - 1;
+    sections[0] = if is_mapped(&*devices[host]) { host } else { sections[1] };
+    sections
+}
+
+fn exception(options: &PlanOptions, needed: &Needed) -> Option<usize> {
+    let matching = options.overrides.iter().find(|exception| matches(&exception.pattern, &needed.name));
+    matching.map(|exception| exception.device)
+}
+
+/// Whether a name matches a pattern, in which `*` stands for anything; without one, whether it contains it.
+fn matches(pattern: &str, name: &str) -> bool {
+    if !pattern.contains('*') {
+        return name.contains(pattern);
+    }
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(pieces.next().unwrap_or("")) else { return false };
+    let mut pieces: Vec<&str> = pieces.collect();
+    let end = pieces.pop().unwrap_or("");
+    for piece in pieces {
+        match rest.find(piece) {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(end)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        let (input, output) = (self.device_of(Section::Input), self.device_of(Section::Output));
+        for (index, share) in self.shares.iter().enumerate() {
+            let mut parts = Vec::new();
+            parts.extend((input == index).then(|| "embeddings".to_owned()));
+            parts.extend(match share.blocks.len() {
+                0 => None,
+                1 => Some(format!("block {}", share.blocks.start)),
+                _ => Some(format!("blocks {}-{}", share.blocks.start, share.blocks.end - 1)),
+            });
+            parts.extend((output == index).then(|| "output".to_owned()));
+            let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+            let (weights, caches) = (mib(share.weights), mib(share.caches));
+            let mapped = if share.mapped { ", mapped" } else { "" };
+            writeln!(f, "{}: {parts}; {weights:.1} MiB of weights{mapped}, {caches:.1} MiB of cache", share.name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        for (pattern, name, expected) in [
+            ("exps", "blk.3.ffn_up_exps.weight", true),
+            ("blk.3.*", "blk.3.attn_q.weight", true),
+            ("blk.3.*", "blk.30.attn_q.weight", false),
+            ("*.weight", "output.weight", true),
+            ("*.bias", "output.weight", false),
+            ("blk.*.ffn_*_exps.weight", "blk.12.ffn_down_exps.weight", true),
+            ("blk.*.ffn_*_exps.weight", "blk.12.ffn_down.weight", false),
+            ("*", "anything", true),
+            ("", "anything", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

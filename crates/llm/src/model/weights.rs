@@ -1,0 +1,289 @@
+//! A model whose weights are where the plan wants them.
+//!
+//! A device that computes on host memory uses the mapped file as it is; to others, weights are written straight from the
+//! mapping, to all devices at the same time.
+//!
+//! Invariant: a loaded weight has the layout that the file's header gave and that was checked; its bytes are within its
+//! buffer.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use oxcart_backend::{BufferType, Buffers, Device, HostMemory, Usage, place_all};
+use oxcart_gguf::{GgufSet, Mapping, Metadata};
+use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::{Graph, Layout, TensorId};
+
+use super::error::Error;
+use super::file::ModelFile;
+use super::hyper::HyperParameters;
+use super::net::Section;
+use super::placement::{Plan, is_mapped};
+
+/// How far loading is, on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Position in the list of devices.
+    pub device: usize,
+    /// Bytes it has.
+    pub done: usize,
+    /// Bytes it will have.
+    pub total: usize,
+}
+
+/// A weight in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    pub(crate) layout: Layout,
+    pub(crate) storage: Storage,
+    /// Size of the buffer.
+    pub(crate) capacity: usize,
+    pub(crate) device: usize,
+}
+
+/// All weights of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Weights {
+    buffers: Buffers,
+    /// By section, its weights by name.
+    sections: Vec<HashMap<String, Weight>>,
+    /// By section, its device.
+    homes: Vec<usize>,
+    devices: usize,
+}
+
+impl Weights {
+    pub(crate) fn find(&self, name: &str, section: Section) -> Option<&Weight> {
+        self.sections[self.index(section)].get(name)
+    }
+
+    fn index(&self, section: Section) -> usize {
+        section.index(self.sections.len() - 2)
+    }
+
+    pub(crate) fn device_of(&self, section: Section) -> usize {
+        self.homes[self.index(section)]
+    }
+
+    pub(crate) const fn device_count(&self) -> usize {
+        self.devices
+    }
+
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+}
+
+/// A mapped file, lent to devices.
+#[derive(Debug)]
+struct Lent(Arc<Mapping>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// A model that is ready to be used, by any number of contexts.
+#[derive(Debug)]
+pub struct Model {
+    file: ModelFile,
+    plan: Plan,
+    weights: Weights,
+    mappings: Vec<Arc<Mapping>>,
+    /// Whether some device computes on the mapping.
+    uses_mapping: bool,
+}
+
+impl Model {
+    /// Loads a model as planned, to all devices at the same time. `progress` is called from several threads.
+    pub fn load(file: ModelFile, plan: Plan, progress: &(dyn Fn(Progress) + Sync)) -> Result<Arc<Model>, Error> {
+        let mappings = file.files().files().iter().map(|file| Ok(Arc::new(file.map()?)));
+        let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
+        let sections = vec![HashMap::new(); plan.sections().len()];
+        let (homes, devices) = (plan.sections().to_vec(), plan.devices().len());
+        let mut loading = Loading {
+            set: file.files(),
+            plan: &plan,
+            mappings: &mappings,
+            weights: Weights { buffers: Buffers::new(), sections, homes, devices },
+            uploads: Vec::new(),
+        };
+        for device in 0..devices {
+            match is_mapped(&*plan.devices()[device]) {
+                true => loading.lend(device, progress)?,
+                false => loading.place(device)?,
+            }
+        }
+        loading.upload_all(progress)?;
+        let weights = loading.weights;
+        let uses_mapping = plan.devices().iter().any(|device| is_mapped(&**device));
+        Ok(Arc::new(Model { file, plan, weights, mappings, uses_mapping }))
+    }
+
+    /// Its size and shape.
+    pub fn hyper(&self) -> &HyperParameters {
+        self.file.hyper()
+    }
+
+    /// Everything the file says, for tokenizers and templates.
+    pub fn metadata(&self) -> Metadata<'_> {
+        self.file.metadata()
+    }
+
+    /// Where everything is.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The devices it is on.
+    pub fn devices(&self) -> &[Arc<dyn Device>] {
+        self.plan.devices()
+    }
+
+    pub(crate) fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Fails if a file that is computed on has become shorter since it was mapped.
+    pub(crate) fn check_files(&self) -> Result<(), Error> {
+        if self.uses_mapping {
+            self.mappings.iter().try_for_each(|mapping| mapping.check())?;
+        }
+        Ok(())
+    }
+}
+
+/// A tensor that must be written to a device.
+struct Upload {
+    device: usize,
+    file: usize,
+    /// First byte in the file.
+    start: usize,
+    /// Where it goes.
+    storage: Storage,
+    len: usize,
+}
+
+struct Loading<'a> {
+    set: &'a GgufSet,
+    plan: &'a Plan,
+    mappings: &'a [Arc<Mapping>],
+    weights: Weights,
+    uploads: Vec<Upload>,
+}
+
+impl Loading<'_> {
+    fn note(&mut self, index: usize, weight: Weight) {
+        let tensor = &self.plan.tensors()[index];
+        let section = self.weights.index(tensor.section);
+        self.weights.sections[section].insert(tensor.name.clone(), weight);
+    }
+
+    /// The tensors of a device, by their positions in the plan.
+    fn tensors_of(&self, device: usize) -> Vec<usize> {
+        let tensors = self.plan.tensors().iter().enumerate();
+        tensors.filter(|(_, tensor)| tensor.device == device).map(|(index, _)| index).collect()
+    }
+
+    /// The tensor in its file: which file, first byte, layout.
+    fn in_file(&self, name: &str) -> Result<(usize, usize, Layout), Error> {
+        let missing = || Error::MissingTensor { name: name.to_owned() };
+        let tensor = self.set.tensor(name).ok_or_else(missing)?;
+        let start = usize::try_from(tensor.info.offset()).map_err(|_| missing())?;
+        // The mapping has all bytes of the tensor, or this fails.
+        tensor.info.bytes_in(self.mappings[tensor.file_index].bytes())?;
+        Ok((tensor.file_index, start, tensor.info.layout()))
+    }
+
+    /// Lets a device use the mapped files.
+    fn lend(&mut self, device: usize, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
+        let mut lent: Vec<Option<BufferId>> = vec![None; self.mappings.len()];
+        for index in self.tensors_of(device) {
+            let (file, offset, layout) = self.in_file(&self.plan.tensors()[index].name)?;
+            let buffer = match lent[file] {
+                Some(buffer) => buffer,
+                None => {
+                    let memory = HostMemory::shared(Arc::new(Lent(Arc::clone(&self.mappings[file]))));
+                    let buffer = self.plan.devices()[device].buffer_from_host(memory)?;
+                    buffer.set_usage(Usage::Weights);
+                    self.weights.buffers.add(buffer)
+                }
+            };
+            lent[file] = Some(buffer);
+            let (storage, capacity) = (Storage { buffer, offset }, self.mappings[file].bytes().len());
+            self.note(index, Weight { layout, storage, capacity, device });
+        }
+        let total = self.plan.shares()[device].weights;
+        progress(Progress { device, done: total, total });
+        Ok(())
+    }
+
+    /// Gives the tensors of a device places in its memory.
+    fn place(&mut self, device: usize) -> Result<(), Error> {
+        let mut graph = Graph::new();
+        let mut known: HashMap<&str, TensorId> = HashMap::new();
+        let tensors = self.tensors_of(device);
+        for &index in &tensors {
+            let name = &self.plan.tensors()[index].name;
+            if !known.contains_key(name.as_str()) {
+                let id = graph.leaf_with_layout(self.in_file(name)?.2)?;
+                graph.set_name(id, name)?;
+                known.insert(name, id);
+            }
+        }
+        let mut ids: Vec<TensorId> = known.values().copied().collect();
+        ids.sort_unstable_by_key(|id| id.index());
+        let buffer_type: Arc<dyn BufferType> = self.plan.devices()[device].buffer_type();
+        for buffer in place_all(&mut graph, &ids, &buffer_type, &mut self.weights.buffers)? {
+            self.weights.buffers.get(buffer)?.set_usage(Usage::Weights);
+        }
+        let mut queued = HashSet::new();
+        for index in tensors {
+            let name = &self.plan.tensors()[index].name;
+            let id = known[name.as_str()];
+            let unplaced = || oxcart_backend::Error::NotPlaced { id, name: name.clone() };
+            let storage = graph.storage(id)?.ok_or_else(unplaced)?;
+            let (file, start, layout) = self.in_file(name)?;
+            if queued.insert(id) {
+                self.uploads.push(Upload { device, file, start, storage, len: layout.byte_len() });
+            }
+            let capacity = self.weights.buffers.get(storage.buffer)?.len();
+            self.note(index, Weight { layout, storage, capacity, device });
+        }
+        Ok(())
+    }
+
+    /// Writes everything, a thread for each device.
+    fn upload_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
+        let upload = |device: usize| -> Result<(), Error> {
+            let mut done = 0;
+            let total = self.plan.shares()[device].weights;
+            for upload in self.uploads.iter().filter(|upload| upload.device == device) {
+                let bytes = &self.mappings[upload.file].bytes()[upload.start..upload.start + upload.len];
+                let buffer = self.weights.buffers.get(upload.storage.buffer)?;
+                buffer.write(upload.storage.offset, bytes)?;
+                self.mappings[upload.file].check()?;
+                done += upload.len;
+                progress(Progress { device, done, total });
+            }
+            Ok(())
+        };
+        let devices: Vec<usize> = (0..self.plan.devices().len())
+            .filter(|&device| self.uploads.iter().any(|upload| upload.device == device))
+            .collect();
+        let upload = &upload;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                devices.iter().map(|&device| scope.spawn(move || upload(device))).collect();
+            let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            results.into_iter().try_for_each(|result| {
+                let died = oxcart_backend::Error::DeviceFailed {
+                    device: "a device".to_owned(),
+                    reason: "the thread that loaded its weights died".to_owned(),
+                };
+                result.unwrap_or(Err(died.into()))
+            })
+        })
+    }
+}

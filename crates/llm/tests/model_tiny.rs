@@ -1,0 +1,497 @@
+//! Models of a few kilobytes, made up here: files that are wrong, plans, sequences, devices of several kinds.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use oxcart_backend::{Backend, Device};
+use oxcart_cpu::CpuDevice;
+use oxcart_gguf::Builder;
+use oxcart_llm::model::{
+    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile, Override,
+    Plan, PlanOptions, Section, Split, Wanted,
+};
+use oxcart_tensor::{DType, Layout};
+use oxcart_testdev::{Config, TestDevice};
+use tempfile::TempDir;
+
+const VOCABULARY: usize = 40;
+const EMBEDDING: usize = 64;
+const HEADS: usize = 2;
+const FEED_FORWARD: usize = 96;
+
+#[derive(Clone, Debug)]
+enum Setting {
+    Count(u32),
+    Number(f32),
+    Text(&'static str),
+    Flag(bool),
+    Counts(Vec<u32>),
+}
+
+/// A model in the making.
+#[derive(Clone)]
+struct Tiny {
+    settings: BTreeMap<String, Setting>,
+    tensors: BTreeMap<String, (Vec<usize>, DType)>,
+    tokens: usize,
+}
+
+impl Tiny {
+    fn new(architecture: &'static str, blocks: usize) -> Tiny {
+        let mut tiny = Tiny { settings: BTreeMap::new(), tensors: BTreeMap::new(), tokens: VOCABULARY };
+        tiny.settings.insert("general.architecture".into(), Setting::Text(architecture));
+        for (key, value) in [
+            ("context_length", 128),
+            ("embedding_length", EMBEDDING),
+            ("block_count", blocks),
+            ("feed_forward_length", FEED_FORWARD),
+            ("attention.head_count", HEADS),
+            ("attention.head_count_kv", 1),
+        ] {
+            tiny = tiny.with(key, Setting::Count(value as u32));
+        }
+        tiny.with("attention.layer_norm_rms_epsilon", Setting::Number(1e-5))
+            .tensor("token_embd.weight", &[EMBEDDING, VOCABULARY])
+            .tensor("output_norm.weight", &[EMBEDDING])
+    }
+
+    fn llama(blocks: usize) -> Tiny {
+        let tiny = Tiny::new("llama", blocks).tensor("output.weight", &[EMBEDDING, VOCABULARY]);
+        (0..blocks).fold(tiny, Tiny::dense_block)
+    }
+
+    fn dense_block(self, block: usize) -> Tiny {
+        let size = EMBEDDING / HEADS;
+        let name = |base: &str| format!("blk.{block}.{base}.weight");
+        self.tensor(&name("attn_norm"), &[EMBEDDING])
+            .tensor(&name("attn_q"), &[EMBEDDING, EMBEDDING])
+            .tensor(&name("attn_k"), &[EMBEDDING, size])
+            .tensor(&name("attn_v"), &[EMBEDDING, size])
+            .tensor(&name("attn_output"), &[EMBEDDING, EMBEDDING])
+            .tensor(&name("ffn_norm"), &[EMBEDDING])
+            .tensor(&name("ffn_gate"), &[EMBEDDING, FEED_FORWARD])
+            .tensor(&name("ffn_up"), &[EMBEDDING, FEED_FORWARD])
+            .tensor(&name("ffn_down"), &[FEED_FORWARD, EMBEDDING])
+    }
+
+    /// Windows of 8 tokens in every other block.
+    fn gemma2(blocks: usize) -> Tiny {
+        let mut tiny = Tiny::new("gemma2", blocks).with("attention.sliding_window", Setting::Count(8));
+        for block in 0..blocks {
+            let name = |base: &str| format!("blk.{block}.{base}.weight");
+            tiny = tiny.dense_block(block);
+            tiny = tiny.tensor(&name("post_attention_norm"), &[EMBEDDING]);
+            tiny = tiny.tensor(&name("post_ffw_norm"), &[EMBEDDING]);
+        }
+        tiny
+    }
+
+    fn with(mut self, key: &str, value: Setting) -> Tiny {
+        let prefix = match &self.settings["general.architecture"] {
+            Setting::Text(name) if !key.starts_with("general.") && !key.starts_with("tokenizer.") => format!("{name}."),
+            _ => String::new(),
+        };
+        self.settings.insert(format!("{prefix}{key}"), value);
+        self
+    }
+
+    fn without(mut self, key: &str) -> Tiny {
+        assert!(self.settings.remove(key).is_some());
+        self
+    }
+
+    fn tensor(mut self, name: &str, shape: &[usize]) -> Tiny {
+        self.tensors.insert(name.to_owned(), (shape.to_vec(), DType::F32));
+        self
+    }
+
+    /// Writes the file; contents follow from names.
+    fn write(&self, folder: &TempDir) -> PathBuf {
+        let mut builder = Builder::new();
+        for (key, value) in &self.settings {
+            match value {
+                Setting::Count(value) => builder.set(key, *value),
+                Setting::Number(value) => builder.set(key, *value),
+                Setting::Text(value) => builder.set(key, *value),
+                Setting::Flag(value) => builder.set(key, *value),
+                Setting::Counts(values) => builder.set(key, values.clone()),
+            };
+        }
+        let tokens: Vec<String> = (0..self.tokens).map(|token| format!("t{token}")).collect();
+        builder.set("tokenizer.ggml.tokens", tokens.iter().map(String::as_str).collect::<Vec<_>>());
+        for (name, (shape, dtype)) in &self.tensors {
+            let mut extents = [1; 4];
+            extents[..shape.len()].copy_from_slice(shape);
+            let layout = Layout::packed(*dtype, extents).unwrap();
+            builder.tensor(name, layout, contents(name, shape, *dtype, layout.byte_len()));
+        }
+        let path = folder.path().join("tiny.gguf");
+        builder.write(std::fs::File::create(&path).unwrap()).unwrap();
+        path
+    }
+
+    fn open(&self) -> Result<ModelFile, Error> {
+        let folder = TempDir::new().unwrap();
+        // The file stays open.
+        ModelFile::open(self.write(&folder))
+    }
+
+    fn context(&self, devices: usize, options: ContextOptions) -> Context {
+        let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
+        let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let split = Split::Ratios(vec![1.0; devices.len()]);
+        let file = self.open().unwrap();
+        let plan = Plan::new(&file, list, &PlanOptions { split, ..PlanOptions::default() }).unwrap();
+        let model = Model::load(file, plan, &|_| {}).unwrap();
+        let backends = devices.into_iter().map(|device| device.open("threads=1").unwrap()).collect();
+        Context::new(model, backends, options).unwrap()
+    }
+}
+
+/// Numbers that look random: around one for norms, small for matrices.
+fn contents(name: &str, shape: &[usize], dtype: DType, len: usize) -> Vec<u8> {
+    if dtype != DType::F32 {
+        return vec![0; len];
+    }
+    let mut state = name.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+    });
+    let (centre, spread) = if shape.len() == 1 { (1.0, 0.2) } else { (0.0, 2.0 / (shape[0] as f32).sqrt()) };
+    let count: usize = shape.iter().product();
+    (0..count)
+        .flat_map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let uniform = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
+            (centre + spread * uniform).to_le_bytes()
+        })
+        .collect()
+}
+
+fn exact() -> ContextOptions {
+    ContextOptions { context: 128, cache_type: DType::F32, ..ContextOptions::default() }
+}
+
+fn text(len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| (i * 7 + i * i % 11) % VOCABULARY as u32).collect()
+}
+
+fn rows(context: &mut Context, tokens: &[u32]) -> Vec<Vec<f32>> {
+    context.evaluate(tokens, Wanted::All).unwrap().rows().map(<[f32]>::to_vec).collect()
+}
+
+#[track_caller]
+fn assert_close(a: &[Vec<f32>], b: &[Vec<f32>], tolerance: f32) {
+    assert_eq!(a.len(), b.len());
+    for (index, (a, b)) in a.iter().zip(b).enumerate() {
+        let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst <= tolerance, "row {index}: off by {worst}");
+        assert!(a.iter().all(|x| x.is_finite()), "row {index}");
+    }
+}
+
+#[test]
+fn batches_of_any_size_agree() {
+    let tiny = Tiny::llama(2);
+    let tokens = text(30);
+    let together = rows(&mut tiny.context(1, exact()), &tokens);
+    for batch in [1, 7, 29] {
+        let batched = rows(&mut tiny.context(1, ContextOptions { batch, ..exact() }), &tokens);
+        assert_close(&together, &batched, 1e-4);
+        let mut context = tiny.context(2, exact());
+        let called: Vec<Vec<f32>> = tokens.chunks(batch).flat_map(|call| rows(&mut context, call)).collect();
+        assert_close(&together, &called, 1e-4);
+    }
+    for attention in [AttentionChoice::Flash, AttentionChoice::Plain] {
+        let other = rows(&mut tiny.context(1, ContextOptions { attention, ..exact() }), &tokens);
+        assert_close(&together, &other, 1e-4);
+    }
+}
+
+#[test]
+fn decoding_uses_one_graph() {
+    let mut context = Tiny::llama(2).context(2, ContextOptions { context: 600, ..exact() });
+    context.evaluate(&text(10), Wanted::None).unwrap();
+    for token in text(200) {
+        assert_eq!(context.evaluate(&[token], Wanted::Last).unwrap().len(), 1);
+    }
+    // One for the prompt, one for single tokens.
+    assert_eq!(context.timings().graphs, 2);
+    for token in text(100) {
+        context.evaluate(&[token], Wanted::Last).unwrap();
+    }
+    // Attention looks at the next 256 cells, too.
+    assert_eq!(context.timings().graphs, 3);
+    assert_eq!(context.position(), 310);
+    assert_eq!((context.timings().prompt_tokens, context.timings().decoded_tokens), (10, 300));
+}
+
+#[test]
+fn one_can_go_back() {
+    let tiny = Tiny::llama(2);
+    let mut context = tiny.context(1, exact());
+    let first = rows(&mut context, &text(20));
+    context.truncate(8).unwrap();
+    assert_eq!(context.position(), 8);
+    assert_close(&rows(&mut context, &text(20)[8..]), &first[8..], 1e-4);
+    context.reset();
+    assert_close(&rows(&mut context, &text(20)), &first, 0.0);
+    assert!(matches!(context.truncate(21), Err(Error::CannotTruncate { used: 20, .. })));
+}
+
+#[test]
+fn the_limit_is_an_error_and_changes_nothing() {
+    let mut context = Tiny::llama(1).context(1, ContextOptions { context: 16, ..exact() });
+    let first = rows(&mut context, &text(12));
+    let error = context.evaluate(&text(5), Wanted::Last).unwrap_err();
+    assert_eq!(error.to_string(), "5 tokens after 12 do not fit into a context of 16");
+    let error = context.evaluate(&[1, VOCABULARY as u32], Wanted::Last).unwrap_err();
+    assert_eq!(error.to_string(), "token 40 is not one of the 40 tokens of the model");
+    assert_eq!(context.position(), 12);
+    context.truncate(3).unwrap();
+    assert_close(&rows(&mut context, &text(12)[3..]), &first[3..], 1e-4);
+    assert!(context.evaluate(&[], Wanted::All).unwrap().is_empty());
+}
+
+/// With one block, keys and values depend on nothing but their tokens. So after a shift everything must be as if the
+/// tokens that are left had been the only ones.
+#[test]
+fn a_shift_forgets_and_moves() {
+    for (cache_type, attention, tolerance) in [
+        (DType::F32, AttentionChoice::Flash, 1e-3),
+        (DType::F32, AttentionChoice::Plain, 1e-3),
+        (DType::F16, AttentionChoice::Auto, 0.02),
+        (DType::Q8_0, AttentionChoice::Auto, 0.2),
+    ] {
+        for tiny in [Tiny::llama(1), yarn()] {
+            let at_limit = AtLimit::Shift { keep: 2 };
+            let options = ContextOptions { context: 32, cache_type, attention, at_limit, ..exact() };
+            let tokens = text(60);
+            let mut context = tiny.context(1, options);
+            context.evaluate(&tokens[..32], Wanted::None).unwrap();
+            let shifted = rows(&mut context, &tokens[32..36]);
+            // Half of the 30 after the first two.
+            assert_eq!(context.position(), 21);
+            let left: Vec<u32> = [&tokens[..2], &tokens[17..36]].concat();
+            let fresh = rows(&mut tiny.context(1, options), &left);
+            assert_close(&shifted, &fresh[17..], tolerance);
+            for &token in &tokens[36..] {
+                context.evaluate(&[token], Wanted::Last).unwrap();
+                assert!(context.position() <= 32);
+            }
+        }
+    }
+}
+
+fn yarn() -> Tiny {
+    Tiny::llama(1)
+        .with("rope.scaling.type", Setting::Text("yarn"))
+        .with("rope.scaling.factor", Setting::Number(4.0))
+        .with("rope.scaling.original_context_length", Setting::Count(32))
+}
+
+/// Windowed blocks keep few cells and use them again; that must not show.
+#[test]
+fn windows_can_be_kept_in_few_cells() {
+    let tiny = Tiny::gemma2(3);
+    let options = ContextOptions { context: 1024, batch: 16, ..exact() };
+    let tokens = text(600);
+    let mut few = tiny.context(1, options);
+    let mut all = tiny.context(1, ContextOptions { full_windows: true, ..options });
+    assert!(few.cache_bytes()[0] < all.cache_bytes()[0]);
+    assert_close(&rows(&mut few, &tokens[..590]), &rows(&mut all, &tokens[..590]), 1e-3);
+    for &token in &tokens[590..] {
+        assert_close(&rows(&mut few, &[token]), &rows(&mut all, &[token]), 1e-3);
+    }
+    let error = few.truncate(100).unwrap_err();
+    assert!(error.to_string().contains("windowed blocks have forgotten"), "{error}");
+    all.truncate(100).unwrap();
+    few.truncate(595).unwrap();
+    few.reset();
+    assert_close(&rows(&mut few, &tokens[..20]), &rows(&mut tiny.context(2, options), &tokens[..20]), 1e-3);
+}
+
+/// An accelerator with memory of its own that cannot do everything, and the CPU for the rest.
+#[test]
+fn accelerators_get_weights_and_work() {
+    let tiny = Tiny::llama(3);
+    let accelerators: Vec<_> = (0..2).map(|i| TestDevice::new(Config::accelerator(&format!("GPU{i}")))).collect();
+    let cpu = CpuDevice::new().unwrap();
+    let mut devices: Vec<Arc<dyn Device>> = accelerators.iter().map(|device| Arc::clone(device) as _).collect();
+    devices.push(cpu.clone());
+    let file = tiny.open().unwrap();
+    let options = PlanOptions { split: Split::Ratios(vec![1.0, 1.0, 0.0]), ..PlanOptions::default() };
+    let plan = Plan::new(&file, devices, &options).unwrap();
+    let totals: Vec<usize> = plan.shares().iter().map(|share| share.weights).collect();
+    let seen = Mutex::new(vec![0; 3]);
+    let model = Model::load(file, plan, &|progress| {
+        let mut seen = seen.lock().unwrap();
+        assert!(progress.done >= seen[progress.device] && progress.done <= progress.total);
+        seen[progress.device] = progress.done;
+    })
+    .unwrap();
+    assert_eq!(*seen.lock().unwrap(), totals);
+    assert!(accelerators.iter().all(|device| device.allocated_bytes() > 10_000));
+    let mut backends: Vec<Box<dyn Backend>> = accelerators.iter().map(|device| device.stream()).collect();
+    backends.push(cpu.open("threads=1").unwrap());
+    let mut context = Context::new(model, backends, exact()).unwrap();
+    let found = rows(&mut context, &text(9));
+    assert_close(&found, &rows(&mut tiny.context(1, exact()), &text(9)), 1e-3);
+    for token in text(3) {
+        context.evaluate(&[token], Wanted::Last).unwrap();
+    }
+    assert!(accelerators.iter().all(|device| !device.take_log().is_empty()));
+}
+
+#[test]
+fn plans_follow_ratios_and_exceptions() {
+    let file = Tiny::llama(8).open().unwrap();
+    let devices = || -> Vec<Arc<dyn Device>> {
+        let accelerator = |i| TestDevice::new(Config::accelerator(&format!("GPU{i}"))) as Arc<dyn Device>;
+        vec![accelerator(0), accelerator(1), CpuDevice::new().unwrap()]
+    };
+    let plan = |split, overrides: Vec<Override>| {
+        Plan::new(&file, devices(), &PlanOptions { split, overrides, ..PlanOptions::default() })
+    };
+    let thirds = plan(Split::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
+    let blocks: Vec<_> = thirds.shares().iter().map(|share| share.blocks.clone()).collect();
+    assert_eq!(blocks, [0..6, 6..8, 0..0]);
+    assert_eq!(thirds.device_of(Section::Input), 2);
+    assert_eq!(thirds.device_of(Section::Output), 1);
+    let shown = thirds.to_string();
+    assert!(shown.starts_with("GPU0: blocks 0-5; "), "{shown}");
+    assert!(shown.contains("CPU: embeddings; "), "{shown}");
+
+    let exception = Override { pattern: "blk.*.ffn_*".into(), device: 2 };
+    let moved = plan(Split::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
+    for tensor in moved.tensors() {
+        let wanted = match tensor.name.as_str() {
+            "token_embd.weight" => 2,
+            name => 2 * usize::from(name.contains(".ffn_")),
+        };
+        assert_eq!(tensor.device, wanted, "{}", tensor.name);
+    }
+    let bytes: usize = moved.shares().iter().map(|share| share.weights).sum();
+    assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum());
+    assert!(plan(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
+
+    for (split, device) in
+        [(vec![1.0], 0), (vec![0.0; 3], 0), (vec![1.0, -1.0, 1.0], 0), (vec![1.0, f64::NAN, 1.0], 0), (vec![1.0; 3], 3)]
+    {
+        let exception = Override { pattern: "x".into(), device };
+        assert!(matches!(plan(Split::Ratios(split), vec![exception]), Err(Error::Setting { .. })));
+    }
+}
+
+/// A tied table that input and output both need is on the devices of both.
+#[test]
+fn shared_tensors_are_where_they_are_needed() {
+    let mut tiny = Tiny::llama(2);
+    tiny.tensors.remove("output.weight");
+    let file = tiny.open().unwrap();
+    let devices: Vec<Arc<dyn Device>> =
+        vec![TestDevice::new(Config::accelerator("GPU")), CpuDevice::new().unwrap()];
+    let options = PlanOptions { split: Split::Ratios(vec![1.0, 0.0]), ..PlanOptions::default() };
+    let plan = Plan::new(&file, devices, &options).unwrap();
+    let tables: Vec<_> = plan.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
+    assert_eq!(tables.iter().map(|tensor| (tensor.section, tensor.device)).collect::<Vec<_>>(), [
+        (Section::Input, 1),
+        (Section::Output, 0)
+    ]);
+}
+
+#[test]
+fn backends_must_be_those_of_the_plan() {
+    let (device, other) = (CpuDevice::new().unwrap(), CpuDevice::new().unwrap());
+    let file = Tiny::llama(1).open().unwrap();
+    let plan = Plan::new(&file, vec![device], &PlanOptions::default()).unwrap();
+    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let wrong = Context::new(model.clone(), vec![other.open("").unwrap()], exact());
+    assert!(matches!(wrong, Err(Error::OtherDevice { index: 0, .. })));
+    assert!(matches!(Context::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
+    let device = model.devices()[0].clone();
+    let encoder = Encoder::new(model, vec![device.open("").unwrap()], EncoderOptions::default());
+    assert_eq!(encoder.unwrap_err().to_string(), "llama models cannot be used as encoders");
+}
+
+#[test]
+fn settings_of_contexts_are_checked() {
+    let tiny = Tiny::llama(1);
+    let device = CpuDevice::new().unwrap();
+    let file = tiny.open().unwrap();
+    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default()).unwrap();
+    let model = Model::load(file, plan, &|_| {}).unwrap();
+    for options in [
+        ContextOptions { batch: 0, ..exact() },
+        ContextOptions { batch: 1 << 20, ..exact() },
+        ContextOptions { context: 1 << 40, ..exact() },
+        ContextOptions { cache_type: DType::Q4_K, ..exact() },
+        ContextOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
+    ] {
+        let backend = device.clone().open("threads=1").unwrap();
+        assert!(matches!(Context::new(model.clone(), vec![backend], options), Err(Error::Setting { .. })));
+    }
+}
+
+#[test]
+fn hyper_parameters_that_make_no_sense_are_refused() {
+    use Setting::{Count, Counts, Flag, Number, Text};
+    let change = |key: &str, value: Setting| Tiny::llama(2).with(key, value);
+    for (tiny, said) in [
+        (change("block_count", Count(0)), "llama.block_count is 0: must be from 1 to 512"),
+        (change("block_count", Count(u32::MAX)), "llama.block_count is 4294967295"),
+        (change("attention.head_count", Count(0)), "llama.attention.head_count is 0"),
+        (change("attention.head_count", Count(5)), "llama.attention.head_count is 5: must divide"),
+        (change("attention.head_count_kv", Count(0)), "llama.attention.head_count_kv is 0"),
+        (change("attention.head_count", Counts(vec![2])), "must be one for each of 2 blocks"),
+        (change("attention.key_length", Count(0)), "llama.attention.key_length is 0"),
+        (change("attention.value_length", Count(16)), "llama.attention.value_length is 16"),
+        (change("embedding_length", Count(0)), "llama.embedding_length is 0"),
+        (change("feed_forward_length", Count(0)), "neither a feed-forward network nor experts"),
+        (change("context_length", Count(u32::MAX)), "llama.context_length is 4294967295"),
+        (change("context_length", Text("long")), "llama.context_length"),
+        (change("rope.dimension_count", Count(64)), "llama.rope.dimension_count is 64"),
+        (change("rope.dimension_count", Count(16)), "llama.rope.dimension_count is 16: must be the head size 32"),
+        (change("rope.freq_base", Number(0.0)), "llama.rope.freq_base is 0: must be positive"),
+        (change("rope.freq_base", Number(f32::NAN)), "llama.rope.freq_base is NaN: must be finite"),
+        (change("rope.scaling.factor", Number(-2.0)), "llama.rope.scaling.factor is -2"),
+        (change("rope.scaling.type", Text("magic")), "llama.rope.scaling.type is magic"),
+        (change("expert_count", Count(2)), "llama.expert_used_count is 0: cannot be with 2 experts"),
+        (change("expert_used_count", Count(2)), "llama.expert_used_count is 2: must not exceed the 0 experts"),
+        (change("attention.layer_norm_rms_epsilon", Number(-1.0)), "layer_norm_rms_epsilon is negative"),
+        (change("attention.causal", Flag(false)), "llama.attention.causal is false"),
+        (change("pooling_type", Count(4)), "ranking models cannot be run"),
+        (Tiny::llama(2).without("llama.context_length"), "llama.context_length"),
+        (Tiny::llama(2).without("general.architecture"), "general.architecture"),
+        (change("general.architecture", Text("mamba")), "the architecture 'mamba' is not known; known are llama, qwen2"),
+        (Tiny { tokens: 0, ..Tiny::llama(2) }, "tokenizer.ggml.tokens is 0 tokens"),
+    ] {
+        let error = tiny.open().unwrap_err().to_string();
+        assert!(error.contains(said), "'{error}' should contain '{said}'");
+    }
+}
+
+#[test]
+fn tensors_that_are_missing_or_wrong_are_named() {
+    let whole = Tiny::llama(2);
+    for name in whole.tensors.keys() {
+        let mut tiny = whole.clone();
+        tiny.tensors.remove(name);
+        match tiny.open() {
+            // The embedding table stands in for it.
+            Ok(_) => assert_eq!(name, "output.weight"),
+            Err(error) => assert_eq!(error.to_string(), format!("the tensor '{name}' is missing")),
+        }
+        let mut tiny = whole.clone();
+        tiny.tensors.get_mut(name).unwrap().0[0] += 32;
+        let error = tiny.open().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the tensor '{name}' is [")), "{error}");
+        let mut tiny = whole.clone();
+        tiny.tensors.get_mut(name).unwrap().1 = DType::I32;
+        let error = tiny.open().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("the tensor '{name}' is of type i32")), "{error}");
+    }
+    let error = whole.tensor("blk.0.attn_q.surprise", &[4]).open().unwrap_err().to_string();
+    assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
+}
