@@ -4,7 +4,8 @@
 //! and words are merged as the bytes they are. A merge may name pieces that are no tokens, so symbols have numbers of
 //! their own.
 //!
-//! Invariant: bytes of the text are lost only where the vocabulary has no token for them.
+//! Invariant: bytes of the text are lost only where the vocabulary has no token for them; those that are no UTF-8 then
+//! become U+FFFD.
 
 use std::fmt;
 
@@ -45,7 +46,8 @@ impl Bpe {
         for (rank, merge) in merges.enumerate() {
             // The first of two parts may begin with a space, but no part is empty.
             let Some(space) = merge.iter().skip(1).position(|&byte| byte == b' ') else { continue };
-            let (left, right) = (merge.get(..=space).unwrap_or_default(), merge.get(space + 2..).unwrap_or_default());
+            let (left, right) =
+                (merge.get(..=space).unwrap_or_default(), merge.get(space + 2..).unwrap_or_default());
             both.clear();
             let mut part = |text: &[u8]| {
                 let known = spelling::read(text, named.spelling, &mut buffer) && !buffer.is_empty();
@@ -73,7 +75,11 @@ impl Bpe {
     pub(crate) fn encode(&self, text: &[u8], work: &mut Work, tokens: &mut Vec<Token>) {
         let Work { splitter, merger, spaced } = work;
         let text = match self.named.spelling {
-            Spelling::Bytes => text,
+            Spelling::Bytes if std::str::from_utf8(text).is_ok() => text,
+            Spelling::Bytes => {
+                self.replace_unknown_bytes(text, spaced);
+                spaced.as_slice()
+            }
             Spelling::Plain { .. } => {
                 spelling::escape_spaces(text, spaced);
                 spaced.as_slice()
@@ -87,13 +93,28 @@ impl Bpe {
         });
     }
 
-    fn encode_word(&self, word: &[u8], merger: &mut Merger, tokens: &mut Vec<Token>) {
-        let newlines = matches!(self.named.spelling, Spelling::Plain { newlines: true }) && word.starts_with(b"\n");
-        if self.named.ignore_merges || newlines {
-            if let Some(token) = self.symbols.find(word).and_then(|symbol| self.token(symbol)) {
-                tokens.push(token);
-                return;
+    /// Some vocabularies have no tokens for bytes that UTF-8 does not use. Such bytes become U+FFFD.
+    fn replace_unknown_bytes(&self, text: &[u8], replaced: &mut Vec<u8>) {
+        replaced.clear();
+        for chunk in text.utf8_chunks() {
+            replaced.extend_from_slice(chunk.valid().as_bytes());
+            for &byte in chunk.invalid() {
+                match self.byte_token(byte) {
+                    Some(_) => replaced.push(byte),
+                    None => replaced.extend_from_slice("\u{fffd}".as_bytes()),
+                }
             }
+        }
+    }
+
+    fn encode_word(&self, word: &[u8], merger: &mut Merger, tokens: &mut Vec<Token>) {
+        let newlines =
+            matches!(self.named.spelling, Spelling::Plain { newlines: true }) && word.starts_with(b"\n");
+        if (self.named.ignore_merges || newlines)
+            && let Some(token) = self.symbols.find(word).and_then(|symbol| self.token(symbol))
+        {
+            tokens.push(token);
+            return;
         }
         merger.clear();
         match self.named.spelling {

@@ -18,8 +18,9 @@ pub struct Encode {
 impl Vocab {
     /// The tokens of a text, which may be any bytes.
     ///
-    /// Byte-pair and SentencePiece vocabularies keep bytes that are no UTF-8 (llama.cpp replaces them by U+FFFD in the
-    /// former); WordPiece drops them along with everything else that its normalization drops.
+    /// Byte-pair and SentencePiece vocabularies keep bytes that are no UTF-8 as far as they have tokens for them, and the
+    /// former put U+FFFD for the others (llama.cpp puts it for all); WordPiece drops them along with everything else that
+    /// its normalization drops.
     pub fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Vec<Token> {
         let parse = if options.parse_special { Parse::Special } else { Parse::Text };
         self.encode_with(text.as_ref(), parse, options.add_special)
@@ -35,11 +36,11 @@ impl Vocab {
         let written = |token: Option<Token>| token.map_or(&b""[..], |token| self.texts.get(token));
         if self.adds_bos() {
             let bos = written(self.special().bos);
-            if guards.first().is_none_or(|&guard| guard >= bos.len()) {
-                if let Some(rest) = text.strip_prefix(bos) {
-                    text = rest;
-                    guards.iter_mut().for_each(|guard| *guard -= bos.len());
-                }
+            if guards.first().is_none_or(|&guard| guard >= bos.len())
+                && let Some(rest) = text.strip_prefix(bos)
+            {
+                text = rest;
+                guards.iter_mut().for_each(|guard| *guard -= bos.len());
             }
         }
         if self.adds_eos() {

@@ -9,8 +9,9 @@ pub const MAX_PIECE_BYTES: usize = 1 << 16;
 /// Bytes of all special tokens together: the automaton that finds them takes a multiple of this.
 pub const MAX_SPECIAL_BYTES: usize = 1 << 24;
 
-/// Bytes of a word that merges work on at a time; positions in it are `u32`. A longer word is cut.
-pub(crate) const MAX_WORD_BYTES: usize = 1 << 30;
+/// Bytes of a word that merges work on at a time, which takes some forty times as much memory. A longer word is cut; no
+/// model has room for one.
+pub(crate) const MAX_WORD_BYTES: usize = 1 << 24;
 
 /// Bytes of a chat template's source.
 pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
@@ -25,10 +26,16 @@ pub(crate) const MAX_TEMPLATE_STACK: usize = 512 << 20;
 /// Bytes that a template may write.
 pub const MAX_TEMPLATE_OUTPUT: usize = 16 << 20;
 
+/// Bytes of what a single filter makes.
+pub const MAX_TEMPLATE_VALUE: usize = 16 << 20;
+
+/// Elements of what a single filter makes; the engine's own `range` has the same bound.
+pub const MAX_TEMPLATE_ELEMENTS: usize = 100_000;
+
 /// Nesting of calls while a template is rendered.
 pub const MAX_TEMPLATE_DEPTH: usize = 128;
 
-/// Spaces that a template may indent by, and digits' worth of width that it may format to.
+/// Spaces that a template may indent by, and the width that it may format to.
 pub const MAX_TEMPLATE_WIDTH: usize = 999;
 
 const _: () = {

@@ -51,9 +51,14 @@ struct Candidate {
 }
 
 /// A word in the making. Kept from word to word for its memory.
+///
+/// Candidates are sorted as a whole where that is possible, which is much cheaper than taking them out of a heap one by
+/// one; the heap holds those that turn up in the meantime.
 #[derive(Debug, Default)]
 pub(crate) struct Merger {
     symbols: Vec<Symbol>,
+    /// Smallest first.
+    sorted: Vec<Reverse<Candidate>>,
     waiting: BinaryHeap<Reverse<Candidate>>,
 }
 
@@ -75,20 +80,37 @@ impl Merger {
 
     /// Merges while there is something to merge. `lookup` says what two neighbours become, if anything.
     pub(crate) fn run(&mut self, mut lookup: impl FnMut(&Symbol, &Symbol) -> Option<Merge>) {
-        let Merger { symbols, waiting } = self;
+        let Merger { symbols, sorted, waiting } = self;
         let mut candidate = |symbols: &[Symbol], left: u32| {
             let first = symbols.get(left as usize)?;
             let second = symbols.get(first.next as usize)?;
             let Merge { key, number } = lookup(first, second)?;
             Some(Reverse(Candidate { key, left, len: first.len + second.len, number }))
         };
-        let mut first = std::mem::take(waiting).into_vec();
-        first.clear();
-        first.extend((0..symbols.len() as u32).filter_map(|left| candidate(symbols, left)));
-        *waiting = BinaryHeap::from(first);
-
-        while let Some(Reverse(Candidate { left, len, number, .. })) = waiting.pop() {
-            let Some(&Symbol { len: left_len, previous, next: right, .. }) = symbols.get(left as usize) else {
+        sorted.clear();
+        sorted.extend((0..symbols.len() as u32).filter_map(|left| candidate(symbols, left)));
+        sorted.sort_unstable_by_key(|Reverse(candidate)| *candidate);
+        let mut at = 0;
+        loop {
+            let next = match (sorted.get(at), waiting.peek()) {
+                (None, None) => break,
+                (None, Some(_)) => {
+                    sorted.clear();
+                    let others = BinaryHeap::from(std::mem::take(sorted));
+                    *sorted = std::mem::replace(waiting, others).into_vec();
+                    sorted.sort_unstable_by_key(|Reverse(candidate)| *candidate);
+                    at = 0;
+                    continue;
+                }
+                (Some(Reverse(next)), Some(Reverse(other))) if other < next => waiting.pop(),
+                (Some(next), _) => {
+                    at += 1;
+                    Some(*next)
+                }
+            };
+            let Some(Reverse(Candidate { left, len, number, .. })) = next else { break };
+            let Some(&Symbol { len: left_len, previous, next: right, .. }) = symbols.get(left as usize)
+            else {
                 continue;
             };
             let Some(&Symbol { len: right_len, next, .. }) = symbols.get(right as usize) else { continue };

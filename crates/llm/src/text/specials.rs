@@ -131,7 +131,9 @@ impl Specials {
         let mut missing = self.tokens.len();
         if let Some(finder) = &self.finder {
             for hit in finder.find_overlapping_iter(text) {
-                let Some(seen) = occurs.get_mut(hit.pattern().as_usize()).filter(|seen| !**seen) else { continue };
+                let Some(seen) = occurs.get_mut(hit.pattern().as_usize()).filter(|seen| !**seen) else {
+                    continue;
+                };
                 *seen = true;
                 missing -= 1;
                 if missing == 0 {
@@ -221,7 +223,11 @@ mod tests {
 
     #[test]
     fn longer_tokens_go_first() {
-        let all = specials(&[("abc", Attributes::CONTROL), ("cdef", Attributes::CONTROL), ("d", Attributes::USER_DEFINED)]);
+        let all = specials(&[
+            ("abc", Attributes::CONTROL),
+            ("cdef", Attributes::CONTROL),
+            ("d", Attributes::USER_DEFINED),
+        ]);
         check(&all, "abcdef", Parse::Special, "ab|1");
         check(&all, "abcd", Parse::Special, "0|2");
         check(&all, "abcdef", Parse::Text, "abc|2|ef");

@@ -105,19 +105,16 @@ pub(crate) fn unescape_spaces(text: &[u8], unescaped: &mut Vec<u8>) {
     }
 }
 
-/// Hands over characters as ranges. How long a character is, its first byte says, whatever follows.
+/// Hands over characters as ranges; a byte that is no UTF-8 is one of its own.
 pub(crate) fn characters(text: &[u8], mut each: impl FnMut(Range<usize>)) {
     let mut start = 0;
-    while let Some(&first) = text.get(start) {
-        let len = match first {
-            0..0xc0 => 1,
-            0xc0..0xe0 => 2,
-            0xe0..0xf0 => 3,
-            0xf0.. => 4,
-        };
-        let end = (start + len).min(text.len());
-        each(start..end);
-        start = end;
+    let mut next = |len: usize| {
+        each(start..start + len);
+        start += len;
+    };
+    for chunk in text.utf8_chunks() {
+        chunk.valid().chars().for_each(|c| next(c.len_utf8()));
+        chunk.invalid().iter().for_each(|_| next(1));
     }
 }
 

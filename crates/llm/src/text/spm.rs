@@ -3,11 +3,13 @@
 //!
 //! Invariant: bytes of the text are lost only where the vocabulary has neither a token for them nor one for the unknown.
 
+use memchr::memmem;
+
 use super::bpe::Work;
 use super::limits::MAX_WORD_BYTES;
-use super::merge::{Merge, NONE};
+use super::merge::{Merge, Merger, NONE};
 use super::pieces::Pieces;
-use super::spelling;
+use super::spelling::{self, SPACE};
 use super::vocab::Token;
 
 #[derive(Debug)]
@@ -16,12 +18,19 @@ pub(crate) struct Spm {
     unk: Option<Token>,
     /// Nothing longer than this is a token.
     longest: usize,
+    /// No token has a space behind something else, so words can be merged one by one.
+    by_words: bool,
 }
 
 impl Spm {
     pub(crate) fn new(texts: &Pieces, unk: Option<Token>) -> Spm {
-        let longest = (0..texts.len() as Token).map(|token| texts.get(token).len()).max();
-        Spm { byte_tokens: spelling::byte_tokens(texts), unk, longest: longest.unwrap_or_default() }
+        let all = || (0..texts.len() as Token).map(|token| texts.get(token));
+        Spm {
+            byte_tokens: spelling::byte_tokens(texts),
+            unk,
+            longest: all().map(<[u8]>::len).max().unwrap_or_default(),
+            by_words: all().all(|text| word_end(text) == text.len()),
+        }
     }
 
     pub(crate) fn byte_token(&self, byte: u8) -> Option<Token> {
@@ -40,28 +49,49 @@ impl Spm {
         let Work { merger, spaced, .. } = work;
         spaced.clear();
         if space_prefix {
-            spaced.extend_from_slice(spelling::SPACE);
+            spaced.extend_from_slice(SPACE);
         }
         spelling::append_escaped(text, spaced);
-        for word in spaced.chunks(MAX_WORD_BYTES) {
-            merger.clear();
-            spelling::characters(word, |range| merger.push(range.start, range.len(), NONE));
-            merger.run(|left, right| {
-                let (start, end) = (left.start as usize, right.start as usize + right.len as usize);
-                let both = word.get(start..end).filter(|both| both.len() <= self.longest)?;
-                let number = texts.find(both)?;
-                Some(Merge { key: highest_first(*scores.get(number as usize)?), number })
-            });
-            for symbol in merger.symbols() {
-                let bytes = symbol.bytes(word);
-                let merged = Some(symbol.number).filter(|&number| number != NONE);
-                match merged.or_else(|| texts.find(bytes)) {
-                    Some(token) => tokens.push(token),
-                    None => tokens.extend(bytes.iter().filter_map(|&byte| self.byte_token(byte).or(self.unk))),
-                }
+        let mut rest = spaced.as_slice();
+        while !rest.is_empty() {
+            let end = if self.by_words { word_end(rest) } else { rest.len() };
+            let (word, others) = rest.split_at(end.min(MAX_WORD_BYTES));
+            self.encode_word((texts, scores), word, merger, tokens);
+            rest = others;
+        }
+    }
+
+    fn encode_word(
+        &self,
+        (texts, scores): (&Pieces, &[f32]),
+        word: &[u8],
+        merger: &mut Merger,
+        tokens: &mut Vec<Token>,
+    ) {
+        merger.clear();
+        spelling::characters(word, |range| merger.push(range.start, range.len(), NONE));
+        merger.run(|left, right| {
+            let (start, end) = (left.start as usize, right.start as usize + right.len as usize);
+            let both = word.get(start..end).filter(|both| both.len() <= self.longest)?;
+            let number = texts.find(both)?;
+            Some(Merge { key: highest_first(*scores.get(number as usize)?), number })
+        });
+        for symbol in merger.symbols() {
+            let bytes = symbol.bytes(word);
+            let merged = Some(symbol.number).filter(|&number| number != NONE);
+            match merged.or_else(|| texts.find(bytes)) {
+                Some(token) => tokens.push(token),
+                None => tokens.extend(bytes.iter().filter_map(|&byte| self.byte_token(byte).or(self.unk))),
             }
         }
     }
+}
+
+/// Where the first space stands that is behind something else than a space; the end of the text if there is none.
+fn word_end(text: &[u8]) -> usize {
+    let spaces = text.chunks_exact(SPACE.len()).take_while(|chunk| *chunk == SPACE).count() * SPACE.len();
+    let others = text.get(spaces..).and_then(|others| memmem::find(others, SPACE));
+    others.map_or(text.len(), |others| spaces + others)
 }
 
 /// A number that is the smaller, the higher the score. Both zeros are the same.
@@ -75,6 +105,14 @@ fn highest_first(score: f32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_end_before_spaces() {
+        for (text, end) in [("", 0), ("▁", 3), ("▁▁a▁b", 7), ("a", 1), ("a▁", 1), ("▁a▁▁", 4)]
+        {
+            assert_eq!(word_end(text.as_bytes()), end, "{text}");
+        }
+    }
 
     #[test]
     fn keys_fall_as_scores_rise() {

@@ -9,16 +9,15 @@ use std::thread;
 use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, Serde, ValueOrKwargs};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use oxcart_gguf::Text;
 
 use super::TemplateError;
+use super::bounded;
 use super::json::to_json;
-use crate::text::limits::{
-    MAX_TEMPLATE_DEPTH, MAX_TEMPLATE_OUTPUT, MAX_TEMPLATE_STACK, MAX_TEMPLATE_STEPS, MAX_TEMPLATE_WIDTH,
-};
+use crate::text::limits::{MAX_TEMPLATE_DEPTH, MAX_TEMPLATE_OUTPUT, MAX_TEMPLATE_STACK, MAX_TEMPLATE_STEPS};
 
 /// Whether this is a template.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
@@ -53,7 +52,8 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start + 2);
         replaced.push_str(before);
-        let word_start = tag.find(|c: char| !(c.is_ascii_whitespace() || matches!(c, '-' | '+'))).unwrap_or(0);
+        let word_start =
+            tag.find(|c: char| !(c.is_ascii_whitespace() || matches!(c, '-' | '+'))).unwrap_or(0);
         let (lead, word) = tag.split_at(word_start);
         let word_end = word.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(word.len());
         let (name, after) = word.split_at(word_end);
@@ -84,7 +84,8 @@ fn apart<T: Send>(work: impl FnOnce() -> Result<T, TemplateError> + Send) -> Res
 
 fn environment<'source>(now: Option<SystemTime>) -> Environment<'source> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false).build();
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false).build();
     // Only other delimiters could make it fail.
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -92,63 +93,16 @@ fn environment<'source>(now: Option<SystemTime>) -> Environment<'source> {
     environment.set_fuel(Some(MAX_TEMPLATE_STEPS));
     environment.set_recursion_limit(MAX_TEMPLATE_DEPTH);
     environment.set_unknown_method_callback(|state, value, method, arguments| {
-        if method == "format" {
-            check_widths(value.as_str().unwrap_or_default())?;
-        }
+        bounded::check_method(value, method, arguments)?;
         unknown_method_callback(state, value, method, arguments)
     });
     environment.add_filter("tojson", to_json);
-    environment.add_filter("indent", indent);
-    environment.add_filter("format", format);
+    bounded::add_filters(&mut environment);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message)))
     });
     environment.add_function("strftime_now", move |format: &str| strftime(now, format));
     environment
-}
-
-/// The engine's filter, with a bound on the width.
-fn indent(
-    value: &Value,
-    width: Option<usize>,
-    first: Option<bool>,
-    blank: Option<bool>,
-) -> Result<String, Error> {
-    let width = width.unwrap_or(4);
-    if width > MAX_TEMPLATE_WIDTH {
-        return Err(too_wide());
-    }
-    let margin = " ".repeat(width);
-    let text = value.to_string();
-    let mut indented = String::with_capacity(text.len());
-    for (number, line) in text.split('\n').enumerate() {
-        if number > 0 {
-            indented.push('\n');
-        }
-        let wanted = if number == 0 { first.unwrap_or(false) } else { blank.unwrap_or(false) || !line.is_empty() };
-        if wanted {
-            indented.push_str(&margin);
-        }
-        indented.push_str(line);
-    }
-    Ok(indented)
-}
-
-/// The engine's filter, with a bound on widths.
-fn format(state: &mut State<'_, '_>, text: &Value, arguments: Rest<ValueOrKwargs>) -> Result<Value, Error> {
-    check_widths(text.as_str().unwrap_or_default())?;
-    minijinja::filters::format(state, text, arguments)
-}
-
-/// Widths and precisions in a format are digits; none may be larger than the bound, and none may come from elsewhere.
-fn check_widths(format: &str) -> Result<(), Error> {
-    let digits = MAX_TEMPLATE_WIDTH.ilog10() as usize + 1;
-    let too_many = format.split(|c: char| !c.is_ascii_digit()).any(|run| run.len() > digits);
-    if too_many || format.contains('*') { Err(too_wide()) } else { Ok(()) }
-}
-
-fn too_wide() -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("a width above {MAX_TEMPLATE_WIDTH}"))
 }
 
 /// The time in the zone of this machine, as Python's `strftime` writes it.
@@ -182,7 +136,9 @@ fn refused(error: &Error) -> TemplateError {
     }
     match error.kind() {
         ErrorKind::OutOfFuel => TemplateError::OutOfSteps,
-        ErrorKind::SyntaxError => TemplateError::Invalid { line: error.line(), reason: clean(error.to_string()) },
+        ErrorKind::SyntaxError => {
+            TemplateError::Invalid { line: error.line(), reason: clean(error.to_string()) }
+        }
         _ => TemplateError::Failed { line: error.line(), reason: clean(error.to_string()) },
     }
 }

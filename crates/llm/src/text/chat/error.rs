@@ -41,7 +41,9 @@ pub enum TemplateError {
     #[error("the chat template was stopped after {MAX_TEMPLATE_OUTPUT} bytes of text")]
     OutputTooLong,
     /// Messages hold all the code points that could mark places in them.
-    #[error("the conversation holds all 32 of the code points U+FDD0 to U+FDEF, which stand for no characters")]
+    #[error(
+        "the conversation holds all 32 of the code points U+FDD0 to U+FDEF, which stand for no characters"
+    )]
     NoMarker,
     /// The system would not start a thread.
     #[error("no thread for the chat template could be started: {reason}")]

@@ -23,7 +23,9 @@ pub(super) fn mark(source: &str, values: &mut [&mut Value], vocab: &Vocab) -> Re
         let mut rest = text.as_str();
         for start in starts {
             // A token may begin within a character, but then it does not end before the next one does.
-            let Some((before, after)) = rest.split_at_checked(start - (text.len() - rest.len())) else { continue };
+            let Some((before, after)) = rest.split_at_checked(start - (text.len() - rest.len())) else {
+                continue;
+            };
             marked.push_str(before);
             marked.push(marker);
             rest = after;

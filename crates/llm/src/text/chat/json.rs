@@ -23,7 +23,10 @@ pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Re
         None => serialize(value, &mut Serializer::with_formatter(&mut json, Spaced)),
         Some(width) => {
             let indent = " ".repeat(width);
-            serialize(value, &mut Serializer::with_formatter(&mut json, PrettyFormatter::with_indent(indent.as_bytes())))
+            serialize(
+                value,
+                &mut Serializer::with_formatter(&mut json, PrettyFormatter::with_indent(indent.as_bytes())),
+            )
         }
     };
     let bad = |reason: String| Error::new(ErrorKind::BadSerialization, reason);

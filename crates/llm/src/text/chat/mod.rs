@@ -1,13 +1,14 @@
 //! Chat templates: a conversation as the text that a model was trained on.
 //!
 //! A template is a program out of a file that somebody else has made. It is given the conversation and nothing else: no
-//! files, no environment, no clock beyond `strftime_now`. Its steps, its output and its depth are bounded, and it runs on
-//! a thread of its own whose stack is large enough for all that its steps can nest. What is not bounded is the memory of
-//! values that it makes on the way: the engine has no means for that.
+//! files, no environment, no clock beyond `strftime_now`. Its steps, its output, its depth and what single filters make are
+//! bounded, and it runs on a thread of its own whose stack is large enough for all that its steps can nest. What is not
+//! bounded is the memory of values that operators make, step by step: the engine has no means for that.
 //!
-//! Invariant: no template and no message can make rendering panic or hang, and no message can put a control token into a
+//! Invariant: no template and no message can make rendering panic, overflow the stack or hang, and no message can put a control token into a
 //! [`Prompt`].
 
+mod bounded;
 mod engine;
 mod error;
 mod guard;
@@ -159,8 +160,11 @@ impl ChatTemplate {
             ChatOptions { bos_token: text(special.bos), eos_token: text(special.eos), ..options.clone() };
         let mut variables = variables(messages, &options);
         // What the file itself says, its own tokens, is not marked.
-        let mut foreign: Vec<&mut Value> =
-            variables.iter_mut().filter(|(name, _)| !OWN.contains(&name.as_str())).map(|(_, value)| value).collect();
+        let mut foreign: Vec<&mut Value> = variables
+            .iter_mut()
+            .filter(|(name, _)| !OWN.contains(&name.as_str()))
+            .map(|(_, value)| value)
+            .collect();
         let marker = guard::mark(&self.source, &mut foreign, vocab)?;
         let text = engine::render(&self.source, variables, options.now)?;
         Ok(guard::unmark(text, marker))

@@ -102,7 +102,9 @@ pub(crate) fn read(text: &[u8], glyphs: &mut Vec<Glyph>) {
 fn kind(c: char) -> u32 {
     use GeneralCategory as C;
     match get_general_category(c) {
-        C::UppercaseLetter | C::LowercaseLetter | C::TitlecaseLetter | C::ModifierLetter | C::OtherLetter => LETTER,
+        C::UppercaseLetter | C::LowercaseLetter | C::TitlecaseLetter | C::ModifierLetter | C::OtherLetter => {
+            LETTER
+        }
         C::DecimalNumber | C::LetterNumber | C::OtherNumber => NUMBER,
         C::NonspacingMark | C::SpacingMark | C::EnclosingMark => MARK,
         C::ConnectorPunctuation
@@ -170,7 +172,8 @@ mod tests {
     #[test]
     fn lengths_add_up() {
         let mut glyphs = Vec::new();
-        for text in [&b"a\xff\xc3\xa9\xe2\x82"[..], b"\xf4\x90\x80\x80", b"\xed\xa0\x80", "😀x".as_bytes()] {
+        for text in [&b"a\xff\xc3\xa9\xe2\x82"[..], b"\xf4\x90\x80\x80", b"\xed\xa0\x80", "😀x".as_bytes()]
+        {
             read(text, &mut glyphs);
             assert_eq!(glyphs.iter().map(|glyph| glyph.len()).sum::<usize>(), text.len());
         }

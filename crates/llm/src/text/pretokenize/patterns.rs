@@ -243,15 +243,12 @@ pub(super) fn gpt4o_marks(text: &[Glyph]) -> usize {
     )
 }
 
-/// Chinese characters, as Unicode's script `Han` has them.
+/// Chinese characters, by the blocks that hold nothing else.
 fn is_han(glyph: Glyph) -> bool {
     matches!(
         glyph.code(),
-        0x2e80..=0x2e99 | 0x2e9b..=0x2ef3 | 0x2f00..=0x2fd5 | 0x3005 | 0x3007 | 0x3021..=0x3029 | 0x3038..=0x303b
-            | 0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfa6d | 0xfa70..=0xfad9 | 0x1_6fe2 | 0x1_6fe3
-            | 0x1_6ff0 | 0x1_6ff1 | 0x2_0000..=0x2_a6df | 0x2_a700..=0x2_b739 | 0x2_b740..=0x2_b81d
-            | 0x2_b820..=0x2_cea1 | 0x2_ceb0..=0x2_ebe0 | 0x2_ebf0..=0x2_ee5d | 0x2_f800..=0x2_fa1d
-            | 0x3_0000..=0x3_134a | 0x3_1350..=0x3_23af
+        0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x2_0000..=0x2_a6df | 0x2_a700..=0x2_ebef
+            | 0x2_f800..=0x2_fa1f
     )
 }
 
@@ -287,11 +284,7 @@ pub(super) fn deepseek3(text: &[Glyph]) -> usize {
     };
     first_of!(
         signed_word(),
-        led(
-            text,
-            |glyph| !(glyph.is_newline() || glyph.is_letter() || is_sign(glyph)),
-            is_letter_or_mark,
-        ),
+        led(text, |glyph| !(glyph.is_newline() || glyph.is_letter() || is_sign(glyph)), is_letter_or_mark,),
         symbols(text, is_sign, Glyph::is_newline),
         lines(text),
         spaces(text),
@@ -304,8 +297,19 @@ pub(super) fn bloom(text: &[Glyph]) -> usize {
         let mark = matches!(
             char::from_u32(glyph.code()),
             Some(
-                '(' | ')' | '|' | '.' | ',' | '!' | '?' | '\u{2026}' | '\u{3002}' | '\u{ff0c}' | '\u{3001}'
-                    | '\u{964}' | '\u{6d4}' | '\u{60c}'
+                '(' | ')'
+                    | '|'
+                    | '.'
+                    | ','
+                    | '!'
+                    | '?'
+                    | '\u{2026}'
+                    | '\u{3002}'
+                    | '\u{ff0c}'
+                    | '\u{3001}'
+                    | '\u{964}'
+                    | '\u{6d4}'
+                    | '\u{60c}'
             )
         );
         !(mark || glyph.is_space())
@@ -316,7 +320,8 @@ pub(super) fn bloom(text: &[Glyph]) -> usize {
 pub(super) fn punctuation(text: &[Glyph]) -> usize {
     run(text, |glyph| {
         glyph.is_punctuation()
-            || glyph.is_ascii_and(|byte| matches!(byte, b'$' | b'+' | b'<' | b'=' | b'>' | b'^' | b'~' | b'|'))
+            || glyph
+                .is_ascii_and(|byte| matches!(byte, b'$' | b'+' | b'<' | b'=' | b'>' | b'^' | b'~' | b'|'))
     })
 }
 
@@ -324,7 +329,9 @@ pub(super) fn punctuation(text: &[Glyph]) -> usize {
 pub(super) fn punctuation_and_backtick(text: &[Glyph]) -> usize {
     run(text, |glyph| {
         glyph.is_punctuation()
-            || glyph.is_ascii_and(|byte| matches!(byte, b'$' | b'+' | b'<' | b'=' | b'>' | b'^' | b'~' | b'|' | b'`'))
+            || glyph.is_ascii_and(|byte| {
+                matches!(byte, b'$' | b'+' | b'<' | b'=' | b'>' | b'^' | b'~' | b'|' | b'`')
+            })
     })
 }
 

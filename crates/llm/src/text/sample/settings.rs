@@ -67,11 +67,21 @@ impl SamplerSettings {
         let share = |value: f32| (0.0..=1.0).contains(&value);
         let finite = "a finite number";
         let rules: [(&'static str, f32, bool, &'static str); 7] = [
-            ("temperature", self.temperature, self.temperature.is_finite() && self.temperature >= 0.0, "finite and not negative"),
+            (
+                "temperature",
+                self.temperature,
+                self.temperature.is_finite() && self.temperature >= 0.0,
+                "finite and not negative",
+            ),
             ("top-p", self.top_p, share(self.top_p), "between 0 and 1"),
             ("min-p", self.min_p, share(self.min_p), "between 0 and 1"),
             ("typical-p", self.typical_p, share(self.typical_p), "between 0 and 1"),
-            ("the repeat penalty", self.repeat_penalty, self.repeat_penalty.is_normal() && self.repeat_penalty > 0.0, "finite and above 0"),
+            (
+                "the repeat penalty",
+                self.repeat_penalty,
+                self.repeat_penalty.is_normal() && self.repeat_penalty > 0.0,
+                "finite and above 0",
+            ),
             ("the frequency penalty", self.frequency_penalty, self.frequency_penalty.is_finite(), finite),
             ("the presence penalty", self.presence_penalty, self.presence_penalty.is_finite(), finite),
         ];

@@ -95,7 +95,8 @@ impl Kind {
             let Some(pre) = metadata.get(PRE) else { return Ok(pretokenize::DEFAULT) };
             let name = pre.text()?;
             let known = name.to_str().and_then(pretokenize::by_name);
-            known.ok_or_else(|| VocabError::UnknownPreTokenizer { key: PRE, pre: Name::from(name.as_bytes()) })
+            known
+                .ok_or_else(|| VocabError::UnknownPreTokenizer { key: PRE, pre: Name::from(name.as_bytes()) })
         };
         match model {
             b"gpt2" => pre().map(Kind::Bpe),
@@ -195,14 +196,14 @@ impl Kind {
         Ok(match self {
             Kind::Bpe(named) => {
                 let merges = match metadata.get(MERGES) {
-                    // These have a file format of their own for merges, which may be left out.
                     None if named.merges_optional => None,
                     None => Some(metadata.require(MERGES)?.strings()?),
                     Some(entry) => Some(entry.strings()?),
                 };
-                Tokenizer::Bpe(Bpe::new(*named, texts, merges.into_iter().flatten().map(|text| text.as_bytes())))
+                let merges = merges.into_iter().flatten().map(|text| text.as_bytes());
+                Tokenizer::Bpe(Box::new(Bpe::new(*named, texts, merges)))
             }
-            Kind::Spm => Tokenizer::Spm(Spm::new(texts, unk)),
+            Kind::Spm => Tokenizer::Spm(Box::new(Spm::new(texts, unk))),
             Kind::Wpm => {
                 let flag = |key, default| metadata.get(key).map_or(Ok(default), |entry| entry.bool());
                 let lowercase = flag(LOWERCASE, true)?;
@@ -270,11 +271,9 @@ fn read_special(
     special: &mut SpecialTokens,
 ) -> Result<(), VocabError> {
     // The names of old files count where the new ones are missing.
-    for (name, role) in [
-        ("prefix", &mut special.fim_pre),
-        ("suffix", &mut special.fim_suf),
-        ("middle", &mut special.fim_mid),
-    ] {
+    for (name, role) in
+        [("prefix", &mut special.fim_pre), ("suffix", &mut special.fim_suf), ("middle", &mut special.fim_mid)]
+    {
         read_id(metadata, name, tokens, role)?;
     }
     for (name, role) in [
@@ -324,7 +323,8 @@ fn check_id(key: &str, id: i128, tokens: usize) -> Result<Token, VocabError> {
 fn read_suppressed(metadata: &Metadata<'_>, tokens: usize) -> Result<Vec<Token>, VocabError> {
     let Some(entry) = metadata.get(SUPPRESS) else { return Ok(Vec::new()) };
     let ids = entry.integers()?;
-    let mut suppressed = ids.map(|id| check_id(SUPPRESS, id, tokens)).collect::<Result<Vec<Token>, VocabError>>()?;
+    let mut suppressed =
+        ids.map(|id| check_id(SUPPRESS, id, tokens)).collect::<Result<Vec<Token>, VocabError>>()?;
     suppressed.sort_unstable();
     suppressed.dedup();
     Ok(suppressed)

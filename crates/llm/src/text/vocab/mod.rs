@@ -47,8 +47,8 @@ impl fmt::Display for TokenizerKind {
 /// A tokenizer with what it alone needs.
 #[derive(Debug)]
 pub(crate) enum Tokenizer {
-    Bpe(Bpe),
-    Spm(Spm),
+    Bpe(Box<Bpe>),
+    Spm(Box<Spm>),
     Wpm(Wpm),
 }
 

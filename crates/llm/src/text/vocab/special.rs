@@ -42,20 +42,47 @@ pub struct SpecialTokens {
 const DEEPSEEK_END: &str = "<｜end▁of▁sentence｜>";
 
 const EOT: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
-    "[EOT]", "<end_of_utterance>", DEEPSEEK_END,
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<end_of_utterance>",
+    DEEPSEEK_END,
 ];
 const EOM: &[&str] = &["<|eom_id|>"];
 const FIM_PRE: &[&str] = &[
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<｜fim▁begin｜>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
     "<|prefix|>",
 ];
 const FIM_SUF: &[&str] = &[
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<｜fim▁hole｜>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
     "<|suffix|>",
 ];
 const FIM_MID: &[&str] = &[
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<｜fim▁end｜>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
     "<|middle|>",
 ];
 const FIM_PAD: &[&str] = &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"];
@@ -63,9 +90,28 @@ const FIM_REP: &[&str] = &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO
 const FIM_SEP: &[&str] = &["<|file_sep|>"];
 
 const END: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", DEEPSEEK_END, "[e~[",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    DEEPSEEK_END,
+    "[e~[",
 ];
 
 /// Parts of a message that gpt-oss shows to programs, which must see them.
@@ -106,14 +152,20 @@ impl SpecialTokens {
         for name in HARMONY {
             set(attributes, token(name), Attributes::USER_DEFINED);
         }
-        ends.extend([self.eos, self.eot, self.eom, self.fim_pad, self.fim_rep, self.fim_sep].into_iter().flatten());
+        ends.extend(
+            [self.eos, self.eot, self.eom, self.fim_pad, self.fim_rep, self.fim_sep].into_iter().flatten(),
+        );
 
-        let both = |a: &str, b: &str| [a, b].iter().all(|name| token(name).is_some_and(|t| ends.contains(&t)));
+        let both =
+            |a: &str, b: &str| [a, b].iter().all(|name| token(name).is_some_and(|t| ends.contains(&t)));
         let mut not_ends = Vec::new();
         if both("<|return|>", "<|call|>") || both("<|calls|>", "<|flush|>") {
             not_ends.push(("<|end|>", Attributes::USER_DEFINED));
         }
-        if ["<|tool_response>", "<|plamo:eos|>"].iter().any(|name| token(name).is_some_and(|t| ends.contains(&t))) {
+        if ["<|tool_response>", "<|plamo:eos|>"]
+            .iter()
+            .any(|name| token(name).is_some_and(|t| ends.contains(&t)))
+        {
             not_ends.push(("</s>", Attributes::NORMAL));
         }
         for (name, becomes) in not_ends {
