@@ -24,7 +24,7 @@ impl Arena {
     }
 
     /// Appends a string, whose number is the length before. All strings together stay below 4 GiB: they come from a
-    /// header, which is smaller.
+    /// header, which is below 1 GiB, and none of it is used more than twice.
     pub(crate) fn push(&mut self, string: &[u8]) -> u32 {
         let number = self.ends.len() as u32;
         self.bytes.extend_from_slice(string);
