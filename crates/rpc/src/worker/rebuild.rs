@@ -203,11 +203,16 @@ impl<'a> Builder<'a> {
 
     /// What a node reads: the result of an earlier node, or a leaf where the client put it.
     fn source(&mut self, id: u64, op: &Op, slot: usize, first: Option<Layout>) -> Result<TensorId, Refusal> {
-        if let Some(&made) = self.made.get(&id) {
+        let record = self.record(id)?;
+        let sums_as_stored = matches!(op, Op::Sum(_)) && slot == 0;
+        let as_stored = if sums_as_stored { rows_as_stored(&layout_of(record, self.dialect)?) } else { None };
+        if let Some(&made) = self.made.get(&id).filter(|_| as_stored.is_none()) {
             return Ok(made);
         }
-        let record = self.record(id)?;
-        let mut layout = layout_of(record, self.dialect)?;
+        let mut layout = match as_stored {
+            Some(layout) => layout,
+            None => layout_of(record, self.dialect)?,
+        };
         if let (Op::GatedDeltaNet(_), 5, Some(first)) = (op, slot, first) {
             layout = self.delta_net_state(layout, first)?;
         }
@@ -220,7 +225,9 @@ impl<'a> Builder<'a> {
         }
         self.graph.append(leaf, false).map_err(refused)?;
         self.place(leaf, record, &layout, name)?;
-        self.made.insert(id, leaf);
+        if as_stored.is_none() {
+            self.made.insert(id, leaf);
+        }
         Ok(leaf)
     }
 
@@ -310,4 +317,15 @@ impl<'a> Builder<'a> {
         self.nowhere = Some(id);
         Ok(id)
     }
+}
+
+/// What peers' SUM adds up where elements of a row are not neighbours: as many neighbours from the start of each row. Their
+/// clients compare with that.
+fn rows_as_stored(layout: &Layout) -> Option<Layout> {
+    let (dtype, ne, mut nb) = (layout.dtype(), layout.ne().extents(), layout.nb());
+    if nb[0] == dtype.block_bytes() || layout.is_empty() {
+        return None;
+    }
+    nb[0] = dtype.block_bytes();
+    Layout::strided(dtype, ne, nb).ok()
 }
