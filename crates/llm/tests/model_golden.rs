@@ -9,8 +9,8 @@ use std::sync::Arc;
 use oxcart_backend::{Backend, Device};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Plan, PlanOptions, Pooling,
-    Split, Wanted,
+    AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Plan, PlanOptions,
+    Pooling, Split, Wanted,
 };
 use oxcart_tensor::DType;
 use serde_json::Value;
@@ -55,7 +55,8 @@ impl Golden {
         let number = |value: &Value| value.as_u64().unwrap() as usize;
         let (rows, width) = (number(&array["shape"][0]), number(&array["shape"][1]));
         let start = number(&array["offset"]);
-        let numbers = bytes[start..].as_chunks::<4>().0[..rows * width].iter().map(|&b| f32::from_le_bytes(b));
+        let numbers =
+            bytes[start..].as_chunks::<4>().0[..rows * width].iter().map(|&b| f32::from_le_bytes(b));
         let numbers: Vec<f32> = numbers.collect();
         Some(numbers.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
@@ -85,7 +86,11 @@ fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Backend>>) {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
     let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect(), &options);
+    let plan = Plan::new(
+        &file,
+        devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect(),
+        &options,
+    );
     let model = Model::load(file, plan.unwrap(), &|_| {}).unwrap();
     let backends = devices.into_iter().map(|device| device.open("threads=1").unwrap()).collect();
     (model, backends)
@@ -129,7 +134,9 @@ fn decode(golden: &Golden, way: Way) -> Vec<Vec<f32>> {
 fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     assert_eq!(a.len(), b.len());
     let pairs = a.iter().flatten().zip(b.iter().flatten());
-    let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, |worst: f32, d| if d.is_nan() { d } else { worst.max(d) });
+    let worst = pairs
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |worst: f32, d| if d.is_nan() { d } else { worst.max(d) });
     assert!(!worst.is_nan());
     worst
 }
@@ -232,7 +239,8 @@ fn devices_do_not_change_a_bit() {
 fn quantized_caches_are_close() {
     let Some(models) = Golden::all() else { return };
     let mut tried = 0;
-    for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32) {
+    for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32)
+    {
         let file = ModelFile::open(golden.path()).unwrap();
         if !file.hyper().head_size.is_multiple_of(32) {
             continue;
@@ -252,7 +260,8 @@ fn quantized_caches_are_close() {
 #[test]
 fn logits_of_all_positions() {
     let Some(models) = Golden::all() else { return };
-    for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32) {
+    for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32)
+    {
         let tolerance = if golden.name().starts_with("gemma") { 3e-3 } else { 1e-3 };
         for (attention, batch) in [
             (AttentionChoice::Flash, 24),
@@ -262,7 +271,8 @@ fn logits_of_all_positions() {
         ] {
             let (model, backends) = load(&golden.path(), 1);
             let cache_type = DType::F32;
-            let options = ContextOptions { context: 256, batch, cache_type, attention, ..ContextOptions::default() };
+            let options =
+                ContextOptions { context: 256, batch, cache_type, attention, ..ContextOptions::default() };
             let mut context = Context::new(model, backends, options).unwrap();
             let logits = context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap();
             let rows: Vec<Vec<f32>> = logits.rows().map(<[f32]>::to_vec).collect();
@@ -291,7 +301,8 @@ fn embeddings() {
                 let reference = golden.array(array).unwrap();
                 for _ in 0..2 {
                     let found = encoder.embed(&golden.tokens("prompt")).unwrap();
-                    let found: Vec<Vec<f32>> = found.chunks(reference[0].len()).map(<[f32]>::to_vec).collect();
+                    let found: Vec<Vec<f32>> =
+                        found.chunks(reference[0].len()).map(<[f32]>::to_vec).collect();
                     let worst = largest_difference(&found, &reference);
                     eprintln!("{} {array} on {devices}: max {worst:.1e}", golden.name());
                     assert!(worst <= tolerance, "{}: {array} {worst}", golden.name());
