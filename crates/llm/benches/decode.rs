@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // As llama-bench does: from an empty context.
         context.reset();
         let (decode_rate, decode_own) = rate(128, || {
-            let mut step = |token| -> Result<(), Box<dyn Error>> {
+            let mut step = |token: u32| -> Result<(), Box<dyn Error>> {
                 context.evaluate(&[(1000 + token) % vocabulary], Wanted::Last)?;
                 Ok(())
             };
