@@ -7,10 +7,32 @@ use std::error::Error;
 use std::time::Instant;
 
 use oxcart_backend::Device;
-use oxcart_llm::model::{AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted};
+use oxcart_llm::model::{
+    AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted,
+};
+
+/// Seconds that this thread has computed, where the system tells; on a busy machine the only time that means something,
+/// as long as there is one thread.
+fn computed() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(text.split_whitespace().next()?.parse::<f64>().ok()? * 1e-9)
+}
+
+/// Runs something that computes so many tokens, and says how many a second.
+fn rate(
+    tokens: usize,
+    run: impl FnOnce() -> Result<(), Box<dyn Error>>,
+) -> Result<(f64, f64), Box<dyn Error>> {
+    let (started, before) = (Instant::now(), computed());
+    run()?;
+    let wall = started.elapsed().as_secs_f64();
+    let own = before.zip(computed()).map_or(wall, |(before, after)| after - before);
+    Ok((tokens as f64 / wall, tokens as f64 / own))
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let argument = |index: usize, default: &str| arguments.get(index).cloned().unwrap_or(default.to_owned());
     let Ok(path) = std::env::var("OXCART_SMOLLM2") else {
         println!("skipped: OXCART_SMOLLM2 is not set");
@@ -36,25 +58,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut context = Context::new(model, vec![backend], options)?;
     println!("loaded in {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
-    let prompt: Vec<u32> = (0..512).map(|i| 100 + i * 37 % 20_000).collect();
+    let vocabulary = context.model().hyper().vocabulary as u32;
+    let prompt: Vec<u32> = (0..512).map(|i| (100 + i * 37 % 20_000) % vocabulary).collect();
     let (mut prompts, mut decodes) = (Vec::new(), Vec::new());
     for round in 0..argument(1, "5").parse()? {
         context.reset();
         context.reset_timings();
-        let started = Instant::now();
-        context.evaluate(&prompt, Wanted::Last)?;
-        let prompt_rate = prompt.len() as f64 / started.elapsed().as_secs_f64();
+        let (prompt_rate, prompt_own) = rate(prompt.len(), || {
+            context.evaluate(&prompt, Wanted::Last)?;
+            Ok(())
+        })?;
         // As llama-bench does: from an empty context.
         context.reset();
-        let started = Instant::now();
-        for token in 0..128 {
-            context.evaluate(&[1000 + token], Wanted::Last)?;
-        }
-        let decode_rate = 128.0 / started.elapsed().as_secs_f64();
+        let (decode_rate, decode_own) = rate(128, || {
+            let mut step = |token: u32| -> Result<(), Box<dyn Error>> {
+                context.evaluate(&[(1000 + token) % vocabulary], Wanted::Last)?;
+                Ok(())
+            };
+            (0..128).try_for_each(&mut step)
+        })?;
         let timings = context.timings();
         let preparing = timings.preparing.as_secs_f64() * 1e3;
         println!(
-            "round {round}: pp512 {prompt_rate:.1} tokens/s, tg128 {decode_rate:.1} tokens/s, {} graphs in {preparing:.2} ms",
+            "round {round}: tokens/s (of this thread's time): pp512 {prompt_rate:.1} ({prompt_own:.1}), \
+             tg128 {decode_rate:.1} ({decode_own:.1}); {} graphs in {preparing:.2} ms",
             timings.graphs
         );
         prompts.push(prompt_rate);

@@ -39,7 +39,8 @@ fn context(path: &Path, devices: usize, cache_type: DType) -> Context {
     let model = Model::load(file, plan, &|_| {}).unwrap();
     let backends: Vec<Box<dyn Backend>> =
         devices.into_iter().map(|device| device.open("threads=2").unwrap()).collect();
-    Context::new(model, backends, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() }).unwrap()
+    Context::new(model, backends, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() })
+        .unwrap()
 }
 
 fn log_sum_exp(row: &[f32]) -> f64 {
@@ -60,7 +61,8 @@ struct Tolerance {
     top_most: f64,
 }
 
-const F32: Tolerance = Tolerance { mean: 0.0005, most: 0.003, margin: 0.005, top_rms: 0.002, top_most: 0.005 };
+const F32: Tolerance =
+    Tolerance { mean: 0.0005, most: 0.003, margin: 0.005, top_rms: 0.002, top_most: 0.005 };
 const QUANTIZED: Tolerance = Tolerance { mean: 0.15, most: 1.0, margin: 1.5, top_rms: 0.8, top_most: 2.5 };
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -84,7 +86,10 @@ fn follow(what: &str, context: &mut Context, prompt: &[u32], run: &Value, tolera
         .collect();
     let rms = (top.iter().map(|d| d * d).sum::<f64>() / top.len() as f64).sqrt();
     let most = top.iter().fold(0.0, |most: f64, d| most.max(d.abs()));
-    assert!(rms <= tolerance.top_rms && most <= tolerance.top_most, "{what}: top 20 off by {rms} rms, {most} at most");
+    assert!(
+        rms <= tolerance.top_rms && most <= tolerance.top_most,
+        "{what}: top 20 off by {rms} rms, {most} at most"
+    );
     let mut differences = Vec::new();
     for (step, &token) in tokens.iter().enumerate() {
         let found = f64::from(row[token as usize]) - log_sum_exp(&row);
@@ -96,7 +101,9 @@ fn follow(what: &str, context: &mut Context, prompt: &[u32], run: &Value, tolera
     }
     let mean = differences.iter().sum::<f64>() / differences.len() as f64;
     let worst = differences.iter().copied().fold(0.0, f64::max);
-    eprintln!("{what}: logprobs off by {mean:.5} on average, {worst:.5} at most; top 20 by {rms:.4} rms, {most:.4} at most");
+    eprintln!(
+        "{what}: logprobs off by {mean:.5} on average, {worst:.5} at most; top 20 by {rms:.4} rms, {most:.4} at most"
+    );
     assert!(mean <= tolerance.mean && worst <= tolerance.most, "{what}: {mean} {worst}");
 }
 

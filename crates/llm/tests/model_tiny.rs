@@ -9,8 +9,8 @@ use oxcart_backend::{Backend, Device};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
-    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile, Override,
-    Plan, PlanOptions, Section, Split, Wanted,
+    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile,
+    Override, Plan, PlanOptions, Section, Split, Wanted,
 };
 use oxcart_tensor::{DType, Layout};
 use oxcart_testdev::{Config, TestDevice};
@@ -90,7 +90,9 @@ impl Tiny {
 
     fn with(mut self, key: &str, value: Setting) -> Tiny {
         let prefix = match &self.settings["general.architecture"] {
-            Setting::Text(name) if !key.starts_with("general.") && !key.starts_with("tokenizer.") => format!("{name}."),
+            Setting::Text(name) if !key.starts_with("general.") && !key.starts_with("tokenizer.") => {
+                format!("{name}.")
+            }
             _ => String::new(),
         };
         self.settings.insert(format!("{prefix}{key}"), value);
@@ -155,9 +157,9 @@ fn contents(name: &str, shape: &[usize], dtype: DType, len: usize) -> Vec<u8> {
     if dtype != DType::F32 {
         return vec![0; len];
     }
-    let mut state = name.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
-    });
+    let mut state = name
+        .bytes()
+        .fold(0x9E37_79B9_7F4A_7C15_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
     let (centre, spread) = if shape.len() == 1 { (1.0, 0.2) } else { (0.0, 2.0 / (shape[0] as f32).sqrt()) };
     let count: usize = shape.iter().product();
     (0..count)
@@ -316,9 +318,11 @@ fn windows_can_be_kept_in_few_cells() {
 #[test]
 fn accelerators_get_weights_and_work() {
     let tiny = Tiny::llama(3);
-    let accelerators: Vec<_> = (0..2).map(|i| TestDevice::new(Config::accelerator(&format!("GPU{i}")))).collect();
+    let accelerators: Vec<_> =
+        (0..2).map(|i| TestDevice::new(Config::accelerator(&format!("GPU{i}")))).collect();
     let cpu = CpuDevice::new().unwrap();
-    let mut devices: Vec<Arc<dyn Device>> = accelerators.iter().map(|device| Arc::clone(device) as _).collect();
+    let mut devices: Vec<Arc<dyn Device>> =
+        accelerators.iter().map(|device| Arc::clone(device) as _).collect();
     devices.push(cpu.clone());
     let file = tiny.open().unwrap();
     let options = PlanOptions { split: Split::Ratios(vec![1.0, 1.0, 0.0]), ..PlanOptions::default() };
@@ -376,9 +380,13 @@ fn plans_follow_ratios_and_exceptions() {
     assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum());
     assert!(plan(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
 
-    for (split, device) in
-        [(vec![1.0], 0), (vec![0.0; 3], 0), (vec![1.0, -1.0, 1.0], 0), (vec![1.0, f64::NAN, 1.0], 0), (vec![1.0; 3], 3)]
-    {
+    for (split, device) in [
+        (vec![1.0], 0),
+        (vec![0.0; 3], 0),
+        (vec![1.0, -1.0, 1.0], 0),
+        (vec![1.0, f64::NAN, 1.0], 0),
+        (vec![1.0; 3], 3),
+    ] {
         let exception = Override { pattern: "x".into(), device };
         assert!(matches!(plan(Split::Ratios(split), vec![exception]), Err(Error::Setting { .. })));
     }
@@ -395,10 +403,10 @@ fn shared_tensors_are_where_they_are_needed() {
     let options = PlanOptions { split: Split::Ratios(vec![1.0, 0.0]), ..PlanOptions::default() };
     let plan = Plan::new(&file, devices, &options).unwrap();
     let tables: Vec<_> = plan.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
-    assert_eq!(tables.iter().map(|tensor| (tensor.section, tensor.device)).collect::<Vec<_>>(), [
-        (Section::Input, 1),
-        (Section::Output, 0)
-    ]);
+    assert_eq!(
+        tables.iter().map(|tensor| (tensor.section, tensor.device)).collect::<Vec<_>>(),
+        [(Section::Input, 1), (Section::Output, 0)]
+    );
 }
 
 #[test]
@@ -452,19 +460,28 @@ fn hyper_parameters_that_make_no_sense_are_refused() {
         (change("context_length", Count(u32::MAX)), "llama.context_length is 4294967295"),
         (change("context_length", Text("long")), "llama.context_length"),
         (change("rope.dimension_count", Count(64)), "llama.rope.dimension_count is 64"),
-        (change("rope.dimension_count", Count(16)), "llama.rope.dimension_count is 16: must be the head size 32"),
+        (
+            change("rope.dimension_count", Count(16)),
+            "llama.rope.dimension_count is 16: must be the head size 32",
+        ),
         (change("rope.freq_base", Number(0.0)), "llama.rope.freq_base is 0: must be positive"),
         (change("rope.freq_base", Number(f32::NAN)), "llama.rope.freq_base is NaN: must be finite"),
         (change("rope.scaling.factor", Number(-2.0)), "llama.rope.scaling.factor is -2"),
         (change("rope.scaling.type", Text("magic")), "llama.rope.scaling.type is magic"),
         (change("expert_count", Count(2)), "llama.expert_used_count is 0: cannot be with 2 experts"),
-        (change("expert_used_count", Count(2)), "llama.expert_used_count is 2: must not exceed the 0 experts"),
+        (
+            change("expert_used_count", Count(2)),
+            "llama.expert_used_count is 2: must not exceed the 0 experts",
+        ),
         (change("attention.layer_norm_rms_epsilon", Number(-1.0)), "layer_norm_rms_epsilon is negative"),
         (change("attention.causal", Flag(false)), "llama.attention.causal is false"),
         (change("pooling_type", Count(4)), "ranking models cannot be run"),
         (Tiny::llama(2).without("llama.context_length"), "llama.context_length"),
         (Tiny::llama(2).without("general.architecture"), "general.architecture"),
-        (change("general.architecture", Text("mamba")), "the architecture 'mamba' is not known; known are llama, qwen2"),
+        (
+            change("general.architecture", Text("mamba")),
+            "the architecture 'mamba' is not known; known are llama, qwen2",
+        ),
         (Tiny { tokens: 0, ..Tiny::llama(2) }, "tokenizer.ggml.tokens is 0 tokens"),
     ] {
         let error = tiny.open().unwrap_err().to_string();

@@ -357,7 +357,11 @@ impl Context {
         scratch.set(&mut step.prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
         let positions = (first..first + tokens.len()).map(|position| (position as i32).to_le_bytes());
         scratch.set(&mut step.prepared, inputs.positions, positions)?;
-        scratch.set(&mut step.prepared, inputs.wanted, [(tokens.len() as i32 - 1).to_le_bytes()].into_iter())?;
+        scratch.set(
+            &mut step.prepared,
+            inputs.wanted,
+            [(tokens.len() as i32 - 1).to_le_bytes()].into_iter(),
+        )?;
         let path = self.stage.style.path;
         for (kind, (cells, assigned)) in self.cells.iter().zip(&self.assigned).enumerate() {
             let rows = assigned.iter().map(|&cell| i64::from(cell).to_le_bytes());
@@ -366,7 +370,9 @@ impl Context {
                 // Element by element: channels of a token are a whole row of cells apart.
                 let count = step.prepared.graph().tensor(id)?.layout().elements();
                 let (width, all) = (count / tokens.len(), cells.len() as i64);
-                let flat = assigned.iter().flat_map(|&cell| (0..width as i64).map(move |j| j * all + i64::from(cell)));
+                let flat = assigned
+                    .iter()
+                    .flat_map(|&cell| (0..width as i64).map(move |j| j * all + i64::from(cell)));
                 scratch.set(&mut step.prepared, Some(id), flat.map(i64::to_le_bytes))?;
             }
             scratch.set_mask(step, (kind, path), cells, first)?;

@@ -70,7 +70,8 @@ impl Encoder {
             };
         }
         let count = tokens.len();
-        let shape = StepShape { tokens: count, outputs: self.outputs(count), cells: [0; 2], pooling: self.pooling };
+        let shape =
+            StepShape { tokens: count, outputs: self.outputs(count), cells: [0; 2], pooling: self.pooling };
         let step = match self.step.take().filter(|step| step.shape == shape) {
             Some(step) => step,
             None => self.stage.prepare(shape)?,

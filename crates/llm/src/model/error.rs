@@ -133,11 +133,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn parameter(
-        key: impl Into<String>,
-        value: impl ToString,
-        rule: impl Into<String>,
-    ) -> Error {
+    pub(crate) fn parameter(key: impl Into<String>, value: impl ToString, rule: impl Into<String>) -> Error {
         Error::Parameter { key: key.into(), value: value.to_string(), rule: rule.into() }
     }
 

@@ -128,9 +128,8 @@ impl HyperParameters {
         if causal == traits.encoder {
             return Err(keys.refuse("attention.causal", causal, "is not so in this architecture"));
         }
-        let soft_cap = |key, default: Option<f32>| -> Result<Option<f32>, Error> {
-            Ok(keys.positive(key)?.or(default))
-        };
+        let soft_cap =
+            |key, default: Option<f32>| -> Result<Option<f32>, Error> { Ok(keys.positive(key)?.or(default)) };
         Ok(HyperParameters {
             architecture,
             vocabulary,
@@ -286,7 +285,9 @@ fn experts(keys: &Keys<'_>, traits: &arch::Traits, blocks: &[Block]) -> Result<O
         (arch::ExpertSize::Dense, _) => dense,
         (_, Some(own)) => own,
         (arch::ExpertSize::OwnOrShare, None) => dense / used,
-        (arch::ExpertSize::Own, None) => keys.need_count("expert_feed_forward_length", 1, MAX_FEED_FORWARD)?,
+        (arch::ExpertSize::Own, None) => {
+            keys.need_count("expert_feed_forward_length", 1, MAX_FEED_FORWARD)?
+        }
     };
     if feed_forward == 0 {
         return Err(keys.refuse("expert_feed_forward_length", 0, "experts need channels"));
@@ -295,26 +296,24 @@ fn experts(keys: &Keys<'_>, traits: &arch::Traits, blocks: &[Block]) -> Result<O
     Ok(Some(Experts { count, used, feed_forward, weights_scale: scale }))
 }
 
-fn rope(
-    keys: &Keys<'_>,
-    traits: &arch::Traits,
-    head_size: usize,
-    context: usize,
-) -> Result<Rope, Error> {
+fn rope(keys: &Keys<'_>, traits: &arch::Traits, head_size: usize, context: usize) -> Result<Rope, Error> {
     let key = "rope.dimension_count";
     let dims = keys.count(key, 1, MAX_HEAD_SIZE)?.unwrap_or(head_size);
     let mode = traits.rope.unwrap_or(RopeMode::Neox);
     if traits.rope.is_some() {
         if dims > head_size || !dims.is_multiple_of(2) {
-            return Err(keys.refuse(key, dims, format!("must be even, and at most the head size {head_size}")));
+            return Err(keys.refuse(
+                key,
+                dims,
+                format!("must be even, and at most the head size {head_size}"),
+            ));
         }
         if traits.rotates_all && dims != head_size {
             return Err(keys.refuse(key, dims, format!("must be the head size {head_size}")));
         }
     }
     let mut rope = Rope::new(dims, mode, keys.positive("rope.freq_base")?.unwrap_or(10_000.0));
-    rope.n_ctx_orig =
-        keys.count("rope.scaling.original_context_length", 1, MAX_CONTEXT)?.unwrap_or(context);
+    rope.n_ctx_orig = keys.count("rope.scaling.original_context_length", 1, MAX_CONTEXT)?.unwrap_or(context);
     let factor = match keys.number("rope.scaling.factor")? {
         None => keys.number("rope.scale_linear")?,
         factor => factor,

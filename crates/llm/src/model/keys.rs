@@ -48,12 +48,7 @@ impl<'a> Keys<'a> {
     }
 
     /// One count for all blocks, or one for each.
-    pub(crate) fn counts(
-        &self,
-        key: &str,
-        blocks: usize,
-        most: usize,
-    ) -> Result<Option<Vec<usize>>, Error> {
+    pub(crate) fn counts(&self, key: &str, blocks: usize, most: usize) -> Result<Option<Vec<usize>>, Error> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         if !matches!(entry.value(), Value::Array(_)) {
             return Ok(Some(vec![self.in_range(key, entry.usize()?, 0, most)?; blocks]));

@@ -100,7 +100,11 @@ pub struct Plan {
 
 impl Plan {
     /// Shares a model out over devices, the most preferred first; the last should be able to do everything.
-    pub fn new(file: &ModelFile, devices: Vec<Arc<dyn Device>>, options: &PlanOptions) -> Result<Plan, Error> {
+    pub fn new(
+        file: &ModelFile,
+        devices: Vec<Arc<dyn Device>>,
+        options: &PlanOptions,
+    ) -> Result<Plan, Error> {
         if devices.is_empty() {
             return Err(Error::setting("the list of devices", "empty", "a model needs at least one"));
         }
@@ -108,11 +112,13 @@ impl Plan {
             let rule = format!("there are {} devices", devices.len());
             return Err(Error::setting("the device of an override", wrong.device, rule));
         }
-        let free = devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
+        let free =
+            devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
         let ratios = ratios(&options.split, &free)?;
         let caches = block_caches(file, options);
         let sections = share_out(file, options, &caches, &ratios, &devices);
-        let mut shares: Vec<Share> = devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
+        let mut shares: Vec<Share> =
+            devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
         let blocks = file.hyper().blocks.len();
         let mut tensors: Vec<PlannedTensor> = Vec::new();
         for needed in file.needed() {
@@ -128,7 +134,8 @@ impl Plan {
         for (block, bytes) in caches.into_iter().enumerate() {
             let share = &mut shares[sections[Section::Block(block).index(blocks)]];
             share.caches += bytes;
-            share.blocks = if share.blocks.is_empty() { block..block + 1 } else { share.blocks.start..block + 1 };
+            share.blocks =
+                if share.blocks.is_empty() { block..block + 1 } else { share.blocks.start..block + 1 };
         }
         Ok(Plan { devices, shares, sections, tensors })
     }
@@ -210,7 +217,8 @@ fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
     }
     let cells = if options.context == 0 { hyper.context } else { options.context };
     let bytes = |(index, block): (usize, &Block)| {
-        let cells = cell_counts(cells, hyper.window, ContextOptions::default().batch)[usize::from(block.windowed)];
+        let cells =
+            cell_counts(cells, hyper.window, ContextOptions::default().batch)[usize::from(block.windowed)];
         cache_bytes(hyper.kv_channels(index), cells, options.cache_type)
     };
     hyper.blocks.iter().enumerate().map(bytes).collect()
@@ -292,7 +300,11 @@ impl fmt::Display for Plan {
             let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
             let (weights, caches) = (mib(share.weights), mib(share.caches));
             let mapped = if share.mapped { ", mapped" } else { "" };
-            writeln!(f, "{}: {parts}; {weights:.1} MiB of weights{mapped}, {caches:.1} MiB of cache", share.name)?;
+            writeln!(
+                f,
+                "{}: {parts}; {weights:.1} MiB of weights{mapped}, {caches:.1} MiB of cache",
+                share.name
+            )?;
         }
         Ok(())
     }

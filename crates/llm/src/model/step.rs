@@ -37,7 +37,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Streams must be on the devices that the model was loaded for, in the same order.
-    pub(crate) fn new(model: Arc<Model>, streams: Vec<Box<dyn Backend>>, style: Style) -> Result<Stage, Error> {
+    pub(crate) fn new(
+        model: Arc<Model>,
+        streams: Vec<Box<dyn Backend>>,
+        style: Style,
+    ) -> Result<Stage, Error> {
         let devices = model.devices();
         if streams.len() != devices.len() {
             let rule = format!("the model was loaded for {} devices", devices.len());
@@ -62,7 +66,8 @@ impl Stage {
     /// Whether the devices can compute every attention of a graph in one op.
     pub(crate) fn attends_in_one_op(&self, shape: StepShape) -> Result<bool, Error> {
         let built = self.net(shape).build()?;
-        let home = |id: TensorId| built.homes.iter().find(|(node, _)| *node == id).map_or(0, |&(_, home)| home);
+        let home =
+            |id: TensorId| built.homes.iter().find(|(node, _)| *node == id).map_or(0, |&(_, home)| home);
         for &id in built.graph.nodes() {
             let node = built.graph.tensor(id)?;
             if matches!(node.op(), Op::FlashAttnExt(_)) && !self.model.devices()[home(id)].supports_op(node) {
@@ -86,7 +91,10 @@ impl Stage {
         Ok(Step { shape, prepared, inputs, output })
     }
 
-    pub(crate) fn prepare_shift(&mut self, shape: StepShape) -> Result<(Prepared, [Option<TensorId>; 2]), Error> {
+    pub(crate) fn prepare_shift(
+        &mut self,
+        shape: StepShape,
+    ) -> Result<(Prepared, [Option<TensorId>; 2]), Error> {
         let BuiltShift { graph, moved, homes } = self.net(shape).build_shift()?;
         Ok((self.make_ready(graph, &homes)?, moved))
     }
@@ -165,7 +173,12 @@ impl Scratch {
     }
 
     /// Reads a result of `f32`, appending it.
-    pub(crate) fn read(&mut self, prepared: &Prepared, id: TensorId, out: &mut Vec<f32>) -> Result<(), Error> {
+    pub(crate) fn read(
+        &mut self,
+        prepared: &Prepared,
+        id: TensorId,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
         prepared.synchronize()?;
         let tensor = prepared.graph().tensor(id)?;
         self.bytes.resize(tensor.layout().byte_len(), 0);

@@ -97,7 +97,11 @@ pub struct Model {
 
 impl Model {
     /// Loads a model as planned, to all devices at the same time. `progress` is called from several threads.
-    pub fn load(file: ModelFile, plan: Plan, progress: &(dyn Fn(Progress) + Sync)) -> Result<Arc<Model>, Error> {
+    pub fn load(
+        file: ModelFile,
+        plan: Plan,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Arc<Model>, Error> {
         let mappings = file.files().files().iter().map(|file| Ok(Arc::new(file.map()?)));
         let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
         let sections = vec![HashMap::new(); plan.sections().len()];
@@ -274,8 +278,7 @@ impl Loading<'_> {
             .collect();
         let upload = &upload;
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                devices.iter().map(|&device| scope.spawn(move || upload(device))).collect();
+            let threads: Vec<_> = devices.iter().map(|&device| scope.spawn(move || upload(device))).collect();
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             results.into_iter().try_for_each(|result| {
                 let died = oxcart_backend::Error::DeviceFailed {

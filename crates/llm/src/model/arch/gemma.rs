@@ -73,7 +73,8 @@ fn forward(net: &mut Net<'_>, large: usize, norms: bool) -> Result<TensorId, Err
         }
         let (q, k) = (net.rope(q)?, net.rope(k)?);
         let heads = net.block().heads as f32;
-        let scale = if net.block_count() == large { (width / heads).sqrt().recip() } else { net.head_scale() };
+        let scale =
+            if net.block_count() == large { (width / heads).sqrt().recip() } else { net.head_scale() };
         let q = net.scale(q, scale)?;
         let soft_cap = net.hyper().attention_soft_cap;
         let a = net.attention([q, k, v], Attention { scale: 1.0, soft_cap, sinks: false })?;

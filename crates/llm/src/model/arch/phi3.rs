@@ -34,7 +34,9 @@ impl Architecture for Phi3 {
             let x1 = net.add(a, residual)?;
             let h = net.rms_norm(x1, "ffn_norm")?;
             let f = match net.hyper().experts {
-                Some(_) => net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?,
+                Some(_) => {
+                    net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?
+                }
                 None => net.gated_fused(h, GluKind::Swiglu)?,
             };
             x = net.leave_block(f, x1)?;

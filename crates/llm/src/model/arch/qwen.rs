@@ -79,7 +79,9 @@ fn forward(net: &mut Net<'_>, bias: Bias, norms: bool) -> Result<TensorId, Error
         let x1 = net.add(a, residual)?;
         let h = net.rms_norm(x1, "ffn_norm")?;
         let f = match net.hyper().experts {
-            Some(_) => net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?,
+            Some(_) => {
+                net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?
+            }
             None => net.gated(h, GluKind::Swiglu, Bias::None)?,
         };
         x = net.leave_block(f, x1)?;

@@ -202,7 +202,9 @@ impl Net<'_> {
         let rows = self.rows_of(k, width)?;
         let stored_keys = self.graph.set_rows(key_cache, rows, key_cells)?;
         self.graph.expand(stored_keys)?;
-        let too_wide = || Error::setting("the type of the cache", dtype, format!("heads of {size} are not whole blocks"));
+        let too_wide = || {
+            Error::setting("the type of the cache", dtype, format!("heads of {size} are not whole blocks"))
+        };
         let (row, head) = (dtype.row_bytes(width), dtype.row_bytes(size));
         let (row, head) = row.zip(head).ok_or_else(too_wide)?;
         let keys = self.graph.view(stored_keys, [size, cells, groups], &[row, head], 0)?;

@@ -26,7 +26,7 @@ pub(crate) struct Moe {
 }
 
 /// The least that weights are divided by: the smallest normal half-precision number.
-const LEAST_SUM: f32 = 6.103_515_625e-5;
+const LEAST_SUM: f32 = 1.0 / 16_384.0;
 
 impl Net<'_> {
     /// The weighted sum of what a few experts make of each token. [E, T]

@@ -136,7 +136,12 @@ pub(crate) struct Net<'a> {
 }
 
 impl<'a> Net<'a> {
-    pub(crate) fn new(hyper: &'a HyperParameters, step: StepShape, style: Style, supply: Supply<'a>) -> Net<'a> {
+    pub(crate) fn new(
+        hyper: &'a HyperParameters,
+        step: StepShape,
+        style: Style,
+        supply: Supply<'a>,
+    ) -> Net<'a> {
         Net {
             graph: Graph::new(),
             hyper,
@@ -236,7 +241,11 @@ impl<'a> Net<'a> {
     }
 
     /// A tensor that may be there, in the part of the model that is being built.
-    pub(crate) fn optional(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Option<TensorId>, Error> {
+    pub(crate) fn optional(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+    ) -> Result<Option<TensorId>, Error> {
         let name = self.full_name(name);
         self.find(&name, shape.into())
     }

@@ -9,7 +9,10 @@ use crate::model::hyper::Pooling;
 
 impl Net<'_> {
     /// In the last block, drops the tokens nobody wants results of; before, returns what it was given.
-    pub(crate) fn keep_wanted<const N: usize>(&mut self, rows: [TensorId; N]) -> Result<[TensorId; N], Error> {
+    pub(crate) fn keep_wanted<const N: usize>(
+        &mut self,
+        rows: [TensorId; N],
+    ) -> Result<[TensorId; N], Error> {
         if self.block_index() + 1 < self.block_count() || self.step.outputs == self.step.tokens {
             return Ok(rows);
         }

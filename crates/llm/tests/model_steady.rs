@@ -1,0 +1,62 @@
+//! Decoding allocates nothing, once it is under way, but what the CPU device does for itself.
+#![allow(clippy::print_stderr, clippy::unwrap_used, reason = "tests")]
+
+mod model_support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Instant;
+
+use model_support::{Golden, load};
+use oxcart_llm::model::{Context, ContextOptions, Wanted};
+use oxcart_tensor::DType;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is done by the system's allocator; counting touches only a thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller keeps the contract of this very function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_step_allocates_nothing_of_its_own() {
+    let Some(models) = Golden::all() else { return };
+    for name in ["llama-gqa-f32", "gemma3-f32", "gpt-oss-f32"] {
+        let golden = models.iter().find(|golden| golden.name() == name).unwrap();
+        for (devices, cache_type) in [(1, DType::F16), (1, DType::F32), (2, DType::F16)] {
+            let (model, backends) = load(&golden.path(), devices);
+            let options = ContextOptions { context: 256, cache_type, ..ContextOptions::default() };
+            let mut context = Context::new(model, backends, options).unwrap();
+            for token in 0..10 {
+                context.evaluate(&[token], Wanted::Last).unwrap();
+            }
+            let (before, started) = (COUNT.get(), Instant::now());
+            for token in 0..200 {
+                context.evaluate(&[token], Wanted::Last).unwrap();
+            }
+            let each = started.elapsed() / 200;
+            // The CPU device makes two lists for each split that it runs, and a row where a block stores its keys.
+            let splits = context.prepared().unwrap().splits().len();
+            let own = 2 * splits + context.model().hyper().blocks.len();
+            let found = COUNT.get() - before;
+            assert!(found <= 200 * own, "{name} on {devices}, {cache_type}: {found}, not {}", 200 * own);
+            eprintln!("{name} on {devices}, {cache_type}: {each:?} a step");
+        }
+    }
+}
