@@ -3,8 +3,7 @@
 #
 #   tools/differential.sh [SEED] [CASES]       1 and 20,000 unless given
 #
-# The reference is llama-cpp-python 0.3.36, built from source once (about ten minutes on two cores) into a virtual
-# environment outside the checkout; OXCART_REFERENCE_CACHE overrides the folder. Cases are made in batches in a temporary
+# The reference is llama-cpp-python 0.3.36; `reference.sh` says how it gets here. Cases are made in batches in a temporary
 # folder, so that disk stays small. Every case that fails is named with its seed and number. Exit code 3: the reference
 # cannot be had.
 set -euo pipefail
@@ -13,35 +12,10 @@ seed="${1:-1}"
 cases="${2:-20000}"
 batch=2000
 version=0.3.36
-cache="${OXCART_REFERENCE_CACHE:-$HOME/.cache/oxcart-ref}"
-venv="$cache/v$version"
-python="$venv/bin/python"
-
-libraries() {
-  [ -x "$python" ] && "$python" -c 'import numpy, pathlib, sysconfig
-folder = pathlib.Path(sysconfig.get_path("platlib")) / "llama_cpp" / "lib"
-assert (folder / "libggml-cpu.so").exists()
-print(folder)' 2>/dev/null
-}
-
-build() {
-  echo "building the reference, llama-cpp-python $version, in $venv"
-  python3 -m venv "$venv" &&
-    "$python" -m pip install --quiet cmake ninja numpy &&
-    PATH="$venv/bin:$PATH" CMAKE_ARGS="-DGGML_RPC=ON" "$python" -m pip install --quiet \
-      --no-binary llama-cpp-python "llama-cpp-python==$version"
-}
-
-if ! OXCART_REFERENCE_LIB="$(libraries)"; then
-  mkdir -p "$cache"
-  # Two runs at once must not build into one folder.
-  exec 9>"$cache/.lock"
-  flock 9
-  if ! OXCART_REFERENCE_LIB="$(libraries)" && ! { build && OXCART_REFERENCE_LIB="$(libraries)"; }; then
-    echo "the reference cannot be had here: llama-cpp-python $version did not install" >&2
-    exit 3
-  fi
-fi
+. tools/reference.sh
+reference "$version"
+python="$cache/v$version/bin/python"
+OXCART_REFERENCE_LIB="$(reference_libraries "$version")"
 export OXCART_REFERENCE_LIB
 
 work=$(mktemp -d)

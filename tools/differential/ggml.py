@@ -97,16 +97,24 @@ PARAM = 4
 TYPES = 43
 
 
+def load(target, folder, parts, functions):
+    """Gives an object the functions of the libraries, without their prefix, as methods."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # it would start a debugger
+    # Libraries that have a version find each other by it; the names without are copies with a registry of their own.
+    paths = [folder / f"libggml{part}.so" for part in parts]
+    paths = [versioned if (versioned := path.with_suffix(".so.0")).exists() else path for path in paths]
+    libraries = [ctypes.CDLL(str(path)) for path in paths]
+    for name, (result, arguments) in functions.items():
+        function = next(getattr(library, name) for library in libraries if hasattr(library, name))
+        function.restype, function.argtypes = result, arguments
+        setattr(target, name.removeprefix("ggml_"), function)
+
+
 class Ggml:
     """The library, its types by name and its ops by name."""
 
     def __init__(self, folder):
-        os.environ["GGML_NO_BACKTRACE"] = "1"  # it would start a debugger
-        libraries = [ctypes.CDLL(str(folder / f"libggml{part}.so")) for part in ("-base", "-cpu")]
-        for name, (result, arguments) in FUNCTIONS.items():
-            function = next(getattr(library, name) for library in libraries if hasattr(library, name))
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name.removeprefix("ggml_"), function)
+        load(self, folder, ("-base", "-cpu"), FUNCTIONS)
         self.ops = {}
         while "GLU" not in self.ops:  # the last one
             self.ops[self.op_name(len(self.ops)).decode()] = len(self.ops)

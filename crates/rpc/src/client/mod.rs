@@ -9,6 +9,7 @@
 
 mod buffer;
 mod buffer_type;
+mod classic;
 mod connection;
 mod device;
 mod endpoint;

@@ -77,7 +77,8 @@ pub struct Im2colBack {
     pub ne: Shape,
 }
 
-/// As [`Im2col`] over volumes; channels share dimension 3 with filters and batch.
+/// As [`Im2col`] over volumes; channels share dimension 3 of the image with the batch. Of the kernel, the last extent does
+/// not matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Im2col3d {
     /// How the kernel moves.
@@ -216,7 +217,6 @@ impl Operation for Im2col3d {
         image.unit_stride()?;
         let channels = self.channels;
         args.positive("channels", channels)?;
-        kernel.shape(kernel.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
         image.shape(image.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
         let [k0, k1, k2, _] = kernel.extents();
         let width = self.window.positions(args, 0, image.ne()[0], k0)?;

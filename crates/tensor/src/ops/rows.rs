@@ -11,7 +11,7 @@ use crate::graph::{Graph, TensorId};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GetRows;
 
-/// Adds gradient rows into a zeroed matrix: `y[:, rows[r]] += a[:, r]`.
+/// Adds gradient rows into a zeroed matrix: `y[:, rows[r]] += a[:, r]`. Gradient rows after the last number are not used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GetRowsBack {
     /// Rows of the result.
@@ -51,7 +51,8 @@ impl Operation for GetRowsBack {
         rows.i32()?;
         gradient.flat_from(2)?;
         gradient.contiguous_rows()?;
-        rows.shape_is(gradient.ne()[1], "one row number per gradient row")?;
+        rows.flat_from(1)?;
+        rows.shape(rows.ne()[0] <= gradient.ne()[1], "at most one row number per gradient row")?;
         rows.contiguous()?;
         args.fresh(DType::F32, [gradient.ne()[0], self.rows])
     }

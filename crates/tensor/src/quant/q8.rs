@@ -58,6 +58,14 @@ fn scale_and_codes(values: &[f32]) -> (f32, [i8; 32]) {
     (scale, std::array::from_fn(|e| round_away(values[e] * inverse) as i8))
 }
 
+/// What a running graph makes of the same values: the factor is rounded once, and ties go to even codes. So does the
+/// reference on processors with vectors, and values with few bits, such as those of `BF16`, are often ties.
+fn scale_and_codes_at_run_time(values: &[f32]) -> (f32, [i8; 32]) {
+    let largest = largest_magnitude(values);
+    let factor = ratio(127.0, largest);
+    (largest / 127.0, std::array::from_fn(|e| round_even(values[e] * factor) as i8))
+}
+
 fn decode_scaled(codes: &[i8], scale: f32, out: &mut [f32]) {
     for (out, &code) in out.iter_mut().zip(codes) {
         *out = f32::from(code) * scale;
@@ -72,10 +80,19 @@ impl Block for BlockQ8_0 {
     }
 }
 
+impl BlockQ8_0 {
+    fn new((scale, codes): (f32, [i8; 32])) -> Self {
+        Self { scale: StoredF16::new(scale), codes }
+    }
+}
+
 impl Encode for BlockQ8_0 {
     fn encode(values: &[f32]) -> Self {
-        let (scale, codes) = scale_and_codes(values);
-        Self { scale: StoredF16::new(scale), codes }
+        Self::new(scale_and_codes(values))
+    }
+
+    fn encode_at_run_time(values: &[f32]) -> Self {
+        Self::new(scale_and_codes_at_run_time(values))
     }
 }
 
@@ -87,11 +104,20 @@ impl Block for BlockQ8_1 {
     }
 }
 
-impl Encode for BlockQ8_1 {
-    fn encode(values: &[f32]) -> Self {
-        let (scale, codes) = scale_and_codes(values);
+impl BlockQ8_1 {
+    fn new((scale, codes): (f32, [i8; 32])) -> Self {
         let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
         Self { scale: StoredF16::new(scale), sum: StoredF16::new(sum as f32 * scale), codes }
+    }
+}
+
+impl Encode for BlockQ8_1 {
+    fn encode(values: &[f32]) -> Self {
+        Self::new(scale_and_codes(values))
+    }
+
+    fn encode_at_run_time(values: &[f32]) -> Self {
+        Self::new(scale_and_codes_at_run_time(values))
     }
 }
 
@@ -126,6 +152,16 @@ impl Encode for BlockQ8K {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ties_go_away_from_zero_in_files_and_to_even_codes_in_graphs() {
+        let mut values = [0.0; 32];
+        values[..5].copy_from_slice(&[127.0, 0.5, 1.5, 2.5, -0.5]);
+        assert_eq!(BlockQ8_0::encode(&values).codes[..5], [127, 1, 2, 3, -1]);
+        assert_eq!(BlockQ8_0::encode_at_run_time(&values).codes[..5], [127, 0, 2, 2, 0]);
+        assert_eq!(BlockQ8_1::encode_at_run_time(&values).codes[..5], [127, 0, 2, 2, 0]);
+        assert_eq!(BlockQ8_1::encode_at_run_time(&values).sum, StoredF16::new(131.0));
+    }
 
     #[test]
     fn the_extreme_value_of_q8_k_is_code_minus_127() {

@@ -235,28 +235,13 @@ fn every_level_encodes_to_the_same_bytes() {
 }
 
 #[test]
-fn encoders_agree_with_those_of_files_up_to_rounding() {
+fn encoders_agree_with_those_of_graphs() {
     for partner in [DType::F32, DType::F16, DType::BF16, DType::Q8_K, DType::Q8_0, DType::Q8_1] {
         for (i, row) in difficult_activations().iter().enumerate() {
             let found = encoded(partner, row, Level::Scalar);
             let mut expected = vec![0; found.len()];
             encode_row_at_run_time(partner, row, &mut expected).unwrap();
-            match partner {
-                // There, ties are rounded away from zero, after multiplication with a factor that was rounded twice.
-                DType::Q8_0 | DType::Q8_1 => {
-                    let start = partner.block_bytes() - 32;
-                    let size = partner.block_bytes();
-                    for (found, expected) in found.chunks_exact(size).zip(expected.chunks_exact(size)) {
-                        assert_eq!(found[..2], expected[..2], "{partner}, row {i}");
-                        let codes = found[start..].iter().zip(&expected[start..]);
-                        for (&found, &expected) in codes {
-                            let difference = i32::from(found as i8) - i32::from(expected as i8);
-                            assert!(difference.abs() <= 1, "{partner}, row {i}: {found}, not {expected}");
-                        }
-                    }
-                }
-                _ => assert_eq!(found, expected, "{partner}, row {i}"),
-            }
+            assert_eq!(found, expected, "{partner}, row {i}");
         }
     }
 }

@@ -278,11 +278,13 @@ fn every_op_and_every_source_is_covered() {
             missing.push(format!("{} never refuses {}", info.name, source.name));
         }
     }
-    // View, reshape, permute and transpose accept any tensor; what they refuse is their own result.
+    // View, reshape, permute and transpose accept any tensor; what they refuse is their own result. Of the kernel of
+    // IM2COL_3D only the extents count, and a bad one is a window that does not fit.
     missing.retain(|line| {
-        !["VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "DUP", "CONT"]
-            .iter()
-            .any(|op| *line == format!("{op} never refuses a"))
+        *line != "IM2COL_3D never refuses kernel"
+            && !["VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "DUP", "CONT"]
+                .iter()
+                .any(|op| *line == format!("{op} never refuses a"))
     });
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }

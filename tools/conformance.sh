@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Runs ggml's own conformance suite, `test-backend-ops`, against `oxcart serve`.
+#
+#   tools/conformance.sh [7.0|2.0] [-o OP[,OP...]] [-p REGEX]       protocol 7.0 unless given; all of the suite's ops
+#
+# The suite comes from the source archive of the llama-cpp-python that speaks the protocol, and is built once, outside the
+# checkout, beside that version's libraries (`reference.sh`). A worker is started on a free port of this machine. Ends with
+# 0 only if every test passed and the worker lived through all of them. Exit code 3: the suite cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/reference.sh
+
+protocol=7.0
+case "${1:-}" in
+  2.0 | 7.0)
+    protocol="$1"
+    shift
+    ;;
+esac
+case "$protocol" in
+  7.0) version=0.3.36 flags= ;;
+  2.0) version=0.3.16 flags=-DONE_DEVICE ;;
+esac
+folder="$cache/conformance-$protocol"
+suite="$folder/test-backend-ops"
+
+build() {
+  local libraries archive inside
+  libraries="$(reference_libraries "$version")"
+  archive="$cache/sdist/llama_cpp_python-$version.tar.gz"
+  inside="llama_cpp_python-$version/vendor/llama.cpp"
+  echo "building the suite of llama-cpp-python $version in $folder"
+  [ -f "$archive" ] || "$cache/v$version/bin/python" -m pip download --quiet --no-deps --no-binary llama-cpp-python \
+    --dest "$cache/sdist" "llama-cpp-python==$version" || return
+  mkdir -p "$folder"
+  tar -xzf "$archive" -C "$folder" --strip-components=3 "$inside/tests/test-backend-ops.cpp" "$inside/ggml/include"
+  c++ -std=c++17 -O1 -w $flags -I "$folder/ggml/include" "$folder/tests/test-backend-ops.cpp" tools/conformance/worker.cpp \
+    -o "$suite" -L "$libraries" -Wl,-rpath,"$libraries" -lggml -lggml-rpc -lggml-cpu -lggml-base -pthread
+}
+
+reference "$version"
+if [ ! -x "$suite" ] || [ tools/conformance/worker.cpp -nt "$suite" ]; then
+  build || {
+    echo "the suite cannot be had here: no source archive of llama-cpp-python $version, or no C++ compiler" >&2
+    exit 3
+  }
+fi
+
+cargo build --locked --quiet --release -p oxcart
+oxcart="${CARGO_TARGET_DIR:-target}/release/oxcart"
+log="$(mktemp)"
+"$oxcart" serve --port 0 2>"$log" &
+worker=$!
+trap 'kill "$worker" 2>/dev/null || true; rm -f "$log"' EXIT
+for _ in $(seq 100); do
+  grep -q 'listening on' "$log" && break
+  sleep 0.1
+done
+OXCART_WORKER="$(sed -n 's/.*listening on \([^,]*\),.*/\1/p' "$log")"
+export OXCART_WORKER
+
+failed=0
+GGML_NO_BACKTRACE=1 "$suite" test "$@" || failed=1
+if ! kill "$worker" 2>/dev/null; then
+  echo "the worker died:" >&2
+  failed=1
+fi
+wait "$worker" || failed=1
+tail -n 20 "$log"
+exit "$failed"
