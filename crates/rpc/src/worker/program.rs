@@ -11,7 +11,7 @@ use oxcart_tensor::TensorRef;
 use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
-use super::limits::{MAX_NODE_WORK, NODE_WORK, SLICE_WORK};
+use super::limits::{MAX_NODE_WORK, MAX_PRODUCT_WORK, NODE_WORK, SLICE_WORK, STORED_TENSOR_BYTES};
 use super::rebuild::Rebuilt;
 use super::refusal::Refusal;
 
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
     /// What it counts against the memory of messages.
-    _charge: Lease,
+    charge: Lease,
 }
 
 impl Program {
@@ -47,7 +47,17 @@ impl Program {
         if slices.len() > 1 {
             plan = None;
         }
-        Ok(Program { rebuilt, slices, plan, _charge: charge })
+        Ok(Program { rebuilt, slices, plan, charge })
+    }
+
+    /// What it counts once its message is gone.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.rebuilt.graph.len().saturating_mul(STORED_TENSOR_BYTES)
+    }
+
+    /// Its message is gone.
+    pub(crate) fn settle(&mut self) {
+        self.charge.shrink_to(self.stored_bytes());
     }
 
     /// Whether it uses a buffer.
@@ -97,8 +107,9 @@ fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
     for (position, &id) in nodes.iter().enumerate() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         let cost = multiplications(node);
-        if cost > MAX_NODE_WORK {
-            return Err(Refusal::Limit { what: "multiplications in a node", limit: MAX_NODE_WORK });
+        let limit = if is_product(node) { MAX_PRODUCT_WORK } else { MAX_NODE_WORK };
+        if cost > limit {
+            return Err(Refusal::Limit { what: "multiplications in a node", limit });
         }
         let cost = cost.max(NODE_WORK);
         if sum + cost > SLICE_WORK && position > start {
@@ -111,6 +122,12 @@ fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
         slices.push(start..nodes.len());
     }
     Ok(slices)
+}
+
+/// Whether a node is of those that honest clients give much more work than memory, and that devices stop at any time.
+fn is_product(node: TensorRef<'_>) -> bool {
+    let products = ["MUL_MAT", "MUL_MAT_ID", "OUT_PROD", "FLASH_ATTN_EXT", "CONV_2D", "CONV_3D"];
+    products.contains(&node.op().name())
 }
 
 /// About how many multiplications a node needs, or elements it touches if these are more.
