@@ -29,6 +29,9 @@ pub struct Limits {
     pub graph_nodes: usize,
     /// Tensors of a graph; at most [`MAX_TENSORS`].
     pub graph_tensors: usize,
+    /// Elements that a node may touch; products and convolutions may make 256 times as many multiplications. Rows that lie
+    /// in the same place make many out of few bytes.
+    pub node_work: u64,
     /// Bytes that a client's stored graphs may take. A graph that arrives may take more for a moment, which counts against
     /// [`Limits::message_bytes`].
     pub client_bytes: usize,
@@ -50,6 +53,7 @@ impl Default for Limits {
             graph_bytes: MAX_GRAPH_BYTES,
             graph_nodes: MAX_NODES,
             graph_tensors: MAX_TENSORS,
+            node_work: 1 << 36,
             client_bytes: 64 << 20,
             message_bytes: 512 << 20,
         }
@@ -76,16 +80,18 @@ pub(crate) const STACK_BYTES: usize = 2 << 20;
 pub(crate) const SLICE_WORK: u64 = 1 << 28;
 /// What a node counts at least, for being a node.
 pub(crate) const NODE_WORK: u64 = 1 << 16;
-/// Multiplications of a product or a convolution beyond which it is refused: no honest one needs so many.
-pub(crate) const MAX_PRODUCT_WORK: u64 = 1 << 44;
-/// Elements that any other node may touch, for the same reason; rows that lie in the same place make many out of few bytes.
-pub(crate) const MAX_NODE_WORK: u64 = 1 << 36;
+/// How many times as much as other nodes a product or a convolution may do: honest ones give it more work than memory,
+/// and devices stop in the middle of it.
+pub(crate) const PRODUCT_FACTOR: u64 = 1 << 8;
 
 /// What a tensor of a stored graph counts, all that belongs to it included.
 pub(crate) const STORED_TENSOR_BYTES: usize = 480;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// Connections that may wait to be accepted. Beyond, the system lets clients try again after a second, real ones too, so a
+/// flood should not get there.
+pub(crate) const BACKLOG: i32 = 4096;
 /// How often a listener looks whether it should stop.
 pub(crate) const ACCEPT_POLL: Duration = Duration::from_millis(200);
 /// Pause after a failed accept.
@@ -107,7 +113,7 @@ pub(crate) const LOG_PER_SECOND: u32 = 10;
 /// The longest body of a command of fixed size.
 pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 
-const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK) && SLICE_WORK < MAX_NODE_WORK && MAX_NODE_WORK < MAX_PRODUCT_WORK);
+const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);

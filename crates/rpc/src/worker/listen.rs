@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,16 +12,40 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::client::Client;
 use super::connection;
 use super::counters::add;
 use super::event::Event;
 use super::limits::{
-    ACCEPT_PAUSE, ACCEPT_POLL, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES, UNACKNOWLEDGED,
+    ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES,
+    UNACKNOWLEDGED,
 };
 use super::server::{Shared, Speak};
+
+/// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
+/// where it can be interrupted.
+pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on");
+    for address in addresses.to_socket_addrs()? {
+        let open = || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            // As the standard library does: a worker that was restarted gets its port back.
+            #[cfg(not(windows))]
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        match open() {
+            Ok(socket) => return Ok(socket.into()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
 
 /// Accepts connections until the worker stops.
 pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak) {

@@ -11,7 +11,7 @@ use oxcart_tensor::TensorRef;
 use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
-use super::limits::{MAX_NODE_WORK, MAX_PRODUCT_WORK, NODE_WORK, SLICE_WORK, STORED_TENSOR_BYTES};
+use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_TENSOR_BYTES};
 use super::rebuild::Rebuilt;
 use super::refusal::Refusal;
 
@@ -29,8 +29,13 @@ pub(crate) struct Program {
 
 impl Program {
     /// Checks a graph and makes it ready.
-    pub(crate) fn new(rebuilt: Rebuilt, lent: &Lent, charge: Lease) -> Result<Program, Refusal> {
-        let slices = slices(&rebuilt)?;
+    pub(crate) fn new(
+        rebuilt: Rebuilt,
+        lent: &Lent,
+        charge: Lease,
+        node_work: u64,
+    ) -> Result<Program, Refusal> {
+        let slices = slices(&rebuilt, node_work)?;
         for buffer in rebuilt.buffers.iter() {
             if !lent.device().supports_buffer_type(buffer.buffer_type()) {
                 return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
@@ -101,13 +106,13 @@ fn check_support(rebuilt: &Rebuilt, slice: &Range<usize>, lent: &Lent) -> Result
 }
 
 /// Cuts a graph so that no slice but one of a single node is more than a turn's work.
-fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
+fn slices(rebuilt: &Rebuilt, node_work: u64) -> Result<Vec<Range<usize>>, Refusal> {
     let nodes = rebuilt.graph.nodes();
     let (mut slices, mut start, mut sum) = (Vec::new(), 0, 0_u64);
     for (position, &id) in nodes.iter().enumerate() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         let cost = multiplications(node);
-        let limit = if is_product(node) { MAX_PRODUCT_WORK } else { MAX_NODE_WORK };
+        let limit = if is_product(node) { node_work.saturating_mul(PRODUCT_FACTOR) } else { node_work };
         if cost > limit {
             return Err(Refusal::Limit { what: "multiplications in a node", limit });
         }
@@ -124,7 +129,7 @@ fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
     Ok(slices)
 }
 
-/// Whether a node is of those that honest clients give much more work than memory, and that devices stop at any time.
+/// Whether a node is a product or a convolution, see [`PRODUCT_FACTOR`].
 fn is_product(node: TensorRef<'_>) -> bool {
     let products = ["MUL_MAT", "MUL_MAT_ID", "OUT_PROD", "FLASH_ATTN_EXT", "CONV_2D", "CONV_3D"];
     products.contains(&node.op().name())

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use super::counters::{Counters, Snapshot, add};
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
 use super::limits::{Limits, WATCH_EVERY};
-use super::listen::{converse, listen};
+use super::listen::{bind, converse, listen};
 use super::refusal::Refusal;
 use super::roster::Roster;
 use super::watch::watch;
@@ -193,10 +193,8 @@ impl Worker {
 
     /// Lets clients connect to an address. Returns it, with the port that was chosen if it was 0.
     pub fn listen(&mut self, address: impl ToSocketAddrs, speak: Speak) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address)?;
+        let listener = bind(address)?;
         let address = listener.local_addr()?;
-        // Waiting is done elsewhere, where it can be interrupted.
-        listener.set_nonblocking(true)?;
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(format!("listener {}", address.port()));
         self.listeners.push(thread.spawn(move || listen(&shared, &listener, speak))?);

@@ -271,7 +271,7 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let (index, lent) = self.lent(graph.device)?;
         let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-        let mut program = Program::new(rebuilt, lent, charge)?;
+        let mut program = Program::new(rebuilt, lent, charge, shared.limits.node_work)?;
         self.check_room(index, program.stored_bytes())?;
         client.uses(index);
         self.run(&mut program, index, client)?;

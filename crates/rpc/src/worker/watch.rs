@@ -50,9 +50,8 @@ pub(crate) fn watch(shared: &Shared) {
 fn gone(clients: &[Arc<Client>]) -> Vec<&Arc<Client>> {
     let computing = clients.iter().filter(|client| client.is(Phase::Computing));
     let computing = computing.filter_map(|client| Some((client, client.socket.as_ref()?)));
-    let (computing, mut sockets): (Vec<_>, Vec<_>) = computing
-        .map(|(client, socket)| (client, PollFd::from_borrowed_fd(socket.as_fd(), GONE)))
-        .unzip();
+    let (computing, mut sockets): (Vec<_>, Vec<_>) =
+        computing.map(|(client, socket)| (client, PollFd::from_borrowed_fd(socket.as_fd(), GONE))).unzip();
     if computing.is_empty() {
         return Vec::new();
     }
