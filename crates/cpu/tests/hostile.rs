@@ -204,6 +204,9 @@ impl Rig {
 
     /// What becomes of an attempt; whatever lies around it makes no difference.
     fn run(&self, attempt: &Attempt, what: &str) -> Outcome {
+        if std::env::var_os("OXCART_HOSTILE_TRACE").is_some() {
+            println!("{what}");
+        }
         let run = |noise| {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 attempt.run(&self.device, &*self.backend, noise)
@@ -290,8 +293,7 @@ fn o1_o3_o4_o6_o7_no_shape_stride_or_type_reaches_outside() {
                     changes.push((format!("ne[{dim}] = {extent}"), changed));
                     // As it would be without gaps.
                     if let Some(dtype) = Dialect::newest().dtype(changed.dtype.get())
-                        && let Ok(layout) =
-                            Layout::packed(dtype, changed.ne.map(|n| n.get() as usize))
+                        && let Ok(layout) = Layout::packed(dtype, changed.ne.map(|n| n.get() as usize))
                     {
                         changed.nb = layout.nb().map(|n| u32::try_from(n).unwrap_or(0).into());
                         changes.push((format!("ne[{dim}] = {extent}, packed"), changed));
@@ -332,7 +334,8 @@ fn o2_numbers_of_rows_experts_and_states() {
                 let mut attempt = Attempt::new(&case);
                 let place = slots(&case).iter().position(|&other| other == slot).unwrap();
                 let range = attempt.range(&attempt.records[place]);
-                let bytes = if wide { number.to_le_bytes().to_vec() } else { (number as i32).to_le_bytes().to_vec() };
+                let bytes =
+                    if wide { number.to_le_bytes().to_vec() } else { (number as i32).to_le_bytes().to_vec() };
                 for (at, byte) in range.clone().zip(bytes.iter().cycle()) {
                     attempt.memory[at] = *byte;
                 }
@@ -354,7 +357,9 @@ fn o5_every_parameter_is_checked() {
         for word in 0..16 {
             let value = case.words()[word];
             let near = [value.wrapping_add(1), value.wrapping_sub(1), value.wrapping_neg()];
-            for changed in [0, 1, -1, 2, 100, i32::MIN, i32::MAX, 0x7f80_0000, 0x7fc0_0000].into_iter().chain(near) {
+            for changed in
+                [0, 1, -1, 2, 100, i32::MIN, i32::MAX, 0x7f80_0000, 0x7fc0_0000].into_iter().chain(near)
+            {
                 let mut attempt = honest.clone();
                 attempt.node().params[word] = changed.into();
                 rig.run(&attempt, &format!("{op}, parameter {word} = {changed}"));
@@ -367,7 +372,9 @@ fn o5_every_parameter_is_checked() {
 fn o8_numbers_that_are_not_finite() {
     let rig = Rig::new();
     for (op, case) in cases() {
-        for bits in [0x7fc0_0000_u32, 0x7f80_0000, 0xff80_0000, 1, 0x8000_0001, 0x7fc0_7fc0, 0x7c00_7c00, u32::MAX] {
+        for bits in
+            [0x7fc0_0000_u32, 0x7f80_0000, 0xff80_0000, 1, 0x8000_0001, 0x7fc0_7fc0, 0x7c00_7c00, u32::MAX]
+        {
             let mut attempt = Attempt::new(&case);
             for place in 0..attempt.records.len() - 1 {
                 let dtype = Dialect::newest().dtype(attempt.records[place].dtype.get()).unwrap();

@@ -25,6 +25,9 @@ use log::Log;
 /// How long running graphs may take to end after the first SIGTERM or SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// MiB of scratch memory that a client's graph may need.
+const SCRATCH_MIB: usize = 512;
+
 /// Lend this machine's devices to other machines
 ///
 /// Clients speak ggml's RPC protocol: llama.cpp with --rpc HOST:PORT, or another Oxcart. Many may be connected at a time;
@@ -158,7 +161,8 @@ fn devices(args: &Args) -> Result<Vec<Lending>, Failure> {
     let registries = Registries::new();
     registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
     let all = registries.devices();
-    let settings = args.threads.map_or_else(String::new, |threads| format!("threads={threads}"));
+    let threads = args.threads.map_or_else(String::new, |threads| format!("threads={threads},"));
+    let settings = format!("{threads}scratch={SCRATCH_MIB}");
     if args.device.is_empty() {
         return Ok(all.into_iter().map(|device| (device, settings.clone())).collect());
     }
