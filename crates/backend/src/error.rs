@@ -79,13 +79,29 @@ pub enum Error {
         /// What was asked of it.
         what: String,
     },
-    /// A device that failed or went away. What it computed is lost; the process goes on.
+    /// A device that failed at some work: bad data, or a call that went wrong. What it computed is lost; it goes on.
     #[error("{device} failed: {reason}")]
     DeviceFailed {
         /// Name of the device.
         device: String,
         /// What it says.
         reason: String,
+    },
+    /// A device that is broken: what its buffers held is lost, and nothing can be computed on it any more.
+    #[error("{device} is lost: {reason}")]
+    DeviceLost {
+        /// Name of the device.
+        device: String,
+        /// What it says.
+        reason: String,
+    },
+    /// A kernel that panicked, which is a bug. The device goes on.
+    #[error("{device}: a kernel panicked, which is a bug: {what}")]
+    Panicked {
+        /// Name of the device.
+        device: String,
+        /// What it was computing.
+        what: String,
     },
     /// Work that was stopped on request.
     #[error("cancelled")]

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 struct Worker {
     child: Child,
-    log: BufReader<ChildStderr>,
+    /// Taken away by a test of what happens without.
+    log: Option<BufReader<ChildStderr>>,
 }
 
 impl Worker {
@@ -22,13 +23,13 @@ impl Worker {
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        Worker { child, log }
+        Worker { child, log: Some(log) }
     }
 
     /// The next line of the log.
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.log.read_line(&mut line).unwrap();
+        self.log.as_mut().unwrap().read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
@@ -140,4 +141,17 @@ fn c6_it_does_not_listen_to_the_world_unasked() {
     let mut worker = Worker::start(&["--host", "0.0.0.0", "--port", "0", "--insecure"]);
     let port = worker.address().rsplit_once(':').unwrap().1.to_owned();
     assert_eq!(greet(&format!("127.0.0.1:{port}"), 24).1, [7, 0, 0]);
+}
+
+/// Also with a log that cannot be written at all.
+#[test]
+fn x6_a_log_that_nobody_reads_holds_up_nobody() {
+    let mut worker = Worker::start(&["--port", "0"]);
+    let address = worker.address();
+    worker.log = None;
+    for _ in 0..300 {
+        let (mut stream, _) = greet(&address, 24);
+        stream.write_all(&[99; 9]).unwrap();
+    }
+    assert_eq!(greet(&address, 0).1, [2, 0, 0]);
 }

@@ -3,7 +3,7 @@
 //! Invariant: all threads of a step get jobs with the same tensors and different shares; a phase begins only after
 //! every thread has finished the one before.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use oxcart_tensor::{Layout, Op};
 
@@ -43,9 +43,12 @@ pub(crate) struct Kernel {
     pub(crate) phases: usize,
     /// The most threads that can do something useful.
     pub(crate) width: usize,
+    /// Into how many shares the work is cut at least, whatever the number of threads, so that a long one can be stopped
+    /// between two shares.
+    pub(crate) cuts: usize,
     /// Bytes all threads share, zeroed never.
     pub(crate) shared: usize,
-    /// Bytes each thread has for itself.
+    /// Bytes each thread has for itself. Nothing stays in them from one call to the next.
     pub(crate) own: usize,
 }
 
@@ -54,6 +57,12 @@ pub(crate) struct Kernel {
 ///
 /// Unit tests cut any work, so that small tensors show what cutting does.
 const WORK_PER_THREAD: usize = if cfg!(test) { 1 } else { 8 * 1024 };
+
+/// Work between two looks at whether to stop: some ten milliseconds. Unit tests cut any work here too.
+const WORK_PER_CUT: usize = if cfg!(test) { 64 } else { 1 << 24 };
+
+/// The most shares that the work of a node is cut into.
+const MAX_CUTS: usize = 1 << 16;
 
 /// What packing a value into a block counts: it takes a search.
 pub(crate) const PACKING: usize = 8;
@@ -69,7 +78,7 @@ impl Kernel {
 
     /// A kernel for one thread.
     pub(crate) const fn new(run: Run) -> Kernel {
-        Kernel { run, phases: 1, width: 1, shared: 0, own: 0 }
+        Kernel { run, phases: 1, width: 1, cuts: 1, shared: 0, own: 0 }
     }
 
     /// A cheap elementwise kernel over a result: as many threads as there are worthwhile pieces.
@@ -85,7 +94,8 @@ impl Kernel {
     /// A kernel that shares some units: at most one thread per unit, and as many as the work, in elements of a cheap
     /// op, is worth.
     pub(crate) fn units(run: Run, units: usize, work: usize) -> Kernel {
-        Kernel::new(run).width((work / WORK_PER_THREAD).min(units))
+        let cuts = (work / WORK_PER_CUT).min(units).clamp(1, MAX_CUTS);
+        Kernel { cuts, ..Kernel::new(run).width((work / WORK_PER_THREAD).min(units)) }
     }
 
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
@@ -109,6 +119,27 @@ fn nothing(_job: Job<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Whether a kernel should give up, because nobody wants the result any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop<'t> {
+    /// Set by whoever wants the run to end.
+    pub(crate) cancel: &'t AtomicBool,
+    /// Set once a kernel has given up: what it wrote is not to be used.
+    pub(crate) given_up: &'t AtomicBool,
+}
+
+impl Stop<'_> {
+    /// Whether to give up now. Whoever is told so leaves its work undone.
+    #[inline(always)]
+    pub(crate) fn now(self) -> bool {
+        let asked = self.cancel.load(Ordering::Relaxed);
+        if asked {
+            self.given_up.store(true, Ordering::Relaxed);
+        }
+        asked
+    }
+}
+
 /// One thread's part of one phase of one node.
 #[derive(Debug)]
 pub(crate) struct Job<'t> {
@@ -128,6 +159,8 @@ pub(crate) struct Job<'t> {
     pub(crate) shared: Shared<'t>,
     /// Starts at zero in every phase; see [`Job::claims`].
     pub(crate) counter: &'t AtomicUsize,
+    /// Whether to give up; work that takes long looks here now and then.
+    pub(crate) stop: Stop<'t>,
 }
 
 impl<'t> Job<'t> {
@@ -152,12 +185,12 @@ impl<'t> Job<'t> {
     }
 
     /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
-    /// long. Each unit goes to exactly one thread.
+    /// long. Each unit goes to exactly one thread, and those after a request to stop to nobody.
     pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
-        let counter = self.counter;
+        let (counter, stop) = (self.counter, self.stop);
         std::iter::from_fn(move || {
             let unit = counter.fetch_add(1, Ordering::Relaxed);
-            (unit < count).then_some(unit)
+            (unit < count && !stop.now()).then_some(unit)
         })
     }
 }

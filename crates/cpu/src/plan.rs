@@ -15,8 +15,8 @@ pub(crate) use bind::Binding;
 pub(crate) use run::Failure;
 pub(crate) use unit::Unit;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{Error, Plan, Work};
 
@@ -30,8 +30,26 @@ pub(crate) struct CpuPlan {
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
     binding: Binding,
-    scratch: Vec<Line>,
+    scratch: Arc<Scratch>,
 }
+
+/// Scratch memory of a stream, for the one plan that runs; plans that only exist have none.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    lines: Mutex<Vec<Line>>,
+    /// Bytes that a plan may need.
+    limit: usize,
+}
+
+impl Scratch {
+    /// Scratch memory of at most so many bytes; where there is a limit, much of it is not kept either.
+    pub(crate) fn new(limit: Option<usize>) -> Scratch {
+        Scratch { lines: Mutex::new(Vec::new()), limit: limit.unwrap_or(usize::MAX) }
+    }
+}
+
+/// Bytes of scratch that a stream with a limit keeps from one run to the next.
+const KEPT_SCRATCH: usize = 64 << 20;
 
 /// Scratch memory comes in cache lines.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +61,10 @@ impl CpuPlan {
         level: Level,
         pool: Arc<Pool>,
         cancel: Arc<AtomicBool>,
+        scratch: Arc<Scratch>,
         work: Work<'_>,
     ) -> Result<CpuPlan, Error> {
-        let mut plan = CpuPlan { level, pool, cancel, binding: Binding::default(), scratch: Vec::new() };
+        let mut plan = CpuPlan { level, pool, cancel, binding: Binding::default(), scratch };
         plan.update(work)?;
         Ok(plan)
     }
@@ -55,17 +74,30 @@ impl Plan for CpuPlan {
     fn update(&mut self, work: Work<'_>) -> Result<(), Error> {
         self.binding = Binding::new(work, self.level, self.pool.threads())?;
         let size = self.binding.scratch_bytes();
-        let lines = size.div_ceil(size_of::<Line>());
-        // What a node needs follows from a graph that may come from anywhere: too much is an error, not an abort.
-        let more = lines.saturating_sub(self.scratch.len());
-        if self.scratch.try_reserve_exact(more).is_err() {
-            return Err(Error::OutOfMemory { buffer_type: "scratch".into(), size });
+        if size > self.scratch.limit {
+            return Err(no_scratch(size));
         }
-        self.scratch.resize(lines, Line([0; 64]));
         Ok(())
     }
 
     fn compute(&mut self) -> Result<(), Error> {
-        run::run(&self.binding, &self.pool, &mut self.scratch, &self.cancel).map_err(Failure::into_error)
+        let mut scratch = self.scratch.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = self.binding.scratch_bytes();
+        let lines = size.div_ceil(size_of::<Line>());
+        if lines > scratch.len() {
+            // What a node needs follows from a graph that may come from anywhere: too much is an error, not an abort.
+            let more = lines - scratch.len();
+            scratch.try_reserve_exact(more).map_err(|_| no_scratch(size))?;
+            scratch.resize(lines, Line([0; 64]));
+        }
+        let done = run::run(&self.binding, &self.pool, &mut scratch, &self.cancel);
+        if self.scratch.limit < usize::MAX && size_of_val(scratch.as_slice()) > KEPT_SCRATCH {
+            *scratch = Vec::new();
+        }
+        done.map_err(Failure::into_error)
     }
+}
+
+fn no_scratch(size: usize) -> Error {
+    Error::OutOfMemory { buffer_type: "scratch".into(), size }
 }

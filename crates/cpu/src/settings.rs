@@ -1,4 +1,4 @@
-//! How a stream on the CPU is set up: `threads=4,cpus=0-3`.
+//! How a stream on the CPU is set up: `threads=4,cpus=0-3,scratch=512`.
 
 use std::str::FromStr;
 
@@ -9,13 +9,16 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Processors the threads are pinned to, in order; by default they go where the system puts them.
     pub cpus: Vec<usize>,
+    /// MiB of scratch memory that a graph may need; by default any. For graphs from strangers: rows that overlap make
+    /// much scratch out of little memory.
+    pub scratch: Option<usize>,
 }
 
 /// Settings that make no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// Not `name=value`, or a name nobody knows.
-    #[error("'{0}' is not a setting of the CPU; there are threads=N and cpus=0-3+8")]
+    #[error("'{0}' is not a setting of the CPU; there are threads=N, cpus=0-3+8 and scratch=MiB")]
     Unknown(String),
     /// A value that is not what its name wants.
     #[error("'{value}' is not {wanted}")]
@@ -53,6 +56,13 @@ impl FromStr for Settings {
                     );
                 }
                 Some(("cpus", value)) => settings.cpus = cpus(value)?,
+                Some(("scratch", value)) => {
+                    let wanted = "a number of MiB";
+                    let scratch = value.parse().ok().filter(|&n: &usize| n < 1 << 40);
+                    settings.scratch = Some(
+                        scratch.ok_or_else(|| SettingsError::Value { value: value.to_owned(), wanted })?,
+                    );
+                }
                 _ => return Err(SettingsError::Unknown(part.to_owned())),
             }
         }
@@ -86,7 +96,7 @@ mod tests {
     #[test]
     fn settings_are_read() {
         assert_eq!("".parse(), Ok(Settings::default()));
-        let wanted = Settings { threads: Some(3), cpus: vec![0, 1, 2, 8] };
+        let wanted = Settings { threads: Some(3), cpus: vec![0, 1, 2, 8], scratch: None };
         assert_eq!("threads=3, cpus=0-2+8".parse(), Ok(wanted));
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oxcart_backend::{Backend, Device, Error, Guid, Plan, Work};
 
 use crate::device::{CpuDevice, NAME};
-use crate::plan::CpuPlan;
+use crate::plan::{CpuPlan, Scratch};
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::simd::Level;
@@ -21,6 +21,7 @@ pub struct CpuStream {
     level: Level,
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
+    scratch: Arc<Scratch>,
 }
 
 impl CpuStream {
@@ -31,7 +32,8 @@ impl CpuStream {
             reason: format!("cannot start its threads: {error}"),
         };
         let pool = Arc::new(Pool::new(settings).map_err(failed)?);
-        Ok(CpuStream { device, level, pool, cancel: Arc::default() })
+        let scratch = Arc::new(Scratch::new(settings.scratch.map(|mib| mib << 20)));
+        Ok(CpuStream { device, level, pool, cancel: Arc::default(), scratch })
     }
 
     /// Threads that compute.
@@ -39,12 +41,12 @@ impl CpuStream {
         self.pool.threads()
     }
 
-    /// What stops this stream: while it is true, runs end before their next node with [`Error::Cancelled`].
+    /// What stops this stream: while it is true, runs end with [`Error::Cancelled`], in the middle of a long node too.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancel)
     }
 
-    /// Stops the run under way before its next node, and every run until [`resume`](CpuStream::resume).
+    /// Stops the run under way, and every run until [`resume`](CpuStream::resume).
     pub fn cancel(&self) {
         self.cancel.store(true, Ordering::Relaxed);
     }
@@ -55,7 +57,9 @@ impl CpuStream {
     }
 
     fn cpu_plan(&self, work: Work<'_>) -> Result<CpuPlan, Error> {
-        CpuPlan::new(self.level, Arc::clone(&self.pool), Arc::clone(&self.cancel), work)
+        let (pool, cancel, scratch) =
+            (Arc::clone(&self.pool), Arc::clone(&self.cancel), Arc::clone(&self.scratch));
+        CpuPlan::new(self.level, pool, cancel, scratch, work)
     }
 }
 

@@ -129,26 +129,45 @@ fn broken_answers_to_any_command() {
 /// S2, X10: silence and drops have an end.
 #[test]
 fn silence_at_any_command() {
-    let names = [
-        Command::Hello,
-        Command::DeviceCount,
-        Command::GetAlignment,
-        Command::AllocBuffer,
-        Command::GetTensor,
-        Command::CopyTensor,
-        Command::GetAllocSize,
-    ];
-    let threads = names.into_iter().flat_map(|command| {
+    // Frees are not waited for, and a hash is asked only for large weights; see below.
+    let waits = |command: Command, dialect: &str| {
+        let left_out = [Command::FreeBuffer, Command::SetTensorHash];
+        !left_out.contains(&command) && command.reply(dialect.parse().unwrap()) != Reply::None
+    };
+    let cases = Command::ALL.into_iter().flat_map(|command| {
+        let dialects = dialects_of(command).filter(|dialect| ["2.0", "7.0"].contains(dialect));
+        dialects.filter(move |dialect| waits(command, dialect)).map(move |dialect| (command, dialect))
+    });
+    let threads = cases.flat_map(|(command, dialect)| {
         [Fault::Silence, Fault::Drip].map(|fault| {
             std::thread::spawn(move || {
-                let error = outcome(Config::fault("7.0", command, fault.clone())).unwrap_err();
+                let error = outcome(Config::fault(dialect, command, fault.clone())).unwrap_err();
                 let is_late = error.contains("did not answer within") || error.contains("no answer to HELLO");
-                assert!(is_late, "{command:?} {fault:?}: {error}");
+                assert!(is_late, "{command:?} {fault:?} in {dialect}: {error}");
             })
         })
     });
     for thread in threads.collect::<Vec<_>>() {
         thread.join().unwrap();
+    }
+}
+
+/// S1 and S2 for the one command that only large weights lead to.
+#[test]
+fn broken_answers_to_a_hash() {
+    let faults = [Fault::Size(u64::MAX), Fault::Size(0), Fault::Cut(3), Fault::Close, Fault::Reset];
+    let more = [Fault::Silence, Fault::Surplus, Fault::Body(vec![2])];
+    for fault in faults.into_iter().chain(more) {
+        let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensorHash, fault.clone()));
+        let options = Options { worker_cache: true, ..options() };
+        let registry = RemoteRegistry::connect(&worker.endpoint(), &options).unwrap();
+        let large = (10 << 20) + 1;
+        let buffer = allocate(&registry.devices()[0].buffer_type(), large).unwrap();
+        buffer.set_usage(oxcart_backend::Usage::Weights);
+        let written = buffer.write(0, &vec![3; large]);
+        let read = buffer.read(0, &mut [0]);
+        assert!(written.is_err() || read.is_err(), "{fault:?}");
+        assert!(registry.failure().is_some(), "{fault:?}");
     }
 }
 

@@ -98,29 +98,32 @@ fn f9_unread_replies_are_not_kept() {
 fn f11_and_x15_descriptors_run_out() {
     let _alone = alone();
     let fixture = Fixture::new();
+    let mut old = fixture.newest();
+    // The clients of this process have theirs already, so it is the worker that finds none.
+    let sockets: Vec<_> = (0..40)
+        .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap())
+        .collect();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let low = rustix::process::Rlimit { current: Some(descriptors() as u64 + 41), maximum: limit.maximum };
+    let low = rustix::process::Rlimit { current: Some(descriptors() as u64 + 9), maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, low).unwrap();
-    let mut held = Vec::new();
-    let mut failed = 0;
-    // Each connection takes a descriptor at either end, so one of the two ends runs out first.
-    while failed < 50 {
-        match TcpStream::connect(fixture.auto) {
-            Ok(mut stream) => {
-                let _ = stream.write_all(&request(14, &[0; 24]));
-                held.push(stream);
-            }
-            Err(_) => failed += 1,
-        }
-        std::thread::sleep(Duration::from_millis(5));
-        if failed == 25 {
-            // Leaves the worker one descriptor less than it wants.
-            held.pop();
-        }
-    }
-    assert!(held.len() >= 10, "{}", held.len());
-    held.clear();
+    let held: Vec<TcpStream> = sockets
+        .into_iter()
+        .map(|socket| {
+            socket.connect(&fixture.auto.into()).unwrap();
+            let mut stream = TcpStream::from(socket);
+            let _ = stream.write_all(&request(14, &[0; 24]));
+            stream
+        })
+        .collect();
+    let failures = |fixture: &Fixture| {
+        fixture.events().iter().filter(|line| line.starts_with("cannot serve a new connection")).count()
+    };
+    fixture.until("the worker has too few descriptors", |fixture| failures(fixture) >= 3);
+    assert!(old.is_alive(), "those who are there are served");
+    drop(held);
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    assert!(old.is_alive());
+    drop(old);
     fixture.assert_serves();
     fixture.until_empty();
 }

@@ -18,6 +18,8 @@ pub struct TestBufferType {
     /// Bytes that live buffers hold.
     pub(crate) allocated: Arc<AtomicUsize>,
     pub(crate) capacity: usize,
+    /// How many more allocations succeed.
+    pub(crate) allocations_left: AtomicUsize,
 }
 
 impl BufferType for TestBufferType {
@@ -27,6 +29,10 @@ impl BufferType for TestBufferType {
 
     fn allocate_bytes(self: Arc<Self>, size: usize) -> Result<Arc<dyn Buffer>, Error> {
         let full = || Error::OutOfMemory { buffer_type: self.name.clone(), size };
+        let one_less = |left: usize| if left == usize::MAX { Some(left) } else { left.checked_sub(1) };
+        if self.allocations_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            return Err(full());
+        }
         let before = self.allocated.fetch_add(size, Ordering::Relaxed);
         let memory = HostMemory::zeroed(size).filter(|_| before.saturating_add(size) <= self.capacity);
         let Some(memory) = memory else {

@@ -81,6 +81,17 @@ impl Config {
     }
 }
 
+/// What can go wrong while a device computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// Scratch memory cannot be had; the device goes on.
+    NoMemory,
+    /// A kernel panics.
+    Panic,
+    /// The device breaks, and stays broken.
+    Breakdown,
+}
+
 /// A device for tests.
 #[derive(Debug)]
 pub struct TestDevice {
@@ -90,6 +101,8 @@ pub struct TestDevice {
     allocated: Arc<AtomicUsize>,
     /// Every node it has computed, in order.
     log: Mutex<Vec<TensorId>>,
+    /// What happens at the next node.
+    mishap: Mutex<Option<Mishap>>,
 }
 
 impl TestDevice {
@@ -104,9 +117,31 @@ impl TestDevice {
             is_host: config.host,
             allocated: Arc::clone(&allocated),
             capacity: config.capacity,
+            allocations_left: AtomicUsize::new(usize::MAX),
         });
         let host_buffer_type = HostBufferType::new(format!("{}_Host", config.name));
-        Arc::new(TestDevice { config, buffer_type, host_buffer_type, allocated, log: Mutex::default() })
+        let (log, mishap) = (Mutex::default(), Mutex::default());
+        Arc::new(TestDevice { config, buffer_type, host_buffer_type, allocated, log, mishap })
+    }
+
+    /// Lets something go wrong at the next node that is computed; `None` for nothing.
+    pub fn arrange(&self, mishap: Option<Mishap>) {
+        *self.mishap.lock().unwrap_or_else(PoisonError::into_inner) = mishap;
+    }
+
+    /// Lets so many more allocations succeed, and none after them.
+    pub fn allow_allocations(&self, count: usize) {
+        self.buffer_type.allocations_left.store(count, Ordering::Relaxed);
+    }
+
+    /// What goes wrong now.
+    pub(crate) fn mishap(&self) -> Option<Mishap> {
+        let mut arranged = self.mishap.lock().unwrap_or_else(PoisonError::into_inner);
+        match *arranged {
+            // What is broken stays so.
+            Some(Mishap::Breakdown) => Some(Mishap::Breakdown),
+            _ => arranged.take(),
+        }
     }
 
     /// Opens a stream.

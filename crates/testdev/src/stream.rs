@@ -17,7 +17,7 @@ use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorRef};
 
 use crate::buffer::TestBuffer;
-use crate::device::TestDevice;
+use crate::device::{Mishap, TestDevice};
 use crate::interpret::{compute, load, store};
 
 type Job = Box<dyn FnOnce() -> Result<(), Error> + Send>;
@@ -64,7 +64,7 @@ impl TestStream {
 /// Does a job; a panic is a failure like any other.
 fn attempt(name: &str, job: Job) -> Result<(), Error> {
     catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
-        Err(Error::DeviceFailed { device: name.to_owned(), reason: "a job panicked".into() })
+        Err(Error::Panicked { device: name.to_owned(), what: "a job of its queue".into() })
     })
 }
 
@@ -258,6 +258,17 @@ fn run(test: &TestDevice, work: Work<'_>, cancel: &AtomicBool) -> Result<(), Err
         }
         if !test.supports_op(node) {
             return Err(unsupported(test, format!("{} ({})", node.op().label(), node.label())));
+        }
+        match test.mishap() {
+            None => {}
+            Some(Mishap::NoMemory) => {
+                return Err(Error::OutOfMemory { buffer_type: "scratch".into(), size: node.byte_len() });
+            }
+            Some(Mishap::Panic) => panic!("as arranged"),
+            Some(Mishap::Breakdown) => {
+                let device = test.config.name.clone();
+                return Err(Error::DeviceLost { device, reason: "it broke down, as arranged".into() });
+            }
         }
         if !test.config.null {
             run_node(test, work.buffers, node)?;

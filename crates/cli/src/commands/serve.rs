@@ -1,7 +1,7 @@
 //! `oxcart serve`: lends this machine's devices to clients that speak ggml's RPC protocol.
 //!
-//! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM and SIGINT end it once running graphs are done, a
-//! second one at once.
+//! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM, SIGINT and SIGHUP end it once running graphs are
+//! done, a second one at once.
 
 mod endpoint;
 mod log;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use oxcart_backend::{Device, Registries};
 use oxcart_cpu::CpuRegistry;
 use oxcart_rpc::worker::{Config, Limits, Speak, Worker};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
@@ -24,6 +24,9 @@ use log::Log;
 
 /// How long running graphs may take to end after the first SIGTERM or SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// MiB of scratch memory that a client's graph may need.
+const SCRATCH_MIB: usize = 512;
 
 /// Lend this machine's devices to other machines
 ///
@@ -97,7 +100,8 @@ const EXAMPLES: &str = "Examples:
   oxcart serve --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on a port of its own
 
-Signals: SIGUSR1 logs counters, SIGTERM and SIGINT end the worker once running graphs are done, a second one at once.";
+Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs are done, a second one
+at once.";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let endpoints = match args.listen.as_slice() {
@@ -105,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         listed => listed.to_vec(),
     };
     let addresses = endpoint::resolve(&endpoints, args.insecure)?;
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     let log = Log::new(args.json);
@@ -157,7 +161,8 @@ fn devices(args: &Args) -> Result<Vec<Lending>, Failure> {
     let registries = Registries::new();
     registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
     let all = registries.devices();
-    let settings = args.threads.map_or_else(String::new, |threads| format!("threads={threads}"));
+    let threads = args.threads.map_or_else(String::new, |threads| format!("threads={threads},"));
+    let settings = format!("{threads}scratch={SCRATCH_MIB}");
     if args.device.is_empty() {
         return Ok(all.into_iter().map(|device| (device, settings.clone())).collect());
     }

@@ -96,7 +96,7 @@ fn delta_rule<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         scale: 1.0 / (extents.width as f32).sqrt(),
     };
     let states = states.packed().slice();
-    scan(s, (job.dst, job.share), extents, (states, |sequence| sequence), state, recurrence)
+    scan(s, (job.dst, job.share, job.stop), extents, (states, |sequence| sequence), state, recurrence)
 }
 
 /// Rows of the state belong to values: each forgets, is corrected towards the value it should give for the key, and

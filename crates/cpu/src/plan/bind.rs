@@ -63,6 +63,8 @@ pub(super) struct Step {
     pub(super) op: Op,
     pub(super) kernel: Kernel,
     pub(super) threads: usize,
+    /// Shares that the threads do in turn, at least one each.
+    pub(super) shares: usize,
     pub(super) dst: Operand,
     /// Its sources: a range of [`Binding::sources`].
     pub(super) sources: std::ops::Range<usize>,
@@ -213,6 +215,7 @@ impl Binding {
             op: unit.op,
             kernel: unit.kernel,
             threads,
+            shares: threads.max(unit.kernel.cuts),
             dst,
             sources: first..self.sources.len(),
             shared_at: scratch,

@@ -2,7 +2,8 @@
 //!
 //! Invariant: threads agree on where to stop. A failure carries the number of its step, and after the barrier that
 //! ends step `s` every thread stops exactly if a failure at `s` or before is known; a failure of a later step, which a
-//! faster thread may already have had, waits for that step's barrier.
+//! faster thread may already have had, waits for that step's barrier. A kernel that gives up because it was asked to has
+//! failed: nobody goes on to its next phase, nor uses its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use oxcart_tensor::TensorId;
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
-use crate::job::{Fault, Job, MAX_SOURCES, Shared};
+use crate::job::{Fault, Job, MAX_SOURCES, Shared, Stop};
 use crate::pool::{Barrier, Pool};
 use crate::view::{Dst, Share, Src};
 
@@ -32,7 +33,7 @@ impl Failure {
         match self {
             Failure::Cancelled => Error::Cancelled,
             Failure::Data { node, fault } => failed(format!("{node}: {fault}")),
-            Failure::Panic { node } => failed(format!("{node}: its kernel panicked, which is a bug")),
+            Failure::Panic { node } => Error::Panicked { device: NAME.to_owned(), what: node.to_string() },
         }
     }
 }
@@ -146,21 +147,29 @@ impl Running<'_> {
         }
     }
 
-    /// One thread's part of one phase.
+    /// One thread's part of one phase: every so many shares one.
     fn attempt(&self, number: usize, step: &Step, phase: usize, thread: usize) {
         let own_counter = AtomicUsize::new(0);
         let counter = if step.threads == 1 { &own_counter } else { &self.counter };
+        let given_up = AtomicBool::new(false);
+        let stop = Stop { cancel: self.cancel, given_up: &given_up };
         let done = catch_unwind(AssertUnwindSafe(|| {
-            let share = Share::new(thread, step.threads);
-            match phase.checked_sub(usize::from(step.has_copies)) {
-                Some(phase) => (step.kernel.run)(self.job(step, phase, thread, share, counter)),
-                None => {
-                    self.copy_sources(step, share);
-                    Ok(())
+            for share in (thread..step.shares).step_by(step.threads) {
+                if share != thread && stop.now() {
+                    break;
+                }
+                let share = Share::new(share, step.shares);
+                match phase.checked_sub(usize::from(step.has_copies)) {
+                    Some(phase) => {
+                        (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop)))?;
+                    }
+                    None => self.copy_sources(step, share),
                 }
             }
+            Ok(())
         }));
         match done {
+            Ok(Ok(())) if given_up.into_inner() => self.fail(number, Failure::Cancelled),
             Ok(Ok(())) => {}
             Ok(Err(fault)) => self.fail(number, Failure::Data { node: step.node, fault }),
             Err(_) => self.fail(number, Failure::Panic { node: step.node }),
@@ -202,7 +211,7 @@ impl Running<'_> {
         phase: usize,
         thread: usize,
         share: Share,
-        counter: &'t AtomicUsize,
+        (counter, stop): (&'t AtomicUsize, Stop<'t>),
     ) -> Job<'t> {
         let mut sources = [None; MAX_SOURCES];
         let mut written = [const { None }; MAX_SOURCES];
@@ -246,6 +255,7 @@ impl Running<'_> {
                 own: std::slice::from_raw_parts_mut(self.scratch.base.add(own_at), step.kernel.own),
                 shared: Shared::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
                 counter,
+                stop,
             }
         }
     }

@@ -141,3 +141,20 @@ fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     Ok(stream)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x2_workers_that_went_without_a_word_are_noticed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE.0);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE.1);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE.2);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+    }
+}

@@ -44,6 +44,9 @@ pub enum ParamError {
     },
 }
 
+/// Rounds that an operation may repeat its work; honest clients ask for a few dozen.
+const MAX_ITERATIONS: u32 = 1024;
+
 /// What an operation's parameters are read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a> {
@@ -330,6 +333,9 @@ impl Params<'_> {
             OpCode::LightningIndexer => LightningIndexer.into(),
             OpCode::Dsv4HcComb => {
                 let [iterations] = self.sizes(1)?;
+                if iterations > MAX_ITERATIONS {
+                    return self.bad(1);
+                }
                 Dsv4HcComb { eps: self.f32(0), iterations }.into()
             }
             // Before writes went unanswered, this one had no parameters.

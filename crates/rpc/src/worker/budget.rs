@@ -52,6 +52,13 @@ impl Lease {
         self.bytes += if grown { more } else { 0 };
         grown
     }
+
+    /// Makes it smaller, if it is larger.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        self.budget.used.fetch_sub(less, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Lease {
@@ -75,6 +82,10 @@ mod tests {
         assert_eq!(budget.left(), 0);
         drop(rest);
         assert_eq!(budget.left(), 39);
+        most.shrink_to(70);
+        assert_eq!(budget.left(), 39);
+        most.shrink_to(10);
+        assert_eq!(budget.left(), 90);
         drop(most);
         assert_eq!(budget.left(), 100);
     }

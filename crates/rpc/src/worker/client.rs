@@ -35,6 +35,8 @@ pub enum Dropped {
     Idle,
     /// Others needed the place.
     TooMany,
+    /// A device that it used is lost.
+    DeviceLost,
     /// The worker is shutting down.
     Shutdown,
 }
@@ -47,6 +49,7 @@ impl Dropped {
             Dropped::LateMessage => "a message did not come in time",
             Dropped::Idle => "it was idle for too long",
             Dropped::TooMany => "there are too many connections",
+            Dropped::DeviceLost => "a device that it used is lost",
             Dropped::Shutdown => "the worker is shutting down",
         }
     }
@@ -60,17 +63,20 @@ pub(crate) struct Client {
     /// Its number; larger is younger.
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    pub(crate) socket: TcpStream,
+    /// What to watch and to shut down; a conversation over other streams has none and ends by itself.
+    pub(crate) socket: Option<TcpStream>,
     since: Instant,
     phase: AtomicU8,
     /// Milliseconds after `since`.
     deadline: AtomicU64,
+    /// Devices on which it has something, a bit each; the last one stands for all beyond.
+    devices: AtomicU64,
     gone: AtomicBool,
     dropped: OnceLock<Dropped>,
 }
 
 impl Client {
-    pub(crate) fn new(id: u64, peer: SocketAddr, socket: TcpStream, hello: Duration) -> Client {
+    pub(crate) fn new(id: u64, peer: SocketAddr, socket: Option<TcpStream>, hello: Duration) -> Client {
         let client = Client {
             id,
             peer,
@@ -78,6 +84,7 @@ impl Client {
             since: Instant::now(),
             phase: AtomicU8::new(Phase::Greeting as u8),
             deadline: AtomicU64::new(NEVER),
+            devices: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             dropped: OnceLock::new(),
         };
@@ -122,13 +129,30 @@ impl Client {
         })
     }
 
+    /// Notes that it has something on a device.
+    pub(crate) fn uses(&self, device: usize) {
+        self.devices.fetch_or(1 << device.min(63), Ordering::SeqCst);
+    }
+
+    /// Whether it has had something on a device.
+    pub(crate) fn is_using(&self, device: usize) -> bool {
+        self.devices.load(Ordering::SeqCst) & 1 << device.min(63) != 0
+    }
+
     /// Ends it from outside. Its graph, if one runs, must be stopped by whoever calls this.
     pub(crate) fn drop_for(&self, why: Dropped) {
         // The first reason is the one that counts.
         let _ = self.dropped.set(why);
         self.leave();
-        // It may be closed already.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        self.hang_up();
+    }
+
+    /// Ends its connection, both ways.
+    pub(crate) fn hang_up(&self) {
+        if let Some(socket) = &self.socket {
+            // It may be closed already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Why it was ended from outside, if it was.

@@ -4,7 +4,6 @@
 //! whose lock nobody else waits for: a slow client holds up only itself.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,12 +39,18 @@ impl From<io::Error> for End {
 }
 
 /// Serves a client until it leaves or is refused.
-pub(crate) fn serve(shared: &Arc<Shared>, client: &Client, speak: Speak) {
+pub(crate) fn serve(
+    shared: &Arc<Shared>,
+    client: &Client,
+    speak: Speak,
+    (input, output): (impl Read, impl Write),
+) {
     let mut connection = Connection {
         shared,
         client,
-        input: BufReader::with_capacity(READ_AHEAD_BYTES, &client.socket),
-        output: Vec::new(),
+        input: BufReader::with_capacity(READ_AHEAD_BYTES, input),
+        output,
+        answer: Vec::new(),
         body: Vec::new(),
         totals: Totals::default(),
     };
@@ -71,12 +76,13 @@ pub(crate) fn serve(shared: &Arc<Shared>, client: &Client, speak: Speak) {
     }
 }
 
-struct Connection<'a> {
+struct Connection<'a, R, W> {
     shared: &'a Arc<Shared>,
     client: &'a Client,
-    input: BufReader<&'a TcpStream>,
+    input: BufReader<R>,
+    output: W,
     /// A small answer, with its length.
-    output: Vec<u8>,
+    answer: Vec<u8>,
     /// Body of a command of fixed size, or the fixed start of an open-ended one.
     body: Vec<u8>,
     totals: Totals,
@@ -84,7 +90,7 @@ struct Connection<'a> {
 
 type Outcome<T = ()> = Result<T, End>;
 
-impl Connection<'_> {
+impl<R: Read, W: Write> Connection<'_, R, W> {
     fn count_in(&mut self, bytes: u64) {
         self.totals.bytes_in += bytes;
         add(&self.shared.counters.bytes_in, bytes);
@@ -185,13 +191,13 @@ impl Connection<'_> {
                 self.totals.graphs += 1;
                 done.map(|()| Answer::Done)
             }
-            _ => session.carry_out(command, &self.body),
+            _ => session.carry_out(command, &self.body, self.client),
         };
         let answer = answer.map_err(|refusal| self.gone_or(command, refusal))?;
         if command.reply(dialect) == Reply::None {
             return Ok(());
         }
-        self.answer(command, answer)
+        self.give(command, answer)
     }
 
     /// A graph that was stopped because its client has left is not a refusal.
@@ -267,8 +273,9 @@ impl Connection<'_> {
             refused(Refusal::Limit { what: "bytes of messages", limit })
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        if size > MAX_GRAPH_BYTES {
-            let limit = MAX_GRAPH_BYTES as u64;
+        let most = self.shared.limits.graph_bytes.min(MAX_GRAPH_BYTES);
+        if size > most {
+            let limit = most as u64;
             return Err(refused(Refusal::Limit { what: "bytes in a graph", limit }));
         }
         self.client.due_in(Some(self.shared.limits.message_time(size as u64)));
@@ -287,7 +294,7 @@ impl Connection<'_> {
         Ok((body, charge))
     }
 
-    fn answer(&mut self, command: Command, answer: Answer) -> Outcome {
+    fn give(&mut self, command: Command, answer: Answer) -> Outcome {
         match answer {
             Answer::Done => self.reply(&[]),
             Answer::Byte(value) => self.reply(&[value]),
@@ -305,11 +312,11 @@ impl Connection<'_> {
 
     /// Sends a small answer, with its length, in one piece.
     fn reply(&mut self, bytes: &[u8]) -> Outcome {
-        self.output.clear();
-        self.output.extend((bytes.len() as u64).to_le_bytes());
-        self.output.extend_from_slice(bytes);
-        (&self.client.socket).write_all(&self.output)?;
-        self.count_out(self.output.len() as u64);
+        self.answer.clear();
+        self.answer.extend((bytes.len() as u64).to_le_bytes());
+        self.answer.extend_from_slice(bytes);
+        self.output.write_all(&self.answer)?;
+        self.count_out(self.answer.len() as u64);
         Ok(())
     }
 
@@ -326,14 +333,14 @@ impl Connection<'_> {
             let memory = memory.read();
             let bytes = memory.get(window.offset..).and_then(|rest| rest.get(..window.len));
             // A window lies inside its buffer.
-            write_both(&self.client.socket, &len, bytes.ok_or(End::Left)?)?;
+            write_both(&mut self.output, &len, bytes.ok_or(End::Left)?)?;
         } else {
-            (&self.client.socket).write_all(&len)?;
+            self.output.write_all(&len)?;
             let mut piece = vec![0; window.len.min(PIECE_BYTES)];
             for start in (0..window.len).step_by(PIECE_BYTES) {
                 piece.truncate(window.len - start);
                 window.buffer.read(window.offset + start, &mut piece).map_err(failed)?;
-                (&self.client.socket).write_all(&piece)?;
+                self.output.write_all(&piece)?;
             }
         }
         self.count_out(8 + window.len as u64);
@@ -351,13 +358,13 @@ fn read_only(window: &Window) -> Refusal {
 }
 
 /// Writes a short and a long piece, the short one not alone.
-fn write_both(mut socket: &TcpStream, short: &[u8], long: &[u8]) -> io::Result<()> {
+fn write_both(output: &mut impl Write, short: &[u8], long: &[u8]) -> io::Result<()> {
     let sent = loop {
-        match socket.write_vectored(&[IoSlice::new(short), IoSlice::new(long)]) {
+        match output.write_vectored(&[IoSlice::new(short), IoSlice::new(long)]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             sent => break sent?,
         }
     };
-    socket.write_all(short.get(sent..).unwrap_or_default())?;
-    socket.write_all(long.get(sent.saturating_sub(short.len())..).unwrap_or_default())
+    output.write_all(short.get(sent..).unwrap_or_default())?;
+    output.write_all(long.get(sent.saturating_sub(short.len())..).unwrap_or_default())
 }

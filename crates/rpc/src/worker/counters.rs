@@ -22,6 +22,7 @@ pub(crate) struct Counters {
     pub(crate) cache_hits: AtomicU64,
     pub(crate) cache_misses: AtomicU64,
     pub(crate) dropped: AtomicU64,
+    pub(crate) degraded: AtomicU64,
     pub(crate) panics: AtomicU64,
     refusals: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -50,6 +51,7 @@ impl Counters {
             cache_hits: get(&self.cache_hits),
             cache_misses: get(&self.cache_misses),
             dropped: get(&self.dropped),
+            degraded: get(&self.degraded),
             panics: get(&self.panics),
             refusals: self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
@@ -83,6 +85,8 @@ pub struct Snapshot {
     pub cache_misses: u64,
     /// Connections dropped for being too slow or too many.
     pub dropped: u64,
+    /// Devices that are lost.
+    pub degraded: u64,
     /// Panics that were caught: bugs.
     pub panics: u64,
     /// Refused requests by reason.
@@ -91,7 +95,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The numbers and their names.
-    pub const fn numbers(&self) -> [(&'static str, u64); 13] {
+    pub const fn numbers(&self) -> [(&'static str, u64); 14] {
         [
             ("connected", self.connected),
             ("accepted", self.accepted),
@@ -105,6 +109,7 @@ impl Snapshot {
             ("cache_hits", self.cache_hits),
             ("cache_misses", self.cache_misses),
             ("dropped", self.dropped),
+            ("degraded", self.degraded),
             ("panics", self.panics),
         ]
     }
@@ -127,7 +132,7 @@ impl fmt::Display for Snapshot {
         write!(
             f,
             "{} connected, {} clients so far, {} commands, {} graphs computed and {} again, {} cancelled, {} bytes \
-             in, {} bytes out, {} cache hits, {} dropped, {} panics",
+             in, {} bytes out, {} cache hits, {} dropped, {} devices lost, {} panics",
             self.connected,
             self.clients,
             self.commands,
@@ -138,6 +143,7 @@ impl fmt::Display for Snapshot {
             self.bytes_out,
             self.cache_hits,
             self.dropped,
+            self.degraded,
             self.panics
         )?;
         let total: u64 = self.refusals.values().sum();

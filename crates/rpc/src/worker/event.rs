@@ -88,6 +88,13 @@ pub enum Event {
         /// Its address.
         peer: SocketAddr,
     },
+    /// A device broke down; the others go on.
+    DeviceLost {
+        /// Its name.
+        device: String,
+        /// What it says.
+        reason: String,
+    },
     /// A connection could not be accepted or served.
     AcceptFailed {
         /// What the system says.
@@ -110,6 +117,7 @@ impl Event {
             Event::Refused { .. } => "refused",
             Event::Dropped { .. } => "dropped",
             Event::Panicked { .. } => "panicked",
+            Event::DeviceLost { .. } => "device_lost",
             Event::AcceptFailed { .. } => "accept_failed",
             Event::Suppressed { .. } => "suppressed",
         }
@@ -142,6 +150,10 @@ impl fmt::Display for Event {
             }
             Event::Panicked { client, peer } => {
                 write!(f, "client {client} ({peer}) closed after a panic: this is a bug, please report it")
+            }
+            Event::DeviceLost { device, reason } => {
+                let reason = reason.escape_debug();
+                write!(f, "device {device} is lost, the others go on: {reason}")
             }
             Event::AcceptFailed { reason } => {
                 write!(f, "cannot serve a new connection: {}", reason.escape_debug())

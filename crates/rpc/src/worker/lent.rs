@@ -22,6 +22,8 @@ pub(crate) struct Lent {
     turnstile: Turnstile,
     running: Mutex<Option<u64>>,
     cancel: Option<Arc<AtomicBool>>,
+    /// Nothing can be computed on it any more.
+    lost: AtomicBool,
 }
 
 impl Lent {
@@ -42,6 +44,7 @@ impl Lent {
             turnstile: Turnstile::default(),
             running: Mutex::new(None),
             cancel,
+            lost: AtomicBool::new(false),
         })
     }
 
@@ -53,6 +56,16 @@ impl Lent {
         &*self.stream
     }
 
+    /// Notes that it is broken; says whether that is news.
+    pub(crate) fn lose(&self) -> bool {
+        !self.lost.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether it is broken.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
     /// Bytes that are lent at most.
     pub(crate) fn budget_bytes(&self) -> usize {
         self.budget.total()
@@ -60,6 +73,9 @@ impl Lent {
 
     /// Memory there is for clients: what the device says, but no more than the budget.
     pub(crate) fn memory(&self) -> Memory {
+        if self.is_lost() {
+            return Memory { free: 0, total: 0 };
+        }
         let (total, left) = (self.budget.total(), self.budget.left());
         match self.device.memory() {
             Ok(memory) => Memory { free: memory.free.min(left), total: memory.total.min(total) },
@@ -69,6 +85,9 @@ impl Lent {
 
     /// Allocates zeroed memory; `None` when there is not enough.
     pub(crate) fn allocate(&self, size: usize) -> Option<(Arc<dyn Buffer>, Lease)> {
+        if self.is_lost() {
+            return None;
+        }
         let lease = self.budget.lease(size)?;
         if size > self.device.memory().map_or(usize::MAX, |memory| memory.free) {
             return None;
@@ -92,6 +111,10 @@ impl Lent {
         // Whoever says that the client is gone looks for it here afterwards, so one of the two sees the other.
         let done = match client.is_gone() {
             true => Err(Error::Cancelled),
+            false if self.is_lost() => {
+                let device = self.device.name().to_owned();
+                Err(Error::DeviceLost { device, reason: "it broke down before".into() })
+            }
             false => work(&*self.stream).and_then(|()| self.stream.synchronize()),
         };
         drop(running);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wire::{MAX_GRAPH_BYTES, RECORD_BYTES};
+use crate::wire::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
 
 /// What one worker allows its clients.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,18 @@ pub struct Limits {
     pub idle: Option<Duration>,
     /// Buffers per client; beyond, allocations fail.
     pub buffers: usize,
+    /// Bytes of a graph as it arrives; at most [`MAX_GRAPH_BYTES`].
+    pub graph_bytes: usize,
+    /// Nodes of a graph; at most [`MAX_NODES`].
+    pub graph_nodes: usize,
+    /// Tensors of a graph; at most [`MAX_TENSORS`].
+    pub graph_tensors: usize,
+    /// Elements that a node may touch; products and convolutions may make 256 times as many multiplications. Rows that lie
+    /// in the same place make many out of few bytes.
+    pub node_work: u64,
+    /// Bytes that a client's stored graphs may take. A graph that arrives may take more for a moment, which counts against
+    /// [`Limits::message_bytes`].
+    pub client_bytes: usize,
     /// Bytes of messages and stored graphs of all clients together.
     pub message_bytes: usize,
 }
@@ -38,6 +50,11 @@ impl Default for Limits {
             write_stall: Duration::from_secs(60),
             idle: None,
             buffers: 65_536,
+            graph_bytes: MAX_GRAPH_BYTES,
+            graph_nodes: MAX_NODES,
+            graph_tensors: MAX_TENSORS,
+            node_work: 1 << 36,
+            client_bytes: 64 << 20,
             message_bytes: 512 << 20,
         }
     }
@@ -63,11 +80,18 @@ pub(crate) const STACK_BYTES: usize = 2 << 20;
 pub(crate) const SLICE_WORK: u64 = 1 << 28;
 /// What a node counts at least, for being a node.
 pub(crate) const NODE_WORK: u64 = 1 << 16;
-/// Multiplications of one node beyond which it is refused: no honest one needs so many, and none can be interrupted.
-pub(crate) const MAX_NODE_WORK: u64 = 1 << 44;
+/// How many times as much as other nodes a product or a convolution may do: honest ones give it more work than memory,
+/// and devices stop in the middle of it.
+pub(crate) const PRODUCT_FACTOR: u64 = 1 << 8;
+
+/// What a tensor of a stored graph counts, all that belongs to it included.
+pub(crate) const STORED_TENSOR_BYTES: usize = 480;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// Connections that may wait to be accepted. Beyond, the system lets clients try again after a second, real ones too, so a
+/// flood should not get there.
+pub(crate) const BACKLOG: i32 = 4096;
 /// How often a listener looks whether it should stop.
 pub(crate) const ACCEPT_POLL: Duration = Duration::from_millis(200);
 /// Pause after a failed accept.
@@ -89,7 +113,9 @@ pub(crate) const LOG_PER_SECOND: u32 = 10;
 /// The longest body of a command of fixed size.
 pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 
-const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK) && SLICE_WORK < MAX_NODE_WORK);
+const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);
+// A graph of as many nodes as there may be can be stored.
+const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);

@@ -1,26 +1,51 @@
-//! Listeners: one thread per address. An error from accept never ends one.
+//! Listeners: one thread per address, and the way in for every client. An error from accept never ends a listener.
 
 use std::fs::File;
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::client::Client;
 use super::connection;
 use super::counters::add;
 use super::event::Event;
 use super::limits::{
-    ACCEPT_PAUSE, ACCEPT_POLL, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES, UNACKNOWLEDGED,
+    ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES,
+    UNACKNOWLEDGED,
 };
 use super::server::{Shared, Speak};
+
+/// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
+/// where it can be interrupted.
+pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on");
+    for address in addresses.to_socket_addrs()? {
+        let open = || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            // As the standard library does: a worker that was restarted gets its port back.
+            #[cfg(not(windows))]
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        match open() {
+            Ok(socket) => return Ok(socket.into()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
 
 /// Accepts connections until the worker stops.
 pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak) {
@@ -80,47 +105,87 @@ impl Spare {
     }
 }
 
-/// Sets a connection up and gives it a thread.
-fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
+/// Sets options of a connection that has just been accepted.
+fn prepare(socket: &TcpStream, write_stall: Duration) -> io::Result<()> {
     // Some systems let it inherit what the listener is.
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(shared.limits.write_stall))?;
-    let options = SockRef::from(&socket);
+    socket.set_write_timeout(Some(write_stall))?;
+    let options = SockRef::from(socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     options.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TRIES))?;
     #[cfg(target_os = "linux")]
     options.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(())
+}
 
+/// Takes a connection in, if there is room.
+fn admit(shared: &Arc<Shared>, socket: Option<TcpStream>, peer: SocketAddr) -> Option<Arc<Client>> {
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let client = Arc::new(Client::new(id, peer, socket, shared.limits.hello));
     add(&shared.counters.accepted, 1);
-    match shared.roster.admit(&client, &shared.limits) {
-        Ok(None) => {}
-        Ok(Some(_shed)) => add(&shared.counters.dropped, 1),
-        // Dropping the client closes its socket.
-        Err(_full) => {
-            add(&shared.counters.dropped, 1);
-            return Ok(());
-        }
+    let admitted = shared.roster.admit(&client, &shared.limits);
+    if !matches!(admitted, Ok(None)) {
+        // Somebody had to go: an older one, or this one, whose socket closes when it is dropped.
+        add(&shared.counters.dropped, 1);
     }
+    admitted.is_ok().then_some(client)
+}
+
+/// Sets a connection up and gives it a thread.
+fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
+    prepare(&socket, shared.limits.write_stall)?;
+    let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
-    let thread = thread::Builder::new().name(format!("client {id}")).stack_size(STACK_BYTES);
-    let started = thread.spawn(move || run(&shared_there, &client_there, speak));
+    let thread = thread::Builder::new().name(format!("client {}", client.id)).stack_size(STACK_BYTES);
+    let started = thread.spawn(move || {
+        let socket = client_there.socket.as_ref();
+        if let Some(socket) = socket {
+            run(&shared_there, &client_there, speak, (socket, socket));
+        }
+    });
     if started.is_err() {
         shared.roster.remove(&client);
     }
     started.map(|_detached| ())
 }
 
+/// Serves a client over other streams than a socket, on this thread.
+pub(crate) fn converse(shared: &Arc<Shared>, streams: (impl Read, impl Write), speak: Speak) {
+    if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
+        run(shared, &client, speak, streams);
+    }
+}
+
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<Shared>, client: &Client, speak: Speak) {
-    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak)));
+fn run(shared: &Arc<Shared>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
+    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak, streams)));
     if served.is_err() {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });
     }
-    // Others may hold it for a moment longer; the peer need not wait for them. It may be closed already.
-    let _ = client.socket.shutdown(Shutdown::Both);
+    // Others may hold it for a moment longer; the peer need not wait for them.
+    client.hang_up();
     shared.roster.remove(client);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x2_peers_that_went_without_a_word_are_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        prepare(&socket, Duration::from_secs(7)).unwrap();
+        let options = SockRef::from(&socket);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
+        #[cfg(target_os = "linux")]
+        assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
+        assert_eq!(socket.write_timeout().unwrap(), Some(Duration::from_secs(7)));
+    }
 }

@@ -11,7 +11,7 @@ use oxcart_tensor::TensorRef;
 use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
-use super::limits::{MAX_NODE_WORK, NODE_WORK, SLICE_WORK};
+use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_TENSOR_BYTES};
 use super::rebuild::Rebuilt;
 use super::refusal::Refusal;
 
@@ -24,13 +24,18 @@ pub(crate) struct Program {
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
     /// What it counts against the memory of messages.
-    _charge: Lease,
+    charge: Lease,
 }
 
 impl Program {
     /// Checks a graph and makes it ready.
-    pub(crate) fn new(rebuilt: Rebuilt, lent: &Lent, charge: Lease) -> Result<Program, Refusal> {
-        let slices = slices(&rebuilt)?;
+    pub(crate) fn new(
+        rebuilt: Rebuilt,
+        lent: &Lent,
+        charge: Lease,
+        node_work: u64,
+    ) -> Result<Program, Refusal> {
+        let slices = slices(&rebuilt, node_work)?;
         for buffer in rebuilt.buffers.iter() {
             if !lent.device().supports_buffer_type(buffer.buffer_type()) {
                 return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
@@ -47,7 +52,17 @@ impl Program {
         if slices.len() > 1 {
             plan = None;
         }
-        Ok(Program { rebuilt, slices, plan, _charge: charge })
+        Ok(Program { rebuilt, slices, plan, charge })
+    }
+
+    /// What it counts once its message is gone.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.rebuilt.graph.len().saturating_mul(STORED_TENSOR_BYTES)
+    }
+
+    /// Its message is gone.
+    pub(crate) fn settle(&mut self) {
+        self.charge.shrink_to(self.stored_bytes());
     }
 
     /// Whether it uses a buffer.
@@ -91,14 +106,15 @@ fn check_support(rebuilt: &Rebuilt, slice: &Range<usize>, lent: &Lent) -> Result
 }
 
 /// Cuts a graph so that no slice but one of a single node is more than a turn's work.
-fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
+fn slices(rebuilt: &Rebuilt, node_work: u64) -> Result<Vec<Range<usize>>, Refusal> {
     let nodes = rebuilt.graph.nodes();
     let (mut slices, mut start, mut sum) = (Vec::new(), 0, 0_u64);
     for (position, &id) in nodes.iter().enumerate() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         let cost = multiplications(node);
-        if cost > MAX_NODE_WORK {
-            return Err(Refusal::Limit { what: "multiplications in a node", limit: MAX_NODE_WORK });
+        let limit = if is_product(node) { node_work.saturating_mul(PRODUCT_FACTOR) } else { node_work };
+        if cost > limit {
+            return Err(Refusal::Limit { what: "multiplications in a node", limit });
         }
         let cost = cost.max(NODE_WORK);
         if sum + cost > SLICE_WORK && position > start {
@@ -111,6 +127,12 @@ fn slices(rebuilt: &Rebuilt) -> Result<Vec<Range<usize>>, Refusal> {
         slices.push(start..nodes.len());
     }
     Ok(slices)
+}
+
+/// Whether a node is a product or a convolution, see [`PRODUCT_FACTOR`].
+fn is_product(node: TensorRef<'_>) -> bool {
+    let products = ["MUL_MAT", "MUL_MAT_ID", "OUT_PROD", "FLASH_ATTN_EXT", "CONV_2D", "CONV_3D"];
+    products.contains(&node.op().name())
 }
 
 /// About how many multiplications a node needs, or elements it touches if these are more.

@@ -3,8 +3,8 @@
 //! Concurrency: one thread per listener, one per connection, one watcher. They share [`Shared`], which outlives them.
 
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use oxcart_backend::{Device, Error};
 use super::budget::Budget;
 use super::cache::WeightCache;
 use super::client::{Client, Dropped, Phase};
-use super::counters::{Counters, Snapshot};
+use super::counters::{Counters, Snapshot, add};
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
 use super::limits::{Limits, WATCH_EVERY};
-use super::listen::listen;
+use super::listen::{bind, converse, listen};
 use super::refusal::Refusal;
 use super::roster::Roster;
 use super::watch::watch;
@@ -136,6 +136,18 @@ impl Shared {
         self.report(&Event::Refused { client: client.id, peer: client.peer, command, code, reason });
     }
 
+    /// A device is broken: whoever has something on it must go, others go on.
+    pub(crate) fn lose(&self, device: usize, reason: &str) {
+        let Some(lent) = self.devices.get(device).filter(|lent| lent.lose()) else { return };
+        add(&self.counters.degraded, 1);
+        let (name, reason) = (lent.device().name().to_owned(), reason.to_owned());
+        self.report(&Event::DeviceLost { device: name, reason });
+        for client in self.roster.all().iter().filter(|client| client.is_using(device)) {
+            client.drop_for(Dropped::DeviceLost);
+            self.stop(client);
+        }
+    }
+
     /// Stops what a client is computing.
     pub(crate) fn stop(&self, client: &Client) {
         for lent in &self.devices {
@@ -181,15 +193,19 @@ impl Worker {
 
     /// Lets clients connect to an address. Returns it, with the port that was chosen if it was 0.
     pub fn listen(&mut self, address: impl ToSocketAddrs, speak: Speak) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address)?;
+        let listener = bind(address)?;
         let address = listener.local_addr()?;
-        // Waiting is done elsewhere, where it can be interrupted.
-        listener.set_nonblocking(true)?;
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(format!("listener {}", address.port()));
         self.listeners.push(thread.spawn(move || listen(&shared, &listener, speak))?);
         self.shared.report(&Event::Listening { address, speak });
         Ok(address)
+    }
+
+    /// Serves one client over any two streams, on this thread, until it leaves or is refused: through a tunnel, or in
+    /// memory. Nobody can interrupt such streams, so they must see to it themselves that no read or write takes for ever.
+    pub fn converse(&self, input: impl Read, output: impl Write, speak: Speak) {
+        converse(&self.shared, (input, output), speak);
     }
 
     /// What it has done so far.

@@ -16,6 +16,7 @@ use super::budget::Lease;
 use super::cache::{KEPT_ABOVE_BYTES, WeightCache};
 use super::client::Client;
 use super::counters::add;
+use super::event::Event;
 use super::lent::Lent;
 use super::program::Program;
 use super::rebuild::rebuild;
@@ -118,11 +119,16 @@ impl Session {
     }
 
     /// Carries out a command of fixed size, other than HELLO and those that compute.
-    pub(crate) fn carry_out(&mut self, command: Command, body: &[u8]) -> Result<Answer, Refusal> {
+    pub(crate) fn carry_out(
+        &mut self,
+        command: Command,
+        body: &[u8],
+        client: &Client,
+    ) -> Result<Answer, Refusal> {
         let mut fields = Fields::new(command, body);
         let fields = &mut fields;
         match command {
-            Command::AllocBuffer => self.alloc_buffer(fields),
+            Command::AllocBuffer => self.alloc_buffer(fields, client),
             Command::GetAlignment => {
                 let (_, lent) = self.named_device(fields)?;
                 Ok(Answer::Long(lent.device().buffer_type().alignment() as u64))
@@ -166,7 +172,7 @@ impl Session {
         }
     }
 
-    fn alloc_buffer(&mut self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+    fn alloc_buffer(&mut self, fields: &mut Fields<'_>, client: &Client) -> Result<Answer, Refusal> {
         let (index, lent) = self.named_device(fields)?;
         let size = fields.long()?;
         let allocated = match usize::try_from(size) {
@@ -175,6 +181,7 @@ impl Session {
         };
         // Too little memory is no reason to refuse: honest clients ask for less then.
         let Some((buffer, lease)) = allocated else { return Ok(Answer::Pair(0, 0)) };
+        client.uses(index);
         let len = buffer.len() as u64;
         let handle = self.space.add(buffer, index);
         self.leases.insert(handle, lease);
@@ -260,25 +267,70 @@ impl Session {
     /// Computes a graph and keeps it to be computed again.
     pub(crate) fn compute(&mut self, body: &[u8], client: &Client, charge: Lease) -> Result<(), Refusal> {
         let graph = GraphBody::decode(body, self.dialect)?;
+        self.check_counts(&graph)?;
+        let shared = Arc::clone(&self.shared);
         let (index, lent) = self.lent(graph.device)?;
         let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-        let mut program = Program::new(rebuilt, lent, charge)?;
-        program.run(lent, client)?;
-        add(&self.shared.counters.graphs, 1);
+        let mut program = Program::new(rebuilt, lent, charge, shared.limits.node_work)?;
+        self.check_room(index, program.stored_bytes())?;
+        client.uses(index);
+        self.run(&mut program, index, client)?;
+        add(&shared.counters.graphs, 1);
         if let Some(stored) = self.stored.get_mut(index).filter(|_| self.dialect.has_recompute) {
+            program.settle();
             *stored = Some(program);
         }
         Ok(())
     }
 
+    /// A graph may have so many nodes and tensors.
+    fn check_counts(&self, graph: &GraphBody<'_>) -> Result<(), Refusal> {
+        let limits = &self.shared.limits;
+        let counts = [
+            ("nodes in a graph", graph.nodes.len(), limits.graph_nodes),
+            ("tensors in a graph", graph.tensors.len(), limits.graph_tensors),
+        ];
+        match counts.into_iter().find(|(_, count, limit)| count > limit) {
+            Some((what, _, limit)) => Err(Refusal::Limit { what, limit: limit as u64 }),
+            None => Ok(()),
+        }
+    }
+
+    /// A graph must fit beside those stored for other devices, whether it is to be stored or not.
+    fn check_room(&self, device: usize, bytes: usize) -> Result<(), Refusal> {
+        let others = self.stored.iter().enumerate().filter(|(index, _)| *index != device);
+        let held: usize = others.filter_map(|(_, stored)| stored.as_ref()).map(Program::stored_bytes).sum();
+        let limit = self.shared.limits.client_bytes;
+        if held.saturating_add(bytes) > limit {
+            return Err(Refusal::Limit { what: "bytes of stored graphs", limit: limit as u64 });
+        }
+        Ok(())
+    }
+
+    /// Computes a graph and draws conclusions from how that went.
+    fn run(&self, program: &mut Program, device: usize, client: &Client) -> Result<(), Refusal> {
+        let lent = self.shared.devices.get(device).ok_or(Refusal::NoGraph)?;
+        let done = program.run(lent, client);
+        match &done {
+            Err(Refusal::Failed(Error::DeviceLost { reason, .. })) => self.shared.lose(device, reason),
+            Err(Refusal::Failed(Error::Panicked { .. })) => {
+                add(&self.shared.counters.panics, 1);
+                self.shared.report(&Event::Panicked { client: client.id, peer: client.peer });
+            }
+            _ => {}
+        }
+        done
+    }
+
     /// Computes the last graph of a device again.
     pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
-        let shared = Arc::clone(&self.shared);
         let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
-        let lent = shared.devices.get(index).ok_or(Refusal::NoGraph)?;
-        let program = self.stored.get_mut(index).and_then(Option::as_mut).ok_or(Refusal::NoGraph)?;
-        program.run(lent, client)?;
-        add(&shared.counters.recomputes, 1);
+        let mut program = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
+        self.run(&mut program, index, client)?;
+        if let Some(stored) = self.stored.get_mut(index) {
+            *stored = Some(program);
+        }
+        add(&self.shared.counters.recomputes, 1);
         Ok(())
     }
 }

@@ -48,12 +48,13 @@ pub(crate) fn watch(shared: &Shared) {
 
 /// Clients that have left while their graph runs.
 fn gone(clients: &[Arc<Client>]) -> Vec<&Arc<Client>> {
-    let computing: Vec<_> = clients.iter().filter(|client| client.is(Phase::Computing)).collect();
+    let computing = clients.iter().filter(|client| client.is(Phase::Computing));
+    let computing = computing.filter_map(|client| Some((client, client.socket.as_ref()?)));
+    let (computing, mut sockets): (Vec<_>, Vec<_>) =
+        computing.map(|(client, socket)| (client, PollFd::from_borrowed_fd(socket.as_fd(), GONE))).unzip();
     if computing.is_empty() {
         return Vec::new();
     }
-    let mut sockets: Vec<_> =
-        computing.iter().map(|client| PollFd::from_borrowed_fd(client.socket.as_fd(), GONE)).collect();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     if poll(&mut sockets, Some(&at_once)).is_err() {
         // Interrupted, or too many descriptors for now: the next round is soon.

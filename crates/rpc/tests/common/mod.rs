@@ -75,6 +75,10 @@ impl Fixture {
         self.worker.as_ref().unwrap().counters()
     }
 
+    pub fn worker(&self) -> &Worker {
+        self.worker.as_ref().unwrap()
+    }
+
     pub fn events(&self) -> Vec<String> {
         self.events.lock().unwrap().clone()
     }

@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
             Fault::Silence => {}
             Fault::Drip => {
                 for byte in reply {
-                    std::thread::sleep(Duration::from_millis(200));
+                    std::thread::sleep(Duration::from_millis(400));
                     if self.stream.write_all(&[byte]).is_err() {
                         return false;
                     }

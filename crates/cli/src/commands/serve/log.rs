@@ -124,6 +124,7 @@ fn fields(event: &Event) -> Value {
             json!({"client": client, "peer": peer.to_string(), "reason": why.reason()})
         }
         Event::Panicked { client, peer } => json!({"client": client, "peer": peer.to_string()}),
+        Event::DeviceLost { device, reason } => json!({"device": device, "reason": reason}),
         Event::AcceptFailed { reason } => json!({"reason": reason}),
         Event::Suppressed { lines } => json!({"lines": lines}),
         _ => json!({}),

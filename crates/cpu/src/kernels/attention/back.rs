@@ -47,6 +47,9 @@ fn back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         dv.fill(0.0);
         for head in (key_head..heads).step_by(key_heads) {
             for token in 0..tokens {
+                if job.stop.now() {
+                    return Ok(());
+                }
                 let at = (image * heads + head) * tokens + token;
                 // SAFETY: as above, for the queries of this head.
                 let mut dq = unsafe { job.dst.row::<f32>([0; 3]).part(at * d..(at + 1) * d) };

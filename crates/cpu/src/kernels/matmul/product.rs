@@ -49,6 +49,8 @@ const PANELS: usize = 8;
 const UNITS: usize = 16;
 /// Panels of columns that a unit should have at least, or packing weights costs too much.
 const COLUMN_PANELS: usize = 8;
+/// Multiplications beyond which a unit is cut further, so that a product can be stopped.
+const UNIT_WORK: usize = 1 << 30;
 /// Bytes of weights that a thread reads at a time where nothing is packed.
 const BYTES: usize = 256 * 1024;
 /// Bytes of a row of weights that packing starts with.
@@ -173,7 +175,11 @@ impl Product {
     fn column_cuts(&self, columns: usize, matrices: usize) -> usize {
         let panels = columns.div_ceil(self.panel_columns());
         let units = self.m.div_ceil(self.unit_rows(columns)) * matrices;
-        if self.is_few(columns) { 1 } else { UNITS.div_ceil(units).clamp(1, (panels / COLUMN_PANELS).max(1)) }
+        if self.is_few(columns) {
+            return 1;
+        }
+        let long = self.unit_rows(columns).saturating_mul(self.k).saturating_mul(columns) / UNIT_WORK;
+        UNITS.div_ceil(units).max(long).clamp(1, (panels / COLUMN_PANELS).max(1))
     }
 
     /// Units of a matrix.

@@ -65,7 +65,7 @@ fn over<S: Simd>(
 ) -> Result<(), Fault> {
     let states = job.src(state).packed().slice();
     let state = as_floats(job.own);
-    scan(s, (job.dst, job.share), extents, (states, |sequence| sequence), state, recurrence)
+    scan(s, (job.dst, job.share, job.stop), extents, (states, |sequence| sequence), state, recurrence)
 }
 
 #[inline(always)]

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::job::{Fault, Kernel, Run};
+use crate::job::{Fault, Kernel, Run, Stop};
 use crate::simd::Simd;
 use crate::view::{Dst, Share};
 
@@ -70,7 +70,7 @@ impl Extents {
 #[inline(always)]
 pub(crate) fn scan<S: Simd>(
     s: S,
-    (dst, share): (Dst<'_>, Share),
+    (dst, share, stop): (Dst<'_>, Share, Stop<'_>),
     extents: Extents,
     (states, first): (&[f32], impl Fn(usize) -> usize),
     state: &mut [f32],
@@ -87,6 +87,9 @@ pub(crate) fn scan<S: Simd>(
         let from = ((first(sequence) * heads + head) * rows + start) * width;
         state.copy_from_slice(&states[from..from + state.len()]);
         for token in 0..tokens {
+            if stop.now() {
+                return Ok(());
+            }
             let at = At { head, token, sequence, rows: rows_here.clone() };
             let out = ((sequence * tokens + token) * heads + head) * rows + start;
             // SAFETY: only the outputs of this unit at this token are touched; no other unit has them.

@@ -38,7 +38,7 @@ fn selective_scan<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let recurrence = Selective { extents, x, dt, decays, b, c, heads_per_group };
     let first = |sequence: usize| ids[sequence] as usize;
     let states = states.packed().slice();
-    scan(s, (job.dst, job.share), extents, (states, first), as_floats(job.own), recurrence)
+    scan(s, (job.dst, job.share, job.stop), extents, (states, first), as_floats(job.own), recurrence)
 }
 
 struct Selective<'t> {

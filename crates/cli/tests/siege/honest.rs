@@ -1,0 +1,114 @@
+//! A client that does what clients do and knows what must come out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oxcart_backend::{Buffers, Device, Error, Place, Registry, Work, allocate, place_all};
+use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
+use oxcart_tensor::{DType, Graph};
+
+use super::Random;
+
+/// Limits within which a client must have noticed that its worker is gone.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What became of one round of an honest client.
+#[derive(Debug)]
+pub(crate) enum Round {
+    /// So many operations with right results.
+    Right(u64),
+    /// A wrong result.
+    Wrong(String),
+    /// No result.
+    Failed(String),
+}
+
+const TERMS: usize = 64;
+const ROWS: usize = 48;
+const COLUMNS: usize = 5;
+
+/// Connects, computes, checks and leaves. Even rounds speak the newest dialect, odd ones the oldest.
+pub(crate) fn round(address: &str, random: &mut Random) -> Round {
+    let newest = random.below(2) == 0;
+    let dialect = (!newest).then(|| "2.0".parse().unwrap());
+    let timeouts = Timeouts { control: PATIENCE, data: PATIENCE, compute: PATIENCE, ..Timeouts::default() };
+    let registry =
+        match RemoteRegistry::connect(address, &Options { dialect, timeouts, ..Options::default() }) {
+            Ok(registry) => registry,
+            Err(error) => return Round::Failed(error.to_string()),
+        };
+    let device = registry.devices().remove(0);
+    let mut done = 0;
+    for _ in 0..3 {
+        for step in [product, data] {
+            match step(&device, random) {
+                Ok(Ok(operations)) => done += operations,
+                Ok(Err(wrong)) => return Round::Wrong(wrong),
+                Err(error) => return Round::Failed(error.to_string()),
+            }
+        }
+    }
+    Round::Right(done)
+}
+
+type Step = Result<Result<u64, String>, Error>;
+
+/// A product of small whole numbers, whose result is exact; computed three times with other numbers.
+fn product(device: &Arc<dyn Device>, random: &mut Random) -> Step {
+    let mut graph = Graph::new();
+    let a = graph.leaf(DType::F32, [TERMS, ROWS])?;
+    let b = graph.leaf(DType::F32, [TERMS, COLUMNS])?;
+    let product = graph.mul_mat(a, b)?;
+    let result = graph.add(product, product)?;
+    graph.expand(result)?;
+    let mut buffers = Buffers::new();
+    place_all(&mut graph, &[a, b, product, result], &device.buffer_type(), &mut buffers)?;
+    let stream = Arc::clone(device).open("")?;
+    let left = numbers(TERMS * ROWS, random);
+    buffers.set(graph.tensor(a)?, 0, &bytes(&left))?;
+    for _ in 0..3 {
+        let right = numbers(TERMS * COLUMNS, random);
+        buffers.set(graph.tensor(b)?, 0, &bytes(&right))?;
+        let nodes = graph.range(0..graph.nodes().len()).unwrap();
+        stream.compute_and_wait(Work { nodes, buffers: &buffers })?;
+        let mut expected = Vec::with_capacity(ROWS * COLUMNS);
+        for column in right.chunks(TERMS) {
+            for row in left.chunks(TERMS) {
+                expected.push(2.0 * row.iter().zip(column).map(|(x, y)| x * y).sum::<f32>());
+            }
+        }
+        if buffers.bytes(graph.tensor(result)?)? != bytes(&expected) {
+            return Ok(Err("a product is not what it should be".into()));
+        }
+    }
+    Ok(Ok(3))
+}
+
+/// Data that goes there and back, and is copied there.
+fn data(device: &Arc<dyn Device>, random: &mut Random) -> Step {
+    let len = 1 + random.below(100_000);
+    let kind = device.buffer_type();
+    let [from, to] = [allocate(&kind, len)?, allocate(&kind, len)?];
+    let mut fresh = vec![1; len];
+    to.read(0, &mut fresh)?;
+    if fresh.iter().any(|&byte| byte != 0) {
+        return Ok(Err("fresh memory is not zero".into()));
+    }
+    let data: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+    from.write(0, &data)?;
+    let place = |buffer| Place { buffer, offset: 0, len };
+    let (from, to) = (place(from), place(to));
+    oxcart_backend::copy_place(&from, &to)?;
+    if to.bytes()? != data || from.bytes()? != data {
+        return Ok(Err("data is not what was sent".into()));
+    }
+    Ok(Ok(3))
+}
+
+fn numbers(count: usize, random: &mut Random) -> Vec<f32> {
+    (0..count).map(|_| random.below(9) as f32 - 4.0).collect()
+}
+
+fn bytes(floats: &[f32]) -> Vec<u8> {
+    floats.iter().flat_map(|x| x.to_le_bytes()).collect()
+}

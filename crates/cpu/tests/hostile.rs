@@ -1,0 +1,392 @@
+//! Threats D6, G10 and O1 to O8 for every op: what an attacker makes of an honest node, on the device that has all ops.
+//!
+//! One recorded case per op is changed in one place at a time (extents, strides, types, parameters, sources, data) and sent
+//! through the same door as any graph from the wire. It must be refused, fail, or compute; it must not panic, write a byte
+//! outside what it says it writes, or give a result that depends on a byte outside what it says it reads.
+//!
+//! The data lies outside the repository; `OXCART_GOLDEN` names its folder.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test says what it skips, and fails where it must not"
+)]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use oxcart_backend::{Backend, Device, Error, Work, allocate};
+use oxcart_cases::{Case, Recorded, read_folder};
+use oxcart_cpu::CpuDevice;
+use oxcart_rpc::wire::{Dialect, GraphBody, TensorRecord, encode_graph};
+use oxcart_rpc::worker::{Refusal, Space, rebuild};
+use oxcart_tensor::{DType, Layout, Op, dtype_id};
+
+/// Bytes between tensors that belong to nobody.
+const GAP: usize = 512;
+const NODE: u64 = 99;
+
+/// The smallest case of every op.
+fn cases() -> BTreeMap<String, Case> {
+    let Some(golden) = std::env::var_os("OXCART_GOLDEN") else {
+        println!("skipped: OXCART_GOLDEN is not set");
+        return BTreeMap::new();
+    };
+    let size = |case: &Case| {
+        let sources: usize = case.sources().iter().flatten().map(|s| case.storage(s).len()).sum();
+        sources + case.storage(case.result()).len()
+    };
+    let mut smallest: BTreeMap<String, Case> = BTreeMap::new();
+    for case in read_folder(&Path::new(&golden).join("graphs")) {
+        // What is easiest to mistake has memory of its own.
+        if case.aliased().is_some() || case.names_itself() {
+            continue;
+        }
+        let known = smallest.get(case.op_name());
+        if known.is_none_or(|known| size(&case) < size(known)) {
+            smallest.insert(case.op_name().to_owned(), case);
+        }
+    }
+    smallest
+}
+
+/// A node with its sources in one piece of memory. Addresses are offsets until it runs.
+#[derive(Clone)]
+struct Attempt {
+    /// The sources, then the node.
+    records: Vec<TensorRecord>,
+    memory: Vec<u8>,
+    also_writes: Vec<usize>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Refused,
+    Failed,
+    /// What the result holds.
+    Done(Vec<u8>),
+}
+
+impl Attempt {
+    fn new(case: &Case) -> Attempt {
+        let mut attempt = Attempt { records: Vec::new(), memory: vec![0; GAP], also_writes: Vec::new() };
+        let mut node = TensorRecord::absent();
+        for (slot, source) in case.sources().iter().enumerate() {
+            let Some(source) = source else { continue };
+            let id = slot as u64 + 1;
+            let mut record = attempt.put(id, source, case.storage(source));
+            if slot == 0 && case.op_name().starts_with("OPT_STEP") {
+                record.flags = 4.into();
+            }
+            node.sources[slot] = id.into();
+            attempt.records.push(record);
+        }
+        let bytes = vec![0; case.storage(case.result()).len()];
+        let result = attempt.put(NODE, case.result(), &bytes);
+        let op = Dialect::newest().op_number(case.op_code()).unwrap();
+        let params = case.words().map(Into::into);
+        attempt.records.push(TensorRecord {
+            op: op.into(),
+            params,
+            flags: 16.into(),
+            sources: node.sources,
+            ..result
+        });
+        attempt.also_writes = case.op().info().also_writes.to_vec();
+        attempt
+    }
+
+    fn put(&mut self, id: u64, tensor: &Recorded, bytes: &[u8]) -> TensorRecord {
+        let at = self.memory.len().next_multiple_of(64);
+        self.memory.resize(at, 0);
+        self.memory.extend_from_slice(bytes);
+        self.memory.resize(self.memory.len() + GAP, 0);
+        let mut record = TensorRecord::absent();
+        record.id = id.into();
+        record.dtype = dtype_id(tensor.layout.dtype()).into();
+        record.ne = tensor.layout.ne().extents().map(|n| u32::try_from(n).unwrap().into());
+        record.nb = tensor.layout.nb().map(|n| u32::try_from(n).unwrap().into());
+        record.data = ((at + tensor.view_offset) as u64).into();
+        record.buffer = 1.into();
+        record
+    }
+
+    fn node(&mut self) -> &mut TensorRecord {
+        self.records.last_mut().unwrap()
+    }
+
+    /// The bytes that a record says it is.
+    fn range(&self, record: &TensorRecord) -> Range<usize> {
+        let start = record.data.get() as usize;
+        let (ne, nb) = record.shape();
+        let dtype = Dialect::newest().dtype(record.dtype.get());
+        let layout = dtype.and_then(|dtype| {
+            let mut strides = nb.map(|n| n as usize);
+            for dim in 1..4 {
+                if ne[dim] == 1 {
+                    strides[dim] = strides[dim - 1];
+                }
+            }
+            Layout::strided(dtype, ne.map(|n| n as usize), strides).ok()
+        });
+        let end = start + layout.map_or(0, |layout| layout.byte_len());
+        start.min(self.memory.len())..end.min(self.memory.len())
+    }
+
+    /// Runs it with this byte wherever no tensor is.
+    fn run(&self, device: &Arc<dyn Device>, backend: &dyn Backend, noise: u8) -> Outcome {
+        let mut memory = vec![noise; self.memory.len()];
+        for record in &self.records {
+            let range = self.range(record);
+            memory[range.clone()].copy_from_slice(&self.memory[range]);
+        }
+        let dialect = Dialect::newest();
+        let mut space = Space::default();
+        let buffer = allocate(&device.buffer_type(), memory.len()).unwrap();
+        buffer.write(0, &memory).unwrap();
+        let handle = space.add(Arc::clone(&buffer), 0);
+        let base = space.base(handle).unwrap();
+        let placed: Vec<_> = self
+            .records
+            .iter()
+            .map(|record| TensorRecord {
+                buffer: (if record.buffer.get() == 1 { handle } else { 0 }).into(),
+                data: (base + record.data.get()).into(),
+                ..*record
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        encode_graph(&mut bytes, dialect, 0, &[NODE.into()], &placed);
+        let body = GraphBody::decode(&bytes, dialect).unwrap();
+        let rebuilt = match rebuild(&body, dialect, &space, device) {
+            Ok(rebuilt) => rebuilt,
+            Err(Refusal::Failed(error)) => panic!("{error}"),
+            Err(_) => return Outcome::Refused,
+        };
+        let nodes = rebuilt.graph.range(0..rebuilt.graph.nodes().len()).unwrap();
+        let done = backend.compute_and_wait(Work { nodes, buffers: &rebuilt.buffers });
+        if let Err(error @ Error::Panicked { .. }) = &done {
+            panic!("{error}");
+        }
+        let mut after = vec![0; memory.len()];
+        buffer.read(0, &mut after).unwrap();
+        let node = self.records.last().unwrap();
+        let mut may_change = vec![self.range(node)];
+        for slot in &self.also_writes {
+            let id = node.sources[*slot].get();
+            may_change.extend(self.records.iter().filter(|r| r.id.get() == id).map(|r| self.range(r)));
+        }
+        for (at, (before, after)) in memory.iter().zip(&after).enumerate() {
+            let is_ours = may_change.iter().any(|range| range.contains(&at));
+            assert!(is_ours || before == after, "byte {at} was written, which is nobody's");
+        }
+        match done {
+            Ok(()) => Outcome::Done(after[self.range(node)].to_vec()),
+            Err(Error::Unsupported { .. }) => Outcome::Refused,
+            Err(_) => Outcome::Failed,
+        }
+    }
+}
+
+/// Where cases run.
+struct Rig {
+    device: Arc<dyn Device>,
+    backend: Box<dyn Backend>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let device: Arc<dyn Device> = CpuDevice::new().unwrap();
+        let backend = Arc::clone(&device).open("threads=2").unwrap();
+        Rig { device, backend }
+    }
+
+    /// What becomes of an attempt; whatever lies around it makes no difference.
+    fn run(&self, attempt: &Attempt, what: &str) -> Outcome {
+        if std::env::var_os("OXCART_HOSTILE_TRACE").is_some() {
+            println!("{what}");
+        }
+        let run = |noise| {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                attempt.run(&self.device, &*self.backend, noise)
+            }));
+            caught.unwrap_or_else(|_| panic!("{what}: see above"))
+        };
+        let first = run(0x5a);
+        if matches!(first, Outcome::Done(_)) {
+            assert_eq!(first, run(0xff), "{what}: the result depends on bytes that are not its sources'");
+        }
+        first
+    }
+}
+
+fn info(case: &Case) -> &'static oxcart_tensor::ops::OpInfo {
+    Op::ALL.iter().find(|info| info.name == case.op().info().name).unwrap()
+}
+
+/// Slots of the sources that an attempt has.
+fn slots(case: &Case) -> Vec<usize> {
+    (0..case.sources().len()).filter(|&slot| case.sources()[slot].is_some()).collect()
+}
+
+#[test]
+fn honest_nodes_are_computed() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        let attempt = Attempt::new(&case);
+        assert!(matches!(rig.run(&attempt, &op), Outcome::Done(_)), "{op}");
+    }
+}
+
+#[test]
+fn g10_every_op_wants_each_of_its_sources() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        for (place, slot) in slots(&case).into_iter().enumerate() {
+            let what = format!("{op} without source {slot}");
+            let mut removed = Attempt::new(&case);
+            removed.node().sources[slot] = 0.into();
+            let outcome = rig.run(&removed, &what);
+            let optional = info(&case).sources.get(slot).is_some_and(|source| source.optional);
+            assert!(optional || outcome == Outcome::Refused, "{what}: {outcome:?}");
+            let mut nowhere = Attempt::new(&case);
+            nowhere.records[place].buffer = 0.into();
+            let outcome = rig.run(&nowhere, &format!("{op} with source {slot} nowhere"));
+            let is_empty = case.sources()[slot].as_ref().unwrap().layout.is_empty();
+            assert!(is_empty || outcome == Outcome::Refused, "{op} with source {slot} nowhere: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn d6_a_stride_over_one_element_means_nothing() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        let honest = rig.run(&Attempt::new(&case), &op);
+        let mut wild = Attempt::new(&case);
+        for record in &mut wild.records {
+            for dim in 1..4 {
+                if record.ne[dim].get() == 1 {
+                    record.nb[dim] = 0xdead_beef_u32.into();
+                }
+            }
+        }
+        assert_eq!(rig.run(&wild, &op), honest, "{op}");
+    }
+}
+
+#[test]
+fn o1_o3_o4_o6_o7_no_shape_stride_or_type_reaches_outside() {
+    let rig = Rig::new();
+    let (mut tried, mut computed) = (0, 0);
+    for (op, case) in cases() {
+        let honest = Attempt::new(&case);
+        for place in 0..honest.records.len() {
+            let mut changes: Vec<(String, TensorRecord)> = Vec::new();
+            let record = honest.records[place];
+            for dim in 0..4 {
+                let (n, stride) = (record.ne[dim].get(), record.nb[dim].get());
+                for extent in [0, 1, n.saturating_sub(1), n + 1, 2 * n] {
+                    let mut changed = record;
+                    changed.ne[dim] = extent.into();
+                    changes.push((format!("ne[{dim}] = {extent}"), changed));
+                    // As it would be without gaps.
+                    if let Some(dtype) = Dialect::newest().dtype(changed.dtype.get())
+                        && let Ok(layout) = Layout::packed(dtype, changed.ne.map(|n| n.get() as usize))
+                    {
+                        changed.nb = layout.nb().map(|n| u32::try_from(n).unwrap_or(0).into());
+                        changes.push((format!("ne[{dim}] = {extent}, packed"), changed));
+                    }
+                }
+                for stride in [0, 1, stride / 2, stride * 2, stride + 4, u32::MAX, 1 << 31] {
+                    let mut changed = record;
+                    changed.nb[dim] = stride.into();
+                    changes.push((format!("nb[{dim}] = {stride}"), changed));
+                }
+            }
+            for dtype in [0, 1, 2, 8, 12, 16, 24, 26, 27, 28, 30, 39] {
+                changes.push((format!("type {dtype}"), TensorRecord { dtype: dtype.into(), ..record }));
+            }
+            for (change, record) in changes {
+                let mut attempt = honest.clone();
+                attempt.records[place] = record;
+                let outcome = rig.run(&attempt, &format!("{op}, tensor {place}: {change}"));
+                tried += 1;
+                computed += usize::from(matches!(outcome, Outcome::Done(_)));
+            }
+        }
+    }
+    println!("{tried} tried, {computed} computed");
+}
+
+#[test]
+fn o2_numbers_of_rows_experts_and_states() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        for slot in slots(&case) {
+            let source = case.sources()[slot].as_ref().unwrap();
+            let wide = source.layout.dtype() == DType::I64;
+            if !wide && source.layout.dtype() != DType::I32 {
+                continue;
+            }
+            for number in [-1, 1 << 20, i64::from(i32::MAX), i64::from(i32::MIN), 1 << 40, i64::MIN] {
+                let mut attempt = Attempt::new(&case);
+                let place = slots(&case).iter().position(|&other| other == slot).unwrap();
+                let range = attempt.range(&attempt.records[place]);
+                let bytes =
+                    if wide { number.to_le_bytes().to_vec() } else { (number as i32).to_le_bytes().to_vec() };
+                for (at, byte) in range.clone().zip(bytes.iter().cycle()) {
+                    attempt.memory[at] = *byte;
+                }
+                let outcome = rig.run(&attempt, &format!("{op}, source {slot} full of {number}"));
+                let indexed = ["GET_ROWS", "SET_ROWS", "GET_ROWS_BACK", "ADD_ID", "MUL_MAT_ID", "SSM_SCAN"];
+                if indexed.contains(&op.as_str()) && number != 1 << 40 && number != i64::MIN {
+                    assert_eq!(outcome, Outcome::Failed, "{op}, source {slot} full of {number}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn o5_every_parameter_is_checked() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        let honest = Attempt::new(&case);
+        for word in 0..16 {
+            let value = case.words()[word];
+            let near = [value.wrapping_add(1), value.wrapping_sub(1), value.wrapping_neg()];
+            for changed in
+                [0, 1, -1, 2, 100, i32::MIN, i32::MAX, 0x7f80_0000, 0x7fc0_0000].into_iter().chain(near)
+            {
+                let mut attempt = honest.clone();
+                attempt.node().params[word] = changed.into();
+                rig.run(&attempt, &format!("{op}, parameter {word} = {changed}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn o8_numbers_that_are_not_finite() {
+    let rig = Rig::new();
+    for (op, case) in cases() {
+        for bits in
+            [0x7fc0_0000_u32, 0x7f80_0000, 0xff80_0000, 1, 0x8000_0001, 0x7fc0_7fc0, 0x7c00_7c00, u32::MAX]
+        {
+            let mut attempt = Attempt::new(&case);
+            for place in 0..attempt.records.len() - 1 {
+                let dtype = Dialect::newest().dtype(attempt.records[place].dtype.get()).unwrap();
+                if !matches!(dtype, DType::I32 | DType::I64) {
+                    let range = attempt.range(&attempt.records[place]);
+                    for (at, byte) in range.zip(bits.to_le_bytes().iter().cycle()) {
+                        attempt.memory[at] = *byte;
+                    }
+                }
+            }
+            let outcome = rig.run(&attempt, &format!("{op} of {bits:#x}"));
+            assert_ne!(outcome, Outcome::Refused, "{op} of {bits:#x}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Replays the corpora of the fuzz targets `wire` and `session`, and damaged seeds, on stable.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod fuzzed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use oxcart_rpc::wire::{Dialect, OpCode, TensorRecord, encode_graph};
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let mut files = 0;
+    for entry in fs::read_dir(folder(target)).unwrap() {
+        check(&fs::read(entry.unwrap().path()).unwrap());
+        files += 1;
+    }
+    assert!(files >= 10, "the corpus of {target} has only {files} files");
+}
+
+#[test]
+fn wire_corpus_holds() {
+    replay("wire", fuzzed::wire::check);
+}
+
+#[test]
+fn session_corpus_holds() {
+    replay("session", fuzzed::session::check);
+}
+
+/// Every cut and some changes of every byte of the seeds.
+#[test]
+fn damaged_seeds_hold() {
+    for (seeds, check, step) in [
+        (wire_seeds(), fuzzed::wire::check as fn(&[u8]), 3),
+        (session_seeds(), fuzzed::session::check as fn(&[u8]), 1),
+    ] {
+        for (_, seed) in seeds {
+            for at in (0..seed.len()).step_by(step) {
+                check(&seed[..at]);
+                for change in [1, 0x80, 0xff] {
+                    let mut damaged = seed.clone();
+                    damaged[at] ^= change;
+                    check(&damaged);
+                }
+            }
+        }
+    }
+}
+
+/// Scripts from a simple generator: many more than a corpus holds, the same each time.
+#[test]
+fn random_scripts_hold() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..3000 {
+        let len = 16 + next() as usize % 400;
+        let mut bytes: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
+        // Two buffers first, so that something can lie somewhere.
+        let start = [0, 0, 16, 3, 0, 0, 0, 16, 3, 0];
+        bytes[1..1 + start.len()].copy_from_slice(&start);
+        fuzzed::session::check(&bytes);
+    }
+    let counters = fuzzed::session::counters();
+    assert!(counters.graphs > 100, "scripts get no further than refusals: {counters}");
+}
+
+/// Writes the seeds: `cargo test -p oxcart-rpc --test corpus -- --ignored`.
+#[test]
+#[ignore = "writes files"]
+fn write_seeds() {
+    for (target, seeds) in [("wire", wire_seeds()), ("session", session_seeds())] {
+        fs::create_dir_all(folder(target)).unwrap();
+        for (name, bytes) in seeds {
+            fs::write(folder(target).join(name), bytes).unwrap();
+        }
+    }
+}
+
+/// One graph per dialect and kind of operation.
+fn wire_seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for (number, dialect) in Dialect::all().iter().enumerate() {
+        for op in [OpCode::MulMat, OpCode::Add, OpCode::Rope, OpCode::SoftMax, OpCode::Cpy] {
+            let mut tensors: Vec<_> = (1..=2).map(|id| leaf(id, [4, 2, 1, 1])).collect();
+            let mut node = leaf(3, if op == OpCode::MulMat { [2, 2, 1, 1] } else { [4, 2, 1, 1] });
+            node.op = dialect.op_number(op).unwrap().into();
+            node.flags = 16.into();
+            node.sources[0] = 1.into();
+            if op != OpCode::SoftMax {
+                node.sources[1] = (if op == OpCode::Cpy { 3 } else { 2 }).into();
+            }
+            if op == OpCode::Rope {
+                node.params[1] = 4.into();
+                tensors[1] = TensorRecord { dtype: 26.into(), ..leaf(2, [1, 1, 1, 1]) };
+            }
+            tensors.push(node);
+            let mut bytes = vec![u8::try_from(number).unwrap()];
+            encode_graph(&mut bytes, dialect, 0, &[3.into()], &tensors);
+            seeds.push((format!("{dialect}-{}", op.name().to_lowercase()), bytes));
+        }
+    }
+    seeds
+}
+
+fn leaf(id: u64, ne: [u32; 4]) -> TensorRecord {
+    let mut record = TensorRecord::absent();
+    record.id = id.into();
+    record.buffer = fuzzed::wire::BUFFER.into();
+    record.data = (id * 256).into();
+    record.ne = ne.map(Into::into);
+    record.nb = [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]].map(Into::into);
+    record
+}
+
+/// The sum of two tensors that look alike.
+fn graph(tensor: &[u8; 8]) -> Vec<u8> {
+    let mut node = *tensor;
+    node[2] = 100;
+    // Two leaves, the second of which is like the first; one node of the two; ADD, its strides, flag and second source.
+    [&[10][..], tensor, &[1, 0, 8], &[0, 0, 1], &node, &[0, 1, 0, 0, 0, 0]].concat()
+}
+
+/// Scripts that use every action, per dialect.
+fn session_seeds() -> Vec<(String, Vec<u8>)> {
+    let alloc = [0, 0, 16, 3, 0];
+    // Type, buffer, place, four extents, strides.
+    let tensor = [0, 0, 1, 1, 2, 1, 1, 0];
+    let scripts: [(&str, Vec<u8>); 6] = [
+        ("memory", [&alloc[..], &alloc, &[2, 0, 9], &[1, 1], &[14, 0, 0], &[14, 2, 0]].concat()),
+        ("tensors", {
+            let set = [&[3][..], &tensor, &[0, 8, 0, 0, 5]].concat();
+            let get = [&[4][..], &tensor, &[0, 32, 0, 0]].concat();
+            let copy = [&[5][..], &tensor, &[0]].concat();
+            let fill = [&[6][..], &tensor, &[0, 8, 3]].concat();
+            let rest = [&[7][..], &tensor, &[8, 0], &tensor, &[9], &tensor, &[0; 9]].concat();
+            [&alloc[..], &set, &get, &copy, &fill, &get, &rest].concat()
+        }),
+        ("graph", {
+            let graph = graph(&tensor);
+            [&alloc[..], &graph, &[13, 0], &graph, &[13, 0]].concat()
+        }),
+        ("freed", {
+            let graph = graph(&tensor);
+            [&alloc[..], &graph, &[1, 0], &[13, 0]].concat()
+        }),
+        ("damaged", [&alloc[..], &[15, 2], &tensor, &[0, 40, 0, 0, 255]].concat()),
+        ("raw", [&alloc[..], &[16, 20], &[7; 20]].concat()),
+    ];
+    let mut seeds = Vec::new();
+    for (number, dialect) in Dialect::all().iter().enumerate() {
+        for (name, script) in &scripts {
+            let bytes = [&[u8::try_from(number).unwrap()][..], script].concat();
+            seeds.push((format!("{dialect}-{name}"), bytes));
+        }
+    }
+    seeds
+}

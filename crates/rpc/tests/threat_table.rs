@@ -1,0 +1,69 @@
+//! `docs/threat-tests.md` is complete: every row of the threat model that holds here is listed, and every test that it names
+//! exists.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Rows and their tests.
+fn table() -> BTreeMap<String, Vec<String>> {
+    let text = fs::read_to_string(root().join("docs/threat-tests.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let names = |tests: &str| tests.split(", ").map(|name| name.trim_matches('`').to_owned()).collect();
+    let row = |id: &str| id.split(' ').next().unwrap_or(id).to_owned();
+    rows.filter(|(id, _)| *id != "row").map(|(id, tests)| (row(id), names(tests))).collect()
+}
+
+#[test]
+fn every_row_is_listed() {
+    let table = table();
+    // How many rows a kind has, and which of them are not promised yet.
+    let kinds: [(&str, u32, &[u32]); 12] = [
+        ("R", 8, &[]),
+        ("3.", 11, &[]),
+        ("F", 12, &[]),
+        ("C", 7, &[]),
+        ("H", 11, &[]),
+        ("D", 13, &[]),
+        ("G", 14, &[]),
+        ("O", 8, &[]),
+        ("K", 7, &[]),
+        ("X", 17, &[5, 17]),
+        ("S", 10, &[8, 9]),
+        ("12.", 11, &[]),
+    ];
+    let mut expected = BTreeSet::new();
+    for (kind, count, absent) in kinds {
+        expected.extend((1..=count).filter(|n| !absent.contains(n)).map(|n| format!("{kind}{n}")));
+    }
+    assert_eq!(table.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    assert!(table.values().all(|tests| !tests.is_empty() && tests.iter().all(|name| !name.is_empty())));
+}
+
+#[test]
+fn every_test_exists() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    // The tests of the cache come with the cache.
+    let has_cache = root().join("crates/rpc/tests/worker_cache.rs").exists();
+    for (row, tests) in table() {
+        for test in tests.iter().filter(|test| has_cache || !test.starts_with('k')) {
+            assert!(sources.contains(&format!("fn {test}(")), "{row}: there is no test {test}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Threats X, and what of F, G, H and R has to do with things that break. Each test is named after its row of the threat
+//! model.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Example, Fixture, Peer, announcement, dial, dialects, request};
+use oxcart_rpc::client::{Options, RemoteRegistry};
+use oxcart_rpc::wire::{Command, Dialect, OpCode};
+use oxcart_rpc::worker::{Config, Speak, Worker};
+use oxcart_testdev::{Config as DeviceConfig, Mishap, TestDevice};
+
+/// Everything that went both ways between a client and the worker, in order: who spoke, and the bytes.
+type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
+
+/// Lets one client talk to a worker through here and writes down how long each side talked.
+fn record(fixture: &Fixture, dialect: &'static Dialect) -> Vec<(bool, usize)> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let worker = fixture.address(dialect);
+    let recording: Recording = Arc::default();
+    let kept = Arc::clone(&recording);
+    let proxy = std::thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(worker).unwrap();
+        let pump = |mut from: TcpStream, mut to: TcpStream, is_client: bool| {
+            let recording = Arc::clone(&kept);
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = from.read(&mut bytes) {
+                    recording.lock().unwrap().push((is_client, bytes[..read].to_vec()));
+                    let _ = to.write_all(&bytes[..read]);
+                }
+                let _ = to.shutdown(Shutdown::Write);
+            })
+        };
+        let up = pump(client.try_clone().unwrap(), server.try_clone().unwrap(), true);
+        pump(server, client, false).join().unwrap();
+        up.join().unwrap();
+    });
+    let mut peer = Peer::connect(address, dialect);
+    Example::new(&mut peer).check();
+    drop(peer);
+    proxy.join().unwrap();
+    let recording = recording.lock().unwrap();
+    recording.iter().map(|(is_client, bytes)| (*is_client, bytes.len())).collect()
+}
+
+/// A stream that ends after so many bytes, in either direction.
+struct Cut<'a> {
+    stream: &'a TcpStream,
+    left: &'a AtomicUsize,
+}
+
+impl Cut<'_> {
+    fn allowance(&self, wanted: usize) -> io::Result<usize> {
+        match self.left.load(Ordering::Relaxed).min(wanted) {
+            0 if wanted > 0 => Err(io::ErrorKind::ConnectionAborted.into()),
+            some => Ok(some),
+        }
+    }
+}
+
+impl Read for Cut<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let most = self.allowance(bytes.len())?;
+        let read = self.stream.read(&mut bytes[..most])?;
+        self.left.fetch_sub(read, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Write for Cut<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = self.allowance(bytes.len())?;
+        let written = self.stream.write(&bytes[..most])?;
+        self.left.fetch_sub(written, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// F7, X1: the whole worked example, cut after every byte of either side, by an end and by a reset.
+#[test]
+fn x1_and_f7_a_conversation_cut_after_every_byte() {
+    let fixture = Fixture::new();
+    for dialect in [Dialect::classic(), Dialect::newest()] {
+        let total: usize = record(&fixture, dialect).iter().map(|(_, len)| len).sum();
+        assert!(total > 1500, "{total}");
+        for end in 0..total {
+            let left = AtomicUsize::new(end);
+            let socket = TcpStream::connect(fixture.address(dialect)).unwrap();
+            socket.set_nodelay(true).unwrap();
+            // The example's own checks fail at the cut, which is the end of it.
+            let _ = play(&mut Cut { stream: &socket, left: &left }, dialect);
+            if end % 2 == 0 {
+                socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        }
+    }
+    fixture.until_empty();
+    fixture.assert_serves();
+    let counters = fixture.counters();
+    assert_eq!(counters.panics, 0, "{counters}");
+}
+
+/// The worked example over any stream, until it fails.
+fn play(stream: &mut (impl Read + Write), dialect: &'static Dialect) -> io::Result<()> {
+    let mut ask = |command: Command, body: &[u8]| -> io::Result<Vec<u8>> {
+        stream.write_all(&request(command as u8, body))?;
+        let has_reply = command.reply(dialect) != oxcart_rpc::wire::Reply::None;
+        if !has_reply {
+            return Ok(Vec::new());
+        }
+        let mut len = [0; 8];
+        stream.read_exact(&mut len)?;
+        let mut reply = vec![0; usize::try_from(u64::from_le_bytes(len)).unwrap()];
+        stream.read_exact(&mut reply)?;
+        Ok(reply)
+    };
+    let device: &[u8] = if dialect.has_devices { &[0; 4] } else { &[] };
+    ask(Command::Hello, &vec![0; Command::Hello.request_bytes(dialect)])?;
+    let handle = common::long(&ask(Command::AllocBuffer, &[device, &4096_u64.to_le_bytes()].concat())?);
+    let base = common::long(&ask(Command::BufferGetBase, &handle.to_le_bytes())?);
+    // Only its methods that make bodies are used.
+    let socket = TcpListener::bind("127.0.0.1:0")?;
+    let peer = Peer { stream: TcpStream::connect(socket.local_addr()?)?, dialect };
+    let a = peer.tensor(1, [4, 2, 1, 1], (handle, base));
+    let b = peer.tensor(2, [4, 1, 1, 1], (handle, base + 0x20));
+    let c = peer.node(OpCode::MulMat, 3, [2, 1, 1, 1], (handle, base + 0x40), &[1, 2]);
+    ask(Command::SetTensor, &peer.set_body(&a, 0, &[0; 32]))?;
+    ask(Command::GraphCompute, &peer.graph_body(&[3], &[a, b, c]))?;
+    ask(Command::GetTensor, &common::get_body(&c, 0, 8))?;
+    ask(Command::FreeBuffer, &handle.to_le_bytes())?;
+    Ok(())
+}
+
+#[test]
+fn h4_handles_do_not_outlive_a_worker() {
+    let before = Fixture::new();
+    let mut peer = before.newest();
+    let handle = peer.alloc(64);
+    let base = peer.base(handle);
+    drop(before);
+    let after = Fixture::new();
+    for attempt in 0..3 {
+        let mut peer = after.newest();
+        assert_ne!(peer.alloc(64), handle);
+        let record = peer.tensor(1, [4, 1, 1, 1], (handle, base));
+        let (command, body) = match attempt {
+            0 => (Command::BufferGetBase, handle.to_le_bytes().to_vec()),
+            1 => (Command::FreeBuffer, handle.to_le_bytes().to_vec()),
+            _ => (Command::GetTensor, common::get_body(&record, 0, 16)),
+        };
+        peer.assert_refused(command, &body);
+    }
+}
+
+#[test]
+fn g13_scratch_memory_that_cannot_be_had() {
+    let fixture = Fixture::new();
+    for dialect in dialects() {
+        let mut peer = fixture.connect(dialect);
+        let mut example = Example::new(&mut peer);
+        fixture.device.arrange(Some(Mishap::NoMemory));
+        assert!(!example.compute());
+        if !dialect.has_recompute {
+            // Version 2 says so and goes on.
+            assert!(example.compute());
+        }
+    }
+    assert_eq!(fixture.counters().refusals.get("failed"), Some(&5));
+    fixture.assert_serves();
+}
+
+/// X9: for n = 1, 2, ..., the n-th allocation of a whole conversation fails; nobody is closed for that.
+#[test]
+fn x9_any_allocation_may_fail() {
+    let fixture = Fixture::new();
+    for dialect in dialects() {
+        for count in 0..6 {
+            fixture.device.allow_allocations(count);
+            let mut peer = fixture.connect(dialect);
+            for number in 0..6 {
+                let (handle, _) = peer.try_alloc(1000);
+                assert_eq!(handle != 0, number < count, "allocation {number} of {count}");
+            }
+            assert!(peer.is_alive());
+            fixture.device.allow_allocations(usize::MAX);
+            Example::new(&mut peer).check();
+        }
+    }
+    fixture.until_empty();
+}
+
+#[test]
+fn r7_a_panic_ends_one_connection_and_is_counted() {
+    // The panic of a kernel on the connection's thread, and on a thread of the device.
+    let devices =
+        [DeviceConfig::default(), DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") }];
+    for device in devices {
+        let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..device });
+        let mut worker = Worker::new(Config::new([Arc::clone(&device) as _])).unwrap();
+        let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+        let mut bystander = Peer::connect(address, Dialect::newest());
+        let mut peer = Peer::connect(address, Dialect::newest());
+        let mut example = Example::new(&mut peer);
+        device.arrange(Some(Mishap::Panic));
+        assert!(!example.compute());
+        let start = Instant::now();
+        while worker.counters().panics == 0 && start.elapsed() < common::SOON {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Example::new(&mut bystander).check();
+        assert_eq!(worker.counters().panics, 1);
+    }
+}
+
+#[test]
+fn x13_a_lost_device_takes_only_its_clients_along() {
+    let devices = ["A", "B"].map(|name| {
+        TestDevice::new(DeviceConfig { name: name.into(), capacity: 1 << 30, ..DeviceConfig::default() })
+    });
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&events);
+    let mut config = Config::new(devices.iter().map(|device| Arc::clone(device) as _));
+    config.observer = Arc::new(move |event| kept.lock().unwrap().push(event.to_string()));
+    let mut worker = Worker::new(config).unwrap();
+    let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let on_second = |peer: &mut Peer| {
+        let body = [&1_u32.to_le_bytes()[..], &64_u64.to_le_bytes()].concat();
+        let reply = peer.ask(Command::AllocBuffer, &body);
+        common::long(&reply)
+    };
+    let mut victim = Peer::connect(address, Dialect::newest());
+    let mut idle_victim = Peer::connect(address, Dialect::newest());
+    let mut other = Peer::connect(address, Dialect::newest());
+    idle_victim.alloc(64);
+    assert_ne!(on_second(&mut other), 0);
+    let mut example = Example::new(&mut victim);
+    devices[0].arrange(Some(Mishap::Breakdown));
+    assert!(!example.compute());
+    assert!(common::closes(&mut idle_victim.stream), "who has something there must know");
+    assert!(other.is_alive() && on_second(&mut other) != 0);
+    // Nobody is told that all is well.
+    assert_eq!(other.memory(), (0, 0));
+    assert_eq!(other.try_alloc(64), (0, 0));
+    assert_eq!(worker.counters().degraded, 1);
+    let lost = events.lock().unwrap().iter().filter(|line| line.contains("device A is lost")).count();
+    assert_eq!(lost, 1);
+}
+
+#[test]
+fn x16_a_flood_of_refusals_is_no_flood_of_lines() {
+    let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
+    let written = Arc::new(Mutex::new((0_usize, 0_u64)));
+    let kept = Arc::clone(&written);
+    let mut config = Config::new([device as _]);
+    config.observer = Arc::new(move |event| {
+        let mut written = kept.lock().unwrap();
+        written.0 += event.to_string().len() + 30;
+        if let oxcart_rpc::worker::Event::Suppressed { lines } = event {
+            written.1 += lines;
+        }
+    });
+    let worker = Worker::new(config).unwrap();
+    let hello = request(14, &[0; 24]);
+    let wrong = announcement(99, 0);
+    let messages = [&hello[..], &wrong].concat();
+    const FLOOD: u64 = 100_000;
+    for _ in 0..FLOOD {
+        worker.converse(&messages[..], io::sink(), Speak::Auto);
+    }
+    assert_eq!(worker.counters().refusals.get("command"), Some(&FLOOD));
+    let (bytes, suppressed) = *written.lock().unwrap();
+    assert!(bytes < 100 << 10, "{bytes} bytes of log");
+    assert!(suppressed > FLOOD, "{suppressed} lines were counted as left out");
+}
+
+#[test]
+fn r8_one_line_per_refusal_says_who_what_and_why() {
+    let fixture = Fixture::new();
+    let peer = fixture.newest();
+    let from = peer.stream.local_addr().unwrap().to_string();
+    peer.assert_refused(Command::FreeBuffer, &77_u64.to_le_bytes());
+    fixture.until_empty();
+    let lines = fixture.events();
+    let refused: Vec<_> = lines.iter().filter(|line| line.contains("refused")).collect();
+    assert_eq!(refused.len(), 1, "{lines:?}");
+    for part in [from.as_str(), "FREE_BUFFER", "0x4d", "[handle]"] {
+        assert!(refused[0].contains(part), "{}", refused[0]);
+    }
+}
+
+#[test]
+fn names_and_addresses_of_either_kind() {
+    let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
+    let mut worker = Worker::new(Config::new([device as _])).unwrap();
+    let address = match worker.listen("[::1]:0", Speak::Auto) {
+        Ok(address) => address,
+        Err(error) => panic!("this machine has no IPv6 loopback: {error}"),
+    };
+    let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
+    assert_eq!(registry.dialect(), Dialect::newest());
+    Example::new(&mut Peer::connect(address, Dialect::classic())).check();
+    let four = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let by_name = format!("localhost:{}", four.port());
+    RemoteRegistry::connect(&by_name, &Options::default()).unwrap();
+}
+
+/// X3: a client that sends a byte at a time is served, and holds up nobody.
+#[test]
+fn x3_a_dripping_client_is_served() {
+    let fixture = Fixture::new();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let mut stream = dial(fixture.auto);
+            for byte in request(14, &[0; 24]) {
+                stream.write_all(&[byte]).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let mut reply = [0; 36];
+            stream.read_exact(&mut reply).unwrap();
+        });
+        for _ in 0..5 {
+            fixture.assert_serves();
+        }
+        slow.join().unwrap();
+    });
+}
+
+/// X2: many dead connections are held, and a new client is served at once in any case.
+#[test]
+fn x2_half_open_connections_keep_nobody_out() {
+    let fixture = Fixture::new();
+    let dead: Vec<_> = (0..50)
+        .map(|_| {
+            let mut peer = fixture.newest();
+            peer.alloc(64);
+            peer
+        })
+        .collect();
+    let start = Instant::now();
+    fixture.assert_serves();
+    assert!(start.elapsed() < Duration::from_secs(1));
+    drop(dead);
+    fixture.until_empty();
+}

@@ -1,0 +1,293 @@
+//! Section 3 of the threat model: every limit, one below, at, and one above it. Where the default is large, the test sets a
+//! small one; that the defaults are those of the table is a test of its own.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use common::{Example, Fixture, Peer, announcement, closes, dial, get_body, request};
+use oxcart_rpc::wire::{Command, Dialect, MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, OpCode};
+use oxcart_rpc::worker::Limits;
+use oxcart_testdev::Config as DeviceConfig;
+
+const SCALAR: [u32; 4] = [1, 1, 1, 1];
+
+#[test]
+fn the_defaults_are_those_of_the_table() {
+    let limits = Limits::default();
+    assert_eq!(limits.hello, Duration::from_secs(10));
+    assert_eq!((limits.clients, limits.ungreeted), (1024, 256));
+    assert_eq!((limits.message, limits.message_rate), (Duration::from_secs(60), 1 << 20));
+    assert_eq!((limits.write_stall, limits.idle), (Duration::from_secs(60), None));
+    assert_eq!((limits.graph_bytes, limits.graph_nodes, limits.graph_tensors), (64 << 20, 131_072, 200_000));
+    assert_eq!((MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS), (64 << 20, 131_072, 200_000));
+    assert_eq!(limits.buffers, 65_536);
+    assert_eq!((limits.client_bytes, limits.message_bytes), (64 << 20, 512 << 20));
+}
+
+/// Sends bytes, the last of them this long after the start, and says whether the connection lived until then.
+fn drip(address: std::net::SocketAddr, bytes: &[u8], total: Duration) -> Option<Vec<u8>> {
+    let mut stream = dial(address);
+    let start = Instant::now();
+    let (last, first) = bytes.split_last().unwrap();
+    stream.write_all(first).unwrap();
+    std::thread::sleep(total.saturating_sub(start.elapsed()));
+    let _ = stream.write_all(&[*last]);
+    let mut reply = vec![0; 36];
+    stream.read_exact(&mut reply).ok().map(|()| reply)
+}
+
+#[test]
+fn hello_must_be_complete_in_time() {
+    let hello = Duration::from_secs(1);
+    let fixture = Fixture::limited(Limits { hello, ..Limits::default() });
+    let bytes = request(14, &[0; 24]);
+    assert!(drip(fixture.auto, &bytes, Duration::from_millis(500)).is_some(), "before the limit");
+    assert!(drip(fixture.auto, &bytes, Duration::from_millis(1800)).is_none(), "after the limit");
+}
+
+#[test]
+fn a_message_must_end_in_time_by_its_size() {
+    let (message, message_rate) = (Duration::from_millis(500), 1000);
+    let fixture = Fixture::limited(Limits { message, message_rate, ..Limits::default() });
+    // 1000 bytes more are a second more.
+    for (body, wait, lives) in
+        [(40_u64, 100, true), (40, 1300, false), (1040, 1000, true), (1040, 2500, false)]
+    {
+        let mut peer = fixture.classic();
+        let handle = peer.alloc(4096);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [1024, 1, 1, 1], (handle, base));
+        let bytes = peer.set_body(&record, 0, &vec![1; usize::try_from(body).unwrap()]);
+        let message = request(Command::SetTensor as u8, &bytes);
+        peer.stream.write_all(&message[..message.len() - 1]).unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let _ = peer.stream.write_all(&message[message.len() - 1..]);
+        // Parts of a second of the size do not count, and the rest of SET_TENSOR is 304 bytes.
+        assert_eq!(peer.is_alive(), lives, "{body} bytes in {wait} ms");
+    }
+}
+
+#[test]
+fn a_reader_may_be_slow_but_must_read() {
+    let limits = Limits { write_stall: Duration::from_secs(1), ..Limits::default() };
+    let fixture = Fixture::limited(limits);
+    let mut peer = fixture.newest();
+    let handle = peer.alloc(32 << 20);
+    let base = peer.base(handle);
+    let record = peer.tensor(1, [8 << 20, 1, 1, 1], (handle, base));
+    socket2::SockRef::from(&peer.stream).set_recv_buffer_size(1 << 16).unwrap();
+    peer.send(Command::GetTensor, &get_body(&record, 0, 32 << 20));
+    // Less than a second without progress each time, more than that together.
+    let mut part = vec![0; 4 << 20];
+    peer.stream.read_exact(&mut part[..8]).unwrap();
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(250));
+        peer.stream.read_exact(&mut part).unwrap();
+    }
+    assert!(peer.is_alive());
+    peer.send(Command::GetTensor, &get_body(&record, 0, 32 << 20));
+    std::thread::sleep(Duration::from_millis(2500));
+    let mut all = Vec::new();
+    let ended = peer.stream.read_to_end(&mut all);
+    assert!(ended.is_err() || all.len() < 8 + (32 << 20), "a second without progress");
+}
+
+#[test]
+fn connections_in_all_and_without_a_greeting() {
+    let fixture = Fixture::limited(Limits { clients: 8, ungreeted: 4, ..Limits::default() });
+    let connected = |count: u64| {
+        fixture.until("the connections are seen", |fixture| fixture.counters().connected == count);
+    };
+    let mut silent: Vec<_> = (0..3).map(|_| dial(fixture.auto)).collect();
+    connected(3);
+    silent.push(dial(fixture.auto));
+    connected(4);
+    // One too many: the oldest goes.
+    silent.push(dial(fixture.auto));
+    assert!(closes(&mut silent[0]));
+    connected(4);
+    let mut greeted: Vec<_> = (0..4).map(|_| fixture.newest()).collect();
+    connected(7);
+    greeted.push(fixture.newest());
+    connected(8);
+    // In all there are as many as there may be; a silent one makes room, while there is one.
+    for _ in 0..3 {
+        greeted.push(fixture.newest());
+        connected(8);
+    }
+    let mut ninth = dial(fixture.auto);
+    assert!(closes(&mut ninth));
+    assert!(greeted.iter_mut().all(Peer::is_alive));
+}
+
+/// Whether a graph of so many adds, all but the last without effect, is accepted.
+fn computes_adds(fixture: &Fixture, nodes: u64, spare_tensors: u64) -> bool {
+    let mut peer = fixture.newest();
+    let handle = peer.alloc(4096);
+    let base = peer.base(handle);
+    let mut tensors = vec![peer.tensor(1, SCALAR, (handle, base))];
+    let ids: Vec<_> = (2..2 + nodes).collect();
+    for &id in &ids {
+        tensors.push(peer.node(OpCode::Add, id, SCALAR, (handle, base + 64), &[1, 1]));
+    }
+    tensors.extend((0..spare_tensors).map(|spare| peer.tensor(1_000_000 + spare, SCALAR, (0, 0))));
+    peer.compute(&ids, &tensors)
+}
+
+#[test]
+fn bytes_nodes_and_tensors_of_a_graph() {
+    let nodes = Fixture::limited(Limits { graph_nodes: 50, ..Limits::default() });
+    assert!(computes_adds(&nodes, 49, 0) && computes_adds(&nodes, 50, 0) && !computes_adds(&nodes, 51, 0));
+    let tensors = Fixture::limited(Limits { graph_tensors: 50, ..Limits::default() });
+    assert!(
+        computes_adds(&tensors, 40, 8) && computes_adds(&tensors, 40, 9) && !computes_adds(&tensors, 40, 10)
+    );
+    let size = 12 + 8 * 10 + 296 * 11;
+    for (graph_bytes, fits) in [(size + 1, true), (size, true), (size - 1, false)] {
+        let bytes = Fixture::limited(Limits { graph_bytes, ..Limits::default() });
+        assert_eq!(computes_adds(&bytes, 10, 0), fits, "{graph_bytes}");
+    }
+}
+
+#[test]
+fn nodes_and_tensors_at_the_real_limits() {
+    let fixture = Fixture::new();
+    let nodes = MAX_NODES as u64;
+    assert!(computes_adds(&fixture, nodes - 1, 0) && computes_adds(&fixture, nodes, 0));
+    assert!(!computes_adds(&fixture, nodes + 1, 0));
+    let tensors = MAX_TENSORS as u64;
+    assert!(computes_adds(&fixture, 1, tensors - 3) && computes_adds(&fixture, 1, tensors - 2));
+    assert!(!computes_adds(&fixture, 1, tensors - 1));
+    // No graph is longer than the limit, but an announcement can be.
+    for (size, waits) in [(MAX_GRAPH_BYTES - 1, true), (MAX_GRAPH_BYTES, true), (MAX_GRAPH_BYTES + 1, false)]
+    {
+        let mut peer = fixture.newest();
+        peer.stream.write_all(&announcement(Command::GraphCompute as u8, size as u64)).unwrap();
+        peer.stream.set_read_timeout(Some(Duration::from_millis(if waits { 300 } else { 5000 }))).unwrap();
+        let read = peer.stream.read(&mut [0]);
+        assert_eq!(read.is_err(), waits, "{size}: {read:?}");
+    }
+}
+
+#[test]
+fn stored_graphs_of_a_client() {
+    let one = 11 * 480;
+    for (client_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
+        let fixture = Fixture::limited(Limits { client_bytes, ..Limits::default() });
+        assert_eq!(computes_adds(&fixture, 10, 0), fits, "{client_bytes}");
+    }
+}
+
+#[test]
+fn messages_of_all_clients_together() {
+    let body = 12 + 8 * 10 + 296 * 11;
+    for (message_bytes, fits) in [(2 * body + 1, true), (2 * body, true), (2 * body - 1, false)] {
+        let fixture = Fixture::limited(Limits { message_bytes, ..Limits::default() });
+        assert_eq!(computes_adds(&fixture, 10, 0), fits, "{message_bytes}");
+        if fits {
+            // What one holds another cannot have, until it is given back.
+            let mut holder = fixture.newest();
+            holder.stream.write_all(&announcement(Command::GraphCompute as u8, 100)).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!computes_adds(&fixture, 10, 0));
+            drop(holder);
+            fixture.until_empty();
+            assert!(computes_adds(&fixture, 10, 0));
+        }
+    }
+}
+
+#[test]
+fn work_of_one_node() {
+    let fixture = Fixture::limited(Limits { node_work: 1 << 10, ..Limits::default() });
+    for (elements, fits) in [(1023, true), (1024, true), (1025, false)] {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(1 << 16);
+        let base = peer.base(handle);
+        let leaf = peer.tensor(1, [elements, 1, 1, 1], (handle, base));
+        let node = peer.node(OpCode::Add, 2, [elements, 1, 1, 1], (handle, base + 0x8000), &[1, 1]);
+        assert_eq!(peer.compute(&[2], &[leaf, node]), fits, "{elements}");
+    }
+    // A product may do 256 times as much: 64 * 64 * 64.
+    for (side, fits) in [(63, true), (64, true), (65, false)] {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(1 << 16);
+        let base = peer.base(handle);
+        let leaf = peer.tensor(1, [side, side, 1, 1], (handle, base));
+        let node = peer.node(OpCode::MulMat, 2, [side, side, 1, 1], (handle, base + 0x8000), &[1, 1]);
+        assert_eq!(peer.compute(&[2], &[leaf, node]), fits, "{side}");
+    }
+}
+
+#[test]
+fn tensors_around_the_size_of_a_piece() {
+    for device in [DeviceConfig::default(), DeviceConfig::accelerator("GPU0")] {
+        let fixture = Fixture::with(device, |_| {});
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(4 << 20);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [1 << 20, 1, 1, 1], (handle, base));
+        for middle in [16_u64 << 10, 1 << 20, 2 << 20] {
+            for len in [middle - 1, middle, middle + 1] {
+                let data: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+                peer.set(&record, 3, &data);
+                assert!(peer.get(&record, 3, len) == data, "{len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn h9_buffers_at_the_real_limit() {
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    let body = peer.with_device(&16_u64.to_le_bytes());
+    let one = request(Command::AllocBuffer as u8, &body);
+    let mut writer = peer.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || writer.write_all(&one.repeat(65_537)).unwrap());
+    for number in 1..=65_537 {
+        let reply = peer.reply().unwrap();
+        assert_eq!(common::long(&reply) != 0, number <= 65_536, "buffer {number}");
+    }
+    sender.join().unwrap();
+    assert!(peer.is_alive());
+    drop(peer);
+    fixture.until_empty();
+    fixture.assert_serves();
+}
+
+/// Others are answered within a second while some misbehave: the worst of a hundred.
+#[test]
+fn others_are_answered_while_some_misbehave() {
+    let fixture = Fixture::new();
+    let mut held: Vec<Peer> = Vec::new();
+    for kind in 0..40 {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(8 << 20);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [2 << 20, 1, 1, 1], (handle, base));
+        match kind % 4 {
+            0 => peer.stream.write_all(&[Command::GetTensor as u8]).unwrap(),
+            1 => peer.send(Command::GetTensor, &get_body(&record, 0, 8 << 20)),
+            2 => peer.stream.write_all(&announcement(Command::GraphCompute as u8, 1 << 20)).unwrap(),
+            _ => {
+                let start = peer.set_body(&record, 0, &[1; 100]);
+                peer.stream.write_all(&announcement(Command::SetTensor as u8, 305 + (8 << 20))).unwrap();
+                peer.stream.write_all(&start).unwrap();
+            }
+        }
+        held.push(peer);
+    }
+    let mut times = Vec::new();
+    for round in 0..100 {
+        let start = Instant::now();
+        let dialect = if round % 2 == 0 { Dialect::classic() } else { Dialect::newest() };
+        Example::new(&mut fixture.connect(dialect)).check();
+        times.push(start.elapsed());
+    }
+    times.sort();
+    assert!(times[98] < Duration::from_secs(1) && times[99] < Duration::from_secs(5), "{:?}", times[98]);
+}
