@@ -53,7 +53,7 @@ impl Counters {
             cache_misses: get(&self.cache_misses),
             cache,
             dropped: get(&self.dropped),
-            panics: get(&self.panics),
+            panics: get(&self.panics) + cache.panics,
             refusals: self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Snapshot {
             self.panics
         )?;
         if self.cache_hits + self.cache_misses + self.cache.stored + self.cache.failed > 0 {
-            let CacheCounts { stored, failed, rejected, evicted, collisions } = self.cache;
+            let CacheCounts { stored, failed, rejected, evicted, collisions, .. } = self.cache;
             write!(f, ", cache: {} hits, {} misses, ", self.cache_hits, self.cache_misses)?;
             write!(f, "{stored} stored, {failed} not, {rejected} rejected, {evicted} evicted")?;
             write!(f, ", {collisions} collisions")?;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart_backend::{Device, Error};
 
@@ -214,6 +214,7 @@ impl Worker {
         /// What threads need to notice that their socket is closed and to clean up.
         const CLEANING_UP: Duration = Duration::from_secs(5);
         let Some(watcher) = self.watcher.take() else { return };
+        let start = Instant::now();
         self.shared.stopping.store(true, Ordering::Relaxed);
         for listener in self.listeners.drain(..) {
             // It has no panic to report that a connection would not have caught.
@@ -232,7 +233,7 @@ impl Worker {
             self.shared.roster.wait_for_none(CLEANING_UP);
         }
         if let Some(cache) = &self.shared.cache {
-            cache.finish(grace);
+            cache.finish(grace.saturating_sub(start.elapsed()));
         }
         self.shared.ended.store(true, Ordering::Relaxed);
         let _ = watcher.join();

@@ -78,6 +78,8 @@ pub struct CacheCounts {
     pub evicted: u64,
     /// Hashes found to stand for two contents.
     pub collisions: u64,
+    /// Panics that were caught: bugs.
+    pub panics: u64,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +89,7 @@ struct Counters {
     rejected: AtomicU64,
     evicted: AtomicU64,
     collisions: AtomicU64,
+    panics: AtomicU64,
 }
 
 /// Weights by content.
@@ -142,6 +145,7 @@ impl WeightCache {
             rejected: get(&self.counters.rejected),
             evicted: get(&self.counters.evicted),
             collisions: get(&self.counters.collisions),
+            panics: get(&self.counters.panics),
         }
     }
 

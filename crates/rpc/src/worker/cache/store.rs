@@ -3,6 +3,7 @@
 //! Invariant: an entry has been synced and read back before it gets its name. Runs on a thread of the entry's own.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
@@ -80,10 +81,11 @@ impl WeightCache {
         let (cache, domain) = (Arc::clone(self), domain.clone());
         let write = move || {
             let counters = &cache.counters;
-            match cache.write(&domain, len, pieces) {
-                Ok(()) => add(&counters.stored, 1),
-                Err(NotKept::Barred) => {}
-                Err(NotKept::Failed | NotKept::Broken) => add(&counters.failed, 1),
+            match catch_unwind(AssertUnwindSafe(|| cache.write(&domain, len, pieces))) {
+                Ok(Ok(())) => add(&counters.stored, 1),
+                Ok(Err(NotKept::Barred)) => {}
+                Ok(Err(NotKept::Failed | NotKept::Broken)) => add(&counters.failed, 1),
+                Err(_panic) => add(&counters.panics, 1),
             }
             drop(permit);
         };
@@ -168,9 +170,9 @@ impl WeightCache {
     fn collide(&self, domain: &Domain, folder: &Folder, hash: u64) -> NotKept {
         add(&self.counters.collisions, 1);
         let mut notes = 0;
-        let counted = folder.each_name(|name| notes += usize::from(name.ends_with(COLLISION)));
-        let name =
-            if counted.is_ok() && notes < COLLISIONS { collision_name(hash) } else { CLOSED.to_owned() };
+        // What cannot be counted does not close a domain.
+        let _ = folder.each_name(|name| notes += usize::from(name.ends_with(COLLISION)));
+        let name = if notes < COLLISIONS { collision_name(hash) } else { CLOSED.to_owned() };
         let noted = folder.create(&name).and_then(|_| folder.sync());
         if noted.is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
             // At least this worker will not forget.
