@@ -4,30 +4,27 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where things may be kept that can be made again.
-#[derive(Clone, Debug, Default)]
+/// Where things may be kept that can be made again: beside the models, see `oxcart_pull::Store`.
+#[derive(Clone, Debug)]
 pub(crate) struct Folders {
-    /// What XDG_CACHE_HOME says.
-    xdg_cache: Option<PathBuf>,
-    home: Option<PathBuf>,
+    root: Option<PathBuf>,
 }
 
 impl Folders {
     pub(crate) fn from_env() -> Folders {
-        Folders::new(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+        Folders::new(|name| env::var_os(name))
     }
 
-    fn new(xdg_cache: Option<OsString>, home: Option<OsString>) -> Folders {
+    fn new(env: impl Fn(&str) -> Option<OsString>) -> Folders {
         // The convention is to ignore paths that are not absolute.
-        let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
-        Folders { xdg_cache: absolute(xdg_cache), home: absolute(home) }
+        let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
     }
 
     /// Where workers keep weights unless told otherwise; `None` for users without a home.
     pub(crate) fn weights(&self) -> Option<PathBuf> {
-        let usual = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
-        let cache = self.xdg_cache.clone().or_else(|| Some(self.home.as_ref()?.join(usual)));
-        Some(cache?.join("oxcart").join("weights"))
+        Some(self.root.as_ref()?.join("weights"))
     }
 }
 
@@ -37,11 +34,20 @@ mod tests {
 
     #[test]
     fn the_users_own_choice_comes_first() {
-        let weights = |xdg: &str, home: &str| Folders::new(Some(xdg.into()), Some(home.into())).weights();
-        assert_eq!(weights("/x", "/home/a"), Some("/x/oxcart/weights".into()));
-        let usual = weights("", "/home/a").unwrap();
-        assert!(usual.starts_with("/home/a") && usual.ends_with("oxcart/weights"), "{usual:?}");
-        assert_eq!(weights("relative", "/home/a"), Some(usual));
-        assert_eq!(weights("", ""), None);
+        let weights = |set: &[(&str, &str)]| {
+            let env =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            Folders::new(env).weights().map(|path| path.display().to_string())
+        };
+        let (home, xdg, own) = (("HOME", "/home/a"), ("XDG_CACHE_HOME", "/x"), ("OXCART_CACHE", "/o"));
+        for (set, expected) in [
+            (&[home, xdg, own][..], "/o/weights"),
+            (&[home, xdg], "/x/oxcart/weights"),
+            (&[home], "/home/a/.cache/oxcart/weights"),
+            (&[home, ("XDG_CACHE_HOME", "relative"), ("OXCART_CACHE", "")], "/home/a/.cache/oxcart/weights"),
+        ] {
+            assert_eq!(weights(set).as_deref(), Some(expected));
+        }
+        assert_eq!(weights(&[("HOME", "")]), None);
     }
 }

@@ -23,6 +23,7 @@ impl Worker {
     fn start_in(cache: &Path, args: &[&str]) -> Worker {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
             .env("XDG_CACHE_HOME", cache)
+            .env_remove("OXCART_CACHE")
             .args(["serve", "--threads", "1"])
             .args(args)
             .stderr(Stdio::piped())
@@ -161,7 +162,13 @@ fn a_cache_needs_a_folder_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let serve = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
-        let output = command.arg("serve").args(args).env_remove("XDG_CACHE_HOME").env_remove("HOME").output();
+        let output = command
+            .arg("serve")
+            .args(args)
+            .env_remove("OXCART_CACHE")
+            .env_remove("XDG_CACHE_HOME")
+            .env_remove("HOME")
+            .output();
         let output = output.unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
