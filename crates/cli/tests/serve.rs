@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +17,14 @@ struct Worker {
 
 impl Worker {
     fn start(args: &[&str]) -> Worker {
+        Worker::start_in(&std::env::temp_dir(), args)
+    }
+
+    /// Starts one whose user keeps things here that can be made again.
+    fn start_in(cache: &Path, args: &[&str]) -> Worker {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+            .env("XDG_CACHE_HOME", cache)
+            .env_remove("OXCART_CACHE")
             .args(["serve", "--threads", "1"])
             .args(args)
             .stderr(Stdio::piped())
@@ -94,6 +102,83 @@ fn it_serves_counts_and_stops() {
     worker.line_with("stopping");
     worker.line_with("so far: 0 connected, 2 clients so far");
     assert_eq!(worker.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn weights_are_kept_for_those_who_come_back() {
+    let home = tempfile::tempdir().unwrap();
+    let kept = home.path().join("oxcart/weights");
+    // More than clients send without asking.
+    let weights = vec![7_u8; 10_485_764];
+    let hash = oxcart_rpc::wire::fnv1a(&weights);
+    for round in 0..2 {
+        let mut worker = Worker::start_in(home.path(), &["--json", "--port", "0", "--cache"]);
+        let line = worker.line_with("\"event\":\"caching\"");
+        assert!(line.contains("oxcart/weights") && line.contains("\"bytes\":34359738368"), "{line}");
+        let listening: Value = serde_json::from_str(&worker.line_with("\"event\":\"listening\"")).unwrap();
+        let (mut client, _) = greet(listening["address"].as_str().unwrap(), 24);
+        let mut ask = |command: u8, body: &[&[u8]], reply: usize| -> Vec<u8> {
+            let body = body.concat();
+            client.write_all(&[&[command][..], &(body.len() as u64).to_le_bytes(), &body].concat()).unwrap();
+            let mut bytes = vec![0; reply];
+            client.read_exact(&mut bytes).unwrap();
+            bytes.split_off(reply.min(8))
+        };
+        let handle = ask(0, &[&[0; 4], &(weights.len() as u64).to_le_bytes()], 24)[..8].to_vec();
+        let base = ask(3, &[&handle], 16);
+        // One row of f32: id, type, buffer, extents and strides, and far behind them the address.
+        let mut record = vec![0; 296];
+        record[0] = 1;
+        record[12..20].copy_from_slice(&handle);
+        let row = u32::try_from(weights.len()).unwrap();
+        for (place, value) in [row / 4, 1, 1, 1, 4, row, row, row].iter().enumerate() {
+            record[20 + 4 * place..24 + 4 * place].copy_from_slice(&value.to_le_bytes());
+        }
+        record[220..228].copy_from_slice(&base);
+        let known = ask(7, &[&record, &[0; 8], &hash.to_le_bytes()], 9);
+        assert_eq!(known, [round]);
+        if round == 0 {
+            ask(6, &[&record, &[1], &[0; 8], &weights], 0);
+        }
+        let got = ask(8, &[&record, &[0; 8], &(weights.len() as u64).to_le_bytes()], 8 + weights.len());
+        assert!(got == weights);
+        drop(client);
+        worker.signal("-TERM");
+        let counters: Value = serde_json::from_str(&worker.line_with("\"event\":\"counters\"")).unwrap();
+        assert_eq!(
+            (&counters["cache_hits"], &counters["cache_misses"]),
+            (&round.into(), &(1 - round).into())
+        );
+        assert_eq!(
+            (&counters["cache_stored"], &counters["cache_rejected"]),
+            (&(1 - round).into(), &0.into())
+        );
+        assert_eq!(worker.child.wait().unwrap().code(), Some(0));
+    }
+    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 1);
+}
+
+#[test]
+fn a_cache_needs_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+        let output = command
+            .arg("serve")
+            .args(args)
+            .env_remove("OXCART_CACHE")
+            .env_remove("XDG_CACHE_HOME")
+            .env_remove("HOME")
+            .output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, error) = serve(&["--port", "0", "--cache"]);
+    assert!(code == Some(2) && error.contains("--cache=DIR"), "{error}");
+    std::fs::write(folder.path().join("file"), []).unwrap();
+    let (code, error) = serve(&["--port", "0", &format!("--cache={}/file", folder.path().display())]);
+    assert!(code == Some(1) && error.contains("cannot keep weights in"), "{error}");
+    assert_eq!(serve(&["--cache-size", "1G"]).0, Some(2));
 }
 
 #[test]

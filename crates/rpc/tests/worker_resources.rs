@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+mod common_cache;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Fixture, SOON, announcement, dial, get_body, request};
+use common_cache::{Disk, LARGE, Stuck, user};
 use oxcart_rpc::wire::{Command, Dialect, MAX_NODES, OpCode};
+use oxcart_rpc::worker::{Call, Domain};
 
 /// These tests look at the process as a whole, so only one runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -242,4 +245,35 @@ fn g5_millions_of_node_ids() {
     let grown = resident_bytes().saturating_sub(before);
     // The client's own copy of the message is in there too.
     assert!(grown < 5 * bytes, "{} MiB for {} MiB", grown / MIB, bytes / MIB);
+}
+
+#[test]
+fn k6_contents_on_their_way_to_a_slow_disk() {
+    let _alone = alone();
+    let disk = Disk::new();
+    let gate = Stuck::at(Call::Write);
+    let cache = disk.open_behind(&gate).cache;
+    let (before, threads_before) = (resident_bytes(), threads());
+    let piece = vec![1; 4 * MIB];
+    let mut held = Vec::new();
+    for number in 0..16 {
+        let domain = Domain::of_user(1_000_000 + number);
+        held.extend((0..4).map(|_| cache.keep(&domain, LARGE as u64).unwrap()));
+    }
+    // Beyond that, nothing is kept, and nobody waits.
+    let start = Instant::now();
+    assert!(cache.keep(&user(), LARGE as u64).is_none());
+    assert!(start.elapsed() < Duration::from_secs(1));
+    std::thread::scope(|scope| {
+        for keeping in &mut held {
+            scope.spawn(|| keeping.add(&piece));
+        }
+    });
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 128 * MIB, "{} MiB", grown / MIB);
+    drop(held);
+    gate.release();
+    cache.finish(SOON);
+    until_at_most("threads", threads_before, threads);
+    assert!(disk.names().is_empty());
 }

@@ -7,17 +7,19 @@ mod endpoint;
 mod log;
 mod quantities;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use oxcart_backend::{Device, Registries};
 use oxcart_cpu::CpuRegistry;
-use oxcart_rpc::worker::{Config, Limits, Speak, Worker};
+use oxcart_rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use crate::folders::Folders;
 use crate::quantity;
 use endpoint::Endpoint;
 use log::Log;
@@ -66,6 +68,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = quantities::size)]
     max_memory: Option<u64>,
 
+    /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
+    ///
+    /// Kept for whoever sent them: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
+    /// is served to all.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    cache: Option<Option<PathBuf>>,
+
+    /// Keep at most this much there; what was used least recently goes first
+    #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = quantities::size, requires = "cache")]
+    cache_size: u64,
+
     /// Connections at a time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_clients: u32,
@@ -99,11 +112,13 @@ const EXAMPLES: &str = "Examples:
       Clients of a network that you trust
   oxcart serve --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on a port of its own
+  oxcart serve --cache --cache-size 100G
+      Clients that come back need not send their model again
 
 Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs are done, a second one
 at once.";
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     let endpoints = match args.listen.as_slice() {
         [] => vec![Endpoint::new(&args.host, args.port)],
         listed => listed.to_vec(),
@@ -113,8 +128,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     let log = Log::new(args.json);
-    let mut worker = Worker::new(config(args, &log)?)
-        .map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
+    let mut config = config(args, &log)?;
+    if let Some(folder) = &args.cache {
+        config.cache = Some(cache(folder.as_deref(), args.cache_size, folders, &log)?);
+    }
+    let mut worker =
+        Worker::new(config).map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
     for (device, bytes) in worker.devices() {
         log.lending(device.name(), device.description(), bytes as u64);
     }
@@ -151,6 +170,27 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     config.limits.ungreeted = config.limits.ungreeted.min(clients);
     config.observer = log.observer();
     Ok(config)
+}
+
+fn cache(
+    folder: Option<&Path>,
+    size: u64,
+    folders: &Folders,
+    log: &Log,
+) -> Result<Arc<WeightCache>, Failure> {
+    let nowhere =
+        || Failure::Usage("this user has no home; say where to keep weights, --cache=DIR".to_owned());
+    let folder = folder.map(Path::to_owned).or_else(|| folders.weights()).ok_or_else(nowhere)?;
+    let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
+    let shown = folder.display().to_string();
+    let cache = WeightCache::open(&settings).map_err(|error| {
+        let shown = shown.escape_debug();
+        Failure::Machine(format!(
+            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that nobody else can write to"
+        ))
+    })?;
+    log.caching(&shown, size);
+    Ok(cache)
 }
 
 /// A device to lend, with the settings to open it with.

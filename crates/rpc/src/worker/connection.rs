@@ -11,7 +11,7 @@ use super::budget::Lease;
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::event::{Event, Totals};
-use super::limits::{PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
+use super::limits::{KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
 use super::refusal::Refusal;
 use super::server::{Shared, Speak};
 use super::session::{Answer, Session, Target};
@@ -58,7 +58,7 @@ pub(crate) fn serve(
         Ok(dialect) => {
             add(&shared.counters.clients, 1);
             shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
-            let mut session = Session::new(Arc::clone(shared), dialect);
+            let mut session = Session::new(Arc::clone(shared), dialect, client);
             let end = connection.serve(&mut session, dialect);
             (end, Some(dialect))
         }
@@ -215,12 +215,22 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     fn receive(&mut self, session: &Session, target: &Target, data_bytes: u64) -> Outcome {
         let window = &target.window;
         let failed = |refusal| End::Refused(Command::SetTensor.name(), refusal);
+        let mut keeping = session.keep(target);
         match window.buffer.host().filter(|_| window.len > 0) {
             Some(memory) => {
                 let mut memory = memory.write().ok_or_else(|| failed(read_only(window)))?;
                 let place = memory.get_mut(window.offset..).and_then(|rest| rest.get_mut(..window.len));
                 // A window lies inside its buffer.
-                self.input.read_exact(place.ok_or(End::Left)?)?;
+                let place = place.ok_or(End::Left)?;
+                match &mut keeping {
+                    None => self.input.read_exact(place)?,
+                    Some(keeping) => {
+                        for piece in place.chunks_mut(KEPT_PIECE_BYTES) {
+                            self.input.read_exact(piece)?;
+                            keeping.add(piece);
+                        }
+                    }
+                }
             }
             None => {
                 let mut piece = vec![0; window.len.min(PIECE_BYTES)];
@@ -230,13 +240,16 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                     self.input.read_exact(&mut piece)?;
                     let written = window.buffer.write(window.offset + start, &piece);
                     written.map_err(|error| failed(error.into()))?;
+                    if let Some(keeping) = &mut keeping {
+                        keeping.add(&piece);
+                    }
                 }
             }
         }
         self.count_in(data_bytes);
         self.client.enter(Phase::Working, None);
-        if let Some(cache) = session.cache().filter(|_| target.keep) {
-            cache.store(window);
+        if let Some(keeping) = keeping {
+            keeping.complete();
         }
         Ok(())
     }

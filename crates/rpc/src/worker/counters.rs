@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::cache::CacheCounts;
+
 /// Numbers that grow.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -36,7 +38,7 @@ impl Counters {
         *self.refusals.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
     }
 
-    pub(crate) fn snapshot(&self, connected: usize) -> Snapshot {
+    pub(crate) fn snapshot(&self, connected: usize, cache: CacheCounts) -> Snapshot {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Snapshot {
             connected: connected as u64,
@@ -50,9 +52,10 @@ impl Counters {
             cancelled: get(&self.cancelled),
             cache_hits: get(&self.cache_hits),
             cache_misses: get(&self.cache_misses),
+            cache,
             dropped: get(&self.dropped),
             degraded: get(&self.degraded),
-            panics: get(&self.panics),
+            panics: get(&self.panics) + cache.panics,
             refusals: self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -83,6 +86,8 @@ pub struct Snapshot {
     pub cache_hits: u64,
     /// Hashes whose content was not.
     pub cache_misses: u64,
+    /// What else the cache did.
+    pub cache: CacheCounts,
     /// Connections dropped for being too slow or too many.
     pub dropped: u64,
     /// Devices that are lost.
@@ -95,7 +100,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The numbers and their names.
-    pub const fn numbers(&self) -> [(&'static str, u64); 14] {
+    pub const fn numbers(&self) -> [(&'static str, u64); 19] {
         [
             ("connected", self.connected),
             ("accepted", self.accepted),
@@ -108,6 +113,11 @@ impl Snapshot {
             ("cancelled", self.cancelled),
             ("cache_hits", self.cache_hits),
             ("cache_misses", self.cache_misses),
+            ("cache_stored", self.cache.stored),
+            ("cache_failed", self.cache.failed),
+            ("cache_rejected", self.cache.rejected),
+            ("cache_evicted", self.cache.evicted),
+            ("cache_collisions", self.cache.collisions),
             ("dropped", self.dropped),
             ("degraded", self.degraded),
             ("panics", self.panics),
@@ -132,7 +142,7 @@ impl fmt::Display for Snapshot {
         write!(
             f,
             "{} connected, {} clients so far, {} commands, {} graphs computed and {} again, {} cancelled, {} bytes \
-             in, {} bytes out, {} cache hits, {} dropped, {} devices lost, {} panics",
+             in, {} bytes out, {} dropped, {} devices lost, {} panics",
             self.connected,
             self.clients,
             self.commands,
@@ -141,11 +151,16 @@ impl fmt::Display for Snapshot {
             self.cancelled,
             self.bytes_in,
             self.bytes_out,
-            self.cache_hits,
             self.dropped,
             self.degraded,
             self.panics
         )?;
+        if self.cache_hits + self.cache_misses + self.cache.stored + self.cache.failed > 0 {
+            let CacheCounts { stored, failed, rejected, evicted, collisions, .. } = self.cache;
+            write!(f, ", cache: {} hits, {} misses, ", self.cache_hits, self.cache_misses)?;
+            write!(f, "{stored} stored, {failed} not, {rejected} rejected, {evicted} evicted")?;
+            write!(f, ", {collisions} collisions")?;
+        }
         let total: u64 = self.refusals.values().sum();
         write!(f, ", {total} refused")?;
         let reasons: Vec<_> = self.refusals.iter().map(|(code, n)| format!("{code} {n}")).collect();
@@ -167,10 +182,11 @@ mod tests {
         counters.refused("handle");
         counters.refused("handle");
         counters.refused("size");
-        let snapshot = counters.snapshot(2);
+        let snapshot = counters.snapshot(2, CacheCounts { rejected: 7, ..CacheCounts::default() });
         assert!(snapshot.to_string().ends_with("0 panics, 3 refused (handle 2, size 1)"), "{snapshot}");
         let json = snapshot.to_json();
         assert!(json.starts_with("{\"connected\":2,") && json.contains("\"graphs\":3,"), "{json}");
+        assert!(json.contains("\"cache_rejected\":7,"), "{json}");
         assert!(json.ends_with("\"refusals\":{\"handle\":2,\"size\":1}}"), "{json}");
     }
 }

@@ -76,6 +76,22 @@ pub(crate) const SMALL_REPLY_BYTES: usize = 16 << 10;
 /// Stack of a connection's thread. Kernels run on it too, so it is what threads have by default.
 pub(crate) const STACK_BYTES: usize = 2 << 20;
 
+/// Bytes above which clients ask for the hash of what they would send; less is never kept in the cache. Clients before
+/// 7.0 mean every such transfer to be kept, newer ones say which.
+pub(crate) const KEPT_ABOVE_BYTES: u64 = 10_485_760;
+/// Bytes handed to the cache, or read from it, at a time.
+pub(crate) const KEPT_PIECE_BYTES: usize = 256 << 10;
+/// Such pieces that may wait to be written, for each entry.
+pub(crate) const KEPT_PIECES: usize = 4;
+/// Entries being written at a time. Beyond, what is sent is not kept: nobody waits for strangers.
+pub(crate) const KEEPERS: usize = 64;
+/// Entries being written at a time for one trust domain. Beyond, its own clients wait a moment.
+pub(crate) const KEEPERS_PER_DOMAIN: usize = 4;
+/// How long an upload waits for the disk before its entry is given up.
+pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(2);
+/// Hashes of one trust domain that may stand for two contents; beyond, the domain is served nothing any more.
+pub(crate) const COLLISIONS: usize = 1024;
+
 /// Multiplications after which a graph lets others have their turn: some ten milliseconds on a small processor.
 pub(crate) const SLICE_WORK: u64 = 1 << 28;
 /// What a node counts at least, for being a node.
@@ -119,3 +135,6 @@ const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);
 // A graph of as many nodes as there may be can be stored.
 const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);
+// What all entries being written hold in memory, one piece each in hand and one on its way.
+const _: () = assert!(KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES <= 96 << 20);
+const _: () = assert!(KEEPERS_PER_DOMAIN * 4 <= KEEPERS);

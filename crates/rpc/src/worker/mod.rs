@@ -4,7 +4,7 @@
 //! out. [`Space`] is what one client can see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `program` is such a graph
 //! cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that are
-//! late and stops graphs whose client has gone.
+//! late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
 //! has a way to say so, is answered) and nobody else notices; a connection that ends gives back all it had.
@@ -28,7 +28,7 @@ mod space;
 mod turnstile;
 mod watch;
 
-pub use cache::WeightCache;
+pub use cache::{CacheCounts, CacheSettings, Call, Domain, Gate, Keeping, WeightCache, WhoIs};
 pub use client::Dropped;
 pub use counters::Snapshot;
 pub use event::{Event, Observer, Totals};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart_backend::{Device, Error};
 
@@ -77,8 +77,8 @@ pub struct Config {
     pub max_memory: Option<usize>,
     /// What clients may do.
     pub limits: Limits,
-    /// Weights by content.
-    pub cache: Option<Arc<dyn WeightCache>>,
+    /// Weights by content; by default, none are kept.
+    pub cache: Option<Arc<WeightCache>>,
     /// Whom to tell what happens.
     pub observer: Observer,
 }
@@ -111,7 +111,7 @@ impl Config {
 pub(crate) struct Shared {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
-    pub(crate) cache: Option<Arc<dyn WeightCache>>,
+    pub(crate) cache: Option<Arc<WeightCache>>,
     /// Memory of messages and stored graphs of all clients.
     pub(crate) messages: Arc<Budget>,
     pub(crate) counters: Counters,
@@ -210,7 +210,8 @@ impl Worker {
 
     /// What it has done so far.
     pub fn counters(&self) -> Snapshot {
-        self.shared.counters.snapshot(self.shared.roster.len())
+        let kept = self.shared.cache.as_ref().map(|cache| cache.counts()).unwrap_or_default();
+        self.shared.counters.snapshot(self.shared.roster.len(), kept)
     }
 
     /// Name, description and lent bytes of its devices.
@@ -229,6 +230,7 @@ impl Worker {
         /// What threads need to notice that their socket is closed and to clean up.
         const CLEANING_UP: Duration = Duration::from_secs(5);
         let Some(watcher) = self.watcher.take() else { return };
+        let start = Instant::now();
         self.shared.stopping.store(true, Ordering::Relaxed);
         for listener in self.listeners.drain(..) {
             // It has no panic to report that a connection would not have caught.
@@ -245,6 +247,9 @@ impl Worker {
                 self.shared.stop(&client);
             }
             self.shared.roster.wait_for_none(CLEANING_UP);
+        }
+        if let Some(cache) = &self.shared.cache {
+            cache.finish(grace.saturating_sub(start.elapsed()));
         }
         self.shared.ended.store(true, Ordering::Relaxed);
         let _ = watcher.join();

@@ -3,7 +3,9 @@
 //! Owned by the connection's thread alone. Invariant: a request is checked whole before its first effect; a refused one
 //! has had none.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use oxcart_backend::{BufferType, Buffers, Error, Place, copy_place};
@@ -13,11 +15,12 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::budget::Lease;
-use super::cache::{KEPT_ABOVE_BYTES, WeightCache};
+use super::cache::{Domain, Keeping, WeightCache};
 use super::client::Client;
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
+use super::limits::KEPT_ABOVE_BYTES;
 use super::program::Program;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
@@ -60,6 +63,10 @@ pub(crate) struct Session {
     space: Space,
     // After the buffers: their bytes are given back when they are.
     leases: HashMap<u64, Lease>,
+    /// The client's end of the connection, and ours.
+    ends: Option<(SocketAddr, SocketAddr)>,
+    /// Whom the cache is shared with, once that was needed.
+    domain: OnceCell<Option<Domain>>,
 }
 
 /// A request's body, taken apart from its start.
@@ -97,9 +104,12 @@ impl<'a> Fields<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, dialect: &'static Dialect) -> Session {
+    pub(crate) fn new(shared: Arc<Shared>, dialect: &'static Dialect, client: &Client) -> Session {
         let stored = shared.devices.iter().map(|_| None).collect();
-        Session { shared, dialect, stored, space: Space::default(), leases: HashMap::new() }
+        let local = client.socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let ends = local.map(|local| (client.peer, local));
+        let (space, leases) = (Space::default(), HashMap::new());
+        Session { shared, dialect, stored, space, leases, ends, domain: OnceCell::new() }
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -205,13 +215,21 @@ impl Session {
         let asked = self.dialect.has_cache_flag && fields.byte()? != 0;
         let offset = fields.long()?;
         let window = self.window(record)?.part("tensor", offset, data_bytes)?;
-        let keep = asked || !self.dialect.has_cache_flag && data_bytes > KEPT_ABOVE_BYTES;
+        let keep = (asked || !self.dialect.has_cache_flag) && data_bytes > KEPT_ABOVE_BYTES;
         Ok(Target { window, keep })
     }
 
-    /// The cache, if there is one.
-    pub(crate) fn cache(&self) -> Option<&dyn WeightCache> {
-        self.shared.cache.as_deref()
+    /// The cache, and whom this client shares it with, if both are there.
+    fn cache(&self) -> Option<(&Arc<WeightCache>, &Domain)> {
+        let cache = self.shared.cache.as_ref()?;
+        let look = || self.ends.and_then(|(peer, local)| cache.domain(peer, local));
+        Some((cache, self.domain.get_or_init(look).as_ref()?))
+    }
+
+    /// Keeps the data of SET_TENSOR, which follows, if it is worth it and there is a cache.
+    pub(crate) fn keep(&self, target: &Target) -> Option<Keeping> {
+        let (cache, domain) = if target.keep { self.cache()? } else { return None };
+        cache.keep(domain, target.window.len as u64)
     }
 
     fn set_tensor_hash(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
@@ -220,7 +238,7 @@ impl Session {
         let room = (window.len as u64).saturating_sub(offset);
         let rest = window.part("tensor", offset, room)?;
         let hash = fields.long()?;
-        let hit = self.cache().is_some_and(|cache| cache.load(hash, &rest));
+        let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest));
         let counters = &self.shared.counters;
         add(if hit { &counters.cache_hits } else { &counters.cache_misses }, 1);
         Ok(Answer::Byte(hit.into()))

@@ -164,7 +164,12 @@ pub fn closes(stream: &mut TcpStream) -> bool {
 
 impl Peer {
     pub fn connect(address: SocketAddr, dialect: &'static Dialect) -> Peer {
-        let mut peer = Peer { stream: dial(address), dialect };
+        Peer::greet(dial(address), dialect)
+    }
+
+    /// Says HELLO.
+    pub fn greet(stream: TcpStream, dialect: &'static Dialect) -> Peer {
+        let mut peer = Peer { stream, dialect };
         peer.send(Command::Hello, &vec![0; Command::Hello.request_bytes(dialect)]);
         let reply = peer.reply().expect("HELLO is answered");
         let version = dialect.version;

@@ -44,6 +44,11 @@ impl Log {
         self.line("lending", &text, json!({"device": name, "description": description, "bytes": memory}));
     }
 
+    pub(crate) fn caching(&self, folder: &str, size: u64) {
+        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), bytes(size));
+        self.line("caching", &text, json!({"folder": folder, "bytes": size}));
+    }
+
     pub(crate) fn counters(&self, counters: &Snapshot) {
         let fields = serde_json::from_str(&counters.to_json()).unwrap_or(Value::Null);
         self.line("counters", &format!("so far: {counters}"), fields);

@@ -1,0 +1,212 @@
+//! One entry: a file with a header, and the content behind it.
+//!
+//! ```text
+//! 0   8  "OXWEIGHT"
+//! 8   4  version, 1
+//! 12  4  zero
+//! 16  8  FNV-1a hash of the content, which the file is named by
+//! 24  8  length of the content
+//! 32 32  BLAKE3 digest of the content followed by bytes 0 to 31
+//! 64     content
+//! ```
+//!
+//! Numbers are little-endian. Invariant: whoever gets bytes from [`Entry::read`] has had the whole file verified by
+//! [`Entry::verify`] first, and learns at the end whether it changed meanwhile.
+
+use std::io;
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::folder::PlainFile;
+use crate::wire::Fnv1a;
+use crate::worker::limits::KEPT_PIECE_BYTES;
+
+const MAGIC: [u8; 8] = *b"OXWEIGHT";
+const VERSION: u32 = 1;
+
+/// Bytes before the content.
+pub(super) const HEADER_BYTES: u64 = 64;
+/// Bytes of the header that the digest covers.
+const COVERED_BYTES: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Header {
+    magic: [u8; 8],
+    version: U32,
+    zero: U32,
+    hash: U64,
+    len: U64,
+    digest: [u8; 32],
+}
+
+const _: () = assert!(size_of::<Header>() as u64 == HEADER_BYTES);
+
+impl Header {
+    pub(super) const fn hash(&self) -> u64 {
+        self.hash.get()
+    }
+
+    /// Length of the content.
+    pub(super) const fn len(&self) -> u64 {
+        self.len.get()
+    }
+
+    fn covered(&self) -> &[u8] {
+        self.as_bytes().get(..COVERED_BYTES).unwrap_or_default()
+    }
+}
+
+/// What is known about content that goes by.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    hash: Fnv1a,
+    digest: blake3::Hasher,
+    len: u64,
+}
+
+impl Summary {
+    pub(super) fn add(&mut self, piece: &[u8]) {
+        self.hash.update(piece);
+        self.digest.update(piece);
+        self.len += piece.len() as u64;
+    }
+
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The header for what went by.
+    pub(super) fn header(mut self) -> Header {
+        let mut header = Header {
+            magic: MAGIC,
+            version: VERSION.into(),
+            zero: 0.into(),
+            hash: self.hash.finish().into(),
+            len: self.len.into(),
+            digest: [0; 32],
+        };
+        self.digest.update(header.covered());
+        header.digest = *self.digest.finalize().as_bytes();
+        header
+    }
+}
+
+/// Why an entry is no good.
+#[derive(Debug)]
+pub(super) struct Damaged;
+
+impl From<io::Error> for Damaged {
+    fn from(_: io::Error) -> Damaged {
+        // What cannot be read is of no use, whatever the reason.
+        Damaged
+    }
+}
+
+/// An open entry whose header makes sense.
+#[derive(Debug)]
+pub(super) struct Entry {
+    file: PlainFile,
+    header: Header,
+}
+
+impl Entry {
+    /// Reads the header of the entry for a hash.
+    pub(super) fn open(mut file: PlainFile, hash: u64) -> Result<Entry, Damaged> {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        file.seek(0)?;
+        file.read_exact(&mut bytes)?;
+        let header: Header = zerocopy::transmute!(bytes);
+        let is_known = header.magic == MAGIC && header.version.get() == VERSION && header.zero.get() == 0;
+        let is_whole = header.len().checked_add(HEADER_BYTES) == Some(file.bytes()?);
+        if is_known && is_whole && header.hash() == hash { Ok(Entry { file, header }) } else { Err(Damaged) }
+    }
+
+    /// Reads what was just written and compares it with what should be there.
+    pub(super) fn read_back(file: &PlainFile, header: &Header) -> Result<(), Damaged> {
+        let mut entry = Entry::open(file.again()?, header.hash())?;
+        if entry.header != *header {
+            return Err(Damaged);
+        }
+        entry.verify()
+    }
+
+    pub(super) const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Reads all of it and compares it with its digest.
+    pub(super) fn verify(&mut self) -> Result<(), Damaged> {
+        self.read(|_, _| true)
+    }
+
+    /// Reads all of it, piece by piece with the place each has in the content, until `each` says no. Whether the pieces
+    /// were right shows at the end.
+    pub(super) fn read(&mut self, mut each: impl FnMut(usize, &[u8]) -> bool) -> Result<(), Damaged> {
+        let len = usize::try_from(self.header.len()).map_err(|_| Damaged)?;
+        let mut piece = vec![0; len.min(KEPT_PIECE_BYTES)];
+        let mut digest = blake3::Hasher::new();
+        self.file.seek(HEADER_BYTES)?;
+        for start in (0..len).step_by(KEPT_PIECE_BYTES) {
+            piece.truncate(len - start);
+            self.file.read_exact(&mut piece)?;
+            digest.update(&piece);
+            if !each(start, &piece) {
+                return Err(Damaged);
+            }
+        }
+        digest.update(self.header.covered());
+        if digest.finalize() == self.header.digest { Ok(()) } else { Err(Damaged) }
+    }
+
+    /// Notes that it was used now; if that fails it is only forgotten sooner.
+    pub(super) fn touch(&self) {
+        let _ = self.file.touch();
+    }
+}
+
+/// The name of an entry.
+pub(super) fn name(hash: u64) -> String {
+    format!("{hash:016x}.weights")
+}
+
+/// The hash in the name of an entry, if it is one.
+pub(super) fn hash_in(name_there: &str) -> Option<u64> {
+    let hash = u64::from_str_radix(name_there.strip_suffix(".weights")?, 16).ok()?;
+    (name(hash) == name_there).then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_one_form() {
+        assert_eq!(name(0x1f), "000000000000001f.weights");
+        assert_eq!(hash_in("000000000000001f.weights"), Some(0x1f));
+        for wrong in [
+            "1f.weights",
+            "000000000000001F.weights",
+            "+00000000000001f.weights",
+            "000000000000001f",
+            ".weights",
+        ] {
+            assert_eq!(hash_in(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_what_the_format_says() {
+        let mut summary = Summary::default();
+        summary.add(b"foo");
+        summary.add(b"bar");
+        let header = summary.header();
+        let bytes = header.as_bytes();
+        assert_eq!(bytes[..16], *b"OXWEIGHT\x01\0\0\0\0\0\0\0");
+        assert_eq!(bytes[16..24], 0x8594_4171_f739_67e8_u64.to_le_bytes());
+        assert_eq!(bytes[24..32], 6_u64.to_le_bytes());
+        let digest = blake3::hash(&[b"foobar", &bytes[..32]].concat());
+        assert_eq!(bytes[32..], *digest.as_bytes());
+    }
+}
