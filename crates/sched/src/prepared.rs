@@ -222,20 +222,23 @@ impl Prepared {
         for &other in &split.after {
             self.backends.stream(other).synchronize()?;
         }
+        // Copies' places may still be read by an earlier run. Without events that is waited for once: nothing the copies
+        // below ask for can be overtaken by them.
+        let event = run.events[split.backend.index()].as_ref();
+        if event.is_none() && !run.copies[index].is_empty() {
+            stream.synchronize()?;
+        }
         for copy in &run.copies[index] {
             if copy.is_input {
                 // The caller may overwrite it as soon as we return, so it is copied now.
-                match &run.events[split.backend.index()] {
-                    Some(event) => event.synchronize()?,
-                    None => stream.synchronize()?,
+                if let Some(event) = event {
+                    event.synchronize()?;
                 }
                 copy_place(&copy.source, &copy.target)?;
                 continue;
             }
-            // The copy's place may still be read by an earlier run.
-            match &run.events[split.backend.index()] {
-                Some(event) => stream.wait(event)?,
-                None => stream.synchronize()?,
+            if let Some(event) = event {
+                stream.wait(event)?;
             }
             if copy.others.is_empty() {
                 copy_async(self.backends.stream(copy.from), &copy.source, stream, &copy.target)?;
