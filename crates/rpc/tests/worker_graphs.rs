@@ -306,3 +306,27 @@ fn a_refused_graph_of_version_2_leaves_the_connection_usable() {
     assert_eq!(good.as_bytes().len(), 296);
     assert_eq!(fixture.counters().refusals.get("node"), Some(&1));
 }
+
+#[test]
+fn a_sum_takes_the_elements_of_a_row_for_neighbours() {
+    let fixture = Fixture::new();
+    for dialect in dialects() {
+        let (mut peer, handle, base) = setup(&fixture, dialect);
+        peer.set_floats(&peer.tensor(9, [6, 1, 1, 1], (handle, base)), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let mut turned = peer.tensor(1, [2, 3, 1, 1], (handle, base));
+        turned.nb = [12, 4, 24, 24].map(Into::into);
+        let sum = peer.node(OpCode::Sum, 2, SCALAR, (handle, base + 64), &[1]);
+        let copy = peer.node(OpCode::Cont, 3, [2, 3, 1, 1], (handle, base + 128), &[1]);
+        // Whoever reads it before or after sees it as it is.
+        for order in [[2, 3], [3, 2]] {
+            assert!(peer.compute(&order, &[turned, sum, copy]));
+            assert_eq!(peer.floats(&sum), [1.0 + 2.0 + 2.0 + 3.0 + 3.0 + 4.0]);
+            assert_eq!(peer.floats(&copy), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        }
+        // Read so, the last row must lie in the buffer too.
+        turned.nb = [0, 4, 24, 24].map(Into::into);
+        turned.data = (base + 0x1000 - 12).into();
+        let body = peer.graph_body(&[2], &[turned, sum]);
+        assert_refused(&mut peer, &body, "rows beyond the end");
+    }
+}

@@ -36,6 +36,7 @@ pub fn computes(node: TensorRef<'_>) -> bool {
             | Op::MulMat(_)
             | Op::GetRows(_)
             | Op::SetRows(_)
+            | Op::Sum(_)
             | Op::SumRows(_)
             | Op::Concat(_)
             | Op::Unary(Unary::Relu | Unary::Silu | Unary::Neg | Unary::Abs)
@@ -122,6 +123,7 @@ pub(crate) fn compute(
             let inner = shape(0);
             (0..target.len()).map(|i| sources[0][flat(inner, wrap(unflat(ne, i), inner))]).collect()
         }
+        Op::Sum(_) => vec![sources[0].iter().sum()],
         Op::SumRows(_) => rows(&sources[0], shape(0)[0]).map(|row| row.iter().sum()).collect(),
         Op::RmsNorm(op) => rows(&sources[0], ne[0])
             .flat_map(|row| {

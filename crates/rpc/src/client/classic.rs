@@ -3,7 +3,7 @@
 //!
 //! A worker is never asked, so a client that does not know this loses all it has there.
 
-use oxcart_tensor::ops::{Op, RopeBack, RopeMode, ScaleMode, Unary};
+use oxcart_tensor::ops::{Grouping, Op, RopeBack, RopeMode, ScaleMode, Unary};
 use oxcart_tensor::{DType, Layout, TensorRef};
 
 /// What about a node is too much for such a worker.
@@ -73,8 +73,10 @@ pub(super) fn beyond_old_workers(node: TensorRef<'_>) -> Option<&'static str> {
         Op::Rope(rope) | Op::RopeBack(RopeBack(rope)) => {
             found(rope.mode == RopeMode::Imrope, "in mode IMROPE")
         }
-        // Heads were dealt out to groups in turn, now neighbours share one.
-        Op::SsmScan(_) => found(node.source(4).is_some_and(|b| b.ne()[1] != 1), "with several groups"),
+        Op::SsmScan(op) => {
+            let groups = node.source(4).map_or(1, |b| b.ne()[1]);
+            found(op.grouping == Grouping::Neighbours && groups > 1, "with neighbouring heads in a group")
+        }
         _ => None,
     }
 }

@@ -320,7 +320,10 @@ impl Params<'_> {
             .into(),
             OpCode::FlashAttnBack => FlashAttnBack { masked: self.bool(0)? }.into(),
             OpCode::SsmConv => SsmConv.into(),
-            OpCode::SsmScan => SsmScan { snapshots: self.snapshots()? }.into(),
+            OpCode::SsmScan => {
+                let grouping = if self.dialect.is_classic { Grouping::InTurn } else { Grouping::Neighbours };
+                SsmScan { snapshots: self.snapshots()?, grouping }.into()
+            }
             OpCode::WinPart => WinPart { window: self.size(2)? }.into(),
             OpCode::WinUnpart => WinUnpart { width: ne[1], height: ne[2], window: self.size(0)? }.into(),
             OpCode::GetRelPos => GetRelPos { size: ne[1] }.into(),
@@ -633,7 +636,10 @@ pub fn encode_params(
         }
         Op::FlashAttnBack(op) => w.bool(0, op.masked),
         // Older dialects keep exactly one state and leave the word empty.
-        Op::SsmScan(SsmScan { snapshots }) | Op::GatedDeltaNet(GatedDeltaNet { snapshots }) => {
+        Op::SsmScan(SsmScan { grouping: Grouping::InTurn, .. }) if !dialect.is_classic => {
+            return Err(ParamError::Unknown { name, dialect: dialect.name });
+        }
+        Op::SsmScan(SsmScan { snapshots, .. }) | Op::GatedDeltaNet(GatedDeltaNet { snapshots }) => {
             match (dialect.has_use_counts, snapshots) {
                 (true, _) => w.size(0, *snapshots)?,
                 (false, 1) => {}
@@ -765,8 +771,11 @@ mod tests {
             |op: Op| matches!(encode_params(&op, false, None, classic), Err(ParamError::Unknown { .. }));
         assert!(unknown(Unary::Floor.into()));
         assert!(unknown(TopK { k: 3 }.into()));
-        assert!(unknown(SsmScan { snapshots: 2 }.into()));
-        assert!(!unknown(SsmScan { snapshots: 1 }.into()));
+        let scan = SsmScan { snapshots: 1, grouping: Grouping::InTurn };
+        assert!(unknown(SsmScan { snapshots: 2, ..scan }.into()));
+        assert!(!unknown(scan.into()));
+        assert_eq!(params(OpCode::SsmScan, [0; 16], classic).decode(), Ok(scan.into()));
+        assert!(encode_params(&scan.into(), false, None, Dialect::newest()).is_err());
         assert!(unknown(Pad { left: [1, 0, 0, 0], right: [0; 4], circular: false }.into()));
         let erf = |dialect| encode_params(&Unary::GeluErf.into(), false, None, dialect).unwrap().1[0];
         assert_eq!(erf(classic), 14);

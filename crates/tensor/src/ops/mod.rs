@@ -54,7 +54,7 @@ pub use map::{Clamp, Cos, LeakyRelu, Log, Scale, Sin, Sqr, Sqrt};
 pub use matmul::{Hint, MulMat, MulMatId, OutProd, Precision};
 pub use norm::{GroupNorm, L2Norm, Norm, RmsNorm, RmsNormBack};
 pub use pool::{Pool1d, Pool2d, Pool2dBack, PoolKind, PoolWindow};
-pub use recurrent::{GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmConv, SsmScan};
+pub use recurrent::{GatedLinearAttn, Grouping, RwkvWkv6, RwkvWkv7, SsmConv, SsmScan};
 pub use reduce::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
 pub use region::{Acc, Region, Set};
 pub use rope::{Rope, RopeBack, RopeMode};

@@ -16,6 +16,28 @@ pub struct SsmConv;
 pub struct SsmScan {
     /// How many of the last states are returned.
     pub snapshots: usize,
+    /// Which heads share a group.
+    pub grouping: Grouping,
+}
+
+/// How heads are dealt out to groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// Neighbours share one: of 4 heads in 2 groups, 0 and 1, 2 and 3. This is what models mean.
+    #[default]
+    Neighbours,
+    /// In turn: 0 and 2, 1 and 3. Peers of the oldest protocol compute this.
+    InTurn,
+}
+
+impl Grouping {
+    /// The group of a head. There are as many heads in each group.
+    pub const fn group(self, head: usize, heads: usize, groups: usize) -> usize {
+        match self {
+            Grouping::Neighbours => head / (heads / groups),
+            Grouping::InTurn => head % groups,
+        }
+    }
 }
 
 /// RWKV version 6: the output sees the old state.
@@ -173,7 +195,7 @@ impl Graph {
 
     /// Mamba's selective scan over `[states, x, dt, a, b, c, ids]`.
     pub fn ssm_scan(&mut self, sources: [TensorId; 7], snapshots: usize) -> Result<TensorId, Error> {
-        self.apply(SsmScan { snapshots }, &sources.map(Some))
+        self.apply(SsmScan { snapshots, grouping: Grouping::Neighbours }, &sources.map(Some))
     }
 
     /// RWKV version 6 over `[k, v, r, tf, td, state]`.

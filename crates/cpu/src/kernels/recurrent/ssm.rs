@@ -1,7 +1,7 @@
 //! Mamba's selective scan, with one decay per head (version 2) or per element of the state (version 1).
 
 use oxcart_tensor::TensorRef;
-use oxcart_tensor::ops::SsmScan;
+use oxcart_tensor::ops::{Grouping, SsmScan};
 
 use super::scan::{At, Extents, Recurrence, scan};
 use crate::job::{Fault, Job, Kernel, as_floats};
@@ -32,10 +32,10 @@ fn selective_scan<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     for &id in ids {
         Fault::check("state", i64::from(id), states.ne()[3])?;
     }
-    let extents = extents(states.ne(), x.ne(), job.op());
-    let heads_per_group = extents.heads / b.ne()[1];
+    let op: SsmScan = job.op();
+    let extents = extents(states.ne(), x.ne(), op);
     let (dt, decays) = (dt.packed::<f32>().slice(), a.packed::<f32>().slice());
-    let recurrence = Selective { extents, x, dt, decays, b, c, heads_per_group };
+    let recurrence = Selective { extents, x, dt, decays, b, c, grouping: op.grouping };
     let first = |sequence: usize| ids[sequence] as usize;
     let states = states.packed().slice();
     scan(s, (job.dst, job.share, job.stop), extents, (states, first), as_floats(job.own), recurrence)
@@ -49,7 +49,7 @@ struct Selective<'t> {
     decays: &'t [f32],
     b: Src<'t>,
     c: Src<'t>,
-    heads_per_group: usize,
+    grouping: Grouping,
 }
 
 impl Recurrence for Selective<'_> {
@@ -60,7 +60,7 @@ impl Recurrence for Selective<'_> {
         let decays = &self.decays[at.head * per_head..][..per_head];
         let delta = softplus(self.dt[(at.sequence * tokens + at.token) * heads + at.head]);
         let x = self.x.row::<f32>([at.head, at.token, at.sequence]).slice();
-        let group = [at.head / self.heads_per_group, at.token, at.sequence];
+        let group = [self.grouping.group(at.head, heads, self.b.ne()[1]), at.token, at.sequence];
         let (b, c) = (self.b.row(group).slice(), self.c.row(group).slice());
         let common = match decays {
             &[decay] => Some(s.splat((delta * decay).exp())),

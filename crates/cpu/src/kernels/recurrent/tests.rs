@@ -1,6 +1,6 @@
 //! Against recurrences in double precision.
 
-use oxcart_tensor::ops::{GatedLinearAttn, RwkvWkv6, RwkvWkv7, SsmConv, SsmScan};
+use oxcart_tensor::ops::{GatedLinearAttn, Grouping, RwkvWkv6, RwkvWkv7, SsmConv, SsmScan};
 use oxcart_tensor::{DType, Layout};
 
 use super::scan::tests::compare;
@@ -62,13 +62,16 @@ impl Scan {
         ]
     }
 
-    fn exact(&self, sources: &[Tensor; 6], ids: &[usize]) -> (Vec<f64>, Vec<Vec<f64>>) {
+    fn exact(&self, sources: &[Tensor; 6], ids: &[usize], grouping: Grouping) -> (Vec<f64>, Vec<Vec<f64>>) {
         let [states, x, dt, a, b, c] = sources;
         let &Scan { state, dim, heads, groups, tokens, sequences } = self;
         let mut outputs = vec![0.0; dim * heads * tokens * sequences];
         let mut history = vec![vec![0.0; state * dim * heads * sequences]; tokens];
         for (q, h) in (0..sequences).flat_map(|q| (0..heads).map(move |h| (q, h))) {
-            let g = h / (heads / groups);
+            let g = match grouping {
+                Grouping::Neighbours => h / (heads / groups),
+                Grouping::InTurn => h % groups,
+            };
             for d in 0..dim {
                 let mut row: Vec<f64> = (0..state).map(|n| states.at([n, d, h, ids[q]])).collect();
                 for t in 0..tokens {
@@ -89,6 +92,8 @@ impl Scan {
     }
 }
 
+const LAST: SsmScan = SsmScan { snapshots: 1, grouping: Grouping::Neighbours };
+
 #[test]
 fn selective_scans_with_snapshots() {
     for scan in [
@@ -99,13 +104,15 @@ fn selective_scans_with_snapshots() {
     ] {
         let ids: Vec<_> = (0..scan.sequences).map(|q| (q * 2 + 1) % (scan.sequences + 2)).collect();
         let id_tensor = Tensor::of(DType::I32, scan.sequences, ids.iter().map(|&id| id as f32));
-        for decays in [1, scan.state] {
+        for (decays, grouping) in
+            [(1, Grouping::Neighbours), (scan.state, Grouping::Neighbours), (1, Grouping::InTurn)]
+        {
             let sources = scan.sources(decays);
-            let (outputs, history) = scan.exact(&sources, &ids);
+            let (outputs, history) = scan.exact(&sources, &ids, grouping);
             let [states, x, dt, a, b, c] = &sources;
             let several = [1, 2, scan.tokens, scan.tokens + 2];
             for &snapshots in if decays == 1 { &several[..] } else { &several[..1] } {
-                for y in run(SsmScan { snapshots }, &[states, x, dt, a, b, c, &id_tensor]) {
+                for y in run(SsmScan { snapshots, grouping }, &[states, x, dt, a, b, c, &id_tensor]) {
                     compare(&y, &outputs, &history, snapshots);
                 }
             }
@@ -119,7 +126,7 @@ fn states_that_do_not_exist_are_refused() {
     let [states, x, dt, a, b, c] = &scan.sources(1);
     for bad in [-1, 4, 1_000_000_000] {
         let ids = Tensor::i32(2, &[0, bad]);
-        let error = Trial::of(SsmScan { snapshots: 1 }, &[states, x, dt, a, b, c, &ids]).refused();
+        let error = Trial::of(LAST, &[states, x, dt, a, b, c, &ids]).refused();
         assert!(error.contains("is not below 4"), "{error}");
     }
 }
@@ -129,7 +136,7 @@ fn a_scan_over_no_tokens_writes_nothing() {
     let scan = Scan { state: 4, dim: 3, heads: 2, groups: 1, tokens: 0, sequences: 1 };
     let [states, x, dt, a, b, c] = &scan.sources(1);
     let ids = Tensor::i32(1, &[0]);
-    for y in run(SsmScan { snapshots: 1 }, &[states, x, dt, a, b, c, &ids]) {
+    for y in run(LAST, &[states, x, dt, a, b, c, &ids]) {
         assert!((0..y.layout.elements()).all(|i| y.is_untouched(i)));
     }
 }

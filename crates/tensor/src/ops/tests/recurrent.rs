@@ -2,10 +2,10 @@ use super::*;
 
 type Changes = &'static [(&'static str, &'static str)];
 
-const LAST: SsmScan = SsmScan { snapshots: 1 };
+const LAST: SsmScan = SsmScan { snapshots: 1, grouping: Grouping::Neighbours };
 
 fn snapshots(snapshots: usize) -> SsmScan {
-    SsmScan { snapshots }
+    SsmScan { snapshots, ..LAST }
 }
 
 /// States of 16 for heads of 8, 4 heads in 2 groups, 5 tokens in each of 3 sequences, 6 states to start from.
