@@ -204,9 +204,6 @@ impl Rig {
 
     /// What becomes of an attempt; whatever lies around it makes no difference.
     fn run(&self, attempt: &Attempt, what: &str) -> Outcome {
-        if std::env::var_os("OXCART_HOSTILE_TRACE").is_some() {
-            println!("{what}");
-        }
         let run = |noise| {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 attempt.run(&self.device, &*self.backend, noise)

@@ -34,7 +34,7 @@ fn run<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let (ne_a, k) = (a.ne(), a.ne()[1]);
     let repeats = [planes2 / ne_a[2].max(1), planes3 / ne_a[3].max(1)];
     let (pieces, blocks) = (m.div_ceil(PIECE), n.div_ceil(ROWS));
-    let units = job.claims(pieces * blocks * planes2 * planes3);
+    let (units, stop) = (job.claims(pieces * blocks * planes2 * planes3), job.stop);
     let (row, sums) = as_floats(job.own).split_at_mut(PIECE);
     for unit in units {
         let (piece, block) = (unit % pieces, unit / pieces % blocks);
@@ -48,6 +48,10 @@ fn run<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         row.fill(0.0);
         sums.fill(0.0);
         for i in 0..k {
+            // Sums may be long.
+            if i % 1024 == 1023 && stop.now() {
+                return Ok(());
+            }
             let from = &a.row::<u8>([i, p / repeats[0], q / repeats[1]]).slice()[bytes.clone()];
             if dequantize_row(dtype, from, &mut row[..part.len()]).is_err() {
                 unreachable!("pieces are whole blocks of a type that expands");
