@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use memmap2::MmapMut;
 use zerocopy::FromZeros;
 
 use crate::buffer::{Buffer, BufferType, Usage, check_range};
@@ -22,9 +23,12 @@ use crate::error::Error;
 /// Alignment of owned memory: a cache line, and the widest vector there is.
 const ALIGN: usize = 64;
 
+/// From here on, memory is a mapping of its own: the system has it back the moment it is freed, while an allocator might
+/// keep it for a process that has no more use for it. Mappings start at pages, which are zero.
+const MAPPED_FROM: usize = 64 << 10;
+
 enum Bytes {
-    /// Memory, and how far into it the first aligned byte is. Asking for bytes rather than for aligned lines makes the
-    /// system hand out fresh pages that are zero already, so that a large buffer costs nothing until it is used.
+    /// Memory, and how far into it the first aligned byte is.
     Owned(Vec<u8>, usize),
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
     Exclusive(Box<dyn AsMutBytes>),
@@ -56,6 +60,9 @@ pub struct HostMemory {
 impl HostMemory {
     /// Zeroed memory; `None` when there is not enough.
     pub fn zeroed(len: usize) -> Option<HostMemory> {
+        if len >= MAPPED_FROM {
+            return MmapMut::map_anon(len).ok().map(HostMemory::exclusive);
+        }
         let bytes = u8::new_vec_zeroed(len.checked_add(ALIGN - 1)?).ok()?;
         let address = bytes.as_ptr().addr();
         let start = address.next_multiple_of(ALIGN) - address;
@@ -346,6 +353,12 @@ mod tests {
 
     #[test]
     fn owned_memory_is_zeroed_and_aligned() {
+        for len in [MAPPED_FROM - 1, MAPPED_FROM, MAPPED_FROM + 1] {
+            let memory = HostMemory::zeroed(len).unwrap();
+            let bytes = memory.read();
+            assert_eq!((bytes.len(), bytes.as_ptr().addr() % ALIGN), (len, 0));
+            assert!(bytes.iter().all(|&byte| byte == 0));
+        }
         let buffer = allocate(&host(), 1000).unwrap();
         let memory = buffer.host().unwrap();
         assert_eq!(memory.read().len(), 1000);
