@@ -377,7 +377,7 @@ fn plans_follow_ratios_and_exceptions() {
         assert_eq!(tensor.device, wanted, "{}", tensor.name);
     }
     let bytes: usize = moved.shares().iter().map(|share| share.weights).sum();
-    assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum());
+    assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum::<usize>());
     assert!(plan(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
 
     for (split, device) in [

@@ -48,6 +48,17 @@ fn until_at_most(what: &str, limit: usize, now: impl Fn() -> usize) {
     }
 }
 
+/// Every listener has begun, and has the descriptors it wants.
+fn wait_for_listeners(fixture: &Fixture) {
+    fixture.assert_serves();
+    drop(dial(fixture.auto));
+    for dialect in common::dialects() {
+        drop(fixture.connect(dialect));
+    }
+    fixture.until("everybody came", |fixture| fixture.counters().accepted >= 8);
+    fixture.until_empty();
+}
+
 const MIB: usize = 1 << 20;
 
 #[test]
@@ -135,8 +146,7 @@ fn f11_and_x15_descriptors_run_out() {
 fn c5_floods_of_connections() {
     let _alone = alone();
     let fixture = Fixture::new();
-    fixture.assert_serves();
-    fixture.until_empty();
+    wait_for_listeners(&fixture);
     let (descriptors_before, threads_before) = (descriptors(), threads());
     let mut greeted: Vec<_> = (0..200).map(|_| fixture.newest()).collect();
     // Beyond 256 that have not said HELLO, the oldest goes; whoever has said it stays.
@@ -185,8 +195,7 @@ fn c5_no_more_clients_than_allowed() {
 fn h10_what_clients_leave_behind() {
     let _alone = alone();
     let fixture = Fixture::new();
-    fixture.assert_serves();
-    fixture.until_empty();
+    wait_for_listeners(&fixture);
     let (memory, files, tasks) = (resident_bytes(), descriptors(), threads());
     let mut peer = fixture.newest();
     for _ in 0..8 {

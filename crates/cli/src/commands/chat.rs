@@ -74,15 +74,16 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             _ => chat.say(line, out)?,
         }
     }
-    Ok(if interactive {
-        writeln!(out)?
-    })
+    if interactive {
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 /// A line, and those that it goes on in.
 fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<Option<String>, Failure> {
     let mut message = String::new();
-    while let Some(line) = lines.next() {
+    for line in lines {
         let line = line.map_err(|error| Failure::Usage(format!("the input cannot be read: {error}")))?;
         match line.strip_suffix('\\') {
             Some(begun) => {
