@@ -104,3 +104,40 @@ fn c3_a_long_node_stops_when_asked_to() {
     }
     assert!(late.is_empty(), "{}", late.join("\n"));
 }
+
+/// Threads agree on where to stop, whenever they are asked: many small runs, each stopped at another moment.
+#[test]
+fn being_stopped_at_any_moment_leaves_no_thread_waiting() {
+    let device = CpuDevice::new().unwrap();
+    let backend = Arc::clone(&device).open("threads=3").unwrap();
+    let cancel = backend.cancel_flag().unwrap();
+    let mut graph = Graph::new();
+    // Products of two phases each, packed first and then multiplied.
+    let a = graph.leaf(DType::Q4_0, [256, 96]).unwrap();
+    let b = graph.leaf(DType::F32, [256, 64]).unwrap();
+    for _ in 0..4 {
+        let product = graph.mul_mat(a, b).unwrap();
+        graph.expand(product).unwrap();
+    }
+    let all: Vec<_> = graph.ids().collect();
+    let mut buffers = Buffers::new();
+    place_all(&mut graph, &all, &device.buffer_type(), &mut buffers).unwrap();
+    let (over, mut stopped) = (std::sync::atomic::AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (0..turn >> 18).for_each(|_| std::hint::spin_loop());
+                cancel.store(turn & 1 == 0, Ordering::Relaxed);
+            }
+        });
+        for _ in 0..5000 {
+            let nodes = graph.range(0..graph.nodes().len()).unwrap();
+            let outcome = backend.compute_and_wait(Work { nodes, buffers: &buffers });
+            stopped += u32::from(matches!(outcome, Err(Error::Cancelled)));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(stopped > 100, "{stopped} runs were stopped");
+}

@@ -1,9 +1,9 @@
 //! Running a plan: every thread walks all steps, and they meet at a barrier wherever one must see what another did.
 //!
-//! Invariant: threads agree on where to stop. A failure carries the number of its step, and after the barrier that
-//! ends step `s` every thread stops exactly if a failure at `s` or before is known; a failure of a later step, which a
-//! faster thread may already have had, waits for that step's barrier. A kernel that gives up because it was asked to has
-//! failed: nobody goes on to its next phase, nor uses its result.
+//! Invariant: threads agree on where to stop. Phases of all steps are counted through. A failure carries the number of its
+//! phase, and after the barrier that ends phase `p` every thread stops exactly if a failure at `p` or before is known; a
+//! failure of a later phase, which a faster thread may already have had, waits for that phase's barrier. A kernel that gives
+//! up because it was asked to has failed: nobody goes on to its next phase, nor uses its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -99,7 +99,7 @@ pub(super) fn run(
         scratch: Scratch { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
         barrier: Barrier::new(binding.threads),
         counter: AtomicUsize::new(0),
-        failed_step: AtomicUsize::new(usize::MAX),
+        failed_phase: AtomicUsize::new(usize::MAX),
         failure: Mutex::new(None),
         cancel,
     };
@@ -116,8 +116,8 @@ struct Running<'r> {
     barrier: Barrier,
     /// See [`Job::claims`]; back to zero at every barrier.
     counter: AtomicUsize,
-    /// The earliest step that failed.
-    failed_step: AtomicUsize,
+    /// The earliest phase that failed.
+    failed_phase: AtomicUsize,
     failure: Mutex<Option<(usize, Failure)>>,
     cancel: &'r AtomicBool,
 }
@@ -126,23 +126,25 @@ impl Running<'_> {
     /// One thread's way through all steps.
     fn walk(&self, thread: usize) {
         let steps = &self.binding.steps;
-        for (number, step) in steps.iter().enumerate() {
+        let mut number = 0;
+        for (place, step) in steps.iter().enumerate() {
             if thread == 0 && self.cancel.load(Ordering::Relaxed) {
                 self.fail(number, Failure::Cancelled);
             }
             let alone = step.threads == 1;
-            let next_alone = steps.get(number + 1).is_none_or(|next| next.threads == 1);
+            let next_alone = steps.get(place + 1).is_none_or(|next| next.threads == 1);
             for phase in 0..step.phases() {
-                if thread < step.threads && self.failed_step.load(Ordering::Relaxed) > number {
+                if thread < step.threads && self.failed_phase.load(Ordering::Relaxed) > number {
                     self.attempt(number, step, phase, thread);
                 }
                 // Steps that only thread 0 does need nobody to wait in between.
                 if !alone || !next_alone && phase + 1 == step.phases() {
                     self.barrier.wait(|| self.counter.store(0, Ordering::Relaxed));
-                    if self.failed_step.load(Ordering::Relaxed) <= number {
+                    if self.failed_phase.load(Ordering::Relaxed) <= number {
                         return;
                     }
                 }
+                number += 1;
             }
         }
     }
@@ -181,7 +183,7 @@ impl Running<'_> {
         let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|&(earlier, _)| number < earlier) {
             *known = Some((number, failure));
-            self.failed_step.store(number, Ordering::Relaxed);
+            self.failed_phase.store(number, Ordering::Relaxed);
         }
     }
 
