@@ -34,7 +34,7 @@ build() {
     --dest "$cache/sdist" "llama-cpp-python==$version" || return
   mkdir -p "$folder"
   tar -xzf "$archive" -C "$folder" --strip-components=3 "$inside/tests/test-backend-ops.cpp" "$inside/ggml/include"
-  c++ -std=c++17 -O1 -w $flags -I "$folder/ggml/include" "$folder/tests/test-backend-ops.cpp" tools/conformance/worker.cpp \
+  c++ -std=c++17 -O2 -w $flags -I "$folder/ggml/include" "$folder/tests/test-backend-ops.cpp" tools/conformance/worker.cpp \
     -o "$suite" -L "$libraries" -Wl,-rpath,"$libraries" -lggml -lggml-rpc -lggml-cpu -lggml-base -pthread
 }
 
