@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where things may be kept that can be made again: beside the models, see `oxcart_pull::Store`.
+/// Where things are kept that can be had again.
 #[derive(Clone, Debug)]
 pub(crate) struct Folders {
     root: Option<PathBuf>,
@@ -20,6 +20,11 @@ impl Folders {
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
         Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
+    }
+
+    /// Where models are kept; `None` for users without a home.
+    pub(crate) fn models(&self) -> Option<PathBuf> {
+        Some(self.root.as_ref()?.join("models"))
     }
 
     /// Where workers keep weights unless told otherwise; `None` for users without a home.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use oxcart_pull::{Error, Hub, Name, Store};
 
 use crate::failure::Failure;
+use crate::folders::Folders;
 use crate::progress::Progress;
 use crate::quantity;
 
@@ -15,7 +16,13 @@ pub(crate) const DEFAULT: &str = "smollm2";
 
 /// The file of a model, and whether it had to be fetched.
 pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
-    let store = Store::of_user();
+    if let Name::Path(path) = name {
+        return Ok((path.clone(), false));
+    }
+    let folder = Folders::from_env().models();
+    let store = Store::at(folder.ok_or_else(|| {
+        Failure::Usage("there is no home folder to keep models in, set OXCART_CACHE to one".into())
+    })?);
     if let Some(path) = store.find(name) {
         return Ok((path, false));
     }

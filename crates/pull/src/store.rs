@@ -1,6 +1,5 @@
 //! Where models are kept.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -17,16 +16,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// The user's own: `OXCART_CACHE`, or `oxcart` in the cache folder of the user.
-    pub fn of_user() -> Store {
-        let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let home = || given("HOME").or_else(|| given("USERPROFILE")).unwrap_or_else(env::temp_dir);
-        let root = given("OXCART_CACHE").unwrap_or_else(|| {
-            given("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("oxcart")
-        });
-        Store { root: root.join("models") }
-    }
-
     /// The one in a folder.
     pub fn at(root: impl Into<PathBuf>) -> Store {
         Store { root: root.into() }
