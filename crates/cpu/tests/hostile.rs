@@ -58,6 +58,7 @@ struct Attempt {
     records: Vec<TensorRecord>,
     memory: Vec<u8>,
     also_writes: Vec<usize>,
+    sums: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -70,7 +71,8 @@ enum Outcome {
 
 impl Attempt {
     fn new(case: &Case) -> Attempt {
-        let mut attempt = Attempt { records: Vec::new(), memory: vec![0; GAP], also_writes: Vec::new() };
+        let mut attempt =
+            Attempt { records: Vec::new(), memory: vec![0; GAP], also_writes: Vec::new(), sums: false };
         let mut node = TensorRecord::absent();
         for (slot, source) in case.sources().iter().enumerate() {
             let Some(source) = source else { continue };
@@ -93,6 +95,7 @@ impl Attempt {
             sources: node.sources,
             ..result
         });
+        attempt.sums = case.op_name() == "SUM";
         attempt.also_writes = case.op().info().also_writes.to_vec();
         attempt
     }
@@ -123,6 +126,10 @@ impl Attempt {
         let dtype = Dialect::newest().dtype(record.dtype.get());
         let layout = dtype.and_then(|dtype| {
             let mut strides = nb.map(|n| n as usize);
+            if self.sums && record.id.get() == 1 {
+                // As peers do, SUM takes the elements of a row to be neighbours.
+                strides[0] = dtype.block_bytes();
+            }
             for dim in 1..4 {
                 if ne[dim] == 1 {
                     strides[dim] = strides[dim - 1];
