@@ -127,6 +127,8 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
+    // What clients leave behind goes back to the system.
+    oxcart_cpu::return_freed_memory();
     let log = Log::new(args.json);
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
