@@ -61,7 +61,7 @@ fn siege(process: &Process, duration: Duration, seed: u64) -> (u64, u64) {
                         Round::Right(done) => {
                             operations.fetch_add(done, Ordering::Relaxed);
                         }
-                        other => panic!("an honest client: {other:?}"),
+                        Round::Wrong(why) | Round::Failed(why) => panic!("an honest client: {why}"),
                     }
                 }
             });
