@@ -114,7 +114,9 @@ fn honest_clients_under_attack_get_right_results() {
     );
     assert!(operations > 10 * seconds && attacks > seconds, "{operations} operations, {attacks} attacks");
     assert_eq!(counters["panics"], 0);
-    assert!(end as f64 <= 1.05 * start as f64, "{start} bytes at the start, {end} at the end");
+    // Within half a minute not every thread's part of the allocator is warm; after ten minutes all are.
+    let warming = if seconds < 300 { 16.0 * MIB } else { 0.0 };
+    assert!(end as f64 <= 1.05 * start as f64 + warming, "{start} bytes at the start, {end} at the end");
     let (files, threads) = process.holdings();
     assert!(files <= holdings.0 && threads <= holdings.1, "{files} files, {threads} threads");
     assert_eq!(process.stop(), Some(0));
