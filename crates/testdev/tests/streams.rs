@@ -236,7 +236,7 @@ fn a_panic_in_a_job_is_an_error_like_any_other() {
     let stream = device.stream();
     let panics: Arc<dyn Buffer> = Arc::new(Plain { panics: true, ..Plain::new(visible(4)) });
     stream.set_async(&Place { buffer: panics, offset: 0, len: 4 }, vec![1]).unwrap();
-    assert!(matches!(stream.synchronize(), Err(Error::DeviceFailed { .. })));
+    assert!(matches!(stream.synchronize(), Err(Error::Panicked { .. })));
     let place = place(&device, 1);
     stream.set_async(&place, vec![1]).unwrap();
     stream.synchronize().unwrap();
