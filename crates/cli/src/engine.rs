@@ -30,7 +30,7 @@ const CONTEXT: usize = 4096;
 /// Which model
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Model: a .gguf file, a known name (smollm2), owner/name[:FILE] of the Hugging Face hub, or a URL
+    /// Model: a .gguf file, a known name (smollm2), owner/name or owner/name:FILE of the Hugging Face hub, or a URL
     #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
     pub(crate) model: String,
 }
