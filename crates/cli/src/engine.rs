@@ -93,10 +93,17 @@ fn parse_override(text: &str) -> Result<Override, String> {
     Ok(Override { pattern: pattern.to_owned(), device })
 }
 
+impl ModelArgs {
+    /// Its file, fetched first if it is not here.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        let name: Name = self.model.parse()?;
+        Ok(models::fetch(&name)?.0)
+    }
+}
+
 /// A model file that is here.
-pub(crate) fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
-    let name: Name = args.model.parse()?;
-    let (path, _) = models::fetch(&name)?;
+fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
+    let path = args.path()?;
     let file = ModelFile::open(&path).map_err(|error| Failure::run(&path, error))?;
     Ok((path, file))
 }

@@ -35,13 +35,19 @@ fn json(args: &[&str]) -> Value {
 
 /// Exit code and the last line on stderr of a command that fails.
 fn failure(args: &[&str]) -> (i32, String) {
+    let (code, errors) = errors_of(args);
+    (code, errors.lines().last().unwrap_or_default().to_owned())
+}
+
+/// Exit code and all of stderr of a command that fails.
+fn errors_of(args: &[&str]) -> (i32, String) {
     let start = Instant::now();
     let output = output(args);
     assert!(!output.status.success(), "{args:?} succeeds");
     assert!(start.elapsed() < Duration::from_secs(60), "{args:?} takes {:?}", start.elapsed());
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!errors.contains("panicked"), "{errors}");
-    (output.status.code().unwrap(), errors.lines().last().unwrap_or_default().to_owned())
+    (output.status.code().unwrap(), errors)
 }
 
 /// A worker that ends with the test.
@@ -199,9 +205,8 @@ fn what_makes_no_sense_is_said_so() {
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (&["perplexity", "-m", TINY, "-f", "/nowhere"], 2, "check the path"),
     ] {
-        let (found, line) = failure(args);
-        let all = String::from_utf8(output(args).stderr).unwrap();
-        assert_eq!(found, code, "{args:?}: {line}");
+        let (found, all) = errors_of(args);
+        assert_eq!(found, code, "{args:?}: {all}");
         assert!(all.contains(want), "{args:?}: {all}");
     }
 }

@@ -51,12 +51,6 @@ impl Hub {
         Hub { agent, endpoint: endpoint.trim_end_matches('/').to_owned(), token }
     }
 
-    /// The one that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
-    pub fn from_env() -> Hub {
-        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
-    }
-
     /// Where it is.
     pub fn endpoint(&self) -> &str {
         &self.endpoint

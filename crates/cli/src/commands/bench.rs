@@ -125,6 +125,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut measured = Vec::new();
     for test in tests {
         test.run(&engine, &mut context)?;
+        done += 1;
         let (before, mut rates) = (engine.workers.traffic(), Vec::new());
         for _ in 0..args.r {
             rates.push(test.count() as f64 / test.run(&engine, &mut context)?);
@@ -133,7 +134,6 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
                 progress.set(done, Some(all));
             }
         }
-        done += 1;
         let traffic = engine.workers.traffic().since(before);
         let runs = args.r as u64;
         let traffic = Traffic {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use oxcart_gguf::GgufSet;
 use oxcart_llm::file_type::FileType;
-use oxcart_llm::quantize::{Quantization, QuantizeError, unfinished};
+use oxcart_llm::quantize::{Quantization, QuantizeError};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -98,4 +98,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         quantity::bytes(bytes).trim_end(),
         types.join(", ")
     )?)
+}
+
+/// Where a file is written before it has its name.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    path.with_file_name(name)
 }

@@ -4,7 +4,6 @@ use std::io::Write;
 
 use oxcart_gguf::Text;
 use oxcart_llm::text::{Encode, Vocab};
-use oxcart_pull::Name;
 use serde_json::json;
 
 use crate::engine::ModelArgs;
@@ -36,8 +35,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let name: Name = args.model.model.parse()?;
-    let (path, _) = crate::models::fetch(&name)?;
+    let path = args.model.path()?;
     // Only the vocabulary is needed: files without weights will do.
     let file = oxcart_gguf::GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;

@@ -6,7 +6,6 @@ mod recipe;
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use oxcart_gguf::{Builder, ByteOrder, Data, GgufSet, Metadata, SetTensor};
 use oxcart_tensor::quant::{QuantError, dequantize_row, quantize_row};
@@ -284,11 +283,4 @@ fn convert_rows(
         })
     })?;
     Ok(out)
-}
-
-/// Where a file is written before it has its name.
-pub fn unfinished(path: &std::path::Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    path.with_file_name(name)
 }
