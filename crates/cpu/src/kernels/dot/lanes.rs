@@ -11,6 +11,9 @@ use crate::simd::Simd;
 
 /// The operations of dot products.
 pub(super) trait Lanes: Simd {
+    /// Whether there are registers enough for several rows at a time.
+    const MANY_REGISTERS: bool = false;
+
     /// 64 bytes; signed or unsigned, as the operation says.
     type Bytes: Copy;
     /// Sixteen 32-bit integers.

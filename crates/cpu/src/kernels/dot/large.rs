@@ -41,30 +41,65 @@ pub(super) trait Large: Plain {
 pub(super) fn large<S: Lanes, W: Large, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let acts = blocks::<BlockQ8K>(acts);
     let rows = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
-    let mut sums = [s.no_floats(); N];
+    let mut so_far = [s.no_floats(); N];
     for (i, acts) in acts.iter().enumerate() {
-        for n in 0..N {
-            sums[n] = add_block(s, &rows[n][i], acts, sums[n]);
+        if S::MANY_REGISTERS {
+            let mut weights = [&rows[0][i]; N];
+            for n in 0..N {
+                weights[n] = &rows[n][i];
+            }
+            so_far = add_blocks(s, weights, acts, so_far);
+        } else {
+            for n in 0..N {
+                [so_far[n]] = add_blocks(s, [&rows[n][i]], acts, [so_far[n]]);
+            }
         }
     }
-    totals(s, sums)
+    totals(s, so_far)
 }
 
-/// Adds the products of one block each.
+/// Adds the products of one block of each row. Rows are computed side by side: nothing of one waits for another.
 #[inline(always)]
-fn add_block<S: Lanes, W: Large>(s: S, w: &W, a: &BlockQ8K, to: S::Floats) -> S::Floats {
-    let act_scale = a.scale.get();
+fn add_blocks<S: Lanes, W: Large, const N: usize>(
+    s: S,
+    weights: [&W; N],
+    a: &BlockQ8K,
+    mut so_far: [S::Floats; N],
+) -> [S::Floats; N] {
     let codes: &[u8; 256] = zerocopy::transmute_ref!(&a.codes);
-    let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
-    let groups = w.scales(s);
-    let mut sums = s.no_sums();
-    for part in 0..4 {
-        let words = w.words(s, part, s.bytes(chunk_of(codes, 64 * part)));
-        sums = match groups {
-            Some(groups) => s.add_scaled(sums, words, s.scales(groups), part),
-            None => s.add_words(sums, words),
-        };
+    let mut groups = [None; N];
+    for n in 0..N {
+        groups[n] = weights[n].scales(s);
     }
+    let mut sums = [s.no_sums(); N];
+    for part in 0..4 {
+        let acts = s.bytes(chunk_of(codes, 64 * part));
+        for n in 0..N {
+            let words = weights[n].words(s, part, acts);
+            sums[n] = match groups[n] {
+                Some(groups) => s.add_scaled(sums[n], words, s.scales(groups), part),
+                None => s.add_words(sums[n], words),
+            };
+        }
+    }
+    for n in 0..N {
+        so_far[n] = add_sums(s, weights[n], a, groups[n], sums[n], so_far[n]);
+    }
+    so_far
+}
+
+/// Adds what the sums of a block mean.
+#[inline(always)]
+fn add_sums<S: Lanes, W: Large>(
+    s: S,
+    w: &W,
+    a: &BlockQ8K,
+    groups: Option<S::Groups>,
+    sums: S::Sums,
+    to: S::Floats,
+) -> S::Floats {
+    let act_scale = a.scale.get();
+    let group_sums: &[u8; 32] = zerocopy::transmute_ref!(&a.sums);
     let scale = s.splat_floats(w.scale(s) * act_scale);
     match w.offset(s) {
         Offset::None => s.mul_add_floats(s.to_floats(sums), scale, to),

@@ -66,7 +66,7 @@ impl Visit for Make {
                 groups: Some(groups),
             },
             few: 5,
-            k_block: if shape.bytes { 2048 } else { 1024 },
+            k_block: if shape.bytes { 4096 } else { 1024 },
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),

@@ -43,8 +43,10 @@ pub(super) trait Matching {
 /// The most columns that are not worth packing weights for, for any type; see [`Method::few`].
 const MAX_FEW: usize = 11;
 
-/// Panels of weights that are packed together, at most: as much as stays in the second cache.
+/// Panels of weights that are packed together, at most.
 const PANELS: usize = 8;
+/// Bytes that are packed together, at most: as much as stays in the second cache.
+const PACKED: usize = 640 * 1024;
 /// Units that a product should be cut into, so that threads finish together.
 const UNITS: usize = 16;
 /// Panels of columns that a unit should have at least, or packing weights costs too much.
@@ -159,7 +161,8 @@ impl Product {
 
     /// Panels of weights that are packed together.
     fn row_panels(&self) -> usize {
-        (self.m.div_ceil(self.method.format.rows) / UNITS).clamp(1, PANELS)
+        let fit = PACKED / self.method.format.weight_bytes(self.k_block()).max(1);
+        (self.m.div_ceil(self.method.format.rows) / UNITS).min(fit).clamp(1, PANELS)
     }
 
     /// Rows of weights in a unit, for so many columns.

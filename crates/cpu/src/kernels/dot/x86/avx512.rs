@@ -1,112 +1,300 @@
-//! AVX-512 with VNNI.
+//! [`Lanes`] for AVX-512 with VNNI, in one register of 64 bytes.
+//!
+//! Processors that execute such an instruction in two halves still keep track of it as one, so that more blocks are under
+//! way at a time. Blocks of 16 and 32 bytes are put together while they are loaded.
 
 use std::arch::x86_64::*;
 
-use super::{common_lanes, each, four_halves, load, scale_words, twice};
+use super::{four_halves, load, short_lanes, twice};
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx512;
 
-/// A low nibble in the lower half, and the same as a high nibble in the upper half.
+/// One register from two.
 #[inline(always)]
-fn nibble(value: u8) -> __m256i {
+fn both(low: __m256i, high: __m256i) -> __m512i {
     // SAFETY: called by the functions of the token alone.
-    unsafe { _mm256_set_m128i(_mm_set1_epi8((value << 4) as i8), _mm_set1_epi8(value as i8)) }
+    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
 }
 
-/// Sums of `levels * acts`, for levels that are all the same, or the same in each half.
+/// One number for each half.
+#[inline(always)]
+fn halves_of_words(low: i16, high: i16) -> __m512i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe { both(_mm256_set1_epi16(low), _mm256_set1_epi16(high)) }
+}
+
+/// One byte for each half of each half.
+#[inline(always)]
+fn alternating(even: u8, odd: u8) -> __m512i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let half = _mm256_set_m128i(_mm_set1_epi8(odd as i8), _mm_set1_epi8(even as i8));
+        _mm512_broadcast_i64x4(half)
+    }
+}
+
+/// Sums of `levels * acts`, for levels that are the same within each quarter.
 ///
 /// The instruction wants the activations unsigned here. With the other sign bit, they are that and 128 more, so the
 /// sum starts with what takes 128 off four of them.
 #[inline(always)]
-fn negative(levels: __m256i, acts: __m256i) -> __m256i {
+fn negative(levels: __m512i, acts: __m512i) -> __m512i {
     // SAFETY: called by the functions of the token alone.
     unsafe {
-        let high = _mm256_set1_epi8(-128);
-        let excess = _mm256_dpbusd_epi32(_mm256_setzero_si256(), high, levels);
-        let start = _mm256_sub_epi32(_mm256_setzero_si256(), excess);
-        _mm256_dpbusd_epi32(start, _mm256_xor_si256(acts, high), levels)
+        let high = _mm512_set1_epi8(-128);
+        let excess = _mm512_dpbusd_epi32(_mm512_setzero_si512(), high, levels);
+        let start = _mm512_sub_epi32(_mm512_setzero_si512(), excess);
+        _mm512_dpbusd_epi32(start, _mm512_xor_si512(acts, high), levels)
+    }
+}
+
+/// Which scale goes with which word of a part: one for the words of each quarter.
+#[inline(always)]
+fn scale_words(part: usize) -> __m512i {
+    let first = 4 * part as i16;
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let pair = |first: i16| _mm256_set_m128i(_mm_set1_epi16(first + 1), _mm_set1_epi16(first));
+        both(pair(first), pair(first + 2))
     }
 }
 
 impl Lanes for Avx512 {
-    common_lanes!();
+    short_lanes!();
+
+    const MANY_REGISTERS: bool = true;
+
+    type Bytes = __m512i;
+    type Sums = __m512i;
+    type Floats = __m512;
+    type Words = __m512i;
+    type Scales = __m256i;
 
     #[inline(always)]
-    fn add_where(self, bits: u64, value: u8, bytes: [__m256i; 2]) -> [__m256i; 2] {
+    fn bytes(self, from: &[u8; 64]) -> __m512i {
+        // SAFETY: the instructions are there, and the array has 64 bytes.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> __m512i {
+        both(load(a), load(b))
+    }
+    #[inline(always)]
+    fn octets(self, from: [u64; 8]) -> __m512i {
+        let [a, b, c, d, e, f, g, h] = from.map(|octet| octet as i64);
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_set_epi64(h, g, f, e, d, c, b, a) }
+    }
+    #[inline(always)]
+    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe {
-            let value = _mm256_set1_epi8(value as i8);
-            each!(|i| _mm256_mask_add_epi8(bytes[i], (bits >> (32 * i)) as u32, bytes[i], value))
+            let shifts = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
+            let shifted = _mm512_srlv_epi64(both(twice(a), twice(b)), shifts);
+            _mm512_and_si512(shifted, _mm512_set1_epi8(15))
         }
     }
     #[inline(always)]
-    fn negate_where(self, bits: u64, bytes: [__m256i; 2]) -> [__m256i; 2] {
+    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe {
-            let zero = _mm256_setzero_si256();
-            each!(|i| _mm256_mask_sub_epi8(bytes[i], (bits >> (32 * i)) as u32, zero, bytes[i]))
+            let bytes = _mm512_broadcast_i64x4(load(bytes));
+            let shifted = _mm512_srlv_epi16(bytes, halves_of_words(low as i16, high as i16));
+            _mm512_and_si512(shifted, _mm512_set1_epi8(mask as i8))
         }
     }
     #[inline(always)]
-    fn dot_codes(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_dpbusd_epi32(_mm256_setzero_si256(), codes[i], acts[i])) }
-    }
-    #[inline(always)]
-    fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
+    fn field(self, bytes: __m512i, shift: u32, mask: u8) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe {
-            let middle = _mm256_set1_epi8(middle.wrapping_neg() as i8);
-            each!(|i| _mm256_dpbusd_epi32(negative(middle, acts[i]), codes[i], acts[i]))
+            let shifted = _mm512_srl_epi16(bytes, _mm_cvtsi32_si128(shift as i32));
+            _mm512_and_si512(shifted, _mm512_set1_epi8(mask as i8))
         }
     }
     #[inline(always)]
-    fn dot_nibbles(self, a: &[u8; 16], b: &[u8; 16], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
-        let from = [a, b];
+    fn join(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_add_epi8(a, _mm512_sll_epi16(b, _mm_cvtsi32_si128(shift as i32))) }
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], index: __m512i) -> __m512i {
+        // SAFETY: the instructions are there, and the array has 16 bytes.
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, index)
+        }
+    }
+    #[inline(always)]
+    fn add_where(self, bits: u64, value: u8, bytes: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_mask_add_epi8(bytes, bits, bytes, _mm512_set1_epi8(value as i8)) }
+    }
+    #[inline(always)]
+    fn negate_where(self, bits: u64, bytes: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_mask_sub_epi8(bytes, bits, _mm512_setzero_si512(), bytes) }
+    }
+    #[inline(always)]
+    fn all(self, byte: u8) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_set1_epi8(byte as i8) }
+    }
+    #[inline(always)]
+    fn code_words(self, codes: __m512i, acts: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_maddubs_epi16(codes, acts) }
+    }
+    #[inline(always)]
+    fn level_words(self, levels: __m512i, acts: __m512i) -> __m512i {
+        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
+        // SAFETY: the instructions are there.
+        unsafe {
+            let signed = self.negate_where(_mm512_movepi8_mask(acts), levels);
+            _mm512_maddubs_epi16(_mm512_abs_epi8(acts), signed)
+        }
+    }
+    #[inline(always)]
+    fn dot_codes(self, codes: __m512i, acts: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, acts) }
+    }
+    #[inline(always)]
+    fn dot_centred(self, codes: __m512i, middle: u8, acts: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let middle = _mm512_set1_epi8(middle.wrapping_neg() as i8);
+            _mm512_dpbusd_epi32(negative(middle, acts), codes, acts)
+        }
+    }
+    #[inline(always)]
+    fn dot_nibbles(self, a: &[u8; 16], b: &[u8; 16], middle: u8, acts: __m512i) -> __m512i {
         // High nibbles stay where they are: codes of eight bits are no harder to multiply than codes of four.
         // SAFETY: the instructions are there.
         unsafe {
-            let codes = each!(|i| _mm256_and_si256(twice(from[i]), nibble(15)));
+            let codes = _mm512_and_si512(both(twice(a), twice(b)), alternating(15, 15 << 4));
             if middle == 0 {
                 return self.dot_codes(codes, acts);
             }
-            let middle = nibble(middle.wrapping_neg());
-            each!(|i| _mm256_dpbusd_epi32(negative(middle, acts[i]), codes[i], acts[i]))
+            let middle = middle.wrapping_neg();
+            _mm512_dpbusd_epi32(negative(alternating(middle, middle << 4), acts), codes, acts)
         }
     }
     #[inline(always)]
-    fn total_of_nibbles(self, v: [__m256; 2]) -> f32 {
+    fn total_of_nibbles(self, v: __m512) -> f32 {
         // SAFETY: the instructions are there.
         unsafe {
             let sixteenth = _mm256_set_m128(_mm_set1_ps(1.0 / 16.0), _mm_set1_ps(1.0));
-            self.total(each!(|i| _mm256_mul_ps(v[i], sixteenth)))
+            self.total(_mm512_mul_ps(v, _mm512_broadcast_f32x8(sixteenth)))
         }
     }
     #[inline(always)]
-    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+    fn dot_levels(self, levels: __m512i, acts: __m512i) -> __m512i {
         self.dot_signed(levels, acts)
     }
     #[inline(always)]
-    fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+    fn dot_signed(self, a: __m512i, b: __m512i) -> __m512i {
         // The instruction wants one side unsigned: with the other sign bit, it is that and 128 more.
         // SAFETY: the instructions are there.
-        let codes = unsafe { each!(|i| _mm256_xor_si256(a[i], _mm256_set1_epi8(-128))) };
+        let codes = unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(-128)) };
         self.dot_centred(codes, 128, b)
     }
     #[inline(always)]
-    fn add_words(self, to: [__m256i; 2], words: [__m256i; 2]) -> [__m256i; 2] {
+    fn scales(self, groups: __m128i) -> __m256i {
         // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_dpwssd_epi32(to[i], words[i], _mm256_set1_epi16(1))) }
+        unsafe { _mm256_cvtepi8_epi16(groups) }
     }
     #[inline(always)]
-    fn add_scaled(
-        self,
-        to: [__m256i; 2],
-        words: [__m256i; 2],
-        scales: [__m256i; 2],
-        part: usize,
-    ) -> [__m256i; 2] {
+    fn no_sums(self) -> __m512i {
         // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_dpwssd_epi32(to[i], words[i], scale_words(scales, part, i))) }
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    fn sub_sums(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_sub_epi32(a, _mm512_sll_epi32(b, _mm_cvtsi32_si128(shift as i32))) }
+    }
+    #[inline(always)]
+    fn add_words(self, to: __m512i, words: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_dpwssd_epi32(to, words, _mm512_set1_epi16(1)) }
+    }
+    #[inline(always)]
+    fn add_scaled(self, to: __m512i, words: __m512i, scales: __m256i, part: usize) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let spread = _mm512_permutexvar_epi16(scale_words(part), _mm512_castsi256_si512(scales));
+            _mm512_dpwssd_epi32(to, words, spread)
+        }
+    }
+    #[inline(always)]
+    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_zextsi256_si512(_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), load(sums))) }
+    }
+    #[inline(always)]
+    fn no_floats(self) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_setzero_ps() }
+    }
+    #[inline(always)]
+    fn to_floats(self, sums: __m512i) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_cvtepi32_ps(sums) }
+    }
+    #[inline(always)]
+    fn mul_add_floats(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn add_floats(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn splat_floats(self, x: f32) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn quarters(self, numbers: [f32; 4]) -> __m512 {
+        // SAFETY: the instructions are there, and the array has four numbers.
+        unsafe {
+            let numbers = _mm512_castps128_ps512(_mm_loadu_ps(numbers.as_ptr()));
+            _mm512_permutexvar_ps(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), numbers)
+        }
+    }
+    #[inline(always)]
+    fn total(self, v: __m512) -> f32 {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    fn load_f32s(self, from: &[u8; 64]) -> __m512 {
+        // SAFETY: the instructions are there, and the array has 64 bytes.
+        unsafe { _mm512_loadu_ps(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn load_f16s(self, from: &[u8; 32]) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_cvtph_ps(load(from)) }
+    }
+    #[inline(always)]
+    fn load_bf16s(self, from: &[u8; 32]) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load(from)))) }
+    }
+    #[inline(always)]
+    fn spread(self, heads: __m128) -> __m512 {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let which = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
+            _mm512_permutexvar_ps(which, _mm512_castps128_ps512(heads))
+        }
     }
 }
