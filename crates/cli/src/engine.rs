@@ -1,7 +1,7 @@
 //! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ impl Engine {
                 args.context_size(),
             )));
         }
-        let model = load(file, plan, &path, quiet)?;
+        let model = load(file, plan, &path, &workers, quiet)?;
         let load = start.elapsed();
         Ok(Opened::Ready(Box::new(Engine { vocab, model, path, load, settings: args.clone(), workers })))
     }
@@ -256,12 +256,18 @@ fn show_plan(plan: &Plan, terminal: Terminal, out: &mut dyn Write) -> Result<(),
 }
 
 /// Loads with a bar for everything that has to be moved.
-fn load(file: ModelFile, plan: Plan, path: &std::path::Path, quiet: bool) -> Result<Arc<Model>, Failure> {
+fn load(
+    file: ModelFile,
+    plan: Plan,
+    path: &Path,
+    workers: &Workers,
+    quiet: bool,
+) -> Result<Arc<Model>, Failure> {
     let counts = vec![(0u64, 0u64); plan.devices().len()];
     let moved: u64 =
         plan.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
     let shown = Mutex::new((Progress::new("loading"), counts));
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), workers.traffic());
     let model = Model::load(file, plan, &|step| {
         let (progress, counts) = &mut *shown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(step.device) {
@@ -276,12 +282,18 @@ fn load(file: ModelFile, plan: Plan, path: &std::path::Path, quiet: bool) -> Res
     let model = model.map_err(|error| Failure::run(path, error))?;
     if !quiet && moved > 0 {
         let seconds = start.elapsed().as_secs_f64().max(1e-9);
-        let rate = quantity::bytes((moved as f64 / seconds) as u64);
+        let sent = workers.traffic().since(before).sent.min(moved);
+        let known = match moved - sent {
+            // What names and places tensors is not weights.
+            known if known > moved / 100 => format!("; workers had {}", quantity::bytes(known).trim_end()),
+            _ => String::new(),
+        };
+        let rate = quantity::bytes((sent as f64 / seconds) as u64);
         // A word about what took so long; if nobody can hear it, the work goes on.
         let _ = writeln!(
             io::stderr(),
-            "sent {} to workers in {seconds:.1} s ({}/s)",
-            quantity::bytes(moved).trim_end(),
+            "sent {} to workers in {seconds:.1} s ({}/s){known}",
+            quantity::bytes(sent).trim_end(),
             rate.trim_end()
         );
     }

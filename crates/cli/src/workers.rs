@@ -108,11 +108,12 @@ impl Workers {
         let (mut started, mut endpoints) = (Vec::new(), Vec::new());
         for worker in wanted {
             match worker {
-                Wanted::At(endpoint) => endpoints.push(endpoint.to_string()),
+                // Whether it keeps weights is not known. Asking costs a hash, which is faster than most networks.
+                Wanted::At(endpoint) => endpoints.push((endpoint.to_string(), true)),
                 Wanted::Local(count) => {
                     for _ in 0..*count {
                         let worker = Started::new(threads).map_err(Failure::Machine)?;
-                        endpoints.push(worker.endpoint.clone());
+                        endpoints.push((worker.endpoint.clone(), false));
                         started.push(worker);
                     }
                 }
@@ -122,9 +123,12 @@ impl Workers {
         std::thread::scope(|scope| {
             let asked: Vec<_> = endpoints
                 .iter()
-                .map(|endpoint| scope.spawn(move || RemoteRegistry::connect(endpoint, &Options::default())))
+                .map(|(endpoint, worker_cache)| {
+                    let options = Options { worker_cache: *worker_cache, ..Options::default() };
+                    scope.spawn(move || RemoteRegistry::connect(endpoint, &options))
+                })
                 .collect();
-            for (thread, endpoint) in asked.into_iter().zip(&endpoints) {
+            for (thread, (endpoint, _)) in asked.into_iter().zip(&endpoints) {
                 match thread.join() {
                     Ok(Ok(registry)) => registries.push(registry),
                     Ok(Err(error)) => errors.push(error.to_string()),

@@ -373,3 +373,30 @@ fn a_real_model_says_what_is_recorded() {
         }
     }
 }
+
+#[test]
+fn weights_that_a_worker_keeps_are_sent_once() {
+    let Some((_, model)) = recorded() else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let worker = Worker::start(&[&format!("--cache={}", cache.path().display())]);
+    let args = ["run", "-m", model.to_str().unwrap(), "The sky is", "--raw", "-n", "4", "--temp", "0"];
+    let args = [&args[..], &["--workers", &worker.address, "--split", "1"]].concat();
+    let run = || {
+        let output = output(&args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{errors}");
+        (output.stdout, errors)
+    };
+    let (answer, errors) = run();
+    assert!(errors.contains("sent ") && !errors.contains("workers had"), "{errors}");
+    let (again, errors) = run();
+    assert_eq!(answer, again);
+    // All but norms and biases is large enough to be kept.
+    let sent = errors.split("sent ").nth(1).unwrap();
+    let known = errors.split("workers had ").nth(1).unwrap();
+    let mebibytes = |text: &str| {
+        let (number, rest) = text.split_once(' ').unwrap();
+        number.parse::<f64>().unwrap() * if rest.starts_with("MiB") { 1.0 } else { 1.0 / 1024.0 }
+    };
+    assert!(mebibytes(sent) < 10.0 && mebibytes(known) > 80.0, "{errors}");
+}

@@ -305,7 +305,6 @@ fn copies_go_through_here_only_where_the_worker_cannot() {
 
 #[test]
 fn large_weights_are_asked_for_first_if_the_worker_keeps_them() {
-    let large = 10 * 1024 * 1024 + 1;
     for (dialect, hash_answer, worker_cache, usage) in [
         ("7.0", 1, true, Usage::Weights),
         ("7.0", 0, true, Usage::Weights),
@@ -313,6 +312,8 @@ fn large_weights_are_asked_for_first_if_the_worker_keeps_them() {
         ("7.0", 1, false, Usage::Weights),
         ("5.1", 0, true, Usage::Weights),
     ] {
+        // Older workers are not told what to keep; they keep what is larger than this.
+        let large = if dialect == "7.0" { 128 * 1024 + 1 } else { 10 * 1024 * 1024 + 1 };
         let worker = FakeWorker::start(Config { hash_answer, ..Config::new(dialect) });
         let options = Options { worker_cache, ..options() };
         let registry = RemoteRegistry::connect(&worker.endpoint(), &options).unwrap();

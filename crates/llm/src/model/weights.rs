@@ -7,7 +7,8 @@
 //! buffer.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{BufferType, Buffers, Device, HostMemory, Usage, place_all};
 use oxcart_gguf::{GgufSet, Mapping, Metadata};
@@ -19,6 +20,18 @@ use super::file::ModelFile;
 use super::hyper::HyperParameters;
 use super::net::Section;
 use super::placement::{Plan, is_mapped};
+
+/// Threads that load each device: while one sends, the others read from the file and compute what the device is asked for.
+const LOADERS: usize = 3;
+
+/// What one device gets, and how far that is.
+struct Lane<'l> {
+    uploads: Vec<&'l Upload>,
+    /// The upload that nobody has taken yet.
+    next: AtomicUsize,
+    /// Bytes that are there.
+    done: Mutex<usize>,
+}
 
 /// How far loading is, on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,25 +273,35 @@ impl Loading<'_> {
 
     /// Writes everything, a thread for each device.
     fn upload_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
-        let upload = |device: usize| -> Result<(), Error> {
-            let mut done = 0;
-            let total = self.plan.shares()[device].weights;
-            for upload in self.uploads.iter().filter(|upload| upload.device == device) {
-                let bytes = &self.mappings[upload.file].bytes()[upload.start..upload.start + upload.len];
-                let buffer = self.weights.buffers.get(upload.storage.buffer)?;
-                buffer.write(upload.storage.offset, bytes)?;
-                self.mappings[upload.file].check()?;
-                done += upload.len;
-                progress(Progress { device, done, total });
+        let lanes: Vec<Lane<'_>> = (0..self.plan.devices().len())
+            .map(|device| Lane {
+                uploads: self.uploads.iter().filter(|upload| upload.device == device).collect(),
+                next: AtomicUsize::new(0),
+                done: Mutex::new(0),
+            })
+            .collect();
+        let failed = AtomicBool::new(false);
+        let work = |lane: &Lane<'_>| -> Result<(), Error> {
+            while let Some(upload) = lane.uploads.get(lane.next.fetch_add(1, Ordering::Relaxed)) {
+                if failed.load(Ordering::Relaxed) {
+                    break;
+                }
+                self.upload(upload).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+                // Told under the lock, so that it never goes backwards.
+                let mut done = lane.done.lock().unwrap_or_else(PoisonError::into_inner);
+                *done += upload.len;
+                let total = self.plan.shares()[upload.device].weights;
+                progress(Progress { device: upload.device, done: *done, total });
             }
             Ok(())
         };
-        let devices: Vec<usize> = (0..self.plan.devices().len())
-            .filter(|&device| self.uploads.iter().any(|upload| upload.device == device))
-            .collect();
-        let upload = &upload;
+        let work = &work;
         std::thread::scope(|scope| {
-            let threads: Vec<_> = devices.iter().map(|&device| scope.spawn(move || upload(device))).collect();
+            let threads: Vec<_> = lanes
+                .iter()
+                .flat_map(|lane| std::iter::repeat_n(lane, LOADERS.min(lane.uploads.len())))
+                .map(|lane| scope.spawn(move || work(lane)))
+                .collect();
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             results.into_iter().try_for_each(|result| {
                 let died = oxcart_backend::Error::DeviceFailed {
@@ -288,5 +311,12 @@ impl Loading<'_> {
                 result.unwrap_or(Err(died.into()))
             })
         })
+    }
+
+    fn upload(&self, upload: &Upload) -> Result<(), Error> {
+        let mapping = &self.mappings[upload.file];
+        let buffer = self.weights.buffers.get(upload.storage.buffer)?;
+        buffer.write(upload.storage.offset, &mapping.bytes()[upload.start..upload.start + upload.len])?;
+        Ok(mapping.check()?)
     }
 }

@@ -15,7 +15,7 @@ use super::buffer_type::{RemoteBufferType, is_padded};
 use super::connection::{Connection, Live};
 use super::failure::{About, Failure};
 use super::job::{Job, Range};
-use super::limits::{FILL_PIECE, HASH_THRESHOLD, MAX_KNOWN_NAMES, MAX_PIECE};
+use super::limits::{FILL_PIECE, HASH_THRESHOLD, MAX_KNOWN_NAMES, MAX_PIECE, UNTOLD_HASH_THRESHOLD};
 use super::message::{Head, Message, Waiting};
 use super::record::{bytes_record, leaf_record};
 use crate::wire::{Command, fnv1a};
@@ -72,8 +72,10 @@ impl RemoteBuffer {
 
     /// Whether the worker may have these bytes already.
     pub(super) fn may_be_cached(&self, len: usize) -> bool {
-        let is_large = len > HASH_THRESHOLD && len <= MAX_PIECE;
-        self.connection().worker_cache && is_large && self.usage() == Usage::Weights
+        let connection = self.connection();
+        let least = if connection.dialect.has_cache_flag { HASH_THRESHOLD } else { UNTOLD_HASH_THRESHOLD };
+        let is_large = len > least && len <= MAX_PIECE;
+        connection.worker_cache && is_large && self.usage() == Usage::Weights
     }
 
     /// Asks whether the worker has the bytes with this hash, and has put them in place.

@@ -34,8 +34,11 @@ pub const MAX_KNOWN_SIZES: usize = 1 << 16;
 /// Names of tensors that a buffer remembers, to put them into errors.
 pub const MAX_KNOWN_NAMES: usize = 1 << 14;
 
-/// Bytes above which a worker may be asked whether it has the data already.
-pub const HASH_THRESHOLD: usize = 10 << 20;
+/// Bytes above which a worker may be asked whether it has the data already, where it is told what to keep.
+pub const HASH_THRESHOLD: usize = 128 << 10;
+
+/// The same where it is not told, but keeps whatever is larger than this.
+pub const UNTOLD_HASH_THRESHOLD: usize = 10 << 20;
 
 /// Bytes that are written at a time where a range is filled by writing.
 pub const FILL_PIECE: usize = 1 << 20;
@@ -48,4 +51,4 @@ pub const TICK: Duration = Duration::from_millis(250);
 
 const _: () = assert!(MAX_PIECE <= u32::MAX as usize);
 const _: () = assert!(MAX_DIRECT_BYTES <= MAX_QUEUED_BYTES);
-const _: () = assert!(HASH_THRESHOLD < MAX_PIECE);
+const _: () = assert!(HASH_THRESHOLD < MAX_PIECE && UNTOLD_HASH_THRESHOLD < MAX_PIECE);

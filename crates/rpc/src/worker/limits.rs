@@ -76,9 +76,10 @@ pub(crate) const SMALL_REPLY_BYTES: usize = 16 << 10;
 /// Stack of a connection's thread. Kernels run on it too, so it is what threads have by default.
 pub(crate) const STACK_BYTES: usize = 2 << 20;
 
-/// Bytes above which clients ask for the hash of what they would send; less is never kept in the cache. Clients before
-/// 7.0 mean every such transfer to be kept, newer ones say which.
+/// Bytes above which clients before 7.0 ask for the hash of what they would send, and mean it to be kept in the cache.
 pub(crate) const KEPT_ABOVE_BYTES: u64 = 10_485_760;
+/// Bytes above which data is kept that a newer client calls worth keeping; a file for less would cost more than it saves.
+pub(crate) const KEPT_ON_REQUEST_ABOVE_BYTES: u64 = 128 << 10;
 /// Bytes handed to the cache, or read from it, at a time.
 pub(crate) const KEPT_PIECE_BYTES: usize = 256 << 10;
 /// Such pieces that may wait to be written, for each entry.

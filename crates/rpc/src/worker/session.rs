@@ -20,7 +20,7 @@ use super::client::Client;
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
-use super::limits::KEPT_ABOVE_BYTES;
+use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES};
 use super::program::Program;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
@@ -212,10 +212,13 @@ impl Session {
     pub(crate) fn set_tensor(&self, start: &[u8], data_bytes: u64) -> Result<Target, Refusal> {
         let mut fields = Fields::new(Command::SetTensor, start);
         let record = fields.record()?;
-        let asked = self.dialect.has_cache_flag && fields.byte()? != 0;
+        let kept_above = match self.dialect.has_cache_flag {
+            false => Some(KEPT_ABOVE_BYTES),
+            true => (fields.byte()? != 0).then_some(KEPT_ON_REQUEST_ABOVE_BYTES),
+        };
         let offset = fields.long()?;
         let window = self.window(record)?.part("tensor", offset, data_bytes)?;
-        let keep = (asked || !self.dialect.has_cache_flag) && data_bytes > KEPT_ABOVE_BYTES;
+        let keep = kept_above.is_some_and(|least| data_bytes > least);
         Ok(Target { window, keep })
     }
 

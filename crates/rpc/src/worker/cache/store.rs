@@ -16,7 +16,7 @@ use super::keeping::{Broken, Keeping, Pieces, pipe};
 use super::room::Partial;
 use super::{SHARED, Shelf, WeightCache};
 use crate::worker::counters::add;
-use crate::worker::limits::{COLLISIONS, KEPT_ABOVE_BYTES};
+use crate::worker::limits::{COLLISIONS, KEPT_ON_REQUEST_ABOVE_BYTES};
 
 /// What says that a hash stands for two contents.
 const COLLISION: &str = ".collision";
@@ -65,7 +65,7 @@ enum InTheWay {
 impl WeightCache {
     /// Keeps content of so many bytes, which follow, for a domain. `None` if it will not be kept.
     pub fn keep(self: &Arc<Self>, domain: &Domain, len: u64) -> Option<Keeping> {
-        if len <= KEPT_ABOVE_BYTES {
+        if len <= KEPT_ON_REQUEST_ABOVE_BYTES {
             return None;
         }
         let keeping = self.start(domain, len);
