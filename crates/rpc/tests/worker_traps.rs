@@ -60,9 +60,11 @@ fn t9_the_last_successful_graph_is_computed_again() {
 /// What stands behind a graph waits for it: a FREE, a SET and a GET sent in one go.
 #[test]
 fn t10_commands_behind_a_graph_wait_for_it() {
-    for device in
-        [DeviceConfig::default(), DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") }]
-    {
+    let delay = std::time::Duration::from_millis(50);
+    for device in [
+        DeviceConfig::default(),
+        DeviceConfig { asynchronous: true, delay, ..DeviceConfig::accelerator("X") },
+    ] {
         let fixture = Fixture::with(device, |_| {});
         for dialect in dialects() {
             let mut peer = fixture.connect(dialect);
