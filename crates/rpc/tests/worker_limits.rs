@@ -193,7 +193,7 @@ fn f5_announcements_take_nothing_from_others() {
 #[test]
 fn stored_graphs_of_a_client() {
     // Its tensors, and the buffer they lie in.
-    let one = 11 * 480 + 320;
+    let one = 11 * 480 + 512;
     for (client_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
         let fixture = Fixture::limited(Limits { client_bytes, ..Limits::default() });
         assert_eq!(computes_adds(&fixture, 10, 0), fits, "{client_bytes}");
@@ -204,7 +204,7 @@ fn stored_graphs_of_a_client() {
 fn messages_of_all_clients_together() {
     let body = 12 + 8 * 10 + 296 * 11;
     // The message and what it becomes, and the buffer.
-    let one = 2 * body + 320;
+    let one = 2 * body + 512;
     for (message_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
         let fixture = Fixture::limited(Limits { message_bytes, ..Limits::default() });
         assert_eq!(computes_adds(&fixture, 10, 0), fits, "{message_bytes}");
@@ -225,9 +225,9 @@ fn messages_of_all_clients_together() {
 #[test]
 fn buffers_of_no_bytes_count_too() {
     let count_of = |peer: &mut Peer| (0..20).filter(|_| peer.try_alloc(0).0 != 0).count();
-    let one_client = Fixture::limited(Limits { client_bytes: 10 * 320, ..Limits::default() });
+    let one_client = Fixture::limited(Limits { client_bytes: 10 * 512, ..Limits::default() });
     assert_eq!(count_of(&mut one_client.newest()), 10);
-    let all_clients = Fixture::limited(Limits { message_bytes: 30 * 320, ..Limits::default() });
+    let all_clients = Fixture::limited(Limits { message_bytes: 30 * 512, ..Limits::default() });
     let (mut first, mut second) = (all_clients.newest(), all_clients.classic());
     assert_eq!((count_of(&mut first), count_of(&mut second)), (20, 10));
     assert!(second.is_alive());

@@ -288,7 +288,7 @@ fn what_a_client_really_holds() {
     let fixture = Fixture::new();
     fixture.assert_serves();
     let limit = 64 * MIB;
-    let (buffers, nodes) = (65_536, (limit - 65_536 * 320) / 480 - 1);
+    let (buffers, nodes) = (65_536, (limit - 65_536 * 512) / 480 - 1);
     let mut peer = fixture.newest();
     let handle = peer.alloc(4096);
     let base = peer.base(handle);
@@ -306,7 +306,7 @@ fn what_a_client_really_holds() {
         assert_ne!(common::long(&peer.reply().unwrap()), 0);
     }
     let of_buffers = resident_bytes().saturating_sub(before);
-    assert!(of_buffers < buffers * 320, "{} bytes for a buffer", of_buffers / buffers);
+    assert!(of_buffers < buffers * 512, "{} bytes for a buffer", of_buffers / buffers);
     peer.stream.write_all(&graph).unwrap();
     assert!(peer.is_alive(), "{:?}", fixture.events());
     let held = resident_bytes().saturating_sub(before);

@@ -103,7 +103,7 @@ pub(crate) const PRODUCT_FACTOR: u64 = 1 << 8;
 /// What a tensor of a stored graph counts, all that belongs to it included.
 pub(crate) const STORED_TENSOR_BYTES: usize = 480;
 /// What a buffer counts beyond its own bytes, of which it may have none.
-pub(crate) const KNOWN_BUFFER_BYTES: usize = 320;
+pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
