@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use memmap2::MmapMut;
@@ -26,6 +26,48 @@ const ALIGN: usize = 64;
 /// From here on, memory is a mapping of its own: the system has it back the moment it is freed, while an allocator might
 /// keep it for a process that has no more use for it. Mappings start at pages, which are zero.
 const MAPPED_FROM: usize = 64 << 10;
+
+/// Mappings at a time. Systems allow a process only so many (65530 by default on Linux), and one with no more left cannot
+/// even start a thread: a client that allocates and frees in the right order must not get it there. Beyond, memory
+/// comes from the allocator.
+const MAX_MAPPINGS: usize = 8192;
+
+/// Mappings there are.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapping that is counted.
+struct Mapping(MmapMut);
+
+impl Mapping {
+    /// Zeroed memory; `None` when there are too many mappings, or not enough memory.
+    fn zeroed(len: usize) -> Option<Mapping> {
+        let one_more = |count: usize| (count < MAX_MAPPINGS).then_some(count + 1);
+        MAPPINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        let mapped = MmapMut::map_anon(len).ok().map(Mapping);
+        if mapped.is_none() {
+            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+        }
+        mapped
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsMut<[u8]> for Mapping {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
 
 enum Bytes {
     /// Memory, and how far into it the first aligned byte is.
@@ -60,8 +102,10 @@ pub struct HostMemory {
 impl HostMemory {
     /// Zeroed memory; `None` when there is not enough.
     pub fn zeroed(len: usize) -> Option<HostMemory> {
-        if len >= MAPPED_FROM {
-            return MmapMut::map_anon(len).ok().map(HostMemory::exclusive);
+        if len >= MAPPED_FROM
+            && let Some(mapping) = Mapping::zeroed(len)
+        {
+            return Some(HostMemory::exclusive(mapping));
         }
         let bytes = u8::new_vec_zeroed(len.checked_add(ALIGN - 1)?).ok()?;
         let address = bytes.as_ptr().addr();

@@ -29,10 +29,13 @@ pub fn return_freed_memory() {
     {
         /// From here on, blocks have pages of their own; the default at the start of a program.
         const LARGE: libc::c_int = 128 << 10;
-        // SAFETY: these set two numbers of the allocator, at any time and from any thread. Setting them also keeps them.
+        /// At most so many of them: the system allows a process 65530 pieces of memory, and ends one that needs more.
+        const MOST: libc::c_int = 8192;
+        // SAFETY: these set numbers of the allocator, at any time and from any thread. Setting them also keeps them.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
             libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+            libc::mallopt(libc::M_MMAP_MAX, MOST);
         }
     }
 }

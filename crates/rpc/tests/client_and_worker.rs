@@ -87,7 +87,15 @@ fn x11_delays_and_small_pieces_change_nothing() {
         let address = slow_network(fixture.address(dialect)).to_string();
         let options = Options { dialect: Some(dialect), ..Options::default() };
         let registry = RemoteRegistry::connect(&address, &options).unwrap();
-        assert_eq!(run(&registry.devices().remove(0)), expected, "{dialect}");
+        let device = registry.devices().remove(0);
+        assert_eq!(run(&device), expected, "{dialect}");
+        // An answer of many pieces.
+        let buffer = allocate(&device.buffer_type(), 20_000).unwrap();
+        let data = bytes(5000, 1.0);
+        buffer.write(0, &data).unwrap();
+        let mut back = vec![0; data.len()];
+        buffer.read(0, &mut back).unwrap();
+        assert!(back == data, "{dialect}");
         assert!(registry.failure().is_none());
     }
 }

@@ -297,6 +297,14 @@ fn bytes_nobody_asked_for() {
         let error = outcome(Config::fault(dialect, Command::SetTensor, Fault::Surplus)).unwrap_err();
         assert!(error.contains("nobody asked for") || error.contains("bytes instead of"), "{error}");
     }
+    // Not even if they look like the answer to what is asked next.
+    let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensor, Fault::Body(vec![7; 16])));
+    let device = worker.connect().unwrap().devices().remove(0);
+    let buffer = allocate(&device.buffer_type(), 100).unwrap();
+    buffer.write(0, &[1; 100]).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let error = device.memory().unwrap_err().to_string();
+    assert!(error.contains("nobody asked for"), "{error}");
 }
 
 /// A failure that only shows later is blamed on the commands it may have been.

@@ -120,6 +120,30 @@ fn c3_who_leaves_while_waiting_for_a_turn_leaves_the_queue() {
     fixture.assert_serves();
 }
 
+/// Not even a turn that takes long keeps those who left.
+#[test]
+fn c3_who_leaves_behind_a_long_turn_does_not_wait_for_it() {
+    // Every job of the device is held up.
+    let delay = Duration::from_secs(3);
+    let device = DeviceConfig { asynchronous: true, delay, ..DeviceConfig::accelerator("X") };
+    let fixture = Fixture::with(device, |_| {});
+    let compute = |peer: &mut Peer| {
+        let example = Example::new(peer);
+        let body = example.peer.graph_body(&[0x3333], &[example.a, example.b, example.c]);
+        peer.send(Command::GraphCompute, &body);
+    };
+    let mut hog = fixture.newest();
+    compute(&mut hog);
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..5 {
+        compute(&mut fixture.newest());
+    }
+    fixture.until("all have come", |fixture| fixture.counters().clients == 6);
+    let start = Instant::now();
+    fixture.until("only one is left", |fixture| fixture.counters().connected == 1);
+    assert!(start.elapsed() < delay / 2, "{:?}", start.elapsed());
+}
+
 #[test]
 fn many_clients_get_right_results() {
     for device in

@@ -81,15 +81,17 @@ fn c7_memory_is_admitted_not_promised() {
 fn h1_numbers_that_are_no_handles() {
     let fixture = Fixture::new();
     for dialect in dialects() {
-        let mut peer = fixture.connect(dialect);
-        let handle = peer.alloc(64);
-        let base = peer.base(handle);
-        for wrong in [0, 1, handle + 8, handle - 1, base, u64::MAX, handle ^ 1 << 63] {
-            for (command, body) in attempts(wrong, base, dialect) {
-                fixture.connect(dialect).assert_refused(command, &body);
+        for wrong in 0..8 {
+            for number in 0..attempts(0, 0, dialect).len() {
+                // Whoever is mistaken has buffers of its own, so that a number that is only nearly right would do.
+                let mut peer = fixture.connect(dialect);
+                let (handle, last) = (peer.alloc(64), peer.alloc(64));
+                let base = peer.base(handle);
+                let wrongs = [0, 1, handle - 1, last + 1, last + 8, base, u64::MAX, handle ^ 1 << 63];
+                let (command, body) = attempts(wrongs[wrong], base, dialect).swap_remove(number);
+                peer.assert_refused(command, &body);
             }
         }
-        assert!(peer.is_alive());
     }
 }
 

@@ -3,11 +3,52 @@
 
 mod common;
 
-use common::{Example, Fixture, dialects, get_body, request};
-use oxcart_rpc::wire::{Command, OpCode};
+use std::io::{Read, Write};
+
+use common::{Example, Fixture, announcement, dialects, get_body, request};
+use oxcart_rpc::wire::{Command, Dialect, OpCode};
 use oxcart_testdev::Config as DeviceConfig;
-use std::io::Write;
 use zerocopy::IntoBytes;
+
+/// SET_TENSOR and GET_TENSOR beyond 4 GiB.
+#[test]
+#[ignore = "takes 5 GB of memory and half a minute"]
+fn t5_a_tensor_of_more_than_4_gib() {
+    let fixture = Fixture::new();
+    for dialect in [Dialect::classic(), Dialect::newest()] {
+        let (rows, piece) = (1100_u64, 4_u64 << 20);
+        let mut peer = fixture.connect(dialect);
+        let handle = peer.alloc(rows * piece);
+        let base = peer.base(handle);
+        let mut record = peer.tensor(1, [1 << 20, 1, 1, 1], (handle, base));
+        record.ne[1] = u32::try_from(rows).unwrap().into();
+        let start = peer.set_body(&record, 0, &[]);
+        let size = start.len() as u64 + rows * piece;
+        peer.stream.write_all(&announcement(Command::SetTensor as u8, size)).unwrap();
+        peer.stream.write_all(&start).unwrap();
+        let mut row = vec![0_u8; 4 << 20];
+        for number in 0..rows {
+            row.fill((number % 251) as u8);
+            peer.stream.write_all(&row).unwrap();
+        }
+        for number in [0, 1, 1023, 1024, 1025, rows - 1] {
+            let got = peer.get(&record, number * piece, piece);
+            assert!(got.iter().all(|&byte| u64::from(byte) == number % 251), "row {number} in {dialect}");
+        }
+        // All of it at once, of which only the ends are looked at.
+        peer.send(Command::GetTensor, &get_body(&record, 0, rows * piece));
+        let mut len = [0; 8];
+        peer.stream.read_exact(&mut len).unwrap();
+        assert_eq!(u64::from_le_bytes(len), rows * piece);
+        for number in 0..rows {
+            peer.stream.read_exact(&mut row).unwrap();
+            assert_eq!(u64::from(row[0]), number % 251);
+        }
+        assert!(peer.is_alive());
+        drop(peer);
+        fixture.until_empty();
+    }
+}
 
 /// INIT_TENSOR for rows that a device may want to pad comes before the data.
 #[test]
@@ -60,9 +101,11 @@ fn t9_the_last_successful_graph_is_computed_again() {
 /// What stands behind a graph waits for it: a FREE, a SET and a GET sent in one go.
 #[test]
 fn t10_commands_behind_a_graph_wait_for_it() {
-    for device in
-        [DeviceConfig::default(), DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") }]
-    {
+    let delay = std::time::Duration::from_millis(50);
+    for device in [
+        DeviceConfig::default(),
+        DeviceConfig { asynchronous: true, delay, ..DeviceConfig::accelerator("X") },
+    ] {
         let fixture = Fixture::with(device, |_| {});
         for dialect in dialects() {
             let mut peer = fixture.connect(dialect);

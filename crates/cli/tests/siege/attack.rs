@@ -25,6 +25,15 @@ pub(crate) fn attack(address: &str, random: &mut Random) {
     let _ = attacker.act(random);
 }
 
+/// A client for which the worker computes a product of minutes, for as long as it stays.
+pub(crate) fn long_product(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    let mut attacker = Attacker { stream, dialect: Dialect::newest() };
+    attacker.greet().unwrap();
+    attacker.start_long_product().unwrap();
+    attacker.stream
+}
+
 impl Attacker {
     fn send(&mut self, command: Command, body: &[u8]) -> Option<()> {
         let mut bytes = vec![command as u8];
@@ -82,6 +91,23 @@ impl Attacker {
         body
     }
 
+    /// Has a product of minutes computed, whose rows lie all but in the same place.
+    fn start_long_product(&mut self) -> Option<()> {
+        let (handle, base) = self.alloc(257 << 20)?;
+        let mut a = self.record(1, [1 << 14, 1 << 15, 1, 1], (handle, base));
+        let mut b = self.record(3, [1 << 14, 2048, 1, 1], (handle, base));
+        for record in [&mut a, &mut b] {
+            record.nb = [4_u32, 4, 4, 4].map(Into::into);
+        }
+        let mut c = self.record(2, [1 << 15, 2048, 1, 1], (handle, base + (1 << 20)));
+        c.op = self.dialect.op_number(OpCode::MulMat)?.into();
+        c.flags = 16.into();
+        c.sources[0] = 1.into();
+        c.sources[1] = 3.into();
+        let body = self.graph(&[2], &[a, b, c]);
+        self.send(Command::GraphCompute, &body)
+    }
+
     fn act(&mut self, random: &mut Random) -> Option<()> {
         let noise = |random: &mut Random, len: usize| -> Vec<u8> {
             (0..len).map(|_| random.below(256) as u8).collect()
@@ -137,20 +163,8 @@ impl Attacker {
                 pause(random);
             }
             5 => {
-                // A product of minutes, left alone. Its rows lie all but in the same place.
-                let (handle, base) = self.alloc(257 << 20)?;
-                let mut a = self.record(1, [1 << 14, 1 << 15, 1, 1], (handle, base));
-                let mut b = self.record(3, [1 << 14, 2048, 1, 1], (handle, base));
-                for record in [&mut a, &mut b] {
-                    record.nb = [4_u32, 4, 4, 4].map(Into::into);
-                }
-                let mut c = self.record(2, [1 << 15, 2048, 1, 1], (handle, base + (1 << 20)));
-                c.op = self.dialect.op_number(OpCode::MulMat)?.into();
-                c.flags = 16.into();
-                c.sources[0] = 1.into();
-                c.sources[1] = 3.into();
-                let body = self.graph(&[2], &[a, b, c]);
-                self.send(Command::GraphCompute, &body)?;
+                // A product of minutes, left alone.
+                self.start_long_product()?;
                 pause(random);
             }
             6 => {

@@ -51,6 +51,12 @@ pub(crate) fn round(address: &str, random: &mut Random) -> Round {
     Round::Right(done)
 }
 
+/// Bytes that a worker has to lend now.
+pub(crate) fn free_bytes(address: &str) -> usize {
+    let registry = RemoteRegistry::connect(address, &Options::default()).unwrap();
+    registry.devices()[0].memory().unwrap().free
+}
+
 type Step = Result<Result<u64, String>, Error>;
 
 /// A product of small whole numbers, whose result is exact; computed three times with other numbers.

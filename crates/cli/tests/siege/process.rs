@@ -17,6 +17,9 @@ pub(crate) struct Process {
 /// How long anything may take that should happen at once, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(20);
 
+/// Bytes it lends, as `--max-memory` says.
+pub(crate) const LENT: usize = 4 << 30;
+
 impl Process {
     pub(crate) fn start() -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))

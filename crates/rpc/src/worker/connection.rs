@@ -296,7 +296,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         let mut body: Vec<u8> = Vec::new();
         while body.len() < size {
             let start = body.len();
-            let piece = (size - start).min(PIECE_BYTES);
+            // No more at a time than has come already: an announcement alone takes next to nothing from others.
+            let piece = (size - start).min(start.clamp(READ_AHEAD_BYTES, PIECE_BYTES));
             if !charge.grow(2 * piece) || body.try_reserve(piece).is_err() {
                 return Err(full());
             }

@@ -32,10 +32,10 @@ pub struct Limits {
     /// Elements that a node may touch; products and convolutions may make 256 times as many multiplications. Rows that lie
     /// in the same place make many out of few bytes.
     pub node_work: u64,
-    /// Bytes that a client's stored graphs may take. A graph that arrives may take more for a moment, which counts against
-    /// [`Limits::message_bytes`].
+    /// Bytes that a client's stored graphs and the knowledge of its buffers may take. A graph that arrives may take more
+    /// for a moment, which counts against [`Limits::message_bytes`].
     pub client_bytes: usize,
-    /// Bytes of messages and stored graphs of all clients together.
+    /// Bytes of messages, stored graphs and the knowledge of buffers of all clients together.
     pub message_bytes: usize,
 }
 
@@ -103,6 +103,8 @@ pub(crate) const PRODUCT_FACTOR: u64 = 1 << 8;
 
 /// What a tensor of a stored graph counts, all that belongs to it included.
 pub(crate) const STORED_TENSOR_BYTES: usize = 480;
+/// What a buffer counts beyond its own bytes, of which it may have none.
+pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
@@ -136,6 +138,8 @@ const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);
 // A graph of as many nodes as there may be can be stored.
 const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);
+// A client may have as many buffers as there may be.
+const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.
 const _: () = assert!(KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES <= 96 << 20);
 const _: () = assert!(KEEPERS_PER_DOMAIN * 4 <= KEEPERS);

@@ -22,6 +22,7 @@ use super::limits::{
     ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES,
     UNACKNOWLEDGED,
 };
+use super::outlet::{Outlet, tick};
 use super::server::{Shared, Speak};
 
 /// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
@@ -110,7 +111,7 @@ fn prepare(socket: &TcpStream, write_stall: Duration) -> io::Result<()> {
     // Some systems let it inherit what the listener is.
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(write_stall))?;
+    socket.set_write_timeout(Some(tick(write_stall)))?;
     let options = SockRef::from(socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     options.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TRIES))?;
@@ -141,7 +142,8 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
     let started = thread.spawn(move || {
         let socket = client_there.socket.as_ref();
         if let Some(socket) = socket {
-            run(&shared_there, &client_there, speak, (socket, socket));
+            let output = Outlet::new(socket, shared_there.limits.write_stall);
+            run(&shared_there, &client_there, speak, (socket, output));
         }
     });
     if started.is_err() {
@@ -178,7 +180,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
-        prepare(&socket, Duration::from_secs(7)).unwrap();
+        prepare(&socket, Duration::from_secs(8)).unwrap();
         let options = SockRef::from(&socket);
         assert!(options.keepalive().unwrap());
         assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
@@ -186,6 +188,6 @@ mod tests {
         assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
         #[cfg(target_os = "linux")]
         assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
-        assert_eq!(socket.write_timeout().unwrap(), Some(Duration::from_secs(7)));
+        assert_eq!(socket.write_timeout().unwrap(), Some(Duration::from_secs(1)));
     }
 }

@@ -18,6 +18,7 @@ mod event;
 mod lent;
 mod limits;
 mod listen;
+mod outlet;
 mod program;
 mod rebuild;
 mod refusal;

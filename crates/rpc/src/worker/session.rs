@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use oxcart_backend::{BufferType, Buffers, Error, Place, copy_place};
+use oxcart_backend::{Buffer, BufferType, Buffers, Error, Place, copy_place};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{Graph, Layout};
 use zerocopy::FromBytes;
@@ -20,7 +20,7 @@ use super::client::Client;
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
-use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES};
+use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES};
 use super::program::Program;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
@@ -62,7 +62,7 @@ pub(crate) struct Session {
     stored: Vec<Option<Program>>,
     space: Space,
     // After the buffers: their bytes are given back when they are.
-    leases: HashMap<u64, Lease>,
+    leases: HashMap<u64, [Lease; 2]>,
     /// The client's end of the connection, and ours.
     ends: Option<(SocketAddr, SocketAddr)>,
     /// Whom the cache is shared with, once that was needed.
@@ -185,17 +185,24 @@ impl Session {
     fn alloc_buffer(&mut self, fields: &mut Fields<'_>, client: &Client) -> Result<Answer, Refusal> {
         let (index, lent) = self.named_device(fields)?;
         let size = fields.long()?;
-        let allocated = match usize::try_from(size) {
-            Ok(size) if self.space.len() < self.shared.limits.buffers => lent.allocate(size),
-            _ => None,
-        };
         // Too little memory is no reason to refuse: honest clients ask for less then.
-        let Some((buffer, lease)) = allocated else { return Ok(Answer::Pair(0, 0)) };
+        let Some((buffer, leases)) = self.allocate(lent, size) else { return Ok(Answer::Pair(0, 0)) };
         client.uses(index);
         let len = buffer.len() as u64;
         let handle = self.space.add(buffer, index);
-        self.leases.insert(handle, lease);
+        self.leases.insert(handle, leases);
         Ok(Answer::Pair(handle, len))
+    }
+
+    /// A buffer, if there is room for it, and for knowing that it is there.
+    fn allocate(&self, lent: &Lent, size: u64) -> Option<(Arc<dyn Buffer>, [Lease; 2])> {
+        let size = usize::try_from(size).ok()?;
+        if self.space.len() >= self.shared.limits.buffers || !self.has_room(None, KNOWN_BUFFER_BYTES) {
+            return None;
+        }
+        let known = self.shared.messages.lease(KNOWN_BUFFER_BYTES)?;
+        let (buffer, lease) = lent.allocate(size)?;
+        Some((buffer, [lease, known]))
     }
 
     fn free_buffer(&mut self, handle: u64) -> Result<Answer, Refusal> {
@@ -319,13 +326,17 @@ impl Session {
 
     /// A graph must fit beside those stored for other devices, whether it is to be stored or not.
     fn check_room(&self, device: usize, bytes: usize) -> Result<(), Refusal> {
-        let others = self.stored.iter().enumerate().filter(|(index, _)| *index != device);
-        let held: usize = others.filter_map(|(_, stored)| stored.as_ref()).map(Program::stored_bytes).sum();
-        let limit = self.shared.limits.client_bytes;
-        if held.saturating_add(bytes) > limit {
-            return Err(Refusal::Limit { what: "bytes of stored graphs", limit: limit as u64 });
-        }
-        Ok(())
+        let limit = self.shared.limits.client_bytes as u64;
+        let full = Refusal::Limit { what: "bytes of stored graphs and buffers", limit };
+        self.has_room(Some(device), bytes).then_some(()).ok_or(full)
+    }
+
+    /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
+    fn has_room(&self, without: Option<usize>, bytes: usize) -> bool {
+        let stored = self.stored.iter().enumerate().filter(|(index, _)| Some(*index) != without);
+        let held: usize = stored.filter_map(|(_, stored)| stored.as_ref()).map(Program::stored_bytes).sum();
+        let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
+        held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
     }
 
     /// Computes a graph and draws conclusions from how that went.

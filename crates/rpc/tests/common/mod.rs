@@ -151,10 +151,12 @@ pub fn announcement(command: u8, size: u64) -> Vec<u8> {
     [&[command][..], &size.to_le_bytes()].concat()
 }
 
-/// Whether the other end has closed, or does so soon. Bytes that arrive before are a mistake.
+/// Whether the other end has closed, or does so soon: before any of the worker's own deadlines would make it. Bytes that
+/// arrive before are a mistake.
 #[track_caller]
 pub fn closes(stream: &mut TcpStream) -> bool {
     let mut byte = [0];
+    stream.set_read_timeout(Some(SOON)).unwrap();
     match stream.read(&mut byte) {
         Ok(0) => true,
         Ok(_) => panic!("the worker said something instead of closing"),

@@ -158,6 +158,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn x6_a_full_queue_loses_lines_and_holds_up_nobody() {
+        let (queue, lines) = sync_channel(QUEUED_LINES);
+        for _ in 0..3 * QUEUED_LINES {
+            line(&queue, false, "event", "text", json!({}));
+        }
+        assert_eq!(lines.try_iter().count(), QUEUED_LINES);
+    }
+
+    #[test]
     fn dates() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),

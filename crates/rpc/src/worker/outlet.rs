@@ -1,0 +1,54 @@
+//! The way out to a client, which may be slow to read but must read.
+//!
+//! Invariant: a write ends with an error once a whole limit has passed without a byte taken, and not before. The system's
+//! own limit on a call cannot do that: a call that got rid of a few bytes at its start counts as a success at its end.
+
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A socket to write to.
+#[derive(Debug)]
+pub(crate) struct Outlet<'a> {
+    socket: &'a TcpStream,
+    limit: Duration,
+}
+
+impl<'a> Outlet<'a> {
+    /// Writes to a socket whose calls end after a [`tick`] of the limit.
+    pub(crate) fn new(socket: &'a TcpStream, limit: Duration) -> Outlet<'a> {
+        Outlet { socket, limit }
+    }
+
+    /// Tries until some bytes are taken, or for as long as the limit allows.
+    fn insist(&mut self, mut write: impl FnMut(&mut &TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let start = Instant::now();
+        loop {
+            match write(&mut self.socket) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                        && start.elapsed() < self.limit => {}
+                written => return written,
+            }
+        }
+    }
+}
+
+/// How long one call may wait, where none may wait longer than the limit without progress.
+pub(crate) fn tick(limit: Duration) -> Duration {
+    (limit / 8).max(Duration::from_millis(1))
+}
+
+impl Write for Outlet<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.insist(|socket| socket.write(bytes))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.insist(|socket| socket.write_vectored(slices))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
