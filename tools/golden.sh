@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Everything that the golden data says about models, through the command line: in process, over workers of ours, over real
+# llama.cpp workers, and by real llama.cpp clients over workers of ours.
+#
+#   tools/golden.sh [quick|full]          quick, some two minutes on two cores, unless given
+#
+# OXCART_GOLDEN names the golden data, OXCART_SMOLLM2 the real model; without the model only tiny ones are compared.
+# `reference.sh` says how llama.cpp gets here; without it, Oxcart is compared alone, and the summary says so. Exit code 3: there is no
+# golden data.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/reference.sh
+
+mode="${1:-quick}"
+case "$mode" in
+  quick | full) ;;
+  *)
+    echo "usage: tools/golden.sh [quick|full]" >&2
+    exit 2
+    ;;
+esac
+golden="${OXCART_GOLDEN:-../shared/golden}"
+if [ ! -f "$golden/tiny-models/index.json" ]; then
+  echo "the golden data is not here: OXCART_GOLDEN does not name it" >&2
+  exit 3
+fi
+
+peers=()
+for peer in 7.0:0.3.36 2.0:0.3.16; do
+  # In a shell of its own: it ends that shell where a version cannot be had.
+  if (reference "${peer#*:}"); then peers+=(--peer "${peer%%:*}" "$cache/v${peer#*:}"); fi
+done
+
+cargo build --locked --quiet --release -p oxcart
+python3 tools/golden "$mode" --oxcart "${CARGO_TARGET_DIR:-target}/release/oxcart" --golden "$golden" \
+  ${OXCART_SMOLLM2:+--model "$OXCART_SMOLLM2"} "${peers[@]}"
