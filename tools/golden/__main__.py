@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Oxcart's command line against the golden data, in process and over workers, ours and real ones.
 
-    python3 tools/golden quick|full --oxcart BINARY --golden DIR [--model FILE] [--peer 7.0 VENV --peer 2.0 VENV]
+    python3 tools/golden quick|full --oxcart BINARY --golden DIR [--model FILE] [--peer 7.0 VENV --peer 2.0 VENV] [--only PART]
 
 tools/golden.sh calls it with what it needs. Each comparison is a line: where, what, type of the cache, verdict, what was
 measured and (in brackets) what is allowed. Goes on after a failure; the exit code says whether there was any.
@@ -34,8 +34,8 @@ def watched(report, setting):
     print(f"-- {setting.name}: {time.monotonic() - start:.0f} s", flush=True)
 
 
-def real_model(real, oxcart, setting, full, windows=None):
-    """SmolLM2 in one setting. `windows` limits how many windows of the text are taken."""
+def real_model(real, oxcart, setting, full, windows=4):
+    """SmolLM2 in one setting. `windows` limits how many windows of the text are taken; four are the fewest with a tolerance."""
     if not full:
         real.texts(oxcart, setting, "Q4_1", "f16", 2)
         return
@@ -57,7 +57,7 @@ def texts(report, golden, oxcart, real, full):
         tokenization(report, oxcart, model.name, model.path, [(model.tokenize["text"], model.tokenize["ids"], ["--no-special"])])
     for vocabulary in golden.vocabularies:
         cases = [(text, ids, special[kind]) for text, ids, kind in vocabulary.cases]
-        # Half of a second each, since all of a vocabulary is read for every text.
+        # All of a vocabulary is read for every text; that adds up.
         tokenization(report, oxcart, vocabulary.name, vocabulary.path, cases if full else cases[-8:])
     if not real:
         return
@@ -71,37 +71,37 @@ def texts(report, golden, oxcart, real, full):
 
 def compare(report, golden, args, folder):
     full, versions = args.mode == "full", [Version(*peer) for peer in args.peer]
-    oxcart, tiny = Oxcart(args.oxcart), TinyModels(report, golden)
+    oxcart = Oxcart(args.oxcart)
+    tiny = TinyModels(report, golden, oxcart)
     real = RealModel(report, golden, args.model, folder) if args.model else None
     newest = versions[0].protocol if versions else None
 
     for version in versions:
         with watched(report, Llama(version)) as llama:
             tiny.reference(llama, version.protocol == newest)
-    with watched(report, oxcart):
+
+    def compared(setting, caches, protocol, windows=4):
+        if args.only and args.only not in setting.name:
+            report.skipped[f"{setting.name}: not asked for"] += 1
+            return
+        with watched(report, setting):
+            tiny.compare(setting, caches, protocol)
+            if real:
+                real_model(real, oxcart, setting, full, windows)
+
+    if not args.only:
         texts(report, golden, oxcart, real, full)
-        tiny.compare(oxcart, CACHES, newest)
-        if real:
-            real_model(real, oxcart, oxcart, full)
-            if not full:
-                # The sharpest of all comparisons of the real model, and what its quality is worth.
-                real.texts(oxcart, oxcart, "F32", "f32", 2)
-                real.perplexity(oxcart, oxcart, "Q4_1", "f16", golden.recorded_windows("Q4_1", "f16")[:4])
-    with watched(report, Oxcart(args.oxcart, "local:2", ["local:2"])) as local:
-        tiny.compare(local, CACHES, newest, must_equal=True)
-        if real:
-            real_model(real, oxcart, local, full)
+    compared(oxcart, CACHES, newest, windows=None)
+    if real and not full and not args.only:
+        # The sharpest of all comparisons of the real model, and what its quality is worth.
+        real.texts(oxcart, oxcart, "F32", "f32", 2)
+        real.perplexity(oxcart, oxcart, "Q4_1", "f16", golden.recorded_windows("Q4_1", "f16")[:4])
+    compared(Oxcart(args.oxcart, "local:2", ["local:2"]), CACHES, newest)
     for version in versions:
-        # A worker or client of the first version is the reference itself; the older one is as good as its own results.
+        # Quantized caches must be as good as those of the same version alone.
         caches = CACHES if full or version.protocol == newest else CACHES[:2]
-        with watched(report, RealWorkers(args.oxcart, version)) as workers:
-            tiny.compare(workers, caches, version.protocol)
-            if real:
-                real_model(real, oxcart, workers, full, None if version.protocol == newest else 4)
-        with watched(report, RealClient(version, args.oxcart)) as client:
-            tiny.compare(client, caches, version.protocol)
-            if real:
-                real_model(real, oxcart, client, full, None if version.protocol == newest else 4)
+        compared(RealWorkers(args.oxcart, version), caches, version.protocol)
+        compared(RealClient(version, args.oxcart), caches, version.protocol)
 
 
 def main():
@@ -111,6 +111,7 @@ def main():
     parser.add_argument("--golden", required=True, type=Path, help="the golden data")
     parser.add_argument("--model", help="SmolLM2-135M-Instruct, Q4_1; no real model without it")
     parser.add_argument("--peer", default=[], action="append", nargs=2, metavar=("PROTOCOL", "VENV"), help="newest first")
+    parser.add_argument("--only", metavar="PART", help="settings with this in their names alone, for example 'real client 7.0'")
     args = parser.parse_args()
     report, golden = Report(), Golden(args.golden)
     start = time.monotonic()

@@ -32,6 +32,7 @@ class Oxcart:
     """The command, in process unless it is given workers."""
 
     is_llama = False
+    is_ours = True  # whatever computes
 
     def __init__(self, binary, name="in process", workers=()):
         self.name, self.binary, self.workers = name, binary, workers
@@ -76,6 +77,8 @@ class Oxcart:
 class RealWorkers(Oxcart):
     """Oxcart with two real workers, half of the model on each."""
 
+    is_ours = False
+
     def __init__(self, binary, version):
         super().__init__(binary, f"real workers {version.protocol}")
         self.version = version
@@ -98,6 +101,7 @@ class Llama:
     """The real llama.cpp, alone."""
 
     is_llama = True
+    is_ours = False
 
     def __init__(self, version):
         self.name, self.protocol, self.version = f"llama.cpp {version.protocol} alone", version.protocol, version
