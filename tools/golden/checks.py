@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import judge
-from settings import Broken, Refused
+from settings import Broken, Llama, Refused
 
 CACHES = ("f32", "f16", *judge.QUANTIZED_CACHES)
 POOLING = ("mean", "cls", "last")
@@ -124,7 +124,7 @@ class TinyModels:
             self.report.line(setting.name, model.name, kv, "FAILED", str(broken))
             return
         judgements = []
-        if setting.is_ours and setting is not self.oxcart:
+        if setting is not self.oxcart and not setting.is_llama and not setting.kernels:
             # The same kernels compute the same numbers elsewhere.
             judgements.append(judge.same(rows, self.logits(self.oxcart, model, kv)))
         if isinstance(alone, Refused):
@@ -166,12 +166,13 @@ class RealModel:
         """Recorded texts, fed token by token."""
 
         def judged():
-            worst, cases = judge.Followed(), self.golden.recorded(variant, kv)[:at_most]
-            path = self.file(oxcart, variant)
-            for prompt, run in cases:
-                found = setting.score(path, prompt + run["ids"], len(prompt), 256, kv, 1024)
-                worst = worst.worst(judge.follow(prompt, run, found))
+            path, cases = self.file(oxcart, variant), self.golden.recorded(variant, kv)[:at_most]
+            worst = followed(setting, path, cases, kv)
             holds, said = judge.smollm2(variant, worst)
+            if not holds and setting.kernels and variant not in ("F32", "F16"):
+                with Llama(setting.kernels, flash=True) as llama:
+                    holds, said = judge.smollm2(variant, worst, followed(llama, path, cases, kv))
+                said = f"as far as llama.cpp alone with such attention: {said}"
             return holds, f"{len(cases)} texts: {said}"
 
         self.report.check(setting, f"smollm2 {variant}", kv, judged)
@@ -220,6 +221,15 @@ class RealModel:
                 return found["prompt_tokens"] == case["prompt_ids"], f"{len(case['prompt_ids'])} tokens (equal)"
 
             self.report.check(oxcart, what, "", judged)
+
+
+def followed(setting, path, cases, kv):
+    """The worst that is measured along recorded texts."""
+    worst = judge.Followed()
+    for prompt, run in cases:
+        found = setting.score(path, prompt + run["ids"], len(prompt), 256, kv, 1024)
+        worst = worst.worst(judge.follow(prompt, run, found))
+    return worst
 
 
 def tokenization(report, oxcart, name, path, cases):

@@ -140,8 +140,15 @@ def follow(prompt, recorded, found):
     return Followed(sum(off) / len(off), max(off), lost, rms(top), max(top))
 
 
-def smollm2(variant, worst):
+def smollm2(variant, worst, own=None):
+    """With `own`, what llama.cpp measures alone when it computes attention as Oxcart's graphs ask for it, in one op, which the
+    golden data was not made with. Its kernels in a worker cannot be closer than that where weights are quantized: Q4_0 after
+    five tokens is off by 0.94 (rms of the top 20) in both. As for quantized caches, 1.5 times its own error is allowed.
+    """
     limit = limits(variant)
+    if own:
+        errors = Limits(own.mean, own.largest, own.lost, own.top_rms, own.top_largest)
+        limit = Limits(*(max(allowed, round(1.5 * error, 3)) for allowed, error in zip(limit, errors)))
     # "Greedy ids: equal, all prompts" leaves no margin that may be lost.
     margin = 0.0 if variant == "F32" else limit.margin
     holds = (

@@ -32,7 +32,7 @@ class Oxcart:
     """The command, in process unless it is given workers."""
 
     is_llama = False
-    is_ours = True  # whatever computes
+    kernels = None  # the version of llama.cpp that computes, or None if Oxcart does
 
     def __init__(self, binary, name="in process", workers=()):
         self.name, self.binary, self.workers = name, binary, workers
@@ -77,11 +77,9 @@ class Oxcart:
 class RealWorkers(Oxcart):
     """Oxcart with two real workers, half of the model on each."""
 
-    is_ours = False
-
     def __init__(self, binary, version):
         super().__init__(binary, f"real workers {version.protocol}")
-        self.version = version
+        self.version = self.kernels = version
 
     def __enter__(self):
         with ExitStack() as stack:
@@ -101,9 +99,10 @@ class Llama:
     """The real llama.cpp, alone."""
 
     is_llama = True
-    is_ours = False
+    kernels = None  # it asks for attention as it was recorded
 
-    def __init__(self, version):
+    def __init__(self, version, flash=False):
+        self.flash = flash
         self.name, self.protocol, self.version = f"llama.cpp {version.protocol} alone", version.protocol, version
         self.endpoints, self.process = [], None
 
@@ -141,7 +140,9 @@ class Llama:
         return answer
 
     def score(self, model, tokens, prompt, top, kv, ctx):
-        return self.ask(do="score", model=model, tokens=tokens, prompt=prompt, top=top, kv=kv, ctx=ctx)
+        return self.ask(
+            do="score", model=model, tokens=tokens, prompt=prompt, top=top, kv=kv, ctx=ctx, flash=self.flash
+        )
 
     def embed(self, model, tokens, pooling):
         answer = self.ask(do="embed", model=model, tokens=tokens, pooling=pooling)
