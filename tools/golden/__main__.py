@@ -73,7 +73,7 @@ def compare(report, golden, args, folder):
     full, versions = args.mode == "full", [Version(*peer) for peer in args.peer]
     oxcart = Oxcart(args.oxcart)
     tiny = TinyModels(report, golden, oxcart)
-    real = RealModel(report, golden, args.model, folder) if args.model else None
+    real = RealModel(report, golden, args.model, folder, next(iter(versions), None)) if args.model else None
     newest = versions[0].protocol if versions else None
 
     for version in versions:

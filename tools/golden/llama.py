@@ -4,7 +4,7 @@
 
 With endpoints, every block and its cache is on these workers, in equal parts. Each line of stdin is a request, each line of
 stdout the answer to it, both JSON; `{"error": ...}` where llama.cpp says no. Flash attention and repacked weights are off, as
-when the golden data was recorded, except that a quantized cache needs flash attention, and that a request may ask for it.
+when the golden data was recorded, except that a quantized cache needs flash attention.
 """
 
 import ctypes
@@ -48,12 +48,12 @@ class Llama:
         self.path = path
         self.vocabulary = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
 
-    def context(self, size, kv="f16", pooling=None, flash=False):
+    def context(self, size, kv="f16", pooling=None):
         parameters = self.api.llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = size
         parameters.n_threads = parameters.n_threads_batch = 1
         parameters.type_k = parameters.type_v = TYPES[kv]
-        flash = flash or kv.startswith("q")
+        flash = kv.startswith("q")
         if hasattr(parameters, "flash_attn_type"):
             parameters.flash_attn_type = int(flash)
         else:
@@ -82,7 +82,7 @@ class Llama:
 
     def score(self, request):
         tokens, prompt, top = request["tokens"], request["prompt"], request["top"]
-        context = self.context(request["ctx"], request["kv"], flash=request.get("flash", False))
+        context = self.context(request["ctx"], request["kv"])
         try:
             rows = self.feed(context, tokens[:prompt], 0, range(prompt))
             logprobs = [None] + [logprob(row, token) for row, token in zip(rows, tokens[1:])]

@@ -32,7 +32,7 @@ class Oxcart:
     """The command, in process unless it is given workers."""
 
     is_llama = False
-    kernels = None  # the version of llama.cpp that computes, or None if Oxcart does
+    is_all_ours = True
 
     def __init__(self, binary, name="in process", workers=()):
         self.name, self.binary, self.workers = name, binary, workers
@@ -44,10 +44,8 @@ class Oxcart:
         pass
 
     def run(self, command, *arguments, placed=True):
-        workers = ["--workers", ",".join(self.workers)] if placed and self.workers else []
-        if workers and self.workers != ["local:2"]:
-            # Half of the blocks each, nothing for this machine.
-            workers += ["--split", "1,1"]
+        # Half of the blocks each, nothing for this machine.
+        workers = ["--workers", ",".join(self.workers), "--split", "1,1"] if placed and self.workers else []
         line = [self.binary, command, "--json", *workers, *arguments]
         done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode == 2:
@@ -77,9 +75,11 @@ class Oxcart:
 class RealWorkers(Oxcart):
     """Oxcart with two real workers, half of the model on each."""
 
+    is_all_ours = False
+
     def __init__(self, binary, version):
         super().__init__(binary, f"real workers {version.protocol}")
-        self.version = self.kernels = version
+        self.version = version
 
     def __enter__(self):
         with ExitStack() as stack:
@@ -99,10 +99,9 @@ class Llama:
     """The real llama.cpp, alone."""
 
     is_llama = True
-    kernels = None  # it asks for attention as it was recorded
+    is_all_ours = False
 
-    def __init__(self, version, flash=False):
-        self.flash = flash
+    def __init__(self, version):
         self.name, self.protocol, self.version = f"llama.cpp {version.protocol} alone", version.protocol, version
         self.endpoints, self.process = [], None
 
@@ -140,9 +139,7 @@ class Llama:
         return answer
 
     def score(self, model, tokens, prompt, top, kv, ctx):
-        return self.ask(
-            do="score", model=model, tokens=tokens, prompt=prompt, top=top, kv=kv, ctx=ctx, flash=self.flash
-        )
+        return self.ask(do="score", model=model, tokens=tokens, prompt=prompt, top=top, kv=kv, ctx=ctx)
 
     def embed(self, model, tokens, pooling):
         answer = self.ask(do="embed", model=model, tokens=tokens, pooling=pooling)
