@@ -98,9 +98,9 @@ def compare(report, golden, args, folder):
         real.perplexity(oxcart, oxcart, "Q4_1", "f16", golden.recorded_windows("Q4_1", "f16")[:4])
     compared(Oxcart(args.oxcart, "local:2", ["local:2"]), CACHES, newest)
     for version in versions:
-        # Quantized caches must be as good as those of the same version alone.
         caches = CACHES if full or version.protocol == newest else CACHES[:2]
-        compared(RealWorkers(args.oxcart, version), caches, version.protocol)
+        compared(RealWorkers(args.oxcart, version), caches, newest)
+        # The graphs are those of its version, so it must be as good as that alone.
         compared(RealClient(version, args.oxcart), caches, version.protocol)
 
 

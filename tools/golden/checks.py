@@ -51,7 +51,7 @@ class TinyModels:
 
     def __init__(self, report, golden, oxcart):
         self.report, self.models, self.oxcart = report, golden.tiny, oxcart
-        self.in_process, self.alone = {}, {}
+        self.in_process, self.alone, self.newest = {}, {}, None
 
     def logits(self, setting, model, kv):
         """With all of the vocabulary, which is 320 tokens, and the context that the recordings were made with."""
@@ -65,6 +65,7 @@ class TinyModels:
 
     def reference(self, llama, is_newest):
         """llama.cpp alone, of which the newest is what the golden data was made with. Says what is not golden."""
+        self.newest = llama.protocol if is_newest else self.newest
         for model in self.models:
             for kv in CACHES if not model.is_encoder else ("",):
                 self.alone[llama.protocol, model.name, kv] = self.found_alone(llama, model, kv, is_newest)
@@ -90,18 +91,23 @@ class TinyModels:
             self.report.line(llama.name, model.name, kv, "FAILED", said)
         return Other(found, said)
 
-    def compare(self, setting, caches, protocol):
-        """`protocol` says which llama.cpp is the one to be as good as, None if there is none."""
+    def compare(self, setting, caches, peer):
+        """`peer` is the protocol of the llama.cpp to be as good as, None if there is none."""
         for model in self.models:
             for kv in caches if not model.is_encoder else ("",):
+                protocol = peer
                 alone = self.alone.get((protocol, model.name, kv))
+                newest = self.alone.get((self.newest, model.name, kv))
+                if isinstance(newest, Refused):
+                    # What it refuses, an older one computes without looking: heads that share blocks of the cache.
+                    protocol, alone = self.newest, newest
                 if setting.is_llama and isinstance(alone, Refused):
                     said = f"{model.name if model.is_encoder else kv}: llama.cpp {protocol} does not compute it alone, either: {alone}"
                     self.report.line(setting.name, model.name, kv, "skipped", said)
                 elif model.is_encoder:
                     self.encoder(setting, model)
                 else:
-                    self.decoder(setting, model, kv, alone)
+                    self.decoder(setting, model, kv, alone, protocol)
 
     def encoder(self, setting, model):
         for pooling in POOLING:
@@ -111,7 +117,7 @@ class TinyModels:
 
             self.report.check(setting, f"{model.name}, {pooling}", "", judged)
 
-    def decoder(self, setting, model, kv, alone):
+    def decoder(self, setting, model, kv, alone, protocol):
         try:
             rows = self.logits(setting, model, kv)
         except Refused as refused:
@@ -131,8 +137,12 @@ class TinyModels:
             judgements.append(judge.same(rows, self.logits(self.oxcart, model, kv)))
         if isinstance(alone, Refused):
             judgements.append((False, f"computed, though llama.cpp refuses: {alone}"))
+        elif kv in judge.QUANTIZED_CACHES and alone:
+            plain = self.alone.get((protocol, model.name, "f32"))
+            exact = plain.rows if isinstance(plain, Other) else None
+            judgements.append(judge.quantized_cache(model, rows, alone, exact))
         elif kv in judge.QUANTIZED_CACHES:
-            judgements += [judge.quantized_cache(model, rows, alone)] if alone else []
+            pass
         elif setting.is_llama and isinstance(alone, Other):
             holds, said = judge.tiny(model, kv, rows, instead=alone.rows)
             judgements.append((holds, f"{said} to that version alone, which is off itself: {alone.said}"))
