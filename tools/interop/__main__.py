@@ -7,38 +7,20 @@ tools/interop.sh calls it with what it needs. Each check is a line on stdout; th
 """
 
 import argparse
-import glob
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from version import Version
 from worker import PATIENCE, Worker
 
-HERE = Path(__file__).resolve().parent
 # A lead of this much could be lost to rounding; text.py chooses prompts where none is so small.
 SAFE_LEAD = 1.0
-
-
-class Version:
-    """A version of the real peer: a virtual environment that it is installed in."""
-
-    def __init__(self, protocol, venv):
-        self.protocol = protocol
-        self.python = f"{venv}/bin/python"
-        (self.libraries,) = glob.glob(f"{venv}/lib/python*/site-packages/llama_cpp/lib")
-
-    def start(self, script, *arguments, **options):
-        """Runs a script of this folder with this version, as a process of its own: a process can load only one."""
-        command = [self.python, str(HERE / script), self.protocol, self.libraries, *arguments]
-        environment = os.environ | {"PYTHONPATH": str(HERE.parent / "differential")}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return subprocess.Popen(command, env=environment, text=True, **(pipes | options))
 
 
 class Client:
@@ -131,40 +113,16 @@ def text(version, binary, model):
     return f"{tokens} tokens with {computed(counters)} graphs"
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def our_client(version, cases):
     """Our client's test of live workers, with a real one."""
-    endpoint = f"127.0.0.1:{free_port()}"
-    with tempfile.TemporaryDirectory() as cache:
-        worker = version.start("lend.py", endpoint, cache, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            wait_for(endpoint, worker)
-            environment = {"OXCART_WORKER": endpoint, "OXCART_WORKER_CACHE": cache, "OXCART_CASES": str(cases)}
-            environment["RUST_BACKTRACE"] = "0"
-            command = "cargo test --locked --quiet -p oxcart-rpc --test client_reference -- --nocapture"
-            done = subprocess.run(command.split(), env=os.environ | environment, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert worker.poll() is None, "the worker died"
-        finally:
-            worker.kill()
-            worker.wait()
+    with tempfile.TemporaryDirectory() as cache, version.lend(cache) as worker:
+        environment = {"OXCART_WORKER": worker.endpoint, "OXCART_WORKER_CACHE": cache, "OXCART_CASES": str(cases)}
+        environment["RUST_BACKTRACE"] = "0"
+        command = "cargo test --locked --quiet -p oxcart-rpc --test client_reference -- --nocapture"
+        done = subprocess.run(command.split(), env=os.environ | environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not worker.ended(), worker.ended()
     return re.search(r"\d+ passed", done.stdout)[0] + ", those that such a worker can compute"
-
-
-def wait_for(endpoint, worker):
-    host, port = endpoint.split(":")
-    deadline = time.monotonic() + PATIENCE
-    while worker.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection((host, int(port))).close()
-            return
-        except ConnectionRefusedError:
-            time.sleep(0.1)
-    raise AssertionError("the real worker did not start")
 
 
 def main():

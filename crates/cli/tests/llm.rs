@@ -201,6 +201,8 @@ fn what_makes_no_sense_is_said_so() {
         (&["score", "-m", TINY, "--tokens", "1,2,9999"], 2, "9999"),
         (&["score", "-m", TINY, "--tokens", "1,2", "--prompt", "3"], 2, "--prompt"),
         (&["embed", "-m", TINY, "x"], 2, "encoders"),
+        (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "encoders"),
+        (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
         (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is a file of IN"),
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (&["perplexity", "-m", TINY, "-f", "/nowhere"], 2, "check the path"),

@@ -97,14 +97,18 @@ fn quantized_caches_are_close() {
     assert!(tried > 0);
 }
 
-/// The GELU of the reference goes through a table of half-precision numbers: a change in the last bit can move a value by
-/// a whole step. Over all positions, and whatever the way of attention, that shows a little more than at the end.
+/// The GELU of the reference, and ours, goes through a table of half-precision numbers: where an input lies at the edge of a
+/// step, its last bit moves the output by 5e-4 of it, and the positions after it feel that. So the reference, built for another
+/// processor than the recordings were made on, is off from them itself: by 1.04e-3 at one position of gemma2 and 3.4e-4 of gemma3
+/// (other architectures: 1.3e-5 at most). After its first block of gemma2, 23 positions are off by 1e-6 and one by 2.6e-4; after
+/// the second, six are. Here it is 1.04e-3 and 1.12e-3 at most, and half of the positions must hardly notice.
 #[test]
 fn logits_of_all_positions() {
     let Some(models) = Golden::all() else { return };
     for golden in models.iter().filter(|golden| !golden.is_encoder() && golden.precision() == Precision::F32)
     {
-        let tolerance = if golden.name().starts_with("gemma") { 3e-3 } else { 1e-3 };
+        let has_steps = golden.name().starts_with("gemma");
+        let (tolerance, usual) = if has_steps { (1.2e-3, 3e-4) } else { (1e-3, 5e-5) };
         for (attention, batch) in [
             (AttentionChoice::Flash, 24),
             (AttentionChoice::Flash, 10),
@@ -118,9 +122,18 @@ fn logits_of_all_positions() {
             let mut context = Context::new(model, backends, options).unwrap();
             let logits = context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap();
             let rows: Vec<Vec<f32>> = logits.rows().map(<[f32]>::to_vec).collect();
-            let worst = largest_difference(&rows, &golden.array("prompt_logits_kv_f32").unwrap());
-            eprintln!("all positions: {} {attention:?} {batch}: max {worst:.1e}", golden.name());
-            assert!(worst <= tolerance, "{}: {worst}", golden.name());
+            let reference = golden.array("prompt_logits_kv_f32").unwrap();
+            let position = |(found, wanted): (&Vec<f32>, &Vec<f32>)| {
+                largest_difference(std::slice::from_ref(found), std::slice::from_ref(wanted))
+            };
+            let mut worst: Vec<f32> = rows.iter().zip(&reference).map(position).collect();
+            assert_eq!(worst.len(), reference.len());
+            worst.sort_by(f32::total_cmp);
+            let (median, worst) = (worst[worst.len() / 2], worst[worst.len() - 1]);
+            let what =
+                format!("{} {attention:?} {batch}: max {worst:.2e}, median {median:.1e}", golden.name());
+            eprintln!("all positions: {what}");
+            assert!(worst <= tolerance && median <= usual, "{what}");
         }
     }
 }

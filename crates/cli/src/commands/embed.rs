@@ -19,6 +19,10 @@ pub(crate) struct Args {
     /// The texts; without any, every line of stdin is one
     texts: Vec<String>,
 
+    /// Tokens of one text instead of texts, for example 1,2,3; nothing is added to them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "texts")]
+    tokens: Vec<u32>,
+
     #[command(flatten)]
     engine: EngineArgs,
 
@@ -46,18 +50,22 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let texts = match args.texts.is_empty() {
-        true => read_lines()?,
-        false => args.texts.clone(),
+    let encode =
+        |text: &String| engine.vocab.encode(text, Encode { add_special: true, parse_special: false });
+    let texts: Vec<Vec<u32>> = if !args.tokens.is_empty() {
+        vec![args.tokens.clone()]
+    } else if args.texts.is_empty() {
+        read_lines()?.iter().map(encode).collect()
+    } else {
+        args.texts.iter().map(encode).collect()
     };
     let mut encoder = engine.encoder(EncoderOptions { pooling: args.pooling })?;
     let mut vectors = Vec::new();
-    for text in &texts {
-        let tokens = engine.vocab.encode(text, Encode { add_special: true, parse_special: false });
+    for tokens in &texts {
         if tokens.is_empty() {
             return Err(Failure::Usage("a text is empty, and this model adds nothing to it".into()));
         }
-        let vector = encoder.embed(&tokens).map_err(|error| engine.failure(error))?;
+        let vector = encoder.embed(tokens).map_err(|error| engine.failure(error))?;
         let mut vector = vector.to_vec();
         if !args.no_normalize {
             normalize(&mut vector);
