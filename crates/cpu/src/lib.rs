@@ -24,7 +24,7 @@ mod stream;
 mod view;
 
 pub use device::{CpuDevice, CpuRegistry};
-pub use os_memory::return_freed_memory;
+pub use os_memory::{return_freed_memory, return_kept_memory};
 pub use settings::{Settings, SettingsError};
 pub use simd::{Level, LevelError};
 pub use stream::CpuStream;

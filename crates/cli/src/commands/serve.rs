@@ -6,6 +6,7 @@
 mod endpoint;
 mod log;
 mod quantities;
+mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::folders::Folders;
 use crate::quantity;
 use endpoint::Endpoint;
 use log::Log;
+use tidy::tidy;
 
 /// How long running graphs may take to end after the first SIGTERM or SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
@@ -170,7 +172,7 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
     config.limits = Limits { clients, idle: args.idle_timeout, ..Limits::default() };
     config.limits.ungreeted = config.limits.ungreeted.min(clients);
-    config.observer = log.observer();
+    config.observer = tidy(log.observer());
     Ok(config)
 }
 
