@@ -4,7 +4,7 @@
 //! that lives for months would hold what its busiest minute took.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -22,14 +22,10 @@ pub(crate) fn tidy(next: Observer) -> Observer {
         next(event);
         // In a flood, who left is only counted.
         if matches!(event, Event::Left { .. } | Event::Suppressed { .. }) {
-            wake_up(&wake);
+            // Whoever is awake already will see to this, too.
+            let _ = wake.try_send(());
         }
     })
-}
-
-/// Whoever is awake already will see to this, too.
-fn wake_up(wake: &SyncSender<()>) {
-    let _ = wake.try_send(());
 }
 
 fn keep_tidy(woken: &Receiver<()>) {

@@ -239,10 +239,8 @@ impl Lanes for Avx2 {
     fn spread(self, heads: __m128) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe {
-            {
-                let second = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(heads), _mm256_set1_epi32(2));
-                [_mm256_broadcastss_ps(heads), second]
-            }
+            let second = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(heads), _mm256_set1_epi32(2));
+            [_mm256_broadcastss_ps(heads), second]
         }
     }
 
