@@ -3,36 +3,12 @@
 
 mod model_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Instant;
 
 use model_support::{Golden, load};
 use oxcart_llm::model::{Context, ContextOptions, Wanted};
+use oxcart_tally::allocations;
 use oxcart_tensor::DType;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is done by the system's allocator; counting touches only a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller keeps the contract of this very function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_step_allocates_nothing_of_its_own() {
@@ -46,7 +22,7 @@ fn a_step_allocates_nothing_of_its_own() {
             for token in 0..10 {
                 context.evaluate(&[token], Wanted::Last).unwrap();
             }
-            let (before, started) = (COUNT.get(), Instant::now());
+            let (before, started) = (allocations(), Instant::now());
             for token in 0..200 {
                 context.evaluate(&[token], Wanted::Last).unwrap();
             }
@@ -54,7 +30,7 @@ fn a_step_allocates_nothing_of_its_own() {
             // The CPU device makes two lists for each split that it runs, and a row where a block stores its keys.
             let splits = context.prepared().unwrap().splits().len();
             let own = 2 * splits + context.model().hyper().blocks.len();
-            let found = COUNT.get() - before;
+            let found = allocations() - before;
             assert!(found <= 200 * own, "{name} on {devices}, {cache_type}: {found}, not {}", 200 * own);
             eprintln!("{name} on {devices}, {cache_type}: {each:?} a step");
         }

@@ -1,36 +1,11 @@
 //! Computing a prepared graph allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use oxcart_backend::{Buffers, Device, Usage, allocate};
 use oxcart_sched::{Options, Scheduler};
+use oxcart_tally::allocations;
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::{Config, TestDevice};
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is done by the system's allocator; counting touches only a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller keeps the contract of this very function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn computing_again_and_again_allocates_nothing() {
@@ -65,12 +40,12 @@ fn computing_again_and_again_allocates_nothing() {
         let bytes = vec![0; 64 * 2 * 4];
         // The first run fills what is kept per thread.
         prepared.compute().unwrap();
-        let before = COUNT.get();
+        let before = allocations();
         for _ in 0..10 {
             prepared.set_input(input, &bytes).unwrap();
             prepared.compute().unwrap();
             prepared.synchronize().unwrap();
         }
-        assert_eq!(COUNT.get() - before, 0, "allocations in ten runs, {runs} under way");
+        assert_eq!(allocations() - before, 0, "allocations in ten runs, {runs} under way");
     }
 }

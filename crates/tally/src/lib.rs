@@ -1,0 +1,77 @@
+//! An allocator that counts, for tests of what code allocates and holds.
+//!
+//! A test that uses anything of this crate has it as its allocator; there is nothing else to declare, and so nothing to
+//! forget. Counts are exact, unlike the resident size of a process, which also holds what the allocator keeps for later.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often this thread has allocated, or made an allocation larger or smaller.
+pub fn allocations() -> usize {
+    COUNT.get()
+}
+
+/// The bytes that all threads hold, with what the system's allocator adds to each block.
+pub fn live_bytes() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// What a block takes: eight bytes of administration, in steps of sixteen, and no less than two steps.
+fn taken(layout: Layout) -> usize {
+    (layout.size() + 8).next_multiple_of(16).max(32)
+}
+
+// SAFETY: everything is done by the system's allocator; counting touches only an atomic and a thread-local without a
+// destructor, neither of which allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        LIVE.fetch_add(taken(layout), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of this very function.
+        unsafe { System.alloc(layout) }
+    }
+
+    // The default one writes zeros, and so has memory taken that nobody has used.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        LIVE.fetch_add(taken(layout), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(taken(layout), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_counted() {
+        let (count, live) = (allocations(), live_bytes());
+        let mut list = Vec::<u8>::with_capacity(1 << 20);
+        assert_eq!(allocations(), count + 1);
+        assert!(live_bytes() >= live + (1 << 20));
+        list.reserve_exact(2 << 20);
+        assert_eq!(allocations(), count + 2);
+        drop(list);
+        // Other threads of the test allocate as well, but little.
+        assert!(live_bytes() < live + (1 << 20));
+    }
+}
