@@ -29,8 +29,8 @@ pub fn live_bytes() -> usize {
 }
 
 /// What a block takes: eight bytes of administration, in steps of sixteen, and no less than two steps.
-fn taken(layout: Layout) -> usize {
-    (layout.size() + 8).next_multiple_of(16).max(32)
+fn taken(size: usize) -> usize {
+    (size + 8).next_multiple_of(16).max(32)
 }
 
 // SAFETY: everything is done by the system's allocator; counting touches only an atomic and a thread-local without a
@@ -38,7 +38,7 @@ fn taken(layout: Layout) -> usize {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        LIVE.fetch_add(taken(layout), Ordering::Relaxed);
+        LIVE.fetch_add(taken(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of this very function.
         unsafe { System.alloc(layout) }
     }
@@ -46,13 +46,25 @@ unsafe impl GlobalAlloc for Counting {
     // The default one writes zeros, and so has memory taken that nobody has used.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        LIVE.fetch_add(taken(layout), Ordering::Relaxed);
+        LIVE.fetch_add(taken(layout.size()), Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    // The default one copies, where the system can often move pages or grow in place.
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        let new = taken(size);
+        LIVE.fetch_add(new, Ordering::Relaxed);
+        // SAFETY: as above.
+        let moved = unsafe { System.realloc(pointer, layout, size) };
+        // If there is no room, the old block stays.
+        LIVE.fetch_sub(if moved.is_null() { new } else { taken(layout.size()) }, Ordering::Relaxed);
+        moved
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(taken(layout), Ordering::Relaxed);
+        LIVE.fetch_sub(taken(layout.size()), Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
