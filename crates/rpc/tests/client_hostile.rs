@@ -66,7 +66,7 @@ fn outcome(config: Config) -> Result<(), String> {
                 assert!(later.contains(&cause), "{later} is not {cause}");
                 assert!(device.buffer_type().allocate_bytes(10).is_err());
                 assert!(Arc::clone(&device).open("").is_err());
-                assert!(again.elapsed() < Duration::from_millis(200), "later calls fail at once");
+                assert!(again.elapsed() < Duration::from_secs(1), "later calls fail at once");
             }
             outcome
         }

@@ -4,7 +4,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dialect::Dialect;
-use super::record::{RECORD_BYTES, TensorRecord};
+use super::limits::{MAX_NODES, MAX_TENSORS};
+use super::record::TensorRecord;
 
 /// A graph as it arrived; its records are read in place.
 #[derive(Clone, Copy, Debug)]
@@ -43,15 +44,6 @@ pub enum GraphError {
         limit: usize,
     },
 }
-
-/// The most nodes a graph may have.
-pub const MAX_NODES: usize = 131_072;
-/// The most tensors a graph may have.
-pub const MAX_TENSORS: usize = 200_000;
-/// The longest body of a graph.
-pub const MAX_GRAPH_BYTES: usize = 64 << 20;
-
-const _: () = assert!(12 + 8 * MAX_NODES + RECORD_BYTES * MAX_TENSORS <= MAX_GRAPH_BYTES);
 
 impl<'a> GraphBody<'a> {
     /// Reads a body, which must have exactly the length its counts say.

@@ -10,14 +10,16 @@ mod dialect;
 mod dialects;
 mod graph;
 mod hash;
+mod limits;
 mod op_code;
 mod params;
 mod record;
 
 pub use command::{Command, Reply};
 pub use dialect::{Dialect, Version};
-pub use graph::{GraphBody, GraphError, MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, encode_graph};
+pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
+pub use limits::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS};
 pub use op_code::OpCode;
 pub use params::{ParamError, Params, encode_params};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};

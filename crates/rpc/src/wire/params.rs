@@ -7,6 +7,7 @@ use oxcart_tensor::ops::*;
 use oxcart_tensor::{DType, Layout, Op, Shape};
 
 use super::dialect::Dialect;
+use super::limits::MAX_ITERATIONS;
 use super::op_code::OpCode;
 
 /// Why words do not make an operation, or an operation no words.
@@ -43,9 +44,6 @@ pub enum ParamError {
         name: &'static str,
     },
 }
-
-/// Rounds that an operation may repeat its work; honest clients ask for a few dozen.
-const MAX_ITERATIONS: u32 = 1024;
 
 /// What an operation's parameters are read from.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,15 @@
+//! Every bound that messages have in all dialects, by name. What a worker allows beyond them is its own affair.
+
+use super::RECORD_BYTES;
+
+/// The most nodes a graph may have.
+pub const MAX_NODES: usize = 131_072;
+/// The most tensors a graph may have.
+pub const MAX_TENSORS: usize = 200_000;
+/// The longest body of a graph.
+pub const MAX_GRAPH_BYTES: usize = 64 << 20;
+
+const _: () = assert!(12 + 8 * MAX_NODES + RECORD_BYTES * MAX_TENSORS <= MAX_GRAPH_BYTES);
+
+/// Rounds that an operation may repeat its work; honest clients ask for a few dozen.
+pub(super) const MAX_ITERATIONS: u32 = 1024;
