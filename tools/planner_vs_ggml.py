@@ -22,41 +22,15 @@ import json
 import os
 import sys
 import time
-from ctypes import POINTER, c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
+
+from ggml_structs import InitParams, Tensor, load
 
 TARGET = 1.03
 OUTPUT = 2
 INPUT = 1
 MODES = ("inputs_die", "inputs_kept")
-
-
-class Tensor(ctypes.Structure):
-    """struct ggml_tensor."""
-
-
-Tensor._fields_ = [
-    ("type", c_int),
-    ("buffer", c_void_p),
-    ("ne", c_int64 * 4),
-    ("nb", c_size_t * 4),
-    ("op", c_int),
-    ("op_params", c_int32 * 16),
-    ("flags", c_int32),
-    ("src", POINTER(Tensor) * 10),
-    ("view_src", POINTER(Tensor)),
-    ("view_offs", c_size_t),
-    ("data", c_void_p),
-    ("name", c_char * 64),
-    ("extra", c_void_p),
-    ("padding", c_char * 8),
-]
-
-
-class InitParams(ctypes.Structure):
-    """struct ggml_init_params."""
-
-    _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
 
 
 class Ggml:
@@ -84,11 +58,7 @@ class Ggml:
     }
 
     def __init__(self, folder):
-        library = ctypes.CDLL(str(folder / "libggml-base.so"))
-        for name, (result, arguments) in self.FUNCTIONS.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name.removeprefix("ggml_"), function)
+        load(self, folder, ("-base",), self.FUNCTIONS)
         self.ops = {}
         while "GLU" not in self.ops:  # the last one
             self.ops[self.op_name(len(self.ops)).decode()] = len(self.ops)

@@ -251,7 +251,7 @@ def followed(setting, path, cases, kv):
     """The worst that is measured along recorded texts, and the largest logits at all their positions."""
     worst, tops = judge.Followed(), []
     for prompt, run in cases:
-        found = setting.score(path, prompt + run["ids"], len(prompt), 256, kv, 1024)
+        found = setting.score(path, prompt + run["ids"], len(prompt), 256, kv, 1024, as_recorded=True)
         worst = worst.worst(judge.follow(prompt, run, found))
         tops += found["top"]
     return worst, tops

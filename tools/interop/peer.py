@@ -1,13 +1,13 @@
 """The real peer: libggml of one version, its RPC client and its RPC worker, through ctypes.
 
-One process loads one version; the structs are those of tools/differential, whose folder must be on the path.
+One process loads one version; the structs are those of tools/ggml_structs.py, whose folder must be on the path.
 """
 
 import ctypes
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_void_p
 
 import numpy as np
-from ggml import InitParams, Tensor, load
+from ggml_structs import InitParams, Tensor, load
 
 Node = POINTER(Tensor)
 

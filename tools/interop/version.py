@@ -25,7 +25,7 @@ class Version:
     def start(self, script, *arguments, **options):
         """Runs a script, of this folder if no other is named, with this version."""
         command = [self.python, str(HERE / script), self.protocol, self.libraries, *arguments]
-        environment = os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent / 'differential'}"}
+        environment = os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         return subprocess.Popen(command, env=environment, text=True, **(pipes | options))
 

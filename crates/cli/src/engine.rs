@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use oxcart_backend::{Backend, Device};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{
-    AtLimit, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override, Plan, PlanOptions,
-    Split,
+    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
+    Plan, PlanOptions, Split,
 };
 use oxcart_llm::text::Vocab;
 use oxcart_pull::Name;
@@ -69,6 +69,12 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
     pub(crate) kv: DType,
 
+    /// How attention is computed: flash (in one op), plain (as products around a softmax), or auto
+    ///
+    /// auto is flash where all devices can, and plain with --kv f32. Quantized caches need flash.
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
+    pub(crate) attention: AttentionChoice,
+
     /// Show which device would get what, and stop
     #[arg(long)]
     pub(crate) plan: bool,
@@ -85,6 +91,11 @@ fn parse_cache_type(text: &str) -> Result<DType, String> {
         Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
         _ => Err("f32, f16, q8_0 or q4_0".into()),
     }
+}
+
+fn parse_attention(text: &str) -> Result<AttentionChoice, String> {
+    let choice = AttentionChoice::ALL.into_iter().find(|choice| choice.name() == text);
+    choice.ok_or_else(|| "auto, flash or plain".into())
 }
 
 fn parse_override(text: &str) -> Result<Override, String> {
@@ -181,6 +192,7 @@ impl Engine {
         let options = ContextOptions {
             context: self.settings.context_size(),
             cache_type: self.settings.kv,
+            attention: self.settings.attention,
             at_limit,
             ..ContextOptions::default()
         };

@@ -196,6 +196,8 @@ fn what_makes_no_sense_is_said_so() {
         (&["run", "-m", "nothing.gguf", "x"][..], 2, "no such file"),
         (&["run", "-m", "nobody", "x"], 2, "owner/name"),
         (&["run", "-m", TINY, "x", "--kv", "q5_0"], 2, "f32, f16, q8_0 or q4_0"),
+        (&["run", "-m", TINY, "x", "--attention", "quick"], 2, "auto, flash or plain"),
+        (&["run", "-m", TINY, "x", "--attention", "plain", "--kv", "q8_0"], 2, "cache"),
         (&["run", "-m", TINY, "x", "--top-p", "2"], 2, "top-p"),
         (&["run", "-m", TINY, "the end of the long text", "--raw", "--ctx", "4"], 2, "--ctx"),
         (&["score", "-m", TINY, "--tokens", "1,2,9999"], 2, "9999"),
@@ -296,6 +298,27 @@ fn a_graph_can_be_looked_at() {
     ]);
     assert!(said.contains("nodes in"), "{said}");
     assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn attention_is_computed_as_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("graph.svg");
+    let nodes = |way: &str| -> usize {
+        let said = stdout(&["graph", "-m", TINY, "--attention", way, "--svg", svg.to_str().unwrap()]);
+        said.split(' ').nth_back(4).unwrap().parse().unwrap()
+    };
+    let logprobs = |way: &str| -> Vec<f64> {
+        let report = json(&["score", "-m", TINY, "the end of the long text", "--attention", way, "--json"]);
+        report["logprobs"].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+    };
+    assert!(nodes("flash") < nodes("plain"), "one op instead of several");
+    let (flash, plain) = (logprobs("flash"), logprobs("plain"));
+    // The weights are quantized, so that the last bit of an activation may become a whole step.
+    assert!(
+        flash.len() > 5 && flash.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 0.3),
+        "{flash:?} {plain:?}"
+    );
 }
 
 #[test]

@@ -174,6 +174,7 @@ fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
         "architecture": engine.model.hyper().architecture(),
         "threads": args.engine.threads,
         "kv": args.engine.kv.to_string(),
+        "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "placement": engine.placement(),
         "load_ms": engine.load.as_secs_f64() * 1e3,

@@ -55,6 +55,21 @@ pub enum AttentionChoice {
     Plain,
 }
 
+impl AttentionChoice {
+    /// Each of them.
+    pub const ALL: [AttentionChoice; 3] =
+        [AttentionChoice::Auto, AttentionChoice::Flash, AttentionChoice::Plain];
+
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AttentionChoice::Auto => "auto",
+            AttentionChoice::Flash => "flash",
+            AttentionChoice::Plain => "plain",
+        }
+    }
+}
+
 /// How a context is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextOptions {
