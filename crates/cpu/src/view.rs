@@ -62,6 +62,16 @@ pub(crate) struct Strided<'t, T> {
     life: PhantomData<&'t T>,
 }
 
+/// Rows of one plane whose elements are adjacent, for those who ask for many: what they have in common is checked once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'t, T> {
+    at: *const u8,
+    stride: usize,
+    count: usize,
+    len: usize,
+    life: PhantomData<&'t T>,
+}
+
 /// A tensor that a step writes.
 #[derive(Debug)]
 pub(crate) struct Dst<'t> {
@@ -153,6 +163,22 @@ impl<'t> Src<'t> {
         In { at, len, aliased: self.aliased, life: PhantomData }
     }
 
+    /// The rows of one plane: dimensions 2 and 3.
+    ///
+    /// # Panics
+    ///
+    /// When it is the memory of the result.
+    pub(crate) fn rows<T: Plain>(&self, [plane2, plane3]: [usize; 2]) -> Rows<'t, T> {
+        assert!(!self.aliased, "rows of memory that is being written");
+        let count = self.layout.ne()[1];
+        // Without rows there is nowhere to begin.
+        let offset = if count == 0 { 0 } else { row_offset(self.layout, [0, plane2, plane3]) };
+        // SAFETY: the first row lies inside the tensor, as just checked, and the tensor inside its memory.
+        let at = unsafe { self.base.add(offset) };
+        let (stride, len) = (self.layout.nb()[1], row_len::<T>(self.layout));
+        Rows { at, stride, count, len, life: PhantomData }
+    }
+
     /// A row at any stride.
     #[inline(always)]
     pub(crate) fn line<T: Plain>(&self, at: RowAt) -> Strided<'t, T> {
@@ -225,6 +251,16 @@ impl<'t, T: Plain> In<'t, T> {
         assert!(!self.aliased, "a slice of memory that is being written");
         // SAFETY: inside the tensor, aligned, and not written while the step runs.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
+impl<'t, T: Plain> Rows<'t, T> {
+    /// One row.
+    #[inline(always)]
+    pub(crate) fn get(&self, row: usize) -> &'t [T] {
+        assert!(row < self.count, "row outside its plane");
+        // SAFETY: the row lies inside the tensor, as just checked, aligned, and is not written while the step runs.
+        unsafe { std::slice::from_raw_parts(self.at.add(row * self.stride).cast(), self.len) }
     }
 }
 

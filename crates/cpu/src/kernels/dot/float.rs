@@ -19,8 +19,11 @@ const CHAINS: usize = 4;
 #[inline(always)]
 pub(super) fn float<S: Lanes, F: Floats, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, acts_rest) = whole::<F>(acts);
-    let rows = rows.map(whole::<F>);
-    let runs: [&[F::Sixteen]; N] = std::array::from_fn(|n| &rows[n].0[..acts.len()]);
+    let (mut runs, mut rests): ([&[F::Sixteen]; N], [&[u8]; N]) = ([&[]; N], [&[]; N]);
+    for n in 0..N {
+        let (whole, rest) = whole::<F>(rows[n]);
+        (runs[n], rests[n]) = (&whole[..acts.len()], rest);
+    }
     let mut sums = [[s.no_floats(); CHAINS]; N];
     let whole_rounds = acts.len() / CHAINS * CHAINS;
     for round in (0..whole_rounds).step_by(CHAINS) {
@@ -38,7 +41,7 @@ pub(super) fn float<S: Lanes, F: Floats, const N: usize>(s: S, rows: [&[u8]; N],
     if !acts_rest.is_empty() {
         let acts = padded::<F>(acts_rest);
         for n in 0..N {
-            add::<S, F>(s, &padded::<F>(rows[n].1), &acts, &mut sums[n][1]);
+            add::<S, F>(s, &padded::<F>(rests[n]), &acts, &mut sums[n][1]);
         }
     }
     let mut totals = [0.0; N];

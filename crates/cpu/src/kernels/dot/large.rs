@@ -40,18 +40,21 @@ pub(super) trait Large: Plain {
 #[inline(always)]
 pub(super) fn large<S: Lanes, W: Large, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let acts = blocks::<BlockQ8K>(acts);
-    let rows = rows.map(|row| &blocks::<W>(row)[..acts.len()]);
+    let mut weights: [&[W]; N] = [&[]; N];
+    for n in 0..N {
+        weights[n] = &blocks(rows[n])[..acts.len()];
+    }
     let mut so_far = [s.no_floats(); N];
     for (i, acts) in acts.iter().enumerate() {
         if S::MANY_REGISTERS {
-            let mut weights = [&rows[0][i]; N];
+            let mut side_by_side = [&weights[0][i]; N];
             for n in 0..N {
-                weights[n] = &rows[n][i];
+                side_by_side[n] = &weights[n][i];
             }
-            so_far = add_blocks(s, weights, acts, so_far);
+            so_far = add_blocks(s, side_by_side, acts, so_far);
         } else {
             for n in 0..N {
-                [so_far[n]] = add_blocks(s, [&rows[n][i]], acts, [so_far[n]]);
+                [so_far[n]] = add_blocks(s, [&weights[n][i]], acts, [so_far[n]]);
             }
         }
     }

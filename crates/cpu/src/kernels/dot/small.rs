@@ -64,8 +64,12 @@ pub(super) trait Small: Plain {
 #[inline(always)]
 pub(super) fn small<S: Lanes, W: Small, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, last_acts) = blocks::<W::Partner>(acts).as_chunks::<2>();
-    let rows = rows.map(|row| blocks::<W>(row).as_chunks::<2>());
-    let pairs: [&[[W; 2]]; N] = std::array::from_fn(|n| &rows[n].0[..acts.len()]);
+    // Loops, because a closure that `map` is given is called: it lacks the instructions that it would be inlined with.
+    let (mut pairs, mut last): ([&[[W; 2]]; N], [&[W]; N]) = ([&[]; N], [&[]; N]);
+    for n in 0..N {
+        let (whole, rest) = blocks::<W>(rows[n]).as_chunks::<2>();
+        (pairs[n], last[n]) = (&whole[..acts.len()], rest);
+    }
     let mut so_far = [(s.no_floats(), s.no_heads()); N];
     for (i, acts) in acts.iter().enumerate() {
         for n in 0..N {
@@ -74,7 +78,7 @@ pub(super) fn small<S: Lanes, W: Small, const N: usize>(s: S, rows: [&[u8]; N], 
     }
     let mut totals = [0.0; N];
     for n in 0..N {
-        totals[n] = finish::<S, W>(s, rows[n].1, last_acts, so_far[n]);
+        totals[n] = finish::<S, W>(s, last[n], last_acts, so_far[n]);
     }
     totals
 }
@@ -230,12 +234,15 @@ pub(super) trait Long: Plain {
 #[inline(always)]
 pub(super) fn long<S: Lanes, W: Long, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
     let (acts, _) = blocks::<BlockQ8_0>(acts).as_chunks::<2>();
-    let rows = rows.map(|row| &blocks::<W>(row)[..acts.len() / W::STEPS]);
+    let mut weights: [&[W]; N] = [&[]; N];
+    for n in 0..N {
+        weights[n] = &blocks(rows[n])[..acts.len() / W::STEPS];
+    }
     let mut sums = [s.no_floats(); N];
     for (i, acts) in acts.chunks_exact(W::STEPS).enumerate() {
         for (step, acts) in acts.iter().enumerate() {
             for n in 0..N {
-                sums[n] = add_step(s, &rows[n][i], step, acts, sums[n]);
+                sums[n] = add_step(s, &weights[n][i], step, acts, sums[n]);
             }
         }
     }

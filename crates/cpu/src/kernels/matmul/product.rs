@@ -18,7 +18,7 @@ use super::pack::MAX_ROWS;
 use crate::job::{Job, Shared};
 use crate::kernels::dot::{Dot, DotFour, Encode, FOUR, dot, dot_four, encode};
 use crate::simd::{Level, prefetch};
-use crate::view::{Dst, Number, Out, RowAt, Src};
+use crate::view::{Dst, Number, Out, RowAt, Rows, Src};
 
 /// Which columns are multiplied with which matrix.
 pub(super) trait Matching {
@@ -58,7 +58,7 @@ const BYTES: usize = 256 * 1024;
 /// Bytes of a row of weights that packing starts with.
 const START: usize = 256;
 /// Multiply-adds that one thread should do at least.
-const WORK_PER_THREAD: usize = 64 * 1024;
+const WORK_PER_THREAD: usize = 32 * 1024;
 
 /// A product of certain types and shapes on a certain instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -284,12 +284,15 @@ impl Product {
             };
             *one = Some((row, work.out(to, work.rows.clone())));
         }
-        let [plane2, plane3] = work.matching.plane(work.matrix);
-        let weights = |i: usize| work.a.row::<u8>([work.rows.start + i, plane2, plane3]).slice();
+        let weights = work.weights();
+        let first = work.rows.start;
         // One row of each quarter: the memory system follows four streams better than one.
         let quarter = work.rows.len() / FOUR;
         for i in 0..quarter {
-            let rows = std::array::from_fn(|n| weights(n * quarter + i));
+            let mut rows: [&[u8]; FOUR] = [&[]; FOUR];
+            for (n, row) in rows.iter_mut().enumerate() {
+                *row = weights.get(first + n * quarter + i);
+            }
             for (column, out) in all.iter_mut().flatten() {
                 let sums = (self.dot_four)(rows, column);
                 for (n, sum) in sums.into_iter().enumerate() {
@@ -300,7 +303,7 @@ impl Product {
         let done = FOUR * quarter;
         for i in done..work.rows.len() {
             for (column, out) in all.iter_mut().flatten() {
-                out.set(i, (self.dot)(weights(i), column));
+                out.set(i, (self.dot)(weights.get(first + i), column));
             }
         }
     }
@@ -309,8 +312,7 @@ impl Product {
     #[inline(always)]
     fn tiles<M: Matching>(&self, work: &Unit<'_, '_, M>, panels: Range<usize>, own: &mut [u8]) {
         let Method { format, pack_weights, multiply, .. } = self.method;
-        let [plane2, plane3] = work.matching.plane(work.matrix);
-        let columns = work.matching.columns(work.matrix);
+        let (weights, columns) = (work.weights(), work.matching.columns(work.matrix));
         if self.k == 0 {
             for column in panels.start * format.cols..(panels.end * format.cols).min(columns) {
                 let (_, to) = work.matching.column(work.matrix, column);
@@ -328,9 +330,7 @@ impl Product {
             let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes));
             for (first, pack) in packs {
                 // Past the end any row will do: its results are not used.
-                let row = |r: usize| {
-                    &work.a.row::<u8>([(first + r).min(self.m - 1), plane2, plane3]).slice()[bytes.clone()]
-                };
+                let row = |r: usize| &weights.get((first + r).min(self.m - 1))[bytes.clone()];
                 let mut rows: [&[u8]; MAX_ROWS] = [&[]; MAX_ROWS];
                 for (r, to) in rows.iter_mut().enumerate().take(format.rows) {
                     *to = row(r);
@@ -386,6 +386,11 @@ struct Unit<'u, 't, M> {
 }
 
 impl<'t, M: Matching> Unit<'_, 't, M> {
+    /// The rows of the matrix.
+    fn weights(&self) -> Rows<'t, u8> {
+        self.a.rows(self.matching.plane(self.matrix))
+    }
+
     /// A panel of the matrix's columns.
     fn panel(&self, product: &Product, panel: usize) -> &'t [u8] {
         let panel = self.matching.first_panel(self.matrix) + panel;
