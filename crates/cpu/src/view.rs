@@ -173,7 +173,7 @@ impl<'t> Src<'t> {
         let count = self.layout.ne()[1];
         // Without rows there is nowhere to begin.
         let offset = if count == 0 { 0 } else { row_offset(self.layout, [0, plane2, plane3]) };
-        // SAFETY: the first row lies inside the tensor, as just checked, and the tensor inside its memory.
+        // SAFETY: the first row, if there is one, lies inside the tensor, as just checked, and the tensor inside its memory.
         let at = unsafe { self.base.add(offset) };
         let (stride, len) = (self.layout.nb()[1], row_len::<T>(self.layout));
         Rows { at, stride, count, len, life: PhantomData }
