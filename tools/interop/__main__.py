@@ -82,12 +82,17 @@ def real_clients(versions, binary):
 
 def cached(versions, binary):
     """What one worker was sent, the next one in the same folder need not be."""
+    wanted = 2 * len(versions)  # each client sends its large weights twice
     with tempfile.TemporaryDirectory() as folder:
-        clients(versions, binary, f"--cache={folder}")
         counters, _ = clients(versions, binary, f"--cache={folder}")
-    # Each client sends its large weights twice.
-    assert counters["cache_hits"] == 2 * len(versions), counters
-    return f"{counters['cache_hits']} hits"
+        for _ in range(5):
+            # A worker gives up what a busy disk does not take in time; what it says it gave up may be sent again.
+            given_up = counters["cache_failed"]
+            counters, _ = clients(versions, binary, f"--cache={folder}")
+            assert counters["cache_hits"] + 2 * given_up >= wanted, f"{counters}, and {given_up} given up before"
+            if counters["cache_hits"] == wanted:
+                return f"{wanted} hits"
+    raise AssertionError(f"the disk is too slow to keep anything: {counters}")
 
 
 def text(version, binary, model):
