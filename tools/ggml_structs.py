@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from ctypes import POINTER, c_bool, c_char, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 
 
 class Tensor(ctypes.Structure):
@@ -31,6 +31,21 @@ class InitParams(ctypes.Structure):
     """struct ggml_init_params."""
 
     _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
+
+
+class TypeTraits(ctypes.Structure):
+    """The beginning of struct ggml_type_traits."""
+
+    CONVERT = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int64)
+    _fields_ = [
+        ("name", c_char_p),
+        ("block_len", c_int64),
+        ("interleave", c_int64),
+        ("block_bytes", c_size_t),
+        ("is_quantized", c_bool),
+        ("to_float", CONVERT),
+        ("from_float", CONVERT),
+    ]
 
 
 def load(target, folder, parts, functions):

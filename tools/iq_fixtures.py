@@ -24,6 +24,8 @@ try:
 except ImportError as missing:
     sys.exit(f"{missing}; this needs the Python packages numpy (pip install them)")
 
+from ggml_structs import TypeTraits
+
 ROW_LEN = 512
 KINDS = ("normal", "laplace", "cosine", "outlier")
 
@@ -37,17 +39,6 @@ TYPES = {
     "iq3_xxs": (18, 98, True),
     "iq3_s": (21, 110, True),
 }
-
-
-class TypeTraits(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("block_len", ctypes.c_int64),
-        ("interleave", ctypes.c_int64),
-        ("block_bytes", ctypes.c_size_t),
-        ("is_quantized", ctypes.c_bool),
-        ("to_float", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)),
-    ]
 
 
 class Reference:

@@ -29,6 +29,8 @@ try:
 except ImportError as missing:
     sys.exit(f"{missing}; this needs the Python packages numpy (pip install them)")
 
+from ggml_structs import TypeTraits
+
 ROW_LEN = 512
 
 # name: (number, elements and bytes per block, offsets of f16 scales)
@@ -66,19 +68,6 @@ TYPES = {
 NEEDS_IMPORTANCE = {"iq1_s", "iq2_xxs", "iq2_xs"}
 # Activation formats: the library offers no offline quantizer and stops the process when asked for one.
 ACTIVATION = {"q8_1", "q8_K"}
-
-
-class TypeTraits(ctypes.Structure):
-    CONVERT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("block_len", ctypes.c_int64),
-        ("interleave", ctypes.c_int64),
-        ("block_bytes", ctypes.c_size_t),
-        ("is_quantized", ctypes.c_bool),
-        ("to_float", CONVERT),
-        ("from_float", CONVERT),
-    ]
 
 
 class Reference:
