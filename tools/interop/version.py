@@ -41,6 +41,15 @@ class RealWorker:
         self.version, self.cache = version, cache
 
     def __enter__(self):
+        # Somebody else may take the port before it does.
+        for _ in range(2):
+            try:
+                return self._start()
+            except AssertionError as error:
+                print(f"{error}; another try", flush=True)
+        return self._start()
+
+    def _start(self):
         self.log = tempfile.TemporaryFile("w+")
         self.process = self.version.start("lend.py", str(self.cache), stderr=self.log)
         try:
