@@ -81,7 +81,7 @@ mod linux {
         folder: PathBuf,
         limit: &'static str,
         used: &'static str,
-        reclaimable: &'static str,
+        reclaimable: [&'static str; 2],
     }
 
     impl Group {
@@ -93,12 +93,14 @@ mod linux {
             // No limit is `max`, or a number beyond all memory, which loses against the machine's.
             let total = number(self.limit)?;
             let used = number(self.used).unwrap_or(0);
-            // Cached files count as used but make way.
-            let cached = read_to_string(self.folder.join("memory.stat")).ok().and_then(|text| {
-                text.lines()
-                    .find_map(|line| line.strip_prefix(self.reclaimable)?.trim().parse::<usize>().ok())
+            // Cached files count as used but make way, those lately used too: a model that is read twice is among them.
+            let statistics = read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+            let cached = statistics.lines().filter_map(|line| {
+                let (name, bytes) = line.split_once(' ')?;
+                if self.reclaimable.contains(&name) { bytes.trim().parse().ok() } else { None }
             });
-            Some(Memory { free: total.saturating_sub(used.saturating_sub(cached.unwrap_or(0))), total })
+            let cached = cached.fold(0, usize::saturating_add);
+            Some(Memory { free: total.saturating_sub(used.saturating_sub(cached)), total })
         }
     }
 
@@ -115,13 +117,13 @@ mod linux {
                     folder,
                     limit: "memory.max",
                     used: "memory.current",
-                    reclaimable: "inactive_file ",
+                    reclaimable: ["inactive_file", "active_file"],
                 }),
                 _ if controllers.split(',').any(|name| name == "memory") => Some(Group {
                     folder,
                     limit: "memory.limit_in_bytes",
                     used: "memory.usage_in_bytes",
-                    reclaimable: "total_inactive_file ",
+                    reclaimable: ["total_inactive_file", "total_active_file"],
                 }),
                 _ => None,
             };
@@ -167,7 +169,10 @@ mod linux {
                 ("proc/self/cgroup", "0::/a/b\n"),
                 ("sys/fs/cgroup/a/memory.max", "204800\n"),
                 ("sys/fs/cgroup/a/memory.current", "150000\n"),
-                ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 50000\n"),
+                (
+                    "sys/fs/cgroup/a/memory.stat",
+                    "anon 1\ninactive_file 40000\nactive_file 10000\nworkingset_nodes 7\n",
+                ),
                 ("sys/fs/cgroup/a/b/memory.max", "409600\n"),
                 ("sys/fs/cgroup/a/b/memory.current", "1\n"),
             ]);
