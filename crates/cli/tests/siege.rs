@@ -90,7 +90,7 @@ fn settled(process: &Process) -> u64 {
 #[test]
 fn honest_clients_under_attack_get_right_results() {
     let _alone = alone();
-    let seconds = setting("OXCART_SIEGE_SECONDS", 10);
+    let seconds = setting("OXCART_SIEGE_SECONDS", 5);
     let process = Process::start();
     let cold = process.resident_bytes();
     // What the allocator keeps for threads, and the system for their stacks, is there after some rounds and stays. Within seconds
@@ -236,7 +236,7 @@ fn x14_a_signal_ends_a_graph_of_minutes_and_a_second_one_at_once() {
 #[test]
 fn x8_two_clients_run_a_model_each() {
     let _alone = alone();
-    let seconds = setting("OXCART_SIEGE_SHARE_SECONDS", 6);
+    let seconds = setting("OXCART_SIEGE_SHARE_SECONDS", 4);
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
     let model = std::env::var("OXCART_SMOLLM2").unwrap_or_else(|_| tiny.into());
     let process = Process::start();
