@@ -57,7 +57,7 @@ fn accepts(op: Op, dtype: DType) -> bool {
 
 #[test]
 fn threads_and_shared_memory_change_nothing() {
-    for len in [1, 127, 129] {
+    for len in [1, 127, 128, 129] {
         let ne = rows_of(len);
         let values = wide_numbers(len as u64, ne[0] * ne[1]);
         for op in all_ops() {
