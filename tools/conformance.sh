@@ -3,8 +3,8 @@
 #
 #   tools/conformance.sh [7.0|2.0] [-o OP[,OP...]] [-p REGEX]       protocol 7.0 unless given; all of the suite's ops
 #
-# The suite comes from the source archive of the llama-cpp-python that speaks the protocol, and is built once, outside the
-# checkout, beside that version's libraries (`reference.sh`). A worker is started on a free port of this machine. Ends with
+# The suite is that of the llama-cpp-python that speaks the protocol (`reference.sh`), with a device of its own that is the
+# worker; it is built once, outside the checkout. A worker is started on a free port of this machine. Ends with
 # 0 only if every test passed and the worker lived through all of them. Exit code 3: the suite cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,27 +21,21 @@ case "$protocol" in
   7.0) version=0.3.36 flags= ;;
   2.0) version=0.3.16 flags=-DONE_DEVICE ;;
 esac
-folder="$cache/conformance-$protocol"
-suite="$folder/test-backend-ops"
+suite="$(reference_folder "$version")/conformance"
 
 build() {
-  local libraries archive inside
+  local libraries source
   libraries="$(reference_libraries "$version")"
-  archive="$cache/sdist/llama_cpp_python-$version.tar.gz"
-  inside="llama_cpp_python-$version/vendor/llama.cpp"
-  echo "building the suite of llama-cpp-python $version in $folder"
-  [ -f "$archive" ] || "$cache/v$version/bin/python" -m pip download --quiet --no-deps --no-binary llama-cpp-python \
-    --dest "$cache/sdist" "llama-cpp-python==$version" || return
-  mkdir -p "$folder"
-  tar -xzf "$archive" -C "$folder" --strip-components=3 "$inside/tests/test-backend-ops.cpp" "$inside/ggml/include"
-  c++ -std=c++17 -O2 -w $flags -I "$folder/ggml/include" "$folder/tests/test-backend-ops.cpp" tools/conformance/worker.cpp \
+  source="$(reference_source "$version")"
+  echo "building the suite of llama-cpp-python $version: $suite"
+  c++ -std=c++17 -O2 -w $flags -I "$source/ggml/include" "$source/tests/test-backend-ops.cpp" tools/conformance/worker.cpp \
     -o "$suite" -L "$libraries" -Wl,-rpath,"$libraries" -lggml -lggml-rpc -lggml-cpu -lggml-base -pthread
 }
 
 reference "$version"
 if [ ! -x "$suite" ] || [ tools/conformance/worker.cpp -nt "$suite" ]; then
   build || {
-    echo "the suite cannot be had here: no source archive of llama-cpp-python $version, or no C++ compiler" >&2
+    echo "the suite cannot be had here: no C++ compiler" >&2
     exit 3
   }
 fi

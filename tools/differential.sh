@@ -14,7 +14,7 @@ batch=2000
 version=0.3.36
 . tools/reference.sh
 reference "$version"
-python="$cache/v$version/bin/python"
+python="$(reference_python "$version")"
 OXCART_REFERENCE_LIB="$(reference_libraries "$version")"
 export OXCART_REFERENCE_LIB
 

@@ -31,7 +31,7 @@ fi
 peers=()
 for peer in 7.0:0.3.36 2.0:0.3.16; do
   # In a shell of its own: it ends that shell where a version cannot be had.
-  if (reference "${peer#*:}"); then peers+=(--peer "${peer%%:*}" "$cache/v${peer#*:}"); fi
+  if (reference "${peer#*:}"); then peers+=(--peer "${peer%%:*}" "$(reference_folder "${peer#*:}")"); fi
 done
 
 profile="${OXCART_PROFILE:-release}"

@@ -12,4 +12,4 @@ version=0.3.36
 model="${1:-$(tools/fetch_smollm2.sh)}"
 reference "$version"
 cargo build --locked --quiet --release -p oxcart
-"$cache/v$version/bin/python" tools/speed.py "${CARGO_TARGET_DIR:-target}/release/oxcart" "$model" "${2:-2}" "${3:-8}"
+"$(reference_python "$version")" tools/speed.py "${CARGO_TARGET_DIR:-target}/release/oxcart" "$model" "${2:-2}" "${3:-8}"

@@ -1,6 +1,5 @@
 """A version of the real peer, and real workers of it, as processes of their own: a process can load only one version."""
 
-import glob
 import os
 import socket
 import subprocess
@@ -20,7 +19,7 @@ class Version:
     def __init__(self, protocol, venv):
         self.protocol = protocol
         self.python = f"{venv}/bin/python"
-        (self.libraries,) = glob.glob(f"{venv}/lib/python*/site-packages/llama_cpp/lib")
+        self.libraries = f"{venv}/build/bin"
 
     def start(self, script, *arguments, **options):
         """Runs a script, of this folder if no other is named, with this version."""
