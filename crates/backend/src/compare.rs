@@ -6,7 +6,7 @@ use oxcart_tensor::{Graph, TensorRef};
 
 use crate::copy::copy_graph;
 use crate::error::Error;
-use crate::stream::{Backend, Work};
+use crate::stream::{Stream, Work};
 use crate::table::Buffers;
 
 /// What both devices made of one node.
@@ -25,17 +25,17 @@ pub struct Comparison<'a> {
 /// Computes a graph, whose tensors all have memory that `first` can use, on `first` and a copy of it on `second`, and
 /// shows each node's results to `look`, which may stop. Returns whether it looked at all of them.
 pub fn compare(
-    first: &dyn Backend,
-    second: &dyn Backend,
+    first: &dyn Stream,
+    second: &dyn Stream,
     graph: &Graph,
     buffers: &Buffers,
     mut look: impl FnMut(Comparison<'_>) -> ControlFlow<()>,
 ) -> Result<bool, Error> {
     let copy = copy_graph(graph, buffers, second)?;
     for (position, &id) in graph.nodes().iter().enumerate() {
-        for (backend, graph, buffers) in [(first, graph, buffers), (second, &copy.graph, &copy.buffers)] {
+        for (stream, graph, buffers) in [(first, graph, buffers), (second, &copy.graph, &copy.buffers)] {
             if let Some(nodes) = graph.range(position..position + 1) {
-                backend.compute_and_wait(Work { nodes, buffers })?;
+                stream.compute_and_wait(Work { nodes, buffers })?;
             }
         }
         let node = graph.tensor(id)?;

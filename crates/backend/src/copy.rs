@@ -4,7 +4,7 @@ use oxcart_tensor::Graph;
 
 use crate::error::Error;
 use crate::place::{copy_place, place_all};
-use crate::stream::Backend;
+use crate::stream::Stream;
 use crate::table::Buffers;
 
 /// A graph with memory of its own: every tensor has its own place, nothing is reused.
@@ -16,8 +16,8 @@ pub struct GraphCopy {
     pub buffers: Buffers,
 }
 
-/// Copies a graph to the device of `backend`: each tensor that has memory gets a place there, with its contents.
-pub fn copy_graph(graph: &Graph, buffers: &Buffers, backend: &dyn Backend) -> Result<GraphCopy, Error> {
+/// Copies a graph to the device of `stream`: each tensor that has memory gets a place there, with its contents.
+pub fn copy_graph(graph: &Graph, buffers: &Buffers, stream: &dyn Stream) -> Result<GraphCopy, Error> {
     let mut copy = GraphCopy { graph: graph.clone(), buffers: Buffers::new() };
     let roots: Vec<_> = graph
         .ids()
@@ -29,7 +29,7 @@ pub fn copy_graph(graph: &Graph, buffers: &Buffers, backend: &dyn Backend) -> Re
         copy.graph.unbind(id)?;
     }
     let all: Vec<_> = graph.ids().collect();
-    let buffer_type = backend.device().buffer_type();
+    let buffer_type = stream.device().buffer_type();
     place_all(&mut copy.graph, &all, &buffer_type, &mut copy.buffers)?;
     for &id in &roots {
         let source = buffers.place_of(graph.tensor(id)?)?;

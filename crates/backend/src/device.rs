@@ -7,9 +7,8 @@ use oxcart_tensor::TensorRef;
 
 use crate::buffer::{Buffer, BufferType};
 use crate::error::Error;
-use crate::event::Event;
 use crate::host::HostMemory;
-use crate::stream::Backend;
+use crate::stream::{Stream, StreamOptions};
 
 /// What kind of processor it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,14 +46,10 @@ pub struct Memory {
 /// What a device can do beyond computing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// Work runs while the caller goes on.
+    /// Work runs while the caller goes on; its streams record points that can be waited for.
     pub asynchronous: bool,
-    /// There is host memory from which transfers are faster.
-    pub host_buffer: bool,
     /// Buffers can be made over host memory that is there already.
     pub buffer_from_host: bool,
-    /// Streams can wait for each other's events.
-    pub events: bool,
 }
 
 /// A device.
@@ -79,8 +74,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// What it can do beyond computing.
     fn caps(&self) -> Caps;
 
-    /// Opens a stream of work. `settings` is for the device to understand; empty means defaults.
-    fn open(self: Arc<Self>, settings: &str) -> Result<Box<dyn Backend>, Error>;
+    /// Opens a stream of work.
+    fn open(self: Arc<Self>, options: &StreamOptions) -> Result<Box<dyn Stream>, Error>;
 
     /// The memory it computes in.
     fn buffer_type(&self) -> Arc<dyn BufferType>;
@@ -104,10 +99,5 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether it wants to compute this node although the weights are elsewhere and must be copied.
     fn wants_offload(&self, _node: TensorRef<'_>) -> bool {
         false
-    }
-
-    /// A new event, where [`Caps::events`] says so.
-    fn new_event(&self) -> Result<Arc<dyn Event>, Error> {
-        Err(Error::Unsupported { device: self.name().to_owned(), what: "events".into() })
     }
 }

@@ -115,7 +115,7 @@ pub enum Error {
         reason: crate::plugin::Refusal,
     },
     /// A name that is taken.
-    #[error("a backend named '{name}' is registered already")]
+    #[error("a family of devices named '{name}' is registered already")]
     NameTaken {
         /// The name.
         name: String,

@@ -1,8 +1,8 @@
-//! Names of backend implementations that never collide.
+//! Names of stream implementations that never collide.
 
 use std::fmt;
 
-/// Sixteen bytes that name a kind of backend, whatever device or process it runs in.
+/// Sixteen bytes that name a kind of stream, whatever device or process it runs in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Guid(pub [u8; 16]);
 

@@ -1,6 +1,6 @@
 //! Devices, buffers and streams, seen through traits.
 //!
-//! A [`Registry`] lists [`Device`]s; a device opens [`Backend`]s (streams of work) and has a [`BufferType`] that
+//! A [`Registry`] lists [`Device`]s; a device opens [`Stream`]s of work and has a [`BufferType`] that
 //! allocates [`Buffer`]s. This crate knows no concrete device; it keeps the registry of those that exist, moves tensor
 //! data between buffers of any kind, and loads devices from plug-ins.
 //!
@@ -13,7 +13,6 @@ mod compare;
 mod copy;
 mod device;
 mod error;
-mod event;
 mod guid;
 mod host;
 mod multi;
@@ -28,11 +27,10 @@ pub use compare::{Comparison, compare};
 pub use copy::{GraphCopy, copy_graph};
 pub use device::{Caps, Device, DeviceKind, Memory};
 pub use error::Error;
-pub use event::Event;
 pub use guid::Guid;
 pub use host::{HostBuffer, HostBufferType, HostMemory, HostRead, HostWrite};
 pub use multi::MultiBuffer;
 pub use place::{Place, Route, copy_place, copy_tensor, place_all};
 pub use registry::{Registries, Registry, global};
-pub use stream::{Backend, Pending, Plan, Work, copy_async};
+pub use stream::{Pending, Plan, Stream, StreamOptions, Ticket, Work, copy_async};
 pub use table::Buffers;

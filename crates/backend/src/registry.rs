@@ -1,4 +1,4 @@
-//! Which backends there are.
+//! Which families of devices there are.
 //!
 //! Concurrency: a registry of registries may be used from any thread. Whoever asks gets `Arc`s, so unregistering never
 //! pulls a device from under its users.

@@ -1,20 +1,20 @@
 //! A stream of work on a device.
 //!
 //! Concurrency: calls on one stream take effect in the order they are made. Whether they have taken effect when the
-//! call returns is the device's choice; [`Backend::synchronize`] waits. Asynchronous calls own their bytes, so nothing
+//! call returns is the device's choice; [`Stream::synchronize`] waits. Asynchronous calls own their bytes, so nothing
 //! borrowed outlives a call.
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, mpsc};
 
 use oxcart_tensor::graph::NodeRange;
 
 use crate::buffer::{Buffer, allocate};
 use crate::device::Device;
 use crate::error::Error;
-use crate::event::Event;
 use crate::guid::Guid;
 use crate::place::{Place, Route, check_copy, copy_place};
 use crate::table::Buffers;
@@ -38,12 +38,11 @@ pub trait Plan: Send + fmt::Debug {
 }
 
 /// Bytes that are on their way.
-#[derive(Debug)]
 pub enum Pending {
     /// They are here.
     Ready(Vec<u8>),
-    /// They will arrive.
-    Waiting(mpsc::Receiver<Result<Vec<u8>, Error>>),
+    /// What waits for them and hands them over.
+    Waiting(Box<dyn FnOnce() -> Result<Vec<u8>, Error> + Send>),
 }
 
 impl Pending {
@@ -51,13 +50,46 @@ impl Pending {
     pub fn wait(self) -> Result<Vec<u8>, Error> {
         match self {
             Pending::Ready(bytes) => Ok(bytes),
-            Pending::Waiting(receiver) => receiver.recv().unwrap_or(Err(Error::Cancelled)),
+            Pending::Waiting(wait) => wait(),
         }
     }
 }
 
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pending::Ready(bytes) => write!(f, "Ready({} bytes)", bytes.len()),
+            Pending::Waiting(_) => f.write_str("Waiting"),
+        }
+    }
+}
+
+/// A point in a stream: everything that was asked of it before. Later points of a stream are larger; those of different
+/// streams have nothing to do with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// How a stream is set up. A device uses what concerns it and leaves the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Threads that compute, where the device computes with threads of this program; by default one per processor.
+    pub threads: Option<NonZeroUsize>,
+    /// Processors those threads are pinned to, in order; by default they go where the system puts them.
+    pub cpus: Vec<usize>,
+    /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs from strangers: rows
+    /// that overlap make much scratch out of little memory.
+    pub max_scratch: Option<usize>,
+}
+
+impl StreamOptions {
+    /// Defaults, but this many threads; none means one.
+    pub fn threads(count: usize) -> StreamOptions {
+        StreamOptions { threads: NonZeroUsize::new(count.max(1)), ..StreamOptions::default() }
+    }
+}
+
 /// A stream of work on a device.
-pub trait Backend: Send + Sync + fmt::Debug {
+pub trait Stream: Send + Sync + fmt::Debug {
     /// A name for people.
     fn name(&self) -> &str;
 
@@ -77,14 +109,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
         source.bytes().map(Pending::Ready)
     }
 
-    /// Copies bytes from another stream's device when both streams get there, if it knows how, and says whether it
-    /// will. Use [`copy_async`], which checks both places and always finds a way.
-    fn copy_async(
-        &self,
-        _source_stream: &dyn Backend,
-        _source: &Place,
-        _target: &Place,
-    ) -> Result<bool, Error> {
+    /// Asked of the target's stream: copies bytes from another stream's device when both streams get there, if it knows
+    /// how, and says whether it will. Use [`copy_async`], which checks both places and always finds a way.
+    fn copy_in(&self, _source_stream: &dyn Stream, _source: &Place, _target: &Place) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// As [`copy_in`](Stream::copy_in), asked of the source's stream where the target's does not know how.
+    fn copy_out(&self, _target_stream: &dyn Stream, _source: &Place, _target: &Place) -> Result<bool, Error> {
         Ok(false)
     }
 
@@ -107,21 +139,27 @@ pub trait Backend: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Marks the current end of the stream.
-    fn record(&self, _event: &Arc<dyn Event>) -> Result<(), Error> {
-        Err(Error::Unsupported { device: self.name().to_owned(), what: "events".into() })
+    /// Marks the current end of the stream. A stream whose calls take effect before they return needs no marks, and
+    /// leaves this and the next two as they are.
+    fn record(&self) -> Result<Ticket, Error> {
+        Ok(Ticket::default())
     }
 
-    /// Makes what follows wait for an event of any stream of the same kind.
-    fn wait(&self, _event: &Arc<dyn Event>) -> Result<(), Error> {
-        Err(Error::Unsupported { device: self.name().to_owned(), what: "events".into() })
+    /// Waits until the stream has come to a point that it recorded, and reports what failed on the way.
+    fn finish(&self, _ticket: Ticket) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Makes what follows on this stream wait until another one has come to a point that it recorded.
+    fn wait_for(&self, other: &dyn Stream, ticket: Ticket) -> Result<(), Error> {
+        other.finish(ticket)
     }
 
     /// The concrete stream, for devices that know each other.
     fn as_any(&self) -> &dyn Any;
 }
 
-impl dyn Backend + '_ {
+impl dyn Stream + '_ {
     /// Allocates memory that its device computes in.
     pub fn allocate(&self, size: usize) -> Result<Arc<dyn Buffer>, Error> {
         allocate(&self.device().buffer_type(), size)
@@ -137,16 +175,18 @@ impl dyn Backend + '_ {
 /// Copies bytes from one stream's device to another's, after all that both were asked to do before. Returns how, or
 /// `None` when the streams will do it by themselves.
 pub fn copy_async(
-    source_stream: &dyn Backend,
+    source_stream: &dyn Stream,
     source: &Place,
-    target_stream: &dyn Backend,
+    target_stream: &dyn Stream,
     target: &Place,
 ) -> Result<Option<Route>, Error> {
     check_copy(source, target)?;
     if source.starts_with(target) {
         return Ok(Some(Route::Direct));
     }
-    if target_stream.copy_async(source_stream, source, target)? {
+    if target_stream.copy_in(source_stream, source, target)?
+        || source_stream.copy_out(target_stream, source, target)?
+    {
         return Ok(None);
     }
     source_stream.synchronize()?;

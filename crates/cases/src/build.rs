@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffer, Buffers, Work, allocate};
+use oxcart_backend::{Buffer, Buffers, Stream, Work, allocate};
 use oxcart_tensor::graph::{BufferId, Node, Storage};
 use oxcart_tensor::{Graph, Op, TensorId};
 
@@ -57,12 +57,12 @@ impl Case {
 
     /// Runs the case and gives the bytes the result lies in, as large as what was recorded, and after them the bytes of
     /// the sources that the op also writes to.
-    pub fn run(&self, backend: &dyn Backend) -> Result<Vec<u8>, RunError> {
+    pub fn run(&self, stream: &dyn Stream) -> Result<Vec<u8>, RunError> {
         let Built { mut graph, sources, node } = self.build()?;
-        if !backend.device().supports_op(graph.tensor(node)?) {
+        if !stream.device().supports_op(graph.tensor(node)?) {
             return Err(RunError::Unsupported);
         }
-        let buffer_type = backend.device().buffer_type();
+        let buffer_type = stream.device().buffer_type();
         let mut buffers = Buffers::new();
         let mut fill = |contents: &[u8]| {
             let buffer = allocate(&buffer_type, contents.len())?;
@@ -92,7 +92,7 @@ impl Case {
         }
         let positions = 0..graph.nodes().len();
         let nodes = graph.range(positions).unwrap_or_else(|| unreachable!("all nodes are a range"));
-        backend.compute_and_wait(Work { nodes, buffers: &buffers })?;
+        stream.compute_and_wait(Work { nodes, buffers: &buffers })?;
         let mut found = result.read()?;
         for (source, own) in self.sources.iter().zip(&memory) {
             if let (Some(Recorded { after: Some(_), .. }), Some(own)) = (source, own) {

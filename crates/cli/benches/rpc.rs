@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Backend, Buffers, Device, Registry, Usage, Work, place_all};
+use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Usage, Work, place_all};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_tensor::{DType, Graph};
 
@@ -81,10 +81,10 @@ impl Drop for Server {
     }
 }
 
-fn open(endpoint: &str) -> (Arc<dyn Device>, Box<dyn Backend>) {
+fn open(endpoint: &str) -> (Arc<dyn Device>, Box<dyn Stream>) {
     let worker = RemoteRegistry::connect(endpoint, &Options::default()).unwrap();
     let device = worker.devices().into_iter().next().unwrap();
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     (device, stream)
 }
 

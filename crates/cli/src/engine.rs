@@ -1,11 +1,12 @@
 //! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Backend, Device};
+use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
@@ -177,14 +178,13 @@ impl Engine {
     }
 
     /// Streams on the devices of the plan.
-    fn backends(&self) -> Result<Vec<Box<dyn Backend>>, Failure> {
-        let own = self.settings.threads.map_or_else(String::new, |threads| format!("threads={threads}"));
-        let last = self.model.devices().len().saturating_sub(1);
-        let open = |(at, device): (usize, &Arc<dyn Device>)| {
-            let settings = if at == last { own.as_str() } else { "" };
-            Arc::clone(device).open(settings).map_err(|error| Failure::Device { error })
+    fn streams(&self) -> Result<Vec<Box<dyn Stream>>, Failure> {
+        let threads = self.settings.threads.map(usize::from).and_then(NonZeroUsize::new);
+        let options = StreamOptions { threads, ..StreamOptions::default() };
+        let open = |device: &Arc<dyn Device>| {
+            Arc::clone(device).open(&options).map_err(|error| Failure::Device { error })
         };
-        self.model.devices().iter().enumerate().map(open).collect()
+        self.model.devices().iter().map(open).collect()
     }
 
     /// A context with the settings of the command.
@@ -196,12 +196,12 @@ impl Engine {
             at_limit,
             ..ContextOptions::default()
         };
-        Context::new(Arc::clone(&self.model), self.backends()?, options).map_err(|error| self.failure(error))
+        Context::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
     }
 
     /// An encoder of texts.
     pub(crate) fn encoder(&self, options: EncoderOptions) -> Result<Encoder, Failure> {
-        Encoder::new(Arc::clone(&self.model), self.backends()?, options).map_err(|error| self.failure(error))
+        Encoder::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
     }
 
     /// What to tell about an error of the model.

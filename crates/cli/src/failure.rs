@@ -43,7 +43,7 @@ impl Failure {
     pub(crate) fn run(path: &Path, error: ModelError) -> Failure {
         match error {
             ModelError::File(error) => Failure::model(path, error),
-            ModelError::Backend(error) => Failure::Device { error },
+            ModelError::Device(error) => Failure::Device { error },
             error => Failure::Run { path: path.to_owned(), error: Box::new(error) },
         }
     }

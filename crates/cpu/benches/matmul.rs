@@ -19,7 +19,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Backend, Buffers, Device, Plan, Work, allocate};
+use oxcart_backend::{Buffers, Device, Plan, Stream, StreamOptions, Work, allocate};
 use oxcart_cpu::{CpuDevice, Level};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::quant::encode_row_at_run_time;
@@ -186,12 +186,12 @@ fn seconds_of(cpu_time: bool, work: impl FnOnce()) -> f64 {
 /// A graph of one product, ready to run.
 struct Product {
     plan: Box<dyn Plan>,
-    _backend: Box<dyn Backend>,
+    _stream: Box<dyn Stream>,
 }
 
 impl Product {
     fn new(level: Level, threads: usize, dtype: DType, [k, m, matrices]: [usize; 3], n: usize) -> Product {
-        let backend = CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
+        let stream = CpuDevice::with_level(level).open(&StreamOptions::threads(threads)).unwrap();
         let mut graph = Graph::new();
         let a = graph.leaf(dtype, [k, m, matrices, 1]).unwrap();
         let b = graph.leaf(DType::F32, [k, n, matrices, 1]).unwrap();
@@ -200,7 +200,7 @@ impl Product {
         let mut buffers = Buffers::new();
         let mut place = |id: TensorId, contents: Option<Vec<u8>>| {
             let len = graph.tensor(id).unwrap().byte_len();
-            let buffer = allocate(&backend.device().buffer_type(), len).unwrap();
+            let buffer = allocate(&stream.device().buffer_type(), len).unwrap();
             let pattern = contents.unwrap_or_else(|| vec![0; 4096]);
             for at in (0..len).step_by(pattern.len()) {
                 buffer.write(at, &pattern[..pattern.len().min(len - at)]).unwrap();
@@ -219,8 +219,8 @@ impl Product {
         place(b, Some(row));
         place(y, None);
         let nodes = graph.range(0..graph.nodes().len()).unwrap();
-        let plan = backend.plan(Work { nodes, buffers: &buffers }).unwrap().unwrap();
-        Product { plan, _backend: backend }
+        let plan = stream.plan(Work { nodes, buffers: &buffers }).unwrap().unwrap();
+        Product { plan, _stream: stream }
     }
 
     /// How long one run takes.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use oxcart_backend::{
-    Backend, Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory,
-    Memory, Registry, same_buffer_type,
+    Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory, Memory,
+    Registry, Stream, StreamOptions, same_buffer_type,
 };
 use oxcart_tensor::TensorRef;
 
 use crate::kernels::choose;
 use crate::os_memory;
-use crate::settings::Settings;
 use crate::simd::Level;
 use crate::stream::CpuStream;
 
@@ -71,11 +70,8 @@ impl Device for CpuDevice {
         Caps { buffer_from_host: true, ..Caps::default() }
     }
 
-    fn open(self: Arc<Self>, settings: &str) -> Result<Box<dyn Backend>, Error> {
-        let settings: Settings = settings.parse().map_err(|error: crate::SettingsError| {
-            Error::Unsupported { device: NAME.to_owned(), what: error.to_string() }
-        })?;
-        Ok(Box::new(CpuStream::new(self, &settings)?))
+    fn open(self: Arc<Self>, options: &StreamOptions) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(CpuStream::new(self, options)?))
     }
 
     fn buffer_type(&self) -> Arc<dyn BufferType> {

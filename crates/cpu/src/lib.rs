@@ -18,13 +18,11 @@ mod kernels;
 mod os_memory;
 mod plan;
 mod pool;
-mod settings;
 mod simd;
 mod stream;
 mod view;
 
 pub use device::{CpuDevice, CpuRegistry};
 pub use os_memory::{return_freed_memory, return_kept_memory};
-pub use settings::{Settings, SettingsError};
 pub use simd::{Level, LevelError};
 pub use stream::CpuStream;

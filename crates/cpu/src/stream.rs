@@ -6,12 +6,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oxcart_backend::{Backend, Device, Error, Guid, Plan, Work};
+use oxcart_backend::{Device, Error, Guid, Plan, Stream, StreamOptions, Work};
 
 use crate::device::{CpuDevice, NAME};
 use crate::plan::{CpuPlan, Scratch};
 use crate::pool::Pool;
-use crate::settings::Settings;
 use crate::simd::Level;
 
 /// A stream of the CPU device.
@@ -25,14 +24,14 @@ pub struct CpuStream {
 }
 
 impl CpuStream {
-    pub(crate) fn new(device: Arc<CpuDevice>, settings: &Settings) -> Result<CpuStream, Error> {
+    pub(crate) fn new(device: Arc<CpuDevice>, options: &StreamOptions) -> Result<CpuStream, Error> {
         let level = device.level();
         let failed = |error: std::io::Error| Error::DeviceFailed {
             device: NAME.to_owned(),
             reason: format!("cannot start its threads: {error}"),
         };
-        let pool = Arc::new(Pool::new(settings).map_err(failed)?);
-        let scratch = Arc::new(Scratch::new(settings.scratch.map(|mib| mib << 20)));
+        let pool = Arc::new(Pool::new(options).map_err(failed)?);
+        let scratch = Arc::new(Scratch::new(options.max_scratch));
         Ok(CpuStream { device, level, pool, cancel: Arc::default(), scratch })
     }
 
@@ -63,7 +62,7 @@ impl CpuStream {
     }
 }
 
-impl Backend for CpuStream {
+impl Stream for CpuStream {
     fn name(&self) -> &str {
         NAME
     }

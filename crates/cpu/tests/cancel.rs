@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Buffers, Device, Error, Work, place_all};
+use oxcart_backend::{Buffers, Device, Error, StreamOptions, Work, place_all};
 use oxcart_cpu::CpuDevice;
 use oxcart_tensor::ops::FlashAttnExt;
 use oxcart_tensor::{DType, Graph, Layout, TensorId};
@@ -74,8 +74,8 @@ fn c3_a_long_node_stops_when_asked_to() {
     let mut late = Vec::new();
     for threads in [1, 2] {
         let device = CpuDevice::new().unwrap();
-        let backend = Arc::clone(&device).open(&format!("threads={threads}")).unwrap();
-        let cancel = backend.cancel_flag().unwrap();
+        let stream = Arc::clone(&device).open(&StreamOptions::threads(threads)).unwrap();
+        let cancel = stream.cancel_flag().unwrap();
         for (name, build) in CASES {
             let mut graph = Graph::new();
             let result = build(&mut graph);
@@ -90,7 +90,7 @@ fn c3_a_long_node_stops_when_asked_to() {
                     cancel.store(true, Ordering::Relaxed);
                     Instant::now()
                 });
-                let outcome = backend.compute_and_wait(Work { nodes, buffers: &buffers });
+                let outcome = stream.compute_and_wait(Work { nodes, buffers: &buffers });
                 let ended = Instant::now();
                 (outcome, ended.saturating_duration_since(asker.join().unwrap()))
             });
@@ -109,8 +109,8 @@ fn c3_a_long_node_stops_when_asked_to() {
 #[test]
 fn being_stopped_at_any_moment_leaves_no_thread_waiting() {
     let device = CpuDevice::new().unwrap();
-    let backend = Arc::clone(&device).open("threads=3").unwrap();
-    let cancel = backend.cancel_flag().unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::threads(3)).unwrap();
+    let cancel = stream.cancel_flag().unwrap();
     let mut graph = Graph::new();
     // Products of two phases each, packed first and then multiplied.
     let a = graph.leaf(DType::Q4_0, [256, 96]).unwrap();
@@ -134,7 +134,7 @@ fn being_stopped_at_any_moment_leaves_no_thread_waiting() {
         });
         for _ in 0..2000 {
             let nodes = graph.range(0..graph.nodes().len()).unwrap();
-            let outcome = backend.compute_and_wait(Work { nodes, buffers: &buffers });
+            let outcome = stream.compute_and_wait(Work { nodes, buffers: &buffers });
             stopped += u32::from(matches!(outcome, Err(Error::Cancelled)));
         }
         over.store(true, Ordering::Relaxed);

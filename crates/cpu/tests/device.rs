@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use oxcart_backend::{
-    Backend, Buffer, Buffers, Device, DeviceKind, Error, HostBuffer, HostMemory, Registry, Work, allocate,
+    Buffer, Buffers, Device, DeviceKind, Error, HostBuffer, HostMemory, Registry, Stream, StreamOptions,
+    Work, allocate,
 };
-use oxcart_cpu::{CpuDevice, CpuRegistry, CpuStream, Level};
+use oxcart_cpu::{CpuDevice, CpuRegistry, CpuStream};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{DType, Graph, TensorId};
 
 /// A graph with all its memory in one buffer, at offsets of the test's choosing.
 struct Rig {
-    backend: Box<dyn Backend>,
+    stream: Box<dyn Stream>,
     graph: Graph,
     buffers: Buffers,
     buffer: Arc<dyn Buffer>,
@@ -24,8 +25,8 @@ impl Rig {
         let buffer = allocate(&device.buffer_type(), bytes).unwrap();
         let mut buffers = Buffers::new();
         buffers.add(Arc::clone(&buffer));
-        let backend = device.open(&format!("threads={threads}")).unwrap();
-        Rig { backend, graph: Graph::new(), buffers, buffer }
+        let stream = device.open(&StreamOptions::threads(threads)).unwrap();
+        Rig { stream, graph: Graph::new(), buffers, buffer }
     }
 
     fn bind(&mut self, id: TensorId, offset: usize) {
@@ -50,7 +51,7 @@ impl Rig {
     }
 
     fn stream(&self) -> &CpuStream {
-        self.backend.as_any().downcast_ref().unwrap()
+        self.stream.as_any().downcast_ref().unwrap()
     }
 }
 
@@ -74,12 +75,6 @@ fn the_registry_has_one_cpu() {
 }
 
 #[test]
-fn bad_settings_are_refused() {
-    let refused = CpuDevice::with_level(Level::Scalar).open("threads=none").unwrap_err();
-    assert_eq!(refused.to_string(), "CPU does not support 'none' is not a number of threads from 1 to 512");
-}
-
-#[test]
 fn a_plan_runs_again_with_new_inputs_and_other_memory() {
     const LEN: usize = 40_000;
     let mut rig = Rig::new(3, 16 * LEN);
@@ -90,7 +85,7 @@ fn a_plan_runs_again_with_new_inputs_and_other_memory() {
     rig.bind(a, 0);
     rig.bind(y, 4 * LEN);
     rig.bind(z, 8 * LEN);
-    let mut plan = rig.backend.plan(rig.work()).unwrap().unwrap();
+    let mut plan = rig.stream.plan(rig.work()).unwrap().unwrap();
     for shift in 0..3 {
         let values: Vec<_> = ramp(LEN).iter().map(|x| (x + shift as f32) * 1e-3).collect();
         rig.write(0, &values);
@@ -117,7 +112,7 @@ fn a_result_may_overlap_its_source_in_any_way() {
             rig.bind(a, from);
             rig.bind(y, to);
             rig.write(from, &ramp(LEN));
-            rig.backend.compute_and_wait(rig.work()).unwrap();
+            rig.stream.compute_and_wait(rig.work()).unwrap();
             assert_eq!(rig.read(to, LEN), squares(&ramp(LEN)), "{threads} threads, {from} to {to}");
         }
     }
@@ -133,10 +128,10 @@ fn a_cancelled_stream_stops_and_can_go_on() {
     rig.bind(y, 64);
     rig.write(0, &ramp(16));
     rig.stream().cancel();
-    assert!(matches!(rig.backend.compute_and_wait(rig.work()), Err(Error::Cancelled)));
+    assert!(matches!(rig.stream.compute_and_wait(rig.work()), Err(Error::Cancelled)));
     assert_eq!(rig.read(64, 16), [0.0; 16]);
     rig.stream().resume();
-    rig.backend.compute_and_wait(rig.work()).unwrap();
+    rig.stream.compute_and_wait(rig.work()).unwrap();
     assert_eq!(rig.read(64, 16), squares(&ramp(16)));
 }
 
@@ -158,11 +153,11 @@ fn a_bad_index_is_an_error_and_the_stream_lives_on() {
     for (bad, index) in [("2", 2), ("-1", -1)] {
         let indices: Vec<u8> = [0, 1, index].iter().flat_map(|i: &i32| i.to_le_bytes()).collect();
         rig.buffer.write(rows_at, &indices).unwrap();
-        let failed = rig.backend.compute_and_wait(rig.work()).unwrap_err().to_string();
+        let failed = rig.stream.compute_and_wait(rig.work()).unwrap_err().to_string();
         assert!(failed.contains(&format!("{bad} is not below 2")), "{failed}");
     }
     rig.buffer.write(rows_at, &[0; 12]).unwrap();
-    rig.backend.compute_and_wait(rig.work()).unwrap();
+    rig.stream.compute_and_wait(rig.work()).unwrap();
 }
 
 #[test]
@@ -171,14 +166,14 @@ fn memory_that_is_missing_read_only_or_elsewhere_is_refused() {
     let a = rig.graph.leaf(DType::F32, [16, 1, 1, 1]).unwrap();
     let y = rig.graph.sqr(a).unwrap();
     rig.graph.expand(y).unwrap();
-    assert!(matches!(rig.backend.compute(rig.work()), Err(Error::NotPlaced { .. })));
+    assert!(matches!(rig.stream.compute(rig.work()), Err(Error::NotPlaced { .. })));
     rig.bind(a, 0);
-    assert!(matches!(rig.backend.compute(rig.work()), Err(Error::NotPlaced { .. })));
+    assert!(matches!(rig.stream.compute(rig.work()), Err(Error::NotPlaced { .. })));
 
     let lent = HostMemory::shared(Arc::new(vec![0u8; 256]));
     let id = rig.buffers.add(HostBuffer::new(rig.buffer.buffer_type().clone(), lent));
     rig.graph.bind(y, Storage { buffer: id, offset: 0 }, 256).unwrap();
-    let refused = rig.backend.compute(rig.work()).unwrap_err();
+    let refused = rig.stream.compute(rig.work()).unwrap_err();
     // A vector may start anywhere; wherever it does, writing to it is refused.
     assert!(matches!(refused, Error::ReadOnly { .. } | Error::Misaligned { .. }), "{refused}");
 }
@@ -197,14 +192,14 @@ fn weights_are_used_where_they_lie() {
     for (bytes, x) in page.0.chunks_exact_mut(4).zip(ramp(64)) {
         bytes.copy_from_slice(&x.to_le_bytes());
     }
-    let lent = rig.backend.device().buffer_from_host(HostMemory::shared(Arc::new(page))).unwrap();
+    let lent = rig.stream.device().buffer_from_host(HostMemory::shared(Arc::new(page))).unwrap();
     let id = rig.buffers.add(lent);
     let a = rig.graph.leaf(DType::F32, [16, 1, 1, 1]).unwrap();
     let y = rig.graph.sqr(a).unwrap();
     rig.graph.expand(y).unwrap();
     rig.graph.bind(a, Storage { buffer: id, offset: 32 }, 256).unwrap();
     rig.bind(y, 0);
-    rig.backend.compute_and_wait(rig.work()).unwrap();
+    rig.stream.compute_and_wait(rig.work()).unwrap();
     assert_eq!(rig.read(0, 16), squares(&ramp(24)[8..]));
 }
 
@@ -220,7 +215,7 @@ fn nodes_that_need_no_work_are_skipped() {
     rig.bind(unused, 64);
     rig.bind(y, 128);
     rig.write(0, &[3.0; 4]);
-    rig.backend.compute_and_wait(rig.work()).unwrap();
+    rig.stream.compute_and_wait(rig.work()).unwrap();
     assert_eq!(rig.read(64, 4), [0.0; 4]);
     assert_eq!(rig.read(128, 4), [9.0; 4]);
 }
@@ -239,6 +234,6 @@ fn sources_without_elements_need_no_memory() {
         rig.graph.bind(empty, Storage { buffer: none, offset: 0 }, 0).unwrap();
     }
     rig.write(0, &ramp(64));
-    rig.backend.compute_and_wait(rig.work()).unwrap();
+    rig.stream.compute_and_wait(rig.work()).unwrap();
     assert_eq!(rig.read(0, 64), ramp(64));
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Device, Error, Work, allocate};
+use oxcart_backend::{Device, Error, Stream, StreamOptions, Work, allocate};
 use oxcart_cases::{Case, Recorded, read_folder};
 use oxcart_cpu::CpuDevice;
 use oxcart_rpc::wire::{Dialect, GraphBody, TensorRecord, encode_graph};
@@ -142,7 +142,7 @@ impl Attempt {
     }
 
     /// Runs it with this byte wherever no tensor is.
-    fn run(&self, device: &Arc<dyn Device>, backend: &dyn Backend, noise: u8) -> Outcome {
+    fn run(&self, device: &Arc<dyn Device>, stream: &dyn Stream, noise: u8) -> Outcome {
         let mut memory = vec![noise; self.memory.len()];
         for record in &self.records {
             let range = self.range(record);
@@ -172,7 +172,7 @@ impl Attempt {
             Err(_) => return Outcome::Refused,
         };
         let nodes = rebuilt.graph.range(0..rebuilt.graph.nodes().len()).unwrap();
-        let done = backend.compute_and_wait(Work { nodes, buffers: &rebuilt.buffers });
+        let done = stream.compute_and_wait(Work { nodes, buffers: &rebuilt.buffers });
         if let Err(error @ Error::Panicked { .. }) = &done {
             panic!("{error}");
         }
@@ -199,21 +199,21 @@ impl Attempt {
 /// Where cases run.
 struct Rig {
     device: Arc<dyn Device>,
-    backend: Box<dyn Backend>,
+    stream: Box<dyn Stream>,
 }
 
 impl Rig {
     fn new() -> Rig {
         let device: Arc<dyn Device> = CpuDevice::new().unwrap();
-        let backend = Arc::clone(&device).open("threads=2").unwrap();
-        Rig { device, backend }
+        let stream = Arc::clone(&device).open(&StreamOptions::threads(2)).unwrap();
+        Rig { device, stream }
     }
 
     /// What becomes of an attempt; whatever lies around it makes no difference.
     fn run(&self, attempt: &Attempt, what: &str) -> Outcome {
         let run = |noise| {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                attempt.run(&self.device, &*self.backend, noise)
+                attempt.run(&self.device, &*self.stream, noise)
             }));
             caught.unwrap_or_else(|_| panic!("{what}: see above"))
         };

@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Device, Work, allocate};
+use oxcart_backend::{Device, Stream, StreamOptions, Work, allocate};
 use oxcart_cases::{Case, Recorded, read_folder};
 use oxcart_cpu::CpuDevice;
 use oxcart_rpc::wire::{Dialect, GraphBody, TensorRecord, encode_graph, encode_params};
@@ -42,10 +42,10 @@ fn words_are_those_of_the_reference() {
 #[test]
 fn graphs_of_records_are_rebuilt_and_computed() {
     let device: Arc<dyn Device> = CpuDevice::new().unwrap();
-    let backend = Arc::clone(&device).open("threads=2").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::threads(2)).unwrap();
     let complaints: Vec<_> = cases()
         .iter()
-        .filter_map(|case| run(case, &device, &*backend).err().map(|why| format!("{}: {why}", case.name)))
+        .filter_map(|case| run(case, &device, &*stream).err().map(|why| format!("{}: {why}", case.name)))
         .collect();
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }
@@ -62,7 +62,7 @@ fn record(id: u64, space: &Space, handle: u64, tensor: &Recorded) -> TensorRecor
     record
 }
 
-fn run(case: &Case, device: &Arc<dyn Device>, backend: &dyn Backend) -> Result<(), String> {
+fn run(case: &Case, device: &Arc<dyn Device>, stream: &dyn Stream) -> Result<(), String> {
     let dialect = Dialect::newest();
     let mut space = Space::default();
     let mut tensors = Vec::new();
@@ -108,7 +108,7 @@ fn run(case: &Case, device: &Arc<dyn Device>, backend: &dyn Backend) -> Result<(
     let body = GraphBody::decode(&bytes, dialect).map_err(|error| error.to_string())?;
     let rebuilt = rebuild(&body, dialect, &space, device).map_err(|refusal| refusal.to_string())?;
     let nodes = rebuilt.graph.range(0..rebuilt.graph.nodes().len()).ok_or("no nodes")?;
-    backend.compute_and_wait(Work { nodes, buffers: &rebuilt.buffers }).map_err(|error| error.to_string())?;
+    stream.compute_and_wait(Work { nodes, buffers: &rebuilt.buffers }).map_err(|error| error.to_string())?;
     let mut found = vec![0; case.storage(case.result()).len()];
     space
         .buffer(result)

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use oxcart_backend::Device;
+use oxcart_backend::{Device, StreamOptions};
 use oxcart_llm::model::{
     AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted,
 };
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default())?;
     print!("{plan}");
     let model = Model::load(file, plan, &|_| {})?;
-    let backend = device.open(&format!("threads={}", argument(0, "2")))?;
+    let stream = device.open(&StreamOptions::threads(argument(0, "2").parse()?))?;
     let attention = match argument(3, "auto").as_str() {
         "plain" => AttentionChoice::Plain,
         "flash" => AttentionChoice::Flash,
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         attention,
         ..ContextOptions::default()
     };
-    let mut context = Context::new(model, vec![backend], options)?;
+    let mut context = Context::new(model, vec![stream], options)?;
     println!("loaded in {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
     let vocabulary = context.model().hyper().vocabulary as u32;
     let prompt: Vec<u32> = (0..512).map(|i| (100 + i * 37 % 20_000) % vocabulary).collect();

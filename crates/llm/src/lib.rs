@@ -1,4 +1,4 @@
-//! Language models on top of the backend system: text to tokens and back, architectures as graphs, caches, sampling.
+//! Language models on top of the stream system: text to tokens and back, architectures as graphs, caches, sampling.
 //!
 //! [`text`] knows characters and tokens and nothing of tensors; [`model`] knows tensors and tokens and nothing of
 //! characters.

@@ -115,11 +115,11 @@ fn logits_of_all_positions() {
             (AttentionChoice::Plain, 24),
             (AttentionChoice::Plain, 1),
         ] {
-            let (model, backends) = load(&golden.path(), 1);
+            let (model, streams) = load(&golden.path(), 1);
             let cache_type = DType::F32;
             let options =
                 ContextOptions { context: 256, batch, cache_type, attention, ..ContextOptions::default() };
-            let mut context = Context::new(model, backends, options).unwrap();
+            let mut context = Context::new(model, streams, options).unwrap();
             let logits = context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap();
             let rows: Vec<Vec<f32>> = logits.rows().map(<[f32]>::to_vec).collect();
             let reference = golden.array("prompt_logits_kv_f32").unwrap();
@@ -150,9 +150,9 @@ fn embeddings() {
                 (Pooling::Cls, "pooled_cls"),
                 (Pooling::Last, "pooled_last"),
             ] {
-                let (model, backends) = load(&golden.path(), devices);
+                let (model, streams) = load(&golden.path(), devices);
                 let options = EncoderOptions { pooling: Some(pooling) };
-                let mut encoder = Encoder::new(model, backends, options).unwrap();
+                let mut encoder = Encoder::new(model, streams, options).unwrap();
                 let reference = golden.array(array).unwrap();
                 for _ in 0..2 {
                     let found = encoder.embed(&golden.tokens("prompt")).unwrap();

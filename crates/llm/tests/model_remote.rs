@@ -9,7 +9,7 @@ mod model_support;
 use std::sync::Arc;
 
 use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge};
-use oxcart_backend::{Backend, Device, Registry};
+use oxcart_backend::{Device, Registry, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{Model, ModelFile, Plan, PlanOptions, Split};
 use oxcart_rpc::client::{Options, RemoteRegistry};
@@ -22,7 +22,7 @@ fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
     (0..count)
         .map(|_| {
             let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
-            config.devices[0].1 = "threads=1".into();
+            config.stream = StreamOptions::threads(1);
             let mut worker = Worker::new(config).unwrap();
             let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
             (worker, address.to_string())
@@ -31,7 +31,7 @@ fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
 }
 
 /// A model on the workers, the first part of it here.
-fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec<Box<dyn Backend>>) {
+fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
     let mut devices: Vec<Arc<dyn Device>> =
         registries.iter().map(|registry| registry.devices().remove(0)).collect();
     let mut ratios = vec![1.0; devices.len()];
@@ -41,10 +41,7 @@ fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec
     let options = PlanOptions { split: Split::Ratios(ratios), ..PlanOptions::default() };
     let plan = Plan::new(&file, devices.clone(), &options).unwrap();
     let model = Model::load(file, plan, &|_| {}).unwrap();
-    let open = |device: Arc<dyn Device>| {
-        let settings = if device.name() == "CPU" { "threads=1" } else { "" };
-        device.open(settings).unwrap()
-    };
+    let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
     (model, devices.into_iter().map(open).collect())
 }
 
@@ -64,9 +61,9 @@ fn recorded_models_over_workers() {
     for golden in models.iter().filter(|golden| !golden.is_encoder()) {
         for cache_type in [DType::F32, DType::F16] {
             let registries = connect(&endpoints);
-            let (model, backends) = load(golden, &registries);
+            let (model, streams) = load(golden, &registries);
             let way = Way { cache_type, ..PLAINEST };
-            let (rows, context) = decode_on(golden, way, model, backends);
+            let (rows, context) = decode_on(golden, way, model, streams);
             match judge(golden, &rows, cache_type) {
                 Ok(said) => eprintln!("{} {cache_type}: {said}", golden.name()),
                 Err(said) => failures.push(format!("{} {cache_type}: {said}", golden.name())),

@@ -8,7 +8,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Device};
+use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Data, Gguf};
 use oxcart_llm::model::{Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted};
@@ -37,9 +37,9 @@ fn context(path: &Path, devices: usize, cache_type: DType) -> Context {
     let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
     let plan = Plan::new(&file, list, &options).unwrap();
     let model = Model::load(file, plan, &|_| {}).unwrap();
-    let backends: Vec<Box<dyn Backend>> =
-        devices.into_iter().map(|device| device.open("threads=2").unwrap()).collect();
-    Context::new(model, backends, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() })
+    let streams: Vec<Box<dyn Stream>> =
+        devices.into_iter().map(|device| device.open(&StreamOptions::threads(2)).unwrap()).collect();
+    Context::new(model, streams, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() })
         .unwrap()
 }
 

@@ -16,9 +16,9 @@ fn a_step_allocates_nothing_of_its_own() {
     for name in ["llama-gqa-f32", "gemma3-f32", "gpt-oss-f32"] {
         let golden = models.iter().find(|golden| golden.name() == name).unwrap();
         for (devices, cache_type) in [(1, DType::F16), (1, DType::F32), (2, DType::F16)] {
-            let (model, backends) = load(&golden.path(), devices);
+            let (model, streams) = load(&golden.path(), devices);
             let options = ContextOptions { context: 256, cache_type, ..ContextOptions::default() };
-            let mut context = Context::new(model, backends, options).unwrap();
+            let mut context = Context::new(model, streams, options).unwrap();
             for token in 0..10 {
                 context.evaluate(&[token], Wanted::Last).unwrap();
             }

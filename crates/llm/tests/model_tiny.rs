@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use oxcart_backend::{Backend, Device};
+use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
@@ -147,8 +147,9 @@ impl Tiny {
         let file = self.open().unwrap();
         let plan = Plan::new(&file, list, &PlanOptions { split, ..PlanOptions::default() }).unwrap();
         let model = Model::load(file, plan, &|_| {}).unwrap();
-        let backends = devices.into_iter().map(|device| device.open("threads=1").unwrap()).collect();
-        Context::new(model, backends, options).unwrap()
+        let streams =
+            devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
+        Context::new(model, streams, options).unwrap()
     }
 }
 
@@ -337,9 +338,9 @@ fn accelerators_get_weights_and_work() {
     .unwrap();
     assert_eq!(*seen.lock().unwrap(), totals);
     assert!(accelerators.iter().all(|device| device.allocated_bytes() > 10_000));
-    let mut backends: Vec<Box<dyn Backend>> = accelerators.iter().map(|device| device.stream()).collect();
-    backends.push(cpu.open("threads=1").unwrap());
-    let mut context = Context::new(model, backends, exact()).unwrap();
+    let mut streams: Vec<Box<dyn Stream>> = accelerators.iter().map(|device| device.stream()).collect();
+    streams.push(cpu.open(&StreamOptions::threads(1)).unwrap());
+    let mut context = Context::new(model, streams, exact()).unwrap();
     let found = rows(&mut context, &text(9));
     assert_close(&found, &rows(&mut tiny.context(1, exact()), &text(9)), 1e-3);
     for token in text(3) {
@@ -410,16 +411,17 @@ fn shared_tensors_are_where_they_are_needed() {
 }
 
 #[test]
-fn backends_must_be_those_of_the_plan() {
+fn streams_must_be_those_of_the_plan() {
     let (device, other) = (CpuDevice::new().unwrap(), CpuDevice::new().unwrap());
     let file = Tiny::llama(1).open().unwrap();
     let plan = Plan::new(&file, vec![device], &PlanOptions::default()).unwrap();
     let model = Model::load(file, plan, &|_| {}).unwrap();
-    let wrong = Context::new(model.clone(), vec![other.open("").unwrap()], exact());
+    let wrong = Context::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
     assert!(matches!(wrong, Err(Error::OtherDevice { index: 0, .. })));
     assert!(matches!(Context::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
     let device = model.devices()[0].clone();
-    let encoder = Encoder::new(model, vec![device.open("").unwrap()], EncoderOptions::default());
+    let encoder =
+        Encoder::new(model, vec![device.open(&StreamOptions::default()).unwrap()], EncoderOptions::default());
     assert_eq!(encoder.unwrap_err().to_string(), "llama models cannot be used as encoders");
 }
 
@@ -437,8 +439,8 @@ fn settings_of_contexts_are_checked() {
         ContextOptions { cache_type: DType::Q4_K, ..exact() },
         ContextOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
     ] {
-        let backend = device.clone().open("threads=1").unwrap();
-        assert!(matches!(Context::new(model.clone(), vec![backend], options), Err(Error::Setting { .. })));
+        let stream = device.clone().open(&StreamOptions::threads(1)).unwrap();
+        assert!(matches!(Context::new(model.clone(), vec![stream], options), Err(Error::Setting { .. })));
     }
 }
 

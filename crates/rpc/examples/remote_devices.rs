@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Device, Registry, Work, copy_async, place_all};
+use oxcart_backend::{Buffers, Device, Registry, StreamOptions, Work, copy_async, place_all};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_tensor::{DType, Graph, TensorId};
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Writes, fills, copies and reads back.
 fn try_memory(device: &Arc<dyn Device>) -> Result<(), Box<dyn Error>> {
-    let stream = Arc::clone(device).open("")?;
+    let stream = Arc::clone(device).open(&StreamOptions::default())?;
     let (first, second) = (stream.allocate(4096)?, stream.allocate(4096)?);
     let pattern: Vec<u8> = (0..=255).cycle().take(1000).collect();
     let mut back = vec![1; 4096];
@@ -63,9 +63,7 @@ fn try_memory(device: &Arc<dyn Device>) -> Result<(), Box<dyn Error>> {
     stream.set_async(&place(&first, 0), vec![3; 100])?;
     copy_async(&*stream, &place(&first, 0), &*stream, &place(&second, 2000))?;
     let pending = stream.get_async(&place(&second, 2000))?;
-    let event = device.new_event()?;
-    stream.record(&event)?;
-    event.synchronize()?;
+    stream.finish(stream.record()?)?;
     same(&pending.wait()?, &[3; 100], "the same behind each other")?;
     println!("  memory: ok{}", if direct { ", copies on the worker" } else { "" });
     Ok(())
@@ -77,7 +75,7 @@ fn try_product(device: &Arc<dyn Device>) -> Result<(), Box<dyn Error>> {
     let (mut graph, mut buffers) = (graph, Buffers::new());
     place_all(&mut graph, &[a, b, c], &device.buffer_type(), &mut buffers)?;
     let supported = device.supports_op(graph.tensor(c)?);
-    let stream = Arc::clone(device).open("")?;
+    let stream = Arc::clone(device).open(&StreamOptions::default())?;
     buffers.set(graph.tensor(a)?, 0, &bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))?;
     let nodes = graph.range(0..graph.nodes().len()).ok_or("no nodes")?;
     let mut plan = stream.plan(Work { nodes, buffers: &buffers })?.ok_or("no plan")?;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Fixture, dialects};
-use oxcart_backend::{Buffers, Device, Place, Registry, Work, allocate, copy_place, place_all};
+use oxcart_backend::{
+    Buffers, Device, Place, Registry, StreamOptions, Work, allocate, copy_place, place_all,
+};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Dialect;
 use oxcart_tensor::{DType, Graph, TensorId};
@@ -38,7 +40,7 @@ fn run(device: &Arc<dyn Device>) -> [Vec<u8>; 2] {
     let mut buffers = Buffers::new();
     let all: Vec<_> = graph.ids().filter(|&id| graph.tensor(id).unwrap().view().is_none()).collect();
     place_all(&mut graph, &all, &device.buffer_type(), &mut buffers).unwrap();
-    let stream = Arc::clone(device).open("").unwrap();
+    let stream = Arc::clone(device).open(&StreamOptions::default()).unwrap();
     buffers.set(graph.tensor(a).unwrap(), 0, &bytes(32, 1.0)).unwrap();
     [2.0, 3.0].map(|seed| {
         buffers.set(graph.tensor(b).unwrap(), 0, &bytes(24, seed)).unwrap();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common_client::{Config, FakeWorker, Fault, options};
-use oxcart_backend::{Backend, Buffers, Device, Place, Registry, Usage, Work, allocate, place_all};
+use oxcart_backend::{
+    Buffers, Device, Place, Registry, Stream, StreamOptions, Usage, Work, allocate, place_all,
+};
 use oxcart_rpc::client::{Options, RemoteRegistry, Traffic};
 use oxcart_rpc::wire::{Command, GraphBody, fnv1a};
 use oxcart_tensor::ops::{TopK, Unary};
@@ -55,7 +57,7 @@ fn a_graph_is_sent_once_until_something_comes_in_between() {
     use Command::{GraphCompute as Whole, GraphRecompute as Again};
     for dialect in ["3.6", "4.0.0", "5.1", "7.0"] {
         let (worker, _registry, device) = worker(dialect);
-        let stream = Arc::clone(&device).open("").unwrap();
+        let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
         let chain = Chain::new(&device, 3);
         let other = allocate(&device.buffer_type(), 100).unwrap();
         let mut plan = stream.plan(chain.work(0..3)).unwrap().unwrap();
@@ -89,7 +91,8 @@ fn devices_keep_graphs_of_their_own() {
     let registry = worker.connect().unwrap();
     let devices = registry.devices();
     let chains: Vec<_> = devices.iter().map(|device| Chain::new(device, 2)).collect();
-    let streams: Vec<_> = devices.iter().map(|device| Arc::clone(device).open("").unwrap()).collect();
+    let streams: Vec<_> =
+        devices.iter().map(|device| Arc::clone(device).open(&StreamOptions::default()).unwrap()).collect();
     for _ in 0..2 {
         for (stream, chain) in streams.iter().zip(&chains) {
             stream.compute(chain.work(0..2)).unwrap();
@@ -105,7 +108,7 @@ fn devices_keep_graphs_of_their_own() {
 #[test]
 fn only_what_the_nodes_touch_is_described() {
     let (worker, registry, device) = worker("7.0");
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let chain = Chain::new(&device, 5);
     stream.compute(chain.work(3..4)).unwrap();
     stream.synchronize().unwrap();
@@ -125,7 +128,7 @@ fn only_what_the_nodes_touch_is_described() {
 #[test]
 fn views_travel_with_what_they_look_into() {
     let (worker, registry, device) = worker("7.0");
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let mut graph = Graph::new();
     let cache = graph.leaf(DType::F32, [16, 4]).unwrap();
     let view = graph.view(cache, [16, 2], &[64], 64).unwrap();
@@ -148,7 +151,7 @@ fn views_travel_with_what_they_look_into() {
 #[test]
 fn memory_elsewhere_is_refused_where_it_would_be_read() {
     let (worker, _registry, device) = worker("7.0");
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let mut chain = Chain::new(&device, 1);
     chain.graph.unbind(chain.ids[0]).unwrap();
     let error = stream.compute(chain.work(0..1)).unwrap_err().to_string();
@@ -164,7 +167,7 @@ fn a_status_of_version_2_is_reported_and_survived() {
     let worker = FakeWorker::start(Config { status: 255, ..Config::new("2.0") });
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let chain = Chain::new(&device, 2);
     stream.compute(chain.work(0..2)).unwrap();
     let error = stream.synchronize().unwrap_err().to_string();
@@ -180,32 +183,27 @@ fn synchronizing_means_that_the_worker_is_done() {
     let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let chain = Chain::new(&device, 2);
     stream.compute(chain.work(0..2)).unwrap();
-    let event = device.new_event().unwrap();
-    let recorded = stream.record(&event);
-    assert!(event.synchronize().is_err() || recorded.is_err());
+    assert!(stream.record().and_then(|point| stream.finish(point)).is_err());
     assert!(stream.synchronize().is_err());
 }
 
 #[test]
 fn waiting_costs_a_round_trip_only_where_something_is_open() {
     let (worker, registry, device) = worker("7.0");
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let chain = Chain::new(&device, 2);
     stream.synchronize().unwrap();
     let before = registry.traffic().total().waits;
     stream.synchronize().unwrap();
-    let event = device.new_event().unwrap();
-    event.synchronize().unwrap();
-    stream.record(&event).unwrap();
-    event.synchronize().unwrap();
+    stream.finish(stream.record().unwrap()).unwrap();
     assert_eq!(registry.traffic().total().waits, before, "all was confirmed");
     stream.compute(chain.work(0..2)).unwrap();
-    stream.record(&event).unwrap();
-    event.synchronize().unwrap();
-    event.synchronize().unwrap();
+    let point = stream.record().unwrap();
+    stream.finish(point).unwrap();
+    stream.finish(point).unwrap();
     stream.synchronize().unwrap();
     assert_eq!(registry.traffic().total().waits, before + 1);
     assert_eq!(worker.commands().last(), Some(&Command::GetTensor));
@@ -223,7 +221,7 @@ fn commands_of_many_threads_keep_whole() {
             .map(|number| {
                 let device = Arc::clone(&device);
                 std::thread::spawn(move || {
-                    let stream = Arc::clone(&device).open("").unwrap();
+                    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
                     let buffer = allocate(&device.buffer_type(), 50_000).unwrap();
                     for round in 0..50 {
                         let value = number.wrapping_mul(31).wrapping_add(round);
@@ -288,12 +286,12 @@ fn copies_go_through_here_only_where_the_worker_cannot() {
     for (copy_answer, reads) in [(1, 0), (0, 2)] {
         let worker = FakeWorker::start(Config { copy_answer, ..Config::new("7.0") });
         let device = worker.connect().unwrap().devices().remove(0);
-        let stream = Arc::clone(&device).open("").unwrap();
+        let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
         let place =
             |offset, len| Place { buffer: allocate(&device.buffer_type(), 200).unwrap(), offset, len };
         let (source, target) = (place(50, 100), place(60, 100));
         source.write(&[9; 100]).unwrap();
-        assert!(stream.copy_async(&*stream, &source, &target).unwrap());
+        assert!(stream.copy_in(&*stream, &source, &target).unwrap());
         stream.synchronize().unwrap();
         assert_eq!(worker.of(Command::GetTensor).len(), reads);
         assert_eq!(target.bytes().unwrap(), [9; 100]);
@@ -399,32 +397,34 @@ fn ops_and_types_that_the_dialect_lacks_are_not_supported() {
 }
 
 #[test]
-fn events_order_work_on_two_workers() {
+fn a_stream_waits_for_a_point_of_another_worker() {
     let (_one, _first, left) = worker("7.0");
     let (two, _second, right) = worker("7.0");
-    let (a, b) = (Arc::clone(&left).open("").unwrap(), Arc::clone(&right).open("").unwrap());
+    let (a, b) = (
+        Arc::clone(&left).open(&StreamOptions::default()).unwrap(),
+        Arc::clone(&right).open(&StreamOptions::default()).unwrap(),
+    );
     let chain = Chain::new(&left, 2);
     let target = Chain::new(&right, 2);
     a.compute(chain.work(0..2)).unwrap();
-    let event = left.new_event().unwrap();
-    a.record(&event).unwrap();
-    b.wait(&event).unwrap();
+    b.wait_for(&*a, a.record().unwrap()).unwrap();
     b.compute(target.work(0..2)).unwrap();
     b.synchronize().unwrap();
     assert_eq!(graphs(&two).len(), 1);
 }
 
 #[test]
-fn a_failed_worker_fails_those_who_wait_for_its_events() {
+fn a_failed_worker_fails_those_who_wait_for_its_points() {
     let dead = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
     let left = dead.connect().unwrap().devices().remove(0);
     let (_two, _second, right) = worker("7.0");
-    let (a, b) = (Arc::clone(&left).open("").unwrap(), Arc::clone(&right).open("").unwrap());
+    let (a, b) = (
+        Arc::clone(&left).open(&StreamOptions::default()).unwrap(),
+        Arc::clone(&right).open(&StreamOptions::default()).unwrap(),
+    );
     let chain = Chain::new(&left, 2);
     a.compute(chain.work(0..2)).unwrap();
-    let event = left.new_event().unwrap();
-    a.record(&event).unwrap();
-    b.wait(&event).unwrap();
+    b.wait_for(&*a, a.record().unwrap()).unwrap();
     assert!(b.synchronize().is_err());
     right.memory().unwrap();
 }
@@ -433,7 +433,7 @@ fn a_failed_worker_fails_those_who_wait_for_its_events() {
 fn everything_ends_when_the_last_user_leaves() {
     let (worker, registry, device) = worker("7.0");
     let buffer = allocate(&device.buffer_type(), 100).unwrap();
-    let stream: Box<dyn Backend> = Arc::clone(&device).open("").unwrap();
+    let stream: Box<dyn Stream> = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     drop((registry, device, stream));
     buffer.write(0, &[1; 100]).unwrap();
     let mut back = [0; 100];

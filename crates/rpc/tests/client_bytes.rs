@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common_client::sha256::sha256;
 use common_client::{BASE, Config, FakeWorker, HANDLE};
-use oxcart_backend::{Buffers, Registry, Work, place_all};
+use oxcart_backend::{Buffers, Registry, StreamOptions, Work, place_all};
 use oxcart_rpc::wire::Command;
 use oxcart_tensor::ops::{MulMat, Precision};
 use oxcart_tensor::{DType, Graph, TensorId};
@@ -35,7 +35,7 @@ fn run_product(dialect: &str) -> FakeWorker {
     let mut buffers = Buffers::new();
     place_all(&mut graph, &[a, b, c], &device.buffer_type(), &mut buffers).unwrap();
     buffers.set(graph.tensor(b).unwrap(), 0, &1.0_f32.to_le_bytes().repeat(4)).unwrap();
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     let work = Work { nodes: graph.range(0..1).unwrap(), buffers: &buffers };
     let mut plan = stream.plan(work).unwrap().unwrap();
     plan.compute().unwrap();

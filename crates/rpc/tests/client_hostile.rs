@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common_client::{BASE, Config, FakeWorker, Fault, HANDLE, options};
-use oxcart_backend::{Buffers, Error, Place, Registry, Work, allocate, place_all};
+use oxcart_backend::{Buffers, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
 use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry};
 use oxcart_rpc::wire::{Command, Reply};
 use oxcart_tensor::{DType, Graph};
@@ -18,7 +18,7 @@ use oxcart_tensor::{DType, Graph};
 fn conversation(registry: &Arc<RemoteRegistry>) -> Result<(), Error> {
     let device = registry.devices().remove(0);
     device.memory()?;
-    let stream = Arc::clone(&device).open("")?;
+    let stream = Arc::clone(&device).open(&StreamOptions::default())?;
     let mut graph = Graph::new();
     let weights = graph.leaf(DType::Q4_0, [64, 2])?;
     let input = graph.leaf(DType::F32, [64, 1])?;
@@ -65,7 +65,7 @@ fn outcome(config: Config) -> Result<(), String> {
                 let later = device.memory().unwrap_err().to_string();
                 assert!(later.contains(&cause), "{later} is not {cause}");
                 assert!(device.buffer_type().allocate_bytes(10).is_err());
-                assert!(Arc::clone(&device).open("").is_err());
+                assert!(Arc::clone(&device).open(&StreamOptions::default()).is_err());
                 assert!(again.elapsed() < Duration::from_secs(1), "later calls fail at once");
             }
             outcome

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oxcart_backend::{Backend, Buffers, Place, Registry, Usage, Work, copy_async, place_all};
+use oxcart_backend::{Buffers, Place, Registry, Stream, StreamOptions, Usage, Work, copy_async, place_all};
 use oxcart_cases::{Case, RunError, read_folder};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Command;
@@ -23,7 +23,7 @@ const LARGE: usize = 11 << 20;
 /// A connection. The reference serves one client at a time, so the tests take turns.
 struct Live {
     registry: Arc<RemoteRegistry>,
-    stream: Box<dyn Backend>,
+    stream: Box<dyn Stream>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -36,7 +36,7 @@ fn connect(options: &Options) -> Option<Live> {
     };
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let registry = RemoteRegistry::connect(&endpoint, options).unwrap();
-    let stream = registry.devices().remove(0).open("").unwrap();
+    let stream = registry.devices().remove(0).open(&StreamOptions::default()).unwrap();
     Some(Live { registry, stream, _turn: turn })
 }
 
@@ -47,7 +47,7 @@ impl Live {
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(100));
             if let Ok(registry) = RemoteRegistry::connect(&endpoint, &Options::default()) {
-                self.stream = registry.devices().remove(0).open("").unwrap();
+                self.stream = registry.devices().remove(0).open(&StreamOptions::default()).unwrap();
                 self.registry = registry;
                 return true;
             }
@@ -96,9 +96,7 @@ fn memory_is_written_filled_copied_and_read() {
     stream.set_async(&place(&first, 0), vec![3; 100]).unwrap();
     copy_async(&*stream, &place(&first, 0), &*stream, &place(&second, 2000)).unwrap();
     let pending = stream.get_async(&place(&second, 2000)).unwrap();
-    let event = device.new_event().unwrap();
-    stream.record(&event).unwrap();
-    event.synchronize().unwrap();
+    stream.finish(stream.record().unwrap()).unwrap();
     assert_eq!(pending.wait().unwrap(), [3; 100], "commands take effect behind each other");
 }
 
@@ -210,7 +208,7 @@ fn corrupts_the_reference(case: &Case) -> bool {
 }
 
 /// Whether a case passed; `false` if the worker cannot be asked for it.
-fn outcome(case: &Case, stream: &dyn Backend) -> Result<bool, String> {
+fn outcome(case: &Case, stream: &dyn Stream) -> Result<bool, String> {
     match case.run(stream) {
         Ok(found) => case.judge(&found).map(|()| true),
         Err(RunError::Unsupported) => Ok(false),

@@ -1,14 +1,14 @@
-//! Which backend computes each node: passes one to four.
+//! Which stream computes each node: passes one to four.
 //!
 //! 1. Where memory already decides: tensors that have a place, inputs, nodes that read weights.
 //! 2. Neighbours take over a decision, first those of accelerators, then all.
-//! 3. Nodes move to a better backend that uses the same memory; nodes nobody decided go where most of what they read
+//! 3. Nodes move to a better stream that uses the same memory; nodes nobody decided go where most of what they read
 //!    is.
 //! 4. What is left follows its user, or what it is a view of.
 //!
 //! Views are not decided on: they are where their root is. Nodes that nobody asked for are not either.
 //!
-//! Invariant: after [`assign`], every node that runs has a backend that supports it, and every leaf in
+//! Invariant: after [`assign`], every node that runs has a stream that supports it, and every leaf in
 //! order has one, too. Every decision keeps its cause.
 
 use std::fmt;
@@ -17,9 +17,9 @@ use oxcart_backend::{Buffers, Device};
 use oxcart_tensor::graph::{BufferId, Flags};
 use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
 
-use crate::backends::{BackendId, Backends, Memories, Memory};
 use crate::error::Error;
 use crate::program::{Program, Read, Running};
+use crate::streams::{Memories, Memory, StreamId, Streams};
 
 /// Why a tensor is where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Cause {
     Input,
     /// It reads weights that are there; the slot of that source.
     Weights(u8),
-    /// It reads weights in host memory, and that backend wants to compute it all the same.
+    /// It reads weights in host memory, and that stream wants to compute it all the same.
     Offload,
     /// The node before it is there, on an accelerator.
     AfterAccelerator,
@@ -46,7 +46,7 @@ pub enum Cause {
     Before,
     /// Most of what it reads is there.
     MostInputs,
-    /// A better backend than at first, with the same memory.
+    /// A better stream than at first, with the same memory.
     Upgraded,
     /// What it is a view of is there.
     ViewSource,
@@ -78,8 +78,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A backend and why.
-pub type Assignment = (BackendId, Cause);
+/// A stream and why.
+pub type Assignment = (StreamId, Cause);
 
 /// Assignments by tensor.
 #[derive(Clone, Debug)]
@@ -92,27 +92,27 @@ impl Assignments {
 
     /// As [`of`](Assignments::of); a view is where its root is.
     pub(crate) fn of_tensor(&self, tensor: TensorRef<'_>) -> Option<Assignment> {
-        let of_root = || self.backend(tensor.root().id()).map(|backend| (backend, Cause::ViewSource));
+        let of_root = || self.stream(tensor.root().id()).map(|stream| (stream, Cause::ViewSource));
         self.of(tensor.id()).or_else(of_root)
     }
 
-    pub(crate) fn backend(&self, id: TensorId) -> Option<BackendId> {
-        self.of(id).map(|(backend, _)| backend)
+    pub(crate) fn stream(&self, id: TensorId) -> Option<StreamId> {
+        self.of(id).map(|(stream, _)| stream)
     }
 
-    /// The backend of every tensor, in the order of their ids.
-    pub(crate) fn backends(&self) -> impl Iterator<Item = Option<BackendId>> + '_ {
-        self.0.iter().map(|assignment| assignment.map(|(backend, _)| backend))
+    /// The stream of every tensor, in the order of their ids.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = Option<StreamId>> + '_ {
+        self.0.iter().map(|assignment| assignment.map(|(stream, _)| stream))
     }
 
-    fn set(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
-        self.0[id.index()] = Some((backend, cause));
+    fn set(&mut self, id: TensorId, stream: StreamId, cause: Cause) {
+        self.0[id.index()] = Some((stream, cause));
     }
 
     /// Makes room for a tensor that was added later.
-    pub(crate) fn push(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
+    pub(crate) fn push(&mut self, id: TensorId, stream: StreamId, cause: Cause) {
         self.0.resize(self.0.len().max(id.index() + 1), None);
-        self.set(id, backend, cause);
+        self.set(id, stream, cause);
     }
 }
 
@@ -121,43 +121,43 @@ struct Passes<'a> {
     graph: &'a Graph,
     program: &'a Program,
     buffers: &'a Buffers,
-    backends: &'a Backends,
-    /// By backend, what computes there.
+    streams: &'a Streams,
+    /// By stream, what computes there.
     devices: Vec<&'a dyn Device>,
     memories: &'a Memories,
     offload: bool,
     assigned: Assignments,
-    /// Nodes that run and have no backend yet.
+    /// Nodes that run and have no stream yet.
     undecided: usize,
-    /// Whether there are leaves without a backend, or nodes that nobody asked for.
+    /// Whether there are leaves without a stream, or nodes that nobody asked for.
     left_over: bool,
 }
 
 /// Where a graph is to run: what is known of the memory there, and what the caller wishes.
 pub(crate) struct Setting<'a> {
     pub(crate) buffers: &'a Buffers,
-    pub(crate) backends: &'a Backends,
+    pub(crate) streams: &'a Streams,
     pub(crate) memories: &'a Memories,
-    pub(crate) pinned: &'a [(TensorId, BackendId)],
+    pub(crate) pinned: &'a [(TensorId, StreamId)],
     pub(crate) offload: bool,
 }
 
 /// Runs the passes.
 pub(crate) fn assign(graph: &Graph, program: &Program, setting: &Setting<'_>) -> Result<Assignments, Error> {
-    let &Setting { buffers, backends, memories, pinned, offload } = setting;
+    let &Setting { buffers, streams, memories, pinned, offload } = setting;
     let mut assigned = Assignments(Vec::with_capacity(graph.len() + graph.len() / 16));
     // What is left of it is for the copies that splits will need.
     assigned.0.resize(graph.len(), None);
-    for &(id, backend) in pinned {
+    for &(id, stream) in pinned {
         graph.tensor(id)?;
-        assigned.set(id, backend, Cause::Pinned);
+        assigned.set(id, stream, Cause::Pinned);
     }
     let mut passes = Passes {
         graph,
         program,
         buffers,
-        backends,
-        devices: backends.ids().map(|id| &**backends.device(id)).collect(),
+        streams,
+        devices: streams.ids().map(|id| &**streams.device(id)).collect(),
         memories,
         offload,
         assigned,
@@ -172,8 +172,8 @@ pub(crate) fn assign(graph: &Graph, program: &Program, setting: &Setting<'_>) ->
 }
 
 impl<'a> Passes<'a> {
-    fn supports(&self, backend: BackendId, node: TensorRef<'_>) -> bool {
-        self.devices[backend.index()].supports_op(node)
+    fn supports(&self, stream: StreamId, node: TensorRef<'_>) -> bool {
+        self.devices[stream.index()].supports_op(node)
     }
 
     /// Pass one.
@@ -186,10 +186,10 @@ impl<'a> Passes<'a> {
             if let Some(buffer) = leaf.buffer() {
                 // It asks nothing of a device but to be read.
                 let reader = self.memories.first_reader(self.memories.of_buffer(buffer));
-                let backend = reader.map_or_else(|| Err(self.stuck(leaf.id)), Ok)?;
-                self.assigned.set(leaf.id, backend, Cause::Memory);
+                let stream = reader.map_or_else(|| Err(self.stuck(leaf.id)), Ok)?;
+                self.assigned.set(leaf.id, stream, Cause::Memory);
             } else if leaf.flags.contains(Flags::INPUT) {
-                self.assigned.set(leaf.id, self.backends.last(), Cause::Input);
+                self.assigned.set(leaf.id, self.streams.last(), Cause::Input);
             } else {
                 self.left_over = true;
             }
@@ -203,7 +203,7 @@ impl<'a> Passes<'a> {
                 None => self.by_weights(graph.tensor(node.id)?, reads),
             };
             match decided {
-                Some((backend, cause)) => self.assigned.set(node.id, backend, cause),
+                Some((stream, cause)) => self.assigned.set(node.id, stream, cause),
                 None => self.undecided += 1,
             }
         }
@@ -213,8 +213,8 @@ impl<'a> Passes<'a> {
     fn by_own_memory(&self, node: &Running, buffer: BufferId) -> Result<Assignment, Error> {
         let cause = if node.is_view() { Cause::ViewedMemory } else { Cause::Memory };
         let (memory, tensor) = (self.memories.of_buffer(buffer), self.graph.tensor(node.id)?);
-        let backend = self.memories.best(memory, |backend| self.supports(backend, tensor));
-        backend.map(|backend| (backend, cause)).ok_or_else(|| self.stuck(node.id))
+        let stream = self.memories.best(memory, |stream| self.supports(stream, tensor));
+        stream.map(|stream| (stream, cause)).ok_or_else(|| self.stuck(node.id))
     }
 
     fn by_weights(&self, node: TensorRef<'_>, reads: &[Read]) -> Option<Assignment> {
@@ -224,17 +224,17 @@ impl<'a> Passes<'a> {
                 continue;
             }
             let memory = self.memories.of_buffer(buffer);
-            let Some(backend) = self.memories.best(memory, |backend| self.supports(backend, node)) else {
+            let Some(stream) = self.memories.best(memory, |stream| self.supports(stream, node)) else {
                 continue;
             };
-            if self.offload && backend == self.backends.last() && self.memories.is_host(buffer) {
+            if self.offload && stream == self.streams.last() && self.memories.is_host(buffer) {
                 let wants =
-                    |&b: &BackendId| self.supports(b, node) && self.devices[b.index()].wants_offload(node);
-                if let Some(offloaded) = self.backends.before(backend).find(wants) {
+                    |&b: &StreamId| self.supports(b, node) && self.devices[b.index()].wants_offload(node);
+                if let Some(offloaded) = self.streams.before(stream).find(wants) {
                     return Some((offloaded, Cause::Offload));
                 }
             }
-            return Some((backend, Cause::Weights(read.slot)));
+            return Some((stream, Cause::Weights(read.slot)));
         }
         None
     }
@@ -263,20 +263,20 @@ impl<'a> Passes<'a> {
         self.spread(nodes.iter().rev(), false, Cause::Before);
     }
 
-    /// Lets each undecided node take the backend of the last decided one, if that supports it. With
-    /// `accelerators_only`, the last backend spreads nothing and interrupts.
+    /// Lets each undecided node take the stream of the last decided one, if that supports it. With
+    /// `accelerators_only`, the last stream spreads nothing and interrupts.
     fn spread(&mut self, nodes: impl Iterator<Item = &'a Running>, accelerators_only: bool, cause: Cause) {
         if self.undecided == 0 {
             return;
         }
         let mut current = None;
         for node in nodes {
-            match (self.assigned.backend(node.id), current) {
-                (Some(backend), _) => {
-                    current = Some(backend).filter(|&b| !(accelerators_only && b == self.backends.last()));
+            match (self.assigned.stream(node.id), current) {
+                (Some(stream), _) => {
+                    current = Some(stream).filter(|&b| !(accelerators_only && b == self.streams.last()));
                 }
-                (None, Some(backend)) if self.can_compute(backend, node.id) => {
-                    self.assigned.set(node.id, backend, cause);
+                (None, Some(stream)) if self.can_compute(stream, node.id) => {
+                    self.assigned.set(node.id, stream, cause);
                     self.undecided -= 1;
                 }
                 (None, _) => {}
@@ -284,41 +284,41 @@ impl<'a> Passes<'a> {
         }
     }
 
-    fn can_compute(&self, backend: BackendId, node: TensorId) -> bool {
-        self.graph.tensor(node).is_ok_and(|node| self.supports(backend, node))
+    fn can_compute(&self, stream: StreamId, node: TensorId) -> bool {
+        self.graph.tensor(node).is_ok_and(|node| self.supports(stream, node))
     }
 
-    /// Whether a backend can read a source where it is or will be.
-    fn reads(&self, backend: BackendId, read: &Read) -> bool {
+    /// Whether a stream can read a source where it is or will be.
+    fn reads(&self, stream: StreamId, read: &Read) -> bool {
         let memory = memory_of(self.memories, &self.assigned, read);
-        memory.is_some_and(|memory| self.memories.reads(backend, memory))
+        memory.is_some_and(|memory| self.memories.reads(stream, memory))
     }
 
     /// Pass three.
     fn improve(&mut self) -> Result<(), Error> {
-        if self.undecided == 0 && self.backends.ids().all(|id| self.memories.better(id).is_empty()) {
+        if self.undecided == 0 && self.streams.ids().all(|id| self.memories.better(id).is_empty()) {
             return Ok(());
         }
         for (&Running { id, .. }, reads) in self.program.iter() {
             match self.assigned.of(id) {
                 None => {
-                    let count = |backend| reads.iter().filter(|read| self.reads(backend, read)).count();
-                    let (_, backend) = self
-                        .backends
+                    let count = |stream| reads.iter().filter(|read| self.reads(stream, read)).count();
+                    let (_, stream) = self
+                        .streams
                         .ids()
-                        .filter(|&backend| self.can_compute(backend, id))
-                        .map(|backend| (count(backend), backend))
+                        .filter(|&stream| self.can_compute(stream, id))
+                        .map(|stream| (count(stream), stream))
                         .reduce(|best, next| if next.0 > best.0 { next } else { best })
                         .ok_or_else(|| nobody(self.graph, id))?;
-                    self.assigned.set(id, backend, Cause::MostInputs);
+                    self.assigned.set(id, stream, Cause::MostInputs);
                 }
                 Some((_, Cause::Pinned)) => {}
                 Some((current, _)) => {
-                    let better = self.memories.better(current).iter().copied().find(|&backend| {
-                        self.can_compute(backend, id) && reads.iter().all(|read| self.reads(backend, read))
+                    let better = self.memories.better(current).iter().copied().find(|&stream| {
+                        self.can_compute(stream, id) && reads.iter().all(|read| self.reads(stream, read))
                     });
-                    if let Some(backend) = better {
-                        self.assigned.set(id, backend, Cause::Upgraded);
+                    if let Some(stream) = better {
+                        self.assigned.set(id, stream, Cause::Upgraded);
                     }
                 }
             }
@@ -333,9 +333,9 @@ impl<'a> Passes<'a> {
         }
         for &id in self.graph.nodes() {
             let node = self.graph.tensor(id)?;
-            let Some(current) = self.assigned.backend(id) else {
-                // What nobody computes or reads stays with the last backend.
-                self.assign_if_new(node.root().id(), self.backends.last(), Cause::Unused);
+            let Some(current) = self.assigned.stream(id) else {
+                // What nobody computes or reads stays with the last stream.
+                self.assign_if_new(node.root().id(), self.streams.last(), Cause::Unused);
                 continue;
             };
             for &source in node.source_ids().iter().flatten() {
@@ -348,9 +348,9 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    fn assign_if_new(&mut self, id: TensorId, backend: BackendId, cause: Cause) {
+    fn assign_if_new(&mut self, id: TensorId, stream: StreamId, cause: Cause) {
         if self.assigned.of(id).is_none() {
-            self.assigned.set(id, backend, cause);
+            self.assigned.set(id, stream, cause);
         }
     }
 }
@@ -365,7 +365,7 @@ pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read
     if let Some(buffer) = read.buffer() {
         return Some(memories.of_buffer(buffer));
     }
-    assigned.backend(read.root).map(|home| memories.of_backend(home))
+    assigned.stream(read.root).map(|home| memories.of_stream(home))
 }
 
 fn nobody(graph: &Graph, id: TensorId) -> Error {

@@ -10,7 +10,7 @@ use crate::memory::PlanError;
 pub enum Error {
     /// A device or buffer failed.
     #[error(transparent)]
-    Backend(#[from] oxcart_backend::Error),
+    Device(#[from] oxcart_backend::Error),
     /// The graph refused something.
     #[error(transparent)]
     Tensor(#[from] oxcart_tensor::Error),
@@ -18,18 +18,18 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] PlanError),
     /// A scheduler without devices.
-    #[error("a scheduler needs at least one backend")]
-    NoBackends,
-    /// A backend that is not there.
-    #[error("backend {index} of {count} does not exist")]
-    NoSuchBackend {
+    #[error("a scheduler needs at least one stream")]
+    NoStreams,
+    /// A stream that is not there.
+    #[error("stream {index} of {count} does not exist")]
+    NoSuchStream {
         /// The index asked for.
         index: usize,
         /// How many there are.
         count: usize,
     },
     /// A node that no device can compute.
-    #[error("no backend can compute {op} ({id}, {name})")]
+    #[error("no stream can compute {op} ({id}, {name})")]
     NobodyComputes {
         /// The node.
         id: TensorId,
@@ -39,7 +39,7 @@ pub enum Error {
         name: String,
     },
     /// A node whose memory is where its op cannot run.
-    #[error("{name} ({id}) lies in {buffer_type} memory, where no backend can compute {op}")]
+    #[error("{name} ({id}) lies in {buffer_type} memory, where no stream can compute {op}")]
     StuckInMemory {
         /// The node.
         id: TensorId,

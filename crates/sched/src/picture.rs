@@ -1,4 +1,4 @@
-//! The placement of a graph as a picture: a lane for each backend, a box for each split, an arrow for each copy.
+//! The placement of a graph as a picture: a lane for each stream, a box for each split, an arrow for each copy.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ const FILLS: [&str; 6] = ["#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99",
 impl Prepared {
     /// A picture of the placement, as SVG: time goes from left to right.
     pub fn svg(&self) -> String {
-        let lanes = self.backends.len();
+        let lanes = self.streams.len();
         let (width, height) =
             (LABEL_WIDTH + self.splits.len() * (BOX_WIDTH + GAP) + 20, TOP + lanes * LANE_HEIGHT + 10);
         let mut svg = String::new();
@@ -52,7 +52,7 @@ impl Prepared {
             self.copy_count()
         );
         writeln!(svg, "<text x=\"12\" y=\"24\" font-size=\"15\" font-weight=\"bold\">{summary}</text>")?;
-        for id in self.backends.ids() {
+        for id in self.streams.ids() {
             self.draw_lane(svg, id.index(), width)?;
         }
         for (index, split) in self.splits.iter().enumerate() {
@@ -75,9 +75,9 @@ impl Prepared {
     fn draw_lane(&self, svg: &mut String, lane: usize, width: usize) -> std::fmt::Result {
         let y = TOP + lane * LANE_HEIGHT;
         let fill = if lane.is_multiple_of(2) { "#f7f7f7" } else { "#ffffff" };
-        let Ok(id) = self.backends.id(lane) else { return Ok(()) };
-        let name = escape(self.backend_name(id));
-        let nodes: usize = self.splits.iter().filter(|s| s.backend == id).map(|s| s.nodes.len()).sum();
+        let Ok(id) = self.streams.id(lane) else { return Ok(()) };
+        let name = escape(self.stream_name(id));
+        let nodes: usize = self.splits.iter().filter(|s| s.stream == id).map(|s| s.nodes.len()).sum();
         writeln!(
             svg,
             "<rect x=\"0\" y=\"{y}\" width=\"{width}\" height=\"{LANE_HEIGHT}\" fill=\"{fill}\"/>"
@@ -89,13 +89,13 @@ impl Prepared {
 
     /// Upper left corner of a split's box.
     fn corner(&self, index: usize) -> (usize, usize) {
-        let lane = self.splits[index].backend.index();
+        let lane = self.splits[index].stream.index();
         (LABEL_WIDTH + index * (BOX_WIDTH + GAP), TOP + lane * LANE_HEIGHT + (LANE_HEIGHT - BOX_HEIGHT) / 2)
     }
 
     fn draw_split(&self, svg: &mut String, index: usize, split: &Split) -> std::fmt::Result {
         let (x, y) = self.corner(index);
-        let fill = FILLS[split.backend.index() % FILLS.len()];
+        let fill = FILLS[split.stream.index() % FILLS.len()];
         writeln!(
             svg,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\" fill=\"{fill}\" stroke=\"#333\"/>"

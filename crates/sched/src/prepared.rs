@@ -2,23 +2,23 @@
 //!
 //! Concurrency: the calling thread drives all streams. With several runs under way at the same time
 //! ([`Options::runs`](crate::Options::runs)), each run has its own inputs and its own copies of what crosses from one
-//! backend to another; events keep a run from overwriting what an earlier one still reads.
+//! stream to another, and waits until an earlier run has read what it overwrites.
 //!
-//! Invariant: [`Prepared::compute`] allocates nothing in the scheduler; all places, ranges and events were looked up
+//! Invariant: [`Prepared::compute`] allocates nothing in the scheduler; all places and ranges were looked up
 //! when the graph was prepared.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Event, Place, Plan, Work, copy_async, copy_place};
+use oxcart_backend::{Buffers, Place, Plan, Ticket, Work, copy_async, copy_place};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignment, Assignments};
-use crate::backends::{BackendId, Backends};
 use crate::error::Error;
 use crate::memory::MemoryPlan;
 use crate::split::Split;
+use crate::streams::{StreamId, Streams};
 
 /// One of the runs that may be under way at the same time.
 #[derive(Debug)]
@@ -31,16 +31,16 @@ pub(crate) struct Run {
     pub(crate) copies: Vec<Vec<CopyStep>>,
     /// By graph input, where this run's is.
     pub(crate) inputs: Vec<Place>,
-    /// By backend, what marks that it has read this run's copies; none where a device has no events.
-    pub(crate) events: Vec<Option<Arc<dyn Event>>>,
+    /// By stream, the point at which it has read this run's inputs and copies; none before the first run.
+    pub(crate) read: Vec<Option<Ticket>>,
 }
 
 /// One copy before a split.
 #[derive(Debug)]
 pub(crate) struct CopyStep {
-    pub(crate) from: BackendId,
-    /// Further backends that can get at the source. They could write to it while a copy is under way.
-    pub(crate) others: Vec<BackendId>,
+    pub(crate) from: StreamId,
+    /// Further streams that can get at the source. They could write to it while a copy is under way.
+    pub(crate) others: Vec<StreamId>,
     pub(crate) source: Place,
     pub(crate) target: Place,
     /// Set by the caller, who may overwrite it as soon as `compute` returns.
@@ -59,7 +59,7 @@ pub trait Observer {
 /// A graph that is assigned, split, placed and planned.
 #[derive(Debug)]
 pub struct Prepared {
-    pub(crate) backends: Arc<Backends>,
+    pub(crate) streams: Arc<Streams>,
     pub(crate) buffers: Buffers,
     pub(crate) runs: Vec<Run>,
     pub(crate) current: usize,
@@ -89,7 +89,7 @@ impl Prepared {
         &self.splits
     }
 
-    /// How many tensors are copied from backend to backend in each run.
+    /// How many tensors are copied from stream to stream in each run.
     pub fn copy_count(&self) -> usize {
         self.splits.iter().map(|split| split.inputs.len()).sum()
     }
@@ -99,7 +99,7 @@ impl Prepared {
         self.runs.len()
     }
 
-    /// Which backend has a tensor, and why.
+    /// Which stream has a tensor, and why.
     pub fn assignment(&self, id: TensorId) -> Option<Assignment> {
         self.graph().tensor(id).ok().and_then(|tensor| self.assigned.of_tensor(tensor))
     }
@@ -134,14 +134,15 @@ impl Prepared {
 
     /// Waits until no earlier run reads this run's inputs and copies any more.
     fn wait_for_readers(&self) -> Result<(), Error> {
-        let run = self.run();
-        if run.events.iter().all(Option::is_some) {
-            for event in run.events.iter().flatten() {
-                event.synchronize()?;
-            }
-            return Ok(());
+        self.streams.ids().try_for_each(|id| self.wait_for_reader(id))
+    }
+
+    /// Waits until a stream reads this run's inputs and copies no more.
+    fn wait_for_reader(&self, id: StreamId) -> Result<(), Error> {
+        match self.run().read[id.index()] {
+            Some(ticket) => Ok(self.streams.stream(id).finish(ticket)?),
+            None => Ok(()),
         }
-        self.synchronize()
     }
 
     /// All bytes of a tensor, after everything that was asked for has been computed. Only outputs are sure to keep
@@ -158,9 +159,9 @@ impl Prepared {
     pub fn compute(&mut self) -> Result<(), Error> {
         for index in 0..self.splits.len() {
             self.fill_inputs(index)?;
-            let Prepared { backends, buffers, runs, current, splits, .. } = self;
+            let Prepared { streams, buffers, runs, current, splits, .. } = self;
             let (run, split) = (&mut runs[*current], &splits[index]);
-            let stream = backends.stream(split.backend);
+            let stream = streams.stream(split.stream);
             match &mut run.plans[index] {
                 Some(plan) => plan.compute()?,
                 None => {
@@ -196,7 +197,7 @@ impl Prepared {
                 if !wanted && position + 1 < split.nodes.end {
                     continue;
                 }
-                let stream = self.backends.stream(split.backend);
+                let stream = self.streams.stream(split.stream);
                 if let Some(nodes) = graph.range(start..position + 1) {
                     stream.compute(Work { nodes, buffers: &self.buffers })?;
                 }
@@ -218,53 +219,41 @@ impl Prepared {
     /// Copies what a split reads from elsewhere.
     fn fill_inputs(&self, index: usize) -> Result<(), Error> {
         let (run, split) = (self.run(), &self.splits[index]);
-        let stream = self.backends.stream(split.backend);
+        let stream = self.streams.stream(split.stream);
         for &other in &split.after {
-            self.backends.stream(other).synchronize()?;
-        }
-        // Copies' places may still be read by an earlier run. Without events that is waited for once: nothing the copies
-        // below ask for can be overtaken by them.
-        let event = run.events[split.backend.index()].as_ref();
-        if event.is_none() && !run.copies[index].is_empty() {
-            stream.synchronize()?;
+            self.streams.stream(other).synchronize()?;
         }
         for copy in &run.copies[index] {
             if copy.is_input {
-                // The caller may overwrite it as soon as we return, so it is copied now.
-                if let Some(event) = event {
-                    event.synchronize()?;
-                }
+                // The caller may overwrite it as soon as we return, so it is copied now, past the stream.
+                self.wait_for_reader(split.stream)?;
                 copy_place(&copy.source, &copy.target)?;
                 continue;
             }
-            if let Some(event) = event {
-                stream.wait(event)?;
-            }
             if copy.others.is_empty() {
-                copy_async(self.backends.stream(copy.from), &copy.source, stream, &copy.target)?;
+                copy_async(self.streams.stream(copy.from), &copy.source, stream, &copy.target)?;
                 continue;
             }
-            for &id in copy.others.iter().chain([&copy.from, &split.backend]) {
-                self.backends.stream(id).synchronize()?;
+            for &id in copy.others.iter().chain([&copy.from, &split.stream]) {
+                self.streams.stream(id).synchronize()?;
             }
             copy_place(&copy.source, &copy.target)?;
         }
         Ok(())
     }
 
-    /// Marks that the split's backend has read this run's copies.
-    fn mark_read(&self, index: usize) -> Result<(), Error> {
-        let (run, split) = (self.run(), &self.splits[index]);
-        if let Some(event) = &run.events[split.backend.index()] {
-            self.backends.stream(split.backend).record(event)?;
-        }
+    /// Marks that the split's stream has read this run's copies.
+    fn mark_read(&mut self, index: usize) -> Result<(), Error> {
+        let id = self.splits[index].stream;
+        let ticket = self.streams.stream(id).record()?;
+        self.runs[self.current].read[id.index()] = Some(ticket);
         Ok(())
     }
 
     /// Waits until everything has been computed, and reports what failed on the way.
     pub fn synchronize(&self) -> Result<(), Error> {
-        for id in self.backends.ids() {
-            self.backends.stream(id).synchronize()?;
+        for id in self.streams.ids() {
+            self.streams.stream(id).synchronize()?;
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use oxcart_tensor::TensorId;
 
-use crate::backends::BackendId;
 use crate::prepared::Prepared;
+use crate::streams::StreamId;
 
 /// Shows the splits, what is copied for each, and where each node runs and why. Made by [`Prepared::report`].
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +17,15 @@ impl Prepared {
         Report(self)
     }
 
-    /// The graph in Graphviz' language, coloured by backend.
+    /// The graph in Graphviz' language, coloured by stream.
     pub fn dot(&self) -> String {
-        let label =
-            |id: TensorId| self.assignment(id).map(|(backend, _)| self.backend_name(backend).to_owned());
+        let label = |id: TensorId| self.assignment(id).map(|(stream, _)| self.stream_name(stream).to_owned());
         self.graph().dot(label).to_string()
     }
 
-    /// The name of a backend.
-    pub fn backend_name(&self, id: BackendId) -> &str {
-        self.backends.stream(id).name()
+    /// The name of a stream.
+    pub fn stream_name(&self, id: StreamId) -> &str {
+        self.streams.stream(id).name()
     }
 }
 
@@ -51,12 +50,12 @@ impl fmt::Display for Report<'_> {
             writeln!(
                 f,
                 "split {index} on {}: {} nodes",
-                prepared.backend_name(split.backend),
+                prepared.stream_name(split.stream),
                 split.nodes.len()
             )?;
             for input in &split.inputs {
                 let len = graph.tensor(input.source).map_or(0, |source| source.layout().byte_len());
-                let (name, from) = (graph.label(input.source), prepared.backend_name(input.from));
+                let (name, from) = (graph.label(input.source), prepared.stream_name(input.from));
                 writeln!(f, "  <- {} ({}) from {from}", name.escape_debug(), size(len))?;
             }
             for &id in &graph.nodes()[split.nodes.clone()] {

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffer, Buffers, Usage, Work, allocate};
+use oxcart_backend::{Buffer, Buffers, Stream, Usage, Work, allocate};
 use oxcart_tensor::graph::{BufferId, Flags, Storage};
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
 use crate::assign::{Assignments, Setting, assign};
-use crate::backends::{BackendId, Backends, Memories};
 use crate::error::Error;
 use crate::kept::Kept;
 use crate::memory::{MemoryPlan, Planner, Pool, Request, Strategy, Transfer};
 use crate::prepared::{CopyStep, Prepared, Run};
 use crate::program::Program;
 use crate::split::{Cut, cut};
+use crate::streams::{Memories, StreamId, Streams};
 
 /// How a scheduler works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether backends may take nodes whose weights are in host memory, if they want to.
+    /// Whether streams may take nodes whose weights are in host memory, if they want to.
     pub offload: bool,
     /// How many runs may be under way at the same time. With more than one, the caller can set the inputs of the next
     /// run while earlier ones are computed.
@@ -35,7 +35,7 @@ impl Default for Options {
     }
 }
 
-/// Cuts graphs into splits and gives each to the backend that has its data.
+/// Cuts graphs into splits and gives each to the stream that has its data.
 ///
 /// ```
 /// use oxcart_sched::{Options, Scheduler};
@@ -63,13 +63,13 @@ impl Default for Options {
 /// ```
 #[derive(Debug)]
 pub struct Scheduler {
-    backends: Arc<Backends>,
+    streams: Arc<Streams>,
     options: Options,
-    /// By backend, the pool of its memory; backends with the same kind of memory share one.
+    /// By stream, the pool of its memory; streams with the same kind of memory share one.
     pool_of: Vec<u16>,
     pools: Vec<Pool>,
-    /// By pool, the backend that stands for it.
-    owners: Vec<BackendId>,
+    /// By pool, the stream that stands for it.
+    owners: Vec<StreamId>,
     /// By pool, buffers for results, kept from graph to graph.
     chunks: Vec<Vec<Arc<dyn Buffer>>>,
     planner: Planner,
@@ -81,24 +81,24 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// A scheduler over these streams, the most preferred first. The last one should be able to do everything.
-    pub fn new(streams: Vec<Box<dyn Backend>>, options: Options) -> Result<Scheduler, Error> {
-        let backends = Backends::new(streams)?;
-        let mut owners: Vec<BackendId> = Vec::new();
-        let mut pool_of = Vec::with_capacity(backends.len());
-        for id in backends.ids() {
-            let known = owners.iter().position(|&owner| backends.same_memory(owner, id));
+    pub fn new(streams: Vec<Box<dyn Stream>>, options: Options) -> Result<Scheduler, Error> {
+        let streams = Streams::new(streams)?;
+        let mut owners: Vec<StreamId> = Vec::new();
+        let mut pool_of = Vec::with_capacity(streams.len());
+        for id in streams.ids() {
+            let known = owners.iter().position(|&owner| streams.same_memory(owner, id));
             let pool = known.unwrap_or_else(|| {
                 owners.push(id);
                 owners.len() - 1
             });
-            // There are no more pools than backends, whose number fits.
+            // There are no more pools than streams, whose number fits.
             pool_of.push(pool as u16);
         }
-        let pools = owners.iter().map(|&id| Pool::of(&**backends.buffer_type(id))).collect();
+        let pools = owners.iter().map(|&id| Pool::of(&**streams.buffer_type(id))).collect();
         let chunks = vec![Vec::new(); owners.len()];
         let options = Options { runs: options.runs.max(1), ..options };
         Ok(Scheduler {
-            backends: Arc::new(backends),
+            streams: Arc::new(streams),
             options,
             pool_of,
             pools,
@@ -111,23 +111,23 @@ impl Scheduler {
         })
     }
 
-    /// Number of backends.
-    pub fn backend_count(&self) -> usize {
-        self.backends.len()
+    /// Number of streams.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
     }
 
-    /// A backend by its position, for pinning.
-    pub fn backend(&self, index: usize) -> Result<BackendId, Error> {
-        self.backends.id(index)
+    /// A stream by its position, for pinning.
+    pub fn stream(&self, index: usize) -> Result<StreamId, Error> {
+        self.streams.id(index)
     }
 
-    /// The name of a backend.
-    pub fn name(&self, id: BackendId) -> &str {
-        self.backends.stream(id).name()
+    /// The name of a stream.
+    pub fn name(&self, id: StreamId) -> &str {
+        self.streams.stream(id).name()
     }
 
-    /// Bytes of the buffers for results that a backend's memory holds now.
-    pub fn buffer_size(&self, id: BackendId) -> usize {
+    /// Bytes of the buffers for results that a stream's memory holds now.
+    pub fn buffer_size(&self, id: StreamId) -> usize {
         self.chunks[usize::from(self.pool_of[id.index()])].iter().map(|chunk| chunk.len()).sum()
     }
 
@@ -143,12 +143,12 @@ impl Scheduler {
         self.prepare_pinned(graph, buffers, &[])
     }
 
-    /// As [`prepare`](Scheduler::prepare), with backends given for some tensors.
+    /// As [`prepare`](Scheduler::prepare), with streams given for some tensors.
     pub fn prepare_pinned(
         &mut self,
         mut graph: Graph,
         mut buffers: Buffers,
-        pinned: &[(TensorId, BackendId)],
+        pinned: &[(TensorId, StreamId)],
     ) -> Result<Prepared, Error> {
         let (assigned, cut) = self.split(&mut graph, &buffers, pinned)?;
         let memory = self.place(&graph, &assigned, &cut)?;
@@ -156,8 +156,8 @@ impl Scheduler {
         self.bind(&mut graph, &mut buffers, &memory)?;
         let runs = self.make_runs(graph, &buffers, &cut)?;
         let inputs = cut.graph_inputs.iter().map(|&(id, _)| id).collect();
-        let backends = Arc::clone(&self.backends);
-        Ok(Prepared { backends, buffers, runs, current: 0, splits: cut.splits, assigned, memory, inputs })
+        let streams = Arc::clone(&self.streams);
+        Ok(Prepared { streams, buffers, runs, current: 0, splits: cut.splits, assigned, memory, inputs })
     }
 
     /// Allocates what the largest graph needs, so that preparing smaller ones allocates nothing.
@@ -165,12 +165,12 @@ impl Scheduler {
         self.reserve_pinned(graph, buffers, &[])
     }
 
-    /// As [`reserve`](Scheduler::reserve), with backends given for some tensors.
+    /// As [`reserve`](Scheduler::reserve), with streams given for some tensors.
     pub fn reserve_pinned(
         &mut self,
         mut graph: Graph,
         buffers: &Buffers,
-        pinned: &[(TensorId, BackendId)],
+        pinned: &[(TensorId, StreamId)],
     ) -> Result<MemoryPlan, Error> {
         let (assigned, cut) = self.split(&mut graph, buffers, pinned)?;
         let memory = self.place(&graph, &assigned, &cut)?;
@@ -183,13 +183,13 @@ impl Scheduler {
         &mut self,
         graph: &mut Graph,
         buffers: &Buffers,
-        pinned: &[(TensorId, BackendId)],
+        pinned: &[(TensorId, StreamId)],
     ) -> Result<(Assignments, Cut), Error> {
-        let backends = &*self.backends;
-        let memories = Memories::new(backends, buffers);
+        let streams = &*self.streams;
+        let memories = Memories::new(streams, buffers);
         self.program.read(graph, 0..graph.nodes().len());
         let offload = self.options.offload;
-        let setting = Setting { buffers, backends, memories: &memories, pinned, offload };
+        let setting = Setting { buffers, streams, memories: &memories, pinned, offload };
         let mut assigned = assign(graph, &self.program, &setting)?;
         let cut = cut(graph, &mut self.program, &memories, &mut assigned, self.options.runs)?;
         Ok((assigned, cut))
@@ -198,9 +198,9 @@ impl Scheduler {
     /// Plans the memory of everything that has none.
     fn place(&mut self, graph: &Graph, assigned: &Assignments, cut: &Cut) -> Result<Arc<MemoryPlan>, Error> {
         let mut pool_of = std::mem::take(&mut self.pool_of_tensor);
-        let pool = |backend: Option<BackendId>| backend.map_or(0, |backend| self.pool_of[backend.index()]);
+        let pool = |stream: Option<StreamId>| stream.map_or(0, |stream| self.pool_of[stream.index()]);
         pool_of.clear();
-        pool_of.extend(assigned.backends().map(pool));
+        pool_of.extend(assigned.streams().map(pool));
         let transfers: Vec<Transfer> = cut
             .splits
             .iter()
@@ -210,7 +210,7 @@ impl Scheduler {
                 input.copies.iter().map(move |&to| Transfer { from: input.source, to, before })
             })
             .collect();
-        let buffer_types: Vec<_> = self.owners.iter().map(|&id| &**self.backends.buffer_type(id)).collect();
+        let buffer_types: Vec<_> = self.owners.iter().map(|&id| &**self.streams.buffer_type(id)).collect();
         let size_of = |tensor: TensorRef<'_>, pool: usize| buffer_types[pool].alloc_size(tensor);
         let mut request = Request::new(graph, &self.pools, &pool_of, &size_of);
         request.transfers = &transfers;
@@ -237,7 +237,7 @@ impl Scheduler {
     /// Makes sure that the buffers for results are large enough.
     fn grow(&mut self, memory: &MemoryPlan) -> Result<(), Error> {
         for (pool, needed) in memory.pools().iter().enumerate() {
-            let buffer_type = self.backends.buffer_type(self.owners[pool]);
+            let buffer_type = self.streams.buffer_type(self.owners[pool]);
             for (index, &size) in needed.chunks().iter().enumerate() {
                 if self.chunks[pool].get(index).is_some_and(|chunk| chunk.len() >= size) {
                     continue;
@@ -297,14 +297,14 @@ impl Scheduler {
         let mut plans = Vec::with_capacity(cut.splits.len());
         let mut copies = Vec::with_capacity(cut.splits.len());
         for split in &cut.splits {
-            let stream = self.backends.stream(split.backend);
+            let stream = self.streams.stream(split.stream);
             let nodes = graph.range(split.nodes.clone());
             plans.push(nodes.map_or(Ok(None), |nodes| stream.plan(Work { nodes, buffers }))?);
             let steps = split.inputs.iter().map(|input| {
                 let source = place(input.source)?;
-                let others = self.backends.ids().filter(|&id| id != input.from);
-                let sees = |id: &BackendId| {
-                    self.backends.device(*id).supports_buffer_type(source.buffer.buffer_type())
+                let others = self.streams.ids().filter(|&id| id != input.from);
+                let sees = |id: &StreamId| {
+                    self.streams.device(*id).supports_buffer_type(source.buffer.buffer_type())
                 };
                 Ok(CopyStep {
                     from: input.from,
@@ -316,16 +316,8 @@ impl Scheduler {
             });
             copies.push(steps.collect::<Result<_, Error>>()?);
         }
-        let events = self
-            .backends
-            .ids()
-            .map(|id| {
-                let device = self.backends.device(id);
-                let wanted = self.options.runs > 1 && device.caps().events;
-                wanted.then(|| device.new_event()).transpose()
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Run { graph, plans, copies, inputs, events })
+        let read = vec![None; self.streams.len()];
+        Ok(Run { graph, plans, copies, inputs, read })
     }
 }
 

@@ -1,10 +1,10 @@
 //! Where the graph is cut: pass five.
 //!
-//! A split is a run of nodes on one backend. What its nodes read from memory that the backend cannot see becomes an
-//! input of the split: a leaf on that backend, of the same layout, that is filled before the split runs.
+//! A split is a run of nodes on one stream. What its nodes read from memory that the stream cannot see becomes an
+//! input of the split: a leaf on that stream, of the same layout, that is filled before the split runs.
 //!
-//! Invariant: after [`cut`], every source of every node is in memory that the node's backend can read, every node is
-//! in exactly one split, and a tensor is copied to a backend once, in the first split that needs it, unless its memory
+//! Invariant: after [`cut`], every source of every node is in memory that the node's stream can read, every node is
+//! in exactly one split, and a tensor is copied to a stream once, in the first split that needs it, unless its memory
 //! is written to in between.
 
 use std::ops::Range;
@@ -13,22 +13,22 @@ use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId};
 
 use crate::assign::{Assignments, Cause, memory_of};
-use crate::backends::{BackendId, Memories};
 use crate::error::Error;
 use crate::program::{Program, Read};
+use crate::streams::{Memories, StreamId};
 
-/// A run of nodes on one backend.
+/// A run of nodes on one stream.
 #[derive(Clone, Debug)]
 pub struct Split {
     /// Who computes it.
-    pub backend: BackendId,
+    pub stream: StreamId,
     /// Positions of its nodes in the order of the graph.
     pub nodes: Range<usize>,
     /// What is copied to it before it runs.
     pub inputs: Vec<SplitInput>,
-    /// Other backends that can get at the same bytes without a copy and have run since this one last did. They must
+    /// Other streams that can get at the same bytes without a copy and have run since this one last did. They must
     /// have finished before this split starts.
-    pub after: Vec<BackendId>,
+    pub after: Vec<StreamId>,
 }
 
 /// Something a split reads that was elsewhere.
@@ -37,7 +37,7 @@ pub struct SplitInput {
     /// The tensor that is copied.
     pub source: TensorId,
     /// Where it is.
-    pub from: BackendId,
+    pub from: StreamId,
     /// The leaves it is copied to, one for each run that may be under way at the same time.
     pub copies: Vec<TensorId>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Cut {
 #[derive(Clone, Copy)]
 struct Copied {
     leaf: TensorId,
-    backend: BackendId,
+    stream: StreamId,
     /// First position of that split.
     since: u32,
     /// The copy of the same tensor before this one, or [`NONE`].
@@ -69,7 +69,7 @@ struct Cutter<'a> {
     memories: &'a Memories,
     assigned: &'a mut Assignments,
     runs: usize,
-    /// By tensor that the graph came with, its latest copy to any backend, in `copied`.
+    /// By tensor that the graph came with, its latest copy to any stream, in `copied`.
     latest: Vec<u32>,
     copied: Vec<Copied>,
     /// By root that the graph came with, the position after the last node that wrote through a view of it.
@@ -100,14 +100,14 @@ pub(crate) fn cut(
 }
 
 impl Cutter<'_> {
-    /// Finds out which splits must wait for backends that share memory with theirs. Runs follow each other, so what
-    /// ran since a backend's last split may have run at the end of the run before.
+    /// Finds out which splits must wait for streams that share memory with theirs. Runs follow each other, so what
+    /// ran since a stream's last split may have run at the end of the run before.
     fn order_sharers(&mut self) {
-        let order: Vec<BackendId> = self.cut.splits.iter().map(|split| split.backend).collect();
+        let order: Vec<StreamId> = self.cut.splits.iter().map(|split| split.stream).collect();
         for (index, split) in self.cut.splits.iter_mut().enumerate() {
             let earlier = order[..index].iter().rev().chain(order[index..].iter().rev());
-            for &other in earlier.take_while(|&&other| other != split.backend) {
-                if !split.after.contains(&other) && self.memories.are_shared(split.backend, other) {
+            for &other in earlier.take_while(|&&other| other != split.stream) {
+                if !split.after.contains(&other) && self.memories.are_shared(split.stream, other) {
                     split.after.push(other);
                 }
             }
@@ -120,7 +120,7 @@ impl Cutter<'_> {
         let inputs: Vec<_> =
             leaves.filter(|leaf| leaf.flags.contains(Flags::INPUT)).map(|leaf| leaf.id).collect();
         for id in inputs {
-            let home = self.assigned.backend(id).map_or_else(|| Err(Error::NoBackends), Ok)?;
+            let home = self.assigned.stream(id).map_or_else(|| Err(Error::NoStreams), Ok)?;
             if self.runs > 1 {
                 self.graph.mark_output(id)?;
             }
@@ -135,19 +135,19 @@ impl Cutter<'_> {
     /// matter.
     fn visit(&mut self, index: usize) -> Result<(), Error> {
         let node = self.program.running()[index];
-        let Some(backend) = self.assigned.backend(node.id) else { return Ok(()) };
-        let (reads, readable) = (self.program.reads(index), self.memories.read_by(backend));
+        let Some(stream) = self.assigned.stream(node.id) else { return Ok(()) };
+        let (reads, readable) = (self.program.reads(index), self.memories.read_by(stream));
         let is_readable = |read: &Read| {
             memory_of(self.memories, self.assigned, read).is_some_and(|memory| readable.includes(memory))
         };
         let reads_all = reads.iter().all(is_readable);
-        let continues = self.cut.splits.last().is_some_and(|split| split.backend == backend);
-        if !continues || (!reads_all && self.deserves_own_split(reads, backend)) {
-            self.start_split(node.position as usize, backend);
+        let continues = self.cut.splits.last().is_some_and(|split| split.stream == stream);
+        if !continues || (!reads_all && self.deserves_own_split(reads, stream)) {
+            self.start_split(node.position as usize, stream);
         }
         if !reads_all {
             for at in self.program.reads_of(index) {
-                self.bring(node.id, at, backend)?;
+                self.bring(node.id, at, stream)?;
             }
         }
         if node.is_view() {
@@ -156,31 +156,31 @@ impl Cutter<'_> {
         Ok(())
     }
 
-    fn start_split(&mut self, position: usize, backend: BackendId) {
+    fn start_split(&mut self, position: usize, stream: StreamId) {
         let start = if self.cut.splits.is_empty() { 0 } else { position };
         if let Some(last) = self.cut.splits.last_mut() {
             last.nodes.end = position;
         }
         let nodes = start..position + 1;
-        self.cut.splits.push(Split { backend, nodes, inputs: Vec::new(), after: Vec::new() });
+        self.cut.splits.push(Split { stream, nodes, inputs: Vec::new(), after: Vec::new() });
     }
 
     /// Weights that are copied for one node can make room for the next ones only if they are in splits of their own.
-    fn deserves_own_split(&self, reads: &[Read], backend: BackendId) -> bool {
+    fn deserves_own_split(&self, reads: &[Read], stream: StreamId) -> bool {
         let has_inputs = self.cut.splits.last().is_some_and(|split| !split.inputs.is_empty());
         has_inputs
             && reads.iter().any(|read| {
                 read.buffer().is_some_and(|buffer| self.memories.is_weights(buffer))
-                    && !self.reads(backend, read)
-                    && self.existing_copy(read, backend).is_none()
+                    && !self.reads(stream, read)
+                    && self.existing_copy(read, stream).is_none()
             })
     }
 
     /// A copy that is still what the source's memory holds.
-    fn existing_copy(&self, read: &Read, backend: BackendId) -> Option<TensorId> {
+    fn existing_copy(&self, read: &Read, stream: StreamId) -> Option<TensorId> {
         let mut at = self.latest[read.source.index()];
         while let Some(copied) = self.copied.get(at as usize) {
-            if copied.backend == backend {
+            if copied.stream == stream {
                 let is_fresh = self.written[read.root.index()] <= copied.since;
                 return is_fresh.then_some(copied.leaf);
             }
@@ -189,29 +189,29 @@ impl Cutter<'_> {
         None
     }
 
-    fn reads(&self, backend: BackendId, read: &Read) -> bool {
+    fn reads(&self, stream: StreamId, read: &Read) -> bool {
         let memory = memory_of(self.memories, self.assigned, read);
-        memory.is_some_and(|memory| self.memories.reads(backend, memory))
+        memory.is_some_and(|memory| self.memories.reads(stream, memory))
     }
 
-    /// Gives a node a copy of a source, if its backend cannot read it.
-    fn bring(&mut self, node: TensorId, at: usize, backend: BackendId) -> Result<(), Error> {
+    /// Gives a node a copy of a source, if its stream cannot read it.
+    fn bring(&mut self, node: TensorId, at: usize, stream: StreamId) -> Result<(), Error> {
         let read = self.program.read_at(at);
-        if self.reads(backend, &read) {
+        if self.reads(stream, &read) {
             return Ok(());
         }
-        let from = self.assigned.backend(read.root).unwrap_or(backend);
-        let copy = match self.existing_copy(&read, backend) {
+        let from = self.assigned.stream(read.root).unwrap_or(stream);
+        let copy = match self.existing_copy(&read, stream) {
             Some(copy) => copy,
-            None => self.copy_to(read.source, from, backend)?,
+            None => self.copy_to(read.source, from, stream)?,
         };
         self.program.exchange(at, copy);
         Ok(self.graph.replace_source(node, read.slot.into(), copy)?)
     }
 
-    fn copy_to(&mut self, source: TensorId, from: BackendId, backend: BackendId) -> Result<TensorId, Error> {
+    fn copy_to(&mut self, source: TensorId, from: StreamId, stream: StreamId) -> Result<TensorId, Error> {
         let copies = (0..self.runs)
-            .map(|run| self.twin(source, backend, Cause::Reader, run))
+            .map(|run| self.twin(source, stream, Cause::Reader, run))
             .collect::<Result<Vec<_>, _>>()?;
         let first = copies[0];
         if let Some(split) = self.cut.splits.last_mut() {
@@ -219,22 +219,16 @@ impl Cutter<'_> {
             // There are fewer copies and positions than tensors, whose ids fit.
             let earlier = std::mem::replace(latest, index as u32);
             let since = split.nodes.start as u32;
-            self.copied.push(Copied { leaf: first, backend, since, earlier });
+            self.copied.push(Copied { leaf: first, stream, since, earlier });
             split.inputs.push(SplitInput { source, from, copies });
         }
         Ok(first)
     }
 
-    /// A leaf like `id` on a backend.
-    fn twin(
-        &mut self,
-        id: TensorId,
-        backend: BackendId,
-        cause: Cause,
-        run: usize,
-    ) -> Result<TensorId, Error> {
+    /// A leaf like `id` on a stream.
+    fn twin(&mut self, id: TensorId, stream: StreamId, cause: Cause, run: usize) -> Result<TensorId, Error> {
         let original = self.graph.tensor(id)?;
-        let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), backend.index()));
+        let (layout, name) = (*original.layout(), format!("{}@{}.{run}", original.label(), stream.index()));
         let twin = self.graph.leaf_with_layout(layout)?;
         // A name is for people; one that is too long is cut.
         let end = name.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|&end| end <= 63).last();
@@ -245,7 +239,7 @@ impl Cutter<'_> {
             self.graph.mark_output(twin)?;
         }
         self.program.add_leaf(self.graph.tensor(twin)?);
-        self.assigned.push(twin, backend, cause);
+        self.assigned.push(twin, stream, cause);
         Ok(twin)
     }
 }

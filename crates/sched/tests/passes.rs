@@ -85,8 +85,8 @@ fn values(prepared: &Prepared, id: TensorId) -> Vec<f32> {
 
 /// Where each tensor went and why: `CUDA0, weights (source 0)`.
 fn placed(prepared: &Prepared, id: TensorId) -> String {
-    let (backend, cause) = prepared.assignment(id).unwrap();
-    format!("{}, {cause}", prepared.backend_name(backend))
+    let (stream, cause) = prepared.assignment(id).unwrap();
+    format!("{}, {cause}", prepared.stream_name(stream))
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn ops_a_device_lacks_stay_away_from_it() {
 }
 
 #[test]
-fn a_better_backend_with_the_same_memory_is_preferred() {
+fn a_better_stream_with_the_same_memory_is_preferred() {
     // Two streams of one device: the first lacks one op, both see the same memory.
     let helper =
         TestDevice::new(Config { name: "BLAS".into(), ops: Some(vec!["MUL_MAT"]), ..Config::default() });
@@ -180,7 +180,7 @@ fn upgrading_needs_the_very_same_memory() {
     world.output(z);
     // Both streams are of one device; the input draws everything to the last, then it moves up.
     let mut scheduler = scheduler(&[&device, &device], Options::default());
-    let last = scheduler.backend(1).unwrap();
+    let last = scheduler.stream(1).unwrap();
     let graph = world.graph.clone();
     let prepared = scheduler.prepare_pinned(graph, Buffers::new(), &[(y, last)]).unwrap();
     assert_eq!(prepared.assignment(y).unwrap().1, Cause::Pinned);
@@ -198,7 +198,7 @@ fn pins_are_obeyed() {
     let c = world.graph.sqr(b).unwrap();
     world.output(c);
     let mut scheduler = scheduler(&[&fast, &cpu], Options::default());
-    let (on_fast, on_cpu) = (scheduler.backend(0).unwrap(), scheduler.backend(1).unwrap());
+    let (on_fast, on_cpu) = (scheduler.stream(0).unwrap(), scheduler.stream(1).unwrap());
     let pins = [(a, on_cpu), (b, on_fast), (c, on_cpu)];
     let mut prepared = scheduler.prepare_pinned(world.graph, world.buffers, &pins).unwrap();
     assert_eq!(placed(&prepared, b), "A, pinned");
@@ -209,7 +209,7 @@ fn pins_are_obeyed() {
     prepared.set_input(x, &floats(&[2.0, 3.0])).unwrap();
     prepared.compute().unwrap();
     assert_eq!(values(&prepared, c), [256.0, 6561.0]);
-    assert!(matches!(scheduler.backend(2), Err(Error::NoSuchBackend { index: 2, count: 2 })));
+    assert!(matches!(scheduler.stream(2), Err(Error::NoSuchStream { index: 2, count: 2 })));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn offloaded_weights_are_copied_in_splits_of_their_own() {
 }
 
 #[test]
-fn a_tensor_is_copied_once_to_each_backend() {
+fn a_tensor_is_copied_once_to_each_stream() {
     let (fast, cpu) = (gpu("A"), cpu());
     let mut world = World::default();
     let x = world.input("x", [2, 1]);
@@ -313,7 +313,7 @@ fn what_nobody_computes_is_named() {
     world.named(y, "square");
     world.output(y);
     let error = scheduler(&[&fast], Options::default()).prepare(world.graph, world.buffers).unwrap_err();
-    assert_eq!(error.to_string(), "no backend can compute SQR (%1, square)");
+    assert_eq!(error.to_string(), "no stream can compute SQR (%1, square)");
 
     // A result that was put where its op cannot run.
     let mut world = World::default();
@@ -325,8 +325,8 @@ fn what_nobody_computes_is_named() {
     world.output(stored);
     let error =
         scheduler(&[&fast, &cpu], Options::default()).prepare(world.graph, world.buffers).unwrap_err();
-    assert_eq!(error.to_string(), "stored (%2) lies in A memory, where no backend can compute CPY");
-    assert!(matches!(Scheduler::new(vec![], Options::default()), Err(Error::NoBackends)));
+    assert_eq!(error.to_string(), "stored (%2) lies in A memory, where no stream can compute CPY");
+    assert!(matches!(Scheduler::new(vec![], Options::default()), Err(Error::NoStreams)));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn memory_is_kept_from_graph_to_graph() {
         world.graph
     };
     let mut scheduler = scheduler(&[&cpu], Options::default());
-    let only = scheduler.backend(0).unwrap();
+    let only = scheduler.stream(0).unwrap();
     scheduler.reserve(graph(1000), &Buffers::new()).unwrap();
     let reserved = scheduler.buffer_size(only);
     assert!(reserved >= 8000);
@@ -458,7 +458,7 @@ fn only_inputs_can_be_set_and_only_with_their_size() {
     world.output(y);
     let mut prepared = scheduler(&[&cpu], Options::default()).prepare(world.graph, world.buffers).unwrap();
     assert!(matches!(prepared.set_input(y, &floats(&[1.0, 1.0])), Err(Error::NotAnInput { .. })));
-    assert!(matches!(prepared.set_input(x, &floats(&[1.0])), Err(Error::Backend(_))));
+    assert!(matches!(prepared.set_input(x, &floats(&[1.0])), Err(Error::Device(_))));
 }
 
 #[test]
@@ -501,4 +501,21 @@ split 0 on A: 1 nodes
     let svg = prepared.svg();
     assert!(svg.contains("split 0: 1 nodes") && svg.contains("x 8 B"), "{svg}");
     let _: Vec<Arc<dyn Buffer>> = prepared.buffers().iter().cloned().collect();
+}
+
+/// Inputs and results of the CPU that an accelerator reads lie where its transfers are fast.
+#[test]
+fn host_results_lie_in_memory_that_the_accelerator_offers() {
+    let (gpu, cpu) = (gpu("GPU"), cpu());
+    for (devices, wanted) in [(vec![&gpu, &cpu], "GPU_Host"), (vec![&cpu], "CPU")] {
+        let mut world = World::default();
+        let x = world.input("x", [4, 1]);
+        let w = world.weights(devices[0], "w", [4, 1], 2.0);
+        let y = world.graph.add(x, w).unwrap();
+        world.output(y);
+        let prepared = scheduler(&devices, Options::default()).prepare(world.graph, world.buffers).unwrap();
+        let input = prepared.graph().storage(x).unwrap().unwrap();
+        let memory = prepared.buffers().get(input.buffer).unwrap();
+        assert_eq!(memory.buffer_type().name(), wanted);
+    }
 }

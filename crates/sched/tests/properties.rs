@@ -241,7 +241,7 @@ proptest! {
         let mut prepared = prepare(&spread, &devices, options);
         prop_assert_eq!(results(&spread, &mut prepared), expected);
 
-        // Nothing is copied twice to the same backend, unless it was written to, and splits cover every node once.
+        // Nothing is copied twice to the same stream, unless it was written to, and splits cover every node once.
         let mut copied = BTreeSet::new();
         let mut next = 0;
         let graph = prepared.graph();
@@ -254,7 +254,7 @@ proptest! {
                     let tensor = graph.tensor(id).unwrap();
                     tensor.computes() && tensor.view().is_some_and(|view| view.root == root)
                 });
-                prop_assert!(copied.insert((input.source, split.backend)) || is_rewritten);
+                prop_assert!(copied.insert((input.source, split.stream)) || is_rewritten);
             }
         }
         prop_assert_eq!(next, prepared.graph().nodes().len());

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oxcart_backend::{
-    Backend, Buffer, BufferType, Caps, Device, DeviceKind, Error, Event, HostBuffer, HostBufferType,
-    HostMemory, Memory, Registry, same_buffer_type,
+    Buffer, BufferType, Caps, Device, DeviceKind, Error, HostBuffer, HostBufferType, HostMemory, Memory,
+    Registry, Stream, StreamOptions, same_buffer_type,
 };
 use oxcart_tensor::{Op, TensorId, TensorRef};
 
 use crate::buffer::TestBufferType;
 use crate::interpret::computes;
-use crate::stream::{TestEvent, TestStream};
+use crate::stream::TestStream;
 
 /// What a test device is like. The default is a synchronous CPU with host memory that can do all there is.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Config {
     pub padding: usize,
     /// Bytes of memory.
     pub capacity: usize,
-    /// Whether it works in a thread of its own, with events.
+    /// Whether it works in a thread of its own.
     pub asynchronous: bool,
     /// How long each job of that thread is held up, to make wrong orders show.
     pub delay: Duration,
@@ -145,7 +145,7 @@ impl TestDevice {
     }
 
     /// Opens a stream.
-    pub fn stream(self: &Arc<Self>) -> Box<dyn Backend> {
+    pub fn stream(self: &Arc<Self>) -> Box<dyn Stream> {
         Box::new(TestStream::new(Arc::clone(self)))
     }
 
@@ -193,15 +193,10 @@ impl Device for TestDevice {
     }
 
     fn caps(&self) -> Caps {
-        Caps {
-            asynchronous: self.config.asynchronous,
-            host_buffer: true,
-            buffer_from_host: self.config.host,
-            events: self.config.asynchronous,
-        }
+        Caps { asynchronous: self.config.asynchronous, buffer_from_host: self.config.host }
     }
 
-    fn open(self: Arc<Self>, _settings: &str) -> Result<Box<dyn Backend>, Error> {
+    fn open(self: Arc<Self>, _options: &StreamOptions) -> Result<Box<dyn Stream>, Error> {
         Ok(self.stream())
     }
 
@@ -230,13 +225,6 @@ impl Device for TestDevice {
 
     fn wants_offload(&self, node: TensorRef<'_>) -> bool {
         self.config.offloads && node.layout().ne()[1] >= 32
-    }
-
-    fn new_event(&self) -> Result<Arc<dyn Event>, Error> {
-        if self.config.asynchronous {
-            return Ok(Arc::new(TestEvent::default()));
-        }
-        Err(Error::Unsupported { device: self.config.name.clone(), what: "events".into() })
     }
 }
 

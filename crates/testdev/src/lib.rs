@@ -14,4 +14,4 @@ mod stream;
 pub use buffer::{TestBuffer, TestBufferType};
 pub use device::{Config, Mishap, TestDevice, TestRegistry};
 pub use interpret::{Interpreted, computes};
-pub use stream::{TestEvent, TestStream};
+pub use stream::TestStream;

@@ -1,7 +1,7 @@
 //! Streams of a test device: at once, or through a thread of their own.
 //!
 //! Concurrency: the thread owns nothing but its end of the queue; jobs own what they need. An error is kept until the
-//! next [`synchronize`](Backend::synchronize), after which the stream goes on.
+//! next [`synchronize`](Stream::synchronize), after which the stream goes on.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use oxcart_backend::{
-    Backend, Buffer, Buffers, Device, Error, Event, Guid, HostMemory, Pending, Place, Work, copy_place,
+    Buffer, Buffers, Device, Error, Guid, HostMemory, Pending, Place, Stream, Ticket, Work, copy_place,
 };
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorRef};
@@ -29,6 +29,7 @@ pub struct TestStream {
     test: Arc<TestDevice>,
     queue: Option<(Sender<Job>, JoinHandle<()>)>,
     failed: Arc<Mutex<Option<Error>>>,
+    progress: Arc<Progress>,
     cancel: Arc<AtomicBool>,
 }
 
@@ -48,7 +49,22 @@ impl TestStream {
             });
             (sender, thread)
         });
-        TestStream { device: Arc::clone(&test) as _, test, queue, failed, cancel: Arc::default() }
+        TestStream {
+            device: Arc::clone(&test) as _,
+            test,
+            queue,
+            failed,
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        }
+    }
+
+    /// What failed since it was asked last.
+    fn report(&self) -> Result<(), Error> {
+        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     fn enqueue(&self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
@@ -78,7 +94,7 @@ impl Drop for TestStream {
     }
 }
 
-impl Backend for TestStream {
+impl Stream for TestStream {
     fn name(&self) -> &str {
         &self.test.config.name
     }
@@ -107,32 +123,19 @@ impl Backend for TestStream {
             let _ = sender.send(source.bytes());
             Ok(())
         })?;
-        Ok(Pending::Waiting(receiver))
+        Ok(Pending::Waiting(Box::new(move || receiver.recv().unwrap_or(Err(Error::Cancelled)))))
     }
 
-    /// Between two asynchronous test streams: the source records an event, the target waits for it and copies, and
-    /// the source waits until that is done before it goes on.
-    fn copy_async(&self, source_stream: &dyn Backend, source: &Place, target: &Place) -> Result<bool, Error> {
-        let Some(other) = source_stream.as_any().downcast_ref::<TestStream>() else { return Ok(false) };
-        if self.queue.is_none() || other.queue.is_none() {
+    /// Between two asynchronous test streams: the target waits for the source, and the source for the copy.
+    fn copy_in(&self, source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
+        let Some(other) = asynchronous(source_stream) else { return Ok(false) };
+        if self.queue.is_none() {
             return Ok(false);
         }
-        let (ready, done) = (Arc::new(TestEvent::default()), Arc::new(TestEvent::default()));
-        let ready_number = ready.announce();
-        let done_number = done.announce();
-        let signal = Arc::clone(&ready);
-        other.enqueue(move || signal.reach(ready_number))?;
-        let (source, target, signal) = (source.clone(), target.clone(), Arc::clone(&done));
-        self.enqueue(move || {
-            ready.wait_for(ready_number);
-            let copied = copy_place(&source, &target).map(|_| ());
-            signal.reach(done_number)?;
-            copied
-        })?;
-        other.enqueue(move || {
-            done.wait_for(done_number);
-            Ok(())
-        })?;
+        self.wait_for(other, other.record()?)?;
+        let (source, target) = (source.clone(), target.clone());
+        self.enqueue(move || copy_place(&source, &target).map(|_| ()))?;
+        other.wait_for(self, self.record()?)?;
         Ok(true)
     }
 
@@ -145,10 +148,7 @@ impl Backend for TestStream {
             })?;
             let _ = receiver.recv();
         }
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.report()
     }
 
     fn compute(&self, work: Work<'_>) -> Result<(), Error> {
@@ -168,17 +168,26 @@ impl Backend for TestStream {
         Some(Arc::clone(&self.cancel))
     }
 
-    fn record(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
-        let event = own_event(event, &self.test)?;
-        let number = event.announce();
-        self.enqueue(move || event.reach(number))
+    fn record(&self) -> Result<Ticket, Error> {
+        let ticket = self.progress.announce();
+        let progress = Arc::clone(&self.progress);
+        self.enqueue(move || {
+            progress.reach(ticket);
+            Ok(())
+        })?;
+        Ok(ticket)
     }
 
-    fn wait(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
-        let event = own_event(event, &self.test)?;
-        let number = event.announced();
+    fn finish(&self, ticket: Ticket) -> Result<(), Error> {
+        self.progress.wait_until(ticket);
+        self.report()
+    }
+
+    fn wait_for(&self, other: &dyn Stream, ticket: Ticket) -> Result<(), Error> {
+        let Some(other) = asynchronous(other) else { return other.finish(ticket) };
+        let progress = Arc::clone(&other.progress);
         self.enqueue(move || {
-            event.wait_for(number);
+            progress.wait_until(ticket);
             Ok(())
         })
     }
@@ -188,59 +197,36 @@ impl Backend for TestStream {
     }
 }
 
-fn own_event(event: &Arc<dyn Event>, test: &TestDevice) -> Result<TestEvent, Error> {
-    event.as_any().downcast_ref::<TestEvent>().cloned().ok_or_else(|| Error::Unsupported {
-        device: test.config.name.clone(),
-        what: "events of other devices".into(),
-    })
+/// A test stream with a queue.
+fn asynchronous(stream: &dyn Stream) -> Option<&TestStream> {
+    stream.as_any().downcast_ref::<TestStream>().filter(|stream| stream.queue.is_some())
 }
 
-/// A point in a test stream.
-#[derive(Clone, Debug, Default)]
-pub struct TestEvent(Arc<Points>);
-
+/// How far a stream has come: the latest point recorded, and the latest one reached.
 #[derive(Debug, Default)]
-struct Points {
-    /// How often it was recorded, and the latest recording that a stream has come to.
-    numbers: Mutex<(u64, u64)>,
+struct Progress {
+    points: Mutex<(u64, u64)>,
     changed: Condvar,
 }
 
-impl TestEvent {
-    fn announce(&self) -> u64 {
-        let mut numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.0 += 1;
-        numbers.0
+impl Progress {
+    fn announce(&self) -> Ticket {
+        let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        points.0 += 1;
+        Ticket(points.0)
     }
 
-    fn announced(&self) -> u64 {
-        self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner).0
+    fn reach(&self, ticket: Ticket) {
+        let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        // Threads that record at the same time may queue up in another order.
+        points.1 = points.1.max(ticket.0);
+        self.changed.notify_all();
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "it is the last step of a job")]
-    fn reach(&self, number: u64) -> Result<(), Error> {
-        let mut numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Streams that record the same event may get there in any order.
-        numbers.1 = numbers.1.max(number);
-        self.0.changed.notify_all();
-        Ok(())
-    }
-
-    fn wait_for(&self, number: u64) {
-        let numbers = self.0.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let reached = self.0.changed.wait_while(numbers, |numbers| numbers.1 < number);
+    fn wait_until(&self, ticket: Ticket) {
+        let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = self.changed.wait_while(points, |points| points.1 < ticket.0);
         drop(reached.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-impl Event for TestEvent {
-    fn synchronize(&self) -> Result<(), Error> {
-        self.wait_for(self.announced());
-        Ok(())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -6,10 +6,10 @@ mod common;
 use std::ops::ControlFlow;
 
 use common::{EXPECTED, Example, gpu, numbers};
-use oxcart_backend::{Backend, Buffers, Device, Error, Work, compare, copy_graph, same_buffer_type};
+use oxcart_backend::{Buffers, Device, Error, Stream, Work, compare, copy_graph, same_buffer_type};
 use oxcart_testdev::{Config, TestDevice};
 
-fn run(stream: &dyn Backend, example: &Example) {
+fn run(stream: &dyn Stream, example: &Example) {
     let nodes = example.graph.range(0..example.graph.nodes().len()).unwrap();
     stream.compute_and_wait(Work { nodes, buffers: &example.buffers }).unwrap();
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 
 use common::{EXPECTED, Example, numbers};
 use oxcart_backend::plugin::{self, Refusal};
-use oxcart_backend::{Error, Registries, Work, compare, copy_graph};
+use oxcart_backend::{Error, Registries, StreamOptions, Work, compare, copy_graph};
 use oxcart_testdev::{Config, TestDevice};
 use tempfile::TempDir;
 
@@ -74,7 +74,7 @@ fn a_device_from_a_plugin_computes() {
     let device = registries.device_by_name("plug0").unwrap();
     assert_eq!(registries.family_of(&device).unwrap().name(), "Plugged");
 
-    let stream = device.open("").unwrap();
+    let stream = device.open(&StreamOptions::default()).unwrap();
     let here = TestDevice::new(Config::default());
     let example = Example::new(&here);
     let copy = copy_graph(&example.graph, &example.buffers, &*stream).unwrap();
@@ -88,7 +88,7 @@ fn a_device_from_a_plugin_computes() {
 fn an_asynchronous_device_from_a_plugin_agrees_with_ours() {
     let registries = Registries::new();
     plugin::load(&library("better"), &registries).unwrap();
-    let stream = registries.devices().remove(0).open("").unwrap();
+    let stream = registries.devices().remove(0).open(&StreamOptions::default()).unwrap();
     let here = TestDevice::new(Config::default());
     let example = Example::new(&here);
     let finished = compare(&*here.stream(), &*stream, &example.graph, &example.buffers, |node| {

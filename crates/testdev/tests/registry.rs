@@ -7,7 +7,8 @@ use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use oxcart_backend::{
-    Device, DeviceKind, Error, HostMemory, Registries, Registry, allocate, global, same_buffer_type,
+    Device, DeviceKind, Error, HostMemory, Registries, Registry, StreamOptions, allocate, global,
+    same_buffer_type,
 };
 use oxcart_testdev::{Config, TestDevice, TestRegistry};
 
@@ -45,7 +46,7 @@ fn a_name_is_taken_once() {
 fn unregistering_leaves_devices_to_those_who_have_them() {
     let registries = two_families();
     let device = registries.device_by_name("GPU0").unwrap();
-    let stream = Arc::clone(&device).open("").unwrap();
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
     assert!(registries.unregister("fast"));
     assert!(!registries.unregister("fast"));
     assert!(registries.family_of(&device).is_none());
@@ -135,9 +136,8 @@ fn a_device_does_what_its_caps_say() {
         for host in [false, true] {
             let device = TestDevice::new(Config { asynchronous, host, ..Config::default() });
             let caps = device.caps();
-            assert_eq!((caps.asynchronous, caps.events), (asynchronous, asynchronous));
-            assert_eq!(device.new_event().is_ok(), caps.events);
-            assert_eq!(device.host_buffer_type().is_some_and(|kind| kind.is_host()), caps.host_buffer);
+            assert_eq!(caps.asynchronous, asynchronous);
+            assert!(device.host_buffer_type().is_some_and(|kind| kind.is_host()));
             let lent = device.buffer_from_host(HostMemory::zeroed(64).unwrap());
             assert_eq!(lent.is_ok(), caps.buffer_from_host);
             assert_eq!(device.buffer_type().is_host(), host);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{EXPECTED, Example, Plain, numbers, visible};
 use oxcart_backend::{
-    Backend, Buffer, Buffers, Device, Error, HostWrite, Pending, Place, Route, Work, allocate, copy_async,
+    Buffer, Buffers, Device, Error, HostWrite, Pending, Place, Route, Stream, Work, allocate, copy_async,
 };
 use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::{Config, TestDevice};
@@ -47,7 +47,7 @@ impl Gate {
     }
 
     /// Makes a stream stop here if it is closed.
-    fn put(&self, stream: &dyn Backend) {
+    fn put(&self, stream: &dyn Stream) {
         stream.set_async(&self.0, vec![1]).unwrap();
     }
 }
@@ -89,62 +89,53 @@ fn a_synchronous_stream_is_always_done() {
     stream.set_async(&place, vec![5]).unwrap();
     assert!(matches!(stream.get_async(&place).unwrap(), Pending::Ready(bytes) if bytes == [5, 0]));
     stream.synchronize().unwrap();
-    let foreign = quick().new_event().unwrap();
-    assert!(device.new_event().is_err());
-    stream.record(&foreign).unwrap();
-    stream.wait(&foreign).unwrap();
+    let point = stream.record().unwrap();
+    stream.finish(point).unwrap();
+    quick().stream().wait_for(&*stream, point).unwrap();
 }
 
 #[test]
-fn a_stream_waits_for_an_event_of_another() {
+fn a_stream_waits_for_a_point_of_another() {
     let (slow, quick) = (slow(), quick());
     let (writer, reader, place, gate) = (slow.stream(), quick.stream(), place(&slow, 1), Gate::new());
-    let event = slow.new_event().unwrap();
     let closed = gate.close();
     gate.put(&*writer);
     writer.set_async(&place, vec![1]).unwrap();
-    // Without the event the reader is too early.
+    // Without waiting the reader is too early.
     assert_eq!(reader.get_async(&place).unwrap().wait().unwrap(), [0]);
-    writer.record(&event).unwrap();
-    reader.wait(&event).unwrap();
+    reader.wait_for(&*writer, writer.record().unwrap()).unwrap();
     let in_time = reader.get_async(&place).unwrap();
     drop(closed);
     assert_eq!(in_time.wait().unwrap(), [1]);
 }
 
 #[test]
-fn an_event_is_over_when_its_stream_has_come_that_far() {
+fn a_point_is_finished_when_its_stream_has_come_that_far() {
     let slow = slow();
     let (stream, place) = (slow.stream(), place(&slow, 1));
-    let event = slow.new_event().unwrap();
-    // Never recorded: nothing to wait for.
-    event.synchronize().unwrap();
-    stream.wait(&event).unwrap();
     for value in [1, 2] {
         stream.set_async(&place, vec![value]).unwrap();
-        stream.record(&event).unwrap();
+        let point = stream.record().unwrap();
         let gate = Gate::new();
         let closed = gate.close();
         gate.put(&*stream);
         stream.set_async(&place, vec![99]).unwrap();
-        event.synchronize().unwrap();
-        // What comes after the event is not waited for.
+        stream.finish(point).unwrap();
+        // What comes after the point is not waited for.
         assert_eq!(place.bytes().unwrap(), [value]);
         drop(closed);
     }
 }
 
 #[test]
-fn an_event_that_two_streams_recorded_is_over_after_both() {
-    let (slow, quick) = (slow(), quick());
-    let (late, early) = (slow.stream(), quick.stream());
-    let event = slow.new_event().unwrap();
-    late.record(&event).unwrap();
-    early.record(&event).unwrap();
-    late.synchronize().unwrap();
-    early.synchronize().unwrap();
-    // The older recording was reached last, and does not hide the newer one.
-    event.synchronize().unwrap();
+fn points_grow_and_finish_in_any_order_of_asking() {
+    let slow = slow();
+    let stream = slow.stream();
+    let points: Vec<_> = (0..3).map(|_| stream.record().unwrap()).collect();
+    assert!(points.is_sorted_by(|a, b| a < b));
+    for &point in points.iter().rev() {
+        stream.finish(point).unwrap();
+    }
 }
 
 #[test]

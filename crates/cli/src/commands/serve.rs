@@ -8,12 +8,13 @@ mod log;
 mod quantities;
 mod tidy;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use oxcart_backend::{Device, Registries};
+use oxcart_backend::{Device, Registries, StreamOptions};
 use oxcart_cpu::CpuRegistry;
 use oxcart_rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -29,8 +30,8 @@ use tidy::tidy;
 /// How long running graphs may take to end after the first SIGTERM or SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// MiB of scratch memory that a client's graph may need.
-const SCRATCH_MIB: usize = 512;
+/// Bytes of scratch memory that a client's graph may need.
+const MAX_SCRATCH: usize = 512 << 20;
 
 /// Lend this machine's devices to other machines
 ///
@@ -168,6 +169,11 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
 fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let mut config = Config::new([]);
     config.devices = devices(args)?;
+    config.stream = StreamOptions {
+        threads: args.threads.map(usize::from).and_then(NonZeroUsize::new),
+        max_scratch: Some(MAX_SCRATCH),
+        ..StreamOptions::default()
+    };
     config.max_memory = args.max_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
     config.limits = Limits { clients, idle: args.idle_timeout, ..Limits::default() };
@@ -197,26 +203,20 @@ fn cache(
     Ok(cache)
 }
 
-/// A device to lend, with the settings to open it with.
-type Lending = (Arc<dyn Device>, String);
-
-fn devices(args: &Args) -> Result<Vec<Lending>, Failure> {
+fn devices(args: &Args) -> Result<Vec<Arc<dyn Device>>, Failure> {
     let failed = |error: oxcart_backend::Error| Failure::Machine(error.to_string());
     let registries = Registries::new();
     registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
     let all = registries.devices();
-    let threads = args.threads.map_or_else(String::new, |threads| format!("threads={threads},"));
-    let settings = format!("{threads}scratch={SCRATCH_MIB}");
     if args.device.is_empty() {
-        return Ok(all.into_iter().map(|device| (device, settings.clone())).collect());
+        return Ok(all);
     }
     let find = |name: &String| {
-        let device = registries.device_by_name(name).ok_or_else(|| {
+        registries.device_by_name(name).ok_or_else(|| {
             let names: Vec<_> = all.iter().map(|device| device.name()).collect();
             let there = names.join(", ");
             Failure::Usage(format!("there is no device '{}'; there are {there}", name.escape_debug()))
-        })?;
-        Ok((device, settings.clone()))
+        })
     };
     args.device.iter().map(find).collect()
 }

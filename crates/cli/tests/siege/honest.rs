@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oxcart_backend::{Buffers, Device, Error, Place, Registry, Work, allocate, place_all};
+use oxcart_backend::{Buffers, Device, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
 use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
 use oxcart_tensor::{DType, Graph};
 
@@ -69,7 +69,7 @@ fn product(device: &Arc<dyn Device>, random: &mut Random) -> Step {
     graph.expand(result)?;
     let mut buffers = Buffers::new();
     place_all(&mut graph, &[a, b, product, result], &device.buffer_type(), &mut buffers)?;
-    let stream = Arc::clone(device).open("")?;
+    let stream = Arc::clone(device).open(&StreamOptions::default())?;
     let left = numbers(TERMS * ROWS, random);
     buffers.set(graph.tensor(a)?, 0, &bytes(&left))?;
     for _ in 0..3 {

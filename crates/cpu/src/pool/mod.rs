@@ -17,13 +17,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::settings::Settings;
+use oxcart_backend::StreamOptions;
 
 /// How often a worker looks for work before it sleeps; some ten microseconds.
 const SPINS: usize = 2_000;
 
 /// A function that all threads run, each with its number. The lifetime is a lie that [`Pool::run`] makes good.
 type Function = *const (dyn Fn(usize) + Sync);
+
+/// The most threads a stream has; beyond, barriers cost more than threads bring.
+const MAX_THREADS: usize = 512;
+
+/// The number of threads to use.
+fn thread_count(options: &StreamOptions) -> usize {
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    options.threads.map_or_else(all, usize::from).min(MAX_THREADS)
+}
 
 /// Threads that wait for work.
 #[derive(Debug)]
@@ -56,8 +65,8 @@ unsafe impl Send for Shared {}
 
 impl Pool {
     /// Starts workers; the caller of [`Pool::run`] is thread 0, so one fewer than `threads`.
-    pub(crate) fn new(settings: &Settings) -> std::io::Result<Pool> {
-        let threads = settings.thread_count();
+    pub(crate) fn new(options: &StreamOptions) -> std::io::Result<Pool> {
+        let threads = thread_count(options);
         let shared = Arc::new(Shared {
             function: UnsafeCell::new(None),
             wanted: AtomicUsize::new(0),
@@ -70,7 +79,7 @@ impl Pool {
         let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), running: Mutex::new(()) };
         for index in 1..threads {
             let shared = Arc::clone(&pool.shared);
-            let cpu = settings.cpus.get(index % settings.cpus.len().max(1)).copied();
+            let cpu = options.cpus.get(index % options.cpus.len().max(1)).copied();
             let worker =
                 std::thread::Builder::new().name(format!("oxcart-cpu-{index}")).spawn(move || {
                     affinity::pin(cpu);
@@ -175,7 +184,7 @@ mod tests {
     use super::*;
 
     fn pool(threads: usize) -> Pool {
-        Pool::new(&Settings { threads: Some(threads), ..Settings::default() }).unwrap()
+        Pool::new(&StreamOptions::threads(threads)).unwrap()
     }
 
     #[test]

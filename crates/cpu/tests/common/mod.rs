@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use oxcart_backend::{Backend, Device};
+use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cases::{Case, read_folder};
 use oxcart_cpu::{CpuDevice, Level};
 
@@ -21,7 +21,7 @@ pub(crate) fn wanted_cases(folder: &Path) -> Vec<Case> {
 pub(crate) fn complaints(cases: &[Case]) -> Vec<String> {
     let mut complaints = Vec::new();
     for level in Level::available() {
-        let open = |threads| CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
+        let open = |threads| CpuDevice::with_level(level).open(&StreamOptions::threads(threads)).unwrap();
         let (one, two) = (open(1), open(2));
         for case in cases {
             if let Err(why) = check(case, &*one, &*two) {
@@ -32,7 +32,7 @@ pub(crate) fn complaints(cases: &[Case]) -> Vec<String> {
     complaints
 }
 
-fn check(case: &Case, one: &dyn Backend, two: &dyn Backend) -> Result<(), String> {
+fn check(case: &Case, one: &dyn Stream, two: &dyn Stream) -> Result<(), String> {
     let found = case.run(one).map_err(|error| error.to_string())?;
     case.judge(&found)?;
     let again = case.run(two).map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oxcart_backend::Backend;
+use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
 use oxcart_tensor::DType;
 
@@ -169,10 +169,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context on backends of the devices that the model was loaded for, in the same order.
+    /// A context on streams of the devices that the model was loaded for, in the same order.
     pub fn new(
         model: Arc<Model>,
-        backends: Vec<Box<dyn Backend>>,
+        streams: Vec<Box<dyn Stream>>,
         mut options: ContextOptions,
     ) -> Result<Context, Error> {
         let hyper = model.hyper();
@@ -190,7 +190,7 @@ impl Context {
         };
         let long_context = options.context > hyper.rope.n_ctx_orig;
         let style = Style { path, cache_type: options.cache_type, long_context };
-        let stage = Stage::new(model, backends, style)?;
+        let stage = Stage::new(model, streams, style)?;
         let mut context = Context {
             single: None,
             several: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::Backend;
+use oxcart_backend::Stream;
 use oxcart_tensor::DType;
 
 use super::error::Error;
@@ -29,10 +29,10 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder on backends of the devices that the model was loaded for, in the same order.
+    /// An encoder on streams of the devices that the model was loaded for, in the same order.
     pub fn new(
         model: Arc<Model>,
-        backends: Vec<Box<dyn Backend>>,
+        streams: Vec<Box<dyn Stream>>,
         options: EncoderOptions,
     ) -> Result<Encoder, Error> {
         let hyper = model.hyper();
@@ -43,7 +43,7 @@ impl Encoder {
         let pooling = options.pooling.unwrap_or(hyper.pooling);
         let path = AttentionPath::Flash { mask_rows: 1 };
         let style = Style { path, cache_type: DType::F32, long_context: false };
-        let mut stage = Stage::new(model, backends, style)?;
+        let mut stage = Stage::new(model, streams, style)?;
         let shape = StepShape { tokens: 2, outputs: 2, cells: [0; 2], pooling };
         if !stage.attends_in_one_op(shape)? {
             stage.style.path = AttentionPath::Plain;

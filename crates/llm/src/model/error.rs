@@ -11,7 +11,7 @@ pub enum Error {
     File(#[from] oxcart_gguf::Error),
     /// A device or its memory.
     #[error(transparent)]
-    Backend(#[from] oxcart_backend::Error),
+    Device(#[from] oxcart_backend::Error),
     /// The scheduler.
     #[error(transparent)]
     Schedule(#[from] oxcart_sched::Error),
@@ -84,12 +84,12 @@ pub enum Error {
         /// What it should have been.
         rule: String,
     },
-    /// Backends that are not those the weights were loaded for.
-    #[error("backend {index} runs on {found}, but the weights were placed for {wanted}")]
+    /// Streams that are not those the weights were loaded for.
+    #[error("stream {index} runs on {found}, but the weights were placed for {wanted}")]
     OtherDevice {
         /// Position in the list.
         index: usize,
-        /// The device of the backend.
+        /// The device of the stream.
         found: String,
         /// The device of the plan.
         wanted: String,

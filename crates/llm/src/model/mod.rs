@@ -9,7 +9,7 @@
 //! | compute embeddings | [`Encoder`] |
 //!
 //! ```no_run
-//! use oxcart_backend::Device;
+//! use oxcart_backend::{Device, StreamOptions};
 //! use oxcart_llm::model::{Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,7 @@
 //! let file = ModelFile::open("model.gguf")?;
 //! let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default())?;
 //! let model = Model::load(file, plan, &|_| {})?;
-//! let mut context = Context::new(model, vec![device.open("threads=2")?], ContextOptions::default())?;
+//! let mut context = Context::new(model, vec![device.open(&StreamOptions::threads(2))?], ContextOptions::default())?;
 //! let logits = context.evaluate(&[1, 2, 3], Wanted::Last)?;
 //! println!("{:?}", logits.row(0));
 //! # Ok(())

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffers};
+use oxcart_backend::{Buffers, Stream};
 use oxcart_sched::{Options, Prepared, Scheduler};
 use oxcart_tensor::{Graph, Op, TensorId};
 
@@ -39,13 +39,13 @@ impl Stage {
     /// Streams must be on the devices that the model was loaded for, in the same order.
     pub(crate) fn new(
         model: Arc<Model>,
-        streams: Vec<Box<dyn Backend>>,
+        streams: Vec<Box<dyn Stream>>,
         style: Style,
     ) -> Result<Stage, Error> {
         let devices = model.devices();
         if streams.len() != devices.len() {
             let rule = format!("the model was loaded for {} devices", devices.len());
-            return Err(Error::setting("the number of backends", streams.len(), rule));
+            return Err(Error::setting("the number of streams", streams.len(), rule));
         }
         for (index, (stream, wanted)) in streams.iter().zip(devices).enumerate() {
             if !std::ptr::addr_eq(Arc::as_ptr(stream.device()), Arc::as_ptr(wanted)) {
@@ -110,11 +110,11 @@ impl Stage {
         &self,
         graph: &Graph,
         homes: &[(TensorId, usize)],
-    ) -> Result<Vec<(TensorId, oxcart_sched::BackendId)>, Error> {
+    ) -> Result<Vec<(TensorId, oxcart_sched::StreamId)>, Error> {
         let mut pins = Vec::with_capacity(homes.len());
         for &(id, home) in homes {
             if self.model.devices()[home].supports_op(graph.tensor(id)?) {
-                pins.push((id, self.scheduler.backend(home)?));
+                pins.push((id, self.scheduler.stream(home)?));
             }
         }
         Ok(pins)
@@ -122,8 +122,8 @@ impl Stage {
 
     /// Bytes of the buffers for results, on each device.
     pub(crate) fn result_bytes(&self) -> Result<Vec<usize>, Error> {
-        let size = |index| Ok(self.scheduler.buffer_size(self.scheduler.backend(index)?));
-        (0..self.scheduler.backend_count()).map(size).collect()
+        let size = |index| Ok(self.scheduler.buffer_size(self.scheduler.stream(index)?));
+        (0..self.scheduler.stream_count()).map(size).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Device};
+use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{
     AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted,
@@ -79,7 +79,7 @@ pub(crate) enum Precision {
     Quantized,
 }
 
-pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Backend>>) {
+pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
     let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
@@ -89,8 +89,9 @@ pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Back
         &options,
     );
     let model = Model::load(file, plan.unwrap(), &|_| {}).unwrap();
-    let backends = devices.into_iter().map(|device| device.open("threads=1").unwrap()).collect();
-    (model, backends)
+    let streams =
+        devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
+    (model, streams)
 }
 
 /// How a run differs from the plainest.
@@ -109,8 +110,8 @@ pub(crate) const PLAINEST: Way =
 
 /// Logits after the prompt and after each token that follows, on CPUs.
 pub(crate) fn decode(golden: &Golden, way: Way) -> Vec<Vec<f32>> {
-    let (model, backends) = load(&golden.path(), way.devices);
-    decode_on(golden, way, model, backends).0
+    let (model, streams) = load(&golden.path(), way.devices);
+    decode_on(golden, way, model, streams).0
 }
 
 /// As [`decode`], with a model that is loaded; returns the context, too.
@@ -118,7 +119,7 @@ pub(crate) fn decode_on(
     golden: &Golden,
     way: Way,
     model: Arc<Model>,
-    backends: Vec<Box<dyn Backend>>,
+    streams: Vec<Box<dyn Stream>>,
 ) -> (Vec<Vec<f32>>, Context) {
     let options = ContextOptions {
         context: 256,
@@ -127,7 +128,7 @@ pub(crate) fn decode_on(
         attention: way.attention,
         ..ContextOptions::default()
     };
-    let mut context = Context::new(model, backends, options).unwrap();
+    let mut context = Context::new(model, streams, options).unwrap();
     let mut rows = Vec::new();
     for call in golden.tokens("prompt").chunks(way.call) {
         rows = context.evaluate(call, Wanted::Last).unwrap().rows().map(<[f32]>::to_vec).collect();

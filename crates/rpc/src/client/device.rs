@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, BufferType, Caps, Device, DeviceKind, Error, Event, Memory, same_buffer_type};
+use oxcart_backend::{
+    BufferType, Caps, Device, DeviceKind, Error, Memory, Stream, StreamOptions, same_buffer_type,
+};
 use oxcart_tensor::TensorRef;
 
 use super::buffer_type::{RemoteBufferType, ask_device};
 use super::connection::Connection;
-use super::event::RemoteEvent;
 use super::failure::Failure;
 use super::stream::RemoteStream;
 use super::support::can_say;
@@ -76,10 +77,10 @@ impl Device for RemoteDevice {
     }
 
     fn caps(&self) -> Caps {
-        Caps { asynchronous: true, host_buffer: false, buffer_from_host: false, events: true }
+        Caps { asynchronous: true, buffer_from_host: false }
     }
 
-    fn open(self: Arc<Self>, _settings: &str) -> Result<Box<dyn Backend>, Error> {
+    fn open(self: Arc<Self>, _options: &StreamOptions) -> Result<Box<dyn Stream>, Error> {
         if let Some(failure) = self.connection.failed() {
             return Err(self.connection.error(&self.name, &failure));
         }
@@ -96,9 +97,5 @@ impl Device for RemoteDevice {
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(&self.buffer_type, buffer_type)
-    }
-
-    fn new_event(&self) -> Result<Arc<dyn Event>, Error> {
-        Ok(Arc::new(RemoteEvent::default()))
     }
 }

@@ -6,13 +6,12 @@
 use std::any::Any;
 use std::sync::{Arc, mpsc};
 
-use oxcart_backend::{Backend, Buffers, Device, Error, Event, Guid, Pending, Place, Plan, Work};
+use oxcart_backend::{Buffers, Device, Error, Guid, Pending, Place, Plan, Stream, Ticket, Work};
 
 use super::buffer::RemoteBuffer;
 use super::buffer_type::device_head;
 use super::connection::Connection;
 use super::device::RemoteDevice;
-use super::event::{Point, RemoteEvent};
 use super::failure::{About, Failure};
 use super::graph::{Encoded, encode};
 use super::job::{Job, Range, Trouble, set_head};
@@ -101,12 +100,16 @@ impl RemoteStream {
         RemoteStream { device: remote, lane: Arc::new(lane) }
     }
 
-    fn foreign_event(&self) -> Error {
-        Error::Unsupported { device: self.lane.name().to_owned(), what: "events of other devices".into() }
+    /// What failed since it was asked last.
+    fn report(&self, finished: Result<(), Arc<Failure>>) -> Result<(), Error> {
+        match self.lane.trouble.take() {
+            Some(error) => Err(error),
+            None => finished.map_err(|failure| self.lane.error(&failure)),
+        }
     }
 }
 
-impl Backend for RemoteStream {
+impl Stream for RemoteStream {
     fn name(&self) -> &str {
         self.lane.name()
     }
@@ -149,16 +152,11 @@ impl Backend for RemoteStream {
         let (then, receiver) = mpsc::channel();
         let device = self.lane.name().to_owned();
         self.lane.submit(Job::Get { source: range, _keep: source.clone(), device, then })?;
-        Ok(Pending::Waiting(receiver))
+        Ok(Pending::Waiting(Box::new(move || receiver.recv().unwrap_or(Err(Error::Cancelled)))))
     }
 
     /// Within one worker. Between workers bytes go through here, by the common way.
-    fn copy_async(
-        &self,
-        _source_stream: &dyn Backend,
-        source: &Place,
-        target: &Place,
-    ) -> Result<bool, Error> {
+    fn copy_in(&self, _source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
         let target = target.part(0, source.len)?;
         let (Some(from), Some(to)) = (self.lane.range_of(source)?, self.lane.range_of(&target)?) else {
             return Ok(false);
@@ -173,11 +171,7 @@ impl Backend for RemoteStream {
     }
 
     fn synchronize(&self) -> Result<(), Error> {
-        let finished = self.lane.connection().finish(None);
-        if let Some(error) = self.lane.trouble.take() {
-            return Err(error);
-        }
-        finished.map_err(|failure| self.lane.error(&failure))
+        self.report(self.lane.connection().finish(None))
     }
 
     fn plan(&self, work: Work<'_>) -> Result<Option<Box<dyn Plan>>, Error> {
@@ -190,23 +184,27 @@ impl Backend for RemoteStream {
         self.lane.compute(&self.lane.encode(work)?)
     }
 
-    fn record(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
-        let event = event.as_any().downcast_ref::<RemoteEvent>().ok_or_else(|| self.foreign_event())?;
-        let connection = Arc::clone(self.lane.connection());
-        let ticket = connection.point();
-        event.set(Point { ticket, connection, device: self.lane.name().to_owned() });
-        Ok(())
+    fn record(&self) -> Result<Ticket, Error> {
+        Ok(Ticket(self.lane.connection().point()))
     }
 
-    /// On one worker there is nothing to do: all its streams share one line.
-    fn wait(&self, event: &Arc<dyn Event>) -> Result<(), Error> {
-        let event = event.as_any().downcast_ref::<RemoteEvent>().ok_or_else(|| self.foreign_event())?;
-        let Some(Point { connection, ticket, device }) = event.point() else { return Ok(()) };
-        if Arc::ptr_eq(&connection, self.lane.connection()) {
+    fn finish(&self, ticket: Ticket) -> Result<(), Error> {
+        self.report(self.lane.connection().finish(Some(ticket.0)))
+    }
+
+    /// Among the streams of one worker there is nothing to do: they share one line.
+    fn wait_for(&self, other: &dyn Stream, ticket: Ticket) -> Result<(), Error> {
+        let Some(other) = other.as_any().downcast_ref::<RemoteStream>() else { return other.finish(ticket) };
+        let connection = other.lane.connection();
+        if Arc::ptr_eq(connection, self.lane.connection()) {
             return Ok(());
         }
-        let trouble = Arc::clone(&self.lane.trouble);
-        self.lane.submit(Job::Wait { other: connection, point: ticket, device, trouble })
+        self.lane.submit(Job::Wait {
+            other: Arc::clone(connection),
+            point: ticket.0,
+            device: other.lane.name().to_owned(),
+            trouble: Arc::clone(&self.lane.trouble),
+        })
     }
 
     fn as_any(&self) -> &dyn Any {

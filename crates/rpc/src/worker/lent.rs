@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use oxcart_backend::{Backend, Buffer, Device, Error, Memory, allocate};
+use oxcart_backend::{Buffer, Device, Error, Memory, Stream, StreamOptions, allocate};
 
 use super::budget::{Budget, Lease};
 use super::client::Client;
@@ -17,7 +17,7 @@ use super::turnstile::Turnstile;
 #[derive(Debug)]
 pub(crate) struct Lent {
     device: Arc<dyn Device>,
-    stream: Box<dyn Backend>,
+    stream: Box<dyn Stream>,
     budget: Arc<Budget>,
     turnstile: Turnstile,
     running: Mutex<Option<u64>>,
@@ -30,10 +30,10 @@ impl Lent {
     /// Lends a device, at most `max_memory` bytes of it; by default what is free now.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
-        settings: &str,
+        options: &StreamOptions,
         max_memory: Option<usize>,
     ) -> Result<Lent, Error> {
-        let stream = Arc::clone(device).open(settings)?;
+        let stream = Arc::clone(device).open(options)?;
         let free = || device.memory().map_or(usize::MAX, |memory| memory.free);
         let budget = Budget::new(max_memory.unwrap_or_else(free));
         let cancel = stream.cancel_flag();
@@ -52,7 +52,7 @@ impl Lent {
         &self.device
     }
 
-    pub(crate) fn stream(&self) -> &dyn Backend {
+    pub(crate) fn stream(&self) -> &dyn Stream {
         &*self.stream
     }
 
@@ -104,7 +104,7 @@ impl Lent {
     pub(crate) fn take_turn(
         &self,
         client: &Client,
-        work: impl FnOnce(&dyn Backend) -> Result<(), Error>,
+        work: impl FnOnce(&dyn Stream) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let turn = self.turnstile.enter(WATCH_EVERY, || client.is_gone()).ok_or(Error::Cancelled)?;
         let running = Running::new(self, client.id);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Device, Error};
+use oxcart_backend::{Device, Error, StreamOptions};
 
 use super::budget::Budget;
 use super::cache::WeightCache;
@@ -71,8 +71,10 @@ impl fmt::Display for Speak {
 /// How a worker is set up.
 #[derive(Clone)]
 pub struct Config {
-    /// Devices to lend, each with the settings its stream is opened with.
-    pub devices: Vec<(Arc<dyn Device>, String)>,
+    /// Devices to lend.
+    pub devices: Vec<Arc<dyn Device>>,
+    /// How their streams are opened.
+    pub stream: StreamOptions,
     /// Bytes to lend of each device; by default what is free at the start.
     pub max_memory: Option<usize>,
     /// What clients may do.
@@ -97,7 +99,8 @@ impl Config {
     /// Lends devices with default settings and limits, and tells nobody.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Config {
         Config {
-            devices: devices.into_iter().map(|device| (device, String::new())).collect(),
+            devices: devices.into_iter().collect(),
+            stream: StreamOptions::default(),
             max_memory: None,
             limits: Limits::default(),
             cache: None,
@@ -167,8 +170,7 @@ pub struct Worker {
 impl Worker {
     /// Opens the devices. Nobody can connect yet; see [`Worker::listen`].
     pub fn new(config: Config) -> Result<Worker, Error> {
-        let lend =
-            |(device, settings): &(Arc<dyn Device>, String)| Lent::new(device, settings, config.max_memory);
+        let lend = |device| Lent::new(device, &config.stream, config.max_memory);
         let shared = Arc::new(Shared {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,

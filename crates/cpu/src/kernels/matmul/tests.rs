@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use oxcart_backend::{Backend, Buffers, Device, Error, Work, allocate};
+use oxcart_backend::{Buffers, Device, Error, Stream, StreamOptions, Work, allocate};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::ops::{Hint, MulMat};
 use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time, quantize_row};
@@ -71,11 +71,11 @@ type Make = fn(&mut Graph, &[TensorId]) -> Result<TensorId, oxcart_tensor::Error
 
 /// Computes a node from leaves.
 fn compute(level: Level, threads: usize, sources: &[&Tensor], make: Make) -> Result<Vec<f32>, Error> {
-    let backend = CpuDevice::with_level(level).open(&format!("threads={threads}")).unwrap();
-    run(&*backend, sources, make)
+    let stream = CpuDevice::with_level(level).open(&StreamOptions::threads(threads)).unwrap();
+    run(&*stream, sources, make)
 }
 
-fn run(backend: &dyn Backend, sources: &[&Tensor], make: Make) -> Result<Vec<f32>, Error> {
+fn run(stream: &dyn Stream, sources: &[&Tensor], make: Make) -> Result<Vec<f32>, Error> {
     let mut graph = Graph::new();
     let leaves: Vec<_> = sources.iter().map(|s| graph.leaf_with_layout(s.layout).unwrap()).collect();
     let node = make(&mut graph, &leaves).unwrap();
@@ -83,7 +83,7 @@ fn run(backend: &dyn Backend, sources: &[&Tensor], make: Make) -> Result<Vec<f32
     let result_len = graph.tensor(node).unwrap().byte_len();
     let mut buffers = Buffers::new();
     let mut place = |id, bytes: &[u8]| {
-        let buffer = allocate(&backend.device().buffer_type(), bytes.len()).unwrap();
+        let buffer = allocate(&stream.device().buffer_type(), bytes.len()).unwrap();
         buffer.write(0, bytes).unwrap();
         let storage = Storage { buffer: buffers.add(Arc::clone(&buffer)), offset: 0 };
         graph.bind(id, storage, bytes.len()).unwrap();
@@ -94,7 +94,7 @@ fn run(backend: &dyn Backend, sources: &[&Tensor], make: Make) -> Result<Vec<f32
     }
     let result = place(node, &vec![0xA5; result_len]);
     let nodes = graph.range(0..graph.nodes().len()).unwrap();
-    backend.compute_and_wait(Work { nodes, buffers: &buffers })?;
+    stream.compute_and_wait(Work { nodes, buffers: &buffers })?;
     let mut bytes = vec![0; result.len()];
     result.read(0, &mut bytes).unwrap();
     Ok(bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect())
@@ -379,11 +379,11 @@ fn ids_of_no_matrix_are_an_error() {
         ids[57] = bad;
         let ids = Tensor::ints([2, 40, 1, 1], &ids);
         for threads in [1, 2] {
-            let backend = CpuDevice::with_level(Level::Scalar).open(&format!("threads={threads}")).unwrap();
-            assert!(run(&*backend, &[&a, &b, &ids], mul_mat_id).is_err(), "{bad}");
+            let stream = CpuDevice::with_level(Level::Scalar).open(&StreamOptions::threads(threads)).unwrap();
+            assert!(run(&*stream, &[&a, &b, &ids], mul_mat_id).is_err(), "{bad}");
             // The next run is not affected.
             let good = Tensor::ints([2, 40, 1, 1], &[2; 80]);
-            assert!(run(&*backend, &[&a, &b, &good], mul_mat_id).is_ok());
+            assert!(run(&*stream, &[&a, &b, &good], mul_mat_id).is_ok());
         }
     }
 }

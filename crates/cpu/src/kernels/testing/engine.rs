@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use oxcart_backend::{Backend, Buffer, Buffers, Error, Work};
+use oxcart_backend::{Buffer, Buffers, Error, Stream, StreamOptions, Work};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{Graph, TensorId};
 
@@ -43,17 +43,17 @@ impl Home {
 }
 
 /// A stream per test and kind, because starting threads takes longer than most runs.
-fn backend(level: Level, threads: usize) -> Rc<dyn Backend> {
-    type Known = (Level, usize, Rc<dyn Backend>);
-    thread_local!(static BACKENDS: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) });
-    BACKENDS.with_borrow_mut(|known| {
-        if let Some((.., backend)) = known.iter().find(|known| (known.0, known.1) == (level, threads)) {
-            return Rc::clone(backend);
+fn stream(level: Level, threads: usize) -> Rc<dyn Stream> {
+    type Known = (Level, usize, Rc<dyn Stream>);
+    thread_local!(static STREAMS: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) });
+    STREAMS.with_borrow_mut(|known| {
+        if let Some((.., stream)) = known.iter().find(|known| (known.0, known.1) == (level, threads)) {
+            return Rc::clone(stream);
         }
         let device: Arc<dyn oxcart_backend::Device> = CpuDevice::with_level(level);
-        let backend: Rc<dyn Backend> = device.open(&format!("threads={threads}")).unwrap().into();
-        known.push((level, threads, Rc::clone(&backend)));
-        backend
+        let stream: Rc<dyn Stream> = device.open(&StreamOptions::threads(threads)).unwrap().into();
+        known.push((level, threads, Rc::clone(&stream)));
+        stream
     })
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn compute_graph(
     over: Option<usize>,
     build: &dyn Fn(&mut Graph, &[TensorId]) -> Vec<TensorId>,
 ) -> Result<Outcome, Error> {
-    let backend = backend(level, threads);
+    let stream = stream(level, threads);
     let (mut graph, mut buffers, mut homes) = (Graph::new(), Buffers::new(), Vec::<Home>::new());
     let mut settle = |graph: &mut Graph, root, contents: &[u8]| {
         // A buffer of nothing has no memory.
-        let buffer = backend.allocate(contents.len().max(1)).unwrap();
+        let buffer = stream.allocate(contents.len().max(1)).unwrap();
         buffer.write(0, contents).unwrap();
         let storage = Storage { buffer: buffers.add(Arc::clone(&buffer)), offset: 0 };
         graph.bind(root, storage, buffer.len()).unwrap();
@@ -89,7 +89,7 @@ pub(crate) fn compute_graph(
     wanted.iter().for_each(|&id| graph.expand(id).unwrap());
     for id in graph.nodes().to_vec() {
         let node = graph.tensor(id).unwrap();
-        assert!(backend.device().supports_op(node), "{} is not supported", node.op().label());
+        assert!(stream.device().supports_op(node), "{} is not supported", node.op().label());
         // Parameters are in the order of nodes, too.
         if node.is_leaf() || node.view().is_some() {
             continue;
@@ -106,7 +106,7 @@ pub(crate) fn compute_graph(
         }
     }
     let nodes = graph.range(0..graph.nodes().len()).unwrap();
-    backend.compute_and_wait(Work { nodes, buffers: &buffers })?;
+    stream.compute_and_wait(Work { nodes, buffers: &buffers })?;
     let results = wanted.iter().map(|&id| {
         let tensor = graph.tensor(id).unwrap();
         let home = homes.iter().find(|home| home.root == tensor.root().id()).unwrap();
