@@ -11,7 +11,7 @@ reference 0.3.36
 reference 0.3.16
 
 # As the tests are built, so that nothing is built twice.
-cargo build --locked --quiet --profile test -p oxcart
+cargo build --locked --quiet --profile test -p oxcart-cli
 cargo test --locked --quiet -p oxcart-rpc --test client_reference --no-run
 
 work=$(mktemp -d)

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use oxcart_llm::model::{Context, Wanted};
-use oxcart_llm::text::{Sampler, SamplerSettings, StopStrings, Streamer, Token, Vocab};
+use oxcart::llm::model::{Context, Wanted};
+use oxcart::llm::text::{Sampler, SamplerSettings, StopStrings, Streamer, Token, Vocab};
 
 use crate::engine::Engine;
 use crate::failure::Failure;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, Registry};
-use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart::backend::{Device, Registry};
+use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
 
 use crate::failure::Failure;
 
@@ -35,7 +35,7 @@ impl FromStr for Wanted {
             None => text
                 .parse()
                 .map(Wanted::At)
-                .map_err(|error: oxcart_rpc::client::EndpointError| error.to_string()),
+                .map_err(|error: oxcart::rpc::client::EndpointError| error.to_string()),
         }
     }
 }

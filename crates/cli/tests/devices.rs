@@ -1,8 +1,10 @@
 //! `oxcart devices`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -82,4 +84,52 @@ fn a_worker_without_a_port_is_wrong_usage() {
     let (code, stdout, stderr) = oxcart(&["devices", "--workers", "localhost"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
     assert!(stderr.contains("has no port"), "{stderr}");
+}
+
+/// The example plug-in, built for the profile that this test was built for.
+fn plugin(name: &str) -> String {
+    // This test is at TARGET/PROFILE/deps/devices-HASH.
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(Path::parent).unwrap();
+    let profile = folder.file_name().and_then(|name| name.to_str()).unwrap().replace("debug", "test");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--offline", "--package", "oxcart-testdev"])
+        .args(["--example", name, "--profile", &profile, "--target-dir"])
+        .arg(folder.parent().unwrap())
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    folder.join(format!("examples/{DLL_PREFIX}{name}{DLL_SUFFIX}")).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn devices_of_a_plugin_are_like_any_other() {
+    let file = plugin("plugin_good");
+    let (code, out, error) = oxcart(&["devices", "--json", "--plugin", &file]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let out: Value = serde_json::from_str(&out).unwrap();
+    let names: Vec<_> = out["devices"].as_array().unwrap().iter().map(|device| &device["name"]).collect();
+    assert_eq!(names, ["PLUG0", "CPU"], "the CPU is the last resort");
+
+    let (code, _, error) = oxcart(&["serve", "--plugin", &file, "--device", "PLUG1"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(error, "oxcart: there is no device 'PLUG1'; there are PLUG0, CPU\n");
+
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+    let (code, out, error) = oxcart(&["run", "-m", tiny, "--plan", "--plugin", &file, "--device", "plug0"]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(line("PLUG0").contains("0-1"), "{out}");
+    assert!(line("CPU").contains(" - "), "{out}");
+}
+
+#[test]
+fn a_plugin_that_cannot_be_used_is_an_error() {
+    let file = plugin("plugin_failing");
+    for command in ["devices", "serve"] {
+        let (code, _, error) = oxcart(&[command, "--plugin", &file]);
+        assert_eq!(code, Some(1));
+        assert!(error.contains("failed to start") && error.contains(&file), "{error}");
+    }
 }

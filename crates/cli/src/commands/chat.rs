@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use oxcart_llm::model::AtLimit;
-use oxcart_llm::text::Message;
+use oxcart::llm::model::AtLimit;
+use oxcart::llm::text::Message;
 
 use crate::conversation;
 use crate::engine::{Engine, EngineArgs, Opened};
@@ -101,9 +101,9 @@ fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<
 
 struct Chat<'e> {
     engine: &'e Engine,
-    template: oxcart_llm::text::ChatTemplate,
-    context: oxcart_llm::model::Context,
-    sampler: oxcart_llm::text::Sampler,
+    template: oxcart::llm::text::ChatTemplate,
+    context: oxcart::llm::model::Context,
+    sampler: oxcart::llm::text::Sampler,
     /// Tokens that the context has seen.
     known: Vec<u32>,
     messages: Vec<Message>,

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 
-use oxcart_llm::model::{AtLimit, Context};
-use oxcart_llm::text::{Encode, Message};
+use oxcart::llm::model::{AtLimit, Context};
+use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
