@@ -361,13 +361,7 @@ fn known_models_come_through_pip() {
 }
 
 fn recorded() -> Option<(PathBuf, PathBuf)> {
-    match (std::env::var_os("OXCART_GOLDEN"), std::env::var_os("OXCART_SMOLLM2")) {
-        (Some(golden), Some(model)) => Some((golden.into(), model.into())),
-        _ => {
-            eprintln!("skipped: OXCART_GOLDEN or OXCART_SMOLLM2 is not set");
-            None
-        }
-    }
+    Some((oxcart_fixtures::golden()?, oxcart_fixtures::smollm2()?))
 }
 
 #[test]
