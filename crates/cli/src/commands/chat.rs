@@ -163,7 +163,6 @@ impl Chat<'_> {
             )?;
             return Ok(());
         }
-        self.context.reset_timings();
         let request = Request {
             prompt: &prompt[new..],
             limit: self.limit,
@@ -181,14 +180,9 @@ impl Chat<'_> {
         // The last token was chosen, but not computed yet.
         self.known.extend(made.tokens.iter().take(self.context.position() - prompt.len()));
         self.messages.push(Message::new("assistant", made.text.trim()));
-        let timings = self.context.timings();
-        let rate = |tokens, time| super::run::rate(tokens, time).unwrap_or_default();
         self.speed = Some(format!(
-            "{} new tokens of the prompt at {:.1} per second, {} of the answer at {:.1} per second, {} of {} in the context",
-            timings.prompt_tokens,
-            rate(timings.prompt_tokens, timings.prompt),
-            made.tokens.len(),
-            rate(timings.decoded_tokens, timings.decode),
+            "new {}; {} of {} tokens in the context",
+            made.speed.summary(made.tokens.len()),
             self.context.position(),
             self.context.limit(),
         ));

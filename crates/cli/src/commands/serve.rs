@@ -8,6 +8,7 @@ mod log;
 mod quantities;
 mod tidy;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -100,6 +101,10 @@ pub(crate) struct Args {
     /// Log one JSON object per line instead of text
     #[arg(long)]
     json: bool,
+
+    /// End when stdin does: for workers that another command starts for itself, however that ends
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -141,6 +146,13 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
         worker.listen(address.as_slice(), speak).map_err(|error| {
             Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
         })?;
+    }
+    if args.until_stdin_ends {
+        thread::spawn(|| {
+            // What comes before the end does not matter, and what cannot be read has ended.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            let _ = signal_hook::low_level::raise(SIGTERM);
+        });
     }
     for signal in signals.forever() {
         if signal != SIGUSR1 {
