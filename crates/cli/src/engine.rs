@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use oxcart::backend::{Device, Stream};
 use oxcart::llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
-    Placement, PlacementOptions, Split,
+    Placement, PlacementOptions, Proportions,
 };
 use oxcart::llm::text::Vocab;
 use oxcart::pull::Name;
@@ -229,15 +229,15 @@ fn placement_options(
     devices: &[Arc<dyn Device>],
     with_cpu: bool,
 ) -> Result<PlacementOptions, Failure> {
-    let and_no_cpu = |others: Vec<f64>| Split::Ratios(others.into_iter().chain([0.0]).collect());
-    let split = match args.split.len() {
-        0 if with_cpu => Split::ByFreeMemory,
+    let and_no_cpu = |others: Vec<f64>| Proportions::Ratios(others.into_iter().chain([0.0]).collect());
+    let proportions = match args.split.len() {
+        0 if with_cpu => Proportions::ByFreeMemory,
         0 => {
             let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
             let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
             and_no_cpu(others.map_err(|error| Failure::Device { error })?)
         }
-        given if given == devices.len() => Split::Ratios(args.split.clone()),
+        given if given == devices.len() => Proportions::Ratios(args.split.clone()),
         // The CPU gets nothing unless it is asked to.
         given if given + 1 == devices.len() => and_no_cpu(args.split.clone()),
         given => {
@@ -248,7 +248,7 @@ fn placement_options(
         }
     };
     Ok(PlacementOptions {
-        split,
+        proportions,
         overrides: args.overrides.clone(),
         context: args.context_size(),
         cache_type: args.kv,

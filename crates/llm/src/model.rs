@@ -49,5 +49,5 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use hyper::{Block, Experts, HyperParameters, Pooling};
 pub use net::Section;
-pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Share, Split};
+pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
 pub use weights::{Model, Progress};

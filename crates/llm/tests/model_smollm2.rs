@@ -12,7 +12,7 @@ use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Data, Gguf};
 use oxcart_llm::model::{
-    Context, ContextOptions, Model, ModelFile, Placement, PlacementOptions, Split, Wanted,
+    Context, ContextOptions, Model, ModelFile, Placement, PlacementOptions, Proportions, Wanted,
 };
 use oxcart_tensor::quant::dequantize_row;
 use oxcart_tensor::{DType, Layout};
@@ -29,8 +29,10 @@ fn recorded(golden: &Path) -> Value {
 fn context(path: &Path, devices: usize, cache_type: DType) -> Context {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
-    let options =
-        PlacementOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlacementOptions::default() };
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
+        ..PlacementOptions::default()
+    };
     let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
     let placement = Placement::new(&file, list, &options).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();

@@ -11,7 +11,7 @@ use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile,
-    Override, Placement, PlacementOptions, Section, Split, Wanted,
+    Override, Placement, PlacementOptions, Proportions, Section, Wanted,
 };
 use oxcart_tensor::{DType, Layout};
 use oxcart_testdev::{Config, TestDevice};
@@ -144,10 +144,11 @@ impl Tiny {
     fn context(&self, devices: usize, options: ContextOptions) -> Context {
         let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
         let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-        let split = Split::Ratios(vec![1.0; devices.len()]);
+        let proportions = Proportions::Ratios(vec![1.0; devices.len()]);
         let file = self.open().unwrap();
         let placement =
-            Placement::new(&file, list, &PlacementOptions { split, ..PlacementOptions::default() }).unwrap();
+            Placement::new(&file, list, &PlacementOptions { proportions, ..PlacementOptions::default() })
+                .unwrap();
         let model = Model::load(file, placement, &|_| {}).unwrap();
         let streams =
             devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
@@ -350,8 +351,10 @@ fn accelerators_get_weights_and_work() {
         accelerators.iter().map(|device| Arc::clone(device) as _).collect();
     devices.push(cpu.clone());
     let file = tiny.open().unwrap();
-    let options =
-        PlacementOptions { split: Split::Ratios(vec![1.0, 1.0, 0.0]), ..PlacementOptions::default() };
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0, 1.0, 0.0]),
+        ..PlacementOptions::default()
+    };
     let placement = Placement::new(&file, devices, &options).unwrap();
     let totals: Vec<usize> = placement.shares().iter().map(|share| share.weights).collect();
     let seen = Mutex::new(vec![0; 3]);
@@ -381,14 +384,14 @@ fn placements_follow_ratios_and_exceptions() {
         let accelerator = |i| TestDevice::new(Config::accelerator(&format!("GPU{i}"))) as Arc<dyn Device>;
         vec![accelerator(0), accelerator(1), CpuDevice::new().unwrap()]
     };
-    let placement = |split, overrides: Vec<Override>| {
+    let placement = |proportions, overrides: Vec<Override>| {
         Placement::new(
             &file,
             devices(),
-            &PlacementOptions { split, overrides, ..PlacementOptions::default() },
+            &PlacementOptions { proportions, overrides, ..PlacementOptions::default() },
         )
     };
-    let thirds = placement(Split::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
+    let thirds = placement(Proportions::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
     let blocks: Vec<_> = thirds.shares().iter().map(|share| share.blocks.clone()).collect();
     assert_eq!(blocks, [0..6, 6..8, 0..0]);
     assert_eq!(thirds.device_of(Section::Input), 2);
@@ -398,7 +401,7 @@ fn placements_follow_ratios_and_exceptions() {
     assert!(shown.contains("CPU: embeddings; "), "{shown}");
 
     let exception = Override { pattern: "blk.*.ffn_*".into(), device: 2 };
-    let moved = placement(Split::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
+    let moved = placement(Proportions::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
     for tensor in moved.tensors() {
         let wanted = match tensor.name.as_str() {
             "token_embd.weight" => 2,
@@ -408,9 +411,9 @@ fn placements_follow_ratios_and_exceptions() {
     }
     let bytes: usize = moved.shares().iter().map(|share| share.weights).sum();
     assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum::<usize>());
-    assert!(placement(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
+    assert!(placement(Proportions::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
 
-    for (split, device) in [
+    for (ratios, device) in [
         (vec![1.0], 0),
         (vec![0.0; 3], 0),
         (vec![1.0, -1.0, 1.0], 0),
@@ -418,7 +421,10 @@ fn placements_follow_ratios_and_exceptions() {
         (vec![1.0; 3], 3),
     ] {
         let exception = Override { pattern: "x".into(), device };
-        assert!(matches!(placement(Split::Ratios(split), vec![exception]), Err(Error::Setting { .. })));
+        assert!(matches!(
+            placement(Proportions::Ratios(ratios), vec![exception]),
+            Err(Error::Setting { .. })
+        ));
     }
 }
 
@@ -430,7 +436,8 @@ fn shared_tensors_are_where_they_are_needed() {
     let file = tiny.open().unwrap();
     let devices: Vec<Arc<dyn Device>> =
         vec![TestDevice::new(Config::accelerator("GPU")), CpuDevice::new().unwrap()];
-    let options = PlacementOptions { split: Split::Ratios(vec![1.0, 0.0]), ..PlacementOptions::default() };
+    let options =
+        PlacementOptions { proportions: Proportions::Ratios(vec![1.0, 0.0]), ..PlacementOptions::default() };
     let placement = Placement::new(&file, devices, &options).unwrap();
     let tables: Vec<_> =
         placement.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();

@@ -20,7 +20,7 @@ use super::net::{Needed, Section};
 
 /// How parts of a model are shared out.
 #[derive(Clone, Debug, Default)]
-pub enum Split {
+pub enum Proportions {
     /// By the memory that devices have free.
     #[default]
     ByFreeMemory,
@@ -41,7 +41,7 @@ pub struct Override {
 #[derive(Clone, Debug)]
 pub struct PlacementOptions {
     /// How blocks are shared out.
-    pub split: Split,
+    pub proportions: Proportions,
     /// Exceptions; the first that matches decides.
     pub overrides: Vec<Override>,
     /// Tokens that caches will hold; the context of the training if 0.
@@ -53,7 +53,7 @@ pub struct PlacementOptions {
 impl Default for PlacementOptions {
     fn default() -> PlacementOptions {
         PlacementOptions {
-            split: Split::default(),
+            proportions: Proportions::default(),
             overrides: Vec::new(),
             context: 4096,
             cache_type: DType::F16,
@@ -119,7 +119,7 @@ impl Placement {
         }
         let free =
             devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
-        let ratios = ratios(&options.split, &free)?;
+        let ratios = ratios(&options.proportions, &free)?;
         let caches = block_caches(file, options);
         let sections = share_out(file, options, &caches, &ratios, &devices);
         let mut shares: Vec<Share> =
@@ -196,10 +196,10 @@ pub(crate) fn is_mapped(device: &dyn Device) -> bool {
     device.caps().buffer_from_host && device.buffer_type().is_host()
 }
 
-fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
-    let ratios = match split {
-        Split::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
-        Split::Ratios(ratios) => ratios.clone(),
+fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> {
+    let ratios = match proportions {
+        Proportions::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
+        Proportions::Ratios(ratios) => ratios.clone(),
     };
     let refuse = |rule: String| Err(Error::setting("the split", format!("{ratios:?}"), rule));
     if ratios.len() != free.len() {
