@@ -63,13 +63,13 @@ impl Bases {
 unsafe impl Sync for Bases {}
 
 /// Scratch memory of the plan.
-struct Scratch {
+struct ScratchArea {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: the plan owns the memory; steps give each thread its part of it.
-unsafe impl Sync for Scratch {}
+unsafe impl Sync for ScratchArea {}
 
 /// Computes all steps.
 pub(super) fn run(
@@ -96,7 +96,7 @@ pub(super) fn run(
     let run = Running {
         binding,
         bases: Bases(bases.collect()),
-        scratch: Scratch { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
+        scratch: ScratchArea { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
         barrier: Barrier::new(binding.threads),
         counter: AtomicUsize::new(0),
         failed_phase: AtomicUsize::new(usize::MAX),
@@ -112,7 +112,7 @@ pub(super) fn run(
 struct Running<'r> {
     binding: &'r Binding,
     bases: Bases,
-    scratch: Scratch,
+    scratch: ScratchArea,
     barrier: Barrier,
     /// See [`Job::claims`]; back to zero at every barrier.
     counter: AtomicUsize,

@@ -84,8 +84,8 @@ impl<'t> Attention<'t> {
     }
 }
 
-/// A thread's own memory.
-pub(super) struct Scratch<'a> {
+/// A thread's own scratch memory, cut into areas.
+pub(super) struct AttentionScratch<'a> {
     pub(super) queries: &'a mut [f32],
     pub(super) encoded: &'a mut [f32],
     pub(super) keys: &'a mut [f32],
@@ -100,10 +100,10 @@ pub(super) struct Scratch<'a> {
     pub(super) factors: &'a mut [f32],
 }
 
-impl<'a> Scratch<'a> {
-    fn new(cut: &Cut, own: &'a mut [u8]) -> Scratch<'a> {
+impl<'a> AttentionScratch<'a> {
+    fn new(cut: &Cut, own: &'a mut [u8]) -> AttentionScratch<'a> {
         let (mut rest, areas) = (as_floats(own), cut.areas());
-        Scratch {
+        AttentionScratch {
             queries: take(&mut rest, areas.queries),
             encoded: take(&mut rest, areas.encoded),
             keys: take(&mut rest, areas.keys),
@@ -135,7 +135,7 @@ fn flash<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     }
     let claims = job.claims(cut.items());
     let (dst, shared) = (job.dst, job.shared);
-    let mut scratch = Scratch::new(&cut, job.own);
+    let mut scratch = AttentionScratch::new(&cut, job.own);
     for index in claims {
         let item = cut.item(index);
         scratch.clear();
