@@ -15,7 +15,7 @@ use oxcart_tensor::TensorId;
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
-use crate::job::{Fault, Job, MAX_SOURCES, Shared, Stop};
+use crate::job::{Fault, Job, MAX_SOURCES, SharedScratch, Stop};
 use crate::pool::{Barrier, Pool};
 use crate::view::{Dst, Share, Src};
 
@@ -255,7 +255,7 @@ impl Running<'_> {
                 phase,
                 share,
                 own: std::slice::from_raw_parts_mut(self.scratch.base.add(own_at), step.kernel.own),
-                shared: Shared::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
+                shared: SharedScratch::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
                 counter,
                 stop,
             }

@@ -15,7 +15,7 @@ use super::device::RemoteDevice;
 use super::failure::{About, Failure};
 use super::graph::{Encoded, encode};
 use super::job::{Job, Range, Trouble, set_head};
-use super::message::{Head, Shared, Waiting};
+use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
 
 /// A stream of work on a device of a worker.
@@ -68,7 +68,7 @@ impl Lane {
             let graph = Waiting {
                 command: Command::GraphCompute,
                 head: Head::new(Command::GraphCompute).followed_by(graph.body.len()),
-                payload: Some(Shared::all(Arc::clone(&graph.body))),
+                payload: Some(SharedBytes::all(Arc::clone(&graph.body))),
                 about,
                 work: graph.body.len() as u64,
             };
@@ -137,7 +137,7 @@ impl Stream for RemoteStream {
             self.lane.submit(Job::Tell(Waiting {
                 command: Command::SetTensor,
                 head: set_head(piece, has_flag.then_some(false)),
-                payload: Some(Shared::part(&data, start..start + piece.len)),
+                payload: Some(SharedBytes::part(&data, start..start + piece.len)),
                 about: About::Bytes { len: piece.len, name },
                 work: piece.len as u64,
             }))?;

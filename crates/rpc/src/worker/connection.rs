@@ -13,7 +13,7 @@ use super::counters::add;
 use super::event::{Event, Totals};
 use super::limits::{KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
 use super::refusal::Refusal;
-use super::server::{Shared, Speak};
+use super::server::{Speak, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
 use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply};
@@ -40,7 +40,7 @@ impl From<io::Error> for End {
 
 /// Serves a client until it leaves or is refused.
 pub(crate) fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<WorkerState>,
     client: &Client,
     speak: Speak,
     (input, output): (impl Read, impl Write),
@@ -77,7 +77,7 @@ pub(crate) fn serve(
 }
 
 struct Connection<'a, R, W> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<WorkerState>,
     client: &'a Client,
     input: BufReader<R>,
     output: W,

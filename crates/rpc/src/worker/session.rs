@@ -23,7 +23,7 @@ use super::lent::Lent;
 use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES};
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
-use super::server::Shared;
+use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
@@ -56,7 +56,7 @@ pub(crate) struct Target {
 /// One client's buffers and graphs.
 #[derive(Debug)]
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     dialect: &'static Dialect,
     // Before the buffers, so that it is dropped before them.
     stored: Vec<Option<SlicedGraph>>,
@@ -104,7 +104,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, dialect: &'static Dialect, client: &Client) -> Session {
+    pub(crate) fn new(shared: Arc<WorkerState>, dialect: &'static Dialect, client: &Client) -> Session {
         let stored = shared.devices.iter().map(|_| None).collect();
         let local = client.socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let ends = local.map(|local| (client.peer, local));

@@ -13,7 +13,7 @@ use super::super::soft_max::Slopes;
 use super::cut::{Cut, Item, Query};
 use super::soften::{Shaping, State};
 use super::{few, many, multiply_adds, take};
-use crate::job::{Fault, Job, Kernel, Shared, as_floats};
+use crate::job::{Fault, Job, Kernel, SharedScratch, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Dst, Src};
 
@@ -190,7 +190,14 @@ unsafe fn finish(attention: &Attention<'_>, dst: &Dst<'_>, query: Query, state: 
 ///
 /// Only one thread does this for a query and a piece.
 #[inline(always)]
-unsafe fn leave(cut: &Cut, shared: Shared<'_>, query: Query, piece: usize, state: State, sums: &[f32]) {
+unsafe fn leave(
+    cut: &Cut,
+    shared: SharedScratch<'_>,
+    query: Query,
+    piece: usize,
+    state: State,
+    sums: &[f32],
+) {
     let bytes = cut.partial() * size_of::<f32>();
     let at = (cut.number(query) * cut.pieces + piece) * bytes;
     // SAFETY: areas of different queries and pieces do not meet, and this thread has no other handle of this one.
