@@ -21,19 +21,19 @@ use crate::view::{Dst, Share, Src};
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum RunFailure {
     Cancelled,
     Data { node: TensorId, fault: Fault },
     Panic { node: TensorId },
 }
 
-impl Failure {
+impl RunFailure {
     pub(crate) fn into_error(self) -> Error {
         let failed = |reason| Error::DeviceFailed { device: NAME.to_owned(), reason };
         match self {
-            Failure::Cancelled => Error::Cancelled,
-            Failure::Data { node, fault } => failed(format!("{node}: {fault}")),
-            Failure::Panic { node } => Error::Panicked { device: NAME.to_owned(), what: node.to_string() },
+            RunFailure::Cancelled => Error::Cancelled,
+            RunFailure::Data { node, fault } => failed(format!("{node}: {fault}")),
+            RunFailure::Panic { node } => Error::Panicked { device: NAME.to_owned(), what: node.to_string() },
         }
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn run(
     pool: &Pool,
     scratch: &mut [Line],
     cancel: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let mut held: Vec<_> = std::iter::repeat_with(|| None).take(binding.buffers.len()).collect();
     for &index in &binding.lock_order {
         let buffer = &binding.buffers[index];
@@ -118,7 +118,7 @@ struct Running<'r> {
     counter: AtomicUsize,
     /// The earliest phase that failed.
     failed_phase: AtomicUsize,
-    failure: Mutex<Option<(usize, Failure)>>,
+    failure: Mutex<Option<(usize, RunFailure)>>,
     cancel: &'r AtomicBool,
 }
 
@@ -129,7 +129,7 @@ impl Running<'_> {
         let mut number = 0;
         for (place, step) in steps.iter().enumerate() {
             if thread == 0 && self.cancel.load(Ordering::Relaxed) {
-                self.fail(number, Failure::Cancelled);
+                self.fail(number, RunFailure::Cancelled);
             }
             let alone = step.threads == 1;
             let next_alone = steps.get(place + 1).is_none_or(|next| next.threads == 1);
@@ -171,15 +171,15 @@ impl Running<'_> {
             Ok(())
         }));
         match done {
-            Ok(Ok(())) if given_up.into_inner() => self.fail(number, Failure::Cancelled),
+            Ok(Ok(())) if given_up.into_inner() => self.fail(number, RunFailure::Cancelled),
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => self.fail(number, Failure::Data { node: step.node, fault }),
-            Err(_) => self.fail(number, Failure::Panic { node: step.node }),
+            Ok(Err(fault)) => self.fail(number, RunFailure::Data { node: step.node, fault }),
+            Err(_) => self.fail(number, RunFailure::Panic { node: step.node }),
         }
     }
 
     /// Remembers the earliest failure.
-    fn fail(&self, number: usize, failure: Failure) {
+    fn fail(&self, number: usize, failure: RunFailure) {
         let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|&(earlier, _)| number < earlier) {
             *known = Some((number, failure));

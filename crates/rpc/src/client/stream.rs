@@ -12,7 +12,7 @@ use super::buffer::RemoteBuffer;
 use super::buffer_type::device_head;
 use super::connection::Connection;
 use super::device::RemoteDevice;
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::graph::{Encoded, encode};
 use super::job::{Job, Range, Trouble, set_head};
 use super::message::{Head, SharedBytes, Waiting};
@@ -41,7 +41,7 @@ impl Lane {
         self.remote.name()
     }
 
-    fn error(&self, failure: &Failure) -> Error {
+    fn error(&self, failure: &WorkerFailure) -> Error {
         self.connection().error(self.name(), failure)
     }
 
@@ -101,7 +101,7 @@ impl RemoteStream {
     }
 
     /// What failed since it was asked last.
-    fn report(&self, finished: Result<(), Arc<Failure>>) -> Result<(), Error> {
+    fn report(&self, finished: Result<(), Arc<WorkerFailure>>) -> Result<(), Error> {
         match self.lane.trouble.take() {
             Some(error) => Err(error),
             None => finished.map_err(|failure| self.lane.error(&failure)),
