@@ -29,12 +29,12 @@ mod space;
 mod turnstile;
 mod watch;
 
-pub use cache::{CacheCounts, CacheSettings, Call, Domain, Gate, Keeping, WeightCache, WhoIs};
+pub use cache::{CacheCounts, CacheSettings, Call, Domain, DomainOf, Gate, Keeping, WeightCache};
 pub use client::Dropped;
 pub use counters::Snapshot;
 pub use event::{Event, Observer, Totals};
 pub use limits::Limits;
 pub use rebuild::{Rebuilt, rebuild};
 pub use refusal::Refusal;
-pub use server::{Config, Speak, Worker};
+pub use server::{Config, DialectChoice, Worker};
 pub use space::{BufferRange, Space};

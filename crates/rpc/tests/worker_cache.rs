@@ -196,7 +196,7 @@ fn k2_a_hash_alone_gets_nobody_anothers_content() {
 fn k2_clients_that_nobody_knows_get_nothing() {
     let disk = Disk::new();
     let mut settings = disk.settings();
-    settings.who_is = |_, _| None;
+    settings.domain_of = |_, _| None;
     let fixture = with_cache(WeightCache::open(&settings).unwrap());
     let mut peer = fixture.newest();
     let record = place(&mut peer, LARGE);

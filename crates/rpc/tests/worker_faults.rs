@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use common::{Example, Fixture, Peer, announcement, dial, dialects, request};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::{Command, Dialect, OpCode};
-use oxcart_rpc::worker::{Config, Speak, Worker};
-use oxcart_testdev::{Config as DeviceConfig, Mishap, TestDevice};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
+use oxcart_testdev::{Config as DeviceConfig, InjectedFault, TestDevice};
 
 /// Everything that went both ways between a client and the worker, in order: who spoke, and the bytes.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
@@ -171,7 +171,7 @@ fn g13_scratch_memory_that_cannot_be_had() {
     for dialect in dialects() {
         let mut peer = fixture.connect(dialect);
         let mut example = Example::new(&mut peer);
-        fixture.device.arrange(Some(Mishap::NoMemory));
+        fixture.device.inject(Some(InjectedFault::NoMemory));
         assert!(!example.compute());
         if !dialect.has_recompute {
             // Version 2 says so and goes on.
@@ -210,11 +210,11 @@ fn r7_a_panic_ends_one_connection_and_is_counted() {
     for device in devices {
         let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..device });
         let mut worker = Worker::new(Config::new([Arc::clone(&device) as _])).unwrap();
-        let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+        let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
         let mut bystander = Peer::connect(address, Dialect::newest());
         let mut peer = Peer::connect(address, Dialect::newest());
         let mut example = Example::new(&mut peer);
-        device.arrange(Some(Mishap::Panic));
+        device.inject(Some(InjectedFault::Panic));
         assert!(!example.compute());
         let start = Instant::now();
         while worker.counters().panics == 0 && start.elapsed() < common::SOON {
@@ -235,7 +235,7 @@ fn x13_a_lost_device_takes_only_its_clients_along() {
     let mut config = Config::new(devices.iter().map(|device| Arc::clone(device) as _));
     config.observer = Arc::new(move |event| kept.lock().unwrap().push(event.to_string()));
     let mut worker = Worker::new(config).unwrap();
-    let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
     let on_second = |peer: &mut Peer| {
         let body = [&1_u32.to_le_bytes()[..], &64_u64.to_le_bytes()].concat();
         let reply = peer.ask(Command::AllocBuffer, &body);
@@ -247,7 +247,7 @@ fn x13_a_lost_device_takes_only_its_clients_along() {
     idle_victim.alloc(64);
     assert_ne!(on_second(&mut other), 0);
     let mut example = Example::new(&mut victim);
-    devices[0].arrange(Some(Mishap::Breakdown));
+    devices[0].inject(Some(InjectedFault::Breakdown));
     assert!(!example.compute());
     assert!(common::closes(&mut idle_victim.stream), "who has something there must know");
     assert!(other.is_alive() && on_second(&mut other) != 0);
@@ -278,7 +278,7 @@ fn x16_a_flood_of_refusals_is_no_flood_of_lines() {
     let messages = [&hello[..], &wrong].concat();
     const FLOOD: u64 = 1_000_000;
     for _ in 0..FLOOD {
-        worker.converse(&messages[..], io::sink(), Speak::Auto);
+        worker.serve_client(&messages[..], io::sink(), DialectChoice::Auto);
     }
     assert_eq!(worker.counters().refusals.get("command"), Some(&FLOOD));
     let (bytes, suppressed) = *written.lock().unwrap();
@@ -305,14 +305,14 @@ fn r8_one_line_per_refusal_says_who_what_and_why() {
 fn names_and_addresses_of_either_kind() {
     let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
     let mut worker = Worker::new(Config::new([device as _])).unwrap();
-    let address = match worker.listen("[::1]:0", Speak::Auto) {
+    let address = match worker.listen("[::1]:0", DialectChoice::Auto) {
         Ok(address) => address,
         Err(error) => panic!("this machine has no IPv6 loopback: {error}"),
     };
     let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
     assert_eq!(registry.dialect(), Dialect::newest());
     Example::new(&mut Peer::connect(address, Dialect::classic())).check();
-    let four = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let four = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
     let by_name = format!("localhost:{}", four.port());
     RemoteRegistry::connect(&by_name, &Options::default()).unwrap();
 }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use oxcart::backend::StreamOptions;
-use oxcart::rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
+use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Limits, WeightCache, Worker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
     #[arg(long, value_name = "DIALECT", default_value = "auto")]
-    protocol: Speak,
+    protocol: DialectChoice,
 
     /// Listen beyond this machine although there are neither keys nor encryption
     #[arg(long)]
@@ -142,8 +142,8 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
         log.lending(device.name(), device.description(), bytes as u64);
     }
     for (endpoint, address) in endpoints.iter().zip(&addresses) {
-        let speak = endpoint.speak.unwrap_or(args.protocol);
-        worker.listen(address.as_slice(), speak).map_err(|error| {
+        let choice = endpoint.choice.unwrap_or(args.protocol);
+        worker.listen(address.as_slice(), choice).map_err(|error| {
             Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
         })?;
     }

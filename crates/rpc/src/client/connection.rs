@@ -110,7 +110,7 @@ impl Connection {
             dialect,
         });
         let of_thread = Arc::clone(&core);
-        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || work_off(&of_thread))?;
+        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
         Ok(Arc::new(Connection { core, dialect, traffic, worker_cache }))
     }
 
@@ -323,7 +323,7 @@ impl Core {
 }
 
 /// What the connection's thread does.
-fn work_off(core: &Core) {
+fn run_jobs(core: &Core) {
     loop {
         let mut state = core.lock();
         let (job, mut turn) = loop {

@@ -14,9 +14,9 @@ use crate::wire::{Command, Dialect, Reply};
 
 /// The first thing that went wrong on a stream since somebody last asked.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<Option<Error>>);
+pub(super) struct DeferredError(Mutex<Option<Error>>);
 
-impl Trouble {
+impl DeferredError {
     pub(super) fn note(&self, error: Error) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
@@ -50,13 +50,13 @@ pub(super) enum Job {
     /// A command whose answer, if there is one, is empty.
     Tell(Waiting),
     /// A graph in a dialect that answers with a status.
-    Graph { graph: Waiting, device: String, trouble: Arc<Trouble> },
+    Graph { graph: Waiting, device: String, deferred: Arc<DeferredError> },
     /// Bytes that somebody waits for. The place keeps the buffer alive.
     Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
     /// Waits for another worker.
-    Wait { other: Arc<Connection>, point: u64, device: String, trouble: Arc<Trouble> },
+    Wait { other: Arc<Connection>, point: u64, device: String, deferred: Arc<DeferredError> },
 }
 
 impl Job {
@@ -82,10 +82,10 @@ impl Job {
             Job::Tell(command) => {
                 let _ = turn.tell(&command.message());
             }
-            Job::Graph { graph, device, trouble } => {
+            Job::Graph { graph, device, deferred } => {
                 let mut status = [0];
                 if turn.exchange(&graph.message(), &mut status).is_ok() && status != [0] {
-                    trouble.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
+                    deferred.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
                 }
             }
             Job::Get { source, device, then, _keep } => {
@@ -96,9 +96,9 @@ impl Job {
             Job::Copy { source, target, _keep } => {
                 let _ = copy(turn, source, target);
             }
-            Job::Wait { other, point, device, trouble } => {
+            Job::Wait { other, point, device, deferred } => {
                 if let Err(failure) = other.finish(Some(point)) {
-                    trouble.note(other.error(&device, &failure));
+                    deferred.note(other.error(&device, &failure));
                 }
             }
         }

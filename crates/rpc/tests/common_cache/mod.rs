@@ -98,7 +98,7 @@ impl Disk {
 
     /// A cache that tells clients apart by their address, so that one machine can be several.
     pub fn by_address(&self) -> Cache {
-        self.open_with(|settings| settings.who_is = |peer, _| Some(Domain::of_address(peer)))
+        self.open_with(|settings| settings.domain_of = |peer, _| Some(Domain::of_address(peer)))
     }
 
     pub fn folder(&self, domain: &Domain) -> PathBuf {

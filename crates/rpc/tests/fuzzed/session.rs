@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use oxcart_backend::{Buffer, Device, allocate};
 use oxcart_rpc::wire::Dialect;
-use oxcart_rpc::worker::{Config, Limits, Snapshot, Speak, Worker};
+use oxcart_rpc::worker::{Config, DialectChoice, Limits, Snapshot, Worker};
 use oxcart_testdev::{Config as DeviceConfig, TestDevice};
 
 use super::script::{End, Script};
@@ -46,7 +46,7 @@ pub fn check(bytes: &[u8]) {
     let dialect = Dialect::all()[usize::from(choice) % Dialect::all().len()];
     let rig = rig();
     let script = RefCell::new(Script::new(dialect, rest));
-    rig.worker.converse(End(&script), End(&script), Speak::Fixed(dialect));
+    rig.worker.serve_client(End(&script), End(&script), DialectChoice::Fixed(dialect));
     let counters = rig.worker.counters();
     assert_eq!((counters.panics, counters.connected), (0, 0), "{counters}");
     assert_eq!(rig.device.allocated_bytes(), SECRET_BYTES, "something was left behind");

@@ -4,15 +4,15 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use oxcart::rpc::worker::Speak;
+use oxcart::rpc::worker::DialectChoice;
 
 use crate::failure::Failure;
 
-/// Where to listen, and what to speak there.
+/// Where to listen, and which dialect to speak there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
-    /// What to speak, if it was said.
-    pub(crate) speak: Option<Speak>,
+    /// Which dialect to speak, if it was said.
+    pub(crate) choice: Option<DialectChoice>,
     address: String,
 }
 
@@ -20,7 +20,7 @@ impl Endpoint {
     pub(crate) fn new(host: &str, port: u16) -> Endpoint {
         let is_bare_v6 = host.contains(':') && !host.starts_with('[');
         let address = if is_bare_v6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Endpoint { speak: None, address }
+        Endpoint { choice: None, address }
     }
 }
 
@@ -28,13 +28,13 @@ impl FromStr for Endpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Endpoint, String> {
-        let (speak, address) = match text.split_once('@') {
+        let (choice, address) = match text.split_once('@') {
             Some((dialect, rest)) => (Some(dialect.parse().map_err(|error| format!("{error}"))?), rest),
             None => (None, text),
         };
         let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         match port {
-            Some(Ok(_)) => Ok(Endpoint { speak, address: address.to_owned() }),
+            Some(Ok(_)) => Ok(Endpoint { choice, address: address.to_owned() }),
             _ => Err("it should be HOST:PORT, for example 127.0.0.1:50052".to_owned()),
         }
     }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn endpoints_are_read_as_people_write_them() {
         let parsed: Endpoint = "2.0@127.0.0.1:50053".parse().unwrap();
-        assert_eq!((parsed.to_string().as_str(), parsed.speak), ("127.0.0.1:50053", "2.0".parse().ok()));
+        assert_eq!((parsed.to_string().as_str(), parsed.choice), ("127.0.0.1:50053", "2.0".parse().ok()));
         assert_eq!("[::1]:1".parse::<Endpoint>().unwrap(), Endpoint::new("::1", 1));
         for wrong in ["", "127.0.0.1", "1.2.3.4:x", "9.9@127.0.0.1:1", "127.0.0.1:70000"] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");

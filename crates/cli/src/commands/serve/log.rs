@@ -106,8 +106,8 @@ fn write(lines: &Receiver<String>) {
 /// What is in an event, for programs.
 fn fields(event: &Event) -> Value {
     match event {
-        Event::Listening { address, speak } => {
-            json!({"address": address.to_string(), "protocol": speak.to_string()})
+        Event::Listening { address, choice } => {
+            json!({"address": address.to_string(), "protocol": choice.to_string()})
         }
         Event::Connected { client, peer, dialect } => {
             json!({"client": client, "peer": peer.to_string(), "protocol": dialect.name})

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub struct Domain(String);
 
 /// How a worker tells the domain of a client from the two ends of its connection: the client's, and its own.
-pub type WhoIs = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
+pub type DomainOf = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
 
 const USER: &str = "user-";
 const ADDRESS: &str = "addr-";
