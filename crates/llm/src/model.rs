@@ -34,7 +34,7 @@ mod context;
 mod encoder;
 mod error;
 mod file;
-mod hyper;
+mod hyper_parameters;
 mod keys;
 pub mod limits;
 mod net;
@@ -47,7 +47,7 @@ pub use context::{AtLimit, AttentionChoice, Context, ContextOptions, Logits, Tim
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::Error;
 pub use file::ModelFile;
-pub use hyper::{Block, Experts, HyperParameters, Pooling};
+pub use hyper_parameters::{Block, Experts, HyperParameters, Pooling};
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
 pub use weights::{Model, Progress};

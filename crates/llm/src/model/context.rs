@@ -13,7 +13,7 @@ use oxcart_tensor::DType;
 use super::cache::Caches;
 use super::cells::{Cells, cell_counts};
 use super::error::Error;
-use super::hyper::{HyperParameters, Pooling};
+use super::hyper_parameters::{HyperParameters, Pooling};
 use super::limits::{MAX_BATCH, MAX_CONTEXT};
 use super::net::{AttentionPath, StepShape, Style};
 use super::step::{Stage, Step, TensorIo};

@@ -6,7 +6,7 @@ use oxcart_backend::Stream;
 use oxcart_tensor::DType;
 
 use super::error::Error;
-use super::hyper::Pooling;
+use super::hyper_parameters::Pooling;
 use super::net::{AttentionPath, StepShape, Style};
 use super::step::{Stage, Step, TensorIo};
 use super::weights::Model;

@@ -6,7 +6,7 @@ use std::path::Path;
 use oxcart_gguf::{ByteOrder, GgufSet, Metadata};
 
 use super::error::Error;
-use super::hyper::HyperParameters;
+use super::hyper_parameters::HyperParameters;
 use super::net::{Needed, Net};
 
 /// A model whose file has been checked and whose weights have not been touched.

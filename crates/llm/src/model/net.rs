@@ -25,7 +25,7 @@ use oxcart_tensor::{DType, Graph, Layout, Op, Shape, TensorId};
 
 use super::cache::Caches;
 use super::error::Error;
-use super::hyper::{Block, HyperParameters, Pooling};
+use super::hyper_parameters::{Block, HyperParameters, Pooling};
 use super::weights::Weights;
 
 /// A part of a model that is kept together.

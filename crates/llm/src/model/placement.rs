@@ -15,7 +15,7 @@ use super::cells::cell_counts;
 use super::context::ContextOptions;
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::Block;
+use super::hyper_parameters::Block;
 use super::net::{Needed, Section};
 
 /// How parts of a model are shared out.

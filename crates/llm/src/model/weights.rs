@@ -17,7 +17,7 @@ use oxcart_tensor::{Graph, Layout, TensorId};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::HyperParameters;
+use super::hyper_parameters::HyperParameters;
 use super::net::Section;
 use super::placement::{Placement, is_mapped};
 

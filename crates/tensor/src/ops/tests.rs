@@ -12,7 +12,7 @@ mod copy;
 mod delta_net;
 mod fill;
 mod glu;
-mod hyper;
+mod hyper_connections;
 mod image;
 mod map;
 mod matmul;
@@ -139,7 +139,7 @@ fn all_cases() -> Vec<Case> {
         delta_net::cases(),
         fill::cases(),
         glu::cases(),
-        hyper::cases(),
+        hyper_connections::cases(),
         image::cases(),
         map::cases(),
         matmul::cases(),

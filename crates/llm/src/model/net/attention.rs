@@ -10,7 +10,7 @@ use super::layers::ScaleOrder;
 use super::{Bias, Net, Supply};
 use crate::model::cache::Caches;
 use crate::model::error::Error;
-use crate::model::hyper::Block;
+use crate::model::hyper_parameters::Block;
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use oxcart_tensor::{DType, TensorId};
 
 use super::{Net, Section};
 use crate::model::error::Error;
-use crate::model::hyper::Pooling;
+use crate::model::hyper_parameters::Pooling;
 
 impl Net<'_> {
     /// In the last block, drops the tokens nobody wants results of; before, returns what it was given.
