@@ -1,5 +1,5 @@
-//! Threats about memory, descriptors and threads of the whole process, one test at a time. Each is named after its row of
-//! the threat model.
+//! Memory, descriptors and threads of the whole process, one test at a time. `docs/threat-tests.md` says which threat each
+//! test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(target_os = "linux")]
 
@@ -79,7 +79,7 @@ fn wait_for_listeners(fixture: &Fixture) {
 const MIB: usize = 1 << 20;
 
 #[test]
-fn f5_announced_bytes_are_not_allocated() {
+fn announced_bytes_are_not_allocated() {
     let _alone = alone();
     let fixture = Fixture::new();
     fixture.assert_serves();
@@ -107,7 +107,7 @@ fn f5_announced_bytes_are_not_allocated() {
 }
 
 #[test]
-fn f9_unread_replies_are_not_kept() {
+fn unread_replies_are_not_kept() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
@@ -128,7 +128,7 @@ fn f9_unread_replies_are_not_kept() {
 }
 
 #[test]
-fn f11_and_x15_descriptors_run_out() {
+fn clients_are_turned_away_when_descriptors_run_out() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut old = fixture.newest();
@@ -170,7 +170,7 @@ fn f11_and_x15_descriptors_run_out() {
 }
 
 #[test]
-fn c5_floods_of_connections() {
+fn floods_of_connections_leave_nothing_behind() {
     let _alone = alone();
     let fixture = Fixture::new();
     wait_for_listeners(&fixture);
@@ -199,7 +199,7 @@ fn c5_floods_of_connections() {
 }
 
 #[test]
-fn c5_no_more_clients_than_allowed() {
+fn no_more_clients_than_allowed() {
     let _alone = alone();
     let limits = oxcart_rpc::worker::Limits { clients: 10, ungreeted: 4, ..Default::default() };
     let fixture = Fixture::limited(limits);
@@ -219,7 +219,7 @@ fn c5_no_more_clients_than_allowed() {
 }
 
 #[test]
-fn h10_what_clients_leave_behind() {
+fn clients_leave_nothing_behind() {
     let _alone = alone();
     let fixture = Fixture::new();
     wait_for_listeners(&fixture);
@@ -251,7 +251,7 @@ fn h10_what_clients_leave_behind() {
 }
 
 #[test]
-fn g5_millions_of_node_ids() {
+fn node_ids_cost_no_memory_beyond_their_message() {
     let _alone = alone();
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
@@ -286,7 +286,7 @@ fn g5_millions_of_node_ids() {
     assert!(grown < 3 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
 }
 
-/// Limit 3.9, measured: a client with as many buffers as there may be and the largest graph that fits beside them holds
+/// Measured: a client with as many buffers as there may be and the largest graph that fits beside them holds
 /// no more than it is said to, and no more than 64 MiB.
 #[test]
 fn what_a_client_really_holds() {
@@ -325,7 +325,7 @@ fn what_a_client_really_holds() {
 
 /// A process may have only so many pieces of memory; holes between buffers make many out of few, and must not use them up.
 #[test]
-fn h9_holes_between_buffers_are_few() {
+fn holes_between_buffers_are_few() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
@@ -341,7 +341,7 @@ fn h9_holes_between_buffers_are_few() {
 }
 
 #[test]
-fn k6_contents_on_their_way_to_a_slow_disk() {
+fn contents_waiting_for_a_slow_disk_are_bounded() {
     let _alone = alone();
     let disk = Disk::new();
     let gate = Stuck::at(Call::Write);

@@ -1,4 +1,4 @@
-//! Clients that mean no good: what section 4 of the threat model describes, at random.
+//! Attacking clients: malformed messages, wrong handles, tensors and graphs, at random.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_passes_early() {
+    fn no_thread_passes_early() {
         const THREADS: usize = 3;
         let (barrier, done) = (Barrier::new(THREADS), AtomicUsize::new(0));
         std::thread::scope(|scope| {

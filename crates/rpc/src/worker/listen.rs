@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_peers_that_went_without_a_word_are_noticed() {
+    fn peers_that_vanish_are_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();

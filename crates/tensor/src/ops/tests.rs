@@ -325,7 +325,7 @@ fn ops_stay_small() {
     assert!(size_of::<Op>() <= 80, "{}", size_of::<Op>());
 }
 
-/// The list of ops.md, section 3.5: a planner may compute these over a dying source.
+/// The ops that a planner may compute over a dying source.
 #[test]
 fn ops_that_reuse_a_source() {
     let listed: BTreeSet<_> = [

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x6_a_full_queue_loses_lines_and_holds_up_nobody() {
+    fn a_full_queue_drops_lines_and_blocks_no_client() {
         let (queue, lines) = sync_channel(QUEUED_LINES);
         for _ in 0..3 * QUEUED_LINES {
             line(&queue, false, "event", "text", json!({}));

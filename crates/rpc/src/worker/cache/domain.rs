@@ -199,7 +199,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_knows_who_is_at_the_other_end() {
+    fn the_system_knows_the_user_at_the_other_end() {
         use std::net::{TcpListener, TcpStream};
         let me = Domain::of_user(rustix::process::geteuid().as_raw());
         for here in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_without_an_owner_is_nobody() {
+    fn loopback_without_an_owner_has_no_domain() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let domain = Domain::of_client(end("127.0.0.1:1"), end("127.0.0.1:2"));
         assert_eq!(domain.is_none(), cfg!(target_os = "linux"));

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_strangers() {
+    fn no_domain_waits_for_another() {
         let writers = Arc::<Writers>::default();
         let take = |user| writers.permit(&Domain::of_user(user));
         let mut held = Vec::new();
