@@ -24,7 +24,7 @@ use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::{Wanted, Workers};
 
-/// Tokens of a context where nobody says otherwise.
+/// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
 
 /// Which model
@@ -312,7 +312,7 @@ fn load(
             _ => String::new(),
         };
         let rate = quantity::bytes((sent as f64 / seconds) as u64);
-        // A word about what took so long; if nobody can hear it, the work goes on.
+        // Says what took so long; the work goes on if that cannot be printed.
         let _ = writeln!(
             io::stderr(),
             "sent {} to workers in {seconds:.1} s ({}/s){known}",

@@ -38,7 +38,7 @@ pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
     let path = fetched.map_err(Failure::from)?;
     let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
     let seconds = start.elapsed().as_secs_f64();
-    // A word about what took so long; if nobody can hear it, the work goes on.
+    // Says what took so long; the work goes on if that cannot be printed.
     let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", quantity::bytes(bytes).trim_end());
     Ok((path, true))
 }

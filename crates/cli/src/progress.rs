@@ -58,7 +58,7 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let line = self.line(self.start.elapsed());
-        // Nobody is worse off without it.
+        // Progress that cannot be printed is not an error.
         let _ = match self.is_drawn {
             true => write!(io::stderr(), "\r\x1b[K{line}"),
             false => writeln!(io::stderr(), "{line}"),

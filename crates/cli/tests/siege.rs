@@ -1,5 +1,5 @@
-//! `oxcart serve` under siege: honest clients get right results while others attack, and whoever is killed takes nobody
-//! along. `OXCART_SIEGE_SECONDS`, `OXCART_SIEGE_KILLS`, `OXCART_SIEGE_SIGNALS` and `OXCART_SIEGE_SHARE_SECONDS`
+//! `oxcart serve` under siege: honest clients get right results while others attack, and a client or worker that is killed
+//! takes no other along. `OXCART_SIEGE_SECONDS`, `OXCART_SIEGE_KILLS`, `OXCART_SIEGE_SIGNALS` and `OXCART_SIEGE_SHARE_SECONDS`
 //! make it longer; figures are printed (`--nocapture`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and prints figures")]

@@ -22,7 +22,7 @@ use oxcart_rpc::wire::{Dialect, GraphBody, TensorRecord, encode_graph};
 use oxcart_rpc::worker::{Refusal, Space, rebuild};
 use oxcart_tensor::{DType, Layout, Op, dtype_id};
 
-/// Bytes between tensors that belong to nobody.
+/// Bytes between tensors that belong to none.
 const GAP: usize = 512;
 const NODE: u64 = 99;
 
@@ -182,7 +182,7 @@ impl Attempt {
         }
         for (at, (before, after)) in memory.iter().zip(&after).enumerate() {
             let is_ours = may_change.iter().any(|range| range.contains(&at));
-            assert!(is_ours || before == after, "byte {at} was written, which is nobody's");
+            assert!(is_ours || before == after, "byte {at} was written, which belongs to no tensor");
         }
         match done {
             Ok(()) => Outcome::Done(after[self.range(node)].to_vec()),

@@ -7,7 +7,7 @@
 //! are late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
-//! has a way to say so, is answered) and nobody else notices; a connection that ends gives back all it had.
+//! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
 
 mod budget;
 mod cache;

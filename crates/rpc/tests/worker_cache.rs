@@ -105,7 +105,7 @@ fn of_two_contents_with_one_hash_neither_is_served() {
     let cache = disk.open();
     assert!(cache.stores(&user(), &x));
     assert!(cache.serves(&user(), &x));
-    // Whoever offers the hash of the other gets what was there: nobody can know yet.
+    // A client that offers the hash of the other gets what was there: the collision is not known yet.
     assert!(!cache.stores(&user(), &y));
     assert_eq!(cache.cache.counts().collisions, 1);
     for cache in [cache, disk.open()] {
@@ -249,7 +249,7 @@ fn assert_repaired(what: &str, damage: impl Fn(&Disk, PathBuf)) {
     assert_eq!(cache.cache.counts().rejected, 1, "{what}");
     assert!(fs::symlink_metadata(&entry).is_err(), "{what}: it is still there");
     assert!(cache.stores(&user(), &weights) && cache.serves(&user(), &weights), "{what}");
-    // Nor does it matter whether anybody asked before.
+    // Nor does it matter whether the entry was asked for before.
     damage(&disk, entry);
     assert!(cache.stores(&user(), &weights) && cache.serves(&user(), &weights), "{what}");
     assert_eq!(cache.cache.counts().collisions, 0, "{what}");
@@ -456,7 +456,7 @@ fn an_error_at_any_call_leaves_nothing_wrong_behind() {
             assert!(stored);
             break;
         }
-        // Whatever failed, nothing is left behind by whoever comes next, and it works again.
+        // Whatever failed, the next worker finds nothing left behind, and the cache works again.
         let cache = disk.open();
         assert_eq!(disk.names().len(), disk.entries().len(), "call {tried}: {:?}", disk.names());
         if tried % 8 == 0 {
@@ -566,7 +566,7 @@ fn the_least_recently_used_goes_first() {
     assert_eq!(disk.entries().len(), 3);
     assert!(used(1) && !used(2) && used(3) && cache.serves(&other(), &content(4)));
     assert_eq!(cache.cache.counts().evicted, 1);
-    // What is larger than all the room there is costs nobody anything.
+    // Content larger than the whole cache evicts nothing.
     let small = disk.open_with(|settings| settings.max_bytes = ENTRY - 1);
     assert!(disk.entries().is_empty(), "a smaller limit holds from the start");
     assert!(!small.stores(&user(), &content(1)));
@@ -583,7 +583,7 @@ fn what_must_stay_free_stays_free() {
     assert!(cache.stores(&user(), &content(1)));
     let floor = disk.open_with(|settings| settings.keep_free_bytes = u64::MAX / 2);
     assert!(!floor.stores(&user(), &content(2)));
-    // That it would have been in vain costs nobody anything.
+    // Nothing is evicted where it would have been in vain.
     assert!(cache.serves(&user(), &content(1)) && !cache.serves(&user(), &content(2)));
     assert_eq!(floor.cache.counts().evicted, 0);
     // Where entries can make room, they do. Others use this disk too, and what they remove meanwhile is room as well; but they
@@ -657,7 +657,7 @@ fn two_workers_may_share_one_folder() {
         assert_eq!((cache.cache.counts().rejected, cache.cache.counts().collisions), (0, 0));
     }
     assert!(disk.entries().len() <= 4 && disk.names().len() == disk.entries().len(), "{:?}", disk.names());
-    // Collisions are found by either, whoever stored the first.
+    // Either worker finds collisions with what the other has stored.
     let (x, y) = collision();
     assert!(one.stores(&other(), &x) && !two.stores(&other(), &y));
     assert!(!one.serves(&other(), &x) && !two.serves(&other(), &x));
@@ -674,7 +674,7 @@ fn colliding_contents_stored_at_the_same_time_are_not_served() {
             scope.spawn(|| two.stores(&user(), &y));
         });
         assert_eq!(one.cache.counts().failed + two.cache.counts().failed, 0);
-        // Whoever was first, nobody is served either of them.
+        // Whichever was first, neither of them is served.
         assert!(one.loads(&user(), fnv1a(&x), LARGE).is_none());
         assert!(two.loads(&user(), fnv1a(&x), LARGE).is_none());
         assert!(disk.entries().is_empty());

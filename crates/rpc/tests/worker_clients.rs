@@ -43,7 +43,7 @@ fn slow_clients_block_no_other() {
     let handle = middle.alloc(1 << 20);
     let base = middle.base(handle);
     let record = middle.tensor(1, [1 << 18, 1, 1, 1], (handle, base));
-    // A tensor of which half arrives: its buffer stays locked, which concerns nobody else.
+    // A tensor of which half arrives: its buffer stays locked, which affects no other client.
     let start = middle.set_body(&record, 0, &[1; 1000]);
     middle.stream.write_all(&announcement(Command::SetTensor as u8, 305 + (1 << 20))).unwrap();
     middle.stream.write_all(&start).unwrap();
@@ -85,7 +85,7 @@ fn the_graph_of_a_client_that_left_is_stopped() {
         for dialect in [Dialect::classic(), Dialect::newest()] {
             let mut leaver = fixture.connect(dialect);
             submit(&fixture, &mut leaver, 20_000);
-            // Commands that follow must not hide that nobody is there.
+            // Commands that follow must not hide that the client is gone.
             let device = leaver.device();
             leaver.send(Command::GetAlignment, &device);
             if reset {

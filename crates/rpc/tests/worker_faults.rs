@@ -15,7 +15,7 @@ use oxcart_rpc::wire::{Command, Dialect, OpCode};
 use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_testdev::{Config as DeviceConfig, InjectedFault, TestDevice};
 
-/// Everything that went both ways between a client and the worker, in order: who spoke, and the bytes.
+/// Everything that went both ways between a client and the worker, in order: which side sent it, and the bytes.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
 /// Lets one client talk to a worker through here and writes down how long each side talked.
@@ -248,9 +248,9 @@ fn a_lost_device_ends_only_the_connections_that_use_it() {
     let mut example = Example::new(&mut victim);
     devices[0].inject(Some(InjectedFault::Breakdown));
     assert!(!example.compute());
-    assert!(common::closes(&mut idle_victim.stream), "who has something there must know");
+    assert!(common::closes(&mut idle_victim.stream), "a client with a buffer there must know");
     assert!(other.is_alive() && on_second(&mut other) != 0);
-    // Nobody is told that all is well.
+    // The lost device reports no memory to other clients.
     assert_eq!(other.memory(), (0, 0));
     assert_eq!(other.try_alloc(64), (0, 0));
     assert_eq!(worker.counters().degraded, 1);

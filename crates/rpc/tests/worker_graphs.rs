@@ -317,7 +317,7 @@ fn a_sum_takes_the_elements_of_a_row_for_neighbours() {
         turned.nb = [12, 4, 24, 24].map(Into::into);
         let sum = peer.node(OpCode::Sum, 2, SCALAR, (handle, base + 64), &[1]);
         let copy = peer.node(OpCode::Cont, 3, [2, 3, 1, 1], (handle, base + 128), &[1]);
-        // Whoever reads it before or after sees it as it is.
+        // Nodes that read it before or after see it as it is.
         for order in [[2, 3], [3, 2]] {
             assert!(peer.compute(&order, &[turned, sum, copy]));
             assert_eq!(peer.floats(&sum), [1.0 + 2.0 + 2.0 + 3.0 + 3.0 + 4.0]);

@@ -83,7 +83,7 @@ fn numbers_that_are_no_handles_are_refused() {
     for dialect in dialects() {
         for wrong in 0..8 {
             for number in 0..attempts(0, 0, dialect).len() {
-                // Whoever is mistaken has buffers of its own, so that a number that is only nearly right would do.
+                // The client has buffers of its own, so that a check which is only nearly right would find one of them.
                 let mut peer = fixture.connect(dialect);
                 let (handle, last) = (peer.alloc(64), peer.alloc(64));
                 let base = peer.base(handle);

@@ -72,7 +72,7 @@ fn wait_for_listeners(fixture: &Fixture) {
     for dialect in common::dialects() {
         drop(fixture.connect(dialect));
     }
-    fixture.until("everybody came", |fixture| fixture.counters().accepted >= 8);
+    fixture.until("all have come", |fixture| fixture.counters().accepted >= 8);
     fixture.until_empty();
 }
 
@@ -152,13 +152,13 @@ fn clients_are_turned_away_when_descriptors_run_out() {
         fixture.events().iter().filter(|line| line.starts_with("cannot serve a new connection")).count()
     };
     fixture.until("the worker has too few descriptors", |fixture| failures(fixture) >= 3);
-    assert!(old.is_alive(), "those who are there are served");
-    // Whoever finds no room is turned away and not left waiting.
+    assert!(old.is_alive(), "connected clients are served");
+    // Clients for which there is no descriptor are turned away and not left waiting.
     held.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
     let is_over = |mut stream: &TcpStream| matches!(stream.read(&mut [0; 64]), Ok(0));
     let start = Instant::now();
     while held.iter().filter(|stream| is_over(stream)).count() < 3 {
-        assert!(start.elapsed() < SOON, "nobody is turned away");
+        assert!(start.elapsed() < SOON, "no client is turned away");
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(held);
@@ -176,7 +176,7 @@ fn floods_of_connections_leave_nothing_behind() {
     wait_for_listeners(&fixture);
     let (descriptors_before, threads_before) = (descriptors(), threads());
     let mut greeted: Vec<_> = (0..200).map(|_| fixture.newest()).collect();
-    // Beyond 256 that have not said HELLO, the oldest goes; whoever has said it stays.
+    // Beyond 256 that have not said HELLO, the oldest goes; those that have said it stay.
     let silent: Vec<_> = (0..1500).map(|_| dial(fixture.auto)).collect();
     fixture.until("the flood is seen", |fixture| fixture.counters().accepted >= 1700);
     assert_eq!(fixture.counters().connected, 456);
@@ -206,10 +206,10 @@ fn no_more_clients_than_allowed() {
     let mut greeted: Vec<_> = (0..9).map(|_| fixture.newest()).collect();
     let _silent = dial(fixture.auto);
     fixture.until("all are here", |fixture| fixture.counters().connected == 10);
-    // Somebody silent makes room for somebody new.
+    // A silent client makes room for a new one.
     greeted.push(fixture.newest());
     assert_eq!(fixture.counters().connected, 10);
-    // But nobody who works does.
+    // One that has said HELLO does not.
     let mut eleventh = dial(fixture.auto);
     assert!(common::closes(&mut eleventh));
     assert!(greeted.iter_mut().all(common::Peer::is_alive));
@@ -353,7 +353,7 @@ fn contents_waiting_for_a_slow_disk_are_bounded() {
         let domain = Domain::of_user(1_000_000 + number);
         held.extend((0..4).map(|_| cache.keep(&domain, LARGE as u64).unwrap()));
     }
-    // Beyond that, nothing is kept, and nobody waits.
+    // Beyond that, nothing is kept, and no client waits.
     let start = Instant::now();
     assert!(cache.keep(&user(), LARGE as u64).is_none());
     assert!(start.elapsed() < Duration::from_secs(1));

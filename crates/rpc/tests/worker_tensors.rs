@@ -47,7 +47,7 @@ const ALL: [Way; 10] = [
     Way::GraphResult,
 ];
 
-/// Uses a tensor in a way and says whether the worker went along.
+/// Uses a tensor in a way and says whether the worker accepted it.
 fn accepts(peer: &mut Peer, way: Way, record: &TensorRecord, good: &TensorRecord) -> bool {
     let (command, body) = match way {
         Way::Set => (Command::SetTensor, peer.set_body(record, 0, &[])),
@@ -184,7 +184,7 @@ fn raw_addresses_are_refused_where_they_are_used() {
         };
         assert_all_refused(&ways, change, "no buffer");
     }
-    // They may be there as long as nobody uses them: honest clients send what they keep elsewhere.
+    // They may be listed as long as no node uses them: honest clients send what they keep elsewhere.
     let fixture = Fixture::new();
     for dialect in dialects() {
         let (mut peer, good) = setup(&fixture, dialect);

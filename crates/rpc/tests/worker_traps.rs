@@ -65,7 +65,7 @@ fn rows_that_are_not_padded_are_prepared() {
             peer.ask(Command::InitTensor, record.as_bytes());
             peer.set(&record, 0, &[5; 72]);
             assert_eq!(peer.get(&record, 0, 72), [5; 72]);
-            // A tensor that the client keeps elsewhere is none of our business.
+            // A tensor that the client keeps elsewhere is ignored.
             let elsewhere = oxcart_rpc::wire::TensorRecord { buffer: 0xdead.into(), ..record };
             peer.ask(Command::InitTensor, elsewhere.as_bytes());
             assert!(peer.is_alive());
@@ -90,7 +90,7 @@ fn the_last_successful_graph_is_computed_again() {
         let device = example.peer.device();
         example.peer.send(Command::GraphRecompute, &device);
         assert_eq!(example.peer.floats(&sum), [42.], "the second graph, not the first");
-        // The graph before is forgotten with the buffers of nobody.
+        // Freeing a buffer that only the first graph used does not drop the second.
         let first = example.handle;
         example.peer.free(first);
         example.peer.send(Command::GraphRecompute, &device);

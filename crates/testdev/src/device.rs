@@ -23,7 +23,7 @@ pub struct Config {
     pub kind: DeviceKind,
     /// Names of the ops it can compute; `None` for all.
     pub ops: Option<Vec<&'static str>>,
-    /// Whether its memory is host memory that everybody can see.
+    /// Whether its memory is host memory that other devices can see.
     pub host: bool,
     /// Whether it can read host memory although its own is elsewhere.
     pub reads_host: bool,
@@ -69,7 +69,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// An accelerator: memory of its own that nobody else can see.
+    /// An accelerator: memory of its own that no other device can see.
     pub fn accelerator(name: &str) -> Config {
         Config {
             name: name.into(),

@@ -119,7 +119,7 @@ impl Stream for TestStream {
         let (sender, receiver) = channel();
         let source = source.clone();
         self.enqueue(move || {
-            // Whoever asked may have lost interest.
+            // The caller may no longer be waiting.
             let _ = sender.send(source.bytes());
             Ok(())
         })?;

@@ -42,7 +42,7 @@ const MAX_SCRATCH: usize = 512 << 20;
 pub(crate) struct Args {
     /// Address to listen on
     ///
-    /// The protocol knows neither keys nor encryption: whoever can connect can use the devices. Anything but this
+    /// The protocol has neither keys nor encryption: any client that can connect can use the devices. Anything but this
     /// machine's own (loopback) needs --insecure.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 
     /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
     ///
-    /// Kept for whoever sent them: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
+    /// Kept for the sender alone: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
     /// is served to all.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     cache: Option<Option<PathBuf>>,
@@ -198,7 +198,7 @@ fn cache(
     let cache = WeightCache::open(&settings).map_err(|error| {
         let shown = shown.escape_debug();
         Failure::Machine(format!(
-            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that nobody else can write to"
+            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that no other user can write to"
         ))
     })?;
     log.caching(&shown, size);

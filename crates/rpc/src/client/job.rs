@@ -12,7 +12,7 @@ use super::message::{Head, Message, Waiting};
 use super::record::bytes_record;
 use crate::wire::{Command, Dialect, Reply};
 
-/// The first thing that went wrong on a stream since somebody last asked.
+/// The first error on a stream since the last call that returned one.
 #[derive(Debug, Default)]
 pub(super) struct DeferredError(Mutex<Option<Error>>);
 
@@ -51,7 +51,7 @@ pub(super) enum Job {
     Tell(Waiting),
     /// A graph in a dialect that answers with a status.
     Graph { graph: Waiting, device: String, deferred: Arc<DeferredError> },
-    /// Bytes that somebody waits for. The place keeps the buffer alive.
+    /// Bytes that a caller waits for. The place keeps the buffer alive.
     Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
@@ -76,7 +76,7 @@ impl Job {
         }
     }
 
-    /// Does it. A failure of the connection is told to everybody by the turn.
+    /// Runs it. The turn passes a failure of the connection on to all callers.
     pub(super) fn run(self, turn: &mut Turn<'_>) {
         match self {
             Job::Tell(command) => {
@@ -90,7 +90,7 @@ impl Job {
             }
             Job::Get { source, device, then, _keep } => {
                 let got = get(turn, source, &device);
-                // Whoever asked may have lost interest.
+                // The caller may no longer be waiting.
                 let _ = then.send(got);
             }
             Job::Copy { source, target, _keep } => {
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Tells whoever waits that it will not be done.
+    /// Tells the caller that waits for it that it will not be done.
     pub(super) fn abandon(self, failure: Option<&WorkerFailure>) {
         if let Job::Get { device, then, .. } = self {
             let reason = failure.map_or_else(String::new, WorkerFailure::to_string);
@@ -151,7 +151,7 @@ fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Wor
     Ok(())
 }
 
-/// Commands about ranges of bytes, for whoever has the turn.
+/// Commands about ranges of bytes, for the holder of the turn.
 impl Turn<'_> {
     /// Reads a range.
     pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<WorkerFailure>> {

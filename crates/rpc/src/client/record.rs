@@ -112,7 +112,7 @@ fn wire_sources(node: TensorRef<'_>, dialect: &Dialect) -> Result<[u64; 10], Rec
 
 const COMPUTE_FLAG: i32 = 16;
 
-/// Roles by the bits that peers use; ours are the same, but that is nobody's business.
+/// Roles by the bits that peers use. Those of [`Flags`] happen to be the same; nothing relies on it.
 fn flags(tensor: TensorRef<'_>) -> i32 {
     let bits = [
         (Flags::INPUT, 1),

@@ -16,7 +16,7 @@ pub struct Version {
     pub major: u8,
     /// A client refuses a worker with a higher one.
     pub minor: u8,
-    /// Nobody refuses anybody over it.
+    /// Neither side refuses the other because of it.
     pub patch: u8,
 }
 

@@ -3,7 +3,7 @@
 //! Clients name content by a 64-bit FNV-1a hash, which is weak: two contents with one hash are made in seconds. So:
 //!
 //! - **Trust** ([`Domain`]). Each domain has a folder of its own. What a client sends is kept for its own domain and served
-//!   to nobody else; what an operator puts into the folder `shared` is served to all. Nothing is ever written there.
+//!   to no other; what an operator puts into the folder `shared` is served to all. Nothing is ever written there.
 //! - **Content** (`entry`). An entry carries its length and a strong digest, and is verified whole before its first byte is
 //!   used. A bad one is a miss and removed.
 //! - **Collisions**. A second content with the hash of an intact entry makes that hash useless for the domain, for good:
@@ -15,8 +15,8 @@
 //! that stand for two contents, `DOMAIN/closed` a domain with too many of those. Other names are left alone.
 //!
 //! Concurrency: called from the threads of all clients at a time; any number of workers may share a folder. No lock is
-//! needed for that: a file gets its name at once and whole, a collision is noted before its entry goes, and whoever names
-//! or reads an entry looks for that note afterwards.
+//! needed for that: a file gets its name at once and whole, a collision is noted before its entry goes, and a thread that
+//! names or reads an entry looks for that note afterwards.
 
 mod domain;
 mod entry;
@@ -176,7 +176,7 @@ impl WeightCache {
             self.reject(entries, hash);
             return false;
         }
-        // Whoever notes a collision does so before anything else, so from here on the entry was good when we had it.
+        // A collision is noted before its entry is removed, so without a note the entry was good when it was read.
         if self.is_barred(domain, hash) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! One connection: reads commands, has them carried out, writes answers. Runs on a thread of its own.
 //!
 //! Nothing is believed before it has arrived. Large data goes straight between the socket and the client's own buffer,
-//! whose lock nobody else waits for: a slow client holds up only itself.
+//! whose lock no other thread waits for: a slow client blocks only itself.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::sync::Arc;

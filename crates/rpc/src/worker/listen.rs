@@ -63,7 +63,7 @@ pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: 
                     failed(shared, &error);
                 }
             }
-            // Somebody changed their mind, or another thread was faster.
+            // The client left again, or another thread was faster.
             Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 failed(shared, &error);
@@ -127,7 +127,7 @@ fn admit(shared: &Arc<WorkerState>, socket: Option<TcpStream>, peer: SocketAddr)
     add(&shared.counters.accepted, 1);
     let admitted = shared.roster.admit(&client, &shared.limits);
     if !matches!(admitted, Ok(None)) {
-        // Somebody had to go: an older one, or this one, whose socket closes when it is dropped.
+        // A client was turned away: an older one, or this one, whose socket closes when it is dropped.
         add(&shared.counters.dropped, 1);
     }
     admitted.is_ok().then_some(client)

@@ -96,7 +96,7 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// Lends devices with default settings and limits, and tells nobody.
+    /// Lends devices with default settings and limits, and without an observer.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Config {
         Config {
             devices: devices.into_iter().collect(),
@@ -122,7 +122,7 @@ pub(crate) struct WorkerState {
     pub(crate) next_client: AtomicU64,
     /// No more clients, and no more commands.
     pub(crate) stopping: AtomicBool,
-    /// Nobody is left to watch.
+    /// All clients are gone, and the watcher may end.
     pub(crate) ended: AtomicBool,
     reporter: Reporter,
 }
@@ -139,7 +139,7 @@ impl WorkerState {
         self.report(&Event::Refused { client: client.id, peer: client.peer, command, code, reason });
     }
 
-    /// A device is broken: whoever has something on it must go, others go on.
+    /// A device is broken: clients that use it are disconnected, others go on.
     pub(crate) fn lose(&self, device: usize, reason: &str) {
         let Some(lent) = self.devices.get(device).filter(|lent| lent.lose()) else { return };
         add(&self.counters.degraded, 1);
@@ -168,7 +168,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Opens the devices. Nobody can connect yet; see [`Worker::listen`].
+    /// Opens the devices. Clients cannot connect yet; see [`Worker::listen`].
     pub fn new(config: Config) -> Result<Worker, Error> {
         let lend = |device| Lent::new(device, &config.stream, config.max_memory);
         let shared = Arc::new(WorkerState {
@@ -205,7 +205,7 @@ impl Worker {
     }
 
     /// Serves one client over any two streams, on this thread, until it leaves or is refused: through a tunnel, or in
-    /// memory. Nobody can interrupt such streams, so they must see to it themselves that no read or write takes for ever.
+    /// memory. The worker cannot interrupt such streams, so their reads and writes must end by themselves.
     pub fn serve_client(&self, input: impl Read, output: impl Write, choice: DialectChoice) {
         serve_client(&self.shared, (input, output), choice);
     }

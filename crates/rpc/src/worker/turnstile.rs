@@ -1,7 +1,7 @@
-//! A lock that is fair: whoever waits longest goes next, so clients of a device take turns.
+//! A fair lock: the thread that has waited longest goes next, so clients of a device take turns.
 //!
-//! Concurrency: any number of threads wait; each is woken alone, when it is its turn. Whoever loses interest while it
-//! waits leaves the queue. Invariant: at most one [`Turn`] exists at a time, and none is lost when its holder panics.
+//! Concurrency: any number of threads wait; each is woken alone, when it is its turn. One that gives up while it waits
+//! leaves the queue. Invariant: at most one [`Turn`] exists at a time, and none is lost when its holder panics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

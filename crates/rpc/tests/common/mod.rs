@@ -93,10 +93,10 @@ impl Fixture {
         }
     }
 
-    /// Waits until everybody has left and nothing is kept.
+    /// Waits until all clients have left and nothing is kept.
     #[track_caller]
     pub fn until_empty(&self) {
-        self.until("everybody's departure", |fixture| {
+        self.until("all clients have left", |fixture| {
             fixture.counters().connected == 0 && fixture.device.allocated_bytes() == 0
         });
     }

@@ -17,7 +17,7 @@ const SECRET_BYTES: usize = 1 << 12;
 struct Rig {
     worker: Worker,
     device: Arc<TestDevice>,
-    /// Somebody else's memory on the same device.
+    /// Memory of another client on the same device.
     secret: Arc<dyn Buffer>,
 }
 
@@ -40,7 +40,7 @@ fn rig() -> &'static Rig {
     })
 }
 
-/// Nothing panics, answers have the length they should have, nobody else's bytes are seen or changed, and nothing stays.
+/// Nothing panics, answers have the right length, no other client's bytes are seen or changed, and nothing stays.
 pub fn check(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };
     let dialect = Dialect::all()[usize::from(choice) % Dialect::all().len()];

@@ -60,8 +60,9 @@ pub(crate) fn resolve(endpoints: &[Endpoint], insecure: bool) -> Result<Vec<Vec<
         if !insecure && found.iter().any(|address| !address.ip().is_loopback()) {
             return Err(Failure::Usage(format!(
                 "{endpoint} can be reached from other machines, and the protocol has neither keys nor encryption: \
-                 whoever connects can use the devices and read along; give --insecure if that network is yours alone, \
-                 or listen on 127.0.0.1 and let clients in through a tunnel"
+                 any client that connects can use the devices, and others on the network can read what is sent; \
+                 give --insecure if that network is yours alone, or listen on 127.0.0.1 and let clients in through \
+                 a tunnel"
             )));
         }
         all.push(found);

@@ -64,7 +64,7 @@ impl Log {
         Arc::new(move |event| line(&queue, json, event.kind(), &event.to_string(), fields(event)))
     }
 
-    /// Waits until all is written, unless nobody reads.
+    /// Waits until all is written, unless stderr is not read.
     pub(crate) fn finish(self) {
         drop(self.queue);
         let start = Instant::now();
@@ -85,7 +85,7 @@ fn line(queue: &SyncSender<String>, as_json: bool, kind: &str, text: &str, field
     } else {
         format!("{time} {text}")
     };
-    // A full queue means that nobody reads; the line is lost, not the client's time.
+    // A full queue means that stderr is not read; the line is lost, not the client's time.
     let _ = queue.try_send(line);
 }
 
@@ -98,7 +98,7 @@ fn printable(value: &Value) -> String {
 
 fn write(lines: &Receiver<String>) {
     for line in lines {
-        // Nobody may be reading; the worker goes on.
+        // The log may not be read any more; the worker goes on.
         let _ = writeln!(io::stderr(), "{line}");
     }
 }

@@ -1,7 +1,7 @@
 //! Queries, keys and values; the caches they go through; attention.
 //!
 //! Invariant: a block's keys and values are written to its cache before attention reads it, because attention reads the
-//! results of those writes. Cells nobody wrote are zero, and masked.
+//! results of those writes. Cells that were not written are zero, and masked.
 
 use oxcart_tensor::ops::{FlashAttnExt, MulMat, Precision, SoftMax, Unary};
 use oxcart_tensor::{DType, Layout, TensorId};
