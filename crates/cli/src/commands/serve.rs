@@ -22,7 +22,6 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::folders::Folders;
 use crate::local::DeviceArgs;
-use crate::quantity;
 use endpoint::Endpoint;
 use log::Log;
 use tidy::tidy;
@@ -203,9 +202,4 @@ fn cache(
     })?;
     log.caching(&shown, size);
     Ok(cache)
-}
-
-/// `1.5 GiB`, without the padding of tables.
-fn bytes(bytes: u64) -> String {
-    quantity::bytes(bytes).trim_end().to_owned()
 }

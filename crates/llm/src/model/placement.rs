@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use oxcart_backend::Device;
+use oxcart_backend::{ByteSize, Device};
 use oxcart_tensor::DType;
 
 use super::cache::cache_bytes;
@@ -291,7 +291,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        let size = |bytes: usize| ByteSize(bytes as u64);
         let (input, output) = (self.device_of(Section::Input), self.device_of(Section::Output));
         for (index, share) in self.shares.iter().enumerate() {
             let mut parts = Vec::new();
@@ -303,13 +303,9 @@ impl fmt::Display for Placement {
             });
             parts.extend((output == index).then(|| "output".to_owned()));
             let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
-            let (weights, caches) = (mib(share.weights), mib(share.caches));
+            let (weights, caches) = (size(share.weights), size(share.caches));
             let mapped = if share.mapped { ", mapped" } else { "" };
-            writeln!(
-                f,
-                "{}: {parts}; {weights:.1} MiB of weights{mapped}, {caches:.1} MiB of cache",
-                share.name
-            )?;
+            writeln!(f, "{}: {parts}; {weights} of weights{mapped}, {caches} of cache", share.name)?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use oxcart::backend::ByteSize;
 use oxcart::rpc::worker::{Event, Observer, Snapshot, Totals};
 use serde_core::Serialize;
 use serde_json::{Value, json};
 
-use super::bytes;
 use crate::printable::Printable;
 
 /// Lines that may wait to be written.
@@ -40,12 +40,12 @@ impl Log {
     }
 
     pub(crate) fn lending(&self, name: &str, description: &str, memory: u64) {
-        let text = format!("lending {name} ({description}), {}", bytes(memory));
+        let text = format!("lending {name} ({description}), {}", ByteSize(memory));
         self.line("lending", &text, json!({"device": name, "description": description, "bytes": memory}));
     }
 
     pub(crate) fn caching(&self, folder: &str, size: u64) {
-        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), bytes(size));
+        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), ByteSize(size));
         self.line("caching", &text, json!({"folder": folder, "bytes": size}));
     }
 
