@@ -3,7 +3,7 @@
 //! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM, SIGINT and SIGHUP end it once running graphs are
 //! done, a second one at once.
 
-mod endpoint;
+mod listen_on;
 mod log;
 mod quantities;
 mod tidy;
@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::folders::Folders;
 use crate::local::DeviceArgs;
-use endpoint::Endpoint;
+use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
 
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
-    listen: Vec<Endpoint>,
+    listen: Vec<ListenOn>,
 
     #[command(flatten)]
     local: DeviceArgs,
@@ -120,11 +120,11 @@ Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once r
 at once.";
 
 pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
-    let endpoints = match args.listen.as_slice() {
-        [] => vec![Endpoint::new(&args.host, args.port)],
+    let places = match args.listen.as_slice() {
+        [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
     };
-    let addresses = endpoint::resolve(&endpoints, args.insecure)?;
+    let addresses = listen_on::resolve(&places, args.insecure)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
@@ -140,10 +140,10 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     for (device, bytes) in worker.devices() {
         log.lending(device.name(), device.description(), bytes as u64);
     }
-    for (endpoint, address) in endpoints.iter().zip(&addresses) {
-        let choice = endpoint.choice.unwrap_or(args.protocol);
+    for (place, address) in places.iter().zip(&addresses) {
+        let choice = place.choice.unwrap_or(args.protocol);
         worker.listen(address.as_slice(), choice).map_err(|error| {
-            Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
+            Failure::Machine(format!("cannot listen on {place}: {error}, is another program there?"))
         })?;
     }
     if args.until_stdin_ends {

@@ -1,65 +1,60 @@
 //! Where to listen, as people write it: `[DIALECT@]HOST:PORT`.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
+use oxcart::rpc::client::Endpoint;
 use oxcart::rpc::worker::DialectChoice;
 
 use crate::failure::Failure;
 
 /// Where to listen, and which dialect to speak there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
+pub(crate) struct ListenOn {
     /// Which dialect to speak, if it was said.
     pub(crate) choice: Option<DialectChoice>,
-    address: String,
+    endpoint: Endpoint,
 }
 
-impl Endpoint {
-    pub(crate) fn new(host: &str, port: u16) -> Endpoint {
-        let is_bare_v6 = host.contains(':') && !host.starts_with('[');
-        let address = if is_bare_v6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Endpoint { choice: None, address }
+impl ListenOn {
+    pub(crate) fn new(host: &str, port: u16) -> ListenOn {
+        ListenOn { choice: None, endpoint: Endpoint::new(host, port) }
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for ListenOn {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Endpoint, String> {
+    fn from_str(text: &str) -> Result<ListenOn, String> {
         let (choice, address) = match text.split_once('@') {
             Some((dialect, rest)) => (Some(dialect.parse().map_err(|error| format!("{error}"))?), rest),
             None => (None, text),
         };
-        let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        match port {
-            Some(Ok(_)) => Ok(Endpoint { choice, address: address.to_owned() }),
-            _ => Err("it should be HOST:PORT, for example 127.0.0.1:50052".to_owned()),
-        }
+        let endpoint = Endpoint::to_listen_on(address).map_err(|error| error.to_string())?;
+        Ok(ListenOn { choice, endpoint })
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for ListenOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.address.escape_debug(), f)
+        fmt::Display::fmt(&self.endpoint.to_string().escape_debug(), f)
     }
 }
 
 /// The addresses behind names. Only this machine's own are allowed unless the operator knows better.
-pub(crate) fn resolve(endpoints: &[Endpoint], insecure: bool) -> Result<Vec<Vec<SocketAddr>>, Failure> {
-    let mut all = Vec::with_capacity(endpoints.len());
-    for endpoint in endpoints {
-        let unknown = |error: &dyn fmt::Display| {
-            Failure::Usage(format!("{endpoint} is no address to listen on: {error}"))
-        };
-        let found: Vec<_> = endpoint.address.to_socket_addrs().map_err(|error| unknown(&error))?.collect();
+pub(crate) fn resolve(places: &[ListenOn], insecure: bool) -> Result<Vec<Vec<SocketAddr>>, Failure> {
+    let mut all = Vec::with_capacity(places.len());
+    for place in places {
+        let unknown =
+            |error: &dyn fmt::Display| Failure::Usage(format!("{place} is no address to listen on: {error}"));
+        let found = place.endpoint.addresses().map_err(|error| unknown(&error))?;
         if found.is_empty() {
             return Err(unknown(&"the name has no address"));
         }
         if !insecure && found.iter().any(|address| !address.ip().is_loopback()) {
             return Err(Failure::Usage(format!(
-                "{endpoint} can be reached from other machines, and the protocol has neither keys nor encryption: \
+                "{place} can be reached from other machines, and the protocol has neither keys nor encryption: \
                  any client that connects can use the devices, and others on the network can read what is sent; \
                  give --insecure if that network is yours alone, or listen on 127.0.0.1 and let clients in through \
                  a tunnel"
@@ -76,18 +71,18 @@ mod tests {
 
     #[test]
     fn endpoints_are_read_as_people_write_them() {
-        let parsed: Endpoint = "2.0@127.0.0.1:50053".parse().unwrap();
+        let parsed: ListenOn = "2.0@127.0.0.1:50053".parse().unwrap();
         assert_eq!((parsed.to_string().as_str(), parsed.choice), ("127.0.0.1:50053", "2.0".parse().ok()));
-        assert_eq!("[::1]:1".parse::<Endpoint>().unwrap(), Endpoint::new("::1", 1));
+        assert_eq!("[::1]:1".parse::<ListenOn>().unwrap(), ListenOn::new("::1", 1));
         for wrong in ["", "127.0.0.1", "1.2.3.4:x", "9.9@127.0.0.1:1", "127.0.0.1:70000"] {
-            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ListenOn>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn only_loopback_unless_told_otherwise() {
-        let (near, far) = (Endpoint::new("127.0.0.1", 0), Endpoint::new("0.0.0.0", 0));
-        assert!(resolve(&[near.clone(), Endpoint::new("::1", 0)], false).is_ok());
+        let (near, far) = (ListenOn::new("127.0.0.1", 0), ListenOn::new("0.0.0.0", 0));
+        assert!(resolve(&[near.clone(), ListenOn::new("::1", 0)], false).is_ok());
         let refused = resolve(&[near, far.clone()], false).unwrap_err();
         assert!(refused.to_string().contains("--insecure"), "{refused}");
         assert!(resolve(&[far], true).is_ok());
