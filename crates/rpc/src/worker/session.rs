@@ -21,10 +21,10 @@ use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
 use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES};
-use super::program::Program;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
 use super::server::Shared;
+use super::sliced_graph::SlicedGraph;
 use super::space::{Space, Window, layout_of};
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
 
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     dialect: &'static Dialect,
     // Before the buffers, so that it is dropped before them.
-    stored: Vec<Option<Program>>,
+    stored: Vec<Option<SlicedGraph>>,
     space: Space,
     // After the buffers: their bytes are given back when they are.
     leases: HashMap<u64, [Lease; 2]>,
@@ -208,7 +208,7 @@ impl Session {
     fn free_buffer(&mut self, handle: u64) -> Result<Answer, Refusal> {
         let buffer = self.space.remove(handle)?;
         for stored in &mut self.stored {
-            stored.take_if(|program| program.uses(handle));
+            stored.take_if(|graph| graph.uses(handle));
         }
         drop(buffer);
         self.leases.remove(&handle);
@@ -299,14 +299,14 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let (index, lent) = self.lent(graph.device)?;
         let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-        let mut program = Program::new(rebuilt, lent, charge, shared.limits.node_work)?;
-        self.check_room(index, program.stored_bytes())?;
+        let mut graph = SlicedGraph::new(rebuilt, lent, charge, shared.limits.node_work)?;
+        self.check_room(index, graph.stored_bytes())?;
         client.uses(index);
-        self.run(&mut program, index, client)?;
+        self.run(&mut graph, index, client)?;
         add(&shared.counters.graphs, 1);
         if let Some(stored) = self.stored.get_mut(index).filter(|_| self.dialect.has_recompute) {
-            program.settle();
-            *stored = Some(program);
+            graph.settle();
+            *stored = Some(graph);
         }
         Ok(())
     }
@@ -334,15 +334,16 @@ impl Session {
     /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
     fn has_room(&self, without: Option<usize>, bytes: usize) -> bool {
         let stored = self.stored.iter().enumerate().filter(|(index, _)| Some(*index) != without);
-        let held: usize = stored.filter_map(|(_, stored)| stored.as_ref()).map(Program::stored_bytes).sum();
+        let held: usize =
+            stored.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::stored_bytes).sum();
         let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
         held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
     }
 
     /// Computes a graph and draws conclusions from how that went.
-    fn run(&self, program: &mut Program, device: usize, client: &Client) -> Result<(), Refusal> {
+    fn run(&self, graph: &mut SlicedGraph, device: usize, client: &Client) -> Result<(), Refusal> {
         let lent = self.shared.devices.get(device).ok_or(Refusal::NoGraph)?;
-        let done = program.run(lent, client);
+        let done = graph.run(lent, client);
         match &done {
             Err(Refusal::Failed(Error::DeviceLost { reason, .. })) => self.shared.lose(device, reason),
             Err(Refusal::Failed(Error::Panicked { .. })) => {
@@ -357,10 +358,10 @@ impl Session {
     /// Computes the last graph of a device again.
     pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
         let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
-        let mut program = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
-        self.run(&mut program, index, client)?;
+        let mut graph = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
+        self.run(&mut graph, index, client)?;
         if let Some(stored) = self.stored.get_mut(index) {
-            *stored = Some(program);
+            *stored = Some(graph);
         }
         add(&self.shared.counters.recomputes, 1);
         Ok(())
