@@ -37,4 +37,4 @@ pub use limits::Limits;
 pub use rebuild::{Rebuilt, rebuild};
 pub use refusal::Refusal;
 pub use server::{Config, Speak, Worker};
-pub use space::{Space, Window};
+pub use space::{BufferRange, Space};

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::limits::WATCH_EVERY;
-use super::server::Shared;
+use super::server::WorkerState;
 
 /// What says that nobody is at the other end. Half a connection is of no use to a client: it could not read a result
 /// that is worth computing, or would have read it before it stopped writing.
@@ -24,7 +24,7 @@ const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
 const NOBODY: Duration = Duration::from_millis(250);
 
 /// Watches until the worker has shut down.
-pub(crate) fn watch(shared: &Shared) {
+pub(crate) fn watch(shared: &WorkerState) {
     while !shared.ended.load(Ordering::Relaxed) {
         shared.roster.wait_for_some(NOBODY);
         let clients = shared.roster.all();
