@@ -62,7 +62,6 @@ pub(crate) struct Weights {
     sections: Vec<HashMap<String, Weight>>,
     /// By section, its device.
     homes: Vec<usize>,
-    devices: usize,
 }
 
 impl Weights {
@@ -76,10 +75,6 @@ impl Weights {
 
     pub(crate) fn device_of(&self, section: Section) -> usize {
         self.homes[self.index(section)]
-    }
-
-    pub(crate) const fn device_count(&self) -> usize {
-        self.devices
     }
 
     pub(crate) fn buffers(&self) -> &Buffers {
@@ -123,7 +118,7 @@ impl Model {
             set: file.files(),
             placement: &placement,
             mappings: &mappings,
-            weights: Weights { buffers: Buffers::new(), sections, homes, devices },
+            weights: Weights { buffers: Buffers::new(), sections, homes },
             uploads: Vec::new(),
         };
         for device in 0..devices {
@@ -136,6 +131,10 @@ impl Model {
         let weights = loading.weights;
         let uses_mapping = placement.devices().iter().any(|device| is_mapped(&**device));
         Ok(Arc::new(Model { file, placement, weights, mappings, uses_mapping }))
+    }
+
+    pub(crate) fn file(&self) -> &ModelFile {
+        &self.file
     }
 
     /// Its size and shape.
