@@ -77,7 +77,7 @@ pub struct StreamOptions {
     pub threads: Option<NonZeroUsize>,
     /// Processors those threads are pinned to, in order; by default they go where the system puts them.
     pub cpus: Vec<usize>,
-    /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs from strangers: rows
+    /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs that are not trusted: rows
     /// that overlap make much scratch out of little memory.
     pub max_scratch: Option<usize>,
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::{Device, Stream};
+use oxcart::backend::{ByteSize, Device, Stream};
 use oxcart::llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
     Placement, PlacementOptions, Proportions,
@@ -24,7 +24,7 @@ use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::{Wanted, Workers};
 
-/// Tokens of a context where nobody says otherwise.
+/// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
 
 /// Which model
@@ -167,8 +167,8 @@ impl Engine {
             return Err(Failure::Machine(format!(
                 "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
                 share.name,
-                quantity::bytes(share.free as u64).trim_end(),
-                quantity::bytes((share.weights + share.caches) as u64).trim_end(),
+                ByteSize(share.free as u64),
+                ByteSize((share.weights + share.caches) as u64),
                 args.context_size(),
             )));
         }
@@ -308,17 +308,13 @@ fn load(
         let sent = workers.traffic().since(before).sent.min(moved);
         let known = match moved - sent {
             // What names and places tensors is not weights.
-            known if known > moved / 100 => format!("; workers had {}", quantity::bytes(known).trim_end()),
+            known if known > moved / 100 => format!("; workers had {}", ByteSize(known)),
             _ => String::new(),
         };
-        let rate = quantity::bytes((sent as f64 / seconds) as u64);
-        // A word about what took so long; if nobody can hear it, the work goes on.
-        let _ = writeln!(
-            io::stderr(),
-            "sent {} to workers in {seconds:.1} s ({}/s){known}",
-            quantity::bytes(sent).trim_end(),
-            rate.trim_end()
-        );
+        let rate = ByteSize((sent as f64 / seconds) as u64);
+        // Says what took so long; the work goes on if that cannot be printed.
+        let _ =
+            writeln!(io::stderr(), "sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
     }
     Ok(model)
 }

@@ -80,7 +80,7 @@ impl Started {
                 break rest.split(',').next().unwrap_or_default().trim().to_owned();
             }
         };
-        // It goes on logging, and must never wait for somebody to read it.
+        // It goes on logging, and must never wait for its log to be read.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(Started { child, endpoint })
     }
@@ -170,7 +170,7 @@ impl Workers {
 pub(crate) struct Traffic {
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Answers that somebody waited for.
+    /// Answers that were waited for.
     pub(crate) waits: u64,
 }
 

@@ -13,7 +13,7 @@
 mod arch;
 mod error;
 mod file;
-mod hyper;
+mod hyper_parameters;
 mod keys;
 pub mod limits;
 pub(crate) mod net;
@@ -23,7 +23,7 @@ mod weights;
 pub use arch::names as architectures;
 pub use error::Error;
 pub use file::ModelFile;
-pub use hyper::{Block, BlockState, Experts, HyperParameters, Pooling, RecurrentState, TokenRows};
+pub use hyper_parameters::{Block, BlockState, Experts, HyperParameters, Pooling, RecurrentState, TokenRows};
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
 pub use weights::{Model, Progress};

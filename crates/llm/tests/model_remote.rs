@@ -14,7 +14,7 @@ use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Command;
-use oxcart_rpc::worker::{Config, Speak, Worker};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_tensor::DType;
 
 /// Workers of this process.
@@ -24,7 +24,7 @@ fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
             let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
             config.stream = StreamOptions::threads(1);
             let mut worker = Worker::new(config).unwrap();
-            let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
             (worker, address.to_string())
         })
         .unzip()

@@ -49,7 +49,7 @@ pub(crate) struct CopyStep {
 
 /// Looks at nodes while a graph runs.
 pub trait Observer {
-    /// Whether it wants to see this node's result. Nodes nobody wants are computed together.
+    /// Whether it wants to see this node's result. Nodes that it does not want to see are computed together.
     fn wants(&mut self, node: TensorRef<'_>) -> bool;
 
     /// Sees a node that was just computed, and may stop the run.

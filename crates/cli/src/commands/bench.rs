@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
+use oxcart::backend::ByteSize;
 use oxcart::llm::model::{AtLimit, Context, Wanted};
 use serde_json::{Value, json};
 
@@ -10,7 +11,6 @@ use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::Traffic;
@@ -191,8 +191,7 @@ fn write_table(
     let is_remote = !engine.workers.is_empty();
     let rows = measured.iter().map(|result| {
         let remote = |text: String| Cell::plain(if is_remote { text } else { "-".into() });
-        let bytes =
-            |number: u64| remote(quantity::bytes(result.per_token(number) as u64).trim_end().to_owned());
+        let bytes = |number: u64| remote(ByteSize(result.per_token(number) as u64).to_string());
         [
             Cell::plain(result.test.name()),
             Cell::plain(format!("{:.2}", result.mean())),

@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     out.flush()?;
     let line = summary(&engine, &made);
     let shown = Terminal { colour: terminal.colour && io::stderr().is_terminal() };
-    // If nobody can hear how fast it was, the answer is there all the same.
+    // The answer is there even if its speed cannot be printed.
     let _ = writeln!(io::stderr(), "{}", shown.paint(&line, Tone::Dim));
     Ok(())
 }

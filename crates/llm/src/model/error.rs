@@ -26,7 +26,7 @@ pub enum Error {
     /// A layout that cannot exist.
     #[error(transparent)]
     Layout(#[from] oxcart_tensor::LayoutError),
-    /// An architecture that nobody wrote down here.
+    /// An architecture that is not implemented here.
     #[error("the architecture '{name}' is not known; known are {known}")]
     UnknownArchitecture {
         /// What the file says.

@@ -7,7 +7,7 @@ use std::path::Path;
 use oxcart_gguf::{ByteOrder, GgufSet, Metadata};
 
 use super::error::Error;
-use super::hyper::{HyperParameters, Pooling};
+use super::hyper_parameters::{HyperParameters, Pooling};
 use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style};
 use crate::runner::RunnerOptions;
 

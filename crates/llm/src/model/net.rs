@@ -24,7 +24,7 @@ use oxcart_tensor::graph::{BufferId, Storage};
 use oxcart_tensor::{DType, Graph, Layout, Shape, TensorId};
 
 use super::error::Error;
-use super::hyper::{Block, HyperParameters, Pooling};
+use super::hyper_parameters::{Block, HyperParameters, Pooling};
 use super::weights::Weights;
 use crate::runner::sequence::KINDS;
 use crate::runner::state::{State, StateTensor};

@@ -7,14 +7,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use oxcart_backend::Device;
+use oxcart_backend::{ByteSize, Device};
 use oxcart_sched::memory::{Pool, Request, Strategy, plan};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{DType, TensorId, TensorRef};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::{Block, Pooling};
+use super::hyper_parameters::{Block, Pooling};
 use super::net::{AttentionPath, Needed, Section, StepShape, Style};
 use crate::runner::RunnerOptions;
 use crate::runner::pages::PAGE;
@@ -324,7 +324,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        let size = |bytes: usize| ByteSize(bytes as u64);
         let (input, output) = (self.device_of(Section::Input), self.device_of(Section::Output));
         for (index, share) in self.shares.iter().enumerate() {
             let mut parts = Vec::new();
@@ -336,13 +336,9 @@ impl fmt::Display for Placement {
             });
             parts.extend((output == index).then(|| "output".to_owned()));
             let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
-            let (weights, state) = (mib(share.weights), mib(share.state));
+            let (weights, state) = (size(share.weights), size(share.state));
             let mapped = if share.mapped { ", mapped" } else { "" };
-            writeln!(
-                f,
-                "{}: {parts}; {weights:.1} MiB of weights{mapped}, {state:.1} MiB of state",
-                share.name
-            )?;
+            writeln!(f, "{}: {parts}; {weights} of weights{mapped}, {state} of state", share.name)?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use oxcart_tensor::{Graph, Layout, TensorId};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::HyperParameters;
+use super::hyper_parameters::HyperParameters;
 use super::net::Section;
 use super::placement::{Placement, is_mapped};
 
@@ -27,7 +27,7 @@ const LOADERS: usize = 3;
 /// What one device gets, and how far that is.
 struct Lane<'l> {
     uploads: Vec<&'l Upload>,
-    /// The upload that nobody has taken yet.
+    /// The first upload that no thread has taken yet.
     next: AtomicUsize,
     /// Bytes that are there.
     done: Mutex<usize>,

@@ -9,7 +9,7 @@ use oxcart_tensor::{DType, TensorId};
 use super::layers::ScaleOrder;
 use super::{Bias, Net};
 use crate::model::error::Error;
-use crate::model::hyper::Block;
+use crate::model::hyper_parameters::Block;
 use crate::runner::state::StateTensor;
 
 /// How attention is computed.
