@@ -290,6 +290,11 @@ impl Runner {
         Ok(())
     }
 
+    /// The sequences that are open.
+    pub fn sequence_ids(&self) -> Vec<SequenceId> {
+        self.sequences.keys().copied().collect()
+    }
+
     /// The tokens of a sequence.
     pub fn tokens(&self, id: SequenceId) -> Result<&[u32], Error> {
         Ok(&self.sequence(id)?.tokens)

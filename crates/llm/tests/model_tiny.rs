@@ -555,3 +555,45 @@ fn tensors_that_are_missing_or_wrong_are_named() {
     let error = whole.tensor("blk.0.attn_q.surprise", &[4]).open().unwrap_err().to_string();
     assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
 }
+
+/// What a placement says beforehand is what a runner takes, so that memory does not run out after everything was sent.
+#[test]
+fn memory_is_known_before_anything_is_loaded() {
+    for (devices, batch) in [(1, 512), (1, 64), (3, 512)] {
+        let file = Tiny::llama(6).open().unwrap();
+        let runner = RunnerOptions { batch, sequences: 3, ..exact() };
+        let cpus: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
+        let list = cpus.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let proportions = Proportions::Ratios(vec![1.0; devices]);
+        let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
+        let placement = Placement::new(&file, list, &options).unwrap();
+        let shares = placement.shares().to_vec();
+        let model = Model::load(file, placement, &|_| {}).unwrap();
+        let streams = cpus.into_iter().map(|cpu| cpu.open(&StreamOptions::threads(1)).unwrap()).collect();
+        let session = Session::new(model, streams, runner).unwrap();
+        let (state, results) = (session.runner.state_bytes(), session.runner.result_bytes().unwrap());
+        for (index, share) in shares.iter().enumerate() {
+            // Tables of pages come on top.
+            assert!(share.state <= state[index] && share.state + 4096 > state[index], "{share:?} {state:?}");
+            let (told, found) = (share.results, results[index]);
+            assert!(told >= found && told <= found + found / 2, "{devices} {batch}: {told}, took {found}");
+        }
+    }
+}
+
+#[test]
+fn results_that_do_not_fit_are_noticed_before_loading() {
+    let file = Tiny::llama(4).open().unwrap();
+    let placed = |capacity: usize| {
+        let device = TestDevice::new(Config { capacity, ..Config::accelerator("GPU") });
+        let devices: Vec<Arc<dyn Device>> = vec![device, CpuDevice::new().unwrap()];
+        let proportions = Proportions::Ratios(vec![1.0, 0.0]);
+        let options = PlacementOptions { proportions, runner: exact(), ..PlacementOptions::default() };
+        Placement::new(&file, devices, &options).unwrap()
+    };
+    let share = placed(1 << 30).shares()[0].clone();
+    assert!(share.results > 10_000, "{share:?}");
+    assert!(placed(share.needed()).shortfall().is_none());
+    let short = placed(share.needed() - 1);
+    assert_eq!(short.shortfall().map(|share| share.name.as_str()), Some("GPU"));
+}
