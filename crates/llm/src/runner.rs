@@ -13,6 +13,7 @@ mod forget;
 pub(crate) mod graphs;
 mod options;
 pub(crate) mod pages;
+mod save;
 pub(crate) mod sequence;
 pub(crate) mod state;
 mod step;
@@ -20,6 +21,7 @@ mod step;
 pub use batch::{Piece, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
 pub use options::{AttentionChoice, RunnerOptions};
+pub use save::MAX_EXTRA;
 pub use sequence::SequenceId;
 
 /// Tokens are forgotten, shared and held in units of this many.

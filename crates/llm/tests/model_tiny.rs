@@ -4,6 +4,7 @@
 mod model_support;
 
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -596,4 +597,48 @@ fn results_that_do_not_fit_are_noticed_before_loading() {
     assert!(placed(share.needed()).shortfall().is_none());
     let short = placed(share.needed() - 1);
     assert_eq!(short.shortfall().map(|share| share.name.as_str()), Some("GPU"));
+}
+
+/// A sequence that was saved goes on as if nothing had happened, and what cannot be restored is refused.
+#[test]
+fn sequences_are_saved_and_restored() {
+    let tokens = text(300);
+    for (tiny, cache_type) in
+        [(Tiny::llama(2), DType::F32), (Tiny::gemma2(3), DType::F16), (Tiny::llama(2), DType::Q8_0)]
+    {
+        let options = RunnerOptions { context: 400, sequences: 3, cache_type, batch: 32, ..exact() };
+        let mut one = tiny.context(2, options);
+        one.evaluate(&tokens[..290], Wanted::None).unwrap();
+        let mut saved = Vec::new();
+        one.runner.save(one.id, b"and more", &mut saved).unwrap();
+        let expected = rows(&mut one, &tokens[290..]);
+        let mut other = tiny.context(1, options);
+        let restored = |session: &mut Session, bytes: &[u8]| session.runner.restore(Cursor::new(bytes));
+        let (id, extra) = restored(&mut other, &saved).unwrap();
+        assert_eq!(
+            (extra.as_slice(), other.runner.tokens(id).unwrap()),
+            (b"and more".as_slice(), &tokens[..290])
+        );
+        let before = std::mem::replace(&mut other.id, id);
+        assert_close(&rows(&mut other, &tokens[290..]), &expected, 0.0);
+        // What came from a file is not what others find by content.
+        assert_eq!(other.runner.reuse(before, &tokens).unwrap(), 0);
+
+        let refusal = |session: &mut Session, bytes: &[u8]| restored(session, bytes).unwrap_err().to_string();
+        let free = other.runner.usage().free_tokens;
+        for at in [0, 9, 50, 1000, saved.len() - 1] {
+            let mut damaged = saved.clone();
+            damaged[at] ^= 1;
+            assert!(refusal(&mut other, &damaged).ends_with("it is damaged"));
+        }
+        assert!(refusal(&mut other, &saved[..20]).ends_with("it is too short"));
+        let other_type = if cache_type == DType::F16 { DType::F32 } else { DType::F16 };
+        let mut wrong = tiny.context(1, RunnerOptions { cache_type: other_type, ..options });
+        assert!(refusal(&mut wrong, &saved).ends_with("another type of cache"));
+        let mut wrong = Tiny::llama(3).context(1, options);
+        assert!(refusal(&mut wrong, &saved).ends_with("another model"));
+        let mut short = tiny.context(1, RunnerOptions { context: 200, ..options });
+        assert!(refusal(&mut short, &saved).ends_with("more tokens than fit into a context"));
+        assert_eq!(other.runner.usage().free_tokens, free);
+    }
 }

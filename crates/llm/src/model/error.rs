@@ -155,6 +155,9 @@ pub enum Error {
         /// Tokens to be added.
         asked: usize,
     },
+    /// A file that a sequence is saved to or restored from.
+    #[error("the saved sequence cannot be read or written: {0}")]
+    Io(#[from] std::io::Error),
     /// A saved sequence that cannot be restored.
     #[error("the saved sequence cannot be restored: {0}")]
     SavedState(&'static str),

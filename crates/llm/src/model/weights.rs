@@ -147,6 +147,21 @@ impl Model {
         self.file.metadata()
     }
 
+    /// What tells this model from others: its header and the beginning of each tensor, as a digest.
+    pub(crate) fn fingerprint(&self) -> Result<[u8; 32], Error> {
+        const BEGINNING: usize = 64;
+        let mut hasher = blake3::Hasher::new();
+        for tensor in self.file.files().tensors() {
+            let layout = tensor.info.layout();
+            hasher.update(tensor.info.name().as_bytes());
+            hasher.update(layout.to_string().as_bytes());
+            let bytes = tensor.info.bytes_in(self.mappings[tensor.file_index].bytes())?;
+            hasher.update(&bytes[..bytes.len().min(BEGINNING)]);
+        }
+        hasher.update(format!("{:?}", self.hyper()).as_bytes());
+        Ok(*hasher.finalize().as_bytes())
+    }
+
     /// Where everything is.
     pub fn placement(&self) -> &Placement {
         &self.placement

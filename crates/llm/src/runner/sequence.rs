@@ -249,6 +249,35 @@ impl Sequence {
         }
     }
 
+    /// Makes room in an empty sequence for tokens whose pages come from elsewhere, and adds the tokens. What it holds is
+    /// never shared: nothing vouches for it. `None`, and nothing has changed, if there are not enough pages.
+    pub(crate) fn take_in(
+        &mut self,
+        tokens: &[u32],
+        pools: &mut [Option<Pages>; KINDS],
+        window: Option<usize>,
+    ) -> Option<()> {
+        debug_assert!(self.tokens.is_empty(), "only an empty sequence takes others' pages in");
+        let end = tokens.len().div_ceil(PAGE);
+        let first = window.map_or(0, |window| first_seen(tokens.len(), window) / PAGE).min(end);
+        for (kind, pool) in pools.iter_mut().enumerate() {
+            let Some(pool) = pool else { continue };
+            let needed = if kind == 1 { end - first } else { end };
+            self.tables[kind] = vec![None; end - needed];
+            for _ in 0..needed {
+                self.tables[kind].push(pool.take());
+            }
+        }
+        if self.tables.iter().zip(&*pools).any(|(table, pool)| pool.is_some() && table.last() == Some(&None))
+        {
+            self.truncate(0, pools);
+            return None;
+        }
+        self.tokens.extend_from_slice(tokens);
+        self.exact_until = 0;
+        Some(())
+    }
+
     /// The cell of a position.
     pub(crate) fn cell(&self, kind: usize, position: usize) -> Option<usize> {
         let page = self.tables[kind].get(position / PAGE).copied().flatten()?;
