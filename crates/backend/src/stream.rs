@@ -16,6 +16,7 @@ use crate::buffer::{Buffer, allocate};
 use crate::device::Device;
 use crate::error::Error;
 use crate::guid::Guid;
+use crate::host::HostMemory;
 use crate::place::{Place, Route, check_copy, copy_place};
 use crate::table::Buffers;
 
@@ -109,6 +110,12 @@ pub trait Stream: Send + Sync + fmt::Debug {
         source.bytes().map(Pending::Ready)
     }
 
+    /// Reads the first bytes of a place once the stream has got there, and reports what failed on the way.
+    fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
+        self.synchronize()?;
+        source.read(out)
+    }
+
     /// Asked of the target's stream: copies bytes from another stream's device when both streams get there, if it knows
     /// how, and says whether it will. Use [`copy_async`], which checks both places and always finds a way.
     fn copy_in(&self, _source_stream: &dyn Stream, _source: &Place, _target: &Place) -> Result<bool, Error> {
@@ -189,7 +196,21 @@ pub fn copy_async(
     {
         return Ok(None);
     }
-    source_stream.synchronize()?;
-    target_stream.synchronize()?;
-    copy_place(source, target).map(Some)
+    let is_late = |stream: &dyn Stream| stream.device().caps().asynchronous;
+    if !is_late(target_stream) {
+        target_stream.synchronize()?;
+        if !is_late(source_stream) {
+            source_stream.synchronize()?;
+            return copy_place(source, target).map(Some);
+        }
+        if let Some(mut memory) = target.buffer.host().and_then(HostMemory::write) {
+            source_stream.read(source, &mut memory[target.offset..target.offset + source.len])?;
+            return Ok(Some(Route::HostTarget));
+        }
+    }
+    // Both streams do their part in their own order, so neither has to be waited for beyond that.
+    let mut bytes = vec![0; source.len];
+    source_stream.read(source, &mut bytes)?;
+    target_stream.set_async(target, bytes)?;
+    Ok(Some(Route::Staged))
 }

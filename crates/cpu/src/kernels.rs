@@ -53,7 +53,7 @@ pub(crate) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         | Op::Pad(_)
         | Op::PadReflect1d(_)
         | Op::Roll(_) => arrange::choose(node, level),
-        Op::FlashAttnExt(_) | Op::FlashAttnBack(_) | Op::LightningIndexer(_) => {
+        Op::FlashAttnExt(_) | Op::PagedAttn(_) | Op::FlashAttnBack(_) | Op::LightningIndexer(_) => {
             attention::choose(node, level)
         }
         Op::Add(_)

@@ -64,7 +64,7 @@ fn recorded_models_over_workers() {
             let registries = connect(&endpoints);
             let (model, streams) = load(golden, &registries);
             let way = Way { cache_type, ..PLAINEST };
-            let (rows, context) = decode_on(golden, way, model, streams);
+            let (rows, session) = decode_on(golden, way, model, streams);
             match judge(golden, &rows, cache_type) {
                 Ok(said) => eprintln!("{} {cache_type}: {said}", golden.name()),
                 Err(said) => failures.push(format!("{} {cache_type}: {said}", golden.name())),
@@ -74,7 +74,7 @@ fn recorded_models_over_workers() {
             }
             assert_eq!(rows, decode(golden, way), "{}: workers compute what is computed here", golden.name());
             // One split here, one on each worker; graphs are sent once for the prompt and once for all that follow.
-            assert_eq!(context.prepared().unwrap().splits().len(), 3, "{}", golden.name());
+            assert_eq!(session.runner.prepared().unwrap().splits().len(), 3, "{}", golden.name());
             for registry in &registries {
                 let messages = |command| registry.traffic().of(command).messages;
                 assert_eq!(messages(Command::GraphCompute), 2, "{}", golden.name());

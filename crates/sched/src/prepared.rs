@@ -154,6 +154,19 @@ impl Prepared {
         Ok(self.buffers.bytes(last.graph.tensor(id)?)?)
     }
 
+    /// The first bytes of a tensor, after everything that its stream was asked for has been computed. Only outputs are sure
+    /// to keep their contents.
+    pub fn read_into(&self, id: TensorId, out: &mut [u8]) -> Result<(), Error> {
+        // After a run, `current` already means the next one.
+        let last = &self.runs[(self.current + self.runs.len() - 1) % self.runs.len()];
+        let tensor = last.graph.tensor(id)?;
+        let place = self.buffers.place_of(tensor)?;
+        match self.assigned.of_tensor(tensor) {
+            Some((stream, _)) => Ok(self.streams.stream(stream).read(&place, out)?),
+            None => Ok(place.read(out)?),
+        }
+    }
+
     /// Runs the graph. Returns when everything has been handed to the devices; [`synchronize`](Prepared::synchronize)
     /// waits for the results.
     pub fn compute(&mut self) -> Result<(), Error> {

@@ -20,7 +20,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
-use crate::folders::Folders;
 use crate::local::DeviceArgs;
 use listen_on::ListenOn;
 use log::Log;
@@ -119,7 +118,7 @@ const EXAMPLES: &str = "Examples:
 Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs are done, a second one
 at once.";
 
-pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
         [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
@@ -133,7 +132,7 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     let log = Log::new(args.json);
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
-        config.cache = Some(cache(folder.as_deref(), args.cache_size, folders, &log)?);
+        config.cache = Some(cache(folder.as_deref(), args.cache_size, &log)?);
     }
     let mut worker =
         Worker::new(config).map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
@@ -183,15 +182,10 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn cache(
-    folder: Option<&Path>,
-    size: u64,
-    folders: &Folders,
-    log: &Log,
-) -> Result<Arc<WeightCache>, Failure> {
+fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>, Failure> {
     let nowhere =
         || Failure::Usage("this user has no home; say where to keep weights, --cache=DIR".to_owned());
-    let folder = folder.map(Path::to_owned).or_else(|| folders.weights()).ok_or_else(nowhere)?;
+    let folder = folder.map(Path::to_owned).or_else(oxcart::folders::weights).ok_or_else(nowhere)?;
     let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
     let shown = folder.display().to_string();
     let cache = WeightCache::open(&settings).map_err(|error| {
