@@ -106,8 +106,8 @@ fn paged<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         if op.window > 0 {
             first = (position + 1).saturating_sub(op.window);
         }
-        if op.chunk > 0 {
-            first = first.max(position / op.chunk * op.chunk);
+        if let Some(chunk) = position.checked_div(op.chunk) {
+            first = first.max(chunk * op.chunk);
         }
         for (row, to) in queries.chunks_exact_mut(padded_d.max(1)).take(group).enumerate() {
             to[..d].copy_from_slice(q.row::<f32>([key_head * group + row, token, 0]).slice());
