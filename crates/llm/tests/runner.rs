@@ -1,4 +1,4 @@
-//! The same bits, whoever sits beside you: sequences of all lengths, cut into pieces at random, with beginnings shared and
+//! The same bits, whatever else is in the batch: sequences of all lengths, cut into pieces at random, with beginnings shared and
 //! sequences removed on the way, give to the bit what each gives alone, on every instruction set of this processor.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

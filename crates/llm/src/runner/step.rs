@@ -223,8 +223,8 @@ fn set_inputs(
         let owner = row_of(&row.id);
         (row.first..row.first + row.tokens.len()).flat_map(move |position| [owner, position as i32])
     });
-    let nobody = std::iter::repeat_n([-1, 0], spare).flatten();
-    bytes.set(prepared, inputs.owners, owners.chain(nobody).map(i32::to_le_bytes))?;
+    let unowned = std::iter::repeat_n([-1, 0], spare).flatten();
+    bytes.set(prepared, inputs.owners, owners.chain(unowned).map(i32::to_le_bytes))?;
     for (kind, &input) in inputs.cells.iter().enumerate() {
         let cells = rows.iter().flat_map(|row| {
             let sequence = sequences.get(&row.id);

@@ -87,7 +87,7 @@ impl Setup {
                 pages += 1;
             }
         }
-        // One page belongs to nobody.
+        // One page belongs to no sequence.
         let count = pages as usize + 1;
         let mut order: Vec<_> = (0..count as i32).collect();
         let noise = numbers(seed.wrapping_add(77), count);
