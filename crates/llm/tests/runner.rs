@@ -40,7 +40,7 @@ fn runner(path: &Path, level: Level, (devices, threads): (usize, usize), options
 /// The tokens of a text; texts whose numbers are the same modulo 5 begin alike.
 fn text(number: usize, vocabulary: usize) -> Vec<u32> {
     let mut dice = Dice(number as u64 + 1);
-    let length = 1 + dice.below(if number % 4 == 0 { 400 } else { 90 });
+    let length = 1 + dice.below(if number.is_multiple_of(4) { 400 } else { 90 });
     let shared = Dice(1000 + number as u64 % 5).below(200);
     let mut common = Dice(77 + number as u64 % 5);
     let token = |at: usize| match at < shared {
