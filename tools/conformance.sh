@@ -40,7 +40,7 @@ if [ ! -x "$suite" ] || [ tools/conformance/worker.cpp -nt "$suite" ]; then
   }
 fi
 
-cargo build --locked --quiet --release -p oxcart
+cargo build --locked --quiet --release -p oxcart-cli
 oxcart="${CARGO_TARGET_DIR:-target}/release/oxcart"
 log="$(mktemp)"
 "$oxcart" serve --port 0 2>"$log" &

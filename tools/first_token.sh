@@ -21,5 +21,5 @@ if [ ! -x "$program" ] || [ tools/first_token/reference.cpp -nt "$program" ]; th
   c++ -std=c++17 -O2 -I "$source/include" -I "$source/ggml/include" tools/first_token/reference.cpp -o "$program" \
     -L "$libraries" -Wl,-rpath,"$libraries" -lllama -lggml -lggml-base -lggml-cpu
 fi
-cargo build --locked --quiet --release -p oxcart
+cargo build --locked --quiet --release -p oxcart-cli
 python3 tools/first_token/measure.py "${CARGO_TARGET_DIR:-target}/release/oxcart" "$program" "$model" "$threads" "$prompt"

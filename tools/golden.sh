@@ -8,7 +8,7 @@
 # OXCART_GOLDEN names the golden data, OXCART_SMOLLM2 the real model; without the model only tiny ones are compared.
 # `reference.sh` says how llama.cpp gets here; without it, Oxcart is compared alone, and the summary says so.
 # OXCART_PROFILE=test takes the binary as the tests are built, so that nothing is built twice. Exit code 3: there is no golden
-# data.
+# data; 4: llama.cpp crashed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
@@ -35,7 +35,7 @@ for peer in 7.0:0.3.36 2.0:0.3.16; do
 done
 
 profile="${OXCART_PROFILE:-release}"
-cargo build --locked --quiet --profile "$profile" -p oxcart
+cargo build --locked --quiet --profile "$profile" -p oxcart-cli
 # Cargo keeps what it builds for tests in a folder of another name.
 python3 tools/golden "$mode" --oxcart "${CARGO_TARGET_DIR:-target}/${profile/#test/debug}/oxcart" --golden "$golden" \
   ${OXCART_SMOLLM2:+--model "$OXCART_SMOLLM2"} "${peers[@]}" "$@"

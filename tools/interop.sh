@@ -3,7 +3,7 @@
 # worker, one at a time and both at once; our client with their workers; and the text of a real model.
 #
 # `reference.sh` says how the peers get here. OXCART_SMOLLM2 names the model; without it there is no text. Exit code 3: a
-# peer cannot be had.
+# peer cannot be had; 4: a peer crashed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
@@ -11,7 +11,7 @@ reference 0.3.36
 reference 0.3.16
 
 # As the tests are built, so that nothing is built twice.
-cargo build --locked --quiet --profile test -p oxcart
+cargo build --locked --quiet --profile test -p oxcart-cli
 cargo test --locked --quiet -p oxcart-rpc --test client_reference --no-run
 
 work=$(mktemp -d)

@@ -11,5 +11,5 @@ cd "$(dirname "$0")/.."
 version=0.3.36
 model="${1:-$(tools/fetch_smollm2.sh)}"
 reference "$version"
-cargo build --locked --quiet --release -p oxcart
+cargo build --locked --quiet --release -p oxcart-cli
 "$(reference_python "$version")" tools/speed.py "${CARGO_TARGET_DIR:-target}/release/oxcart" "$model" "${2:-2}" "${3:-8}"

@@ -1,6 +1,6 @@
 //! A worker and a client over loopback, ours beside ggml's own pair, in one run.
 //!
-//! `cargo bench -p oxcart --bench rpc [-- rounds=5]` times Oxcart alone; with `OXCART_GGML_SOURCE` (the `ggml` folder of a
+//! `cargo bench -p oxcart-cli --bench rpc [-- rounds=5]` times Oxcart alone; with `OXCART_GGML_SOURCE` (the `ggml` folder of a
 //! llama.cpp source tree) and `OXCART_REFERENCE_LIB` (the folder of the libraries built from it) it compiles `ggml_rpc.c` against
 //! them and times that too. Workers are processes of their own, as in use.
 //! - upload: weights from memory into a worker's buffer, until the worker has them all; best of all rounds. Tensors of 64 MiB
@@ -20,9 +20,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Usage, Work, place_all};
-use oxcart_rpc::client::{Options, RemoteRegistry};
-use oxcart_tensor::{DType, Graph};
+use oxcart::backend::{Buffers, Device, Registry, Stream, StreamOptions, Usage, Work, place_all};
+use oxcart::rpc::client::{Options, RemoteRegistry};
+use oxcart::tensor::{DType, Graph};
 
 const THREADS: &str = "2";
 const NODES: usize = 1000;

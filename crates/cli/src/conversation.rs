@@ -1,6 +1,6 @@
 //! Conversations as prompts: by the model's own template, or by a plain one where it has none.
 
-use oxcart_llm::text::{ChatOptions, ChatTemplate, Message, Token};
+use oxcart::llm::text::{ChatOptions, ChatTemplate, Message, Token};
 
 use crate::engine::Engine;
 use crate::failure::Failure;

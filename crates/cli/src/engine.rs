@@ -1,23 +1,22 @@
 //! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
 
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Device, Stream, StreamOptions};
-use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{
+use oxcart::backend::{Device, Stream};
+use oxcart::llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
     Plan, PlanOptions, Split,
 };
-use oxcart_llm::text::Vocab;
-use oxcart_pull::Name;
-use oxcart_tensor::DType;
+use oxcart::llm::text::Vocab;
+use oxcart::pull::Name;
+use oxcart::tensor::DType;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::local::DeviceArgs;
 use crate::models;
 use crate::progress::Progress;
 use crate::quantity;
@@ -42,9 +41,8 @@ pub(crate) struct EngineArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
-    /// Threads that compute on this machine. By default, one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
-    pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) local: DeviceArgs,
 
     /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
     ///
@@ -151,10 +149,11 @@ impl Engine {
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let start = Instant::now();
-        let workers = Workers::connect(&args.workers, args.threads.map(usize::from))?;
+        let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
+        let (local, with_cpu) = args.local.chosen_and_cpu()?;
         let mut devices = workers.devices();
-        devices.push(CpuDevice::new().map_err(|error| Failure::Device { error })?);
-        let options = plan_options(args, devices.len())?;
+        devices.extend(local);
+        let options = plan_options(args, &devices, with_cpu)?;
         let plan = Plan::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
         if args.plan {
             show_plan(&plan, terminal, out)?;
@@ -179,8 +178,7 @@ impl Engine {
 
     /// Streams on the devices of the plan.
     fn streams(&self) -> Result<Vec<Box<dyn Stream>>, Failure> {
-        let threads = self.settings.threads.map(usize::from).and_then(NonZeroUsize::new);
-        let options = StreamOptions { threads, ..StreamOptions::default() };
+        let options = self.settings.local.stream_options();
         let open = |device: &Arc<dyn Device>| {
             Arc::clone(device).open(&options).map_err(|error| Failure::Device { error })
         };
@@ -205,13 +203,13 @@ impl Engine {
     }
 
     /// What to tell about an error of the model.
-    pub(crate) fn failure(&self, error: oxcart_llm::model::Error) -> Failure {
+    pub(crate) fn failure(&self, error: oxcart::llm::model::Error) -> Failure {
         Failure::run(&self.path, error)
     }
 
     /// Which device has what, for programs.
     pub(crate) fn placement(&self) -> Value {
-        let share = |share: &oxcart_llm::model::Share| {
+        let share = |share: &oxcart::llm::model::Share| {
             json!({
                 "device": share.name,
                 "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
@@ -224,15 +222,27 @@ impl Engine {
     }
 }
 
-fn plan_options(args: &EngineArgs, devices: usize) -> Result<PlanOptions, Failure> {
+/// `with_cpu` is false where the CPU, the last device, only helps out.
+fn plan_options(
+    args: &EngineArgs,
+    devices: &[Arc<dyn Device>],
+    with_cpu: bool,
+) -> Result<PlanOptions, Failure> {
+    let and_no_cpu = |others: Vec<f64>| Split::Ratios(others.into_iter().chain([0.0]).collect());
     let split = match args.split.len() {
-        0 => Split::ByFreeMemory,
-        given if given == devices => Split::Ratios(args.split.clone()),
-        // This machine gets nothing unless it is asked to.
-        given if given + 1 == devices => Split::Ratios(args.split.iter().copied().chain([0.0]).collect()),
+        0 if with_cpu => Split::ByFreeMemory,
+        0 => {
+            let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
+            let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
+            and_no_cpu(others.map_err(|error| Failure::Device { error })?)
+        }
+        given if given == devices.len() => Split::Ratios(args.split.clone()),
+        // The CPU gets nothing unless it is asked to.
+        given if given + 1 == devices.len() => and_no_cpu(args.split.clone()),
         given => {
             return Err(Failure::Usage(format!(
-                "--split has {given} numbers, but there are {devices} devices (the last is this machine, and may be left out); --plan lists them"
+                "--split has {given} numbers, but there are {} devices (the last is this machine's CPU, and may be left out); --plan lists them",
+                devices.len()
             )));
         }
     };

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use oxcart_gguf::{Error as GgufError, SplitError, Text};
-use oxcart_llm::model::Error as ModelError;
-use oxcart_llm::text::VocabError;
+use oxcart::gguf::{Error as GgufError, SplitError, Text};
+use oxcart::llm::model::Error as ModelError;
+use oxcart::llm::text::VocabError;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Failure {
     /// The machine did not do what it should have.
     Machine(String),
     /// A device of this machine could not be used.
-    Device { error: oxcart_backend::Error },
+    Device { error: oxcart::backend::Error },
     /// Workers could not be used; one line each.
     Workers { errors: Vec<String> },
 }

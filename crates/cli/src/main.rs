@@ -11,6 +11,7 @@ mod failure;
 mod folders;
 mod generation;
 mod limits;
+mod local;
 mod models;
 mod printable;
 mod progress;

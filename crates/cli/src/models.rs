@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use oxcart_pull::{Error, Hub, Name, Store};
+use oxcart::pull::{Error, Hub, Name, Store};
 
 use crate::failure::Failure;
 use crate::folders::Folders;

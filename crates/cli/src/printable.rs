@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use oxcart_gguf::Text;
+use oxcart::gguf::Text;
 use serde_core::Serialize;
 use serde_json::Value;
 use serde_json::ser::Formatter;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, Registry};
-use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart::backend::{Device, Registry};
+use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
 
 use crate::failure::Failure;
 
@@ -35,7 +35,7 @@ impl FromStr for Wanted {
             None => text
                 .parse()
                 .map(Wanted::At)
-                .map_err(|error: oxcart_rpc::client::EndpointError| error.to_string()),
+                .map_err(|error: oxcart::rpc::client::EndpointError| error.to_string()),
         }
     }
 }
@@ -49,7 +49,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// A worker process of our own; it ends with us.
+/// A worker process of our own; it ends with us, even if we are killed: then its stdin, which we hold, is closed.
 #[derive(Debug)]
 struct Started {
     child: Child,
@@ -61,11 +61,11 @@ impl Started {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);
-        command.args(["serve", "--port", "0"]);
+        command.args(["serve", "--port", "0", "--until-stdin-ends"]);
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
         let Some(stderr) = child.stderr.take() else { return Err("a worker has no log".into()) };
         let mut log = BufReader::new(stderr);

@@ -83,3 +83,38 @@ fn a_worker_without_a_port_is_wrong_usage() {
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
     assert!(stderr.contains("has no port"), "{stderr}");
 }
+
+fn plugin(name: &str) -> String {
+    oxcart_fixtures::example_library("oxcart-testdev", name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn devices_of_a_plugin_are_like_any_other() {
+    let file = plugin("plugin_good");
+    let (code, out, error) = oxcart(&["devices", "--json", "--plugin", &file]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let out: Value = serde_json::from_str(&out).unwrap();
+    let names: Vec<_> = out["devices"].as_array().unwrap().iter().map(|device| &device["name"]).collect();
+    assert_eq!(names, ["PLUG0", "CPU"], "the CPU is the last resort");
+
+    let (code, _, error) = oxcart(&["serve", "--plugin", &file, "--device", "PLUG1"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(error, "oxcart: there is no device 'PLUG1'; there are PLUG0, CPU\n");
+
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+    let (code, out, error) = oxcart(&["run", "-m", tiny, "--plan", "--plugin", &file, "--device", "plug0"]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(line("PLUG0").contains("0-1"), "{out}");
+    assert!(line("CPU").contains(" - "), "{out}");
+}
+
+#[test]
+fn a_plugin_that_cannot_be_used_is_an_error() {
+    let file = plugin("plugin_failing");
+    for command in ["devices", "serve"] {
+        let (code, _, error) = oxcart(&[command, "--plugin", &file]);
+        assert_eq!(code, Some(1));
+        assert!(error.contains("failed to start") && error.contains(&file), "{error}");
+    }
+}

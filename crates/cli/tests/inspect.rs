@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use oxcart_gguf::{Builder, ByteOrder, Format, Text, Version};
-use oxcart_tensor::{DType, Layout};
+use oxcart::gguf::{Builder, ByteOrder, Format, Text, Version};
+use oxcart::tensor::{DType, Layout};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -110,7 +110,7 @@ fn weights_are_kept_for_those_who_come_back() {
     let kept = home.path().join("oxcart/weights");
     // More than clients send without asking.
     let weights = vec![7_u8; 10_485_764];
-    let hash = oxcart_rpc::wire::fnv1a(&weights);
+    let hash = oxcart::rpc::wire::fnv1a(&weights);
     for round in 0..2 {
         let mut worker = Worker::start_in(home.path(), &["--json", "--port", "0", "--cache"]);
         let line = worker.line_with("\"event\":\"caching\"");

@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use oxcart_backend::{Device, Error, Stream, StreamOptions, Work, allocate};
@@ -29,16 +28,13 @@ const NODE: u64 = 99;
 
 /// The smallest case of every op.
 fn cases() -> BTreeMap<String, Case> {
-    let Some(golden) = std::env::var_os("OXCART_GOLDEN") else {
-        println!("skipped: OXCART_GOLDEN is not set");
-        return BTreeMap::new();
-    };
+    let Some(golden) = oxcart_fixtures::golden() else { return BTreeMap::new() };
     let size = |case: &Case| {
         let sources: usize = case.sources().iter().flatten().map(|s| case.storage(s).len()).sum();
         sources + case.storage(case.result()).len()
     };
     let mut smallest: BTreeMap<String, Case> = BTreeMap::new();
-    for case in read_folder(&Path::new(&golden).join("graphs")) {
+    for case in read_folder(&golden.join("graphs")) {
         // What is easiest to mistake has memory of its own.
         if case.aliased().is_some() || case.names_itself() {
             continue;

@@ -17,13 +17,7 @@ use oxcart_tensor::{DType, Layout};
 use serde_json::Value;
 
 fn given() -> Option<(PathBuf, PathBuf)> {
-    match (std::env::var("OXCART_GOLDEN"), std::env::var("OXCART_SMOLLM2")) {
-        (Ok(golden), Ok(model)) => Some((golden.into(), model.into())),
-        _ => {
-            eprintln!("skipped: OXCART_GOLDEN and OXCART_SMOLLM2 are not both set");
-            None
-        }
-    }
+    Some((oxcart_fixtures::golden()?, oxcart_fixtures::smollm2()?))
 }
 
 fn recorded(golden: &Path) -> Value {

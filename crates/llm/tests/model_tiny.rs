@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use oxcart_backend::{Device, Stream, StreamOptions};
@@ -285,6 +286,28 @@ fn a_shift_forgets_and_moves() {
             }
         }
     }
+}
+
+/// Keys are rotated in place, so a shift that fails in the middle leaves nothing that could be trusted.
+#[test]
+fn a_shift_that_fails_begins_anew() {
+    let (tiny, tokens) = (Tiny::llama(2), text(24));
+    let device = CpuDevice::new().unwrap();
+    let file = tiny.open().unwrap();
+    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default()).unwrap();
+    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let stream = device.open(&StreamOptions::threads(1)).unwrap();
+    let stop = stream.cancel_flag().unwrap();
+    let mut context = Context::new(model, vec![stream], exact()).unwrap();
+    let fresh = rows(&mut context, &tokens);
+    // A range that makes no sense changes nothing.
+    assert!(context.shift(3, 30).is_err());
+    assert_eq!(context.position(), 24);
+    stop.store(true, Ordering::Relaxed);
+    assert!(context.shift(4, 12).is_err());
+    stop.store(false, Ordering::Relaxed);
+    assert_eq!(context.position(), 0, "what is left in the caches is not known");
+    assert_close(&rows(&mut context, &tokens), &fresh, 0.0);
 }
 
 fn yarn() -> Tiny {

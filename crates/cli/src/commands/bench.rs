@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use oxcart_llm::model::{AtLimit, Context, Wanted};
+use oxcart::llm::model::{AtLimit, Context, Wanted};
 use serde_json::{Value, json};
 
 use crate::engine::{Engine, EngineArgs, Opened};
@@ -172,7 +172,7 @@ fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
     json!({
         "model": engine.path.to_string_lossy(),
         "architecture": engine.model.hyper().architecture(),
-        "threads": args.engine.threads,
+        "threads": args.engine.local.threads,
         "kv": args.engine.kv.to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),

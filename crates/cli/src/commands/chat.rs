@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use oxcart_llm::model::AtLimit;
-use oxcart_llm::text::Message;
+use oxcart::llm::model::AtLimit;
+use oxcart::llm::text::Message;
 
 use crate::conversation;
 use crate::engine::{Engine, EngineArgs, Opened};
@@ -101,9 +101,9 @@ fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<
 
 struct Chat<'e> {
     engine: &'e Engine,
-    template: oxcart_llm::text::ChatTemplate,
-    context: oxcart_llm::model::Context,
-    sampler: oxcart_llm::text::Sampler,
+    template: oxcart::llm::text::ChatTemplate,
+    context: oxcart::llm::model::Context,
+    sampler: oxcart::llm::text::Sampler,
     /// Tokens that the context has seen.
     known: Vec<u32>,
     messages: Vec<Message>,
@@ -163,7 +163,6 @@ impl Chat<'_> {
             )?;
             return Ok(());
         }
-        self.context.reset_timings();
         let request = Request {
             prompt: &prompt[new..],
             limit: self.limit,
@@ -181,14 +180,9 @@ impl Chat<'_> {
         // The last token was chosen, but not computed yet.
         self.known.extend(made.tokens.iter().take(self.context.position() - prompt.len()));
         self.messages.push(Message::new("assistant", made.text.trim()));
-        let timings = self.context.timings();
-        let rate = |tokens, time| super::run::rate(tokens, time).unwrap_or_default();
         self.speed = Some(format!(
-            "{} new tokens of the prompt at {:.1} per second, {} of the answer at {:.1} per second, {} of {} in the context",
-            timings.prompt_tokens,
-            rate(timings.prompt_tokens, timings.prompt),
-            made.tokens.len(),
-            rate(timings.decoded_tokens, timings.decode),
+            "new {}; {} of {} tokens in the context",
+            made.speed.summary(made.tokens.len()),
             self.context.position(),
             self.context.limit(),
         ));

@@ -5,14 +5,14 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, Memory, Registry};
-use oxcart_cpu::CpuRegistry;
-use oxcart_gguf::Text;
-use oxcart_rpc::client::{Endpoint, Options, RemoteRegistry};
-use oxcart_rpc::wire::Dialect;
+use oxcart::backend::{Device, Memory, Registry};
+use oxcart::gguf::Text;
+use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart::rpc::wire::Dialect;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::local::PluginArgs;
 use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     workers: Vec<Endpoint>,
+
+    #[command(flatten)]
+    plugins: PluginArgs,
 
     /// Print one JSON object instead of text (described in docs/devices.md)
     #[arg(long)]
@@ -47,7 +50,7 @@ struct Lost {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut rows, mut lost) = (local_rows()?, Vec::new());
+    let (mut rows, mut lost) = (local_rows(&args.plugins)?, Vec::new());
     std::thread::scope(|scope| {
         let asked: Vec<_> = args.workers.iter().map(|worker| scope.spawn(|| remote_rows(worker))).collect();
         for (thread, worker) in asked.into_iter().zip(&args.workers) {
@@ -70,9 +73,8 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
 }
 
-fn local_rows() -> Result<Vec<Row>, Failure> {
-    let local = CpuRegistry::new().map_err(|error| Failure::Device { error })?;
-    Ok(local.devices().into_iter().map(local_row).collect())
+fn local_rows(plugins: &PluginArgs) -> Result<Vec<Row>, Failure> {
+    Ok(plugins.find()?.devices().into_iter().map(local_row).collect())
 }
 
 fn local_row(device: Arc<dyn Device>) -> Row {

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use oxcart_llm::model::{EncoderOptions, Pooling};
-use oxcart_llm::text::Encode;
+use oxcart::llm::model::{EncoderOptions, Pooling};
+use oxcart::llm::text::Encode;
 use serde_json::json;
 
 use crate::engine::{Engine, EngineArgs, Opened};

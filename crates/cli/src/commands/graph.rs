@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use oxcart_llm::model::{AtLimit, Wanted};
+use oxcart::llm::model::{AtLimit, Wanted};
 
 use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;

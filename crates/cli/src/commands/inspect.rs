@@ -9,7 +9,7 @@ mod summary;
 use std::io::Write;
 use std::path::PathBuf;
 
-use oxcart_gguf::GgufSet;
+use oxcart::gguf::GgufSet;
 
 use crate::failure::Failure;
 use crate::terminal::Terminal;

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use oxcart_llm::model::{AtLimit, Wanted};
-use oxcart_llm::text::{Encode, logprob};
+use oxcart::llm::model::{AtLimit, Wanted};
+use oxcart::llm::text::{Encode, logprob};
 use serde_json::json;
 
 use crate::engine::{Engine, EngineArgs, Opened};

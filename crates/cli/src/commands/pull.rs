@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use oxcart_pull::{Name, known_models};
+use oxcart::pull::{Name, known_models};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -6,9 +6,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use oxcart_gguf::GgufSet;
-use oxcart_llm::file_type::FileType;
-use oxcart_llm::quantize::{Quantization, QuantizeError};
+use oxcart::gguf::GgufSet;
+use oxcart::llm::file_type::FileType;
+use oxcart::llm::quantize::{Quantization, QuantizeError};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 
-use oxcart_llm::model::{AtLimit, Context};
-use oxcart_llm::text::{Encode, Message};
+use oxcart::llm::model::AtLimit;
+use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
@@ -103,11 +103,11 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         Ok(())
     })?;
     if args.json {
-        return printable::write_json(&report(&engine, &context, &tokens, &made), out);
+        return printable::write_json(&report(&engine, &tokens, &made), out);
     }
     writeln!(out)?;
     out.flush()?;
-    let line = summary(&engine, &context, &made);
+    let line = summary(&engine, &made);
     let shown = Terminal { colour: terminal.colour && io::stderr().is_terminal() };
     // If nobody can hear how fast it was, the answer is there all the same.
     let _ = writeln!(io::stderr(), "{}", shown.paint(&line, Tone::Dim));
@@ -125,30 +125,18 @@ fn read_prompt() -> Result<String, Failure> {
     Ok(text.trim_end_matches('\n').to_owned())
 }
 
-/// Tokens per second, if there were any.
-pub(crate) fn rate(tokens: usize, time: std::time::Duration) -> Option<f64> {
-    (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
-}
-
-/// `prompt 36 tokens, 210 per second; answer 58 tokens, 41 per second; loaded in 0.02 s`
-fn summary(engine: &Engine, context: &Context, made: &Generated) -> String {
-    let timings = context.timings();
-    let show = |tokens: usize, time| match rate(tokens, time) {
-        Some(rate) => format!("{tokens} tokens, {rate:.1} per second"),
-        None => format!("{tokens} tokens"),
-    };
+/// `prompt 36 tokens, 210 per second; answer 58 tokens, 41 per second (stop); loaded in 0.02 s, first token after 0.31 s`
+fn summary(engine: &Engine, made: &Generated) -> String {
     format!(
-        "prompt {}; answer {} ({}); loaded in {:.2} s, first token after {:.2} s",
-        show(timings.prompt_tokens, timings.prompt),
-        show(timings.decoded_tokens, timings.decode),
+        "{} ({}); loaded in {:.2} s, first token after {:.2} s",
+        made.speed.summary(made.tokens.len()),
         made.end.name(),
         engine.load.as_secs_f64(),
         made.first.as_secs_f64(),
     )
 }
 
-fn report(engine: &Engine, context: &Context, prompt: &[u32], made: &Generated) -> Value {
-    let timings = context.timings();
+fn report(engine: &Engine, prompt: &[u32], made: &Generated) -> Value {
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let traffic = engine.workers.traffic();
     json!({
@@ -160,10 +148,10 @@ fn report(engine: &Engine, context: &Context, prompt: &[u32], made: &Generated) 
         "timings": {
             "load_ms": milliseconds(engine.load),
             "first_token_ms": milliseconds(made.first),
-            "prompt_ms": milliseconds(timings.prompt),
-            "decode_ms": milliseconds(timings.decode),
-            "prompt_per_second": rate(timings.prompt_tokens, timings.prompt),
-            "decode_per_second": rate(timings.decoded_tokens, timings.decode),
+            "prompt_ms": milliseconds(made.speed.prompt),
+            "decode_ms": milliseconds(made.speed.decode),
+            "prompt_per_second": made.speed.prompt_rate(),
+            "decode_per_second": made.speed.decode_rate(),
         },
         "placement": engine.placement(),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use oxcart_llm::model::{AtLimit, Wanted};
-use oxcart_llm::text::{Encode, logprob};
+use oxcart::llm::model::{AtLimit, Wanted};
+use oxcart::llm::text::{Encode, logprob};
 use serde_json::{Value, json};
 
 use crate::engine::{Engine, EngineArgs, Opened};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return printable::write_json(&report, out);
     }
     let rows = tokens.iter().zip(&logprobs).map(|(token, logprob)| {
-        let piece = oxcart_gguf::Text::new(engine.vocab.bytes(*token).unwrap_or_default()).to_string();
+        let piece = oxcart::gguf::Text::new(engine.vocab.bytes(*token).unwrap_or_default()).to_string();
         let shown = logprob.map_or_else(|| "-".into(), |logprob| format!("{logprob:.4}"));
         [Cell::plain(token.to_string()), Cell::plain(shown), Cell::plain(format!("'{piece}'"))]
     });

@@ -8,20 +8,20 @@ mod log;
 mod quantities;
 mod tidy;
 
-use std::num::NonZeroUsize;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use oxcart_backend::{Device, Registries, StreamOptions};
-use oxcart_cpu::CpuRegistry;
-use oxcart_rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
+use oxcart::backend::StreamOptions;
+use oxcart::rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 use crate::folders::Folders;
+use crate::local::DeviceArgs;
 use crate::quantity;
 use endpoint::Endpoint;
 use log::Log;
@@ -57,13 +57,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
     listen: Vec<Endpoint>,
 
-    /// Lend this device; may be repeated. By default, all
-    #[arg(long, value_name = "NAME")]
-    device: Vec<String>,
-
-    /// Threads that compute on the CPU. By default, one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    local: DeviceArgs,
 
     /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
     ///
@@ -106,6 +101,10 @@ pub(crate) struct Args {
     /// Log one JSON object per line instead of text
     #[arg(long)]
     json: bool,
+
+    /// End when stdin does: for workers that another command starts for itself, however that ends
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -131,7 +130,7 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     // What clients leave behind goes back to the system.
-    oxcart_cpu::return_freed_memory();
+    oxcart::cpu::return_freed_memory();
     let log = Log::new(args.json);
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
@@ -147,6 +146,13 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
         worker.listen(address.as_slice(), speak).map_err(|error| {
             Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
         })?;
+    }
+    if args.until_stdin_ends {
+        thread::spawn(|| {
+            // What comes before the end does not matter, and what cannot be read has ended.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            let _ = signal_hook::low_level::raise(SIGTERM);
+        });
     }
     for signal in signals.forever() {
         if signal != SIGUSR1 {
@@ -168,12 +174,8 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
 
 fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let mut config = Config::new([]);
-    config.devices = devices(args)?;
-    config.stream = StreamOptions {
-        threads: args.threads.map(usize::from).and_then(NonZeroUsize::new),
-        max_scratch: Some(MAX_SCRATCH),
-        ..StreamOptions::default()
-    };
+    config.devices = args.local.chosen()?;
+    config.stream = StreamOptions { max_scratch: Some(MAX_SCRATCH), ..args.local.stream_options() };
     config.max_memory = args.max_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
     config.limits = Limits { clients, idle: args.idle_timeout, ..Limits::default() };
@@ -201,24 +203,6 @@ fn cache(
     })?;
     log.caching(&shown, size);
     Ok(cache)
-}
-
-fn devices(args: &Args) -> Result<Vec<Arc<dyn Device>>, Failure> {
-    let failed = |error: oxcart_backend::Error| Failure::Machine(error.to_string());
-    let registries = Registries::new();
-    registries.register(CpuRegistry::new().map_err(failed)?).map_err(failed)?;
-    let all = registries.devices();
-    if args.device.is_empty() {
-        return Ok(all);
-    }
-    let find = |name: &String| {
-        registries.device_by_name(name).ok_or_else(|| {
-            let names: Vec<_> = all.iter().map(|device| device.name()).collect();
-            let there = names.join(", ");
-            Failure::Usage(format!("there is no device '{}'; there are {there}", name.escape_debug()))
-        })
-    };
-    args.device.iter().map(find).collect()
 }
 
 /// `1.5 GiB`, without the padding of tables.

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use oxcart_gguf::Text;
-use oxcart_llm::text::{Encode, Vocab};
+use oxcart::gguf::Text;
+use oxcart::llm::text::{Encode, Vocab};
 use serde_json::json;
 
 use crate::engine::ModelArgs;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let path = args.model.path()?;
     // Only the vocabulary is needed: files without weights will do.
-    let file = oxcart_gguf::GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
+    let file = oxcart::gguf::GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
     let options = Encode { add_special: !args.no_special, parse_special: args.parse_special };
     let tokens = vocab.encode(&args.text, options);

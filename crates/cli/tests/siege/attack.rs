@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use oxcart_rpc::wire::{Command, Dialect, OpCode, TensorRecord, encode_graph};
+use oxcart::rpc::wire::{Command, Dialect, OpCode, TensorRecord, encode_graph};
 
 use super::Random;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oxcart_backend::{Buffers, Device, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
-use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
-use oxcart_tensor::{DType, Graph};
+use oxcart::backend::{Buffers, Device, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
+use oxcart::rpc::client::{Options, RemoteRegistry, Timeouts};
+use oxcart::tensor::{DType, Graph};
 
 use super::Random;
 
@@ -104,7 +104,7 @@ fn data(device: &Arc<dyn Device>, random: &mut Random) -> Step {
     from.write(0, &data)?;
     let place = |buffer| Place { buffer, offset: 0, len };
     let (from, to) = (place(from), place(to));
-    oxcart_backend::copy_place(&from, &to)?;
+    oxcart::backend::copy_place(&from, &to)?;
     if to.bytes()? != data || from.bytes()? != data {
         return Ok(Err("data is not what was sent".into()));
     }

@@ -443,7 +443,8 @@ impl Context {
         Ok(())
     }
 
-    /// Forgets the tokens `from..to` and moves later ones down, rotating their keys to where they are now.
+    /// Forgets the tokens `from..to` and moves later ones down, rotating their keys to where they are now. Should that
+    /// fail on the way, some keys are rotated and others are not, so everything is forgotten.
     pub fn shift(&mut self, from: usize, to: usize) -> Result<(), Error> {
         if from > to || to > self.position {
             let rule = format!("there are {} tokens", self.position);
@@ -455,12 +456,18 @@ impl Context {
         let cells = [self.cells[0].visible(), self.cells[1].visible()];
         let shape = StepShape { tokens: 1, outputs: 1, cells, pooling: Pooling::None };
         let (mut prepared, inputs) = self.stage.prepare_shift(shape)?;
-        for (cells, input) in self.cells.iter_mut().zip(inputs) {
+        let mut shifted = self.cells.clone();
+        for (cells, input) in shifted.iter_mut().zip(inputs) {
             cells.shift(from, to, &mut self.moved);
             self.scratch.set(&mut prepared, input, self.moved.iter().map(|moved| moved.to_le_bytes()))?;
         }
+        if let Err(error) = prepared.compute_and_wait() {
+            self.roll_back(0);
+            return Err(error.into());
+        }
+        self.cells = shifted;
         self.position -= to - from;
-        Ok(prepared.compute_and_wait()?)
+        Ok(())
     }
 }
 

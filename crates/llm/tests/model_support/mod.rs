@@ -19,11 +19,7 @@ pub(crate) struct Golden {
 
 impl Golden {
     pub(crate) fn all() -> Option<Vec<Golden>> {
-        let Ok(root) = std::env::var("OXCART_GOLDEN") else {
-            eprintln!("skipped: OXCART_GOLDEN is not set");
-            return None;
-        };
-        let folder = Path::new(&root).join("tiny-models");
+        let folder = oxcart_fixtures::golden()?.join("tiny-models");
         let index = std::fs::read_to_string(folder.join("index.json")).unwrap();
         let index: Value = serde_json::from_str(&index).unwrap();
         let models = index["models"].as_array().unwrap().iter();

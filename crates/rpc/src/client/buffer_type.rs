@@ -134,16 +134,19 @@ impl RemoteBufferType {
     fn ask_size(&self, tensor: TensorRef<'_>) -> Option<usize> {
         let dialect = self.connection.dialect;
         let record = node_record(tensor, dialect).ok()?;
-        let key = size_key(&record);
+        let mut key = size_key(&record);
+        let mut sources = [TensorRecord::absent(); 10];
+        if dialect.has_devices {
+            for (place, source) in sources.iter_mut().zip(tensor.sources()) {
+                *place = source.map_or(Ok(*place), |source| leaf_record(source, dialect)).ok()?;
+                key.extend(size_key(place));
+            }
+        }
         if let Some(&size) = self.known_sizes.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Some(size);
         }
         let mut head = device_head(Command::GetAllocSize, dialect, self.device).record(&record);
         if dialect.has_devices {
-            let mut sources = [TensorRecord::absent(); 10];
-            for (place, source) in sources.iter_mut().zip(tensor.sources()) {
-                *place = source.map_or(Ok(*place), |source| leaf_record(source, dialect)).ok()?;
-            }
             head = head.raw(sources.as_bytes());
         }
         let (head, about) = (head.whole(), About::Nothing);
@@ -161,7 +164,7 @@ impl RemoteBufferType {
     }
 }
 
-/// What a size depends on: type, op, parameters, extents and strides.
+/// What a size depends on, of the tensor and of each source that is sent with it: type, op, parameters, extents, strides.
 fn size_key(record: &TensorRecord) -> Vec<u8> {
     let mut key = Vec::with_capacity(104);
     key.extend_from_slice(record.dtype.as_bytes());

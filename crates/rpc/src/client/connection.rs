@@ -204,9 +204,9 @@ impl Connection {
         if turn.is_confirmed() { Ok(()) } else { turn.probe(live) }
     }
 
-    /// The connection's failure as devices report it.
+    /// The connection's failure as devices report it: with it, all that the device held is gone.
     pub(super) fn error(&self, device: &str, failure: &Failure) -> Error {
-        Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() }
+        Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() }
     }
 }
 

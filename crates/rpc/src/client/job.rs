@@ -108,7 +108,7 @@ impl Job {
     pub(super) fn abandon(self, failure: Option<&Failure>) {
         if let Job::Get { device, then, .. } = self {
             let reason = failure.map_or_else(String::new, Failure::to_string);
-            let _ = then.send(Err(Error::DeviceFailed { device, reason }));
+            let _ = then.send(Err(Error::DeviceLost { device, reason }));
         }
     }
 }
@@ -129,7 +129,7 @@ fn get(turn: &mut Turn<'_>, source: Range, device: &str) -> Result<Vec<u8>, Erro
     bytes.try_reserve_exact(source.len).map_err(no_memory)?;
     bytes.resize(source.len, 0);
     turn.get(source, &mut bytes)
-        .map_err(|failure| Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() })?;
+        .map_err(|failure| Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() })?;
     Ok(bytes)
 }
 

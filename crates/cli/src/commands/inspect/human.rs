@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use oxcart_gguf::{ByteOrder, Entry, Metadata, Text, Value};
+use oxcart::gguf::{ByteOrder, Entry, Metadata, Text, Value};
 
 use super::summary::{Integers, Summary, Tokenizer};
 use crate::limits::MAX_RECORDS_IN_TEXT;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use oxcart_gguf::{Entry, SetTensor, Text, Value};
+use oxcart::gguf::{Entry, SetTensor, Text, Value};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value as Json, json};
 

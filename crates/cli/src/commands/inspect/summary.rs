@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use oxcart_gguf::limits::MAX_KEY_BYTES;
-use oxcart_gguf::{Entry, Format, GgufSet, Metadata, Text};
-use oxcart_tensor::DType;
+use oxcart::gguf::limits::MAX_KEY_BYTES;
+use oxcart::gguf::{Entry, Format, GgufSet, Metadata, Text};
+use oxcart::tensor::DType;
 
 use crate::limits::MAX_LAYERS;
-use oxcart_llm::file_type::FileType;
+use oxcart::llm::file_type::FileType;
 
 /// Everything worth telling about a model.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl<'a> Summary<'a> {
 }
 
 impl<'a> File<'a> {
-    fn of(file: &'a oxcart_gguf::Gguf) -> File<'a> {
+    fn of(file: &'a oxcart::gguf::Gguf) -> File<'a> {
         File { path: file.path(), bytes: file.header().file_len(), tensors: file.tensors().len() as u64 }
     }
 }

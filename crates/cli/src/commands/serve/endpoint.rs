@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use oxcart_rpc::worker::Speak;
+use oxcart::rpc::worker::Speak;
 
 use crate::failure::Failure;
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use oxcart_rpc::worker::{Event, Observer, Snapshot, Totals};
+use oxcart::rpc::worker::{Event, Observer, Snapshot, Totals};
 use serde_core::Serialize;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use oxcart_rpc::worker::{Event, Observer};
+use oxcart::rpc::worker::{Event, Observer};
 
 /// How long to wait for others to leave too: a walk over all memory is worth it a few times a second at most.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -31,6 +31,6 @@ pub(crate) fn tidy(next: Observer) -> Observer {
 fn keep_tidy(woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         thread::sleep(PAUSE);
-        oxcart_cpu::return_kept_memory();
+        oxcart::cpu::return_kept_memory();
     }
 }

@@ -1,0 +1,81 @@
+//! The devices of this machine: the arguments that choose among them, and finding them.
+//!
+//! Invariant: no command knows a kind of device; all of them see what [`oxcart::devices`] finds, plug-ins included.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use oxcart::backend::{Device, DeviceKind, Registries, StreamOptions};
+
+use crate::failure::Failure;
+
+/// Where devices come from
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PluginArgs {
+    /// Load devices from this plug-in, a shared library built with this version of Oxcart; may be repeated
+    #[arg(long = "plugin", value_name = "FILE")]
+    plugins: Vec<PathBuf>,
+}
+
+impl PluginArgs {
+    /// All devices of this machine, the CPU last.
+    pub(crate) fn find(&self) -> Result<Registries, Failure> {
+        oxcart::devices::find(&self.plugins).map_err(|error| Failure::Device { error })
+    }
+}
+
+/// Devices of this machine
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Use this device of this machine; may be repeated. By default, all that `oxcart devices` lists
+    #[arg(long = "device", value_name = "NAME")]
+    names: Vec<String>,
+
+    #[command(flatten)]
+    plugins: PluginArgs,
+
+    /// Threads that compute on the CPU. By default, one per processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(crate) threads: Option<u16>,
+}
+
+impl DeviceArgs {
+    /// The chosen devices, in the order in which they are found; the CPU, if it is among them, is the last.
+    pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
+        self.choose(&self.plugins.find()?)
+    }
+
+    /// The chosen devices, then the CPU, and whether that was chosen too.
+    pub(crate) fn chosen_and_cpu(&self) -> Result<(Vec<Arc<dyn Device>>, bool), Failure> {
+        let found = self.plugins.find()?;
+        let mut chosen = self.choose(&found)?;
+        let has_cpu = chosen.last().is_some_and(|device| device.kind() == DeviceKind::Cpu);
+        if !has_cpu {
+            chosen.extend(found.device_by_kind(DeviceKind::Cpu));
+        }
+        Ok((chosen, has_cpu))
+    }
+
+    fn choose(&self, found: &Registries) -> Result<Vec<Arc<dyn Device>>, Failure> {
+        let all = found.devices();
+        if let Some(unknown) = self.names.iter().find(|name| found.device_by_name(name).is_none()) {
+            let names: Vec<_> = all.iter().map(|device| device.name()).collect();
+            return Err(Failure::Usage(format!(
+                "there is no device '{}'; there are {}",
+                unknown.escape_debug(),
+                names.join(", ")
+            )));
+        }
+        let is_wanted = |device: &Arc<dyn Device>| {
+            self.names.is_empty() || self.names.iter().any(|name| name.eq_ignore_ascii_case(device.name()))
+        };
+        Ok(all.into_iter().filter(is_wanted).collect())
+    }
+
+    /// How their streams are opened.
+    pub(crate) fn stream_options(&self) -> StreamOptions {
+        let threads = self.threads.map(usize::from).and_then(NonZeroUsize::new);
+        StreamOptions { threads, ..StreamOptions::default() }
+    }
+}

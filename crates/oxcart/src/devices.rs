@@ -1,0 +1,25 @@
+//! The devices of this machine.
+//!
+//! Invariant: this is the one place that lists the kinds of devices there are; whoever asks it sees all of them. Those
+//! that are preferred come first, the CPU, which can do everything, comes last.
+
+use std::path::Path;
+
+use oxcart_backend::{Error, Registries, plugin};
+use oxcart_cpu::CpuRegistry;
+
+/// Finds the devices of this machine, and those that plug-ins bring.
+///
+/// ```
+/// let found = oxcart::devices::find(&[] as &[&str])?;
+/// assert!(found.devices().iter().any(|device| device.name() == "CPU"));
+/// # Ok::<(), oxcart::backend::Error>(())
+/// ```
+pub fn find(plugins: &[impl AsRef<Path>]) -> Result<Registries, Error> {
+    let found = Registries::new();
+    for path in plugins {
+        plugin::load(path.as_ref(), &found)?;
+    }
+    found.register(CpuRegistry::new()?)?;
+    Ok(found)
+}
