@@ -59,7 +59,7 @@ pub(crate) struct KeepAlive {
     pub(crate) after: Duration,
     /// Time between two such questions.
     pub(crate) every: Duration,
-    /// Unanswered questions after which it is gone.
+    /// Unanswered questions after which it is gone. Windows before version 1703 takes its own number, which is ten.
     pub(crate) tries: u32,
     /// Time that sent bytes may stay unacknowledged. Linux alone takes it from us; elsewhere the system's own limit holds,
     /// which is minutes. No wait of ours rests on it.
@@ -70,7 +70,8 @@ pub(crate) struct KeepAlive {
 pub(crate) fn keep_alive(stream: &TcpStream, limits: &KeepAlive) -> io::Result<()> {
     let options = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(limits.after).with_interval(limits.every);
-    options.set_tcp_keepalive(&keepalive.with_retries(limits.tries))?;
+    options.set_tcp_keepalive(&keepalive)?;
+    system::limit_tries(&options, &keepalive.with_retries(limits.tries))?;
     system::limit_unacknowledged(&options, limits.unacknowledged)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use socket2::{SockRef, Socket};
+use socket2::{SockRef, Socket, TcpKeepalive};
 
 /// What says that nobody is at the other end.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -77,6 +77,10 @@ impl Write for &TimedSocket {
 /// Keep-alive gave up. It is told as a time-out too, but waiting on is of no use.
 pub(super) fn is_keepalive_expired(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ETIMEDOUT)
+}
+
+pub(super) fn limit_tries(options: &SockRef<'_>, keepalive: &TcpKeepalive) -> io::Result<()> {
+    options.set_tcp_keepalive(keepalive)
 }
 
 #[cfg(target_os = "linux")]

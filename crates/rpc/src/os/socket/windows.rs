@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use socket2::{SockRef, Socket};
+use socket2::{SockRef, Socket, TcpKeepalive};
 
 /// What says that nobody is at the other end.
 pub(super) const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
@@ -92,6 +92,12 @@ impl Write for &TimedSocket {
 /// Ticks are our own here and carry no number of the system's, so a time-out that has one is the connection's end.
 pub(super) fn is_keepalive_expired(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_some()
+}
+
+/// Old versions know no such limit.
+pub(super) fn limit_tries(options: &SockRef<'_>, keepalive: &TcpKeepalive) -> io::Result<()> {
+    let _ = options.set_tcp_keepalive(keepalive);
+    Ok(())
 }
 
 pub(super) fn limit_unacknowledged(_options: &SockRef<'_>, _limit: Duration) -> io::Result<()> {
