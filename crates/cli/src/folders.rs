@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::os;
+
 /// Where things are kept that can be had again.
 #[derive(Clone, Debug)]
 pub(crate) struct Folders {
@@ -18,7 +20,7 @@ impl Folders {
     fn new(env: impl Fn(&str) -> Option<OsString>) -> Folders {
         // The convention is to ignore paths that are not absolute.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| os::cache_folder(folder));
         Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
     }
 
@@ -37,6 +39,8 @@ impl Folders {
 mod tests {
     use super::*;
 
+    // Paths of other systems look different.
+    #[cfg(unix)]
     #[test]
     fn the_users_own_choice_comes_first() {
         let weights = |set: &[(&str, &str)]| {

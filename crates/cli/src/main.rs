@@ -13,6 +13,7 @@ mod generation;
 mod limits;
 mod local;
 mod models;
+mod os;
 mod printable;
 mod progress;
 mod quantity;

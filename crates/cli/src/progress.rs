@@ -4,6 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::os;
 use crate::quantity;
 
 /// How often a bar is drawn.
@@ -42,7 +43,7 @@ impl Progress {
             what: what.into(),
             start: Instant::now(),
             shown: None,
-            is_drawn: io::stderr().is_terminal() && !dumb,
+            is_drawn: io::stderr().is_terminal() && !dumb && os::has_escape_sequences(),
             done: 0,
             total: None,
             show,
