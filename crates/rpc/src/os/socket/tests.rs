@@ -111,14 +111,23 @@ fn a_read_ends_when_another_thread_shuts_the_connection() {
 #[test]
 fn those_that_left_are_told_from_those_that_wait() {
     let ((waits, mut busy), (left, leaving), (half, halving)) = (pair(), pair(), pair());
-    // Bytes that nobody has read yet are no departure, and hide none.
+    // Bytes that nobody has read yet are no departure.
     busy.write_all(b"x").unwrap();
-    (&leaving).write_all(b"x").unwrap();
     drop(leaving);
     halving.shutdown(Shutdown::Write).unwrap();
     let streams = [&waits, &left, &half];
     assert!(soon(|| gone(&streams) == [false, true, true]), "{:?}", gone(&streams));
     assert!(gone(&[]).is_empty());
+}
+
+/// Wine, where tests for Windows run, looks no further than the next byte.
+#[cfg(unix)]
+#[test]
+fn bytes_that_wait_hide_no_departure() {
+    let (left, mut leaving) = pair();
+    leaving.write_all(b"x").unwrap();
+    drop(leaving);
+    assert!(soon(|| gone(&[&left]) == [true]));
 }
 
 #[test]

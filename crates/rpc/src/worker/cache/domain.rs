@@ -122,7 +122,10 @@ mod tests {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let domain = Domain::of_client(end("127.0.0.1:1"), end("127.0.0.1:2"));
         assert_eq!(domain, None);
-        let far = Domain::of_client(end("192.0.2.7:1"), end("192.0.2.1:2"));
-        assert_eq!(far, Some(Domain::of_address(end("192.0.2.7:9"))));
+        // Wine, where tests for Windows run, takes every address for its own.
+        if cfg!(not(windows)) {
+            let far = Domain::of_client(end("192.0.2.7:1"), end("192.0.2.1:2"));
+            assert_eq!(far, Some(Domain::of_address(end("192.0.2.7:9"))));
+        }
     }
 }
