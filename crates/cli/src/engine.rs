@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use oxcart::backend::{Device, Stream};
 use oxcart::llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
-    Plan, PlanOptions, Split,
+    Placement, PlacementOptions, Proportions,
 };
 use oxcart::llm::text::Vocab;
 use oxcart::pull::Name;
@@ -130,9 +130,9 @@ pub(crate) struct Engine {
     pub(crate) workers: Workers,
 }
 
-/// What is to be done after the plan is made.
+/// What is to be done after the placement is made.
 pub(crate) enum Opened {
-    /// The plan was shown, and that is all that was asked for.
+    /// The placement was shown, and that is all that was asked for.
     Shown,
     /// Everything is ready.
     Ready(Box<Engine>),
@@ -153,16 +153,17 @@ impl Engine {
         let (local, with_cpu) = args.local.chosen_and_cpu()?;
         let mut devices = workers.devices();
         devices.extend(local);
-        let options = plan_options(args, &devices, with_cpu)?;
-        let plan = Plan::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
+        let options = placement_options(args, &devices, with_cpu)?;
+        let placement =
+            Placement::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
         if args.plan {
-            show_plan(&plan, terminal, out)?;
+            show_placement(&placement, terminal, out)?;
             return Ok(Opened::Shown);
         }
         if !workers.is_empty() && !quiet {
-            show_plan(&plan, terminal, &mut io::stderr())?;
+            show_placement(&placement, terminal, &mut io::stderr())?;
         }
-        if let Some(share) = plan.shortfall() {
+        if let Some(share) = placement.shortfall() {
             return Err(Failure::Machine(format!(
                 "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
                 share.name,
@@ -171,12 +172,12 @@ impl Engine {
                 args.context_size(),
             )));
         }
-        let model = load(file, plan, &path, &workers, quiet)?;
+        let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
         Ok(Opened::Ready(Box::new(Engine { vocab, model, path, load, settings: args.clone(), workers })))
     }
 
-    /// Streams on the devices of the plan.
+    /// Streams on the devices of the placement.
     fn streams(&self) -> Result<Vec<Box<dyn Stream>>, Failure> {
         let options = self.settings.local.stream_options();
         let open = |device: &Arc<dyn Device>| {
@@ -218,25 +219,25 @@ impl Engine {
                 "mapped": share.mapped,
             })
         };
-        self.model.plan().shares().iter().map(share).collect()
+        self.model.placement().shares().iter().map(share).collect()
     }
 }
 
 /// `with_cpu` is false where the CPU, the last device, only helps out.
-fn plan_options(
+fn placement_options(
     args: &EngineArgs,
     devices: &[Arc<dyn Device>],
     with_cpu: bool,
-) -> Result<PlanOptions, Failure> {
-    let and_no_cpu = |others: Vec<f64>| Split::Ratios(others.into_iter().chain([0.0]).collect());
-    let split = match args.split.len() {
-        0 if with_cpu => Split::ByFreeMemory,
+) -> Result<PlacementOptions, Failure> {
+    let and_no_cpu = |others: Vec<f64>| Proportions::Ratios(others.into_iter().chain([0.0]).collect());
+    let proportions = match args.split.len() {
+        0 if with_cpu => Proportions::ByFreeMemory,
         0 => {
             let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
             let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
             and_no_cpu(others.map_err(|error| Failure::Device { error })?)
         }
-        given if given == devices.len() => Split::Ratios(args.split.clone()),
+        given if given == devices.len() => Proportions::Ratios(args.split.clone()),
         // The CPU gets nothing unless it is asked to.
         given if given + 1 == devices.len() => and_no_cpu(args.split.clone()),
         given => {
@@ -246,8 +247,8 @@ fn plan_options(
             )));
         }
     };
-    Ok(PlanOptions {
-        split,
+    Ok(PlacementOptions {
+        proportions,
         overrides: args.overrides.clone(),
         context: args.context_size(),
         cache_type: args.kv,
@@ -255,9 +256,9 @@ fn plan_options(
 }
 
 /// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
-fn show_plan(plan: &Plan, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+fn show_placement(placement: &Placement, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let bytes = |bytes: usize| Cell::quantity(quantity::bytes(bytes as u64));
-    let rows = plan.shares().iter().enumerate().map(|(at, share)| {
+    let rows = placement.shares().iter().enumerate().map(|(at, share)| {
         let blocks = match share.blocks.len() {
             0 => "-".to_owned(),
             1 => share.blocks.start.to_string(),
@@ -280,17 +281,17 @@ fn show_plan(plan: &Plan, terminal: Terminal, out: &mut dyn Write) -> Result<(),
 /// Loads with a bar for everything that has to be moved.
 fn load(
     file: ModelFile,
-    plan: Plan,
+    placement: Placement,
     path: &Path,
     workers: &Workers,
     quiet: bool,
 ) -> Result<Arc<Model>, Failure> {
-    let counts = vec![(0u64, 0u64); plan.devices().len()];
+    let counts = vec![(0u64, 0u64); placement.devices().len()];
     let moved: u64 =
-        plan.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
+        placement.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
     let shown = Mutex::new((Progress::new("loading"), counts));
     let (start, before) = (Instant::now(), workers.traffic());
-    let model = Model::load(file, plan, &|step| {
+    let model = Model::load(file, placement, &|step| {
         let (progress, counts) = &mut *shown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(step.device) {
             *count = (step.done as u64, step.total as u64);

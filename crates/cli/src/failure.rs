@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use oxcart::gguf::{Error as GgufError, SplitError, Text};
+use oxcart::gguf::{Error as GgufError, SetError, Text};
 use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
 
@@ -147,11 +147,11 @@ fn advice(error: &GgufError) -> &'static str {
         | GgufError::Truncated { .. }
         | GgufError::Count { .. }
         | GgufError::OutsideFile { .. } => ", the file may be incomplete: download it again",
-        GgufError::Split(SplitError::FileName { .. } | SplitError::NameCount { .. }) => {
+        GgufError::Set(SetError::FileName { .. } | SetError::NameCount { .. }) => {
             ", give the files their original names"
         }
-        GgufError::Split(SplitError::NotFirst { .. }) => "",
-        GgufError::Split(SplitError::Missing { .. }) => ", put all of them in one folder",
+        GgufError::Set(SetError::NotFirst { .. }) => "",
+        GgufError::Set(SetError::Missing { .. }) => ", put all of them in one folder",
         GgufError::OutOfMemory { .. } => ", free some memory",
         GgufError::Shrunk | GgufError::Changed => ", try again when nobody writes to it",
         _ => ", the file is damaged: download or convert it again",

@@ -156,7 +156,7 @@ pub(crate) struct Job<'t> {
     /// Memory of this thread alone.
     pub(crate) own: &'t mut [u8],
     /// Memory that all threads see.
-    pub(crate) shared: Shared<'t>,
+    pub(crate) shared: SharedScratch<'t>,
     /// Starts at zero in every phase; see [`Job::claims`].
     pub(crate) counter: &'t AtomicUsize,
     /// Whether to give up; work that takes long looks here now and then.
@@ -197,20 +197,20 @@ impl<'t> Job<'t> {
 
 /// Scratch memory that all threads of a step see, 64-byte aligned, with whatever it held before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared<'t> {
+pub(crate) struct SharedScratch<'t> {
     base: *mut u8,
     len: usize,
     life: std::marker::PhantomData<&'t [u8]>,
 }
 
-impl<'t> Shared<'t> {
+impl<'t> SharedScratch<'t> {
     /// Memory of all threads.
     ///
     /// # Safety
     ///
     /// `base` points at `len` bytes that only the threads of one step use during `'t`.
-    pub(crate) const unsafe fn new(base: *mut u8, len: usize) -> Shared<'t> {
-        Shared { base, len, life: std::marker::PhantomData }
+    pub(crate) const unsafe fn new(base: *mut u8, len: usize) -> SharedScratch<'t> {
+        SharedScratch { base, len, life: std::marker::PhantomData }
     }
 
     pub(crate) const fn len(&self) -> usize {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted,
+    AttentionChoice, Context, ContextOptions, Model, ModelFile, Placement, PlacementOptions, Wanted,
 };
 
 /// Seconds that this thread has computed, where the system tells; on a busy machine the only time that means something,
@@ -41,9 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let device = oxcart_cpu::CpuDevice::new()?;
     let file = ModelFile::open(path)?;
-    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default())?;
-    print!("{plan}");
-    let model = Model::load(file, plan, &|_| {})?;
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default())?;
+    print!("{placement}");
+    let model = Model::load(file, placement, &|_| {})?;
     let stream = device.open(&StreamOptions::threads(argument(0, "2").parse()?))?;
     let attention = match argument(3, "auto").as_str() {
         "plain" => AttentionChoice::Plain,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge};
 use oxcart_backend::{Device, Registry, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{Model, ModelFile, Plan, PlanOptions, Split};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Command;
 use oxcart_rpc::worker::{Config, Speak, Worker};
@@ -38,9 +38,10 @@ fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec
     devices.push(CpuDevice::new().unwrap());
     ratios.push(0.0);
     let file = ModelFile::open(golden.path()).unwrap();
-    let options = PlanOptions { split: Split::Ratios(ratios), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices.clone(), &options).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let options =
+        PlacementOptions { proportions: Proportions::Ratios(ratios), ..PlacementOptions::default() };
+    let placement = Placement::new(&file, devices.clone(), &options).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
     (model, devices.into_iter().map(open).collect())
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Data, Gguf};
-use oxcart_llm::model::{Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted};
+use oxcart_llm::model::{
+    Context, ContextOptions, Model, ModelFile, Placement, PlacementOptions, Proportions, Wanted,
+};
 use oxcart_tensor::quant::dequantize_row;
 use oxcart_tensor::{DType, Layout};
 use serde_json::Value;
@@ -27,10 +29,13 @@ fn recorded(golden: &Path) -> Value {
 fn context(path: &Path, devices: usize, cache_type: DType) -> Context {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
+        ..PlacementOptions::default()
+    };
     let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-    let plan = Plan::new(&file, list, &options).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, list, &options).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let streams: Vec<Box<dyn Stream>> =
         devices.into_iter().map(|device| device.open(&StreamOptions::threads(2)).unwrap()).collect();
     Context::new(model, streams, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() })

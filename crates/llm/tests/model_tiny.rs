@@ -1,4 +1,4 @@
-//! Models of a few kilobytes, made up here: files that are wrong, plans, sequences, devices of several kinds.
+//! Models of a few kilobytes, made up here: files that are wrong, placements, sequences, devices of several kinds.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
     AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile,
-    Override, Plan, PlanOptions, Section, Split, Wanted,
+    Override, Placement, PlacementOptions, Proportions, Section, Wanted,
 };
 use oxcart_tensor::{DType, Layout};
 use oxcart_testdev::{Config, TestDevice};
@@ -144,10 +144,12 @@ impl Tiny {
     fn context(&self, devices: usize, options: ContextOptions) -> Context {
         let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
         let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-        let split = Split::Ratios(vec![1.0; devices.len()]);
+        let proportions = Proportions::Ratios(vec![1.0; devices.len()]);
         let file = self.open().unwrap();
-        let plan = Plan::new(&file, list, &PlanOptions { split, ..PlanOptions::default() }).unwrap();
-        let model = Model::load(file, plan, &|_| {}).unwrap();
+        let placement =
+            Placement::new(&file, list, &PlacementOptions { proportions, ..PlacementOptions::default() })
+                .unwrap();
+        let model = Model::load(file, placement, &|_| {}).unwrap();
         let streams =
             devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
         Context::new(model, streams, options).unwrap()
@@ -294,8 +296,8 @@ fn a_shift_that_fails_begins_anew() {
     let (tiny, tokens) = (Tiny::llama(2), text(24));
     let device = CpuDevice::new().unwrap();
     let file = tiny.open().unwrap();
-    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default()).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let stream = device.open(&StreamOptions::threads(1)).unwrap();
     let stop = stream.cancel_flag().unwrap();
     let mut context = Context::new(model, vec![stream], exact()).unwrap();
@@ -349,11 +351,14 @@ fn accelerators_get_weights_and_work() {
         accelerators.iter().map(|device| Arc::clone(device) as _).collect();
     devices.push(cpu.clone());
     let file = tiny.open().unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0, 1.0, 0.0]), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices, &options).unwrap();
-    let totals: Vec<usize> = plan.shares().iter().map(|share| share.weights).collect();
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0, 1.0, 0.0]),
+        ..PlacementOptions::default()
+    };
+    let placement = Placement::new(&file, devices, &options).unwrap();
+    let totals: Vec<usize> = placement.shares().iter().map(|share| share.weights).collect();
     let seen = Mutex::new(vec![0; 3]);
-    let model = Model::load(file, plan, &|progress| {
+    let model = Model::load(file, placement, &|progress| {
         let mut seen = seen.lock().unwrap();
         assert!(progress.done >= seen[progress.device] && progress.done <= progress.total);
         seen[progress.device] = progress.done;
@@ -373,16 +378,20 @@ fn accelerators_get_weights_and_work() {
 }
 
 #[test]
-fn plans_follow_ratios_and_exceptions() {
+fn placements_follow_ratios_and_exceptions() {
     let file = Tiny::llama(8).open().unwrap();
     let devices = || -> Vec<Arc<dyn Device>> {
         let accelerator = |i| TestDevice::new(Config::accelerator(&format!("GPU{i}"))) as Arc<dyn Device>;
         vec![accelerator(0), accelerator(1), CpuDevice::new().unwrap()]
     };
-    let plan = |split, overrides: Vec<Override>| {
-        Plan::new(&file, devices(), &PlanOptions { split, overrides, ..PlanOptions::default() })
+    let placement = |proportions, overrides: Vec<Override>| {
+        Placement::new(
+            &file,
+            devices(),
+            &PlacementOptions { proportions, overrides, ..PlacementOptions::default() },
+        )
     };
-    let thirds = plan(Split::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
+    let thirds = placement(Proportions::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
     let blocks: Vec<_> = thirds.shares().iter().map(|share| share.blocks.clone()).collect();
     assert_eq!(blocks, [0..6, 6..8, 0..0]);
     assert_eq!(thirds.device_of(Section::Input), 2);
@@ -392,7 +401,7 @@ fn plans_follow_ratios_and_exceptions() {
     assert!(shown.contains("CPU: embeddings; "), "{shown}");
 
     let exception = Override { pattern: "blk.*.ffn_*".into(), device: 2 };
-    let moved = plan(Split::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
+    let moved = placement(Proportions::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
     for tensor in moved.tensors() {
         let wanted = match tensor.name.as_str() {
             "token_embd.weight" => 2,
@@ -402,9 +411,9 @@ fn plans_follow_ratios_and_exceptions() {
     }
     let bytes: usize = moved.shares().iter().map(|share| share.weights).sum();
     assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum::<usize>());
-    assert!(plan(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
+    assert!(placement(Proportions::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
 
-    for (split, device) in [
+    for (ratios, device) in [
         (vec![1.0], 0),
         (vec![0.0; 3], 0),
         (vec![1.0, -1.0, 1.0], 0),
@@ -412,7 +421,10 @@ fn plans_follow_ratios_and_exceptions() {
         (vec![1.0; 3], 3),
     ] {
         let exception = Override { pattern: "x".into(), device };
-        assert!(matches!(plan(Split::Ratios(split), vec![exception]), Err(Error::Setting { .. })));
+        assert!(matches!(
+            placement(Proportions::Ratios(ratios), vec![exception]),
+            Err(Error::Setting { .. })
+        ));
     }
 }
 
@@ -424,9 +436,11 @@ fn shared_tensors_are_where_they_are_needed() {
     let file = tiny.open().unwrap();
     let devices: Vec<Arc<dyn Device>> =
         vec![TestDevice::new(Config::accelerator("GPU")), CpuDevice::new().unwrap()];
-    let options = PlanOptions { split: Split::Ratios(vec![1.0, 0.0]), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices, &options).unwrap();
-    let tables: Vec<_> = plan.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
+    let options =
+        PlacementOptions { proportions: Proportions::Ratios(vec![1.0, 0.0]), ..PlacementOptions::default() };
+    let placement = Placement::new(&file, devices, &options).unwrap();
+    let tables: Vec<_> =
+        placement.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
     assert_eq!(
         tables.iter().map(|tensor| (tensor.section, tensor.device)).collect::<Vec<_>>(),
         [(Section::Input, 1), (Section::Output, 0)]
@@ -434,11 +448,11 @@ fn shared_tensors_are_where_they_are_needed() {
 }
 
 #[test]
-fn streams_must_be_those_of_the_plan() {
+fn streams_must_be_those_of_the_placement() {
     let (device, other) = (CpuDevice::new().unwrap(), CpuDevice::new().unwrap());
     let file = Tiny::llama(1).open().unwrap();
-    let plan = Plan::new(&file, vec![device], &PlanOptions::default()).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, vec![device], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let wrong = Context::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
     assert!(matches!(wrong, Err(Error::OtherDevice { index: 0, .. })));
     assert!(matches!(Context::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
@@ -453,8 +467,8 @@ fn settings_of_contexts_are_checked() {
     let tiny = Tiny::llama(1);
     let device = CpuDevice::new().unwrap();
     let file = tiny.open().unwrap();
-    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default()).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     for options in [
         ContextOptions { batch: 0, ..exact() },
         ContextOptions { batch: 1 << 20, ..exact() },

@@ -30,9 +30,9 @@ fn files_are_those_of_the_reference() {
     let variants = golden["requantized"].as_object().unwrap();
     assert!(variants.len() >= 5);
     for (name, about) in variants {
-        let plan = Quantization::new(&model, name.parse().unwrap()).unwrap();
+        let quantization = Quantization::new(&model, name.parse().unwrap()).unwrap();
         let mut file = Hashing(Sha256::new(), 0);
-        plan.write(&mut file, 2, &mut |_, _| {}).unwrap();
+        quantization.write(&mut file, 2, &mut |_, _| {}).unwrap();
         assert_eq!(file.1, about["bytes"].as_u64().unwrap(), "{name}");
         let sha256: String = file.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(sha256, about["sha256"].as_str().unwrap(), "{name}");

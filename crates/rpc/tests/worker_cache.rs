@@ -13,7 +13,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use common_cache::{
-    Disk, FailingGate, LARGE, Stuck, attacker, bytes_of, collision, content, other, place, user, window,
+    Disk, FailingGate, LARGE, Stuck, attacker, bytes_of, collision, content, host_range, other, place, user,
     with_cache,
 };
 use oxcart_rpc::wire::{Command, Dialect, fnv1a};
@@ -305,7 +305,7 @@ fn x7_one_flipped_bit_anywhere() {
     };
     // Every byte of the header, and a thousand places behind it.
     let places = (0..64).chain((0..1000).map(|n| 64 + n * (LARGE as u64 / 1000)));
-    let (hash, into) = (fnv1a(&weights), window(LARGE));
+    let (hash, into) = (fnv1a(&weights), host_range(LARGE));
     for (place, rejected) in places.chain([LARGE as u64 + 63]).zip(1..) {
         flip(place);
         assert!(!cache.cache.load(&user(), hash, &into), "byte {place}");

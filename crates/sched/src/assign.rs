@@ -19,7 +19,7 @@ use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
 
 use crate::error::Error;
 use crate::program::{Program, Read, Running};
-use crate::streams::{Memories, Memory, StreamId, Streams};
+use crate::streams::{Memories, MemoryId, StreamId, Streams};
 
 /// Why a tensor is where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,7 +361,7 @@ fn is_rope_factor(node: TensorRef<'_>, slot: u8) -> bool {
 }
 
 /// Where a source is or will be; `None` as long as nobody has decided.
-pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read) -> Option<Memory> {
+pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read) -> Option<MemoryId> {
     if let Some(buffer) = read.buffer() {
         return Some(memories.of_buffer(buffer));
     }

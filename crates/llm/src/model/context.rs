@@ -16,7 +16,7 @@ use super::error::Error;
 use super::hyper::{HyperParameters, Pooling};
 use super::limits::{MAX_BATCH, MAX_CONTEXT};
 use super::net::{AttentionPath, StepShape, Style};
-use super::step::{Scratch, Stage, Step};
+use super::step::{Stage, Step, TensorIo};
 use super::weights::Model;
 
 /// Of which tokens logits are wanted.
@@ -163,7 +163,7 @@ pub struct Context {
     position: usize,
     assigned: [Vec<u32>; 2],
     moved: Vec<i32>,
-    scratch: Scratch,
+    io: TensorIo,
     logits: Vec<f32>,
     timings: Timings,
 }
@@ -200,7 +200,7 @@ impl Context {
             position: 0,
             assigned: Default::default(),
             moved: Vec::new(),
-            scratch: Scratch::default(),
+            io: TensorIo::default(),
             logits: Vec::new(),
             timings: Timings::default(),
         };
@@ -368,19 +368,15 @@ impl Context {
         self.make_ready(shape)?;
         let slot = if shape.tokens == 1 { &mut self.single } else { &mut self.several };
         let Some(step) = slot else { return Ok(()) };
-        let (inputs, scratch) = (step.inputs, &mut self.scratch);
-        scratch.set(&mut step.prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
+        let (inputs, io) = (step.inputs, &mut self.io);
+        io.set(&mut step.prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
         let positions = (first..first + tokens.len()).map(|position| (position as i32).to_le_bytes());
-        scratch.set(&mut step.prepared, inputs.positions, positions)?;
-        scratch.set(
-            &mut step.prepared,
-            inputs.wanted,
-            [(tokens.len() as i32 - 1).to_le_bytes()].into_iter(),
-        )?;
+        io.set(&mut step.prepared, inputs.positions, positions)?;
+        io.set(&mut step.prepared, inputs.wanted, [(tokens.len() as i32 - 1).to_le_bytes()].into_iter())?;
         let path = self.stage.style.path;
         for (kind, (cells, assigned)) in self.cells.iter().zip(&self.assigned).enumerate() {
             let rows = assigned.iter().map(|&cell| i64::from(cell).to_le_bytes());
-            scratch.set(&mut step.prepared, inputs.caches[kind].key_cells, rows)?;
+            io.set(&mut step.prepared, inputs.caches[kind].key_cells, rows)?;
             if let Some(id) = inputs.caches[kind].value_cells {
                 // Element by element: channels of a token are a whole row of cells apart.
                 let count = step.prepared.graph().tensor(id)?.layout().elements();
@@ -388,16 +384,16 @@ impl Context {
                 let flat = assigned
                     .iter()
                     .flat_map(|&cell| (0..width as i64).map(move |j| j * all + i64::from(cell)));
-                scratch.set(&mut step.prepared, Some(id), flat.map(i64::to_le_bytes))?;
+                io.set(&mut step.prepared, Some(id), flat.map(i64::to_le_bytes))?;
             }
-            scratch.set_mask(step, (kind, path), cells, first)?;
+            io.set_mask(step, (kind, path), cells, first)?;
         }
         step.prepared.compute()?;
         if wanted == Wanted::None {
             return Ok(());
         }
         let output = step.output;
-        self.scratch.read(&step.prepared, output, &mut self.logits)
+        self.io.read(&step.prepared, output, &mut self.logits)
     }
 
     /// Makes sure that the graph for steps of this shape is there.
@@ -459,7 +455,7 @@ impl Context {
         let mut shifted = self.cells.clone();
         for (cells, input) in shifted.iter_mut().zip(inputs) {
             cells.shift(from, to, &mut self.moved);
-            self.scratch.set(&mut prepared, input, self.moved.iter().map(|moved| moved.to_le_bytes()))?;
+            self.io.set(&mut prepared, input, self.moved.iter().map(|moved| moved.to_le_bytes()))?;
         }
         if let Err(error) = prepared.compute_and_wait() {
             self.roll_back(0);

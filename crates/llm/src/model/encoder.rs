@@ -8,7 +8,7 @@ use oxcart_tensor::DType;
 use super::error::Error;
 use super::hyper::Pooling;
 use super::net::{AttentionPath, StepShape, Style};
-use super::step::{Scratch, Stage, Step};
+use super::step::{Stage, Step, TensorIo};
 use super::weights::Model;
 
 /// How an encoder is set up.
@@ -24,7 +24,7 @@ pub struct Encoder {
     step: Option<Step>,
     stage: Stage,
     pooling: Pooling,
-    scratch: Scratch,
+    io: TensorIo,
     result: Vec<f32>,
 }
 
@@ -48,7 +48,7 @@ impl Encoder {
         if !stage.attends_in_one_op(shape)? {
             stage.style.path = AttentionPath::Plain;
         }
-        Ok(Encoder { step: None, stage, pooling, scratch: Scratch::default(), result: Vec::new() })
+        Ok(Encoder { step: None, stage, pooling, io: TensorIo::default(), result: Vec::new() })
     }
 
     /// The model.
@@ -77,16 +77,16 @@ impl Encoder {
             None => self.stage.prepare(shape)?,
         };
         let step = self.step.insert(step);
-        let (inputs, scratch, prepared) = (step.inputs, &mut self.scratch, &mut step.prepared);
-        scratch.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
-        scratch.set(prepared, inputs.positions, (0..count as i32).map(i32::to_le_bytes))?;
+        let (inputs, io, prepared) = (step.inputs, &mut self.io, &mut step.prepared);
+        io.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
+        io.set(prepared, inputs.positions, (0..count as i32).map(i32::to_le_bytes))?;
         let share = (count as f32).recip();
-        scratch.set(prepared, inputs.mean, (0..count).map(|_| share.to_le_bytes()))?;
+        io.set(prepared, inputs.mean, (0..count).map(|_| share.to_le_bytes()))?;
         let wanted = if self.pooling == Pooling::Last { count as i32 - 1 } else { 0 };
-        scratch.set(prepared, inputs.wanted, [wanted.to_le_bytes()].into_iter())?;
+        io.set(prepared, inputs.wanted, [wanted.to_le_bytes()].into_iter())?;
         prepared.compute()?;
         self.result.clear();
-        scratch.read(prepared, step.output, &mut self.result)?;
+        io.read(prepared, step.output, &mut self.result)?;
         self.stage.model.check_files()?;
         Ok(&self.result)
     }

@@ -91,7 +91,7 @@ pub enum Error {
         index: usize,
         /// The device of the stream.
         found: String,
-        /// The device of the plan.
+        /// The device of the placement.
         wanted: String,
     },
     /// A token that the vocabulary does not have.

@@ -20,7 +20,7 @@ use super::net::{Needed, Section};
 
 /// How parts of a model are shared out.
 #[derive(Clone, Debug, Default)]
-pub enum Split {
+pub enum Proportions {
     /// By the memory that devices have free.
     #[default]
     ByFreeMemory,
@@ -37,11 +37,11 @@ pub struct Override {
     pub device: usize,
 }
 
-/// What a plan is made for.
+/// What a placement is made for.
 #[derive(Clone, Debug)]
-pub struct PlanOptions {
+pub struct PlacementOptions {
     /// How blocks are shared out.
-    pub split: Split,
+    pub proportions: Proportions,
     /// Exceptions; the first that matches decides.
     pub overrides: Vec<Override>,
     /// Tokens that caches will hold; the context of the training if 0.
@@ -50,15 +50,20 @@ pub struct PlanOptions {
     pub cache_type: DType,
 }
 
-impl Default for PlanOptions {
-    fn default() -> PlanOptions {
-        PlanOptions { split: Split::default(), overrides: Vec::new(), context: 4096, cache_type: DType::F16 }
+impl Default for PlacementOptions {
+    fn default() -> PlacementOptions {
+        PlacementOptions {
+            proportions: Proportions::default(),
+            overrides: Vec::new(),
+            context: 4096,
+            cache_type: DType::F16,
+        }
     }
 }
 
 /// A tensor and the device it goes to.
 #[derive(Clone, Debug)]
-pub struct PlannedTensor {
+pub struct PlacedTensor {
     /// Its name.
     pub name: String,
     /// The part of the model it belongs to.
@@ -90,21 +95,21 @@ pub struct Share {
 
 /// Which device has which part of a model.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Placement {
     devices: Vec<Arc<dyn Device>>,
     shares: Vec<Share>,
     /// By section, its device.
     sections: Vec<usize>,
-    tensors: Vec<PlannedTensor>,
+    tensors: Vec<PlacedTensor>,
 }
 
-impl Plan {
+impl Placement {
     /// Shares a model out over devices, the most preferred first; the last should be able to do everything.
     pub fn new(
         file: &ModelFile,
         devices: Vec<Arc<dyn Device>>,
-        options: &PlanOptions,
-    ) -> Result<Plan, Error> {
+        options: &PlacementOptions,
+    ) -> Result<Placement, Error> {
         if devices.is_empty() {
             return Err(Error::setting("the list of devices", "empty", "a model needs at least one"));
         }
@@ -114,13 +119,13 @@ impl Plan {
         }
         let free =
             devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
-        let ratios = ratios(&options.split, &free)?;
+        let ratios = ratios(&options.proportions, &free)?;
         let caches = block_caches(file, options);
         let sections = share_out(file, options, &caches, &ratios, &devices);
         let mut shares: Vec<Share> =
             devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
         let blocks = file.hyper().blocks.len();
-        let mut tensors: Vec<PlannedTensor> = Vec::new();
+        let mut tensors: Vec<PlacedTensor> = Vec::new();
         for needed in file.needed() {
             let own = sections[needed.section.index(blocks)];
             let device = exception(options, needed).unwrap_or(own);
@@ -129,7 +134,7 @@ impl Plan {
             if !tensors.iter().any(|other| other.name == needed.name && other.device == device) {
                 shares[device].weights += bytes;
             }
-            tensors.push(PlannedTensor { name: needed.name.clone(), section: needed.section, bytes, device });
+            tensors.push(PlacedTensor { name: needed.name.clone(), section: needed.section, bytes, device });
         }
         for (block, bytes) in caches.into_iter().enumerate() {
             let share = &mut shares[sections[Section::Block(block).index(blocks)]];
@@ -137,7 +142,7 @@ impl Plan {
             share.blocks =
                 if share.blocks.is_empty() { block..block + 1 } else { share.blocks.start..block + 1 };
         }
-        Ok(Plan { devices, shares, sections, tensors })
+        Ok(Placement { devices, shares, sections, tensors })
     }
 
     /// The devices.
@@ -151,7 +156,7 @@ impl Plan {
     }
 
     /// Where each tensor goes. One that several parts need is listed for each.
-    pub fn tensors(&self) -> &[PlannedTensor] {
+    pub fn tensors(&self) -> &[PlacedTensor] {
         &self.tensors
     }
 
@@ -161,7 +166,7 @@ impl Plan {
         self.sections[index]
     }
 
-    /// The first device that has less memory free than the plan needs there.
+    /// The first device that has less memory free than the placement needs there.
     pub fn shortfall(&self) -> Option<&Share> {
         self.shares.iter().find(|share| {
             let weights = if share.mapped { 0 } else { share.weights };
@@ -191,10 +196,10 @@ pub(crate) fn is_mapped(device: &dyn Device) -> bool {
     device.caps().buffer_from_host && device.buffer_type().is_host()
 }
 
-fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
-    let ratios = match split {
-        Split::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
-        Split::Ratios(ratios) => ratios.clone(),
+fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> {
+    let ratios = match proportions {
+        Proportions::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
+        Proportions::Ratios(ratios) => ratios.clone(),
     };
     let refuse = |rule: String| Err(Error::setting("the split", format!("{ratios:?}"), rule));
     if ratios.len() != free.len() {
@@ -210,7 +215,7 @@ fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
 }
 
 /// Bytes of each block's caches.
-fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
+fn block_caches(file: &ModelFile, options: &PlacementOptions) -> Vec<usize> {
     let hyper = file.hyper();
     if hyper.is_encoder() {
         return vec![0; hyper.blocks.len()];
@@ -227,7 +232,7 @@ fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
 /// The device of each section: blocks and output in order, each where its middle falls.
 fn share_out(
     file: &ModelFile,
-    options: &PlanOptions,
+    options: &PlacementOptions,
     caches: &[usize],
     ratios: &[f64],
     devices: &[Arc<dyn Device>],
@@ -261,7 +266,7 @@ fn share_out(
     sections
 }
 
-fn exception(options: &PlanOptions, needed: &Needed) -> Option<usize> {
+fn exception(options: &PlacementOptions, needed: &Needed) -> Option<usize> {
     let matching = options.overrides.iter().find(|exception| matches(&exception.pattern, &needed.name));
     matching.map(|exception| exception.device)
 }
@@ -284,7 +289,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(end)
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let (input, output) = (self.device_of(Section::Input), self.device_of(Section::Output));

@@ -127,13 +127,13 @@ impl Stage {
     }
 }
 
-/// Bytes on their way to inputs, kept for their memory.
+/// Sets inputs and reads results of a prepared graph, through bytes that are kept for their memory.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct TensorIo {
     bytes: Vec<u8>,
 }
 
-impl Scratch {
+impl TensorIo {
     /// Sets an input of numbers, if the graph has it.
     pub(crate) fn set<const N: usize>(
         &mut self,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted,
+    AttentionChoice, Context, ContextOptions, Model, ModelFile, Placement, PlacementOptions, Proportions,
+    Wanted,
 };
 use oxcart_tensor::DType;
 use serde_json::Value;
@@ -78,13 +79,16 @@ pub(crate) enum Precision {
 pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
-    let plan = Plan::new(
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
+        ..PlacementOptions::default()
+    };
+    let placement = Placement::new(
         &file,
         devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect(),
         &options,
     );
-    let model = Model::load(file, plan.unwrap(), &|_| {}).unwrap();
+    let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
     let streams =
         devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
     (model, streams)

@@ -15,7 +15,7 @@ use crate::wire::{Command, Dialect, Version};
 /// What a worker did.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum WorkerFault {
     /// It closed the connection, or the system lost it.
     #[error("closed the connection")]
     Closed,
@@ -47,7 +47,7 @@ pub enum Fault {
     Unsolicited,
     /// An answer that cannot be true.
     #[error("answered with {what}")]
-    Lie {
+    Implausible {
         /// What it said.
         what: String,
     },
@@ -59,38 +59,40 @@ pub enum Fault {
     HungUp,
 }
 
-impl Fault {
+impl WorkerFault {
     /// A fault of the system, which for most people is the peer's.
-    pub(super) fn from_io(error: io::Error) -> Fault {
+    pub(super) fn from_io(error: io::Error) -> WorkerFault {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
         match error.kind() {
-            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => Fault::Closed,
-            _ => Fault::Io(error),
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => {
+                WorkerFault::Closed
+            }
+            _ => WorkerFault::Io(error),
         }
     }
 }
 
 /// Why a worker cannot be used any more. Every call after it fails with the same cause.
 #[derive(Debug)]
-pub struct Failure {
+pub struct WorkerFailure {
     endpoint: Arc<str>,
-    fault: Fault,
+    fault: WorkerFault,
     during: Option<Command>,
     unconfirmed: Unconfirmed,
 }
 
-impl Failure {
+impl WorkerFailure {
     pub(super) fn new(
         endpoint: &Arc<str>,
-        fault: Fault,
+        fault: WorkerFault,
         during: Option<Command>,
         unconfirmed: Unconfirmed,
-    ) -> Failure {
-        Failure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
+    ) -> WorkerFailure {
+        WorkerFailure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
     }
 
     /// What the worker did.
-    pub fn fault(&self) -> &Fault {
+    pub fn fault(&self) -> &WorkerFault {
         &self.fault
     }
 
@@ -105,9 +107,9 @@ impl Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for WorkerFailure {}
 
-impl fmt::Display for Failure {
+impl fmt::Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "worker at {} {}", self.endpoint, self.fault)?;
         if let Some(command) = self.during {
@@ -290,7 +292,7 @@ pub enum ConnectError {
     },
     /// It failed while it was asked about itself.
     #[error(transparent)]
-    Failed(#[from] Arc<Failure>),
+    Failed(#[from] Arc<WorkerFailure>),
     /// The system has no thread for the connection.
     #[error("{endpoint}: no thread for the connection: {error}")]
     Thread {

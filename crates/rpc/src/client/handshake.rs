@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::endpoint::Endpoint;
-use super::failure::{About, ConnectError, Failure, Fault};
+use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
@@ -53,8 +53,8 @@ pub(super) fn greet(
             Err(failure) => failure,
         };
         match failure.fault() {
-            Fault::Closed => {}
-            Fault::Silent { limit } => {
+            WorkerFault::Closed => {}
+            WorkerFault::Silent { limit } => {
                 return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit: *limit });
             }
             _ => return Err(Arc::new(failure).into()),
@@ -63,7 +63,7 @@ pub(super) fn greet(
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
 }
 
-fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, Failure> {
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, WorkerFailure> {
     let head = Head::new(Command::Hello);
     let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
     let message =

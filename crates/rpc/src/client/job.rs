@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oxcart_backend::{Error, Place};
 
 use super::connection::{Connection, Live, Turn};
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::limits::{MAX_PIECE, STAGE};
 use super::message::{Head, Message, Waiting};
 use super::record::bytes_record;
@@ -105,9 +105,9 @@ impl Job {
     }
 
     /// Tells whoever waits that it will not be done.
-    pub(super) fn abandon(self, failure: Option<&Failure>) {
+    pub(super) fn abandon(self, failure: Option<&WorkerFailure>) {
         if let Job::Get { device, then, .. } = self {
-            let reason = failure.map_or_else(String::new, Failure::to_string);
+            let reason = failure.map_or_else(String::new, WorkerFailure::to_string);
             let _ = then.send(Err(Error::DeviceLost { device, reason }));
         }
     }
@@ -134,7 +134,7 @@ fn get(turn: &mut Turn<'_>, source: Range, device: &str) -> Result<Vec<u8>, Erro
 }
 
 /// Copies on the worker, or through here where the worker cannot.
-fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Failure>> {
+fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<WorkerFailure>> {
     for ((_, from), (_, to)) in source.pieces().zip(target.pieces()) {
         if turn.copy(from, to)? {
             continue;
@@ -154,7 +154,7 @@ fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Fai
 /// Commands about ranges of bytes, for whoever has the turn.
 impl Turn<'_> {
     /// Reads a range.
-    pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<Failure>> {
+    pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<WorkerFailure>> {
         for ((_, piece), out) in source.pieces().zip(out.chunks_mut(MAX_PIECE)) {
             let record = bytes_record(piece);
             let head = Head::new(Command::GetTensor).record(&record).u64(0).u64(piece.len as u64).whole();
@@ -173,7 +173,7 @@ impl Turn<'_> {
         data: &[u8],
         worth_keeping: bool,
         name: Option<Arc<str>>,
-    ) -> Result<(), Arc<Failure>> {
+    ) -> Result<(), Arc<WorkerFailure>> {
         for ((_, piece), data) in target.pieces().zip(data.chunks(MAX_PIECE)) {
             let has_flag = self.dialect().is_some_and(|dialect| dialect.has_cache_flag);
             let head = set_head(piece, has_flag.then_some(worth_keeping));
@@ -190,7 +190,7 @@ impl Turn<'_> {
     }
 
     /// Copies at most a piece; `false` if the worker cannot.
-    pub(super) fn copy(&mut self, source: Range, target: Range) -> Result<bool, Arc<Failure>> {
+    pub(super) fn copy(&mut self, source: Range, target: Range) -> Result<bool, Arc<WorkerFailure>> {
         let (from, to) = (bytes_record(source), bytes_record(target));
         let head = Head::new(Command::CopyTensor).record(&from).record(&to).whole();
         let about = About::Bytes { len: source.len, name: None };
@@ -212,7 +212,7 @@ impl Turn<'_> {
 
     /// Asks for something that takes no work, whose answer means that all work before it is done. A byte of a buffer if
     /// there is one: workers may compute in the background, but never read memory before its turn.
-    pub(super) fn probe(&mut self, live: Option<Live>) -> Result<(), Arc<Failure>> {
+    pub(super) fn probe(&mut self, live: Option<Live>) -> Result<(), Arc<WorkerFailure>> {
         if let Some(buffer) = live {
             return self.get(Range { buffer, offset: 0, len: 1 }, &mut [0]);
         }

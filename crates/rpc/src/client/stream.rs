@@ -12,10 +12,10 @@ use super::buffer::RemoteBuffer;
 use super::buffer_type::device_head;
 use super::connection::Connection;
 use super::device::RemoteDevice;
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::graph::{Encoded, encode};
 use super::job::{Job, Range, Trouble, set_head};
-use super::message::{Head, Shared, Waiting};
+use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
 
 /// A stream of work on a device of a worker.
@@ -41,7 +41,7 @@ impl Lane {
         self.remote.name()
     }
 
-    fn error(&self, failure: &Failure) -> Error {
+    fn error(&self, failure: &WorkerFailure) -> Error {
         self.connection().error(self.name(), failure)
     }
 
@@ -68,7 +68,7 @@ impl Lane {
             let graph = Waiting {
                 command: Command::GraphCompute,
                 head: Head::new(Command::GraphCompute).followed_by(graph.body.len()),
-                payload: Some(Shared::all(Arc::clone(&graph.body))),
+                payload: Some(SharedBytes::all(Arc::clone(&graph.body))),
                 about,
                 work: graph.body.len() as u64,
             };
@@ -101,7 +101,7 @@ impl RemoteStream {
     }
 
     /// What failed since it was asked last.
-    fn report(&self, finished: Result<(), Arc<Failure>>) -> Result<(), Error> {
+    fn report(&self, finished: Result<(), Arc<WorkerFailure>>) -> Result<(), Error> {
         match self.lane.trouble.take() {
             Some(error) => Err(error),
             None => finished.map_err(|failure| self.lane.error(&failure)),
@@ -137,7 +137,7 @@ impl Stream for RemoteStream {
             self.lane.submit(Job::Tell(Waiting {
                 command: Command::SetTensor,
                 head: set_head(piece, has_flag.then_some(false)),
-                payload: Some(Shared::part(&data, start..start + piece.len)),
+                payload: Some(SharedBytes::part(&data, start..start + piece.len)),
                 about: About::Bytes { len: piece.len, name },
                 work: piece.len as u64,
             }))?;

@@ -16,7 +16,7 @@ use super::counters::add;
 use super::event::Event;
 use super::limits::{ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE, STACK_BYTES};
 use super::outlet::{Outlet, tick};
-use super::server::{Shared, Speak};
+use super::server::{Speak, WorkerState};
 use crate::os::socket::{
     SpareDescriptor, TimedSocket, allow_restart, is_exhausted, keep_alive, wait_for_connection,
 };
@@ -43,7 +43,7 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the worker stops.
-pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak) {
+pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, speak: Speak) {
     let mut spare = SpareDescriptor::new();
     while !shared.stopping.load(Ordering::Relaxed) {
         if !wait_for_connection(listener, ACCEPT_POLL) {
@@ -68,7 +68,7 @@ pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak)
     }
 }
 
-fn failed(shared: &Shared, error: &io::Error) {
+fn failed(shared: &WorkerState, error: &io::Error) {
     add(&shared.counters.dropped, 1);
     shared.report(&Event::AcceptFailed { reason: error.to_string() });
 }
@@ -86,7 +86,7 @@ fn prepare(socket: TcpStream, write_stall: Duration) -> io::Result<TimedSocket> 
 }
 
 /// Takes a connection in, if there is room.
-fn admit(shared: &Arc<Shared>, socket: Option<TimedSocket>, peer: SocketAddr) -> Option<Arc<Client>> {
+fn admit(shared: &Arc<WorkerState>, socket: Option<TimedSocket>, peer: SocketAddr) -> Option<Arc<Client>> {
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let client = Arc::new(Client::new(id, peer, socket, shared.limits.hello));
     add(&shared.counters.accepted, 1);
@@ -99,7 +99,7 @@ fn admit(shared: &Arc<Shared>, socket: Option<TimedSocket>, peer: SocketAddr) ->
 }
 
 /// Sets a connection up and gives it a thread.
-fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
+fn start(shared: &Arc<WorkerState>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
     let socket = prepare(socket, shared.limits.write_stall)?;
     let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
@@ -118,14 +118,14 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
 }
 
 /// Serves a client over other streams than a socket, on this thread.
-pub(crate) fn converse(shared: &Arc<Shared>, streams: (impl Read, impl Write), speak: Speak) {
+pub(crate) fn converse(shared: &Arc<WorkerState>, streams: (impl Read, impl Write), speak: Speak) {
     if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
         run(shared, &client, speak, streams);
     }
 }
 
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<Shared>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
+fn run(shared: &Arc<WorkerState>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
     let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak, streams)));
     if served.is_err() {
         add(&shared.counters.panics, 1);

@@ -1,6 +1,6 @@
 //! The worker itself: what all connections share, and its beginning and end.
 //!
-//! Concurrency: one thread per listener, one per connection, one watcher. They share [`Shared`], which outlives them.
+//! Concurrency: one thread per listener, one per connection, one watcher. They share [`WorkerState`], which outlives them.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -111,7 +111,7 @@ impl Config {
 
 /// What all threads of a worker share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WorkerState {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<Arc<WeightCache>>,
@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     reporter: Reporter,
 }
 
-impl Shared {
+impl WorkerState {
     pub(crate) fn report(&self, event: &Event) {
         self.reporter.report(event);
     }
@@ -162,7 +162,7 @@ impl Shared {
 /// A worker that runs until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     listeners: Vec<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
 }
@@ -171,7 +171,7 @@ impl Worker {
     /// Opens the devices. Nobody can connect yet; see [`Worker::listen`].
     pub fn new(config: Config) -> Result<Worker, Error> {
         let lend = |device| Lent::new(device, &config.stream, config.max_memory);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::limits::WATCH_EVERY;
-use super::server::Shared;
+use super::server::WorkerState;
 use crate::os::socket;
 
 /// How long the watcher sleeps while nobody is connected.
 const NOBODY: Duration = Duration::from_millis(250);
 
 /// Watches until the worker has shut down.
-pub(crate) fn watch(shared: &Shared) {
+pub(crate) fn watch(shared: &WorkerState) {
     while !shared.ended.load(Ordering::Relaxed) {
         shared.roster.wait_for_some(NOBODY);
         let clients = shared.roster.all();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use oxcart_backend::{BufferType, HostBufferType, allocate};
 use oxcart_rpc::wire::{Command, Dialect, TensorRecord, fnv1a};
-use oxcart_rpc::worker::{CacheSettings, Call, Domain, Gate, WeightCache, Window};
+use oxcart_rpc::worker::{BufferRange, CacheSettings, Call, Domain, Gate, WeightCache};
 use oxcart_testdev::Config as DeviceConfig;
 use socket2::{Socket, Type};
 use tempfile::TempDir;
@@ -140,7 +140,7 @@ impl Cache {
 
     /// What a place of this length holds once a hash was asked for; `None` for a miss.
     pub fn loads(&self, domain: &Domain, hash: u64, len: usize) -> Option<Vec<u8>> {
-        let mut into = window(len + 128);
+        let mut into = host_range(len + 128);
         into.buffer.fill(0, len + 128, 0xaa).unwrap();
         (into.offset, into.len) = (64, len);
         let hit = self.cache.load(domain, hash, &into);
@@ -166,15 +166,15 @@ impl Cache {
 }
 
 /// A buffer of so many bytes, all of it.
-pub fn window(len: usize) -> Window {
+pub fn host_range(len: usize) -> BufferRange {
     let host: Arc<dyn BufferType> = HostBufferType::new("test");
-    Window { handle: 1, buffer: allocate(&host, len).unwrap(), offset: 0, len }
+    BufferRange { handle: 1, buffer: allocate(&host, len).unwrap(), offset: 0, len }
 }
 
-/// All bytes of a window's buffer.
-pub fn bytes_of(window: &Window) -> Vec<u8> {
-    let mut bytes = vec![0; window.buffer.len()];
-    window.buffer.read(0, &mut bytes).unwrap();
+/// All bytes of the buffer of a range.
+pub fn bytes_of(range: &BufferRange) -> Vec<u8> {
+    let mut bytes = vec![0; range.buffer.len()];
+    range.buffer.read(0, &mut bytes).unwrap();
     bytes
 }
 

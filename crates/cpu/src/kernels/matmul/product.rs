@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
-use crate::job::{Job, Shared};
+use crate::job::{Job, SharedScratch};
 use crate::kernels::dot::{Dot, DotFour, Encode, FOUR, dot, dot_four, encode};
 use crate::simd::{Level, prefetch};
 use crate::view::{Dst, Number, Out, RowAt, Rows, Src};
@@ -378,7 +378,7 @@ impl Product {
 struct Unit<'u, 't, M> {
     a: Src<'t>,
     dst: &'u Dst<'t>,
-    shared: Shared<'t>,
+    shared: SharedScratch<'t>,
     base: usize,
     matching: &'u M,
     matrix: usize,

@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::counters::add;
-use super::space::Window;
+use super::space::BufferRange;
 pub use domain::{Domain, WhoIs};
 use entry::Entry;
 pub use folder::{Call, Gate};
@@ -161,14 +161,14 @@ impl WeightCache {
     }
 
     /// Writes the content of a hash to a place that it fills exactly, if a domain may have it, and says whether it did.
-    pub fn load(&self, domain: &Domain, hash: u64, into: &Window) -> bool {
+    pub fn load(&self, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
         !self.is_barred(domain, hash)
             && [domain.folder(), SHARED]
                 .iter()
                 .any(|name| self.shelf(name).is_some_and(|shelf| self.load_from(&shelf, domain, hash, into)))
     }
 
-    fn load_from(&self, shelf: &Shelf, domain: &Domain, hash: u64, into: &Window) -> bool {
+    fn load_from(&self, shelf: &Shelf, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
         let Some(mut entry) = self.entry(shelf, hash) else { return false };
         if entry.header().len() != into.len as u64 {
             return false;

@@ -40,8 +40,8 @@ pub use attention::{FlashAttnBack, FlashAttnExt, LightningIndexer};
 pub use binary::{Add, Add1, AddId, Div, Mul, Sub};
 pub use check::{Args, Operand, Source};
 pub use conv::{
-    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d, Im2colBack,
-    Im2colWindow, Window,
+    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvGeometry, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d,
+    Im2colBack, Im2colGeometry,
 };
 pub use copy::{Cast, Cont, Cpy, Dup};
 pub use delta_net::{GatedDeltaNet, SolveTri};

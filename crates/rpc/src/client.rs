@@ -31,7 +31,7 @@ pub use buffer::RemoteBuffer;
 pub use buffer_type::RemoteBufferType;
 pub use device::RemoteDevice;
 pub use endpoint::{Endpoint, EndpointError};
-pub use failure::{About, ConnectError, Failure, Fault, Note, Unconfirmed};
+pub use failure::{About, ConnectError, Note, Unconfirmed, WorkerFailure, WorkerFault};
 pub use options::{Options, Timeouts};
 pub use registry::RemoteRegistry;
 pub use stream::RemoteStream;

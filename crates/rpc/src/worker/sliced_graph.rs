@@ -17,7 +17,7 @@ use super::refusal::Refusal;
 
 /// A graph that may run any number of times while its buffers exist.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct SlicedGraph {
     rebuilt: Rebuilt,
     slices: Vec<Range<usize>>,
     /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
@@ -27,14 +27,14 @@ pub(crate) struct Program {
     charge: Lease,
 }
 
-impl Program {
+impl SlicedGraph {
     /// Checks a graph and makes it ready.
     pub(crate) fn new(
         rebuilt: Rebuilt,
         lent: &Lent,
         charge: Lease,
         node_work: u64,
-    ) -> Result<Program, Refusal> {
+    ) -> Result<SlicedGraph, Refusal> {
         let slices = slices(&rebuilt, node_work)?;
         for buffer in rebuilt.buffers.iter() {
             if !lent.device().supports_buffer_type(buffer.buffer_type()) {
@@ -52,7 +52,7 @@ impl Program {
         if slices.len() > 1 {
             plan = None;
         }
-        Ok(Program { rebuilt, slices, plan, charge })
+        Ok(SlicedGraph { rebuilt, slices, plan, charge })
     }
 
     /// What it counts once its message is gone.
@@ -72,7 +72,7 @@ impl Program {
 
     /// Computes it, slice by slice, each when it is the client's turn.
     pub(crate) fn run(&mut self, lent: &Lent, client: &Client) -> Result<(), Refusal> {
-        let Program { rebuilt, slices, plan, .. } = self;
+        let SlicedGraph { rebuilt, slices, plan, .. } = self;
         for slice in slices.iter() {
             let work = work(rebuilt, slice)?;
             lent.take_turn(client, |stream| match plan {

@@ -2,9 +2,9 @@
 //!
 //! [`Worker`] listens; each connection has a thread (`connection`), which reads commands and has a `session` carry them
 //! out. [`Space`] is what one client can see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
-//! from the wire into one of ours, through the door, with every tensor found in that space; a `program` is such a graph
-//! cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that are
-//! late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
+//! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
+//! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
+//! are late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
 //! has a way to say so, is answered) and nobody else notices; a connection that ends gives back all it had.
@@ -19,12 +19,12 @@ mod lent;
 mod limits;
 mod listen;
 mod outlet;
-mod program;
 mod rebuild;
 mod refusal;
 mod roster;
 mod server;
 mod session;
+mod sliced_graph;
 mod space;
 mod turnstile;
 mod watch;
@@ -37,4 +37,4 @@ pub use limits::Limits;
 pub use rebuild::{Rebuilt, rebuild};
 pub use refusal::Refusal;
 pub use server::{Config, Speak, Worker};
-pub use space::{Space, Window};
+pub use space::{BufferRange, Space};

@@ -279,7 +279,7 @@ fn every_op_and_every_source_is_covered() {
         }
     }
     // View, reshape, permute and transpose accept any tensor; what they refuse is their own result. Of the kernel of
-    // IM2COL_3D only the extents count, and a bad one is a window that does not fit.
+    // IM2COL_3D only the extents count, and a bad one is a kernel that does not fit.
     missing.retain(|line| {
         *line != "IM2COL_3D never refuses kernel"
             && !["VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "DUP", "CONT"]
