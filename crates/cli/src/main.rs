@@ -32,7 +32,7 @@ use crate::terminal::Terminal;
 
 /// Run one model on the machines you own.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "oxcart", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
