@@ -35,12 +35,11 @@ impl Folders {
     }
 }
 
-#[cfg(test)]
+// Paths of other systems look different.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
-    // Paths of other systems look different.
-    #[cfg(unix)]
     #[test]
     fn the_users_own_choice_comes_first() {
         let weights = |set: &[(&str, &str)]| {

@@ -1,4 +1,6 @@
-//! Threats K, and X6 and X7 where they are about the cache. Each test is named after its row of the threat model.
+//! Threats K, and X6 and X7 where they are about the cache. Each test is named after its row of the threat model. There is no
+//! cache where its folder cannot be trusted.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
