@@ -67,10 +67,5 @@ mod tests {
                 assert_eq!(requests.next(), request);
             }
         }
-        #[cfg(windows)]
-        {
-            signal_hook::low_level::raise(signal_hook::consts::SIGINT).unwrap();
-            assert_eq!(requests.next(), Request::Stop);
-        }
     }
 }
