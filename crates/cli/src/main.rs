@@ -6,11 +6,11 @@
 
 mod commands;
 mod conversation;
-mod engine;
 mod failure;
 mod folders;
 mod generation;
 mod limits;
+mod loaded;
 mod local;
 mod models;
 mod os;

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use oxcart::backend::ByteSize;
 use oxcart::pull::{Error, Hub, Name, Store};
 
 use crate::failure::Failure;
 use crate::folders::Folders;
 use crate::progress::Progress;
-use crate::quantity;
 
 /// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
 fn hub() -> Hub {
@@ -38,8 +38,8 @@ pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
     let path = fetched.map_err(Failure::from)?;
     let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
     let seconds = start.elapsed().as_secs_f64();
-    // A word about what took so long; if nobody can hear it, the work goes on.
-    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", quantity::bytes(bytes).trim_end());
+    // Says what took so long; the work goes on if that cannot be printed.
+    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", ByteSize(bytes));
     Ok((path, true))
 }
 

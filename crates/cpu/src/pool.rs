@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_does_not_hang_anybody() {
+    fn a_panic_hangs_no_thread() {
         let pool = pool(3);
         let here = catch_unwind(AssertUnwindSafe(|| pool.run(3, &|index| assert_ne!(index, 0))));
         assert!(here.is_err());

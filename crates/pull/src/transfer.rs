@@ -1,6 +1,6 @@
 //! Files from web servers.
 //!
-//! A download that breaks off is taken up again, a few times at once and then whenever somebody asks again, as long as the
+//! A download that breaks off is resumed, a few times at once and then whenever it is asked for again, as long as the
 //! server says that the file is still the same. A token for the hub is sent to the hub alone.
 
 use std::io::Read;

@@ -74,7 +74,7 @@ fn start(known: &Known, folder: &Path) -> Result<Child, Error> {
 
 /// Waits for pip, telling how much has come.
 fn wait(mut pip: Child, folder: &Path, known: &Known, progress: &mut dyn FnMut(Step)) -> Result<(), Error> {
-    // Read beside, or a talkative pip would wait for somebody to listen.
+    // Read meanwhile, or a pip with much to say would block on a full pipe.
     let stderr = pip.stderr.take();
     let listener = std::thread::spawn(move || {
         let mut said = Vec::new();

@@ -179,7 +179,7 @@ fn a_status_of_version_2_is_reported_and_survived() {
 
 #[test]
 fn synchronizing_means_that_the_worker_is_done() {
-    // The worker dies at the graph; if only sending counted, nobody would notice.
+    // The worker dies at the graph; if only sending counted, that would go unnoticed.
     let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);

@@ -87,7 +87,7 @@ fn an_honest_worker_is_fine_in_every_dialect() {
     }
 }
 
-/// S1, X1, X4: any answer of another length, cut, or replaced by the end of the connection.
+/// Any answer of another length, cut, or replaced by the end of the connection.
 #[test]
 fn broken_answers_to_any_command() {
     let mut tried = 0;
@@ -126,7 +126,7 @@ fn broken_answers_to_any_command() {
     assert!(tried > 300, "{tried}");
 }
 
-/// S2, X10: silence and drops have an end.
+/// Silence and single bytes have an end.
 #[test]
 fn silence_at_any_command() {
     // Frees are not waited for, and a hash is asked only for large weights; see below.
@@ -152,7 +152,7 @@ fn silence_at_any_command() {
     }
 }
 
-/// S1 and S2 for the one command that only large weights lead to.
+/// The same for the one command that only large weights lead to.
 #[test]
 fn broken_answers_to_a_hash() {
     let faults = [
@@ -189,9 +189,9 @@ fn a_deaf_worker_is_given_up() {
     assert!(started.elapsed() < Duration::from_secs(4));
 }
 
-/// S3: versions that nobody speaks, and answers that are no versions.
+/// Versions that no dialect has, and answers that are no versions.
 #[test]
-fn versions_nobody_speaks() {
+fn unknown_versions_are_refused() {
     for version in [[6, 0, 0], [1, 0, 0], [7, 1, 0], [0, 0, 0], [255, 255, 255], [2, 0, 0]] {
         let worker = FakeWorker::start(Config { version: Some(version), ..Config::new("7.0") });
         let error = worker.connect().unwrap_err();
@@ -208,7 +208,6 @@ fn versions_nobody_speaks() {
     assert!(error.contains("7.0.0") && error.contains("5.1"), "{error}");
 }
 
-/// S4.
 #[test]
 fn numbers_of_devices_that_cannot_be() {
     for (devices, is_fine) in [(0, false), (1, true), (17, true), (64, true), (65, false), (u32::MAX, false)]
@@ -224,7 +223,6 @@ fn numbers_of_devices_that_cannot_be() {
     }
 }
 
-/// S5.
 #[test]
 fn properties_that_cannot_be() {
     for alignment in [0, 3, 33, 1 << 40, u64::MAX] {
@@ -238,7 +236,6 @@ fn properties_that_cannot_be() {
     assert_eq!((memory.free, memory.total), (5, 5), "memory is only a hint");
 }
 
-/// S6.
 #[test]
 fn buffers_that_cannot_be() {
     let honest = Config::new("7.0");
@@ -271,7 +268,6 @@ fn no_memory_is_an_ordinary_answer() {
     assert_eq!(small.of(Command::AllocBuffer).len(), 0);
 }
 
-/// S7.
 #[test]
 fn sizes_that_cannot_be() {
     let size = |alloc_size| {
@@ -297,12 +293,12 @@ fn results_that_cannot_be() {
     assert!(error.contains("COPY_TENSOR") && error.contains("result 2"), "{error}");
 }
 
-/// S10: bytes that come when nothing was asked.
+/// Bytes that come when nothing was asked.
 #[test]
-fn bytes_nobody_asked_for() {
+fn unsolicited_bytes_end_the_connection() {
     for dialect in ["2.0", "7.0"] {
         let error = outcome(Config::fault(dialect, Command::SetTensor, Misbehaviour::Surplus)).unwrap_err();
-        assert!(error.contains("nobody asked for") || error.contains("bytes instead of"), "{error}");
+        assert!(error.contains("not asked for") || error.contains("bytes instead of"), "{error}");
     }
     // Not even if they look like the answer to what is asked next.
     let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensor, Misbehaviour::Body(vec![7; 16])));
@@ -311,7 +307,7 @@ fn bytes_nobody_asked_for() {
     buffer.write(0, &[1; 100]).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let error = device.memory().unwrap_err().to_string();
-    assert!(error.contains("nobody asked for"), "{error}");
+    assert!(error.contains("not asked for"), "{error}");
 }
 
 /// A failure that only shows later is blamed on the commands it may have been.
@@ -324,7 +320,7 @@ fn a_late_failure_names_what_was_not_confirmed() {
 }
 
 #[test]
-fn nobody_there() {
+fn an_address_without_a_worker_is_an_error() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = RemoteRegistry::connect(&free.to_string(), &options()).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");

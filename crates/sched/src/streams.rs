@@ -161,7 +161,7 @@ impl Memories {
         MemoryId(u32::from(stream.0))
     }
 
-    /// A buffer that the table does not know is memory that nobody reads.
+    /// A buffer that the table does not know is memory that no stream reads.
     pub(crate) fn of_buffer(&self, buffer: BufferId) -> MemoryId {
         // Both are table positions, far below half of what fits.
         MemoryId((self.streams as u32).saturating_add(buffer.0))

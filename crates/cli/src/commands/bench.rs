@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::time::Instant;
 
-use oxcart::llm::model::{AtLimit, Context, Wanted};
+use oxcart::backend::ByteSize;
+use oxcart::llm::runner::Wanted;
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, OneSequence, Opened};
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::Traffic;
@@ -63,20 +63,20 @@ impl Test {
     }
 
     /// Seconds that it takes, from an empty context.
-    fn run(self, engine: &Engine, context: &mut Context) -> Result<f64, Failure> {
-        context.reset();
-        let vocabulary = engine.vocab.len().max(1);
+    fn run(self, loaded: &Loaded, sequence: &mut OneSequence<'_>) -> Result<f64, Failure> {
+        sequence.clear()?;
+        let vocabulary = loaded.vocab.len().max(1);
         // Any tokens will do; the same ones every time.
         let token = |at: usize| ((at * 7919 + 13) % vocabulary) as u32;
         let start = Instant::now();
         match self {
             Test::Prompt(count) => {
                 let tokens: Vec<u32> = (0..count).map(token).collect();
-                context.evaluate(&tokens, Wanted::Last).map_err(|error| engine.failure(error))?;
+                sequence.compute(&tokens, Wanted::Last)?;
             }
             Test::Tokens(count) => {
                 for at in 0..count {
-                    context.evaluate(&[token(at)], Wanted::Last).map_err(|error| engine.failure(error))?;
+                    sequence.compute(&[token(at)], Wanted::Last)?;
                 }
             }
         }
@@ -118,23 +118,23 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut settings = args.engine.clone();
     let longest = tests.iter().map(|test| test.count()).max().unwrap_or(0);
     settings.ctx.get_or_insert(longest);
-    let Opened::Ready(engine) = Engine::open(&settings, terminal, out, args.json)? else { return Ok(()) };
-    let mut context = engine.context(AtLimit::Refuse)?;
+    let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
+    let mut sequence = loaded.sequence()?;
     let mut progress = Progress::counting("runs");
     let (mut done, all) = (0, (tests.len() * (args.r + 1)) as u64);
     let mut measured = Vec::new();
     for test in tests {
-        test.run(&engine, &mut context)?;
+        test.run(&loaded, &mut sequence)?;
         done += 1;
-        let (before, mut rates) = (engine.workers.traffic(), Vec::new());
+        let (before, mut rates) = (loaded.workers.traffic(), Vec::new());
         for _ in 0..args.r {
-            rates.push(test.count() as f64 / test.run(&engine, &mut context)?);
+            rates.push(test.count() as f64 / test.run(&loaded, &mut sequence)?);
             done += 1;
             if !args.json {
                 progress.set(done, Some(all));
             }
         }
-        let traffic = engine.workers.traffic().since(before);
+        let traffic = loaded.workers.traffic().since(before);
         let runs = args.r as u64;
         let traffic = Traffic {
             sent: traffic.sent / runs,
@@ -145,13 +145,13 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     progress.finish();
     match args.json {
-        true => printable::write_json(&report(&engine, args, &measured), out),
-        false => write_table(&engine, &measured, terminal, out),
+        true => printable::write_json(&report(&loaded, args, &measured), out),
+        false => write_table(&loaded, &measured, terminal, out),
     }
 }
 
-fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
-    let is_remote = !engine.workers.is_empty();
+fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
+    let is_remote = !loaded.workers.is_empty();
     let results: Vec<Value> = measured
         .iter()
         .map(|result| {
@@ -170,29 +170,28 @@ fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
         })
         .collect();
     json!({
-        "model": engine.path.to_string_lossy(),
-        "architecture": engine.model.hyper().architecture(),
+        "model": loaded.path.to_string_lossy(),
+        "architecture": loaded.model.hyper().architecture(),
         "threads": args.engine.local.threads,
         "kv": args.engine.kv.to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "placement": engine.placement(),
-        "load_ms": engine.load.as_secs_f64() * 1e3,
+        "placement": loaded.placement(),
+        "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
     })
 }
 
 fn write_table(
-    engine: &Engine,
+    loaded: &Loaded,
     measured: &[Measured],
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let is_remote = !engine.workers.is_empty();
+    let is_remote = !loaded.workers.is_empty();
     let rows = measured.iter().map(|result| {
         let remote = |text: String| Cell::plain(if is_remote { text } else { "-".into() });
-        let bytes =
-            |number: u64| remote(quantity::bytes(result.per_token(number) as u64).trim_end().to_owned());
+        let bytes = |number: u64| remote(ByteSize(result.per_token(number) as u64).to_string());
         [
             Cell::plain(result.test.name()),
             Cell::plain(format!("{:.2}", result.mean())),

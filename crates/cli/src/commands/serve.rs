@@ -3,7 +3,7 @@
 //! What happens is logged to stderr. A signal asks for the counters; others end it once running graphs are done, a second
 //! one at once.
 
-mod endpoint;
+mod listen_on;
 mod log;
 mod quantities;
 mod tidy;
@@ -15,14 +15,13 @@ use std::thread;
 use std::time::Duration;
 
 use oxcart::backend::StreamOptions;
-use oxcart::rpc::worker::{CacheSettings, Config, Domain, Limits, Speak, WeightCache, Worker};
+use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, WeightCache, Worker};
 
 use crate::failure::Failure;
 use crate::folders::Folders;
 use crate::local::DeviceArgs;
 use crate::os::requests::{HELP, Request, Requests};
-use crate::quantity;
-use endpoint::Endpoint;
+use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
 
@@ -41,7 +40,7 @@ const MAX_SCRATCH: usize = 512 << 20;
 pub(crate) struct Args {
     /// Address to listen on
     ///
-    /// The protocol knows neither keys nor encryption: whoever can connect can use the devices. Anything but this
+    /// The protocol has neither keys nor encryption: any client that can connect can use the devices. Anything but this
     /// machine's own (loopback) needs --insecure.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
-    listen: Vec<Endpoint>,
+    listen: Vec<ListenOn>,
 
     #[command(flatten)]
     local: DeviceArgs,
@@ -67,7 +66,7 @@ pub(crate) struct Args {
 
     /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
     ///
-    /// Kept for whoever sent them: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
+    /// Kept for the sender alone: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
     /// is served to all.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     cache: Option<Option<PathBuf>>,
@@ -91,7 +90,7 @@ pub(crate) struct Args {
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
     #[arg(long, value_name = "DIALECT", default_value = "auto")]
-    protocol: Speak,
+    protocol: DialectChoice,
 
     /// Listen beyond this machine although there are neither keys nor encryption
     #[arg(long)]
@@ -117,11 +116,11 @@ const EXAMPLES: &str = "Examples:
       Clients that come back need not send their model again";
 
 pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
-    let endpoints = match args.listen.as_slice() {
-        [] => vec![Endpoint::new(&args.host, args.port)],
+    let places = match args.listen.as_slice() {
+        [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
     };
-    let addresses = endpoint::resolve(&endpoints, args.insecure)?;
+    let addresses = listen_on::resolve(&places, args.insecure)?;
     let requests =
         Requests::watch().map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
@@ -137,10 +136,10 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     for (device, bytes) in worker.devices() {
         log.lending(device.name(), device.description(), bytes as u64);
     }
-    for (endpoint, address) in endpoints.iter().zip(&addresses) {
-        let speak = endpoint.speak.unwrap_or(args.protocol);
-        worker.listen(address.as_slice(), speak).map_err(|error| {
-            Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
+    for (place, address) in places.iter().zip(&addresses) {
+        let choice = place.choice.unwrap_or(args.protocol);
+        worker.listen(address.as_slice(), choice).map_err(|error| {
+            Failure::Machine(format!("cannot listen on {place}: {error}, is another program there?"))
         })?;
     }
     if args.until_stdin_ends {
@@ -192,15 +191,10 @@ fn cache(
         let shown = shown.escape_debug();
         let advice = match error.kind() {
             io::ErrorKind::Unsupported => "start the worker without --cache",
-            _ => "it should be a folder of yours that nobody else can write to",
+            _ => "it should be a folder of yours that no other user can write to",
         };
         Failure::Machine(format!("cannot keep weights in '{shown}': {error}; {advice}"))
     })?;
     log.caching(&shown, size, Domain::users_untold());
     Ok(cache)
-}
-
-/// `1.5 GiB`, without the padding of tables.
-fn bytes(bytes: u64) -> String {
-    quantity::bytes(bytes).trim_end().to_owned()
 }

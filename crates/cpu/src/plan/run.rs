@@ -3,7 +3,7 @@
 //! Invariant: threads agree on where to stop. Phases of all steps are counted through. A failure carries the number of its
 //! phase, and after the barrier that ends phase `p` every thread stops exactly if a failure at `p` or before is known; a
 //! failure of a later phase, which a faster thread may already have had, waits for that phase's barrier. A kernel that gives
-//! up because it was asked to has failed: nobody goes on to its next phase, nor uses its result.
+//! up because it was asked to has failed: no thread goes on to its next phase or uses its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ impl Bases {
     /// First byte of a tensor.
     fn of(&self, operand: &Operand) -> *mut u8 {
         if operand.buffer == NOWHERE {
-            // Aligned for everything; nobody reads or writes a tensor without elements.
+            // Aligned for everything; a tensor without elements is neither read nor written.
             return std::ptr::without_provenance_mut(SCRATCH_ALIGN);
         }
         // SAFETY: the operand lies inside its buffer, as was checked when it was bound.
@@ -59,7 +59,7 @@ impl Bases {
     }
 }
 
-// SAFETY: the memory is locked for as long as the plan runs; who may touch which part of it is what `view` is about.
+// SAFETY: the memory is locked for as long as the plan runs; which thread may touch which part of it is what `view` is about.
 unsafe impl Sync for Bases {}
 
 /// Scratch memory of the plan.
@@ -137,7 +137,7 @@ impl Running<'_> {
                 if thread < step.threads && self.failed_phase.load(Ordering::Relaxed) > number {
                     self.attempt(number, step, phase, thread);
                 }
-                // Steps that only thread 0 does need nobody to wait in between.
+                // Between steps that only thread 0 does, no thread needs to wait.
                 if !alone || !next_alone && phase + 1 == step.phases() {
                     self.barrier.wait(|| self.counter.store(0, Ordering::Relaxed));
                     if self.failed_phase.load(Ordering::Relaxed) <= number {

@@ -1,6 +1,6 @@
 //! Chat templates: a conversation as the text that a model was trained on.
 //!
-//! A template is a program out of a file that somebody else has made. It is given the conversation and nothing else: no
+//! A template is a program from a file that is not trusted. It is given the conversation and nothing else: no
 //! files, no environment, no clock beyond `strftime_now`. Its steps, its output, its depth and what single filters make are
 //! bounded, and it runs on a thread of its own whose stack is large enough for all that its steps can nest. What is not
 //! bounded is the memory of values that operators make, step by step: the engine has no means for that.

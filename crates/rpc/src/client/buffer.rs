@@ -103,7 +103,7 @@ impl RemoteBuffer {
 
     fn write_range(&self, target: Range, data: &[u8]) -> Result<(), Arc<WorkerFailure>> {
         let ask_first = self.may_be_cached(data.len());
-        // The hash is computed before anybody has to wait: threads that write several tensors hash them side by side.
+        // The hash is computed before a turn is asked for, so that threads which write several tensors hash them in parallel.
         if ask_first && self.found_in_cache(target, fnv1a(data))? {
             return Ok(());
         }

@@ -1,12 +1,12 @@
 //! A connection that many threads share: everything takes turns, in the order in which it was asked for.
 //!
 //! Each command draws a ticket. A call that needs an answer, or lends its bytes, waits for its turn and then uses the line
-//! itself, so nothing is copied and, when nobody else is waiting, no thread is woken. A command that owns its bytes waits
-//! in a queue, which a thread of the connection works off; small ones without an answer are sent by the caller if the line
+//! itself, so nothing is copied and, when no other call is waiting, no thread is woken. A command that owns its bytes waits
+//! in a queue, which a thread of the connection empties; small ones without an answer are sent by the caller if the line
 //! is idle.
 //!
-//! Invariants: the line is either parked in the state or with the one who has the turn; tickets are served in order; after
-//! a failure nobody gets a turn and everybody gets the failure. No lock is held while bytes move or jobs are dropped.
+//! Invariants: the line is either in the state or with the call that has the turn; tickets are served in order; after a
+//! failure no call gets a turn, and each gets the failure instead. No lock is held while bytes move or jobs are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
@@ -31,7 +31,7 @@ pub(super) struct Live {
 
 #[derive(Debug)]
 struct State {
-    /// The line, when nobody has the turn.
+    /// The line, while no call has the turn.
     line: Option<Line>,
     next_ticket: u64,
     /// The ticket whose turn it is.
@@ -110,7 +110,7 @@ impl Connection {
             dialect,
         });
         let of_thread = Arc::clone(&core);
-        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || work_off(&of_thread))?;
+        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
         Ok(Arc::new(Connection { core, dialect, traffic, worker_cache }))
     }
 
@@ -305,7 +305,7 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the connection for everybody, with the first cause there is.
+    /// Ends the connection for all callers, with the first cause there is.
     fn fail(&self, failure: WorkerFailure) -> Arc<WorkerFailure> {
         let mut state = self.lock();
         let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
@@ -323,7 +323,7 @@ impl Core {
 }
 
 /// What the connection's thread does.
-fn work_off(core: &Core) {
+fn run_jobs(core: &Core) {
     loop {
         let mut state = core.lock();
         let (job, mut turn) = loop {

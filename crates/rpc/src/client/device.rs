@@ -11,7 +11,7 @@ use super::buffer_type::{RemoteBufferType, ask_device};
 use super::connection::Connection;
 use super::failure::WorkerFailure;
 use super::stream::RemoteStream;
-use super::support::can_say;
+use super::support::can_encode;
 use crate::wire::{Command, Dialect};
 
 /// One device of a worker.
@@ -95,7 +95,7 @@ impl Device for RemoteDevice {
     }
 
     fn supports_op(&self, node: TensorRef<'_>) -> bool {
-        can_say(node, self.connection.dialect)
+        can_encode(node, self.connection.dialect)
     }
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {

@@ -42,8 +42,8 @@ pub enum WorkerFault {
         /// Bytes there should be.
         expected: u64,
     },
-    /// Bytes that nobody asked for.
-    #[error("sent bytes that nobody asked for")]
+    /// Bytes outside of an answer.
+    #[error("sent bytes that were not asked for")]
     Unsolicited,
     /// An answer that cannot be true.
     #[error("answered with {what}")]
@@ -239,7 +239,7 @@ pub enum ConnectError {
         /// What the system says.
         error: io::Error,
     },
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("{endpoint}: cannot connect: {error}; is a worker running there?")]
     Unreachable {
         /// Where it should have been.
@@ -247,7 +247,7 @@ pub enum ConnectError {
         /// What the system says.
         error: io::Error,
     },
-    /// Somebody listens but does not greet.
+    /// Something listens there but does not answer HELLO.
     #[error(
         "{endpoint}: no answer to HELLO within {} s; a llama.cpp worker serves one client at a time",
         .limit.as_secs_f32()
@@ -264,7 +264,7 @@ pub enum ConnectError {
         /// Where it is.
         endpoint: String,
     },
-    /// A version nobody here speaks.
+    /// A version that no dialect has.
     #[error("{endpoint}: the worker speaks version {found}; this client speaks {}", spoken())]
     Version {
         /// Where it is.

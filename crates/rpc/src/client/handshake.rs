@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_workers_that_went_without_a_word_are_noticed() {
+    fn workers_that_vanish_are_noticed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
         let socket = socket2::SockRef::from(&stream);

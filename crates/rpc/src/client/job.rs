@@ -12,11 +12,11 @@ use super::message::{Head, Message, Waiting};
 use super::record::bytes_record;
 use crate::wire::{Command, Dialect, Reply};
 
-/// The first thing that went wrong on a stream since somebody last asked.
+/// The first error on a stream since the last call that returned one.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<Option<Error>>);
+pub(super) struct DeferredError(Mutex<Option<Error>>);
 
-impl Trouble {
+impl DeferredError {
     pub(super) fn note(&self, error: Error) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
@@ -50,13 +50,13 @@ pub(super) enum Job {
     /// A command whose answer, if there is one, is empty.
     Tell(Waiting),
     /// A graph in a dialect that answers with a status.
-    Graph { graph: Waiting, device: String, trouble: Arc<Trouble> },
-    /// Bytes that somebody waits for. The place keeps the buffer alive.
+    Graph { graph: Waiting, device: String, deferred: Arc<DeferredError> },
+    /// Bytes that a caller waits for. The place keeps the buffer alive.
     Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
     /// Waits for another worker.
-    Wait { other: Arc<Connection>, point: u64, device: String, trouble: Arc<Trouble> },
+    Wait { other: Arc<Connection>, point: u64, device: String, deferred: Arc<DeferredError> },
 }
 
 impl Job {
@@ -76,35 +76,35 @@ impl Job {
         }
     }
 
-    /// Does it. A failure of the connection is told to everybody by the turn.
+    /// Runs it. The turn passes a failure of the connection on to all callers.
     pub(super) fn run(self, turn: &mut Turn<'_>) {
         match self {
             Job::Tell(command) => {
                 let _ = turn.tell(&command.message());
             }
-            Job::Graph { graph, device, trouble } => {
+            Job::Graph { graph, device, deferred } => {
                 let mut status = [0];
                 if turn.exchange(&graph.message(), &mut status).is_ok() && status != [0] {
-                    trouble.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
+                    deferred.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
                 }
             }
             Job::Get { source, device, then, _keep } => {
                 let got = get(turn, source, &device);
-                // Whoever asked may have lost interest.
+                // The caller may no longer be waiting.
                 let _ = then.send(got);
             }
             Job::Copy { source, target, _keep } => {
                 let _ = copy(turn, source, target);
             }
-            Job::Wait { other, point, device, trouble } => {
+            Job::Wait { other, point, device, deferred } => {
                 if let Err(failure) = other.finish(Some(point)) {
-                    trouble.note(other.error(&device, &failure));
+                    deferred.note(other.error(&device, &failure));
                 }
             }
         }
     }
 
-    /// Tells whoever waits that it will not be done.
+    /// Tells the caller that waits for it that it will not be done.
     pub(super) fn abandon(self, failure: Option<&WorkerFailure>) {
         if let Job::Get { device, then, .. } = self {
             let reason = failure.map_or_else(String::new, WorkerFailure::to_string);
@@ -151,7 +151,7 @@ fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Wor
     Ok(())
 }
 
-/// Commands about ranges of bytes, for whoever has the turn.
+/// Commands about ranges of bytes, for the holder of the turn.
 impl Turn<'_> {
     /// Reads a range.
     pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<WorkerFailure>> {

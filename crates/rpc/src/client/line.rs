@@ -1,4 +1,4 @@
-//! One connection, while somebody has the turn on it: whole requests out, whole replies in, nothing forever.
+//! One connection, used by the holder of the turn: whole requests out, whole replies in, every wait bounded.
 //!
 //! Invariants: a request leaves with one call where the system takes it; a reply is read only after its length was found
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in.

@@ -78,7 +78,7 @@ impl Head {
     }
 }
 
-/// Bytes that a waiting request shares with whoever made it.
+/// Bytes that a waiting request shares with the caller that made it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedBytes {
     bytes: Arc<Vec<u8>>,

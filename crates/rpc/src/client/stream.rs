@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::device::RemoteDevice;
 use super::failure::{About, WorkerFailure};
 use super::graph::{Encoded, encode};
-use super::job::{Job, Range, Trouble, set_head};
+use super::job::{DeferredError, Job, Range, set_head};
 use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
 
@@ -29,7 +29,7 @@ pub struct RemoteStream {
 #[derive(Debug)]
 struct Lane {
     remote: Arc<RemoteDevice>,
-    trouble: Arc<Trouble>,
+    deferred: Arc<DeferredError>,
 }
 
 impl Lane {
@@ -75,8 +75,8 @@ impl Lane {
             match connection.dialect.has_recompute {
                 true => Job::Tell(graph),
                 false => {
-                    let (device, trouble) = (self.name().to_owned(), Arc::clone(&self.trouble));
-                    Job::Graph { graph, device, trouble }
+                    let (device, deferred) = (self.name().to_owned(), Arc::clone(&self.deferred));
+                    Job::Graph { graph, device, deferred }
                 }
             }
         };
@@ -96,13 +96,13 @@ impl Lane {
 
 impl RemoteStream {
     pub(super) fn new(remote: Arc<RemoteDevice>) -> RemoteStream {
-        let lane = Lane { remote: Arc::clone(&remote), trouble: Arc::default() };
+        let lane = Lane { remote: Arc::clone(&remote), deferred: Arc::default() };
         RemoteStream { device: remote, lane: Arc::new(lane) }
     }
 
     /// What failed since it was asked last.
     fn report(&self, finished: Result<(), Arc<WorkerFailure>>) -> Result<(), Error> {
-        match self.lane.trouble.take() {
+        match self.lane.deferred.take() {
             Some(error) => Err(error),
             None => finished.map_err(|failure| self.lane.error(&failure)),
         }
@@ -155,6 +155,13 @@ impl Stream for RemoteStream {
         Ok(Pending::Waiting(Box::new(move || receiver.recv().unwrap_or(Err(Error::Cancelled)))))
     }
 
+    /// Nothing has to be waited for before: bytes are read behind everything that was asked for.
+    fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
+        let done = source.read(out);
+        self.report(Ok(()))?;
+        done
+    }
+
     /// Within one worker. Between workers bytes go through here, by the common way.
     fn copy_in(&self, _source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
         let target = target.part(0, source.len)?;
@@ -203,7 +210,7 @@ impl Stream for RemoteStream {
             other: Arc::clone(connection),
             point: ticket.0,
             device: other.lane.name().to_owned(),
-            trouble: Arc::clone(&self.lane.trouble),
+            deferred: Arc::clone(&self.lane.deferred),
         })
     }
 

@@ -19,7 +19,7 @@ mod system;
 
 pub(crate) use system::{SpareDescriptor, TimedSocket, allow_restart, is_exhausted};
 
-/// Whether a call ended only so that its caller can look at the clock.
+/// Whether a call ended only so that the deadline can be checked.
 pub(crate) fn is_tick(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted) && !system::is_keepalive_expired(error)

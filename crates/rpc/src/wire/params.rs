@@ -485,10 +485,8 @@ pub fn encode_params(
     dialect: &Dialect,
 ) -> Result<(OpCode, [i32; 16]), ParamError> {
     let name = op.name();
-    let code = code_of(op);
-    if dialect.op_number(code).is_none() {
-        return Err(ParamError::Unknown { name, dialect: dialect.name });
-    }
+    let unknown = ParamError::Unknown { name, dialect: dialect.name };
+    let code = code_of(op).filter(|&code| dialect.op_number(code).is_some()).ok_or(unknown)?;
     let mut w = Writer { name, words: [0; 16] };
     match op {
         Op::Acc(Acc(region)) | Op::Set(Set(region)) => w.region(region, in_place)?,
@@ -680,12 +678,11 @@ fn position(name: &'static str, list: &[&str], dialect: &Dialect) -> Result<i32,
         .ok_or(ParamError::Unknown { name, dialect: dialect.name })
 }
 
-/// What an operation is called on the wire.
-fn code_of(op: &Op) -> OpCode {
+/// What an operation is called on the wire; `None` for those that only we know.
+fn code_of(op: &Op) -> Option<OpCode> {
     // A cast travels as a copy into itself.
     let name = if matches!(op, Op::Cast(_)) { Cpy::INFO.name } else { op.name() };
-    let known = OpCode::ALL.iter().copied().find(|code| code.name() == name);
-    known.unwrap_or_else(|| unreachable!("every op has a code; a test checks it"))
+    OpCode::ALL.iter().copied().find(|code| code.name() == name)
 }
 
 /// Types that a dialect has.
@@ -708,7 +705,7 @@ mod tests {
     #[test]
     fn every_op_has_a_code_and_every_code_an_op() {
         let names: Vec<_> = Op::ALL.iter().map(|info| info.name).collect();
-        for name in &names {
+        for name in names.iter().filter(|name| **name != PagedAttn::INFO.name) {
             let known = OpCode::ALL.iter().any(|code| code.name() == *name) || *name == Cast::INFO.name;
             assert!(known, "{name}");
         }

@@ -1,7 +1,7 @@
 //! One connection: reads commands, has them carried out, writes answers. Runs on a thread of its own.
 //!
 //! Nothing is believed before it has arrived. Large data goes straight between the socket and the client's own buffer,
-//! whose lock nobody else waits for: a slow client holds up only itself.
+//! whose lock no other thread waits for: a slow client blocks only itself.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::counters::add;
 use super::event::{Event, Totals};
 use super::limits::{KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
 use super::refusal::Refusal;
-use super::server::{Speak, WorkerState};
+use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
 use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply};
@@ -42,7 +42,7 @@ impl From<io::Error> for End {
 pub(crate) fn serve(
     shared: &Arc<WorkerState>,
     client: &Client,
-    speak: Speak,
+    choice: DialectChoice,
     (input, output): (impl Read, impl Write),
 ) {
     let mut connection = Connection {
@@ -54,7 +54,7 @@ pub(crate) fn serve(
         body: Vec::new(),
         totals: Totals::default(),
     };
-    let (end, dialect) = match connection.greet(speak) {
+    let (end, dialect) = match connection.greet(choice) {
         Ok(dialect) => {
             add(&shared.counters.clients, 1);
             shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
@@ -119,14 +119,14 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     }
 
     /// HELLO: decides which dialect is spoken.
-    fn greet(&mut self, speak: Speak) -> Outcome<&'static Dialect> {
+    fn greet(&mut self, choice: DialectChoice) -> Outcome<&'static Dialect> {
         let refused = |refusal| End::Refused(Command::Hello.name(), refusal);
         // A client of another protocol may never send nine bytes; one is enough to see that.
         if self.input.fill_buf()?.first().is_some_and(|&first| first != Command::Hello as u8) {
             return Err(refused(Refusal::Hello));
         }
         let (_, size) = self.read_header()?;
-        let dialect = speak.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
+        let dialect = choice.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
         // Capabilities are of transports that we do not have; whatever is offered, we decline.
         self.read_body(Command::Hello.request_bytes(dialect))?;
         self.client.enter(Phase::Working, None);

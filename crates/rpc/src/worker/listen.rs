@@ -16,7 +16,7 @@ use super::counters::add;
 use super::event::Event;
 use super::limits::{ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE, STACK_BYTES};
 use super::outlet::{Outlet, tick};
-use super::server::{Speak, WorkerState};
+use super::server::{DialectChoice, WorkerState};
 use crate::os::socket::{
     SpareDescriptor, TimedSocket, allow_restart, is_exhausted, keep_alive, wait_for_connection,
 };
@@ -43,7 +43,7 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the worker stops.
-pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, speak: Speak) {
+pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: DialectChoice) {
     let mut spare = SpareDescriptor::new();
     while !shared.stopping.load(Ordering::Relaxed) {
         if !wait_for_connection(listener, ACCEPT_POLL) {
@@ -51,11 +51,11 @@ pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, speak: S
         }
         match listener.accept() {
             Ok((socket, peer)) => {
-                if let Err(error) = start(shared, socket, peer, speak) {
+                if let Err(error) = start(shared, socket, peer, choice) {
                     failed(shared, &error);
                 }
             }
-            // Somebody changed their mind, or another thread was faster.
+            // The client left again, or another thread was faster.
             Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 failed(shared, &error);
@@ -92,14 +92,19 @@ fn admit(shared: &Arc<WorkerState>, socket: Option<TimedSocket>, peer: SocketAdd
     add(&shared.counters.accepted, 1);
     let admitted = shared.roster.admit(&client, &shared.limits);
     if !matches!(admitted, Ok(None)) {
-        // Somebody had to go: an older one, or this one, whose socket closes when it is dropped.
+        // A client was turned away: an older one, or this one, whose socket closes when it is dropped.
         add(&shared.counters.dropped, 1);
     }
     admitted.is_ok().then_some(client)
 }
 
 /// Sets a connection up and gives it a thread.
-fn start(shared: &Arc<WorkerState>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
+fn start(
+    shared: &Arc<WorkerState>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    choice: DialectChoice,
+) -> io::Result<()> {
     let socket = prepare(socket, shared.limits.write_stall)?;
     let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
@@ -108,7 +113,7 @@ fn start(shared: &Arc<WorkerState>, socket: TcpStream, peer: SocketAddr, speak: 
         let socket = client_there.socket.as_ref();
         if let Some(socket) = socket {
             let output = Outlet::new(socket, shared_there.limits.write_stall);
-            run(&shared_there, &client_there, speak, (socket, output));
+            run(&shared_there, &client_there, choice, (socket, output));
         }
     });
     if started.is_err() {
@@ -118,15 +123,19 @@ fn start(shared: &Arc<WorkerState>, socket: TcpStream, peer: SocketAddr, speak: 
 }
 
 /// Serves a client over other streams than a socket, on this thread.
-pub(crate) fn converse(shared: &Arc<WorkerState>, streams: (impl Read, impl Write), speak: Speak) {
+pub(crate) fn serve_client(
+    shared: &Arc<WorkerState>,
+    streams: (impl Read, impl Write),
+    choice: DialectChoice,
+) {
     if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
-        run(shared, &client, speak, streams);
+        run(shared, &client, choice, streams);
     }
 }
 
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<WorkerState>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
-    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak, streams)));
+fn run(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, streams: (impl Read, impl Write)) {
+    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, choice, streams)));
     if served.is_err() {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });
@@ -142,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_peers_that_went_without_a_word_are_noticed() {
+    fn peers_that_vanish_are_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();

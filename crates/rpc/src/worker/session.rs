@@ -229,7 +229,7 @@ impl Session {
         Ok(Target { range, keep })
     }
 
-    /// The cache, and whom this client shares it with, if both are there.
+    /// The cache, and the domain that this client shares it with, if both are there.
     fn cache(&self) -> Option<(&Arc<WeightCache>, &Domain)> {
         let cache = self.shared.cache.as_ref()?;
         let look = || self.ends.and_then(|(peer, local)| cache.domain(peer, local));
@@ -262,7 +262,7 @@ impl Session {
         Ok(Answer::Byte(1))
     }
 
-    /// Prepares a tensor, where its memory wants that. A tensor elsewhere is none of our business.
+    /// Prepares a tensor, where its memory wants that. A tensor elsewhere is ignored.
     fn init_tensor(&self, record: &TensorRecord) -> Result<Answer, Refusal> {
         let layout = layout_of(record, self.dialect)?;
         if !self.space.contains(record.buffer.get()) {

@@ -11,13 +11,13 @@ use super::limits::WATCH_EVERY;
 use super::server::WorkerState;
 use crate::os::socket;
 
-/// How long the watcher sleeps while nobody is connected.
-const NOBODY: Duration = Duration::from_millis(250);
+/// How long the watcher sleeps while no client is connected.
+const IDLE_SLEEP: Duration = Duration::from_millis(250);
 
 /// Watches until the worker has shut down.
 pub(crate) fn watch(shared: &WorkerState) {
     while !shared.ended.load(Ordering::Relaxed) {
-        shared.roster.wait_for_some(NOBODY);
+        shared.roster.wait_for_some(IDLE_SLEEP);
         let clients = shared.roster.all();
         for client in &clients {
             if let Some(why) = client.overdue() {

@@ -98,7 +98,7 @@ impl Disk {
 
     /// A cache that tells clients apart by their address, so that one machine can be several.
     pub fn by_address(&self) -> Cache {
-        self.open_with(|settings| settings.who_is = |peer, _| Some(Domain::of_address(peer)))
+        self.open_with(|settings| settings.domain_of = |peer, _| Some(Domain::of_address(peer)))
     }
 
     pub fn folder(&self, domain: &Domain) -> PathBuf {
@@ -233,13 +233,14 @@ impl Peer {
 #[derive(Debug)]
 pub struct FailingGate {
     kind: ErrorKind,
-    plan: Mutex<Plan>,
+    failing: Mutex<Failing>,
     failed: AtomicUsize,
 }
 
+/// Which calls fail.
 #[derive(Clone, Copy, Debug)]
-enum Plan {
-    Open,
+enum Failing {
+    Nothing,
     /// Of this kind, or of any, after so many that succeed.
     One(Option<Call>, usize),
     Always(Call),
@@ -247,25 +248,25 @@ enum Plan {
 
 impl FailingGate {
     pub fn new(kind: ErrorKind) -> Arc<FailingGate> {
-        Arc::new(FailingGate { kind, plan: Mutex::new(Plan::Open), failed: AtomicUsize::new(0) })
+        Arc::new(FailingGate { kind, failing: Mutex::new(Failing::Nothing), failed: AtomicUsize::new(0) })
     }
 
     /// Fails one call of this kind, after so many that succeed.
     pub fn fail(&self, call: Call, after: usize) {
-        *self.plan.lock().unwrap() = Plan::One(Some(call), after);
+        *self.failing.lock().unwrap() = Failing::One(Some(call), after);
     }
 
     /// Fails one call of any kind, after so many that succeed.
     pub fn fail_any(&self, after: usize) {
-        *self.plan.lock().unwrap() = Plan::One(None, after);
+        *self.failing.lock().unwrap() = Failing::One(None, after);
     }
 
     pub fn fail_always(&self, call: Call) {
-        *self.plan.lock().unwrap() = Plan::Always(call);
+        *self.failing.lock().unwrap() = Failing::Always(call);
     }
 
     pub fn open(&self) {
-        *self.plan.lock().unwrap() = Plan::Open;
+        *self.failing.lock().unwrap() = Failing::Nothing;
     }
 
     pub fn failed(&self) -> usize {
@@ -275,16 +276,16 @@ impl FailingGate {
 
 impl Gate for FailingGate {
     fn before(&self, call: Call) -> io::Result<()> {
-        let mut plan = self.plan.lock().unwrap();
-        let fails = match &mut *plan {
-            Plan::Open => false,
-            Plan::Always(which) => *which == call,
-            Plan::One(which, _) if which.is_some_and(|which| which != call) => false,
-            Plan::One(_, 0) => {
-                *plan = Plan::Open;
+        let mut failing = self.failing.lock().unwrap();
+        let fails = match &mut *failing {
+            Failing::Nothing => false,
+            Failing::Always(which) => *which == call,
+            Failing::One(which, _) if which.is_some_and(|which| which != call) => false,
+            Failing::One(_, 0) => {
+                *failing = Failing::Nothing;
                 true
             }
-            Plan::One(_, after) => {
+            Failing::One(_, after) => {
                 *after -= 1;
                 false
             }

@@ -12,7 +12,7 @@ mod copy;
 mod delta_net;
 mod fill;
 mod glu;
-mod hyper;
+mod hyper_connections;
 mod image;
 mod map;
 mod matmul;
@@ -139,7 +139,7 @@ fn all_cases() -> Vec<Case> {
         delta_net::cases(),
         fill::cases(),
         glu::cases(),
-        hyper::cases(),
+        hyper_connections::cases(),
         image::cases(),
         map::cases(),
         matmul::cases(),
@@ -325,7 +325,7 @@ fn ops_stay_small() {
     assert!(size_of::<Op>() <= 80, "{}", size_of::<Op>());
 }
 
-/// The list of ops.md, section 3.5: a planner may compute these over a dying source.
+/// The ops that a planner may compute over a dying source.
 #[test]
 fn ops_that_reuse_a_source() {
     let listed: BTreeSet<_> = [

@@ -1,6 +1,6 @@
 //! Views: other layouts over the memory of a source. They compute nothing.
 //!
-//! Invariant: an element type never changes in a view. Bounds are the door's business, because only the graph knows
+//! Invariant: an element type never changes in a view. Bounds are checked by the door, because only the graph knows
 //! the root that a view of a view looks into.
 
 use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Reason, need};

@@ -229,7 +229,7 @@ fn score_rows<S: Simd, T: Lanes, const R: usize, const K: usize>(
         if let Some(ahead) = ahead {
             ahead.fetch(first, K);
         }
-        // At the end, the last key fills the block; its products land where nobody looks.
+        // At the end, the last key fills the block; its products land where they are not read.
         let mut block = [keys[first]; K];
         for (k, slot) in block.iter_mut().enumerate() {
             *slot = keys[(first + k).min(keys.len() - 1)];

@@ -214,7 +214,7 @@ fn merge(attention: &Attention<'_>, job: Job<'_>) {
     let area = cut.pieces * cut.partial() * size_of::<f32>();
     let sums = &mut as_floats(job.own)[..cut.dv];
     for number in job.share.of(cut.queries()) {
-        // SAFETY: in this phase nobody writes to shared memory.
+        // SAFETY: in this phase no thread writes to shared memory.
         let bytes = unsafe { job.shared.bytes(number * area, area) };
         let pieces = <[f32]>::ref_from_bytes(bytes)
             .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole floats"));

@@ -21,7 +21,7 @@ pub(super) fn attend<S: Simd>(
     scratch: &mut AttentionScratch<'_>,
 ) {
     let cut = &attention.cut;
-    // Only as many lanes as there are rows; the others would be computed for nobody.
+    // Only as many lanes as there are rows; the results of others would not be used.
     let lanes = item.rows.next_multiple_of(MAX_LANES);
     transpose_queries(attention, item, lanes, scratch.queries);
     let planes = [attention.plane(&attention.k, item), attention.plane(&attention.v, item)];

@@ -394,7 +394,7 @@ impl<'t, M: Matching> Unit<'_, 't, M> {
     /// A panel of the matrix's columns.
     fn panel(&self, product: &Product, panel: usize) -> &'t [u8] {
         let panel = self.matching.first_panel(self.matrix) + panel;
-        // SAFETY: panels were written in the phase before; nobody writes to shared memory in this one.
+        // SAFETY: panels were written in the phase before; no thread writes to shared memory in this one.
         unsafe { self.shared.bytes(self.base + panel * product.panel_bytes(), product.panel_bytes()) }
     }
 

@@ -1,4 +1,4 @@
-//! Who trusts whom: clients of one domain share what the cache keeps for them, and nobody else sees it.
+//! Trust domains: clients of one domain share what the cache keeps for them, and no other client sees it.
 //!
 //! The protocol knows no names and no keys. What a worker does know without being told by the client:
 //!
@@ -19,7 +19,7 @@ use super::owner::{self, Owner, owner};
 pub struct Domain(String);
 
 /// How a worker tells the domain of a client from the two ends of its connection: the client's, and its own.
-pub type WhoIs = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
+pub type DomainOf = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
 
 const USER: &str = "user-";
 const ADDRESS: &str = "addr-";
@@ -98,7 +98,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_knows_who_is_at_the_other_end() {
+    fn the_system_knows_the_user_at_the_other_end() {
         use std::net::{TcpListener, TcpStream};
         let me = Domain::of_user(rustix::process::geteuid().as_raw());
         for here in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_without_an_owner_is_nobody() {
+    fn loopback_without_an_owner_has_no_domain() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let domain = Domain::of_client(end("127.0.0.1:1"), end("127.0.0.1:2"));
         assert_eq!(domain, None);

@@ -1,8 +1,8 @@
 //! Folders of the cache and the files in them: every call to the file system that the cache makes.
 //!
 //! Invariants: names are relative to an open folder and have no path in them; no link is followed; what is opened is a
-//! plain file of ours that nobody else may write to. A system that cannot promise all of that has no [`Folder`] and says so.
-//! A [`Gate`] stands before every call, so that tests can have each of them fail.
+//! plain file of ours that no other user may write to. A system that cannot promise all of that has no [`Folder`] and says so.
+//! A [`Gate`] stands before every call, so that tests can make each of them fail.
 
 use std::fmt;
 use std::fs;
@@ -110,7 +110,7 @@ impl PlainFile {
         Ok(PlainFile::new(self.file.try_clone()?, &self.gate))
     }
 
-    /// Locks it, for as long as it is open, or says that somebody else has.
+    /// Locks it for as long as it is open; `false` if another process or thread holds the lock.
     pub(super) fn lock(&self) -> io::Result<bool> {
         self.gate.before(Call::Lock)?;
         match self.file.try_lock() {

@@ -20,10 +20,10 @@ pub(crate) struct Folder {
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Whoever may write to a file besides its owner.
+/// Permission to write for others than the owner.
 const OTHERS_WRITE: Mode = Mode::WGRP.union(Mode::WOTH);
 
-/// Whether something belongs to us, or to whom we cannot keep out, and nobody else may change it.
+/// Whether something belongs to this user, or to root, whom nothing keeps out, and no other user may change it.
 fn is_ours(stat: &Stat) -> bool {
     let owner = stat.st_uid;
     (owner == rustix::process::geteuid().as_raw() || owner == 0)
@@ -31,11 +31,11 @@ fn is_ours(stat: &Stat) -> bool {
 }
 
 fn not_ours(what: &str) -> io::Error {
-    let why = format!("{what} belongs to somebody else, or others may write to it");
+    let why = format!("{what} belongs to another user, or others may write to it");
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Whether an error says that a file is none to be opened: a link, a socket, somebody else's.
+/// Whether an error says that a file is none to be opened: a link, a socket, another user's.
 pub(crate) fn is_about_the_file(error: &io::Error) -> bool {
     let number = Errno::from_io_error(error);
     error.kind() == io::ErrorKind::PermissionDenied

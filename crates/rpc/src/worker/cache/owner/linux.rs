@@ -52,7 +52,7 @@ fn words(ip: Ipv6Addr) -> [[u8; 4]; 4] {
 }
 
 /// What stands for users that have no number in this namespace.
-const NOBODY: u32 = 65_534;
+const OVERFLOW_USER: u32 = 65_534;
 
 /// Looks for the client's end in a table of connections.
 fn find(table: impl BufRead, there: &str, here: &str) -> Owner {
@@ -62,11 +62,11 @@ fn find(table: impl BufRead, there: &str, here: &str) -> Owner {
         if columns.next() != Some(there) || columns.next() != Some(here) {
             continue;
         }
-        // A connection that is closing belongs to nobody, and then the table says user 0.
+        // A connection that is closing has no owner, and then the table says user 0.
         let is_open = columns.next() == Some("01");
         let user = columns.nth(3).and_then(|user| user.parse().ok());
         return match user {
-            Some(user) if is_open && user != NOBODY => Owner::User(user),
+            Some(user) if is_open && user != OVERFLOW_USER => Owner::User(user),
             _ => Owner::Uncertain,
         };
     }
@@ -92,7 +92,7 @@ mod tests {
         let look = |state, user| find(row(state, user).as_bytes(), there, here);
         assert_eq!(look("01", "1000"), Owner::User(1000));
         assert_eq!(look("01", "0"), Owner::User(0));
-        // FIN_WAIT1, FIN_WAIT2 and TIME_WAIT are nobody's.
+        // FIN_WAIT1, FIN_WAIT2 and TIME_WAIT have no owner.
         for state in ["04", "05", "06", "0A"] {
             assert_eq!(look(state, "0"), Owner::Uncertain, "{state}");
         }
