@@ -39,7 +39,7 @@ failed() {
   failed+=("$*")
 }
 
-# Installs packages of Debian where that is possible, in silence; whoever asks looks for the program afterwards.
+# Installs packages of Debian where that is possible, in silence; the caller looks for the program afterwards.
 install() {
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     (timeout 120 apt-get update && timeout 300 apt-get install -y --no-install-recommends "$@") >/dev/null 2>&1 || true

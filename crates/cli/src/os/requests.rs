@@ -45,7 +45,7 @@ impl Requests {
 
     /// Waits for the next one.
     pub(crate) fn next(&self) -> Request {
-        // A sender is kept here, so there is always somebody who could still ask.
+        // A sender is kept here, so the channel is never closed.
         self.receiver.recv().unwrap_or(Request::Stop)
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn arrived(stream: &TcpStream) -> io::Result<Option<usize>> {
 }
 
 /// For each of some connections, whether its other end has gone. Half a connection counts as none. Where the system cannot
-/// say for the moment, nobody has.
+/// say for the moment, none has.
 pub(crate) fn gone(streams: &[&TcpStream]) -> Vec<bool> {
     let mut polled: Vec<_> =
         streams.iter().map(|stream| PollFd::new(*stream, system::LOOK_FOR_GONE)).collect();

@@ -11,7 +11,7 @@ signal that could ask for the\ncounters: they are logged at the end alone.";
 
 pub(super) fn watch(requests: Sender<Request>) -> io::Result<()> {
     let forward = move || {
-        // If nobody listens any more, the program is about to end.
+        // If the receiver is gone, the program is about to end.
         let _ = requests.send(Request::Stop);
     };
     ctrlc::set_handler(forward).map_err(io::Error::other)

@@ -3,5 +3,5 @@
 /// What keeps threads from being pinned on this system.
 pub(crate) const CANNOT: Option<&str> = Some("pinning threads to processors: this system places them itself");
 
-/// Does nothing: whoever asks for it was refused before.
+/// Does nothing: a stream with such options is refused before it starts a thread.
 pub(crate) fn pin(_cpu: usize) {}

@@ -111,7 +111,7 @@ fn a_read_ends_when_another_thread_shuts_the_connection() {
 #[test]
 fn those_that_left_are_told_from_those_that_wait() {
     let ((waits, mut busy), (left, leaving), (half, halving)) = (pair(), pair(), pair());
-    // Bytes that nobody has read yet are no departure.
+    // Bytes that were not read yet are no departure.
     busy.write_all(b"x").unwrap();
     drop(leaving);
     halving.shutdown(Shutdown::Write).unwrap();

@@ -9,10 +9,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use socket2::{SockRef, Socket, TcpKeepalive};
 
-/// What says that nobody is at the other end.
+/// What says that the other end is gone.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(super) const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
-/// What says that nobody is at the other end; half a connection counts as hung up here.
+/// What says that the other end is gone; half a connection counts as hung up here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 pub(super) const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
 pub(super) const LOOK_FOR_GONE: PollFlags = GONE;

@@ -9,12 +9,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::{SockRef, Socket, TcpKeepalive};
 
-/// What says that nobody is at the other end.
+/// What says that the other end is gone.
 pub(super) const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
 /// What has to be asked to be told that: the flags themselves are refused as questions.
 pub(super) const LOOK_FOR_GONE: PollFlags = PollFlags::IN;
 
-/// How long one wait takes at most. A connection that another thread has shut down need not wake those who wait for it.
+/// How long one wait takes at most. A connection that another thread has shut down need not wake the threads that wait for it.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// A connection whose calls end.
@@ -42,7 +42,7 @@ impl TimedSocket {
     }
 
     /// Tries until a call gets somewhere, or for as long as the limit allows.
-    fn insist(
+    fn retry_within_limit(
         &self,
         ready: PollFlags,
         limit: Option<Duration>,
@@ -67,21 +67,21 @@ impl TimedSocket {
 
 impl Read for &TimedSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.insist(PollFlags::IN, self.read, |mut stream| stream.read(bytes))
+        self.retry_within_limit(PollFlags::IN, self.read, |mut stream| stream.read(bytes))
     }
 
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.insist(PollFlags::IN, self.read, |mut stream| stream.read_vectored(slices))
+        self.retry_within_limit(PollFlags::IN, self.read, |mut stream| stream.read_vectored(slices))
     }
 }
 
 impl Write for &TimedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.insist(PollFlags::OUT, self.write, |mut stream| stream.write(bytes))
+        self.retry_within_limit(PollFlags::OUT, self.write, |mut stream| stream.write(bytes))
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.insist(PollFlags::OUT, self.write, |mut stream| stream.write_vectored(slices))
+        self.retry_within_limit(PollFlags::OUT, self.write, |mut stream| stream.write_vectored(slices))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -21,6 +21,6 @@ pub(super) enum Owner {
     User(u32),
     /// Another machine's.
     Elsewhere,
-    /// Somebody's, but it is not certain whose.
+    /// It is not certain.
     Uncertain,
 }

@@ -10,7 +10,7 @@ pub(crate) const UNTOLD: Option<&str> = Some(
     "this system does not say which user a connection belongs to: nothing is kept for clients on this machine itself",
 );
 
-/// Whose the other end is: another machine's, or nobody knows.
+/// Whose the other end is: another machine's, or a user's whom the system does not name.
 pub(crate) fn owner(peer: SocketAddr, _local: SocketAddr) -> Owner {
     // An address of this machine's own can be bound to.
     let mut end = match peer.ip().to_canonical() {
