@@ -243,7 +243,7 @@ if [ -e "$windows/oxcart.exe" ]; then
       tail -n 5 "$folder/out"
     fi
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNULLVM_RUNNER=wine
-    if timeout 400 cargo test --package=oxcart-{rpc,cpu,gguf,cli} --lib --bins --locked --quiet \
+    if timeout 400 cargo test --package=oxcart{,-rpc,-cpu,-gguf,-cli} --lib --bins --locked --quiet \
       --target x86_64-pc-windows-gnullvm -- os:: worker:: map:: >"$folder/out" 2>&1 </dev/null; then
       passed=$(grep -aoE '[0-9]+ passed' "$folder/out" | awk '{ sum += $1 } END { print sum }')
       did "ran: Windows on x86-64, under Wine: $passed tests of what systems do differently"

@@ -5,10 +5,6 @@ use oxcart::llm::text::{ChatOptions, ChatTemplate, Message, Token};
 use crate::failure::Failure;
 use crate::loaded::Loaded;
 
-/// What many models understand that have no template of their own.
-const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
-                     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
 /// Whether the model's file has a template, so that it is meant for conversations.
 pub(crate) fn has_template(loaded: &Loaded) -> Result<bool, Failure> {
     let source = ChatTemplate::source_in(&loaded.model.metadata(), None);
@@ -17,9 +13,8 @@ pub(crate) fn has_template(loaded: &Loaded) -> Result<bool, Failure> {
 
 /// The template of a model.
 pub(crate) fn template(loaded: &Loaded) -> Result<ChatTemplate, Failure> {
-    let source = ChatTemplate::source_in(&loaded.model.metadata(), None);
-    let source = source.map_err(|error| Failure::vocabulary(&loaded.path, &error))?.unwrap_or(PLAIN);
-    ChatTemplate::new(source).map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))
+    ChatTemplate::for_model(&loaded.model.metadata())
+        .map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))
 }
 
 /// The tokens of a conversation, up to where the model is to go on.

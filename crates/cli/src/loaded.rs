@@ -78,6 +78,10 @@ pub(crate) struct EngineArgs {
     /// Show which device would get what, and stop
     #[arg(long)]
     pub(crate) plan: bool,
+
+    /// Sequences at the same time, where a command has more than one.
+    #[arg(skip = 1_usize)]
+    pub(crate) sequences: usize,
 }
 
 impl EngineArgs {
@@ -90,6 +94,7 @@ impl EngineArgs {
             context: self.context_size(),
             cache_type: self.kv,
             attention: self.attention,
+            sequences: self.sequences,
             ..RunnerOptions::default()
         }
     }

@@ -38,6 +38,12 @@ pub struct Hub {
 }
 
 impl Hub {
+    /// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
+    pub fn from_env() -> Hub {
+        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
+    }
+
     /// The hub at an address, with a token if one is needed.
     pub fn at(endpoint: &str, token: Option<String>) -> Hub {
         let agent = Agent::config_builder()

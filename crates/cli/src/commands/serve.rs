@@ -18,7 +18,6 @@ use oxcart::backend::StreamOptions;
 use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, WeightCache, Worker};
 
 use crate::failure::Failure;
-use crate::folders::Folders;
 use crate::local::DeviceArgs;
 use crate::os::requests::{HELP, Request, Requests};
 use listen_on::ListenOn;
@@ -115,7 +114,7 @@ const EXAMPLES: &str = "Examples:
   oxcart serve --cache --cache-size 100G
       Clients that come back need not send their model again";
 
-pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
         [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
@@ -129,7 +128,7 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     let log = Log::new(args.json);
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
-        config.cache = Some(cache(folder.as_deref(), args.cache_size, folders, &log)?);
+        config.cache = Some(cache(folder.as_deref(), args.cache_size, &log)?);
     }
     let mut worker =
         Worker::new(config).map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
@@ -176,15 +175,10 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn cache(
-    folder: Option<&Path>,
-    size: u64,
-    folders: &Folders,
-    log: &Log,
-) -> Result<Arc<WeightCache>, Failure> {
+fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>, Failure> {
     let nowhere =
         || Failure::Usage("this user has no home; say where to keep weights, --cache=DIR".to_owned());
-    let folder = folder.map(Path::to_owned).or_else(|| folders.weights()).ok_or_else(nowhere)?;
+    let folder = folder.map(Path::to_owned).or_else(oxcart::folders::weights).ok_or_else(nowhere)?;
     let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
     let shown = folder.display().to_string();
     let cache = WeightCache::open(&settings).map_err(|error| {

@@ -72,6 +72,7 @@ impl Pages {
     }
 
     /// Pages that sequences use.
+    #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.pages.len() - 1 - self.available()
     }
@@ -143,17 +144,6 @@ impl Pages {
     /// The page that holds something.
     pub(crate) fn find(&self, content: Content) -> Option<u32> {
         self.by_content.get(&content).copied()
-    }
-
-    /// Forgets what all pages hold, as if nothing had ever been computed.
-    pub(crate) fn forget_all(&mut self) {
-        while let Some((_, page)) = self.idle.pop_first() {
-            self.forget(page);
-            self.free.push(Reverse(page));
-        }
-        for page in self.by_content.drain() {
-            self.pages[page.1 as usize].content = None;
-        }
     }
 
     fn forget(&mut self, page: u32) {
@@ -251,8 +241,6 @@ mod tests {
                 }
                 pages.check(&held);
             }
-            pages.forget_all();
-            pages.check(&held);
         }
     }
 }

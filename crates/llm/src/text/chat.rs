@@ -118,6 +118,10 @@ pub struct ChatTemplate {
     source: String,
 }
 
+/// What many models understand that have no template of their own.
+const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 impl ChatTemplate {
     /// A template in the dialect of Jinja that Hugging Face uses.
     pub fn new(source: &str) -> Result<ChatTemplate, TemplateError> {
@@ -127,6 +131,15 @@ impl ChatTemplate {
         let source = engine::without_generation_tags(source);
         engine::check(&source)?;
         Ok(ChatTemplate { source })
+    }
+
+    /// The template of a model: its own, or a plain one that many models understand.
+    pub fn for_model(metadata: &Metadata<'_>) -> Result<ChatTemplate, TemplateError> {
+        let source = ChatTemplate::source_in(metadata, None).map_err(|error| {
+            let reason = error.to_string();
+            TemplateError::Invalid { line: None, reason }
+        })?;
+        ChatTemplate::new(source.unwrap_or(PLAIN))
     }
 
     /// The source of a file's template, if it has one: the template of that name, or the one without a name.
