@@ -12,6 +12,7 @@ mod limits;
 mod loaded;
 mod local;
 mod models;
+mod os;
 mod printable;
 mod progress;
 mod quantity;
@@ -29,7 +30,7 @@ use crate::terminal::Terminal;
 
 /// Run one model on the machines you own.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "oxcart", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

