@@ -3,8 +3,9 @@
 //! The steps and their order: penalties, banned tokens, top-k, typical, top-p, min-p, temperature, a draw. Each looks at
 //! what the ones before have left, with probabilities at temperature one; this is the order that llama.cpp has by default.
 //!
-//! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree. No
-//! logits panic: those that are no numbers are an error.
+//! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree; the
+//! random numbers of a token depend on the seed and its index alone. No logits panic: those that are no numbers are an
+//! error, after which the sampler is as it was.
 
 mod candidates;
 mod penalties;
@@ -16,7 +17,6 @@ pub use settings::SamplerSettings;
 use super::vocab::Token;
 use candidates::Candidates;
 use penalties::Penalties;
-use random::Random;
 
 /// Why no token could be chosen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -74,7 +74,8 @@ pub struct Choice {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     settings: SamplerSettings,
-    random: Random,
+    /// How many tokens were chosen.
+    index: u64,
     penalties: Penalties,
     candidates: Candidates,
     /// Logits after penalties; only used where there are any.
@@ -86,7 +87,7 @@ impl Sampler {
     pub fn new(settings: SamplerSettings) -> Result<Sampler, SampleError> {
         settings.check()?;
         Ok(Sampler {
-            random: Random::new(settings.seed),
+            index: 0,
             penalties: Penalties::new(&settings),
             candidates: Candidates::default(),
             changed: Vec::new(),
@@ -99,24 +100,37 @@ impl Sampler {
         &self.settings
     }
 
-    /// Takes note of a token that was not chosen here, such as those of a prompt, for the penalties.
+    /// How many tokens were chosen: the index that the next one draws its random numbers by.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Takes note of a token of the prompt, for the penalties.
     pub fn accept(&mut self, token: Token) {
         self.penalties.accept(token);
     }
 
-    /// Begins anew, with nothing noted and the seed as it was.
+    /// Takes note of a token of the answer that was chosen elsewhere, as if it had been chosen here: after a restart from
+    /// the tokens alone.
+    pub fn replay(&mut self, token: Token) {
+        self.index += 1;
+        self.penalties.accept(token);
+    }
+
+    /// Begins anew, with nothing noted and the first token's random numbers next.
     pub fn reset(&mut self) {
-        self.random = Random::new(self.settings.seed);
+        self.index = 0;
         self.penalties.clear();
     }
 
     /// Chooses a token and takes note of it. Logits of minus infinity are never chosen.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice, SampleError> {
         let best = check(logits)?;
+        let draws = random::draws(self.settings.seed, self.index);
         let plain = !self.penalties.are_active() && self.settings.banned.is_empty();
         let token = match (plain, self.settings.is_greedy()) {
             (true, true) => best,
-            (true, false) => self.candidates.choose(logits, &self.settings, &mut self.random)?,
+            (true, false) => self.candidates.choose(logits, &self.settings, draws)?,
             (false, greedy) => {
                 self.changed.clear();
                 self.changed.extend_from_slice(logits);
@@ -128,11 +142,11 @@ impl Sampler {
                 }
                 match greedy {
                     true => check(&self.changed)?,
-                    false => self.candidates.choose(&self.changed, &self.settings, &mut self.random)?,
+                    false => self.candidates.choose(&self.changed, &self.settings, draws)?,
                 }
             }
         };
-        self.accept(token);
+        self.replay(token);
         let logprob = if self.settings.logprobs { logprob(logits, token) } else { None };
         Ok(Choice { token, logprob })
     }

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use super::random::Random;
+use super::random::Draws;
 use super::{SampleError, SamplerSettings};
 use crate::text::vocab::Token;
 
@@ -27,7 +27,7 @@ impl Candidates {
         &mut self,
         logits: &[f32],
         settings: &SamplerSettings,
-        random: &mut Random,
+        draws: Draws,
     ) -> Result<Token, SampleError> {
         match settings.top_k {
             0 => self.take_all(logits),
@@ -43,7 +43,7 @@ impl Candidates {
             let least = self.largest() + settings.min_p.ln();
             self.0.retain(|candidate| candidate.logit >= least);
         }
-        self.draw(settings.temperature, random).ok_or(SampleError::NothingLeft)
+        self.draw(settings.temperature, draws.choice).ok_or(SampleError::NothingLeft)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Token, f32)> {
@@ -143,9 +143,9 @@ impl Candidates {
         }
     }
 
-    fn draw(&mut self, temperature: f32, random: &mut Random) -> Option<Token> {
+    fn draw(&mut self, temperature: f32, choice: f64) -> Option<Token> {
         let total = self.weigh(temperature);
-        let mut left = random.unit() * total;
+        let mut left = choice * total;
         let mut last = None;
         for candidate in self.0.iter().filter(|candidate| candidate.weight > 0.0) {
             left -= f64::from(candidate.weight);

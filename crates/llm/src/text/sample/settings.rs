@@ -27,7 +27,7 @@ pub struct SamplerSettings {
     pub penalty_window: usize,
     /// Tokens that are never chosen, such as [`Vocab::suppressed`](crate::text::Vocab::suppressed) ones.
     pub banned: Vec<Token>,
-    /// The same seed gives the same draws. The generator is SplitMix64.
+    /// The same seed gives the same draws: those of a token depend on it and on the token's index in the answer.
     pub seed: u64,
     /// Gives the probability of every choice, which takes a look at all tokens.
     pub logprobs: bool,
