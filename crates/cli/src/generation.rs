@@ -59,11 +59,10 @@ impl SamplerArgs {
             repeat_penalty: self.repeat_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
-            banned: vocab.suppressed().to_vec(),
             seed: self.seed.unwrap_or_else(any_seed),
             ..SamplerSettings::default()
         };
-        Sampler::new(settings).map_err(|error| Failure::Usage(error.to_string()))
+        Sampler::new(settings.ban(vocab.suppressed())).map_err(|error| Failure::Usage(error.to_string()))
     }
 }
 

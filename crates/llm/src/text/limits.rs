@@ -38,6 +38,12 @@ pub const MAX_TEMPLATE_DEPTH: usize = 128;
 /// Spaces that a template may indent by, and the width that it may format to.
 pub const MAX_TEMPLATE_WIDTH: usize = 999;
 
+/// Tokens whose logits a request may change. Time per token is in proportion.
+pub const MAX_LOGIT_BIASES: usize = 1 << 20;
+
+/// Likeliest tokens that a request may ask for with every token.
+pub const MAX_TOP_LOGPROBS: usize = 1 << 16;
+
 const _: () = {
     assert!(MAX_PIECE_BYTES <= MAX_SPECIAL_BYTES && MAX_SPECIAL_BYTES <= MAX_WORD_BYTES);
     assert!(MAX_TOKENS < u32::MAX as usize, "tokens are u32, and one value is kept for none");

@@ -1,11 +1,12 @@
 //! Choosing the next token.
 //!
-//! The steps and their order: penalties, banned tokens, top-k, typical, top-p, min-p, temperature, a draw. Each looks at
-//! what the ones before have left, with probabilities at temperature one; this is the order that llama.cpp has by default.
+//! The steps and their order: logit biases, the mask, penalties, top-k, typical, top-p, min-p, temperature, a draw. Each
+//! looks at what the ones before have left, with probabilities at temperature one; this is the order that llama.cpp has by
+//! default.
 //!
 //! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree; the
 //! random numbers of a token depend on the seed and its index alone. No logits panic: those that are no numbers are an
-//! error, after which the sampler is as it was.
+//! error, after which the sampler is as it was. Once it has seen a few tokens, choosing one allocates nothing.
 
 mod candidates;
 mod penalties;
@@ -14,8 +15,9 @@ mod settings;
 
 pub use settings::SamplerSettings;
 
+use super::mask::TokenMask;
 use super::vocab::Token;
-use candidates::Candidates;
+use candidates::{BLOCK, Candidates, largest_of};
 use penalties::Penalties;
 
 /// Why no token could be chosen.
@@ -31,6 +33,26 @@ pub enum SampleError {
         value: f32,
         /// What it may be.
         wanted: &'static str,
+    },
+    /// A logit bias that makes no sense.
+    #[error(
+        "the logit bias of token {token} is {value}, but should be a finite number, or minus infinity to ban it"
+    )]
+    Bias {
+        /// Of which token.
+        token: Token,
+        /// What it is.
+        value: f32,
+    },
+    /// More of something than is supported.
+    #[error("{count} {name} are asked for, but at most {limit} are supported")]
+    TooMany {
+        /// Of what.
+        name: &'static str,
+        /// How many.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
     },
     /// The model gave something that is no number, or infinity.
     #[error("the model gave {value} for token {token}; its weights may be damaged")]
@@ -50,8 +72,8 @@ pub enum SampleError {
 pub struct Choice {
     /// The token.
     pub token: Token,
-    /// The natural logarithm of its probability by the model alone, before any penalty or cut. Only where the settings
-    /// ask for it.
+    /// The natural logarithm of its probability by the model alone, before any bias, mask, penalty or cut. Only where the
+    /// settings ask for it.
     pub logprob: Option<f32>,
 }
 
@@ -63,12 +85,13 @@ pub struct Choice {
 /// let mut greedy = Sampler::new(SamplerSettings::greedy())?;
 /// assert_eq!(greedy.sample(&[0.0, 2.0, 1.0])?.token, 1);
 ///
-/// let settings = SamplerSettings { seed: 7, ..SamplerSettings::default() };
-/// let tokens = |settings: SamplerSettings| -> Result<Vec<u32>, _> {
-///     let mut sampler = Sampler::new(settings)?;
+/// let mut sampler = Sampler::new(SamplerSettings { seed: 7, ..SamplerSettings::default() })?;
+/// let mut tokens = |sampler: &mut Sampler| -> Result<Vec<u32>, _> {
 ///     (0..10).map(|_| Ok(sampler.sample(&[1.0, 1.5, 0.5])?.token)).collect()
 /// };
-/// assert_eq!(tokens(settings.clone())?, tokens(settings)?);
+/// let mut same = sampler.clone();
+/// assert_eq!(tokens(&mut same)?, tokens(&mut sampler)?);
+/// assert_eq!(same, sampler);
 /// # Ok::<(), oxcart_llm::text::SampleError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -78,21 +101,26 @@ pub struct Sampler {
     index: u64,
     penalties: Penalties,
     candidates: Candidates,
-    /// Logits after penalties; only used where there are any.
+    /// Logits after biases, mask and penalties; only used where there are any.
     changed: Vec<f32>,
+    /// The likeliest tokens of the last choice.
+    top: Vec<(Token, f32)>,
 }
 
 impl Sampler {
     /// A sampler with these settings, unless they make no sense.
     pub fn new(settings: SamplerSettings) -> Result<Sampler, SampleError> {
         settings.check()?;
-        Ok(Sampler {
+        let mut sampler = Sampler {
             index: 0,
             penalties: Penalties::new(&settings),
             candidates: Candidates::default(),
             changed: Vec::new(),
+            top: Vec::new(),
             settings,
-        })
+        };
+        sampler.reset();
+        Ok(sampler)
     }
 
     /// The settings.
@@ -107,7 +135,9 @@ impl Sampler {
 
     /// Takes note of a token of the prompt, for the penalties.
     pub fn accept(&mut self, token: Token) {
-        self.penalties.accept(token);
+        if self.settings.penalize_prompt {
+            self.penalties.accept(token);
+        }
     }
 
     /// Takes note of a token of the answer that was chosen elsewhere, as if it had been chosen here: after a restart from
@@ -121,41 +151,70 @@ impl Sampler {
     pub fn reset(&mut self) {
         self.index = 0;
         self.penalties.clear();
+        self.top.clear();
     }
 
     /// Chooses a token and takes note of it. Logits of minus infinity are never chosen.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice, SampleError> {
-        let best = check(logits)?;
-        let draws = random::draws(self.settings.seed, self.index);
-        let plain = !self.penalties.are_active() && self.settings.banned.is_empty();
-        let token = match (plain, self.settings.is_greedy()) {
-            (true, true) => best,
-            (true, false) => self.candidates.choose(logits, &self.settings, draws)?,
-            (false, greedy) => {
-                self.changed.clear();
-                self.changed.extend_from_slice(logits);
-                self.penalties.apply(&mut self.changed);
-                for &token in &self.settings.banned {
-                    if let Some(logit) = self.changed.get_mut(token as usize) {
-                        *logit = f32::NEG_INFINITY;
-                    }
-                }
-                match greedy {
-                    true => check(&self.changed)?,
-                    false => self.candidates.choose(&self.changed, &self.settings, draws)?,
-                }
+        self.choose(logits, None)
+    }
+
+    /// Chooses one of the tokens of a mask and takes note of it.
+    pub fn sample_masked(&mut self, logits: &[f32], mask: &TokenMask) -> Result<Choice, SampleError> {
+        self.choose(logits, Some(mask))
+    }
+
+    /// The likeliest tokens of the last choice and the natural logarithms of their probabilities, the likeliest first: as
+    /// many as the settings ask for, by the model alone.
+    pub fn top_logprobs(&self) -> &[(Token, f32)] {
+        &self.top
+    }
+
+    fn choose(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Choice, SampleError> {
+        let mut best = check(logits)?;
+        let mut offered = logits;
+        let biased = !self.settings.logit_bias.is_empty();
+        if biased || mask.is_some() || self.penalties.are_active() {
+            self.changed.clear();
+            self.changed.extend_from_slice(logits);
+            add_biases(&mut self.changed, &self.settings.logit_bias);
+            if let Some(mask) = mask {
+                mask.apply(&mut self.changed);
+            }
+            self.penalties.apply(&mut self.changed);
+            offered = &self.changed;
+            best = check(offered)?;
+        }
+        let token = match self.settings.is_greedy() {
+            true => best,
+            false => {
+                let draws = random::draws(self.settings.seed, self.index);
+                let chosen = self.candidates.choose(offered, &self.settings, draws);
+                chosen.ok_or(SampleError::NothingLeft)?
             }
         };
         self.replay(token);
-        let logprob = if self.settings.logprobs { logprob(logits, token) } else { None };
+        let logprob = self.settings.logprobs.and_then(|count| {
+            let total = log_sum_exp(logits);
+            self.candidates.take_top(logits, count);
+            self.top.clear();
+            self.top.extend(self.candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))));
+            Some(logprob_of(*logits.get(token as usize)?, total))
+        });
         Ok(Choice { token, logprob })
+    }
+}
+
+impl PartialEq for Sampler {
+    /// Whether both will choose the same tokens.
+    fn eq(&self, other: &Sampler) -> bool {
+        self.settings == other.settings && self.index == other.index && self.penalties == other.penalties
     }
 }
 
 /// The natural logarithm of a token's probability.
 pub fn logprob(logits: &[f32], token: Token) -> Option<f32> {
-    let logit = *logits.get(token as usize)?;
-    Some((f64::from(logit) - log_sum_exp(logits)) as f32)
+    Some(logprob_of(*logits.get(token as usize)?, log_sum_exp(logits)))
 }
 
 /// The most likely tokens and the natural logarithms of their probabilities, the most likely first.
@@ -164,18 +223,33 @@ pub fn top_logprobs(logits: &[f32], count: usize) -> Result<Vec<(Token, f32)>, S
     let total = log_sum_exp(logits);
     let mut candidates = Candidates::default();
     candidates.take_top(logits, count);
-    let tokens = candidates.iter().map(|(token, logit)| (token, (f64::from(logit) - total) as f32));
-    Ok(tokens.collect())
+    Ok(candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))).collect())
+}
+
+/// Adds biases; sums stay below plus infinity.
+fn add_biases(logits: &mut [f32], biases: &[(Token, f32)]) {
+    for &(token, bias) in biases {
+        if let Some(logit) = logits.get_mut(token as usize) {
+            *logit = (*logit + bias).min(f32::MAX);
+        }
+    }
 }
 
 /// The token with the largest logit, of equals the first. All must be numbers, and one at least finite.
 fn check(logits: &[f32]) -> Result<Token, SampleError> {
     let mut best = (f32::NEG_INFINITY, None);
-    for (token, &logit) in (0..).zip(logits) {
-        if logit > best.0 {
-            best = (logit, Some(token));
-        } else if logit.is_nan() {
-            return Err(SampleError::NotFinite { token, value: logit });
+    for (block, logits) in logits.chunks(BLOCK).enumerate() {
+        // Without a branch, so that it becomes vector code.
+        let odd = logits.iter().fold(false, |odd, logit| odd | logit.is_nan());
+        if !odd && largest_of(logits) <= best.0 {
+            continue;
+        }
+        for (token, &logit) in (block as Token * BLOCK as Token..).zip(logits) {
+            if logit > best.0 {
+                best = (logit, Some(token));
+            } else if logit.is_nan() {
+                return Err(SampleError::NotFinite { token, value: logit });
+            }
         }
     }
     match best {
@@ -185,8 +259,12 @@ fn check(logits: &[f32]) -> Result<Token, SampleError> {
     }
 }
 
+fn logprob_of(logit: f32, total: f64) -> f32 {
+    (f64::from(logit) - total) as f32
+}
+
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let largest = largest_of(logits);
     // Differences are exact enough in f32, and sums of many need more.
     let sum: f64 = logits.iter().map(|&logit| f64::from((logit - largest).exp())).sum();
     f64::from(largest) + sum.ln()

@@ -1,11 +1,12 @@
 //! The tokens that are still in the running.
 //!
-//! Invariant: candidates have finite logits. Time is linear in the vocabulary; only those that may be kept are sorted.
+//! Invariant: candidates have finite logits, and there is at least one after every cut. Time is linear in the vocabulary;
+//! only those that may be kept are sorted.
 
 use std::cmp::Ordering;
 
+use super::SamplerSettings;
 use super::random::Draws;
-use super::{SampleError, SamplerSettings};
 use crate::text::vocab::Token;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,7 @@ impl Candidates {
         logits: &[f32],
         settings: &SamplerSettings,
         draws: Draws,
-    ) -> Result<Token, SampleError> {
+    ) -> Option<Token> {
         match settings.top_k {
             0 => self.take_all(logits),
             count => self.take_top(logits, count),
@@ -43,7 +44,7 @@ impl Candidates {
             let least = self.largest() + settings.min_p.ln();
             self.0.retain(|candidate| candidate.logit >= least);
         }
-        self.draw(settings.temperature, draws.choice).ok_or(SampleError::NothingLeft)
+        self.draw(settings.temperature, draws.choice)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Token, f32)> {
@@ -63,18 +64,23 @@ impl Candidates {
             return;
         }
         // Collects until there are a few times as many as needed, then lets all but the largest go. What does not exceed
-        // those need not be looked at: that is nearly everything.
+        // those need not be looked at: that is nearly everything, and whole blocks of it at a time.
         let room = count.saturating_mul(4).max(64);
-        let mut least = f32::NEG_INFINITY;
-        for (token, &logit) in (0..).zip(logits) {
-            if logit <= least {
+        let mut exceeded = f32::NEG_INFINITY;
+        for (block, logits) in logits.chunks(BLOCK).enumerate() {
+            if largest_of(logits) <= exceeded {
                 continue;
             }
-            kept.extend(Candidate::new(token, logit));
-            if kept.len() >= room {
-                let (_, last, _) = kept.select_nth_unstable_by(count - 1, Candidate::order);
-                least = last.logit;
-                kept.truncate(count);
+            for (token, &logit) in (block as Token * BLOCK as Token..).zip(logits) {
+                if logit <= exceeded {
+                    continue;
+                }
+                kept.extend(Candidate::new(token, logit));
+                if kept.len() >= room {
+                    let (_, last, _) = kept.select_nth_unstable_by(count - 1, Candidate::order);
+                    exceeded = last.logit;
+                    kept.truncate(count);
+                }
             }
         }
         kept.sort_unstable_by(Candidate::order);
@@ -171,4 +177,19 @@ impl Candidate {
     fn order_by_rank(&self, other: &Candidate) -> Ordering {
         self.rank.total_cmp(&other.rank).then(self.token.cmp(&other.token))
     }
+}
+
+/// How many logits are looked at together.
+pub(super) const BLOCK: usize = 64;
+
+/// The largest of a few numbers. Written so that it becomes vector code.
+pub(super) fn largest_of(numbers: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (blocks, rest) = numbers.as_chunks::<16>();
+    for block in blocks {
+        for (lane, &number) in lanes.iter_mut().zip(block) {
+            *lane = if number > *lane { number } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }

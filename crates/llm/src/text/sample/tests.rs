@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::text::limits::{MAX_LOGIT_BIASES, MAX_TOP_LOGPROBS};
 
 /// Chance alone: everything else is off.
 fn plain() -> SamplerSettings {
@@ -52,7 +53,61 @@ fn cuts() {
     check(SamplerSettings { min_p: 0.4, ..plain() }, &half, &[1.0 / 3.0, 2.0 / 3.0, 0.0, 0.0]);
     // The expected surprise is 1.75 bits; 0.25 has two, which is nearest.
     check(SamplerSettings { typical_p: 0.2, ..plain() }, &half, &[1.0, 0.0, 0.0, 0.0]);
-    check(SamplerSettings { banned: vec![1, 99], ..plain() }, &half, &[0.5, 0.0, 0.25, 0.25]);
+    check(plain().ban(&[1, 99]), &half, &[0.5, 0.0, 0.25, 0.25]);
+}
+
+#[test]
+fn masks() {
+    let probabilities = [0.5, 0.25, 0.125, 0.125];
+    let mut mask = TokenMask::none(4);
+    let mut sampler = Sampler::new(plain()).unwrap();
+    let logits = logits(&probabilities);
+    assert_eq!(sampler.sample_masked(&logits, &mask), Err(SampleError::NothingLeft));
+    mask.allow(2);
+    for _ in 0..20 {
+        assert_eq!(sampler.sample_masked(&logits, &mask).unwrap().token, 2);
+    }
+    mask.allow(0);
+    let mut counts = [0; 4];
+    (0..1000).for_each(|_| counts[sampler.sample_masked(&logits, &mask).unwrap().token as usize] += 1);
+    assert!(counts[1] == 0 && counts[3] == 0 && (750..850).contains(&counts[0]), "{counts:?}");
+    // A mask that is shorter than the logits allows nothing beyond its end.
+    let mut greedy = Sampler::new(SamplerSettings::greedy()).unwrap();
+    assert_eq!(greedy.sample_masked(&[0.0, 1.0, 2.0], &TokenMask::all(2)).unwrap().token, 1);
+    // Damaged logits are found behind the mask, too.
+    let damaged = greedy.sample_masked(&[0.0, f32::NAN], &TokenMask::all(1));
+    assert!(matches!(damaged, Err(SampleError::NotFinite { token: 1, .. })));
+}
+
+#[test]
+fn biases() {
+    let bias = |logit_bias: Vec<(Token, f32)>| SamplerSettings { logit_bias, ..SamplerSettings::greedy() };
+    let choose = |settings| Sampler::new(settings).unwrap().sample(&[1.0, 2.0, 3.0]).unwrap().token;
+    assert_eq!(choose(bias(vec![(0, 1.5), (0, 1.5), (9, 5.0)])), 0);
+    assert_eq!(choose(bias(vec![(2, f32::NEG_INFINITY)])), 1);
+    assert_eq!(choose(bias(vec![(1, f32::MAX), (1, f32::MAX)])), 1);
+    for value in [f32::NAN, f32::INFINITY] {
+        let error = Sampler::new(bias(vec![(0, 0.0), (5, value)])).unwrap_err();
+        assert!(matches!(error, SampleError::Bias { token: 5, .. }), "{error}");
+    }
+    let many = Sampler::new(bias(vec![(0, 0.0); MAX_LOGIT_BIASES + 1])).unwrap_err();
+    assert!(matches!(many, SampleError::TooMany { name: "logit biases", .. }), "{many}");
+    let many = SamplerSettings { logprobs: Some(MAX_TOP_LOGPROBS + 1), ..plain() };
+    assert!(matches!(Sampler::new(many), Err(SampleError::TooMany { name: "likeliest tokens", .. })));
+}
+
+#[test]
+fn prompts_count_only_where_asked_to() {
+    let settings = SamplerSettings { presence_penalty: 5.0, ..SamplerSettings::greedy() };
+    // As OpenAI's interface has it.
+    let answer_only =
+        SamplerSettings { penalty_window: usize::MAX, penalize_prompt: false, ..settings.clone() };
+    for (settings, expected) in [(settings, 1), (answer_only, 0)] {
+        let mut sampler = Sampler::new(settings).unwrap();
+        sampler.accept(0);
+        assert_eq!(sampler.sample(&[3.0, 2.0]).unwrap().token, expected);
+        assert_eq!(sampler.sample(&[3.0, 2.0]).unwrap().token, 1 - expected);
+    }
 }
 
 #[test]
@@ -89,8 +144,7 @@ fn damaged_logits_are_errors() {
         assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3]), Err(SampleError::NothingLeft));
         assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -1e38]).unwrap().token, 1);
     }
-    let banned = SamplerSettings { banned: vec![0], ..plain() };
-    assert_eq!(Sampler::new(banned).unwrap().sample(&[1.0]), Err(SampleError::NothingLeft));
+    assert_eq!(Sampler::new(plain().ban(&[0])).unwrap().sample(&[1.0]), Err(SampleError::NothingLeft));
 }
 
 #[test]
@@ -112,9 +166,17 @@ fn settings_are_checked() {
 #[test]
 fn probabilities_of_choices() {
     let logits = logits(&[0.5, 0.25, 0.25]);
-    let settings = SamplerSettings { logprobs: true, repeat_penalty: 3.0, ..SamplerSettings::greedy() };
+    let settings = SamplerSettings { logprobs: Some(2), repeat_penalty: 3.0, ..SamplerSettings::greedy() };
     let choice = Sampler::new(settings).unwrap().sample(&logits).unwrap();
     assert!((choice.logprob.unwrap() - 0.5_f32.ln()).abs() < 1e-6);
+    let settings =
+        SamplerSettings { logprobs: Some(2), logit_bias: vec![(0, -9.0)], ..SamplerSettings::greedy() };
+    let mut sampler = Sampler::new(settings).unwrap();
+    let mut mask = TokenMask::none(3);
+    mask.allow(2);
+    let choice = sampler.sample_masked(&logits, &mask).unwrap();
+    assert!(choice.token == 2 && (choice.logprob.unwrap() - 0.25_f32.ln()).abs() < 1e-6);
+    assert_eq!(sampler.top_logprobs(), top_logprobs(&logits, 2).unwrap());
     let top = top_logprobs(&logits, 2).unwrap();
     assert_eq!(top.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [0, 1]);
     assert!((top[1].1 - 0.25_f32.ln()).abs() < 1e-6);
@@ -131,12 +193,13 @@ fn draws_belong_to_places() {
     let mut straight = Sampler::new(settings.clone()).unwrap();
     let chosen: Vec<Token> = (0..40).map(|at| straight.sample(&logits(at)).unwrap().token).collect();
     for start in 0..40 {
-        // Another life: other tokens before, chosen elsewhere, with errors in between.
+        // Another life: other tokens before, chosen elsewhere, with errors and other masks in between.
         let mut other = Sampler::new(settings.clone()).unwrap();
         for at in 0..start {
-            match at % 2 {
+            match at % 3 {
                 0 => other.replay(at),
-                _ => drop(other.sample(&[0.0; 7]).unwrap()),
+                1 => drop(other.sample(&[0.0; 7]).unwrap()),
+                _ => drop(other.sample_masked(&logits(at + 5), &TokenMask::all(3)).unwrap()),
             }
             other.sample(&[f32::NAN]).unwrap_err();
         }
@@ -177,6 +240,7 @@ proptest! {
         logits in prop::collection::vec(prop_oneof![any::<f32>(), -10.0_f32..10.0], 0..50),
         temperature in 0.0_f32..3.0, top_k in 0_usize..60, top_p in 0.0_f32..=1.0, min_p in 0.0_f32..=1.0,
         typical_p in 0.0_f32..=1.0, repeat_penalty in 0.01_f32..100.0, frequency_penalty in any::<f32>(),
+        mask in prop::option::of(prop::collection::vec(any::<bool>(), 0..60)),
     ) {
         let settings = SamplerSettings {
             temperature, top_k, top_p, min_p, typical_p, repeat_penalty,
@@ -184,9 +248,23 @@ proptest! {
             ..SamplerSettings::default()
         };
         let mut sampler = Sampler::new(settings).unwrap();
+        let mask = mask.map(|bits| {
+            let mut mask = TokenMask::none(bits.len());
+            (0..).zip(bits).filter(|(_, allowed)| *allowed).for_each(|(token, _)| mask.allow(token));
+            mask
+        });
         for _ in 0..5 {
-            if let Ok(choice) = sampler.sample(&logits) {
-                prop_assert!(logits[choice.token as usize].is_finite());
+            let before = sampler.clone();
+            let choice = match &mask {
+                Some(mask) => sampler.sample_masked(&logits, mask),
+                None => sampler.sample(&logits),
+            };
+            match choice {
+                Ok(choice) => {
+                    prop_assert!(logits[choice.token as usize].is_finite());
+                    prop_assert!(mask.as_ref().is_none_or(|mask| mask.contains(choice.token)));
+                }
+                Err(_) => prop_assert_eq!(&before, &sampler),
             }
         }
     }
