@@ -38,7 +38,7 @@ pub const MAX_TEMPLATE_DEPTH: usize = 128;
 /// Spaces that a template may indent by, and the width that it may format to.
 pub const MAX_TEMPLATE_WIDTH: usize = 999;
 
-/// Tokens whose logits a request may change. Time per token is in proportion.
+/// Tokens whose logits a request may change, and tokens that end repetitions. Time per token is in proportion.
 pub const MAX_LOGIT_BIASES: usize = 1 << 20;
 
 /// Likeliest tokens that a request may ask for with every token.

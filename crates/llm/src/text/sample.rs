@@ -1,23 +1,25 @@
 //! Choosing the next token.
 //!
-//! The steps and their order: logit biases, the mask, penalties, top-k, typical, top-p, min-p, temperature, a draw. Each
-//! looks at what the ones before have left, with probabilities at temperature one; this is the order that llama.cpp has by
-//! default.
+//! The steps and their order: logit biases, the mask, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
+//! temperature, a draw; with Mirostat, its cut instead of the others. Each looks at what the ones before have left, with
+//! probabilities at temperature one; this is the order that llama.cpp has by default.
 //!
 //! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree; the
 //! random numbers of a token depend on the seed and its index alone. No logits panic: those that are no numbers are an
 //! error, after which the sampler is as it was. Once it has seen a few tokens, choosing one allocates nothing.
 
 mod candidates;
+mod dry;
 mod penalties;
 mod random;
 mod settings;
 
-pub use settings::SamplerSettings;
+pub use settings::{Dry, Mirostat, SamplerSettings};
 
 use super::mask::TokenMask;
 use super::vocab::Token;
 use candidates::{BLOCK, Candidates, largest_of};
+use dry::Repetitions;
 use penalties::Penalties;
 
 /// Why no token could be chosen.
@@ -100,6 +102,9 @@ pub struct Sampler {
     /// How many tokens were chosen.
     index: u64,
     penalties: Penalties,
+    repetitions: Option<Repetitions>,
+    /// How much surprise Mirostat allows, in bits.
+    mu: f32,
     candidates: Candidates,
     /// Logits after biases, mask and penalties; only used where there are any.
     changed: Vec<f32>,
@@ -114,6 +119,8 @@ impl Sampler {
         let mut sampler = Sampler {
             index: 0,
             penalties: Penalties::new(&settings),
+            repetitions: settings.dry.as_ref().map(Repetitions::new),
+            mu: 0.0,
             candidates: Candidates::default(),
             changed: Vec::new(),
             top: Vec::new(),
@@ -138,19 +145,27 @@ impl Sampler {
         if self.settings.penalize_prompt {
             self.penalties.accept(token);
         }
+        if let Some(repetitions) = &mut self.repetitions {
+            repetitions.accept(token);
+        }
     }
 
     /// Takes note of a token of the answer that was chosen elsewhere, as if it had been chosen here: after a restart from
-    /// the tokens alone.
+    /// the tokens alone. Only what Mirostat has learned does not come back in this way.
     pub fn replay(&mut self, token: Token) {
         self.index += 1;
         self.penalties.accept(token);
+        if let Some(repetitions) = &mut self.repetitions {
+            repetitions.accept(token);
+        }
     }
 
     /// Begins anew, with nothing noted and the first token's random numbers next.
     pub fn reset(&mut self) {
         self.index = 0;
         self.penalties.clear();
+        self.repetitions.iter_mut().for_each(Repetitions::clear);
+        self.mu = 2.0 * self.settings.mirostat.map_or(0.0, |mirostat| mirostat.tau);
         self.top.clear();
     }
 
@@ -173,8 +188,9 @@ impl Sampler {
     fn choose(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Choice, SampleError> {
         let mut best = check(logits)?;
         let mut offered = logits;
+        let repetitions = self.repetitions.as_mut().filter(|repetitions| !repetitions.recent().is_empty());
         let biased = !self.settings.logit_bias.is_empty();
-        if biased || mask.is_some() || self.penalties.are_active() {
+        if biased || mask.is_some() || self.penalties.are_active() || repetitions.is_some() {
             self.changed.clear();
             self.changed.extend_from_slice(logits);
             add_biases(&mut self.changed, &self.settings.logit_bias);
@@ -182,6 +198,9 @@ impl Sampler {
                 mask.apply(&mut self.changed);
             }
             self.penalties.apply(&mut self.changed);
+            if let Some(repetitions) = repetitions {
+                repetitions.apply(&mut self.changed);
+            }
             offered = &self.changed;
             best = check(offered)?;
         }
@@ -189,14 +208,14 @@ impl Sampler {
             true => best,
             false => {
                 let draws = random::draws(self.settings.seed, self.index);
-                let chosen = self.candidates.choose(offered, &self.settings, draws);
+                let chosen = self.candidates.choose(offered, &self.settings, draws, &mut self.mu);
                 chosen.ok_or(SampleError::NothingLeft)?
             }
         };
         self.replay(token);
         let logprob = self.settings.logprobs.and_then(|count| {
             let total = log_sum_exp(logits);
-            self.candidates.take_top(logits, count);
+            self.candidates.take_top(logits, count, f32::NEG_INFINITY);
             self.top.clear();
             self.top.extend(self.candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))));
             Some(logprob_of(*logits.get(token as usize)?, total))
@@ -208,7 +227,11 @@ impl Sampler {
 impl PartialEq for Sampler {
     /// Whether both will choose the same tokens.
     fn eq(&self, other: &Sampler) -> bool {
-        self.settings == other.settings && self.index == other.index && self.penalties == other.penalties
+        self.settings == other.settings
+            && self.index == other.index
+            && self.mu.to_bits() == other.mu.to_bits()
+            && self.penalties == other.penalties
+            && self.repetitions == other.repetitions
     }
 }
 
@@ -222,7 +245,7 @@ pub fn top_logprobs(logits: &[f32], count: usize) -> Result<Vec<(Token, f32)>, S
     check(logits)?;
     let total = log_sum_exp(logits);
     let mut candidates = Candidates::default();
-    candidates.take_top(logits, count);
+    candidates.take_top(logits, count, f32::NEG_INFINITY);
     Ok(candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))).collect())
 }
 

@@ -8,13 +8,14 @@
 pub(super) struct Draws {
     /// Which of the candidates.
     pub(super) choice: f64,
+    /// Whether something happens that happens only sometimes.
+    pub(super) chance: f64,
 }
 
 /// The numbers of the token with this index.
 pub(super) fn draws(seed: u64, index: u64) -> Draws {
-    let [low, high, ..] =
-        philox([index as u32, (index >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
-    Draws { choice: unit(low, high) }
+    let [a, b, c, d] = philox([index as u32, (index >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
+    Draws { choice: unit(a, b), chance: unit(c, d) }
 }
 
 fn unit(low: u32, high: u32) -> f64 {
@@ -59,13 +60,14 @@ mod tests {
     #[test]
     fn numbers_are_spread_evenly() {
         for seed in [0, 1, u64::MAX] {
-            let mut choices = 0.0;
+            let (mut choices, mut chances) = (0.0, 0.0);
             for index in 0..10_000 {
-                let Draws { choice } = draws(seed, index);
-                assert!((0.0..1.0).contains(&choice));
+                let Draws { choice, chance } = draws(seed, index);
+                assert!((0.0..1.0).contains(&choice) && (0.0..1.0).contains(&chance));
                 choices += choice;
+                chances += chance;
             }
-            assert!((choices / 10_000.0 - 0.5).abs() < 0.01);
+            assert!((choices / 10_000.0 - 0.5).abs() < 0.01 && (chances / 10_000.0 - 0.5).abs() < 0.01);
         }
         assert_ne!(draws(0, 1 << 32), draws(0, 0));
         assert_ne!(draws(1 << 32, 0), draws(0, 0));

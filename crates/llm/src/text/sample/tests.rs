@@ -57,6 +57,63 @@ fn cuts() {
 }
 
 #[test]
+fn cuts_by_deviation() {
+    // Logits 0, 2, 4 and 6 have a deviation of 2.236.
+    let mut sampler = Sampler::new(SamplerSettings { top_n_sigma: 1.0, ..plain() }).unwrap();
+    let logits = [0.0, f32::NEG_INFINITY, 2.0, 4.0, 6.0];
+    let mut chosen: Vec<Token> = (0..1000).map(|_| sampler.sample(&logits).unwrap().token).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    assert_eq!(chosen, [3, 4]);
+}
+
+#[test]
+fn the_obvious_is_left_out_as_often_as_asked() {
+    let probabilities = [0.4, 0.3, 0.2, 0.1];
+    let settings = SamplerSettings { xtc_probability: 1.0, xtc_threshold: 0.19, ..plain() };
+    check(settings.clone(), &probabilities, &[0.0, 0.0, 2.0 / 3.0, 1.0 / 3.0]);
+    let half = SamplerSettings { xtc_probability: 0.5, ..settings.clone() };
+    check(half, &probabilities, &[0.2, 0.15, 0.1 + 1.0 / 3.0, 0.05 + 1.0 / 6.0]);
+    // One alone is never left out, nor is any above a half.
+    check(SamplerSettings { xtc_threshold: 0.35, ..settings.clone() }, &probabilities, &[0.4, 0.3, 0.2, 0.1]);
+    check(SamplerSettings { xtc_threshold: 0.6, ..settings }, &probabilities, &[0.4, 0.3, 0.2, 0.1]);
+}
+
+#[test]
+fn temperature_follows_uncertainty() {
+    let settings = SamplerSettings { temperature: 1.0, temperature_range: 1.0, ..plain() };
+    // Evenly spread: as hot as may be, which changes nothing.
+    check(settings.clone(), &[0.25; 4], &[0.25; 4]);
+    // Half as unsure as can be: temperature one.
+    let unsure = -(0.89_f64 * 0.89_f64.log2() + 0.11 * 0.11_f64.log2());
+    assert!((unsure - 0.5).abs() < 0.001);
+    check(settings.clone(), &[0.89, 0.11], &[0.89, 0.11]);
+    // Sure: as cold as may be.
+    check(settings.clone(), &[0.9999, 0.0001], &[1.0, 0.0]);
+    let steep = SamplerSettings { temperature_exponent: 100.0, ..settings };
+    check(steep, &[0.89, 0.11], &[1.0, 0.0]);
+}
+
+#[test]
+fn surprise_is_kept_constant() {
+    // Probabilities of one in two, four, eight...
+    let logits: Vec<f32> = (0..12).map(|n| -(n as f32) * std::f32::consts::LN_2).collect();
+    for tau in [0.5, 1.0, 1.5] {
+        let settings = SamplerSettings { mirostat: Some(Mirostat { tau, eta: 0.1 }), ..plain() };
+        let mut sampler = Sampler::new(settings).unwrap();
+        let mut surprise = 0.0;
+        for _ in 0..4000 {
+            surprise += sampler.sample(&logits).unwrap().token as f32 + 1.0;
+        }
+        // The cut makes what is left likelier, so that the measured surprise differs from the one of the whole.
+        let mean = surprise / 4000.0;
+        assert!((1.0..=2.0).contains(&mean) && (sampler.mu - tau).abs() < 2.0 * tau + 1.0, "{tau}: {mean}");
+    }
+    let calm = SamplerSettings { mirostat: Some(Mirostat { tau: 0.0, eta: 1.0 }), ..plain() };
+    assert_eq!(Sampler::new(calm).unwrap().sample(&logits).unwrap().token, 0);
+}
+
+#[test]
 fn masks() {
     let probabilities = [0.5, 0.25, 0.125, 0.125];
     let mut mask = TokenMask::none(4);
@@ -108,6 +165,17 @@ fn prompts_count_only_where_asked_to() {
         assert_eq!(sampler.sample(&[3.0, 2.0]).unwrap().token, expected);
         assert_eq!(sampler.sample(&[3.0, 2.0]).unwrap().token, 1 - expected);
     }
+}
+
+#[test]
+fn repetitions_are_avoided() {
+    let settings = SamplerSettings {
+        dry: Some(Dry { multiplier: 1.0, base: 2.0, ..Dry::default() }),
+        ..SamplerSettings::greedy()
+    };
+    let mut sampler = Sampler::new(settings).unwrap();
+    [0, 1, 2, 0, 1].iter().for_each(|&token| sampler.accept(token));
+    assert_eq!(sampler.sample(&[0.0, 0.5, 0.9]).unwrap().token, 1);
 }
 
 #[test]
@@ -189,7 +257,7 @@ fn probabilities_of_choices() {
 fn draws_belong_to_places() {
     let logits =
         |token: u32| (0..50).map(|n| ((n * 37 + token * 11) % 51) as f32 / 10.0).collect::<Vec<f32>>();
-    let settings = SamplerSettings { seed: 99, ..plain() };
+    let settings = SamplerSettings { xtc_probability: 0.3, seed: 99, ..plain() };
     let mut straight = Sampler::new(settings.clone()).unwrap();
     let chosen: Vec<Token> = (0..40).map(|at| straight.sample(&logits(at)).unwrap().token).collect();
     for start in 0..40 {
@@ -228,7 +296,7 @@ proptest! {
     fn the_top_is_the_top(logits in prop::collection::vec(-5_i8..5, 1..400), count in 1_usize..50) {
         let logits: Vec<f32> = logits.into_iter().map(f32::from).collect();
         let mut candidates = Candidates::default();
-        candidates.take_top(&logits, count);
+        candidates.take_top(&logits, count, f32::NEG_INFINITY);
         let mut sorted: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
         sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
         sorted.truncate(count);
@@ -240,10 +308,14 @@ proptest! {
         logits in prop::collection::vec(prop_oneof![any::<f32>(), -10.0_f32..10.0], 0..50),
         temperature in 0.0_f32..3.0, top_k in 0_usize..60, top_p in 0.0_f32..=1.0, min_p in 0.0_f32..=1.0,
         typical_p in 0.0_f32..=1.0, repeat_penalty in 0.01_f32..100.0, frequency_penalty in any::<f32>(),
+        top_n_sigma in 0.0_f32..2.0, xtc_probability in 0.0_f32..=1.0, temperature_range in 0.0_f32..2.0,
+        mirostat in prop::option::of((0.0_f32..1e38, 0.0_f32..1e38)), dry in prop::option::of(0.0_f32..1e38),
         mask in prop::option::of(prop::collection::vec(any::<bool>(), 0..60)),
     ) {
         let settings = SamplerSettings {
-            temperature, top_k, top_p, min_p, typical_p, repeat_penalty,
+            temperature, top_k, top_p, min_p, typical_p, repeat_penalty, top_n_sigma, xtc_probability, temperature_range,
+            mirostat: mirostat.map(|(tau, eta)| Mirostat { tau, eta }),
+            dry: dry.map(|multiplier| Dry { multiplier, base: 1e9, ..Dry::default() }),
             frequency_penalty: if frequency_penalty.is_finite() { frequency_penalty } else { 0.0 },
             ..SamplerSettings::default()
         };
