@@ -35,7 +35,9 @@ pub use chat::{ChatOptions, ChatTemplate, Message, Prompt, TemplateError};
 pub use decode::Decode;
 pub use encode::Encode;
 pub use mask::TokenMask;
-pub use sample::{Choice, Dry, Mirostat, SampleError, Sampler, SamplerSettings, logprob, top_logprobs};
+pub use sample::{
+    Choice, Dry, Mirostat, SampleError, Sampler, SamplerSettings, SavedSamplerError, logprob, top_logprobs,
+};
 pub use stop::{Passed, StopStrings};
 pub use stream::Streamer;
 pub use vocab::{SpecialTokens, Token, TokenizerKind, Vocab, VocabError};

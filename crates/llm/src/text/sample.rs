@@ -12,8 +12,10 @@ mod candidates;
 mod dry;
 mod penalties;
 mod random;
+mod saved;
 mod settings;
 
+pub use saved::SavedSamplerError;
 pub use settings::{Dry, Mirostat, SamplerSettings};
 
 use super::mask::TokenMask;
@@ -82,19 +84,20 @@ pub struct Choice {
 /// Chooses tokens, one after another.
 ///
 /// ```
-/// use oxcart_llm::text::{Sampler, SamplerSettings};
+/// use oxcart_llm::text::{SampleError, Sampler, SamplerSettings};
 ///
 /// let mut greedy = Sampler::new(SamplerSettings::greedy())?;
 /// assert_eq!(greedy.sample(&[0.0, 2.0, 1.0])?.token, 1);
 ///
 /// let mut sampler = Sampler::new(SamplerSettings { seed: 7, ..SamplerSettings::default() })?;
-/// let mut tokens = |sampler: &mut Sampler| -> Result<Vec<u32>, _> {
+/// let tokens = |sampler: &mut Sampler| -> Result<Vec<u32>, SampleError> {
 ///     (0..10).map(|_| Ok(sampler.sample(&[1.0, 1.5, 0.5])?.token)).collect()
 /// };
-/// let mut same = sampler.clone();
-/// assert_eq!(tokens(&mut same)?, tokens(&mut sampler)?);
-/// assert_eq!(same, sampler);
-/// # Ok::<(), oxcart_llm::text::SampleError>(())
+/// tokens(&mut sampler)?;
+/// let mut restored = Sampler::restore(&sampler.save())?;
+/// assert_eq!(restored, sampler);
+/// assert_eq!(tokens(&mut restored)?, tokens(&mut sampler)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sampler {

@@ -40,6 +40,11 @@ impl Penalties {
         !self.counts.is_empty()
     }
 
+    /// The tokens of the window, the oldest first.
+    pub(super) fn seen(&self) -> &VecDeque<Token> {
+        &self.seen
+    }
+
     pub(super) fn clear(&mut self) {
         self.seen.clear();
         self.counts.clear();

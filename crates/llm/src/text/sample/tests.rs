@@ -252,6 +252,78 @@ fn probabilities_of_choices() {
     assert!(top_logprobs(&[f32::NAN], 1).is_err());
 }
 
+/// Everything that has a state of its own.
+fn with_state() -> SamplerSettings {
+    SamplerSettings {
+        temperature: 1.0,
+        temperature_range: 0.5,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        xtc_probability: 0.5,
+        repeat_penalty: 1.1,
+        frequency_penalty: 0.1,
+        penalty_window: 5,
+        dry: Some(Dry { window: 7, breakers: vec![3, 1], ..Dry::default() }),
+        logit_bias: vec![(2, -0.5), (4, f32::NEG_INFINITY)],
+        seed: u64::MAX - 5,
+        logprobs: Some(3),
+        ..SamplerSettings::default()
+    }
+}
+
+#[test]
+fn saved_samplers_go_on() {
+    let mirostat = SamplerSettings { mirostat: Some(Mirostat::default()), ..with_state() };
+    for settings in [plain(), SamplerSettings::greedy(), with_state(), mirostat] {
+        let mut sampler = Sampler::new(settings.clone()).unwrap();
+        for step in 0..30 {
+            let logits: Vec<f32> = (0..9).map(|n| ((n * 7 + step * 5) % 9) as f32 / 2.0).collect();
+            if step < 4 {
+                sampler.accept(step);
+            }
+            let saved = sampler.save();
+            let mut restored = Sampler::restore(&saved).unwrap();
+            assert_eq!(restored, sampler);
+            assert_eq!(restored.save(), saved);
+            assert_eq!(restored.sample(&logits).unwrap(), sampler.sample(&logits).unwrap());
+            assert_eq!(restored, sampler);
+            assert_ne!(Sampler::restore(&saved).unwrap(), sampler);
+        }
+    }
+}
+
+#[test]
+fn damaged_saves_are_errors() {
+    let mut sampler = Sampler::new(with_state()).unwrap();
+    (0..20).for_each(|token| sampler.accept(token));
+    let saved = sampler.save();
+    for len in 0..saved.len() {
+        let error = Sampler::restore(&saved[..len]).unwrap_err();
+        assert!(
+            matches!(error, SavedSamplerError::TooShort { .. } | SavedSamplerError::NotASampler),
+            "{error}"
+        );
+    }
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = saved.clone();
+        changed.splice(at..at + bytes.len(), bytes.iter().copied());
+        Sampler::restore(&changed)
+    };
+    assert_eq!(with(4, &[2]), Err(SavedSamplerError::Version { found: 2 }));
+    assert!(matches!(with(8, &[0, 0, 0xc0, 0x7f]), Err(SavedSamplerError::Settings(_))));
+    assert_eq!(
+        Sampler::restore(&[saved.clone(), vec![0]].concat()),
+        Err(SavedSamplerError::TooLong { extra: 1 })
+    );
+    // More tokens than the window has room for.
+    let narrow = SamplerSettings { penalty_window: 4, ..with_state() };
+    let mut narrow = Sampler::new(narrow).unwrap().save();
+    let state = narrow.len() - 20;
+    narrow.splice(state.., saved[saved.len() - (20 + 5 * 4 + 7 * 4)..].iter().copied());
+    assert!(matches!(Sampler::restore(&narrow), Err(SavedSamplerError::Damaged { .. })));
+}
+
 /// What a token draws does not depend on what came before it, only on its index.
 #[test]
 fn draws_belong_to_places() {
@@ -304,6 +376,23 @@ proptest! {
     }
 
     #[test]
+    fn any_bytes_are_a_sampler_or_an_error(
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut sampler = Sampler::new(with_state()).unwrap();
+        (0..9).for_each(|token| sampler.accept(token));
+        let mut saved = sampler.save();
+        for (at, byte) in hits {
+            let at = at.index(saved.len());
+            saved[at] = byte;
+        }
+        if let Ok(mut sampler) = Sampler::restore(&saved) {
+            prop_assert_eq!(sampler.save(), saved);
+            let _ = sampler.sample(&[0.5, 1.0, 2.0]);
+        }
+    }
+
+    #[test]
     fn any_logits_give_a_token_or_an_error(
         logits in prop::collection::vec(prop_oneof![any::<f32>(), -10.0_f32..10.0], 0..50),
         temperature in 0.0_f32..3.0, top_k in 0_usize..60, top_p in 0.0_f32..=1.0, min_p in 0.0_f32..=1.0,
@@ -335,6 +424,7 @@ proptest! {
                 Ok(choice) => {
                     prop_assert!(logits[choice.token as usize].is_finite());
                     prop_assert!(mask.as_ref().is_none_or(|mask| mask.contains(choice.token)));
+                    prop_assert_eq!(&Sampler::restore(&sampler.save()).unwrap(), &sampler);
                 }
                 Err(_) => prop_assert_eq!(&before, &sampler),
             }
