@@ -179,7 +179,7 @@ pub(crate) fn generate(
     let start = Instant::now();
     let vocab = &engine.vocab;
     let mut streamer = Streamer::new().show_special(request.ignore_end);
-    let mut stops = StopStrings::new(request.stop);
+    let mut stops = StopStrings::new(request.stop).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut made = Generated {
         tokens: Vec::new(),
         text: String::new(),

@@ -38,6 +38,6 @@ pub use mask::TokenMask;
 pub use sample::{
     Choice, Dry, Mirostat, SampleError, Sampler, SamplerSettings, SavedSamplerError, logprob, top_logprobs,
 };
-pub use stop::{Passed, StopStrings};
+pub use stop::{Passed, StopError, StopStrings};
 pub use stream::Streamer;
 pub use vocab::{SpecialTokens, Token, TokenizerKind, Vocab, VocabError};

@@ -44,6 +44,12 @@ pub const MAX_LOGIT_BIASES: usize = 1 << 20;
 /// Likeliest tokens that a request may ask for with every token.
 pub const MAX_TOP_LOGPROBS: usize = 1 << 16;
 
+/// Strings at which a request may ask an answer to end. Each is looked for with every byte.
+pub const MAX_STOP_STRINGS: usize = 256;
+
+/// Bytes of all of them.
+pub const MAX_STOP_BYTES: usize = 1 << 16;
+
 const _: () = {
     assert!(MAX_PIECE_BYTES <= MAX_SPECIAL_BYTES && MAX_SPECIAL_BYTES <= MAX_WORD_BYTES);
     assert!(MAX_TOKENS < u32::MAX as usize, "tokens are u32, and one value is kept for none");
