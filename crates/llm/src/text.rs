@@ -6,6 +6,7 @@
 //! | turn text into tokens | [`Vocab::encode`] |
 //! | turn a conversation into tokens | [`ChatTemplate::prompt`], [`Vocab::encode_prompt`] |
 //! | choose the next token | [`Sampler`] |
+//! | guess the next tokens from what was said before | [`Lookup`] |
 //! | turn tokens into text as they come | [`Streamer`] |
 //! | end an answer at certain words | [`StopStrings`] |
 //! | turn tokens into text at once | [`Vocab::decode`] |
@@ -18,6 +19,7 @@ mod chat;
 mod decode;
 mod encode;
 pub mod limits;
+mod lookup;
 mod mask;
 mod merge;
 mod pieces;
@@ -34,6 +36,7 @@ mod wpm;
 pub use chat::{ChatOptions, ChatTemplate, Message, Prompt, TemplateError};
 pub use decode::Decode;
 pub use encode::Encode;
+pub use lookup::{Lookup, LookupSettings};
 pub use mask::TokenMask;
 pub use sample::{
     Choice, Dry, Mirostat, SampleError, Sampler, SamplerSettings, SavedSamplerError, logprob, top_logprobs,
