@@ -6,6 +6,7 @@
 //! | turn text into tokens | [`Vocab::encode`] |
 //! | turn a conversation into tokens | [`ChatTemplate::prompt`], [`Vocab::encode_prompt`] |
 //! | choose the next token | [`Sampler`] |
+//! | make an answer JSON, or follow a grammar | [`Constraints`] |
 //! | guess the next tokens from what was said before | [`Lookup`] |
 //! | turn tokens into text as they come | [`Streamer`] |
 //! | end an answer at certain words | [`StopStrings`] |
@@ -16,6 +17,7 @@
 
 mod bpe;
 mod chat;
+mod constrain;
 mod decode;
 mod encode;
 pub mod limits;
@@ -34,6 +36,9 @@ mod vocab;
 mod wpm;
 
 pub use chat::{ChatOptions, ChatTemplate, Message, Prompt, TemplateError};
+pub use constrain::{
+    ConstrainError, Constraint, Constraints, Grammar, GrammarKind, JsonOptions, JsonWhitespace,
+};
 pub use decode::Decode;
 pub use encode::Encode;
 pub use lookup::{Lookup, LookupSettings};

@@ -95,6 +95,16 @@ impl TokenMask {
         })
     }
 
+    /// Takes away the tokens of another set, unless none would be left.
+    pub(crate) fn subtract_unless_all(&mut self, other: &TokenMask) {
+        let pairs = || self.words.iter().zip(other.words.iter().chain(std::iter::repeat(&0)));
+        if pairs().any(|(own, other)| own & !other != 0) {
+            for (own, other) in self.words.iter_mut().zip(&other.words) {
+                *own &= !other;
+            }
+        }
+    }
+
     /// Makes the logits of all other tokens minus infinity.
     pub(crate) fn apply(&self, logits: &mut [f32]) {
         let known = self.words.len().saturating_mul(BITS).min(logits.len());
