@@ -63,7 +63,7 @@ def computed(counters):
 
 
 def clients(versions, binary, *options):
-    """Real clients at the same time on one worker, or one alone; what the worker counted, and a word about it."""
+    """Real clients at the same time on one worker, or one alone; what the worker counted, and a line about it."""
     worker = Worker(binary, *options)
     at_work = [Client(version, worker) for version in versions]
     for client in at_work:

@@ -56,7 +56,7 @@ class RealWorker:
         self.version, self.cache = version, cache
 
     def __enter__(self):
-        # Somebody else may take the port before it does.
+        # Another program may take the port before it does.
         for _ in range(2):
             try:
                 return self._start()
@@ -91,7 +91,7 @@ class RealWorker:
                 break
             except ConnectionRefusedError:
                 time.sleep(0.1)
-        # If somebody else has taken the port, it was they who answered, and this worker ends at once.
+        # If another program has taken the port, that one answered, and this worker ends at once.
         time.sleep(0.2)
         assert not self.ended(), f"the real worker did not start: {self.ended()}"
 

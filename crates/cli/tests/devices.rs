@@ -47,8 +47,8 @@ fn the_processor_is_always_there() {
 
 #[test]
 fn workers_are_listed_and_lost_ones_reported() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (there, gone) = (worker().to_string(), nobody.to_string());
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (there, gone) = (worker().to_string(), unused.to_string());
     let (code, stdout, stderr) = oxcart(&["devices", "--workers", &format!("{gone},{there}")]);
     assert_eq!(code, Some(1));
     for index in [0, 1] {

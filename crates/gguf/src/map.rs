@@ -1,8 +1,8 @@
 //! Mapped files, and the only unsafe code of the crate.
 //!
-//! Reading a mapped page that its file no longer has raises SIGBUS, which ends the process unless somebody handles
-//! it. Here, a handler looks the faulting address up in a table of our mappings. If it is one of ours, the lost part
-//! of that mapping is replaced by zeros, the mapping is marked as lost and the thread goes on; whoever uses the
+//! Reading a mapped page that its file no longer has raises SIGBUS, which ends the process unless it is handled.
+//! Here, a handler looks the faulting address up in a table of our mappings. If it is one of ours, the lost part
+//! of that mapping is replaced by zeros, the mapping is marked as lost and the thread goes on; the user of the
 //! mapping learns of it from [`Mapping::check`] and refuses that one model. Any other address is left to the handler
 //! that was there before.
 //!
@@ -14,7 +14,7 @@
 //! What this cannot promise: a library that later installs a handler of its own and passes nothing on takes the
 //! protection away. And a process that writes into the file in place changes what [`Mapping::bytes`] shows.
 //! So nothing that was checked lives in a mapping (the header is a private copy), and its bytes are only ever data,
-//! for which every pattern is as good as any other. Whoever cannot accept even that uses
+//! for which every pattern is as good as any other. A caller that cannot accept even that uses
 //! [`Gguf::read_tensor`](crate::Gguf::read_tensor).
 
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 
 /// The bytes of a file, read by the system when they are touched.
 ///
-/// On systems without the signal that this is built around, the file is read into memory instead.
+/// On systems without the signal that this is built around, the file is read into memory instead, all of it at once.
 #[derive(Debug)]
 pub struct Mapping {
     inner: system::Mapping,
@@ -49,6 +49,12 @@ impl Mapping {
         if self.inner.is_lost() { Err(Error::Shrunk) } else { Ok(()) }
     }
 }
+
+// Tested wherever tests run.
+#[cfg(any(not(unix), test))]
+mod copied;
+#[cfg(not(unix))]
+use copied as system;
 
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "maps files and handles a signal; see the module's header")]
@@ -223,7 +229,7 @@ mod system {
         let page = address & !page_size().wrapping_sub(1);
         slot.lost.store(true, Ordering::SeqCst);
         // SAFETY: `page..end` is inside the live mapping of `slot`: its owner cannot be dropped while the thread we
-        // interrupted reads from it. Nobody can write there, before or after, so no data of ours is lost.
+        // interrupted reads from it. It cannot be written, before or after, so no data of ours is lost.
         let zeros = unsafe {
             let (at, len) = (std::ptr::without_provenance_mut(page), end.wrapping_sub(page));
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
@@ -274,38 +280,6 @@ mod system {
     #[cfg(test)]
     pub(super) fn slots_in_use() -> usize {
         SLOTS.iter().filter(|slot| slot.taken.load(Ordering::Relaxed)).count()
-    }
-}
-
-#[cfg(not(unix))]
-mod system {
-    use std::fs::File;
-    use std::io::{Read, Seek, SeekFrom};
-
-    use crate::error::{Error, Result};
-
-    /// A private copy, which cannot be lost.
-    #[derive(Debug)]
-    pub(super) struct Mapping(Vec<u8>);
-
-    impl Mapping {
-        pub(super) fn new(file: &File, len: usize) -> Result<Mapping> {
-            let mut bytes = Vec::new();
-            let asked = crate::cursor::len_u64(len);
-            bytes.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: asked })?;
-            let mut file = file.try_clone().map_err(Error::io("read"))?;
-            file.seek(SeekFrom::Start(0)).map_err(Error::io("read"))?;
-            file.take(asked).read_to_end(&mut bytes).map_err(Error::io("read"))?;
-            if bytes.len() == len { Ok(Mapping(bytes)) } else { Err(Error::Shrunk) }
-        }
-
-        pub(super) fn bytes(&self) -> &[u8] {
-            &self.0
-        }
-
-        pub(super) fn is_lost(&self) -> bool {
-            false
-        }
     }
 }
 

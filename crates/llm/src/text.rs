@@ -12,7 +12,7 @@
 //! | end an answer at certain words | [`StopStrings`] |
 //! | turn tokens into text at once | [`Vocab::decode`] |
 //!
-//! Vocabularies and templates come from files that nobody vouches for, text from people who may mean ill. Both are refused
+//! Vocabularies and templates come from files that are not trusted, text from users who may be hostile. Both are refused
 //! with an error or handled; neither panics, and neither takes long for its size.
 
 mod bpe;

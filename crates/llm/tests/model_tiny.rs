@@ -1,18 +1,22 @@
 //! Models of a few kilobytes, made up here: files that are wrong, placements, sequences, devices of several kinds.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod model_support;
+
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use model_support::Session;
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
-    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile,
-    Override, Placement, PlacementOptions, Proportions, Section, Wanted,
+    Error, Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Section,
 };
+use oxcart_llm::runner::{AttentionChoice, Encoder, EncoderOptions, RunnerOptions, Wanted};
 use oxcart_tensor::{DType, Layout};
 use oxcart_testdev::{Config, TestDevice};
 use tempfile::TempDir;
@@ -141,7 +145,7 @@ impl Tiny {
         ModelFile::open(self.write(&folder))
     }
 
-    fn context(&self, devices: usize, options: ContextOptions) -> Context {
+    fn context(&self, devices: usize, options: RunnerOptions) -> Session {
         let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
         let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
         let proportions = Proportions::Ratios(vec![1.0; devices.len()]);
@@ -152,7 +156,7 @@ impl Tiny {
         let model = Model::load(file, placement, &|_| {}).unwrap();
         let streams =
             devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
-        Context::new(model, streams, options).unwrap()
+        Session::new(model, streams, options).unwrap()
     }
 }
 
@@ -175,16 +179,16 @@ fn contents(name: &str, shape: &[usize], dtype: DType, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn exact() -> ContextOptions {
-    ContextOptions { context: 128, cache_type: DType::F32, ..ContextOptions::default() }
+fn exact() -> RunnerOptions {
+    RunnerOptions { context: 128, cache_type: DType::F32, ..RunnerOptions::default() }
 }
 
 fn text(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (i * 7 + i * i % 11) % VOCABULARY as u32).collect()
 }
 
-fn rows(context: &mut Context, tokens: &[u32]) -> Vec<Vec<f32>> {
-    context.evaluate(tokens, Wanted::All).unwrap().rows().map(<[f32]>::to_vec).collect()
+fn rows(context: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
+    context.evaluate(tokens, Wanted::From(0)).unwrap()
 }
 
 #[track_caller]
@@ -203,34 +207,28 @@ fn batches_of_any_size_agree() {
     let tokens = text(30);
     let together = rows(&mut tiny.context(1, exact()), &tokens);
     for batch in [1, 7, 29] {
-        let batched = rows(&mut tiny.context(1, ContextOptions { batch, ..exact() }), &tokens);
+        let batched = rows(&mut tiny.context(1, RunnerOptions { batch, ..exact() }), &tokens);
         assert_close(&together, &batched, 1e-4);
         let mut context = tiny.context(2, exact());
         let called: Vec<Vec<f32>> = tokens.chunks(batch).flat_map(|call| rows(&mut context, call)).collect();
         assert_close(&together, &called, 1e-4);
     }
     for attention in [AttentionChoice::Flash, AttentionChoice::Plain] {
-        let other = rows(&mut tiny.context(1, ContextOptions { attention, ..exact() }), &tokens);
+        let other = rows(&mut tiny.context(1, RunnerOptions { attention, ..exact() }), &tokens);
         assert_close(&together, &other, 1e-4);
     }
 }
 
 #[test]
 fn decoding_uses_one_graph() {
-    let mut context = Tiny::llama(2).context(2, ContextOptions { context: 600, ..exact() });
+    let mut context = Tiny::llama(2).context(2, RunnerOptions { context: 600, ..exact() });
     context.evaluate(&text(10), Wanted::None).unwrap();
-    for token in text(200) {
+    for token in text(300) {
         assert_eq!(context.evaluate(&[token], Wanted::Last).unwrap().len(), 1);
     }
     // One for the prompt, one for single tokens.
-    assert_eq!(context.timings().graphs, 2);
-    for token in text(100) {
-        context.evaluate(&[token], Wanted::Last).unwrap();
-    }
-    // Attention looks at the next 256 cells, too.
-    assert_eq!(context.timings().graphs, 3);
-    assert_eq!(context.position(), 310);
-    assert_eq!((context.timings().prompt_tokens, context.timings().decoded_tokens), (10, 300));
+    let usage = context.runner.usage();
+    assert_eq!((usage.graphs, usage.computed_tokens, context.position()), (2, 310, 310));
 }
 
 #[test]
@@ -248,68 +246,75 @@ fn one_can_go_back() {
 
 #[test]
 fn the_limit_is_an_error_and_changes_nothing() {
-    let mut context = Tiny::llama(1).context(1, ContextOptions { context: 16, ..exact() });
+    let mut context = Tiny::llama(1).context(1, RunnerOptions { context: 16, ..exact() });
     let first = rows(&mut context, &text(12));
     let error = context.evaluate(&text(5), Wanted::Last).unwrap_err();
-    assert_eq!(error.to_string(), "5 tokens after 12 do not fit into a context of 16");
+    assert_eq!(error.to_string(), "sequence 1: 5 tokens after 12 do not fit into a context of 16");
     let error = context.evaluate(&[1, VOCABULARY as u32], Wanted::Last).unwrap_err();
-    assert_eq!(error.to_string(), "token 40 is not one of the 40 tokens of the model");
+    assert_eq!(error.to_string(), "sequence 1: token 40 is not one of the 40 tokens of the model");
     assert_eq!(context.position(), 12);
     context.truncate(3).unwrap();
     assert_close(&rows(&mut context, &text(12)[3..]), &first[3..], 1e-4);
-    assert!(context.evaluate(&[], Wanted::All).unwrap().is_empty());
+    assert!(context.evaluate(&[], Wanted::From(0)).unwrap().is_empty());
 }
 
-/// With one block, keys and values depend on nothing but their tokens. So after a shift everything must be as if the
-/// tokens that are left had been the only ones.
+/// With one block, keys and values depend on nothing but their tokens. So after forgetting some, everything must be as if
+/// the tokens that are left had been the only ones.
 #[test]
-fn a_shift_forgets_and_moves() {
+fn what_is_forgotten_is_as_if_it_had_never_been() {
     for (cache_type, attention, tolerance) in [
+        (DType::F32, AttentionChoice::Auto, 1e-3),
         (DType::F32, AttentionChoice::Flash, 1e-3),
         (DType::F32, AttentionChoice::Plain, 1e-3),
         (DType::F16, AttentionChoice::Auto, 0.02),
         (DType::Q8_0, AttentionChoice::Auto, 0.2),
     ] {
         for tiny in [Tiny::llama(1), yarn()] {
-            let at_limit = AtLimit::Shift { keep: 2 };
-            let options = ContextOptions { context: 32, cache_type, attention, at_limit, ..exact() };
-            let tokens = text(60);
-            let mut context = tiny.context(1, options);
-            context.evaluate(&tokens[..32], Wanted::None).unwrap();
-            let shifted = rows(&mut context, &tokens[32..36]);
-            // Half of the 30 after the first two.
-            assert_eq!(context.position(), 21);
-            let left: Vec<u32> = [&tokens[..2], &tokens[17..36]].concat();
+            let options = RunnerOptions { context: 300, sequences: 2, cache_type, attention, ..exact() };
+            let tokens = text(290);
+            let left: Vec<u32> = [&tokens[..64], &tokens[192..]].concat();
             let fresh = rows(&mut tiny.context(1, options), &left);
-            assert_close(&shifted, &fresh[17..], tolerance);
-            for &token in &tokens[36..] {
-                context.evaluate(&[token], Wanted::Last).unwrap();
-                assert!(context.position() <= 32);
+            for (is_exact, tolerance) in [(true, 1e-4), (false, tolerance)] {
+                let mut context = tiny.context(1, options);
+                context.evaluate(&tokens[..280], Wanted::None).unwrap();
+                // One that shares pages must not notice.
+                let other = context.runner.fork(context.id).unwrap();
+                context.runner.forget(context.id, 64, 192, is_exact).unwrap();
+                assert_eq!(context.position(), 152);
+                assert_close(&rows(&mut context, &tokens[280..]), &fresh[152..], tolerance);
+                let mine = std::mem::replace(&mut context.id, other);
+                let unmoved = rows(&mut context, &tokens[280..]);
+                context.runner.close(mine).unwrap();
+                assert_close(&unmoved, &rows(&mut tiny.context(1, options), &tokens)[280..], 1e-4);
             }
         }
     }
 }
 
-/// Keys are rotated in place, so a shift that fails in the middle leaves nothing that could be trusted.
+/// Keys are rotated where they lie, so forgetting that fails in the middle leaves nothing that could be trusted.
 #[test]
-fn a_shift_that_fails_begins_anew() {
-    let (tiny, tokens) = (Tiny::llama(2), text(24));
+fn forgetting_that_fails_leaves_nothing() {
+    let (tiny, tokens) = (Tiny::llama(2), text(200));
     let device = CpuDevice::new().unwrap();
     let file = tiny.open().unwrap();
     let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();
     let stream = device.open(&StreamOptions::threads(1)).unwrap();
     let stop = stream.cancel_flag().unwrap();
-    let mut context = Context::new(model, vec![stream], exact()).unwrap();
+    let mut context = Session::new(model, vec![stream], RunnerOptions { context: 256, ..exact() }).unwrap();
     let fresh = rows(&mut context, &tokens);
     // A range that makes no sense changes nothing.
-    assert!(context.shift(3, 30).is_err());
-    assert_eq!(context.position(), 24);
-    stop.store(true, Ordering::Relaxed);
-    assert!(context.shift(4, 12).is_err());
-    stop.store(false, Ordering::Relaxed);
-    assert_eq!(context.position(), 0, "what is left in the caches is not known");
-    assert_close(&rows(&mut context, &tokens), &fresh, 0.0);
+    for (from, to) in [(64, 256), (128, 64), (3, 64), (64, 100)] {
+        assert!(context.runner.forget(context.id, from, to, false).is_err());
+        assert_eq!(context.position(), 200);
+    }
+    for is_exact in [true, false] {
+        stop.store(true, Ordering::Relaxed);
+        assert!(context.runner.forget(context.id, 64, 128, is_exact).is_err());
+        stop.store(false, Ordering::Relaxed);
+        assert_eq!(context.position(), 0, "what is left is not known");
+        assert_close(&rows(&mut context, &tokens), &fresh, 0.0);
+    }
 }
 
 fn yarn() -> Tiny {
@@ -319,22 +324,22 @@ fn yarn() -> Tiny {
         .with("rope.scaling.original_context_length", Setting::Count(32))
 }
 
-/// Windowed blocks keep few cells and use them again; that must not show.
+/// Windowed blocks keep few pages and use them again; that must not show.
 #[test]
-fn windows_can_be_kept_in_few_cells() {
+fn windows_can_be_kept_in_few_pages() {
     let tiny = Tiny::gemma2(3);
-    let options = ContextOptions { context: 1024, batch: 16, ..exact() };
+    let options = RunnerOptions { context: 1024, batch: 16, ..exact() };
     let tokens = text(600);
     let mut few = tiny.context(1, options);
-    let mut all = tiny.context(1, ContextOptions { full_windows: true, ..options });
-    assert!(few.cache_bytes()[0] < all.cache_bytes()[0]);
+    // With large batches there is room for all of them.
+    let mut all = tiny.context(1, RunnerOptions { batch: 1024, ..options });
+    assert!(few.runner.state_bytes()[0] < all.runner.state_bytes()[0]);
     assert_close(&rows(&mut few, &tokens[..590]), &rows(&mut all, &tokens[..590]), 1e-3);
     for &token in &tokens[590..] {
         assert_close(&rows(&mut few, &[token]), &rows(&mut all, &[token]), 1e-3);
     }
     let error = few.truncate(100).unwrap_err();
     assert!(error.to_string().contains("windowed blocks have forgotten"), "{error}");
-    all.truncate(100).unwrap();
     few.truncate(595).unwrap();
     few.reset();
     assert_close(&rows(&mut few, &tokens[..20]), &rows(&mut tiny.context(2, options), &tokens[..20]), 1e-3);
@@ -368,7 +373,7 @@ fn accelerators_get_weights_and_work() {
     assert!(accelerators.iter().all(|device| device.allocated_bytes() > 10_000));
     let mut streams: Vec<Box<dyn Stream>> = accelerators.iter().map(|device| device.stream()).collect();
     streams.push(cpu.open(&StreamOptions::threads(1)).unwrap());
-    let mut context = Context::new(model, streams, exact()).unwrap();
+    let mut context = Session::new(model, streams, exact()).unwrap();
     let found = rows(&mut context, &text(9));
     assert_close(&found, &rows(&mut tiny.context(1, exact()), &text(9)), 1e-3);
     for token in text(3) {
@@ -453,9 +458,9 @@ fn streams_must_be_those_of_the_placement() {
     let file = Tiny::llama(1).open().unwrap();
     let placement = Placement::new(&file, vec![device], &PlacementOptions::default()).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();
-    let wrong = Context::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
+    let wrong = Session::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
     assert!(matches!(wrong, Err(Error::OtherDevice { index: 0, .. })));
-    assert!(matches!(Context::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
+    assert!(matches!(Session::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
     let device = model.devices()[0].clone();
     let encoder =
         Encoder::new(model, vec![device.open(&StreamOptions::default()).unwrap()], EncoderOptions::default());
@@ -470,14 +475,14 @@ fn settings_of_contexts_are_checked() {
     let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();
     for options in [
-        ContextOptions { batch: 0, ..exact() },
-        ContextOptions { batch: 1 << 20, ..exact() },
-        ContextOptions { context: 1 << 40, ..exact() },
-        ContextOptions { cache_type: DType::Q4_K, ..exact() },
-        ContextOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
+        RunnerOptions { batch: 0, ..exact() },
+        RunnerOptions { batch: 1 << 20, ..exact() },
+        RunnerOptions { context: 1 << 40, ..exact() },
+        RunnerOptions { cache_type: DType::Q4_K, ..exact() },
+        RunnerOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
     ] {
         let stream = device.clone().open(&StreamOptions::threads(1)).unwrap();
-        assert!(matches!(Context::new(model.clone(), vec![stream], options), Err(Error::Setting { .. })));
+        assert!(matches!(Session::new(model.clone(), vec![stream], options), Err(Error::Setting { .. })));
     }
 }
 
@@ -550,4 +555,90 @@ fn tensors_that_are_missing_or_wrong_are_named() {
     }
     let error = whole.tensor("blk.0.attn_q.surprise", &[4]).open().unwrap_err().to_string();
     assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
+}
+
+/// What a placement says beforehand is what a runner takes, so that memory does not run out after everything was sent.
+#[test]
+fn memory_is_known_before_anything_is_loaded() {
+    for (devices, batch) in [(1, 512), (1, 64), (3, 512)] {
+        let file = Tiny::llama(6).open().unwrap();
+        let runner = RunnerOptions { batch, sequences: 3, ..exact() };
+        let cpus: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
+        let list = cpus.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let proportions = Proportions::Ratios(vec![1.0; devices]);
+        let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
+        let placement = Placement::new(&file, list, &options).unwrap();
+        let shares = placement.shares().to_vec();
+        let model = Model::load(file, placement, &|_| {}).unwrap();
+        let streams = cpus.into_iter().map(|cpu| cpu.open(&StreamOptions::threads(1)).unwrap()).collect();
+        let session = Session::new(model, streams, runner).unwrap();
+        let (state, results) = (session.runner.state_bytes(), session.runner.result_bytes().unwrap());
+        for (index, share) in shares.iter().enumerate() {
+            // Tables of pages come on top.
+            assert!(share.state <= state[index] && share.state + 4096 > state[index], "{share:?} {state:?}");
+            let (told, found) = (share.results, results[index]);
+            assert!(told >= found && told <= found + found / 2, "{devices} {batch}: {told}, took {found}");
+        }
+    }
+}
+
+#[test]
+fn results_that_do_not_fit_are_noticed_before_loading() {
+    let file = Tiny::llama(4).open().unwrap();
+    let placed = |capacity: usize| {
+        let device = TestDevice::new(Config { capacity, ..Config::accelerator("GPU") });
+        let devices: Vec<Arc<dyn Device>> = vec![device, CpuDevice::new().unwrap()];
+        let proportions = Proportions::Ratios(vec![1.0, 0.0]);
+        let options = PlacementOptions { proportions, runner: exact(), ..PlacementOptions::default() };
+        Placement::new(&file, devices, &options).unwrap()
+    };
+    let share = placed(1 << 30).shares()[0].clone();
+    assert!(share.results > 10_000, "{share:?}");
+    assert!(placed(share.needed()).shortfall().is_none());
+    let short = placed(share.needed() - 1);
+    assert_eq!(short.shortfall().map(|share| share.name.as_str()), Some("GPU"));
+}
+
+/// A sequence that was saved goes on as if nothing had happened, and what cannot be restored is refused.
+#[test]
+fn sequences_are_saved_and_restored() {
+    let tokens = text(300);
+    for (tiny, cache_type) in
+        [(Tiny::llama(2), DType::F32), (Tiny::gemma2(3), DType::F16), (Tiny::llama(2), DType::Q8_0)]
+    {
+        let options = RunnerOptions { context: 400, sequences: 3, cache_type, batch: 32, ..exact() };
+        let mut one = tiny.context(2, options);
+        one.evaluate(&tokens[..290], Wanted::None).unwrap();
+        let mut saved = Vec::new();
+        one.runner.save(one.id, b"and more", &mut saved).unwrap();
+        let expected = rows(&mut one, &tokens[290..]);
+        let mut other = tiny.context(1, options);
+        let restored = |session: &mut Session, bytes: &[u8]| session.runner.restore(Cursor::new(bytes));
+        let (id, extra) = restored(&mut other, &saved).unwrap();
+        assert_eq!(
+            (extra.as_slice(), other.runner.tokens(id).unwrap()),
+            (b"and more".as_slice(), &tokens[..290])
+        );
+        let before = std::mem::replace(&mut other.id, id);
+        assert_close(&rows(&mut other, &tokens[290..]), &expected, 0.0);
+        // What came from a file is not what others find by content.
+        assert_eq!(other.runner.reuse(before, &tokens).unwrap(), 0);
+
+        let refusal = |session: &mut Session, bytes: &[u8]| restored(session, bytes).unwrap_err().to_string();
+        let free = other.runner.usage().free_tokens;
+        for at in [0, 9, 50, 1000, saved.len() - 1] {
+            let mut damaged = saved.clone();
+            damaged[at] ^= 1;
+            assert!(refusal(&mut other, &damaged).ends_with("it is damaged"));
+        }
+        assert!(refusal(&mut other, &saved[..20]).ends_with("it is too short"));
+        let other_type = if cache_type == DType::F16 { DType::F32 } else { DType::F16 };
+        let mut wrong = tiny.context(1, RunnerOptions { cache_type: other_type, ..options });
+        assert!(refusal(&mut wrong, &saved).ends_with("another type of cache"));
+        let mut wrong = Tiny::llama(3).context(1, options);
+        assert!(refusal(&mut wrong, &saved).ends_with("another model"));
+        let mut short = tiny.context(1, RunnerOptions { context: 200, ..options });
+        assert!(refusal(&mut short, &saved).ends_with("more tokens than fit into a context"));
+        assert_eq!(other.runner.usage().free_tokens, free);
+    }
 }

@@ -7,7 +7,7 @@
 //! are late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
-//! has a way to say so, is answered) and nobody else notices; a connection that ends gives back all it had.
+//! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
 
 mod budget;
 mod cache;
@@ -29,12 +29,12 @@ mod space;
 mod turnstile;
 mod watch;
 
-pub use cache::{CacheCounts, CacheSettings, Call, Domain, Gate, Keeping, WeightCache, WhoIs};
+pub use cache::{CacheCounts, CacheSettings, Call, Domain, DomainOf, Gate, Keeping, WeightCache};
 pub use client::Dropped;
 pub use counters::Snapshot;
 pub use event::{Event, Observer, Totals};
 pub use limits::Limits;
 pub use rebuild::{Rebuilt, rebuild};
 pub use refusal::Refusal;
-pub use server::{Config, Speak, Worker};
-pub use space::{Space, Window};
+pub use server::{Config, DialectChoice, Worker};
+pub use space::{BufferRange, Space};

@@ -6,7 +6,7 @@ mod common_client;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common_client::{Config, FakeWorker, Fault, options};
+use common_client::{Config, FakeWorker, Misbehaviour, options};
 use oxcart_backend::{
     Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Usage, Work, allocate, place_all,
 };
@@ -179,8 +179,8 @@ fn a_status_of_version_2_is_reported_and_survived() {
 
 #[test]
 fn synchronizing_means_that_the_worker_is_done() {
-    // The worker dies at the graph; if only sending counted, nobody would notice.
-    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
+    // The worker dies at the graph; if only sending counted, that would go unnoticed.
+    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);
     let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
@@ -193,7 +193,7 @@ fn synchronizing_means_that_the_worker_is_done() {
 /// Who uses several devices must be able to tell one that is gone from one that could not do its work.
 #[test]
 fn a_worker_that_is_gone_is_a_lost_device() {
-    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
+    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);
     let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
@@ -447,7 +447,7 @@ fn a_stream_waits_for_a_point_of_another_worker() {
 
 #[test]
 fn a_failed_worker_fails_those_who_wait_for_its_points() {
-    let dead = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
+    let dead = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let left = dead.connect().unwrap().devices().remove(0);
     let (_two, _second, right) = worker("7.0");
     let (a, b) = (

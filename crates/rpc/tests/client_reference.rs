@@ -27,7 +27,7 @@ struct Live {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// `None`, and a word about it, where there is no worker.
+/// `None`, and a line that says so, where there is no worker.
 fn connect(options: &Options) -> Option<Live> {
     static TURN: Mutex<()> = Mutex::new(());
     let endpoint = oxcart_fixtures::variable("OXCART_WORKER")?.into_string().unwrap();
@@ -190,7 +190,7 @@ fn every_case_is_computed_by_the_worker() {
             Ok(false) => *unsupported.entry(case.op_name().to_owned()).or_default() += 1,
             Err(why) => complaints.push(format!("{}: {why}", case.name)),
         }
-        // A worker that crashed may be started again by whoever runs the test, so that one run names all crashes.
+        // The script that runs the test may start a crashed worker again, so that one run names all crashes.
         if live.registry.failure().is_some() && !live.reconnect() {
             complaints.push("nothing after this was tried".to_owned());
             break;

@@ -18,7 +18,7 @@ mod delta_net;
 mod error;
 mod fill;
 mod glu;
-mod hyper;
+mod hyper_connections;
 mod image;
 mod map;
 mod matmul;
@@ -36,19 +36,19 @@ mod unary;
 mod view;
 
 pub use arrange::{Concat, Diag, Pad, PadReflect1d, Repeat, RepeatBack, Roll};
-pub use attention::{FlashAttnBack, FlashAttnExt, LightningIndexer};
+pub use attention::{FlashAttnBack, FlashAttnExt, LightningIndexer, PagedAttn};
 pub use binary::{Add, Add1, AddId, Div, Mul, Sub};
 pub use check::{Args, Operand, Source};
 pub use conv::{
-    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d, Im2colBack,
-    Im2colWindow, Window,
+    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvGeometry, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d,
+    Im2colBack, Im2colGeometry,
 };
 pub use copy::{Cast, Cont, Cpy, Dup};
 pub use delta_net::{GatedDeltaNet, SolveTri};
 pub use error::{OpError, Reason, WantedDType};
 pub use fill::{Arange, DiagMaskInf, DiagMaskZero, Fill, TimestepEmbedding, Tri, Triangle};
 pub use glu::{Glu, GluKind, SiluBack};
-pub use hyper::{Dsv4HcComb, Dsv4HcPost, Dsv4HcPre};
+pub use hyper_connections::{Dsv4HcComb, Dsv4HcPost, Dsv4HcPre};
 pub use image::{AddRelPos, GetRelPos, ScaleMode, Upscale, WinPart, WinUnpart};
 pub use map::{Clamp, Cos, LeakyRelu, Log, Scale, Sin, Sqr, Sqrt};
 pub use matmul::{Hint, MulMat, MulMatId, OutProd, Precision};
@@ -252,7 +252,7 @@ operations! {
     ConvTranspose1d, Im2col, Im2colBack, Im2col3d, Col2im1d, Conv2d, Conv3d, Conv2dDw, ConvTranspose2d,
     Pool1d, Pool2d, Pool2dBack, Upscale, Pad, PadReflect1d, Roll,
     Arange, TimestepEmbedding, Argsort, TopK, LeakyRelu, Tri, Fill,
-    FlashAttnExt, FlashAttnBack,
+    FlashAttnExt, PagedAttn, FlashAttnBack,
     SsmConv, SsmScan, WinPart, WinUnpart, GetRelPos, AddRelPos,
     RwkvWkv6, GatedLinearAttn, RwkvWkv7, SolveTri, GatedDeltaNet,
     LightningIndexer, Dsv4HcComb, Dsv4HcPre, Dsv4HcPost,

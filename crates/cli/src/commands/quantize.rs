@@ -6,6 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use oxcart::backend::ByteSize;
 use oxcart::gguf::GgufSet;
 use oxcart::llm::file_type::FileType;
 use oxcart::llm::quantize::{Quantization, QuantizeError};
@@ -14,7 +15,6 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 
 /// Write a model in another type
 ///
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         "{}: {}, {} ({}) in {seconds:.1} s",
         args.to.display(),
         args.file_type,
-        quantity::bytes(bytes).trim_end(),
+        ByteSize(bytes),
         types.join(", ")
     )?)
 }

@@ -13,6 +13,7 @@ mod few;
 mod flash;
 mod indexer;
 mod many;
+mod paged;
 mod product;
 mod soften;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::simd::Level;
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     match node.op() {
         Op::FlashAttnExt(_) => flash::choose(node, level),
+        Op::PagedAttn(_) => paged::choose(node, level),
         Op::FlashAttnBack(_) => back::choose(node, level),
         Op::LightningIndexer(_) => indexer::choose(node, level),
         _ => None,

@@ -5,9 +5,9 @@
 mod depthwise;
 mod direct;
 mod fold;
+pub(super) mod geometry;
 mod transpose;
 mod unfold;
-pub(super) mod window;
 
 use half::f16;
 use oxcart_tensor::{Op, TensorRef};

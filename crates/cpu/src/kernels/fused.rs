@@ -1,6 +1,6 @@
 //! Neighbouring nodes that one kernel computes in one go, with the same result to the last bit.
 //!
-//! Nodes are fused only where nobody can tell: an intermediate result that is never written has one reader, is not an
+//! Nodes are fused only where that cannot be observed: an intermediate result that is never written has one reader, is not an
 //! output and not a view, and no other node that computes lies between the two. What is known about memory is looked at
 //! when the unit is bound.
 
@@ -32,7 +32,7 @@ pub(crate) fn fuse<'g>(nodes: &[TensorRef<'g>], level: Level) -> Option<Unit<'g>
     }
 }
 
-/// Whether nobody but one node reads a result, so that it need not exist.
+/// Whether only one node reads a result, so that it need not exist.
 fn is_passing(node: TensorRef<'_>) -> bool {
     node.graph().use_count(node.id()) == 1 && !node.has(Flags::OUTPUT) && node.view().is_none()
 }

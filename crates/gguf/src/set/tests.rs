@@ -82,7 +82,7 @@ fn later_files_need_only_their_number() {
 }
 
 #[test]
-fn m9_counts_and_numbers_must_agree() {
+fn counts_and_numbers_must_agree() {
     let (error, file) = refused(|number, builder| {
         if number == 1 {
             builder.set(NUMBER_KEY, 2_u16);
@@ -131,7 +131,7 @@ fn refused_alone(name: &str, metadata: &[(&str, u64)]) -> String {
 }
 
 #[test]
-fn m9_a_model_in_one_file_keeps_its_promises_too() {
+fn a_model_in_one_file_is_checked_too() {
     for count in [0, 1] {
         let error = refused_alone("one.gguf", &[(COUNT_KEY, count), (TENSORS_KEY, 99)]);
         assert_eq!(error, "split model: 'split.tensors.count' is 99, but there are 1 tensors");
@@ -141,7 +141,7 @@ fn m9_a_model_in_one_file_keeps_its_promises_too() {
 }
 
 #[test]
-fn m9_a_name_cannot_speak_of_more_files_than_there_are() {
+fn a_name_cannot_announce_more_files_than_there_are() {
     for name in ["k-00001-of-00002.gguf", "k-00002-of-00002.gguf", "-00001-of-99999.gguf"] {
         for count in [0, 1] {
             let error = refused_alone(name, &[(COUNT_KEY, count), (TENSORS_KEY, 1)]);
@@ -157,7 +157,7 @@ fn m9_a_name_cannot_speak_of_more_files_than_there_are() {
 }
 
 #[test]
-fn m9_tensors_must_add_up() {
+fn tensors_must_add_up() {
     let (error, _) = refused(|number, builder| {
         if number == 1 {
             add(builder, "more");
@@ -180,7 +180,7 @@ fn m9_tensors_must_add_up() {
 }
 
 #[test]
-fn m9_a_tensor_lives_in_one_file_only() {
+fn a_tensor_is_in_one_file_only() {
     let (error, file) = refused(|number, builder| {
         builder.set(TENSORS_KEY, 5_i32);
         if number == 2 {
@@ -192,7 +192,7 @@ fn m9_a_tensor_lives_in_one_file_only() {
 }
 
 #[test]
-fn m9_a_file_of_another_model_is_refused() {
+fn a_file_of_another_model_is_refused() {
     let (error, _) = refused(|number, builder| {
         if number == 1 {
             builder.set("general.architecture", "qwen2");
@@ -202,7 +202,7 @@ fn m9_a_file_of_another_model_is_refused() {
 }
 
 #[test]
-fn m9_missing_files_and_wrong_names() {
+fn missing_files_and_wrong_names_are_refused() {
     let folder = TempDir::new().unwrap();
     let first = split_model(&folder, |_, _| {});
     let error = GgufSet::open(path(&folder, 1)).unwrap_err();
@@ -220,7 +220,7 @@ fn m9_missing_files_and_wrong_names() {
 }
 
 #[test]
-fn m9_only_siblings_are_opened() {
+fn only_siblings_are_opened() {
     // Names are made of the path that was given and two numbers; nothing in the file can add a path to them.
     let folder = TempDir::new().unwrap();
     let description = SetDescription::of(&Gguf::open(split_model(&folder, |_, _| {})).unwrap()).unwrap();

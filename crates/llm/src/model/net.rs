@@ -15,18 +15,19 @@ mod shift;
 pub(crate) use attention::{Attention, AttentionPath};
 pub(crate) use experts::{Gating, Moe};
 pub(crate) use layers::Bias;
-pub(crate) use shift::BuiltShift;
+pub(crate) use shift::{BuiltShift, ShiftInputs};
 
 use std::collections::HashMap;
 
 use oxcart_gguf::GgufSet;
-use oxcart_tensor::graph::Storage;
-use oxcart_tensor::{DType, Graph, Layout, Op, Shape, TensorId};
+use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::{DType, Graph, Layout, Shape, TensorId};
 
-use super::cache::Caches;
 use super::error::Error;
-use super::hyper::{Block, HyperParameters, Pooling};
+use super::hyper_parameters::{Block, HyperParameters, Pooling};
 use super::weights::Weights;
+use crate::runner::sequence::KINDS;
+use crate::runner::state::{State, StateTensor};
 
 /// A part of a model that is kept together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,43 +59,37 @@ pub(crate) struct Needed {
     pub(crate) layout: Layout,
 }
 
-/// Where weights and caches come from.
+/// Where weights and state come from.
 pub(crate) enum Supply<'a> {
     /// Nowhere: the graph is built to see what it needs.
     Survey { file: &'a GgufSet, needed: Vec<Needed> },
     /// From devices' memory.
-    Loaded { weights: &'a Weights, caches: Option<&'a Caches> },
+    Loaded { weights: &'a Weights, state: Option<&'a State> },
 }
 
 /// What a graph is built for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StepShape {
     /// Tokens computed at a time.
     pub(crate) tokens: usize,
     /// Tokens whose results are wanted.
     pub(crate) outputs: usize,
-    /// Cells that dense and windowed blocks look at.
-    pub(crate) cells: [usize; 2],
+    /// With recurrent blocks, how many sequences the tokens belong to, each the same number of them.
+    pub(crate) sequences: usize,
+    /// Where attention looks through a mask, the cells of each kind that it looks at.
+    pub(crate) cells: [usize; KINDS],
     /// What becomes of an encoder's rows.
     pub(crate) pooling: Pooling,
 }
 
-/// What all graphs of a context have in common.
-#[derive(Clone, Copy, Debug)]
+/// What all graphs of a runner have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) path: AttentionPath,
-    /// Type of cached keys and values.
+    /// Type of keys and values.
     pub(crate) cache_type: DType,
     /// Whether the context is longer than that of the training, where that makes a difference.
     pub(crate) long_context: bool,
-}
-
-/// Inputs of one kind of cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CacheInputs {
-    pub(crate) key_cells: Option<TensorId>,
-    pub(crate) value_cells: Option<TensorId>,
-    pub(crate) mask: Option<TensorId>,
 }
 
 /// Inputs of the graph; only those that it reads.
@@ -104,18 +99,61 @@ pub(crate) struct Inputs {
     pub(crate) positions: Option<TensorId>,
     pub(crate) wanted: Option<TensorId>,
     pub(crate) mean: Option<TensorId>,
-    /// Of dense and windowed blocks.
-    pub(crate) caches: [CacheInputs; 2],
+    /// By kind of page, the cell that each token's keys and values go to.
+    pub(crate) cells: [Option<TensorId>; KINDS],
+    /// By kind of page, which cells each token sees.
+    pub(crate) masks: [Option<TensorId>; KINDS],
+    /// The row of the table that each token's sequence has, and its position there.
+    pub(crate) owners: Option<TensorId>,
+    /// The rows of recurrent state that the sequences have.
+    pub(crate) rows: Option<TensorId>,
+}
+
+/// A leaf that is not an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// A weight of a part of the model.
+    Weight(String, Section),
+    /// A tensor of a block's state.
+    State(usize, StateTensor),
 }
 
 /// A graph that is done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Built {
     pub(crate) graph: Graph,
     pub(crate) inputs: Inputs,
     pub(crate) output: TensorId,
-    /// Nodes and the devices they belong to.
-    pub(crate) homes: Vec<(TensorId, usize)>,
+    /// Leaves that are not inputs.
+    pub(crate) leaves: Vec<(TensorId, Leaf)>,
+    /// First tensor of each part of the model, in order.
+    pub(crate) parts: Vec<(usize, Section)>,
+}
+
+impl Built {
+    /// The part of the model that a tensor belongs to.
+    pub(crate) fn part_of(&self, id: TensorId) -> Section {
+        let after = self.parts.partition_point(|(first, _)| *first <= id.index());
+        self.parts[..after].last().map_or(Section::Input, |&(_, section)| section)
+    }
+
+    /// Gives all leaves their places, in a graph that was built without data.
+    pub(crate) fn bind(&mut self, weights: &Weights, state: &State) -> Result<(), Error> {
+        for (id, leaf) in &self.leaves {
+            let (storage, capacity) = match leaf {
+                Leaf::Weight(name, section) => match weights.find(name, *section) {
+                    Some(weight) => (weight.storage, weight.capacity),
+                    None => return Err(Error::MissingTensor { name: name.clone() }),
+                },
+                Leaf::State(block, which) => match state.find(*block, *which) {
+                    Some(stored) => (stored.storage, stored.capacity),
+                    None => return Err(Error::MissingTensor { name: which.name(*block, 0) }),
+                },
+            };
+            self.graph.bind(*id, storage, capacity)?;
+        }
+        Ok(())
+    }
 }
 
 /// A graph under construction.
@@ -129,10 +167,9 @@ pub(crate) struct Net<'a> {
     /// First tensor of each section, in order.
     sections: Vec<(usize, Section)>,
     inputs: Inputs,
-    /// Weights that are in the graph, by name and part of the model they were asked for in.
+    leaves: Vec<(TensorId, Leaf)>,
+    /// Leaves that are in the graph, by name and where they are: the device, or the part of the model in a survey.
     known: HashMap<(String, usize), TensorId>,
-    /// By tensor, the device that has it, if it is a weight.
-    weight_homes: HashMap<TensorId, usize>,
 }
 
 impl<'a> Net<'a> {
@@ -151,34 +188,38 @@ impl<'a> Net<'a> {
             section: Section::Input,
             sections: vec![(0, Section::Input)],
             inputs: Inputs::default(),
+            leaves: Vec::new(),
             known: HashMap::new(),
-            weight_homes: HashMap::new(),
         }
     }
 
     /// Builds the graph of the architecture.
-    pub(crate) fn build(mut self) -> Result<Built, Error> {
+    pub(crate) fn build(self) -> Result<Built, Error> {
+        Ok(self.build_and_survey()?.0)
+    }
+
+    /// Builds the graph without data, and returns it with what it needs.
+    pub(crate) fn survey(
+        hyper: &HyperParameters,
+        file: &GgufSet,
+        step: StepShape,
+        style: Style,
+    ) -> Result<(Built, Vec<Needed>), Error> {
+        Net::new(hyper, step, style, Supply::Survey { file, needed: Vec::new() }).build_and_survey()
+    }
+
+    fn build_and_survey(mut self) -> Result<(Built, Vec<Needed>), Error> {
         let rows = self.hyper.architecture.forward(&mut self)?;
         let output = if self.hyper.is_encoder() { self.pool(rows)? } else { rows };
         self.graph.set_name(output, "result_output")?;
         self.graph.mark_output(output)?;
         self.graph.expand(output)?;
-        let homes = self.homes()?;
-        Ok(Built { graph: self.graph, inputs: self.inputs, output, homes })
-    }
-
-    /// Builds the graph without data, and returns what it needs.
-    pub(crate) fn survey(hyper: &HyperParameters, file: &GgufSet) -> Result<Vec<Needed>, Error> {
-        // Two tokens, of which one is wanted, meet everything there is; the sizes of the caches do not matter.
-        let step = StepShape { tokens: 2, outputs: 1, cells: [256; 2], pooling: Pooling::Mean };
-        let path = AttentionPath::Flash { mask_rows: 1 };
-        let style = Style { path, cache_type: DType::F32, long_context: false };
-        let mut net = Net::new(hyper, step, style, Supply::Survey { file, needed: Vec::new() });
-        hyper.architecture.forward(&mut net)?;
-        match net.supply {
-            Supply::Survey { needed, .. } => Ok(needed),
-            Supply::Loaded { .. } => Ok(Vec::new()),
-        }
+        let Net { graph, inputs, leaves, sections: parts, supply, .. } = self;
+        let needed = match supply {
+            Supply::Survey { needed, .. } => needed,
+            Supply::Loaded { .. } => Vec::new(),
+        };
+        Ok((Built { graph, inputs, output, leaves, parts }, needed))
     }
 
     pub(crate) fn hyper(&self) -> &'a HyperParameters {
@@ -256,7 +297,7 @@ impl<'a> Net<'a> {
     }
 
     fn find(&mut self, name: &str, shape: Shape) -> Result<Option<TensorId>, Error> {
-        let (section, index) = (self.section, self.section.index(self.block_count()));
+        let section = self.section;
         let (layout, place) = match &mut self.supply {
             Supply::Survey { file, needed } => {
                 let Some(tensor) = file.tensor(name) else { return Ok(None) };
@@ -272,19 +313,50 @@ impl<'a> Net<'a> {
                 (weight.layout, Some((weight.storage, weight.capacity, weight.device)))
             }
         };
-        // What several parts share is in the graph once for each device.
-        let key = (name.to_owned(), place.map_or(index, |(_, _, device)| device));
+        self.stored(name.to_owned(), layout, place, Leaf::Weight(name.to_owned(), section)).map(Some)
+    }
+
+    /// A tensor of the state of the block that is being built.
+    pub(crate) fn state(&mut self, which: StateTensor) -> Result<TensorId, Error> {
+        let block = self.block_index();
+        let name = which.name(block, usize::from(self.block().windowed));
+        let (layout, place) = match &self.supply {
+            Supply::Survey { .. } => {
+                let (block, cells) = (self.block(), self.step.cells[usize::from(self.block().windowed)]);
+                (which.sample(&block.state, cells, self.style.cache_type)?, None)
+            }
+            Supply::Loaded { state, .. } => {
+                let found = state.and_then(|state| state.find(block, which));
+                let stored = found.ok_or_else(|| Error::MissingTensor { name: name.clone() })?;
+                (stored.layout, Some((stored.storage, stored.capacity, stored.device)))
+            }
+        };
+        self.stored(name, layout, place, Leaf::State(block, which))
+    }
+
+    /// A leaf with its place: storage, size of the buffer, device. What several parts share is in the graph once for each
+    /// device.
+    fn stored(
+        &mut self,
+        name: String,
+        layout: Layout,
+        place: Option<(Storage, usize, usize)>,
+        leaf: Leaf,
+    ) -> Result<TensorId, Error> {
+        let here = self.section.index(self.block_count());
+        let key = (name, place.map_or(here, |(_, _, device)| device));
         if let Some(&id) = self.known.get(&key) {
-            return Ok(Some(id));
+            return Ok(id);
         }
         let id = self.graph.leaf_with_layout(layout)?;
-        self.graph.set_name(id, name)?;
-        if let Some((storage, capacity, device)) = place {
-            self.graph.bind(id, storage, capacity)?;
-            self.weight_homes.insert(id, device);
-        }
+        self.graph.set_name(id, &key.0)?;
+        // In a survey it has some place, so that it is not taken for something that needs memory.
+        let nowhere = (Storage { buffer: BufferId(0), offset: 0 }, usize::MAX, 0);
+        let (storage, capacity, _) = place.unwrap_or(nowhere);
+        self.graph.bind(id, storage, capacity)?;
+        self.leaves.push((id, leaf));
         self.known.insert(key, id);
-        Ok(Some(id))
+        Ok(id)
     }
 
     /// An input that is given before each run.
@@ -293,44 +365,6 @@ impl<'a> Net<'a> {
         self.graph.set_name(id, name)?;
         self.graph.mark_input(id)?;
         Ok(id)
-    }
-
-    /// A cache in the graph.
-    fn bound_leaf(
-        &mut self,
-        name: String,
-        layout: Layout,
-        place: Option<(Storage, usize)>,
-    ) -> Result<TensorId, Error> {
-        let id = self.graph.leaf_with_layout(layout)?;
-        self.graph.set_name(id, &name)?;
-        if let Some((storage, capacity)) = place {
-            self.graph.bind(id, storage, capacity)?;
-        }
-        Ok(id)
-    }
-
-    /// Where each node should be computed: beside the weights it reads, else beside its part of the model.
-    fn homes(&self) -> Result<Vec<(TensorId, usize)>, Error> {
-        let Supply::Loaded { weights, .. } = &self.supply else { return Ok(Vec::new()) };
-        if weights.device_count() == 1 {
-            return Ok(Vec::new());
-        }
-        let mut homes = Vec::new();
-        for &id in self.graph.nodes() {
-            let node = self.graph.tensor(id)?;
-            if !node.computes() {
-                continue;
-            }
-            let part = self.sections.iter().rev().find(|(first, _)| *first <= id.index());
-            let own = weights.device_of(part.map_or(Section::Input, |&(_, section)| section));
-            let is_factor = |slot| slot == 2 && matches!(node.op(), Op::Rope(_));
-            let beside = node.source_ids().iter().enumerate().find_map(|(slot, source)| {
-                self.weight_homes.get(source.as_ref()?).copied().filter(|_| !is_factor(slot))
-            });
-            homes.push((id, beside.unwrap_or(own)));
-        }
-        Ok(homes)
     }
 }
 

@@ -17,7 +17,7 @@ use oxcart_tensor::{Graph, Layout, TensorId};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::HyperParameters;
+use super::hyper_parameters::HyperParameters;
 use super::net::Section;
 use super::placement::{Placement, is_mapped};
 
@@ -27,7 +27,7 @@ const LOADERS: usize = 3;
 /// What one device gets, and how far that is.
 struct Lane<'l> {
     uploads: Vec<&'l Upload>,
-    /// The upload that nobody has taken yet.
+    /// The first upload that no thread has taken yet.
     next: AtomicUsize,
     /// Bytes that are there.
     done: Mutex<usize>,
@@ -62,7 +62,6 @@ pub(crate) struct Weights {
     sections: Vec<HashMap<String, Weight>>,
     /// By section, its device.
     homes: Vec<usize>,
-    devices: usize,
 }
 
 impl Weights {
@@ -76,10 +75,6 @@ impl Weights {
 
     pub(crate) fn device_of(&self, section: Section) -> usize {
         self.homes[self.index(section)]
-    }
-
-    pub(crate) const fn device_count(&self) -> usize {
-        self.devices
     }
 
     pub(crate) fn buffers(&self) -> &Buffers {
@@ -123,7 +118,7 @@ impl Model {
             set: file.files(),
             placement: &placement,
             mappings: &mappings,
-            weights: Weights { buffers: Buffers::new(), sections, homes, devices },
+            weights: Weights { buffers: Buffers::new(), sections, homes },
             uploads: Vec::new(),
         };
         for device in 0..devices {
@@ -138,6 +133,10 @@ impl Model {
         Ok(Arc::new(Model { file, placement, weights, mappings, uses_mapping }))
     }
 
+    pub(crate) fn file(&self) -> &ModelFile {
+        &self.file
+    }
+
     /// Its size and shape.
     pub fn hyper(&self) -> &HyperParameters {
         self.file.hyper()
@@ -146,6 +145,21 @@ impl Model {
     /// Everything the file says, for tokenizers and templates.
     pub fn metadata(&self) -> Metadata<'_> {
         self.file.metadata()
+    }
+
+    /// What tells this model from others: its header and the beginning of each tensor, as a digest.
+    pub(crate) fn fingerprint(&self) -> Result<[u8; 32], Error> {
+        const BEGINNING: usize = 64;
+        let mut hasher = blake3::Hasher::new();
+        for tensor in self.file.files().tensors() {
+            let layout = tensor.info.layout();
+            hasher.update(tensor.info.name().as_bytes());
+            hasher.update(layout.to_string().as_bytes());
+            let bytes = tensor.info.bytes_in(self.mappings[tensor.file_index].bytes())?;
+            hasher.update(&bytes[..bytes.len().min(BEGINNING)]);
+        }
+        hasher.update(format!("{:?}", self.hyper()).as_bytes());
+        Ok(*hasher.finalize().as_bytes())
     }
 
     /// Where everything is.

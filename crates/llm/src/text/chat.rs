@@ -1,6 +1,6 @@
 //! Chat templates: a conversation as the text that a model was trained on.
 //!
-//! A template is a program out of a file that somebody else has made. It is given the conversation and nothing else: no
+//! A template is a program from a file that is not trusted. It is given the conversation and nothing else: no
 //! files, no environment, no clock beyond `strftime_now`. Its steps, its output, its depth and what single filters make are
 //! bounded, and it runs on a thread of its own whose stack is large enough for all that its steps can nest. What is not
 //! bounded is the memory of values that operators make, step by step: the engine has no means for that.
@@ -118,6 +118,10 @@ pub struct ChatTemplate {
     source: String,
 }
 
+/// What many models understand that have no template of their own.
+const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 impl ChatTemplate {
     /// A template in the dialect of Jinja that Hugging Face uses.
     pub fn new(source: &str) -> Result<ChatTemplate, TemplateError> {
@@ -127,6 +131,15 @@ impl ChatTemplate {
         let source = engine::without_generation_tags(source);
         engine::check(&source)?;
         Ok(ChatTemplate { source })
+    }
+
+    /// The template of a model: its own, or a plain one that many models understand.
+    pub fn for_model(metadata: &Metadata<'_>) -> Result<ChatTemplate, TemplateError> {
+        let source = ChatTemplate::source_in(metadata, None).map_err(|error| {
+            let reason = error.to_string();
+            TemplateError::Invalid { line: None, reason }
+        })?;
+        ChatTemplate::new(source.unwrap_or(PLAIN))
     }
 
     /// The source of a file's template, if it has one: the template of that name, or the one without a name.

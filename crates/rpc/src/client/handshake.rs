@@ -8,22 +8,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
-
 use super::endpoint::Endpoint;
-use super::failure::{About, ConnectError, Failure, Fault};
+use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
 use super::traffic::Traffic;
+use crate::os::socket::{KeepAlive, keep_alive};
 use crate::wire::{Command, Dialect, Version};
 
-/// When an idle connection is first asked whether it is alive, how often then, and how many questions may go unanswered.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-
-/// How long sent bytes may stay unacknowledged.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// When a silent worker is taken for lost.
+const KEEPALIVE: KeepAlive = KeepAlive {
+    after: Duration::from_secs(30),
+    every: Duration::from_secs(10),
+    tries: 3,
+    unacknowledged: Duration::from_secs(60),
+};
 
 /// The capabilities that a client of no other transport offers.
 const NO_CAPABILITIES: [u8; 24] = [0; 24];
@@ -53,8 +53,8 @@ pub(super) fn greet(
             Err(failure) => failure,
         };
         match failure.fault() {
-            Fault::Closed => {}
-            Fault::Silent { limit } => {
+            WorkerFault::Closed => {}
+            WorkerFault::Silent { limit } => {
                 return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit: *limit });
             }
             _ => return Err(Arc::new(failure).into()),
@@ -63,7 +63,7 @@ pub(super) fn greet(
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
 }
 
-fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, Failure> {
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, WorkerFailure> {
     let head = Head::new(Command::Hello);
     let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
     let message =
@@ -129,16 +129,7 @@ fn unreachable_endpoint(endpoint: &Endpoint, error: io::Error) -> ConnectError {
 fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(address, limit)?;
     stream.set_nodelay(true)?;
-    let (idle, every, times) = KEEPALIVE;
-    let keepalive = TcpKeepalive::new().with_time(idle);
-    #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
-    let keepalive = keepalive.with_interval(every);
-    #[cfg(not(any(windows, target_os = "openbsd", target_os = "solaris")))]
-    let keepalive = keepalive.with_retries(times);
-    let socket = SockRef::from(&stream);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    keep_alive(&stream, &KEEPALIVE)?;
     Ok(stream)
 }
 
@@ -147,14 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_workers_that_went_without_a_word_are_noticed() {
+    fn workers_that_vanish_are_noticed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
-        let socket = SockRef::from(&stream);
+        let socket = socket2::SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE.0);
-        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE.1);
-        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE.2);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE.after);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE.every);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE.tries);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(KEEPALIVE.unacknowledged));
     }
 }

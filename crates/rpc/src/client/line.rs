@@ -1,24 +1,25 @@
-//! One connection, while somebody has the turn on it: whole requests out, whole replies in, nothing forever.
+//! One connection, used by the holder of the turn: whole requests out, whole replies in, every wait bounded.
 //!
 //! Invariants: a request leaves with one call where the system takes it; a reply is read only after its length was found
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::failure::{Failure, Fault, Unconfirmed};
+use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
 use super::limits::TICK;
 use super::message::Message;
 use super::options::Timeouts;
 use super::traffic::Traffic;
+use crate::os::socket::{TimedSocket, arrived, is_tick};
 use crate::wire::{Command, Dialect, Reply};
 
 /// A connection and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Line {
-    stream: TcpStream,
+    socket: TimedSocket,
     endpoint: Arc<str>,
     pub(super) dialect: &'static Dialect,
     traffic: Arc<Traffic>,
@@ -39,10 +40,8 @@ impl Line {
         // Waits look at the clock in between; the shorter the limits, the more often.
         let shortest = timeouts.connect.min(timeouts.control).min(timeouts.data).min(timeouts.compute);
         let tick = TICK.min(shortest / 4).max(Duration::from_millis(5));
-        stream.set_read_timeout(Some(tick))?;
-        stream.set_write_timeout(Some(tick))?;
         Ok(Line {
-            stream,
+            socket: TimedSocket::new(stream, Some(tick), Some(tick))?,
             endpoint,
             dialect,
             traffic,
@@ -54,7 +53,7 @@ impl Line {
 
     /// Another handle of the socket, to end waits from outside.
     pub(super) fn handle(&self) -> io::Result<TcpStream> {
-        self.stream.try_clone()
+        self.socket.stream().try_clone()
     }
 
     /// Whether every command sent so far is known to be done.
@@ -68,23 +67,23 @@ impl Line {
     }
 
     /// A failure, with what it may have cost.
-    pub(super) fn failure(&self, fault: Fault, during: Option<Command>) -> Failure {
-        Failure::new(&self.endpoint, fault, during, self.unconfirmed.clone())
+    pub(super) fn failure(&self, fault: WorkerFault, during: Option<Command>) -> WorkerFailure {
+        WorkerFailure::new(&self.endpoint, fault, during, self.unconfirmed.clone())
     }
 
     /// A failure that says that an answer cannot be true.
-    pub(super) fn lie(&self, command: Command, what: String) -> Failure {
-        self.failure(Fault::Lie { what }, Some(command))
+    pub(super) fn implausible(&self, command: Command, what: String) -> WorkerFailure {
+        self.failure(WorkerFault::Implausible { what }, Some(command))
     }
 
     /// Ends the connection both ways.
     pub(super) fn hang_up(&self) {
         // A connection that is gone already needs no end.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.socket.stream().shutdown(Shutdown::Both);
     }
 
     /// Sends a request that has no answer.
-    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), WorkerFailure> {
         self.write(message).map_err(|fault| self.failure(fault, Some(message.command)))?;
         self.unconfirmed.add(message.command, message.about, message.work);
         self.between_messages = true;
@@ -92,7 +91,7 @@ impl Line {
     }
 
     /// Sends a request and reads its answer, which must be as long as `out`.
-    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), WorkerFailure> {
         let command = message.command;
         self.write(message).map_err(|fault| self.failure(fault, Some(command)))?;
         let started = Instant::now();
@@ -110,14 +109,14 @@ impl Line {
     }
 
     /// Sends a request whose answer, if it has one in this dialect, is empty.
-    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), WorkerFailure> {
         match message.command.reply(self.dialect) {
             Reply::None => self.send(message),
             _ => self.exchange(message, &mut []),
         }
     }
 
-    fn write(&mut self, message: &Message<'_>) -> Result<(), Fault> {
+    fn write(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.check_quiet()?;
         self.between_messages = false;
         let len = message.head.len() + message.payload.len();
@@ -129,24 +128,24 @@ impl Line {
         let mut rest: &mut [IoSlice<'_>] = &mut slices;
         let mut left = len;
         while left > 0 {
-            match write_some(&self.stream, rest) {
-                Ok(0) => return Err(Fault::Closed),
+            match (&self.socket).write_vectored(rest) {
+                Ok(0) => return Err(WorkerFault::Closed),
                 Ok(written) => {
                     left -= written;
                     IoSlice::advance_slices(&mut rest, written);
                 }
                 Err(error) if is_tick(&error) => {}
-                Err(error) => return Err(Fault::from_io(error)),
+                Err(error) => return Err(WorkerFault::from_io(error)),
             }
             if left > 0 && started.elapsed() > limit {
-                return Err(Fault::Stuck { limit });
+                return Err(WorkerFault::Stuck { limit });
             }
         }
         self.traffic.sent(message.command, len as u64);
         Ok(())
     }
 
-    fn read(&mut self, out: &mut [u8], started: Instant, limit: Duration) -> Result<(), Fault> {
+    fn read(&mut self, out: &mut [u8], started: Instant, limit: Duration) -> Result<(), WorkerFault> {
         let expected = out.len() as u64;
         let (mut size, mut surplus) = ([0; 8], [0]);
         let whole = size.len() + out.len();
@@ -159,69 +158,34 @@ impl Line {
             );
             let mut slices =
                 [IoSliceMut::new(size_left), IoSliceMut::new(out_left), IoSliceMut::new(&mut surplus)];
-            match self.stream.read_vectored(&mut slices) {
-                Ok(0) => return Err(Fault::Closed),
+            match (&self.socket).read_vectored(&mut slices) {
+                Ok(0) => return Err(WorkerFault::Closed),
                 Ok(read) => have += read,
                 Err(error) if is_tick(&error) => {}
-                Err(error) => return Err(Fault::from_io(error)),
+                Err(error) => return Err(WorkerFault::from_io(error)),
             }
             let found = u64::from_le_bytes(size);
             if have >= 8 && found != expected {
-                return Err(Fault::ReplyLength { found, expected });
+                return Err(WorkerFault::ReplyLength { found, expected });
             }
             if have > whole {
-                return Err(Fault::Unsolicited);
+                return Err(WorkerFault::Unsolicited);
             }
             if have < whole && started.elapsed() > limit {
-                return Err(Fault::Silent { limit });
+                return Err(WorkerFault::Silent { limit });
             }
         }
         Ok(())
     }
 
     /// Between messages a worker has nothing to say. If it has closed, that shows here, before more is sent for nothing.
-    #[cfg(unix)]
-    fn check_quiet(&self) -> Result<(), Fault> {
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        match socket2::SockRef::from(&self.stream).recv_with_flags(&mut byte, flags) {
-            Ok(0) => Err(Fault::Closed),
-            Ok(_) => Err(Fault::Unsolicited),
+    fn check_quiet(&self) -> Result<(), WorkerFault> {
+        match arrived(self.socket.stream()) {
+            Ok(None) => Ok(()),
+            Ok(Some(0)) => Err(WorkerFault::Closed),
+            Ok(Some(_)) => Err(WorkerFault::Unsolicited),
             Err(error) if is_tick(&error) => Ok(()),
-            Err(error) => Err(Fault::from_io(error)),
+            Err(error) => Err(WorkerFault::from_io(error)),
         }
     }
-
-    /// Elsewhere it shows a little later.
-    #[cfg(not(unix))]
-    fn check_quiet(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-}
-
-/// Whether a call ended only so that somebody can look at the clock.
-fn is_tick(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
-        && error.raw_os_error() != Some(KEEPALIVE_EXPIRED)
-}
-
-/// Keep-alive gave up. It is told as a time-out too, but waiting on is of no use.
-#[cfg(unix)]
-const KEEPALIVE_EXPIRED: i32 = libc::ETIMEDOUT;
-#[cfg(not(unix))]
-const KEEPALIVE_EXPIRED: i32 = i32::MIN;
-
-/// Writes what the system takes now. A host that does not ignore SIGPIPE must survive a lost worker too.
-#[cfg(unix)]
-fn write_some(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    const FLAGS: i32 = libc::MSG_NOSIGNAL;
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    const FLAGS: i32 = 0;
-    socket2::SockRef::from(stream).send_vectored_with_flags(slices, FLAGS)
-}
-
-#[cfg(not(unix))]
-fn write_some(mut stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    io::Write::write_vectored(&mut stream, slices)
 }

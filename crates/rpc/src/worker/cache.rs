@@ -3,7 +3,7 @@
 //! Clients name content by a 64-bit FNV-1a hash, which is weak: two contents with one hash are made in seconds. So:
 //!
 //! - **Trust** ([`Domain`]). Each domain has a folder of its own. What a client sends is kept for its own domain and served
-//!   to nobody else; what an operator puts into the folder `shared` is served to all. Nothing is ever written there.
+//!   to no other; what an operator puts into the folder `shared` is served to all. Nothing is ever written there.
 //! - **Content** (`entry`). An entry carries its length and a strong digest, and is verified whole before its first byte is
 //!   used. A bad one is a miss and removed.
 //! - **Collisions**. A second content with the hash of an intact entry makes that hash useless for the domain, for good:
@@ -15,13 +15,14 @@
 //! that stand for two contents, `DOMAIN/closed` a domain with too many of those. Other names are left alone.
 //!
 //! Concurrency: called from the threads of all clients at a time; any number of workers may share a folder. No lock is
-//! needed for that: a file gets its name at once and whole, a collision is noted before its entry goes, and whoever names
-//! or reads an entry looks for that note afterwards.
+//! needed for that: a file gets its name at once and whole, a collision is noted before its entry goes, and a thread that
+//! names or reads an entry looks for that note afterwards.
 
 mod domain;
 mod entry;
 mod folder;
 mod keeping;
+mod owner;
 mod room;
 mod store;
 mod writers;
@@ -35,8 +36,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::counters::add;
-use super::space::Window;
-pub use domain::{Domain, WhoIs};
+use super::space::BufferRange;
+pub use domain::{Domain, DomainOf};
 use entry::Entry;
 pub use folder::{Call, Gate};
 use folder::{Folder, OpenGate};
@@ -54,14 +55,14 @@ pub struct CacheSettings {
     /// Bytes that must stay free on its disk.
     pub keep_free_bytes: u64,
     /// How clients are told apart.
-    pub who_is: WhoIs,
+    pub domain_of: DomainOf,
 }
 
 impl CacheSettings {
     /// A cache in a folder: at most 32 GiB, with 1 GiB left free; see [`Domain::of_client`] for who shares what.
     pub fn new(folder: impl Into<PathBuf>) -> CacheSettings {
-        let (folder, who_is) = (folder.into(), Domain::of_client as WhoIs);
-        CacheSettings { folder, max_bytes: 32 << 30, keep_free_bytes: 1 << 30, who_is }
+        let (folder, domain_of) = (folder.into(), Domain::of_client as DomainOf);
+        CacheSettings { folder, max_bytes: 32 << 30, keep_free_bytes: 1 << 30, domain_of }
     }
 }
 
@@ -97,7 +98,7 @@ struct Counters {
 pub struct WeightCache {
     root: Folder,
     room: Room,
-    who_is: WhoIs,
+    domain_of: DomainOf,
     writers: Arc<Writers>,
     /// Collisions that could not be noted in their folder.
     barred: Mutex<HashSet<(Domain, u64)>>,
@@ -109,7 +110,7 @@ const SHARED: &str = "shared";
 
 /// An open folder with entries.
 #[derive(Debug)]
-struct Shelf {
+struct EntryFolder {
     folder: Folder,
     is_shared: bool,
 }
@@ -125,7 +126,7 @@ impl WeightCache {
         let cache = WeightCache {
             root: Folder::open(&settings.folder, gate)?,
             room: Room::new(settings.max_bytes, settings.keep_free_bytes),
-            who_is: settings.who_is,
+            domain_of: settings.domain_of,
             writers: Arc::default(),
             barred: Mutex::default(),
             counters: Counters::default(),
@@ -151,7 +152,7 @@ impl WeightCache {
 
     /// The domain of a client.
     pub(crate) fn domain(&self, peer: SocketAddr, local: SocketAddr) -> Option<Domain> {
-        (self.who_is)(peer, local)
+        (self.domain_of)(peer, local)
     }
 
     /// Waits until all that is being written is, but not longer than that.
@@ -160,23 +161,23 @@ impl WeightCache {
     }
 
     /// Writes the content of a hash to a place that it fills exactly, if a domain may have it, and says whether it did.
-    pub fn load(&self, domain: &Domain, hash: u64, into: &Window) -> bool {
+    pub fn load(&self, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
         !self.is_barred(domain, hash)
-            && [domain.folder(), SHARED]
-                .iter()
-                .any(|name| self.shelf(name).is_some_and(|shelf| self.load_from(&shelf, domain, hash, into)))
+            && [domain.folder(), SHARED].iter().any(|name| {
+                self.entry_folder(name).is_some_and(|entries| self.load_from(&entries, domain, hash, into))
+            })
     }
 
-    fn load_from(&self, shelf: &Shelf, domain: &Domain, hash: u64, into: &Window) -> bool {
-        let Some(mut entry) = self.entry(shelf, hash) else { return false };
+    fn load_from(&self, entries: &EntryFolder, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
+        let Some(mut entry) = self.entry(entries, hash) else { return false };
         if entry.header().len() != into.len as u64 {
             return false;
         }
         if entry.verify().is_err() {
-            self.reject(shelf, hash);
+            self.reject(entries, hash);
             return false;
         }
-        // Whoever notes a collision does so before anything else, so from here on the entry was good when we had it.
+        // A collision is noted before its entry is removed, so without a note the entry was good when it was read.
         if self.is_barred(domain, hash) {
             return false;
         }
@@ -192,31 +193,31 @@ impl WeightCache {
         // It changed between the two readings, or the device failed. Nothing of it may stay.
         let _ = into.buffer.fill(into.offset, into.len, 0);
         if written.is_ok() {
-            self.reject(shelf, hash);
+            self.reject(entries, hash);
         }
         false
     }
 
-    fn shelf(&self, name: &str) -> Option<Shelf> {
+    fn entry_folder(&self, name: &str) -> Option<EntryFolder> {
         let folder = self.root.inner(name).ok().flatten()?;
-        Some(Shelf { folder, is_shared: name == SHARED })
+        Some(EntryFolder { folder, is_shared: name == SHARED })
     }
 
     /// The entry of a hash, if there is one that looks like one.
-    fn entry(&self, shelf: &Shelf, hash: u64) -> Option<Entry> {
-        match shelf.folder.read(&entry::name(hash)) {
+    fn entry(&self, entries: &EntryFolder, hash: u64) -> Option<Entry> {
+        match entries.folder.read(&entry::name(hash)) {
             Ok(None) => None,
             Ok(Some(file)) => {
                 let entry = Entry::open(file, hash).ok();
                 if entry.is_none() {
-                    self.reject(shelf, hash);
+                    self.reject(entries, hash);
                 }
                 entry
             }
             Err(error) => {
                 // Being out of descriptors, say, tells nothing about the file.
                 if folder::is_about_the_file(&error) {
-                    self.reject(shelf, hash);
+                    self.reject(entries, hash);
                 }
                 None
             }
@@ -224,11 +225,11 @@ impl WeightCache {
     }
 
     /// Counts what is no good and removes it, unless it is an operator's own.
-    fn reject(&self, shelf: &Shelf, hash: u64) {
+    fn reject(&self, entries: &EntryFolder, hash: u64) {
         add(&self.counters.rejected, 1);
-        if !shelf.is_shared {
+        if !entries.is_shared {
             // If it cannot be removed, it is rejected again.
-            let _ = shelf.folder.remove(&entry::name(hash));
+            let _ = entries.folder.remove(&entry::name(hash));
         }
     }
 }

@@ -3,10 +3,12 @@
 //! Concurrency: the connection's own thread says what it is doing; the watcher and the listeners read it and may end the
 //! connection from outside, by shutting its socket down. Then its thread wakes up and cleans up after itself.
 
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::os::socket::TimedSocket;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     /// What to watch and to shut down; a conversation over other streams has none and ends by itself.
-    pub(crate) socket: Option<TcpStream>,
+    pub(crate) socket: Option<TimedSocket>,
     since: Instant,
     phase: AtomicU8,
     /// Milliseconds after `since`.
@@ -76,7 +78,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u64, peer: SocketAddr, socket: Option<TcpStream>, hello: Duration) -> Client {
+    pub(crate) fn new(id: u64, peer: SocketAddr, socket: Option<TimedSocket>, hello: Duration) -> Client {
         let client = Client {
             id,
             peer,
@@ -139,7 +141,7 @@ impl Client {
         self.devices.load(Ordering::SeqCst) & 1 << device.min(63) != 0
     }
 
-    /// Ends it from outside. Its graph, if one runs, must be stopped by whoever calls this.
+    /// Ends it from outside. The caller must stop its graph, if one runs.
     pub(crate) fn drop_for(&self, why: Dropped) {
         // The first reason is the one that counts.
         let _ = self.dropped.set(why);
@@ -151,7 +153,7 @@ impl Client {
     pub(crate) fn hang_up(&self) {
         if let Some(socket) = &self.socket {
             // It may be closed already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.stream().shutdown(Shutdown::Both);
         }
     }
 
@@ -160,12 +162,12 @@ impl Client {
         self.dropped.get().copied()
     }
 
-    /// Notes that nobody is at the other end any more.
+    /// Notes that the other end is gone.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    /// Whether nobody is at the other end any more.
+    /// Whether the other end is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }

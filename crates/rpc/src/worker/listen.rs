@@ -1,29 +1,25 @@
 //! Listeners: one thread per address, and the way in for every client. An error from accept never ends a listener.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
 use super::connection;
 use super::counters::add;
 use super::event::Event;
-use super::limits::{
-    ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES,
-    UNACKNOWLEDGED,
-};
+use super::limits::{ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE, STACK_BYTES};
 use super::outlet::{Outlet, tick};
-use super::server::{Shared, Speak};
+use super::server::{DialectChoice, WorkerState};
+use crate::os::socket::{
+    SpareDescriptor, TimedSocket, allow_restart, is_exhausted, keep_alive, wait_for_connection,
+};
 
 /// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
 /// where it can be interrupted.
@@ -32,9 +28,7 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
     for address in addresses.to_socket_addrs()? {
         let open = || {
             let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-            // As the standard library does: a worker that was restarted gets its port back.
-            #[cfg(not(windows))]
-            socket.set_reuse_address(true)?;
+            allow_restart(&socket)?;
             socket.bind(&address.into())?;
             socket.listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
@@ -49,21 +43,19 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the worker stops.
-pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak) {
-    let mut spare = Spare::new();
+pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: DialectChoice) {
+    let mut spare = SpareDescriptor::new();
     while !shared.stopping.load(Ordering::Relaxed) {
-        let mut waiting = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        let limit = Timespec { tv_sec: 0, tv_nsec: ACCEPT_POLL.subsec_nanos().into() };
-        if !matches!(poll(&mut waiting, Some(&limit)), Ok(1..)) {
+        if !wait_for_connection(listener, ACCEPT_POLL) {
             continue;
         }
         match listener.accept() {
             Ok((socket, peer)) => {
-                if let Err(error) = start(shared, socket, peer, speak) {
+                if let Err(error) = start(shared, socket, peer, choice) {
                     failed(shared, &error);
                 }
             }
-            // Somebody changed their mind, or another thread was faster.
+            // The client left again, or another thread was faster.
             Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 failed(shared, &error);
@@ -76,7 +68,7 @@ pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak)
     }
 }
 
-fn failed(shared: &Shared, error: &io::Error) {
+fn failed(shared: &WorkerState, error: &io::Error) {
     add(&shared.counters.dropped, 1);
     shared.report(&Event::AcceptFailed { reason: error.to_string() });
 }
@@ -86,56 +78,34 @@ fn is_harmless(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
-/// A descriptor kept for the moment when there are no more: with it, a connection that waits can at least be turned
-/// away, or it would be found waiting for ever.
-struct Spare(Option<File>);
-
-impl Spare {
-    fn new() -> Spare {
-        Spare(File::open("/dev/null").ok())
-    }
-
-    fn turn_away(&mut self, listener: &TcpListener) {
-        drop(self.0.take());
-        drop(listener.accept());
-        *self = Spare::new();
-    }
-}
-
 /// Sets options of a connection that has just been accepted.
-fn prepare(socket: &TcpStream, write_stall: Duration) -> io::Result<()> {
-    // Some systems let it inherit what the listener is.
-    socket.set_nonblocking(false)?;
+fn prepare(socket: TcpStream, write_stall: Duration) -> io::Result<TimedSocket> {
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(tick(write_stall)))?;
-    let options = SockRef::from(socket);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    options.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TRIES))?;
-    #[cfg(target_os = "linux")]
-    options.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-    Ok(())
+    keep_alive(&socket, &KEEPALIVE)?;
+    TimedSocket::new(socket, None, Some(tick(write_stall)))
 }
 
 /// Takes a connection in, if there is room.
-fn admit(shared: &Arc<Shared>, socket: Option<TcpStream>, peer: SocketAddr) -> Option<Arc<Client>> {
+fn admit(shared: &Arc<WorkerState>, socket: Option<TimedSocket>, peer: SocketAddr) -> Option<Arc<Client>> {
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let client = Arc::new(Client::new(id, peer, socket, shared.limits.hello));
     add(&shared.counters.accepted, 1);
     let admitted = shared.roster.admit(&client, &shared.limits);
     if !matches!(admitted, Ok(None)) {
-        // Somebody had to go: an older one, or this one, whose socket closes when it is dropped.
+        // A client was turned away: an older one, or this one, whose socket closes when it is dropped.
         add(&shared.counters.dropped, 1);
     }
     admitted.is_ok().then_some(client)
 }
 
 /// Sets a connection up and gives it a thread.
-fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
-    prepare(&socket, shared.limits.write_stall)?;
+fn start(
+    shared: &Arc<WorkerState>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    choice: DialectChoice,
+) -> io::Result<()> {
+    let socket = prepare(socket, shared.limits.write_stall)?;
     let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
     let thread = thread::Builder::new().name(format!("client {}", client.id)).stack_size(STACK_BYTES);
@@ -143,7 +113,7 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
         let socket = client_there.socket.as_ref();
         if let Some(socket) = socket {
             let output = Outlet::new(socket, shared_there.limits.write_stall);
-            run(&shared_there, &client_there, speak, (socket, output));
+            run(&shared_there, &client_there, choice, (socket, output));
         }
     });
     if started.is_err() {
@@ -153,15 +123,19 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
 }
 
 /// Serves a client over other streams than a socket, on this thread.
-pub(crate) fn converse(shared: &Arc<Shared>, streams: (impl Read, impl Write), speak: Speak) {
+pub(crate) fn serve_client(
+    shared: &Arc<WorkerState>,
+    streams: (impl Read, impl Write),
+    choice: DialectChoice,
+) {
     if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
-        run(shared, &client, speak, streams);
+        run(shared, &client, choice, streams);
     }
 }
 
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<Shared>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
-    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak, streams)));
+fn run(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, streams: (impl Read, impl Write)) {
+    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, choice, streams)));
     if served.is_err() {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });
@@ -171,23 +145,21 @@ fn run(shared: &Arc<Shared>, client: &Client, speak: Speak, streams: (impl Read,
     shared.roster.remove(client);
 }
 
-#[cfg(test)]
+// Elsewhere, what was set cannot be asked for.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
     #[test]
-    fn x2_peers_that_went_without_a_word_are_noticed() {
+    fn peers_that_vanish_are_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
-        prepare(&socket, Duration::from_secs(8)).unwrap();
-        let options = SockRef::from(&socket);
+        let socket = prepare(socket, Duration::from_secs(8)).unwrap();
+        let options = socket2::SockRef::from(socket.stream());
         assert!(options.keepalive().unwrap());
         assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
         assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
-        #[cfg(target_os = "linux")]
-        assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
-        assert_eq!(socket.write_timeout().unwrap(), Some(Duration::from_secs(1)));
     }
 }

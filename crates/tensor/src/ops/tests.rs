@@ -12,7 +12,7 @@ mod copy;
 mod delta_net;
 mod fill;
 mod glu;
-mod hyper;
+mod hyper_connections;
 mod image;
 mod map;
 mod matmul;
@@ -139,7 +139,7 @@ fn all_cases() -> Vec<Case> {
         delta_net::cases(),
         fill::cases(),
         glu::cases(),
-        hyper::cases(),
+        hyper_connections::cases(),
         image::cases(),
         map::cases(),
         matmul::cases(),
@@ -279,7 +279,7 @@ fn every_op_and_every_source_is_covered() {
         }
     }
     // View, reshape, permute and transpose accept any tensor; what they refuse is their own result. Of the kernel of
-    // IM2COL_3D only the extents count, and a bad one is a window that does not fit.
+    // IM2COL_3D only the extents count, and a bad one is a kernel that does not fit.
     missing.retain(|line| {
         *line != "IM2COL_3D never refuses kernel"
             && !["VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "DUP", "CONT"]
@@ -325,7 +325,7 @@ fn ops_stay_small() {
     assert!(size_of::<Op>() <= 80, "{}", size_of::<Op>());
 }
 
-/// The list of ops.md, section 3.5: a planner may compute these over a dying source.
+/// The ops that a planner may compute over a dying source.
 #[test]
 fn ops_that_reuse_a_source() {
     let listed: BTreeSet<_> = [

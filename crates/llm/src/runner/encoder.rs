@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use oxcart_backend::Stream;
 use oxcart_tensor::DType;
+use zerocopy::IntoBytes;
 
-use super::error::Error;
-use super::hyper::Pooling;
-use super::net::{AttentionPath, StepShape, Style};
-use super::step::{Scratch, Stage, Step};
-use super::weights::Model;
+use super::graphs::{Graphs, InputBytes};
+use super::options::RunnerOptions;
+use super::sequence::KINDS;
+use crate::model::net::{AttentionPath, StepShape, Style};
+use crate::model::{Error, Model, Pooling};
 
 /// How an encoder is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,10 +22,9 @@ pub struct EncoderOptions {
 /// Computes embeddings of texts, one at a time.
 #[derive(Debug)]
 pub struct Encoder {
-    step: Option<Step>,
-    stage: Stage,
+    graphs: Graphs,
     pooling: Pooling,
-    scratch: Scratch,
+    input_bytes: InputBytes,
     result: Vec<f32>,
 }
 
@@ -42,23 +42,23 @@ impl Encoder {
         }
         let pooling = options.pooling.unwrap_or(hyper.pooling);
         let path = AttentionPath::Flash { mask_rows: 1 };
-        let style = Style { path, cache_type: DType::F32, long_context: false };
-        let mut stage = Stage::new(model, streams, style)?;
-        let shape = StepShape { tokens: 2, outputs: 2, cells: [0; 2], pooling };
-        if !stage.attends_in_one_op(shape)? {
-            stage.style.path = AttentionPath::Plain;
+        let style = Style { path, cache_type: DType::F16, long_context: false };
+        let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
+        let largest = StepShape { pooling: Pooling::Mean, ..RunnerOptions::default().largest_step() };
+        if !graphs.attends(&*model.file().survey(largest, style)?)? {
+            graphs.style.path = AttentionPath::Plain;
         }
-        Ok(Encoder { step: None, stage, pooling, scratch: Scratch::default(), result: Vec::new() })
+        Ok(Encoder { graphs, pooling, input_bytes: InputBytes::default(), result: Vec::new() })
     }
 
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
-        &self.stage.model
+        self.graphs.model()
     }
 
     /// The embedding of a text: one vector, or one per token without pooling. Not normalized.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
-        let hyper = self.stage.model.hyper();
+        let hyper = self.model().hyper();
         let (vocabulary, limit) = (hyper.vocabulary, hyper.context);
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::NoSuchToken { token, vocabulary });
@@ -70,28 +70,22 @@ impl Encoder {
             };
         }
         let count = tokens.len();
+        let outputs = if self.pooling == Pooling::None { count } else { 1 };
         let shape =
-            StepShape { tokens: count, outputs: self.outputs(count), cells: [0; 2], pooling: self.pooling };
-        let step = match self.step.take().filter(|step| step.shape == shape) {
-            Some(step) => step,
-            None => self.stage.prepare(shape)?,
-        };
-        let step = self.step.insert(step);
-        let (inputs, scratch, prepared) = (step.inputs, &mut self.scratch, &mut step.prepared);
-        scratch.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
-        scratch.set(prepared, inputs.positions, (0..count as i32).map(i32::to_le_bytes))?;
+            StepShape { tokens: count, outputs, sequences: 1, cells: [0; KINDS], pooling: self.pooling };
+        let step = self.graphs.step(shape)?;
+        let (inputs, bytes, prepared) = (step.inputs, &mut self.input_bytes, &mut step.prepared);
+        bytes.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
+        bytes.set(prepared, inputs.positions, (0..count as i32).map(i32::to_le_bytes))?;
         let share = (count as f32).recip();
-        scratch.set(prepared, inputs.mean, (0..count).map(|_| share.to_le_bytes()))?;
+        bytes.set(prepared, inputs.mean, (0..count).map(|_| share.to_le_bytes()))?;
         let wanted = if self.pooling == Pooling::Last { count as i32 - 1 } else { 0 };
-        scratch.set(prepared, inputs.wanted, [wanted.to_le_bytes()].into_iter())?;
+        bytes.set(prepared, inputs.wanted, [wanted.to_le_bytes()].into_iter())?;
         prepared.compute()?;
         self.result.clear();
-        scratch.read(prepared, step.output, &mut self.result)?;
-        self.stage.model.check_files()?;
+        self.result.resize(prepared.graph().tensor(step.output)?.layout().elements(), 0.0);
+        prepared.read_into(step.output, self.result.as_mut_bytes())?;
+        self.graphs.model().check_files()?;
         Ok(&self.result)
-    }
-
-    fn outputs(&self, tokens: usize) -> usize {
-        if self.pooling == Pooling::None { tokens } else { 1 }
     }
 }

@@ -15,7 +15,7 @@ use super::limits::{
 };
 
 /// How token embeddings become one vector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pooling {
     /// Not at all: a vector per token.
     #[default]
@@ -39,6 +39,36 @@ pub struct Block {
     pub feed_forward: usize,
     /// Whether attention sees a window only.
     pub windowed: bool,
+    /// What it remembers of a sequence.
+    pub state: BlockState,
+}
+
+/// What a block remembers of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockState {
+    /// Of every token that can still be seen, if anything.
+    pub rows: Option<TokenRows>,
+    /// Of all tokens together, if anything.
+    pub recurrent: Option<RecurrentState>,
+}
+
+/// What a block remembers of each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRows {
+    /// Channels of its keys.
+    pub keys: usize,
+    /// Channels of its values; none if they are the first of its keys.
+    pub values: usize,
+}
+
+/// What a block remembers of all tokens together, in `f32`. It can be copied and saved; to go back, it must be computed
+/// again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecurrentState {
+    /// Numbers that a convolution has seen last.
+    pub convolution: usize,
+    /// Numbers of the recurrence itself.
+    pub state: usize,
 }
 
 /// Experts of every block.
@@ -103,8 +133,14 @@ impl HyperParameters {
         let count = keys.need_count("block_count", 1, MAX_BLOCKS)?;
         let vocabulary = vocabulary(&keys)?;
         let window = window(&keys, &traits)?;
-        let blocks = blocks(&keys, &traits, count, window)?;
+        let mut blocks = blocks(&keys, &traits, count, window)?;
         let head_size = head_size(&keys, embedding, &blocks)?;
+        if !traits.encoder {
+            for block in &mut blocks {
+                let channels = block.kv_heads * head_size;
+                block.state.rows = Some(TokenRows { keys: channels, values: channels });
+            }
+        }
         let experts = experts(&keys, &traits, &blocks)?;
         for (index, block) in blocks.iter().enumerate() {
             if block.feed_forward == 0 && experts.is_none() {
@@ -166,9 +202,20 @@ impl HyperParameters {
         self.architecture.traits().encoder
     }
 
-    /// Channels of a block's keys, and of its values.
-    pub fn kv_channels(&self, block: usize) -> usize {
-        self.blocks[block].kv_heads * self.head_size
+    /// Whether some block remembers all tokens together, so that a sequence cannot go back.
+    pub fn is_recurrent(&self) -> bool {
+        self.blocks.iter().any(|block| block.state.recurrent.is_some())
+    }
+
+    /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
+    pub(crate) fn rotates(&self) -> bool {
+        self.architecture.traits().rope.is_some()
+    }
+
+    /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window.
+    pub(crate) fn page_kinds(&self) -> [bool; 2] {
+        [false, true]
+            .map(|kind| self.blocks.iter().any(|block| block.state.rows.is_some() && block.windowed == kind))
     }
 }
 
@@ -233,7 +280,8 @@ fn blocks(
             let rule = format!("must divide the {heads} heads of block {index}");
             return Err(keys.refuse("attention.head_count_kv", kv_heads, rule));
         }
-        Ok(Block { heads, kv_heads, feed_forward: feed_forward[index], windowed: windowed[index] })
+        let (feed_forward, windowed) = (feed_forward[index], windowed[index]);
+        Ok(Block { heads, kv_heads, feed_forward, windowed, state: BlockState::default() })
     };
     (0..count).map(block).collect()
 }

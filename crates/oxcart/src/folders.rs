@@ -4,36 +4,47 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::os;
+
+/// Where models are kept; `None` for users without a home.
+pub fn models() -> Option<PathBuf> {
+    Folders::from_env().models()
+}
+
+/// Where workers keep weights unless told otherwise; `None` for users without a home.
+pub fn weights() -> Option<PathBuf> {
+    Folders::from_env().weights()
+}
+
 /// Where things are kept that can be had again.
 #[derive(Clone, Debug)]
-pub(crate) struct Folders {
+struct Folders {
     root: Option<PathBuf>,
 }
 
 impl Folders {
-    pub(crate) fn from_env() -> Folders {
+    fn from_env() -> Folders {
         Folders::new(|name| env::var_os(name))
     }
 
     fn new(env: impl Fn(&str) -> Option<OsString>) -> Folders {
         // The convention is to ignore paths that are not absolute.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| os::cache_folder(folder));
         Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
     }
 
-    /// Where models are kept; `None` for users without a home.
-    pub(crate) fn models(&self) -> Option<PathBuf> {
+    fn models(&self) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join("models"))
     }
 
-    /// Where workers keep weights unless told otherwise; `None` for users without a home.
-    pub(crate) fn weights(&self) -> Option<PathBuf> {
+    fn weights(&self) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join("weights"))
     }
 }
 
-#[cfg(test)]
+// Paths of other systems look different.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::{Device, Stream};
-use oxcart::llm::model::{
-    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Model, ModelFile, Override,
-    Placement, PlacementOptions, Proportions,
+use oxcart::backend::{ByteSize, Device, Stream};
+use oxcart::llm::engine::{Engine, EngineOptions};
+use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions};
+use oxcart::llm::runner::{
+    AttentionChoice, Encoder, EncoderOptions, Logits, Piece, Runner, RunnerOptions, SequenceId, Wanted,
 };
 use oxcart::llm::text::Vocab;
 use oxcart::pull::Name;
@@ -22,9 +23,9 @@ use crate::progress::Progress;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
-use crate::workers::{Wanted, Workers};
+use crate::workers::{WorkerAt, Workers};
 
-/// Tokens of a context where nobody says otherwise.
+/// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
 
 /// Which model
@@ -48,7 +49,7 @@ pub(crate) struct EngineArgs {
     ///
     /// Oxcart's or llama.cpp's. local:3 starts three on this machine for the time of the command.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
-    pub(crate) workers: Vec<Wanted>,
+    pub(crate) workers: Vec<WorkerAt>,
 
     /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
     ///
@@ -77,11 +78,25 @@ pub(crate) struct EngineArgs {
     /// Show which device would get what, and stop
     #[arg(long)]
     pub(crate) plan: bool,
+
+    /// Sequences at the same time, where a command has more than one.
+    #[arg(skip = 1_usize)]
+    pub(crate) sequences: usize,
 }
 
 impl EngineArgs {
     fn context_size(&self) -> usize {
         self.ctx.unwrap_or(CONTEXT)
+    }
+
+    fn runner_options(&self) -> RunnerOptions {
+        RunnerOptions {
+            context: self.context_size(),
+            cache_type: self.kv,
+            attention: self.attention,
+            sequences: self.sequences,
+            ..RunnerOptions::default()
+        }
     }
 }
 
@@ -120,8 +135,8 @@ fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
 
 /// A model with its place.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    pub(crate) vocab: Vocab,
+pub(crate) struct Loaded {
+    pub(crate) vocab: Arc<Vocab>,
     pub(crate) model: Arc<Model>,
     pub(crate) path: PathBuf,
     pub(crate) load: Duration,
@@ -135,10 +150,10 @@ pub(crate) enum Opened {
     /// The placement was shown, and that is all that was asked for.
     Shown,
     /// Everything is ready.
-    Ready(Box<Engine>),
+    Ready(Box<Loaded>),
 }
 
-impl Engine {
+impl Loaded {
     /// Finds, places and loads a model. `quiet` leaves out all but errors.
     pub(crate) fn open(
         args: &EngineArgs,
@@ -148,6 +163,7 @@ impl Engine {
     ) -> Result<Opened, Failure> {
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
+        let vocab = Arc::new(vocab);
         let start = Instant::now();
         let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
         let (local, with_cpu) = args.local.chosen_and_cpu()?;
@@ -167,14 +183,14 @@ impl Engine {
             return Err(Failure::Machine(format!(
                 "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
                 share.name,
-                quantity::bytes(share.free as u64).trim_end(),
-                quantity::bytes((share.weights + share.caches) as u64).trim_end(),
+                ByteSize(share.free as u64),
+                ByteSize(share.needed() as u64),
                 args.context_size(),
             )));
         }
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
-        Ok(Opened::Ready(Box::new(Engine { vocab, model, path, load, settings: args.clone(), workers })))
+        Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, settings: args.clone(), workers })))
     }
 
     /// Streams on the devices of the placement.
@@ -186,16 +202,22 @@ impl Engine {
         self.model.devices().iter().map(open).collect()
     }
 
-    /// A context with the settings of the command.
-    pub(crate) fn context(&self, at_limit: AtLimit) -> Result<Context, Failure> {
-        let options = ContextOptions {
-            context: self.settings.context_size(),
-            cache_type: self.settings.kv,
-            attention: self.settings.attention,
-            at_limit,
-            ..ContextOptions::default()
-        };
-        Context::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+    /// What computes, with the settings of the command.
+    pub(crate) fn runner(&self) -> Result<Runner, Failure> {
+        let options = self.settings.runner_options();
+        Runner::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+    }
+
+    /// What answers requests, with the settings of the command.
+    pub(crate) fn engine(&self) -> Result<Engine, Failure> {
+        Ok(Engine::new(self.runner()?, Arc::clone(&self.vocab), EngineOptions::default()))
+    }
+
+    /// One sequence, with the settings of the command.
+    pub(crate) fn sequence(&self) -> Result<OneSequence<'_>, Failure> {
+        let mut runner = self.runner()?;
+        let id = runner.open().map_err(|error| self.failure(error))?;
+        Ok(OneSequence { runner, id, loaded: self })
     }
 
     /// An encoder of texts.
@@ -215,11 +237,37 @@ impl Engine {
                 "device": share.name,
                 "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
                 "weights_bytes": share.weights,
-                "cache_bytes": share.caches,
+                "cache_bytes": share.state,
                 "mapped": share.mapped,
             })
         };
         self.model.placement().shares().iter().map(share).collect()
+    }
+}
+
+/// A sequence of its own, for commands that want logits rather than text.
+#[derive(Debug)]
+pub(crate) struct OneSequence<'l> {
+    runner: Runner,
+    id: SequenceId,
+    loaded: &'l Loaded,
+}
+
+impl OneSequence<'_> {
+    /// Computes tokens that follow those before.
+    pub(crate) fn compute(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Logits<'_>, Failure> {
+        let piece = Piece { sequence: self.id, tokens, wanted };
+        let outputs = self.runner.compute(&[piece]).map_err(|error| self.loaded.failure(error))?;
+        Ok(outputs.of(0))
+    }
+
+    /// Forgets all tokens.
+    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
+        self.runner.truncate(self.id, 0).map_err(|error| self.loaded.failure(error))
+    }
+
+    pub(crate) fn runner(&self) -> &Runner {
+        &self.runner
     }
 }
 
@@ -247,12 +295,7 @@ fn placement_options(
             )));
         }
     };
-    Ok(PlacementOptions {
-        proportions,
-        overrides: args.overrides.clone(),
-        context: args.context_size(),
-        cache_type: args.kv,
-    })
+    Ok(PlacementOptions { proportions, overrides: args.overrides.clone(), runner: args.runner_options() })
 }
 
 /// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
@@ -269,7 +312,7 @@ fn show_placement(placement: &Placement, terminal: Terminal, out: &mut dyn Write
             Cell::plain(&share.name),
             Cell::plain(blocks),
             bytes(share.weights),
-            bytes(share.caches),
+            bytes(share.state),
             bytes(share.free),
         ]
     });
@@ -308,17 +351,13 @@ fn load(
         let sent = workers.traffic().since(before).sent.min(moved);
         let known = match moved - sent {
             // What names and places tensors is not weights.
-            known if known > moved / 100 => format!("; workers had {}", quantity::bytes(known).trim_end()),
+            known if known > moved / 100 => format!("; workers had {}", ByteSize(known)),
             _ => String::new(),
         };
-        let rate = quantity::bytes((sent as f64 / seconds) as u64);
-        // A word about what took so long; if nobody can hear it, the work goes on.
-        let _ = writeln!(
-            io::stderr(),
-            "sent {} to workers in {seconds:.1} s ({}/s){known}",
-            quantity::bytes(sent).trim_end(),
-            rate.trim_end()
-        );
+        let rate = ByteSize((sent as f64 / seconds) as u64);
+        // Says what took so long; the work goes on if that cannot be printed.
+        let _ =
+            writeln!(io::stderr(), "sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
     }
     Ok(model)
 }

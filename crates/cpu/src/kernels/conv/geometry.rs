@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use oxcart_tensor::ops::{Im2colWindow, Window};
+use oxcart_tensor::ops::{ConvGeometry, Im2colGeometry};
 
 use crate::view::RowAt;
 
@@ -41,7 +41,7 @@ impl Axis {
     const FLAT: Axis = Axis { image: 1, kernel: 1, positions: 1, stride: 1, pad: 0, dilation: 1 };
 
     const fn new<const N: usize>(
-        window: &Window<N>,
+        geometry: &ConvGeometry<N>,
         axis: usize,
         image: usize,
         kernel: usize,
@@ -51,13 +51,13 @@ impl Axis {
             image,
             kernel,
             positions,
-            stride: window.stride[axis] as usize,
-            pad: window.pad[axis] as usize,
-            dilation: window.dilation[axis] as usize,
+            stride: geometry.stride[axis] as usize,
+            pad: geometry.pad[axis] as usize,
+            dilation: geometry.dilation[axis] as usize,
         }
     }
 
-    /// A window of adjacent elements.
+    /// A window of adjacent elements, as pooling has them.
     pub(in crate::kernels) const fn window(
         image: usize,
         [kernel, stride, pad]: [u32; 3],
@@ -126,41 +126,43 @@ pub(super) struct Volume {
 impl Volume {
     /// Lines or planes, unfolded into rows.
     pub(super) fn unfolded(
-        window: &Im2colWindow,
+        geometry: &Im2colGeometry,
         kernel: [usize; 4],
         image: [usize; 4],
         columns: [usize; 4],
     ) -> Volume {
-        match window {
-            Im2colWindow::Line(window) => Volume {
+        match geometry {
+            Im2colGeometry::Line(geometry) => Volume {
                 dimensions: Dimensions::Line,
-                axes: [Axis::new(window, 0, image[0], kernel[0], columns[1]), Axis::FLAT, Axis::FLAT],
+                axes: [Axis::new(geometry, 0, image[0], kernel[0], columns[1]), Axis::FLAT, Axis::FLAT],
                 channels: image[1],
             },
-            Im2colWindow::Plane(window) => Volume::plane(window, kernel, image, [columns[1], columns[2]]),
+            Im2colGeometry::Plane(geometry) => {
+                Volume::plane(geometry, kernel, image, [columns[1], columns[2]])
+            }
         }
     }
 
     /// Planes.
     pub(super) fn plane(
-        window: &Window<2>,
+        geometry: &ConvGeometry<2>,
         kernel: [usize; 4],
         image: [usize; 4],
         positions: [usize; 2],
     ) -> Volume {
-        let axis = |i: usize| Axis::new(window, i, image[i], kernel[i], positions[i]);
+        let axis = |i: usize| Axis::new(geometry, i, image[i], kernel[i], positions[i]);
         Volume { dimensions: Dimensions::Plane, axes: [axis(0), axis(1), Axis::FLAT], channels: image[2] }
     }
 
     /// Volumes.
     pub(super) fn new(
-        window: &Window<3>,
+        geometry: &ConvGeometry<3>,
         kernel: [usize; 4],
         image: [usize; 4],
         positions: [usize; 3],
         channels: usize,
     ) -> Volume {
-        let axis = |i: usize| Axis::new(window, i, image[i], kernel[i], positions[i]);
+        let axis = |i: usize| Axis::new(geometry, i, image[i], kernel[i], positions[i]);
         Volume { dimensions: Dimensions::Volume, axes: [axis(0), axis(1), axis(2)], channels }
     }
 
