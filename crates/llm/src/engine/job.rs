@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::RequestError;
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
 use crate::runner::SequenceId;
-use crate::text::{Sampler, StopStrings, Streamer, Token, Vocab, top_logprobs};
+use crate::text::{Sampler, StopStrings, Streamer, Token, Vocab};
 
 pub(super) struct Job {
     pub(super) id: RequestId,
@@ -84,16 +84,12 @@ impl Job {
         self.tokens.push(choice.token);
         self.made += 1;
         let passed = self.stops.push(self.streamer.push(vocab, choice.token));
-        let alternatives = match self.request.alternatives {
-            0 => Vec::new(),
-            count => top_logprobs(logits, count).unwrap_or_default(),
-        };
         events.extend([Event::Token(TokenEvent {
             request: self.id,
             token: choice.token,
             text: passed.text.to_owned(),
             logprob: choice.logprob,
-            alternatives,
+            alternatives: self.sampler.top_logprobs().to_vec(),
         })]);
         if passed.stopped_by.is_some() {
             return Ok(Some(End::Stop));

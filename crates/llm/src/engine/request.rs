@@ -63,8 +63,6 @@ pub struct Request {
     pub ignore_end: bool,
     /// What to do when the context is full.
     pub at_limit: AtLimit,
-    /// How many alternatives of each token are told.
-    pub alternatives: usize,
     /// When it must have ended, by the engine's clock.
     pub deadline: Option<Duration>,
     /// Stops it from anywhere.
@@ -81,7 +79,6 @@ impl Request {
             stop: Vec::new(),
             ignore_end: false,
             at_limit: AtLimit::End,
-            alternatives: 0,
             deadline: None,
             cancel: Cancel::default(),
         }
@@ -128,9 +125,10 @@ pub struct TokenEvent {
     pub token: Token,
     /// Text that is complete with it; what may become a stop string is held back.
     pub text: String,
-    /// The natural logarithm of its probability by the model alone, if alternatives or it were asked for.
+    /// The natural logarithm of its probability by the model alone, if the sampler is to tell
+    /// ([`SamplerSettings::logprobs`]).
     pub logprob: Option<f32>,
-    /// The likeliest tokens in its place, and theirs.
+    /// The likeliest tokens in its place, and theirs; as many as the sampler is to tell.
     pub alternatives: Vec<(Token, f32)>,
 }
 
