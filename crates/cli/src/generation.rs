@@ -90,6 +90,7 @@ pub(crate) fn answer(
         RequestError::Model(error) => loaded.failure(error),
         RequestError::Sample(error @ SampleError::Setting { .. }) => Failure::Usage(error.to_string()),
         RequestError::Stop(error) => Failure::Usage(error.to_string()),
+        RequestError::Constrain(error) => Failure::Usage(error.to_string()),
         RequestError::Refused(reason) => Failure::Usage(reason),
         error => Failure::Machine(error.to_string()),
     };

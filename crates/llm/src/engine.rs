@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::model::Error;
 use crate::runner::{Runner, SequenceId};
-use crate::text::{SampleError, StopError, Vocab};
+use crate::text::{ConstrainError, Constraint, Constraints, Grammar, SampleError, StopError, Vocab};
 use job::Job;
 use parked::Parked;
 
@@ -44,6 +44,9 @@ pub enum RequestError {
     /// The stop strings.
     #[error(transparent)]
     Stop(#[from] StopError),
+    /// The form that the answer shall have.
+    #[error(transparent)]
+    Constrain(#[from] ConstrainError),
 }
 
 /// How an engine shares its steps out.
@@ -68,6 +71,8 @@ type Clock = Box<dyn Fn() -> Duration + Send>;
 pub struct Engine {
     runner: Runner,
     vocab: Arc<Vocab>,
+    /// Made for the first grammar.
+    constraints: Option<Constraints>,
     clock: Clock,
     options: EngineOptions,
     /// By the order in which they came.
@@ -99,6 +104,7 @@ impl Engine {
         Engine {
             runner,
             vocab,
+            constraints: None,
             clock,
             options,
             jobs: BTreeMap::new(),
@@ -123,6 +129,18 @@ impl Engine {
         &self.vocab
     }
 
+    /// The form of an answer by a grammar, which is compiled unless it was among the last few.
+    ///
+    /// The first call prepares the vocabulary, and a large grammar takes a while; a program that cannot wait makes
+    /// [`Constraints`] of its own and compiles elsewhere.
+    pub fn compile(&mut self, grammar: &Grammar) -> Result<Constraint, ConstrainError> {
+        let constraints = match self.constraints.take() {
+            Some(constraints) => constraints,
+            None => Constraints::new(&self.vocab)?,
+        };
+        self.constraints.insert(constraints).compile(grammar)
+    }
+
     /// Takes a request on; what becomes of it is told by events.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let limit = self.runner.options().context;
@@ -136,6 +154,11 @@ impl Engine {
         let vocabulary = self.runner.model().hyper().vocabulary;
         if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::NoSuchToken { token, vocabulary }.into());
+        }
+        if let Some(constraint) = &request.constraint
+            && constraint.vocabulary() != self.vocab.len()
+        {
+            return Err(RequestError::Refused("the constraint was made for another vocabulary".into()));
         }
         let waiting = self.jobs.values().filter(|job| job.sequence.is_none()).count();
         if waiting >= self.options.queue {

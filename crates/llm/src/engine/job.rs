@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::RequestError;
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
 use crate::runner::SequenceId;
-use crate::text::{Sampler, StopStrings, Streamer, Token, Vocab};
+use crate::text::{Choice, Constraint, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
 
 pub(super) struct Job {
     pub(super) id: RequestId,
@@ -19,6 +19,10 @@ pub(super) struct Job {
     sampler: Sampler,
     streamer: Streamer,
     stops: StopStrings,
+    /// After the tokens of the answer.
+    constraint: Option<Constraint>,
+    /// What the constraint allows next.
+    mask: TokenMask,
     /// Tokens of the answer.
     made: usize,
     times: Times,
@@ -34,7 +38,7 @@ struct Times {
 }
 
 impl Job {
-    pub(super) fn new(id: RequestId, request: Request, now: Duration) -> Result<Job, RequestError> {
+    pub(super) fn new(id: RequestId, mut request: Request, now: Duration) -> Result<Job, RequestError> {
         let mut sampler = Sampler::new(request.sampler.clone())?;
         request.prompt.iter().for_each(|&token| sampler.accept(token));
         Ok(Job {
@@ -44,6 +48,8 @@ impl Job {
             sampler,
             streamer: Streamer::new().show_special(request.ignore_end),
             stops: StopStrings::new(&request.stop)?,
+            constraint: request.constraint.take(),
+            mask: TokenMask::default(),
             made: 0,
             times: Times { submitted: now, ..Times::default() },
             reused: None,
@@ -75,10 +81,20 @@ impl Job {
         now: Duration,
         events: &mut impl Extend<Event>,
     ) -> Result<Option<End>, RequestError> {
-        let choice = self.sampler.sample(logits)?;
         self.times.first.get_or_insert(now);
         self.times.last = Some(now);
-        if vocab.is_end_of_generation(choice.token) && !self.request.ignore_end {
+        let must_end =
+            |constraint: &Option<Constraint>| constraint.as_ref().is_some_and(Constraint::must_end);
+        if must_end(&self.constraint) {
+            // There are grammars that allow for no text at all.
+            return Ok(Some(End::Complete));
+        }
+        let choice = self.choose(logits)?;
+        let is_end = match &self.constraint {
+            Some(constraint) => constraint.is_finished(),
+            None => vocab.is_end_of_generation(choice.token) && !self.request.ignore_end,
+        };
+        if is_end {
             return Ok(Some(End::Model));
         }
         self.tokens.push(choice.token);
@@ -94,7 +110,18 @@ impl Job {
         if passed.stopped_by.is_some() {
             return Ok(Some(End::Stop));
         }
+        if must_end(&self.constraint) {
+            return Ok(Some(End::Complete));
+        }
         Ok((self.made >= self.request.limit).then_some(End::Length))
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<Choice, RequestError> {
+        let Some(constraint) = &mut self.constraint else { return Ok(self.sampler.sample(logits)?) };
+        constraint.mask(&mut self.mask)?;
+        let choice = self.sampler.sample_masked(logits, &self.mask)?;
+        constraint.accept(choice.token)?;
+        Ok(choice)
     }
 
     /// The last event about it.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::RequestError;
-use crate::text::{SamplerSettings, Token};
+use crate::text::{Constraint, SamplerSettings, Token};
 
 /// A request of an engine. It means nothing to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +59,10 @@ pub struct Request {
     pub limit: usize,
     /// Texts at which it ends; they are not handed out.
     pub stop: Vec<String>,
-    /// Goes on after tokens that end a text, and hands special tokens out as text.
+    /// The form that the answer shall have; [`Engine::compile`](super::Engine::compile) makes one of a grammar. An answer that
+    /// ends by itself ([`End::Model`], [`End::Complete`]) has it, others have the beginning of it.
+    pub constraint: Option<Constraint>,
+    /// Goes on after tokens that end a text, and hands special tokens out as text. An answer with a form ends where that does.
     pub ignore_end: bool,
     /// What to do when the context is full.
     pub at_limit: AtLimit,
@@ -77,6 +80,7 @@ impl Request {
             sampler: SamplerSettings::default(),
             limit: usize::MAX,
             stop: Vec::new(),
+            constraint: None,
             ignore_end: false,
             at_limit: AtLimit::End,
             deadline: None,
@@ -90,6 +94,8 @@ impl Request {
 pub enum End {
     /// The model said so.
     Model,
+    /// It has the form that was asked for, and nothing can follow.
+    Complete,
     /// A stop string came.
     Stop,
     /// There are as many tokens as were asked for.
@@ -107,6 +113,7 @@ impl End {
     pub const fn name(self) -> &'static str {
         match self {
             End::Model => "stop",
+            End::Complete => "complete",
             End::Stop => "stop_string",
             End::Length => "length",
             End::Context => "context",

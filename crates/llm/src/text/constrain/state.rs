@@ -74,6 +74,11 @@ impl Constraint {
         self.compiled.source.kind
     }
 
+    /// How many tokens the vocabulary has that it was made for.
+    pub fn vocabulary(&self) -> usize {
+        self.constraints.0.compiler.tokens.len
+    }
+
     /// Fills in which tokens may come next. Those that end an answer are among them where it may end; after the end there are
     /// none.
     ///
