@@ -13,9 +13,11 @@ mod job;
 mod parked;
 mod request;
 mod schedule;
+mod speculate;
 
 pub use answer::Answer;
 pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
+pub use speculate::{Draft, Speculation};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -75,6 +77,7 @@ pub struct Engine {
     constraints: Option<Constraints>,
     clock: Clock,
     options: EngineOptions,
+    speculation: Speculation,
     /// By the order in which they came.
     jobs: BTreeMap<RequestId, Job>,
     /// Sequences of requests that have ended, kept for those that go on from there; the longest unused first.
@@ -107,6 +110,7 @@ impl Engine {
             constraints: None,
             clock,
             options,
+            speculation: Speculation::None,
             jobs: BTreeMap::new(),
             parked: VecDeque::new(),
             events: VecDeque::new(),
@@ -165,7 +169,8 @@ impl Engine {
             return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
         }
         let id = RequestId(self.next_id);
-        let job = Job::new(id, request, (self.clock)())?;
+        let mut job = Job::new(id, request, (self.clock)())?;
+        job.look_up(&self.speculation);
         self.next_id += 1;
         self.jobs.insert(id, job);
         Ok(id)
@@ -207,6 +212,7 @@ impl Engine {
 
     /// Tells how a request ended and keeps what devices hold of it.
     fn finish(&mut self, mut job: Job, end: End) {
+        self.end_guesses(job.id);
         if let Some(sequence) = job.sequence.take() {
             self.parked.push_back(Parked { sequence });
         }
@@ -214,6 +220,7 @@ impl Engine {
     }
 
     fn fail(&mut self, mut job: Job, error: RequestError) {
+        self.end_guesses(job.id);
         if let Some(sequence) = job.sequence.take() {
             self.close(sequence);
         }

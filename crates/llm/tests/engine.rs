@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_llm::engine::{AtLimit, End, Engine, EngineOptions, Event, Report, Request, RequestError};
+use oxcart_llm::engine::{
+    AtLimit, Draft, End, Engine, EngineOptions, Event, Report, Request, RequestError, Speculation,
+};
 use oxcart_llm::model::{Error, Model, ModelFile, Placement, PlacementOptions};
 use oxcart_llm::runner::{Runner, RunnerOptions};
-use oxcart_llm::text::{Constraints, Grammar, SamplerSettings, Vocab};
+use oxcart_llm::text::{Constraints, Grammar, LookupSettings, SamplerSettings, Vocab};
 
 fn model() -> (Arc<Model>, Arc<Vocab>, Arc<CpuDevice>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
@@ -313,4 +315,58 @@ fn a_constraint_of_another_vocabulary_is_refused() {
     assert_eq!(refused.unwrap_err().to_string(), "the constraint was made for another vocabulary");
     assert!(engine.compile(&Grammar::Regex("(".into())).is_err());
     assert!(engine.compile(&Grammar::Regex("a".into())).is_ok());
+}
+
+/// Answers of an engine with guesses, and how many of these were right.
+fn with_guesses(speculation: impl FnOnce(&Engine) -> Speculation) -> (Answers, usize) {
+    let mut engine = engine(small(4), EngineOptions::default());
+    let speculation = speculation(&engine);
+    engine.speculate(speculation);
+    let mut ids = BTreeMap::new();
+    for number in 0..20 {
+        ids.insert(engine.submit(repeating(number)).unwrap().to_string(), u64::from(number));
+    }
+    let mut answers = Answers::new();
+    finish(&mut engine, &mut answers, &ids);
+    let right = answers.values().map(|(.., report)| report.right_guesses).sum();
+    (answers, right)
+}
+
+/// A request whose prompt says things more than once.
+fn repeating(number: u32) -> Request {
+    let plain = request(number);
+    let mut prompt = plain.prompt.clone();
+    (0..3).for_each(|_| prompt.extend_from_slice(&plain.prompt));
+    prompt.truncate(90);
+    let temperature = if number.is_multiple_of(2) { 0.0 } else { 0.7 };
+    let sampler = SamplerSettings { temperature, ..plain.sampler.clone() };
+    Request { prompt, sampler, limit: 40, ..plain }
+}
+
+/// Neither where guesses come from nor whether there are any changes a token.
+#[test]
+fn guesses_change_no_answer() {
+    let (plain, none) = with_guesses(|_| Speculation::None);
+    assert_eq!(none, 0);
+    let check = |answers: &Answers| {
+        for (number, (tokens, text, end, _)) in answers {
+            let (expected, expected_text, expected_end, _) = &plain[number];
+            assert_eq!((tokens, text, end), (expected, expected_text, expected_end), "request {number}");
+        }
+        assert_eq!(answers.len(), plain.len());
+    };
+    let settings = LookupSettings { token_cost: 0.05, waste: 0.5, ..LookupSettings::default() };
+    let (looked_up, right) = with_guesses(|_| Speculation::Lookup(settings));
+    assert!(right > 0, "the tiny model repeats itself");
+    check(&looked_up);
+    // A model is its own best draft: with the same numbers, it is never wrong.
+    let (drafted, right) = with_guesses(|engine| {
+        let (model, vocab, device) = model();
+        let stream = device.open(&StreamOptions::threads(1)).unwrap();
+        let runner = Runner::new(model, vec![stream], small(4)).unwrap();
+        Speculation::Draft(Box::new(Draft::new(runner, &vocab, engine.vocab(), 4).unwrap()))
+    });
+    let made: usize = plain.values().map(|(tokens, ..)| tokens.len()).sum();
+    assert!(right > made / 2, "{right} of {made}");
+    check(&drafted);
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::RequestError;
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
+use super::{RequestError, Speculation};
 use crate::runner::SequenceId;
-use crate::text::{Choice, Constraint, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
+use crate::text::{Choice, Constraint, Lookup, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
 
 pub(super) struct Job {
     pub(super) id: RequestId,
@@ -23,6 +23,10 @@ pub(super) struct Job {
     constraint: Option<Constraint>,
     /// What the constraint allows next.
     mask: TokenMask,
+    /// Guesses from what was said before, over `tokens`.
+    lookup: Option<Lookup>,
+    /// Guesses that were computed, and those of them that were right.
+    guesses: [usize; 2],
     /// Tokens of the answer.
     made: usize,
     times: Times,
@@ -50,6 +54,8 @@ impl Job {
             stops: StopStrings::new(&request.stop)?,
             constraint: request.constraint.take(),
             mask: TokenMask::default(),
+            lookup: None,
+            guesses: [0; 2],
             made: 0,
             times: Times { submitted: now, ..Times::default() },
             reused: None,
@@ -63,6 +69,42 @@ impl Job {
         self.times.started.get_or_insert(now);
         // When it is computed again because it had to make way, that is not its first start.
         self.reused.get_or_insert(reused);
+    }
+
+    /// What its tokens are chosen with.
+    pub(super) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// How many tokens it may still get.
+    pub(super) fn wants_more(&self) -> usize {
+        self.request.limit.saturating_sub(self.made)
+    }
+
+    /// Guesses, or guesses no longer, from what was said before.
+    pub(super) fn look_up(&mut self, speculation: &Speculation) {
+        self.lookup = match speculation {
+            Speculation::Lookup(settings) => {
+                let mut lookup = Lookup::new(*settings);
+                lookup.extend(&self.tokens);
+                Some(lookup)
+            }
+            Speculation::None | Speculation::Draft(_) => None,
+        };
+    }
+
+    /// What guesses from what was said before.
+    pub(super) fn lookup(&mut self) -> Option<&mut Lookup> {
+        self.lookup.as_mut()
+    }
+
+    /// Notes how guesses turned out.
+    pub(super) fn settle(&mut self, guessed: usize, right: usize) {
+        self.guesses[0] += guessed;
+        self.guesses[1] += right;
+        if let Some(lookup) = &mut self.lookup {
+            lookup.settle(guessed, right);
+        }
     }
 
     /// Whether its time is over or it was stopped.
@@ -98,6 +140,9 @@ impl Job {
             return Ok(Some(End::Model));
         }
         self.tokens.push(choice.token);
+        if let Some(lookup) = &mut self.lookup {
+            lookup.push(choice.token);
+        }
         self.made += 1;
         let passed = self.stops.push(self.streamer.push(vocab, choice.token));
         events.extend([Event::Token(TokenEvent {
@@ -142,6 +187,8 @@ impl Job {
             prompt_tokens: self.request.prompt.len(),
             reused_tokens: self.reused.unwrap_or(0),
             answer_tokens: self.made,
+            guessed_tokens: self.guesses[0],
+            right_guesses: self.guesses[1],
             waited: started.saturating_sub(submitted),
             prompt_time: first.saturating_sub(started),
             answer_time: last.unwrap_or(first).saturating_sub(first),

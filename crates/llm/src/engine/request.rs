@@ -148,6 +148,10 @@ pub struct Report {
     pub reused_tokens: usize,
     /// Tokens of the answer.
     pub answer_tokens: usize,
+    /// Tokens that were guessed and computed along; see [`Speculation`](super::Speculation).
+    pub guessed_tokens: usize,
+    /// Of these, how many turned out to be the answer's.
+    pub right_guesses: usize,
     /// Before anything was computed.
     pub waited: Duration,
     /// From then to the first token.
