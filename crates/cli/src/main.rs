@@ -7,6 +7,7 @@
 mod commands;
 mod conversation;
 mod failure;
+mod form;
 mod generation;
 mod limits;
 mod loaded;

@@ -269,7 +269,7 @@ fn constrained_answers_have_their_form() {
     ];
     let ask = |engine: &mut Engine, number: u32| {
         let constraint = grammars.get(number as usize % 5).map(|grammar| engine.compile(grammar).unwrap());
-        let ignore_end = constraint.is_none() || number % 2 == 0;
+        let ignore_end = constraint.is_none() || number.is_multiple_of(2);
         let plain = request(number);
         let limit = if constraint.is_some() { 150 } else { plain.limit };
         engine.submit(Request { constraint, ignore_end, limit, ..plain }).unwrap()

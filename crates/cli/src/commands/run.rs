@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::conversation;
 use crate::failure::Failure;
+use crate::form::FormArgs;
 use crate::generation::{Answered, SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
@@ -28,6 +29,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     sampler: SamplerArgs,
+
+    #[command(flatten)]
+    form: FormArgs,
 
     /// Tokens at most
     #[arg(short, long, value_name = "N", default_value_t = 512)]
@@ -60,6 +64,8 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "Examples:
   oxcart run \"Why is the sky blue?\"
+  oxcart run --regex \"(yes|no)\" \"Is the sky blue?\"
+      Nothing but yes or no; --json-schema and --grammar are for more
   oxcart run --workers local:3 \"Why is the sky blue?\"
       The same on three workers of this machine, to see how it works
   oxcart run -m model.gguf --workers 192.168.1.5:50052,192.168.1.6:50052 \"…\"
@@ -68,6 +74,11 @@ const EXAMPLES: &str = "Examples:
       Which machine would get what";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let prompt_on_stdin = matches!(args.prompt.as_deref(), None | Some("-"));
+    if prompt_on_stdin && args.form.reads_stdin() {
+        return Err(Failure::Usage("the schema and the prompt cannot both come from stdin".into()));
+    }
+    let form = args.form.read()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let text = match args.prompt.as_deref() {
         None | Some("-") => read_prompt()?,
@@ -94,6 +105,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         sampler: args.sampler.settings(&loaded.vocab),
         limit: args.n,
         stop: args.stop.clone(),
+        constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
         ignore_end: args.ignore_eos,
         at_limit,
         ..Request::new(tokens.clone())

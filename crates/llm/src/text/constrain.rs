@@ -3,7 +3,7 @@
 //! [`Constraints`] belong to a vocabulary and compile a [`Grammar`], once for each; a [`Constraint`] is one answer under it.
 //! What a token may be follows from the bytes that it stands for; parsing is `llguidance`'s.
 //!
-//! Invariant: a token that a [`Constraint`] takes is in its mask, and an answer that ends by itself is in the language of its
+//! Invariant: a [`Constraint`] takes every token of its mask, and an answer that ends by itself is in the language of its
 //! grammar. What a grammar may ask for is bounded before it is looked at (`limits`), and what is left to llguidance by
 //! counters of its own: a bad one is an error, in bounded time and memory. A sequence is not affected by what others do with
 //! the same grammar: where they share what llguidance has worked out and that has failed, it is done anew for this one alone.
