@@ -17,6 +17,7 @@ mod os;
 mod printable;
 mod progress;
 mod quantity;
+mod speculation;
 mod table;
 mod terminal;
 mod workers;

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::form::FormArgs;
 use crate::generation::{SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
 
 /// Talk with a model
@@ -27,6 +28,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     form: FormArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     /// Tokens of an answer at most
     #[arg(short, long, value_name = "N", default_value_t = 1024)]
@@ -54,6 +58,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let form = args.form.read()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
     let mut engine = loaded.engine()?;
+    args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let mut chat = Chat {
         template: conversation::template(&loaded)?,
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,

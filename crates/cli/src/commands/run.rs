@@ -12,6 +12,7 @@ use crate::form::FormArgs;
 use crate::generation::{Answered, SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
+use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
 
 /// Answer a prompt
@@ -32,6 +33,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     form: FormArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     /// Tokens at most
     #[arg(short, long, value_name = "N", default_value_t = 512)]
@@ -97,6 +101,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Err(Failure::Usage("the prompt is empty".into()));
     }
     let mut engine = loaded.engine()?;
+    args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let at_limit = match args.shift {
         true => AtLimit::Shift { keep: tokens.len().min(64), exact: false },
         false => AtLimit::End,
@@ -168,6 +173,7 @@ fn report(loaded: &Loaded, prompt: &[u32], answered: &Answered) -> Value {
             "prompt_per_second": report.prompt_rate(),
             "decode_per_second": report.answer_rate(),
         },
+        "guesses": { "computed": report.guessed_tokens, "right": report.right_guesses },
         "placement": loaded.placement(),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })
