@@ -176,7 +176,7 @@ fn measure(name: &str, vocab: &Vocab, step: Option<f64>) -> Result<(), Box<dyn E
                 }
             }
         }
-        let cost = masks.mean() + accepts.mean() + (samples.mean() - plainly.at(0.5)).max(0.0);
+        let cost = masks.mean() + accepts.mean() + (samples.at(0.5) - plainly.at(0.5)).max(0.0);
         let share =
             step.map_or_else(String::new, |step| format!(", {:.2} % of a decode step", cost / step * 100.0));
         println!(
@@ -187,7 +187,7 @@ fn measure(name: &str, vocab: &Vocab, step: Option<f64>) -> Result<(), Box<dyn E
             masks.at(0.5),
             masks.at(0.99),
             accepts.mean(),
-            samples.mean(),
+            samples.at(0.5),
         );
     }
     Ok(())
