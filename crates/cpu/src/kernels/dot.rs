@@ -4,13 +4,17 @@
 //! then [`dot`] multiplies it with as many rows of weights as there are.
 //!
 //! There are three kernels: for plain numbers ([`float`]), for blocks with their own scales ([`small`]), and for
-//! blocks of 256 with scales inside ([`large`], [`grid`]). A type says how its blocks become codes; an instruction set, how
-//! vectors of codes are multiplied ([`lanes`]). Each kernel is compiled for each pair of them.
+//! blocks of 256 with scales inside ([`large`], [`grid`]). A type says how its blocks become codes ([`codes`]); an
+//! instruction set, how vectors of codes are multiplied ([`lanes`]). Each kernel is compiled for each pair of them.
+//!
+//! A sum here is of many partial sums, in an order of its own. Matrix products, whose results must not depend on their
+//! neighbours, use the codes and the encoders, and add up in the order of `docs/numerics.md`.
 
+mod codes;
 mod encode;
-mod float;
+pub(crate) mod float;
 mod grid;
-mod lanes;
+pub(crate) mod lanes;
 mod large;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -32,9 +36,10 @@ use oxcart_tensor::quant::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub(crate) use self::codes::{Aside, Codes, ROWS, STEP, Steps, sixteen};
+
 use self::encode::{Activation, bf16s, f16s, f32s, rows32, rows256};
 use self::float::{Floats, float};
-use self::lanes::Lanes;
 use self::large::{Large, large};
 use self::small::{Long, Small, long, small};
 use crate::simd::{Level, for_each_level};
@@ -45,31 +50,8 @@ pub(crate) type Dot = fn(&[u8], &[u8]) -> f32;
 /// Rounds a row of numbers to a partner type.
 pub(crate) type Encode = fn(&[f32], &mut [u8]);
 
-/// Rows that [`DotFour`] multiplies at a time.
-pub(crate) const FOUR: usize = 4;
-
-/// The dot products of four rows of weights with the same row of their partner type, with exactly the results of [`Dot`].
-///
-/// Weights that come from memory come faster in four streams than in one. The rows must be far apart, in regions that are
-/// each read from beginning to end; the memory system recognizes those, and not rows that are read in turns.
-pub(crate) type DotFour = fn([&[u8]; FOUR], &[u8]) -> [f32; FOUR];
-
 /// The dot product for weights of a type; `None` if it cannot be a weight.
 pub(crate) fn dot(weights: DType, level: Level) -> Option<Dot> {
-    Some(dots(weights, level)?.one)
-}
-
-/// The dot products for four rows of weights of a type; `None` if it cannot be a weight.
-pub(crate) fn dot_four(weights: DType, level: Level) -> Option<DotFour> {
-    Some(dots(weights, level)?.four)
-}
-
-struct Dots {
-    one: Dot,
-    four: DotFour,
-}
-
-fn dots(weights: DType, level: Level) -> Option<Dots> {
     Some(match weights {
         DType::F32 => floats::<f32>(level),
         DType::F16 => floats::<f16>(level),
@@ -105,42 +87,20 @@ fn dots(weights: DType, level: Level) -> Option<Dots> {
     })
 }
 
-/// Compiles a kernel over rows for one row and for four, for a kind of weights.
-macro_rules! for_one_and_four {
-    ($kernel:ident, $weights:ident : $kind:path, $level:expr) => {{
-        #[inline(always)]
-        fn one<S: Lanes, $weights: $kind>(s: S, row: &[u8], acts: &[u8]) -> f32 {
-            let [sum] = $kernel::<S, $weights, 1>(s, [row], acts);
-            sum
-        }
-        #[inline(always)]
-        fn four<S: Lanes, $weights: $kind>(s: S, rows: [&[u8]; FOUR], acts: &[u8]) -> [f32; FOUR] {
-            $kernel::<S, $weights, FOUR>(s, rows, acts)
-        }
-        Dots {
-            one: for_each_level!(one[$weights: $kind]: fn(row: &[u8], acts: &[u8]) -> f32).at($level),
-            four: for_each_level!(
-                four[$weights: $kind]: fn(rows: [&[u8]; FOUR], acts: &[u8]) -> [f32; FOUR]
-            )
-            .at($level),
-        }
-    }};
+fn floats<F: Floats>(level: Level) -> Dot {
+    for_each_level!(float[F: Floats]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
 }
 
-fn floats<F: Floats>(level: Level) -> Dots {
-    for_one_and_four!(float, F: Floats, level)
+fn smalls<W: Small>(level: Level) -> Dot {
+    for_each_level!(small[W: Small]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
 }
 
-fn smalls<W: Small>(level: Level) -> Dots {
-    for_one_and_four!(small, W: Small, level)
+fn longs<W: Long>(level: Level) -> Dot {
+    for_each_level!(long[W: Long]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
 }
 
-fn longs<W: Long>(level: Level) -> Dots {
-    for_one_and_four!(long, W: Long, level)
-}
-
-fn larges<W: Large>(level: Level) -> Dots {
-    for_one_and_four!(large, W: Large, level)
+fn larges<W: Large>(level: Level) -> Dot {
+    for_each_level!(large[W: Large]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
 }
 
 /// How activations become a partner type; `None` if it is none.
@@ -165,19 +125,9 @@ fn encode256<A: Activation<256>>(level: Level) -> Encode {
 }
 
 /// Bytes that mean something, at any address.
-trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned {}
+pub(crate) trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned {}
 
 impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned> Plain for T {}
-
-/// What some vectors of sums add up to.
-#[inline(always)]
-fn totals<S: Lanes, const N: usize>(s: S, sums: [S::Floats; N]) -> [f32; N] {
-    let mut totals = [0.0; N];
-    for n in 0..N {
-        totals[n] = s.total(sums[n]);
-    }
-    totals
-}
 
 /// A row as blocks.
 #[inline(always)]

@@ -6,7 +6,7 @@ use super::lanes::Lanes;
 use super::{Plain, blocks};
 
 /// A kind of number, sixteen of which are loaded at a time.
-pub(super) trait Floats {
+pub(crate) trait Floats: 'static {
     /// Bytes of sixteen numbers.
     type Sixteen: Plain;
     fn load<S: Lanes>(s: S, from: &Self::Sixteen) -> S::Floats;
@@ -15,40 +15,25 @@ pub(super) trait Floats {
 /// Accumulators, enough to keep multipliers busy while an addition is under way.
 const CHAINS: usize = 4;
 
-/// The dot products of some rows of numbers with one more.
+/// The dot product of two rows of numbers.
 #[inline(always)]
-pub(super) fn float<S: Lanes, F: Floats, const N: usize>(s: S, rows: [&[u8]; N], acts: &[u8]) -> [f32; N] {
-    let (acts, acts_rest) = whole::<F>(acts);
-    let (mut runs, mut rests): ([&[F::Sixteen]; N], [&[u8]; N]) = ([&[]; N], [&[]; N]);
-    for n in 0..N {
-        let (whole, rest) = whole::<F>(rows[n]);
-        (runs[n], rests[n]) = (&whole[..acts.len()], rest);
-    }
-    let mut sums = [[s.no_floats(); CHAINS]; N];
+pub(super) fn float<S: Lanes, F: Floats>(s: S, row: &[u8], acts: &[u8]) -> f32 {
+    let ((row, row_rest), (acts, acts_rest)) = (whole::<F>(row), whole::<F>(acts));
+    let row = &row[..acts.len()];
+    let mut sums = [s.no_floats(); CHAINS];
     let whole_rounds = acts.len() / CHAINS * CHAINS;
     for round in (0..whole_rounds).step_by(CHAINS) {
         for chain in 0..CHAINS {
-            for n in 0..N {
-                add::<S, F>(s, &runs[n][round + chain], &acts[round + chain], &mut sums[n][chain]);
-            }
+            add::<S, F>(s, &row[round + chain], &acts[round + chain], &mut sums[chain]);
         }
     }
     for at in whole_rounds..acts.len() {
-        for n in 0..N {
-            add::<S, F>(s, &runs[n][at], &acts[at], &mut sums[n][0]);
-        }
+        add::<S, F>(s, &row[at], &acts[at], &mut sums[0]);
     }
     if !acts_rest.is_empty() {
-        let acts = padded::<F>(acts_rest);
-        for n in 0..N {
-            add::<S, F>(s, &padded::<F>(rests[n]), &acts, &mut sums[n][1]);
-        }
+        add::<S, F>(s, &padded::<F>(row_rest), &padded::<F>(acts_rest), &mut sums[1]);
     }
-    let mut totals = [0.0; N];
-    for n in 0..N {
-        totals[n] = total(s, sums[n]);
-    }
-    totals
+    total(s, sums)
 }
 
 #[inline(always)]
@@ -63,7 +48,7 @@ fn total<S: Lanes>(s: S, [a, b, c, d]: [S::Floats; CHAINS]) -> f32 {
 
 /// Runs of sixteen numbers, and what is left.
 #[inline(always)]
-fn whole<F: Floats>(bytes: &[u8]) -> (&[F::Sixteen], &[u8]) {
+pub(crate) fn whole<F: Floats>(bytes: &[u8]) -> (&[F::Sixteen], &[u8]) {
     let runs = bytes.len() / size_of::<F::Sixteen>();
     let (runs, rest) = bytes.split_at(runs * size_of::<F::Sixteen>());
     (blocks(runs), rest)
@@ -71,7 +56,7 @@ fn whole<F: Floats>(bytes: &[u8]) -> (&[F::Sixteen], &[u8]) {
 
 /// Fewer than sixteen numbers, and zeros.
 #[inline(always)]
-fn padded<F: Floats>(rest: &[u8]) -> F::Sixteen {
+pub(crate) fn padded<F: Floats>(rest: &[u8]) -> F::Sixteen {
     let mut sixteen = F::Sixteen::new_zeroed();
     sixteen.as_mut_bytes()[..rest.len()].copy_from_slice(rest);
     sixteen

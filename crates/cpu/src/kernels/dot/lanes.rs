@@ -4,16 +4,13 @@
 //! `i` is about elements `4 * i` to `4 * i + 3`. So a group of 16 elements is a quarter of the lanes, one of 32 a half.
 //! Instruction sets with shorter vectors use several registers; kernels are written once.
 //!
-//! Invariant: integers are exact, or wrap where 32 bits are too few; therefore all instruction sets agree on them. Numbers
-//! differ in the rounding of [`Lanes::mul_add`] and the order of [`Lanes::total`].
+//! Invariant: integers are exact, or wrap where 32 bits are too few; therefore all instruction sets agree on them. They agree
+//! on numbers too, but for [`Lanes::mul_add_floats`], which rounds twice where a processor is not known to do better.
 
 use crate::simd::Simd;
 
 /// The operations of dot products.
-pub(super) trait Lanes: Simd {
-    /// Whether there are registers enough for several rows at a time.
-    const MANY_REGISTERS: bool = false;
-
+pub(crate) trait Lanes: Simd {
     /// 64 bytes; signed or unsigned, as the operation says.
     type Bytes: Copy;
     /// Sixteen 32-bit integers.
@@ -31,6 +28,12 @@ pub(super) trait Lanes: Simd {
 
     /// 64 bytes from memory.
     fn bytes(self, from: &[u8; 64]) -> Self::Bytes;
+    /// 64 bytes to memory.
+    fn store_bytes(self, bytes: Self::Bytes, to: &mut [u8; 64]);
+    /// Word `i` of vector `r` becomes word `r` of vector `i`.
+    fn transpose(self, vectors: [Self::Bytes; 16]) -> [Self::Bytes; 16];
+    /// Four times 16 bytes.
+    fn quarters_of(self, from: [&[u8; 16]; 4]) -> Self::Bytes;
     /// Two times 32 bytes.
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Self::Bytes;
     /// Eight times eight bytes, each as a little-endian number.
@@ -96,18 +99,31 @@ pub(super) trait Lanes: Simd {
     fn to_floats(self, sums: Self::Sums) -> Self::Floats;
     /// `a * b + c`, rounded once where the processor can.
     fn mul_add_floats(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// `a * b + c`, rounded once.
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     fn add_floats(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// All lanes the same.
     fn splat_floats(self, x: f32) -> Self::Floats;
     /// Each number for a quarter of the lanes.
     fn quarters(self, numbers: [f32; 4]) -> Self::Floats;
-    /// The sum of all lanes.
+    /// The sum of all lanes: each with the one eight further on, those with the one four further on, then two, then one.
     fn total(self, v: Self::Floats) -> f32;
+    /// [`Lanes::total`] of sixteen vectors.
+    #[inline(always)]
+    fn totals(self, vectors: [Self::Floats; 16]) -> [f32; 16] {
+        let mut totals = [0.0; 16];
+        for i in 0..16 {
+            totals[i] = self.total(vectors[i]);
+        }
+        totals
+    }
     /// The sum of all lanes that were made by [`Lanes::dot_nibbles`].
     #[inline(always)]
     fn total_of_nibbles(self, v: Self::Floats) -> f32 {
         self.total(v)
     }
+    /// Sixteen `f32` to memory.
+    fn store_f32s(self, floats: Self::Floats, to: &mut [f32; 16]);
     /// Sixteen `f32`.
     fn load_f32s(self, from: &[u8; 64]) -> Self::Floats;
     /// Sixteen `f16`, widened.

@@ -67,6 +67,39 @@ impl Lanes for Neon {
         each!(|i| load(from, 16 * i))
     }
     #[inline(always)]
+    fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
+        let (parts, _) = to.as_chunks_mut::<16>();
+        for (part, bytes) in parts.iter_mut().zip(bytes) {
+            // SAFETY: NEON is there, and the part has 16 bytes.
+            unsafe { vst1q_u8(part.as_mut_ptr(), bytes) };
+        }
+    }
+    #[inline(always)]
+    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
+        let mut to = from;
+        // Squares of four rows by four words.
+        for rows in 0..4 {
+            for words in 0..4 {
+                // SAFETY: NEON is there.
+                unsafe {
+                    let row = |r: usize| vreinterpretq_u32_u8(from[4 * rows + r][words]);
+                    let (even, odd) = (vtrnq_u32(row(0), row(1)), vtrnq_u32(row(2), row(3)));
+                    let low = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_low_u32(a), vget_low_u32(b)));
+                    let high = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_high_u32(a), vget_high_u32(b)));
+                    to[4 * words][rows] = low(even.0, odd.0);
+                    to[4 * words + 1][rows] = low(even.1, odd.1);
+                    to[4 * words + 2][rows] = high(even.0, odd.0);
+                    to[4 * words + 3][rows] = high(even.1, odd.1);
+                }
+            }
+        }
+        to
+    }
+    #[inline(always)]
+    fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
+        each!(|i| load(from[i], 0))
+    }
+    #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
         [load(a, 0), load(a, 16), load(b, 0), load(b, 16)]
     }
@@ -230,6 +263,10 @@ impl Lanes for Neon {
         each!(|i| unsafe { vfmaq_f32(c[i], a[i], b[i]) })
     }
     #[inline(always)]
+    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        self.mul_add_floats(a, b, c)
+    }
+    #[inline(always)]
     fn add_floats(self, a: Floats, b: Floats) -> Floats {
         // SAFETY: NEON is there.
         each!(|i| unsafe { vaddq_f32(a[i], b[i]) })
@@ -247,7 +284,18 @@ impl Lanes for Neon {
     #[inline(always)]
     fn total(self, v: Floats) -> f32 {
         // SAFETY: NEON is there.
-        unsafe { vaddvq_f32(vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]))) }
+        unsafe {
+            let four = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+            vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)))
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: Floats, to: &mut [f32; 16]) {
+        let (parts, _) = to.as_chunks_mut::<4>();
+        for (part, floats) in parts.iter_mut().zip(floats) {
+            // SAFETY: NEON is there, and the part has four numbers.
+            unsafe { vst1q_f32(part.as_mut_ptr(), floats) };
+        }
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> Floats {

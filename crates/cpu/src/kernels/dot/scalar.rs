@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::lanes::Lanes;
-use crate::simd::Scalar;
+use crate::simd::{Scalar, fused};
 
 type Bytes = [u8; 64];
 type Sums = [i32; 16];
@@ -46,6 +46,18 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
         *from
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
+        *to = bytes;
+    }
+    #[inline(always)]
+    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
+        std::array::from_fn(|i| std::array::from_fn(|at| from[at / 4][4 * i + at % 4]))
+    }
+    #[inline(always)]
+    fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
+        std::array::from_fn(|i| from[i / 16][i % 16])
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
@@ -172,6 +184,10 @@ impl Lanes for Scalar {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
+    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        std::array::from_fn(|i| fused(a[i], b[i], c[i]))
+    }
+    #[inline(always)]
     fn add_floats(self, a: Floats, b: Floats) -> Floats {
         std::array::from_fn(|i| a[i] + b[i])
     }
@@ -189,6 +205,10 @@ impl Lanes for Scalar {
         let eight: [f32; 8] = std::array::from_fn(|i| v[i] + v[i + 8]);
         let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
         (four[0] + four[2]) + (four[1] + four[3])
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: Floats, to: &mut [f32; 16]) {
+        *to = floats;
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> Floats {

@@ -52,6 +52,31 @@ fn where_set(bits: u32) -> __m256i {
     }
 }
 
+/// Word `i` of vector `r` becomes word `r` of vector `i`.
+#[inline(always)]
+fn transpose_eight(mut v: [__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let mut w = v;
+        for r in 0..4 {
+            w[2 * r] = _mm256_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
+            w[2 * r + 1] = _mm256_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
+        }
+        for r in 0..2 {
+            v[4 * r] = _mm256_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
+            v[4 * r + 1] = _mm256_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
+            v[4 * r + 2] = _mm256_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
+            v[4 * r + 3] = _mm256_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
+        }
+        // Now half h of v[4 * f + i] is word 4 * h + i of rows 4 * f to 4 * f + 3.
+        for i in 0..4 {
+            w[i] = _mm256_permute2x128_si256::<0x20>(v[i], v[4 + i]);
+            w[4 + i] = _mm256_permute2x128_si256::<0x31>(v[i], v[4 + i]);
+        }
+        w
+    }
+}
+
 /// Sums of neighbouring words.
 #[inline(always)]
 fn pairs(words: __m256i) -> __m256i {
@@ -72,6 +97,39 @@ impl Lanes for Avx2 {
     fn bytes(self, from: &[u8; 64]) -> [__m256i; 2] {
         // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
         unsafe { each!(|i| _mm256_loadu_si256(from.as_ptr().add(32 * i).cast())) }
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: [__m256i; 2], to: &mut [u8; 64]) {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), bytes[0]);
+            _mm256_storeu_si256(to.as_mut_ptr().add(32).cast(), bytes[1]);
+        }
+    }
+    #[inline(always)]
+    fn transpose(self, from: [[__m256i; 2]; 16]) -> [[__m256i; 2]; 16] {
+        let mut to = from;
+        // Squares of eight rows by eight words.
+        for (half, words) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut v = [from[0][0]; 8];
+            for r in 0..8 {
+                v[r] = from[8 * half + r][words];
+            }
+            let v = transpose_eight(v);
+            for i in 0..8 {
+                to[8 * words + i][half] = v[i];
+            }
+        }
+        to
+    }
+    #[inline(always)]
+    fn quarters_of(self, [a, b, c, d]: [&[u8; 16]; 4]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there, and the arrays have 16 bytes.
+        unsafe {
+            let (a, b) = (_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast()));
+            let (c, d) = (_mm_loadu_si128(c.as_ptr().cast()), _mm_loadu_si128(d.as_ptr().cast()));
+            [_mm256_set_m128i(b, a), _mm256_set_m128i(d, c)]
+        }
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> [__m256i; 2] {
@@ -188,6 +246,10 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| _mm256_fmadd_ps(a[i], b[i], c[i])) }
     }
     #[inline(always)]
+    fn fused(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        self.mul_add_floats(a, b, c)
+    }
+    #[inline(always)]
     fn add_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { each!(|i| _mm256_add_ps(a[i], b[i])) }
@@ -213,6 +275,14 @@ impl Lanes for Avx2 {
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: [__m256; 2], to: &mut [f32; 16]) {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), floats[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), floats[1]);
         }
     }
     #[inline(always)]

@@ -59,10 +59,29 @@ fn scale_words(part: usize) -> __m512i {
     }
 }
 
+/// Each lane of the lower half with its partner in the upper one, of `a` and then of `b`.
+#[inline(always)]
+fn add_halves(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
+        _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+    }
+}
+
+/// In each quarter, the first two lanes with the other two, of `a` and then of `b`.
+#[inline(always)]
+fn add_pairs(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        let low = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        _mm512_add_ps(low, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)))
+    }
+}
+
 impl Lanes for Avx512 {
     short_lanes!();
-
-    const MANY_REGISTERS: bool = true;
 
     type Bytes = __m512i;
     type Sums = __m512i;
@@ -74,6 +93,51 @@ impl Lanes for Avx512 {
     fn bytes(self, from: &[u8; 64]) -> __m512i {
         // SAFETY: the instructions are there, and the array has 64 bytes.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: __m512i, to: &mut [u8; 64]) {
+        // SAFETY: the instructions are there, and the array has 64 bytes.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) }
+    }
+    #[inline(always)]
+    fn transpose(self, mut v: [__m512i; 16]) -> [__m512i; 16] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            // Pairs of rows, then fours, within each quarter of the vector.
+            let mut w = v;
+            for r in 0..8 {
+                w[2 * r] = _mm512_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
+                w[2 * r + 1] = _mm512_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
+            }
+            for r in 0..4 {
+                v[4 * r] = _mm512_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
+                v[4 * r + 1] = _mm512_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
+                v[4 * r + 2] = _mm512_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
+                v[4 * r + 3] = _mm512_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
+            }
+            // Now quarter q of v[4 * f + i] is word 4 * q + i of rows 4 * f to 4 * f + 3.
+            for i in 0..4 {
+                let low = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[i], v[4 + i]);
+                let low2 = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[8 + i], v[12 + i]);
+                let high = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[i], v[4 + i]);
+                let high2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[8 + i], v[12 + i]);
+                w[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low, low2);
+                w[4 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low, low2);
+                w[8 + i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(high, high2);
+                w[12 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(high, high2);
+            }
+            w
+        }
+    }
+    #[inline(always)]
+    fn quarters_of(self, [a, b, c, d]: [&[u8; 16]; 4]) -> __m512i {
+        // SAFETY: the instructions are there, and the arrays have 16 bytes.
+        unsafe {
+            let low = _mm512_castsi128_si512(_mm_loadu_si128(a.as_ptr().cast()));
+            let low = _mm512_inserti32x4::<1>(low, _mm_loadu_si128(b.as_ptr().cast()));
+            let low = _mm512_inserti32x4::<2>(low, _mm_loadu_si128(c.as_ptr().cast()));
+            _mm512_inserti32x4::<3>(low, _mm_loadu_si128(d.as_ptr().cast()))
+        }
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> __m512i {
@@ -247,6 +311,10 @@ impl Lanes for Avx512 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
+    fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.mul_add_floats(a, b, c)
+    }
+    #[inline(always)]
     fn add_floats(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the instructions are there.
         unsafe { _mm512_add_ps(a, b) }
@@ -273,6 +341,30 @@ impl Lanes for Avx512 {
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
         }
+    }
+    #[inline(always)]
+    fn totals(self, v: [__m512; 16]) -> [f32; 16] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let mut fours = [_mm512_setzero_ps(); 4];
+            for i in 0..4 {
+                // Of vectors i, i + 4, i + 8 and i + 12, a quarter of the lanes each.
+                let (low, high) = (add_halves(v[i], v[i + 4]), add_halves(v[i + 8], v[i + 12]));
+                let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high);
+                fours[i] = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high));
+            }
+            let (low, high) = (add_pairs(fours[0], fours[1]), add_pairs(fours[2], fours[3]));
+            let even = _mm512_shuffle_ps::<0b10_00_10_00>(low, high);
+            let sums = _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(low, high));
+            let mut totals = [0.0; 16];
+            _mm512_storeu_ps(totals.as_mut_ptr(), sums);
+            totals
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: __m512, to: &mut [f32; 16]) {
+        // SAFETY: the instructions are there, and the array has sixteen numbers.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), floats) }
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> __m512 {
