@@ -2,8 +2,8 @@
 //!
 //! Rows of activations are rounded to the partner type of the weights once ([`product`]), then multiplied. Quantized weights
 //! are packed ([`pack`], [`format`]) as bytes with a scale per group ([`scales`]), a cache full at a time, so that one
-//! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). Plain numbers
-//! are multiplied where they lie ([`floats`]).
+//! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). For a column that is
+//! alone they are multiplied where they lie ([`single`]), as plain numbers are ([`floats`]).
 //!
 //! Invariant: the bits of a result depend on its row of weights and its row of activations alone. `docs/numerics.md` says in
 //! which order it is added up.
@@ -20,6 +20,7 @@ mod pack;
 mod planes;
 mod product;
 mod scales;
+mod single;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -83,8 +83,18 @@ pub(crate) trait Lanes: Simd {
     fn group_field(self, groups: Self::Groups, shift: u32, mask: u8) -> Self::Groups;
     fn scales(self, groups: Self::Groups) -> Self::Scales;
 
+    /// Whether [`Lanes::dot_codes`] takes any unsigned codes, not only those below 128.
+    const ANY_CODES: bool = false;
+
     /// Zeros.
     fn no_sums(self) -> Self::Sums;
+    /// All lanes the same.
+    fn splat_sums(self, x: i32) -> Self::Sums;
+    fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// The sums of each quarter of four vectors: those of quarter `q` of vector `i` in lane `4 * q + i`.
+    fn fours(self, vectors: [Self::Sums; 4]) -> Self::Sums;
+    /// Quarter `q` of vector `f` becomes quarter `f` of vector `q`.
+    fn swap_quarters(self, vectors: [Self::Sums; 4]) -> [Self::Sums; 4];
     /// `a - (b << shift)`.
     fn sub_sums(self, a: Self::Sums, b: Self::Sums, shift: u32) -> Self::Sums;
     /// Adds the words of 64 elements to `to`.

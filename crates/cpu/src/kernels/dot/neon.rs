@@ -214,6 +214,25 @@ impl Lanes for Neon {
         unsafe { [vdupq_n_s32(0); 4] }
     }
     #[inline(always)]
+    fn splat_sums(self, x: i32) -> Sums {
+        // SAFETY: NEON is there.
+        [unsafe { vdupq_n_s32(x) }; 4]
+    }
+    #[inline(always)]
+    fn add_sums(self, a: Sums, b: Sums) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vaddq_s32(a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn fours(self, [a, b, c, d]: [Sums; 4]) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|i| unsafe { vpaddq_s32(vpaddq_s32(a[i], b[i]), vpaddq_s32(c[i], d[i])) })
+    }
+    #[inline(always)]
+    fn swap_quarters(self, [a, b, c, d]: [Sums; 4]) -> [Sums; 4] {
+        each!(|q| [a[q], b[q], c[q], d[q]])
+    }
+    #[inline(always)]
     fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
         // SAFETY: NEON is there.
         each!(|i| unsafe { vsubq_s32(a[i], vshlq_s32(b[i], vdupq_n_s32(shift as i32))) })

@@ -152,6 +152,25 @@ impl Lanes for Scalar {
         [0; 16]
     }
     #[inline(always)]
+    fn splat_sums(self, x: i32) -> Sums {
+        [x; 16]
+    }
+    #[inline(always)]
+    fn add_sums(self, a: Sums, b: Sums) -> Sums {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn fours(self, v: [Sums; 4]) -> Sums {
+        std::array::from_fn(|lane| {
+            let (quarter, from) = (lane / 4 * 4, v[lane % 4]);
+            (quarter..quarter + 4).fold(0i32, |sum, i| sum.wrapping_add(from[i]))
+        })
+    }
+    #[inline(always)]
+    fn swap_quarters(self, v: [Sums; 4]) -> [Sums; 4] {
+        std::array::from_fn(|q| std::array::from_fn(|lane| v[lane / 4][4 * q + lane % 4]))
+    }
+    #[inline(always)]
     fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
         std::array::from_fn(|i| a[i].wrapping_sub(b[i] << shift))
     }

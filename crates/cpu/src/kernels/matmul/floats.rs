@@ -20,7 +20,7 @@ use crate::simd::Level;
 use crate::view::Out;
 
 /// Up to this many columns, weights are used as they come from memory.
-const FEW: usize = 12;
+const FEW: usize = 32;
 /// Rows of weights in a unit for many columns; a multiple of all [`tile_rows`] for so many.
 const ROWS: usize = 32;
 /// Columns in a unit for many columns; a multiple of all [`tile_columns`].

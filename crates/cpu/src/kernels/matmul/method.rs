@@ -6,6 +6,7 @@ use super::format::Format;
 use super::micro::{Multiply, code_shape, multiply_codes};
 use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes};
 use super::scales::Scaled;
+use super::single::{MultiplySingle, multiply_single, offset};
 use super::types::{Visit, visit};
 use crate::simd::Level;
 
@@ -16,6 +17,9 @@ pub(super) struct Method {
     pub(super) pack_weights: PackWeights,
     pub(super) pack_column: PackColumn,
     pub(super) multiply: Multiply,
+    /// The form of a column that is alone.
+    pub(super) single_format: Format,
+    pub(super) multiply_single: MultiplySingle,
 }
 
 impl Method {
@@ -37,22 +41,26 @@ impl Visit for Make {
     fn quantized<B: Scaled>(self) -> Option<Method> {
         let partner = B::DTYPE.dot_partner()?;
         let shape = code_shape(self.0, B::LEAST, B::MOST, B::GROUP);
-        let (group, run) = (B::GROUP, partner.block_len());
+        let (group, run) = (B::GROUP, B::RUN);
+        assert_eq!(run, partner.block_len(), "{partner}");
+        let format = Format {
+            rows: shape.rows,
+            cols: shape.cols,
+            code: if shape.bytes { 1 } else { 2 },
+            step: shape.step,
+            reach: shape.reach,
+            group,
+            run,
+            mins: B::MINS,
+            offset: i32::from(shape.offset),
+        };
         Some(Method {
-            format: Format {
-                rows: shape.rows,
-                cols: shape.cols,
-                code: if shape.bytes { 1 } else { 2 },
-                step: shape.step,
-                reach: shape.reach,
-                group,
-                run,
-                mins: B::MINS,
-                offset: i32::from(shape.offset),
-            },
+            format,
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),
+            single_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
+            multiply_single: multiply_single::<B>(self.0),
         })
     }
 }

@@ -37,10 +37,18 @@ pub(super) struct Sources<'w> {
 /// How many bytes of a row memory is asked for before they are needed.
 const AHEAD: usize = 192;
 
-impl Sources<'_> {
+impl<'w> Sources<'w> {
+    /// Blocks of a row from byte `start` on.
+    #[inline(always)]
+    pub(super) fn blocks<B: Scaled>(&self, row: usize, start: usize, count: usize) -> &'w [B] {
+        let bytes = &self.rows[row][start..start + count * size_of::<B>()];
+        let Ok(blocks) = <[B]>::ref_from_bytes(bytes) else { unreachable!("rows are whole blocks") };
+        &blocks[..count]
+    }
+
     /// What lies some way behind so many bytes of a row, in the row that comes after this one if need be.
     #[inline(always)]
-    fn ahead(&self, row: usize, start: usize, bytes: usize) -> *const u8 {
+    pub(super) fn ahead(&self, row: usize, start: usize, bytes: usize) -> *const u8 {
         let this = self.rows[row];
         let from = match start + AHEAD + bytes <= this.len() {
             true => this.as_ptr(),
@@ -126,12 +134,7 @@ fn pack_part<S: Lanes, B: Scaled>(
 ) {
     let shape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
     let bytes = count * size_of::<B>();
-    let rows = sixteen!(|r| {
-        let Ok(blocks) = <[B]>::ref_from_bytes(&from.rows[row + r][start..start + bytes]) else {
-            unreachable!("rows are whole blocks")
-        };
-        &blocks[..count]
-    });
+    let rows = sixteen!(|r| from.blocks::<B>(row + r, start, count));
     if shape.bytes && shape.step == STEP && count * B::LEN == MAX_BLOCK {
         let (lines, plus) = (MAX_BLOCK / STEP, shape.offset.wrapping_sub(B::MIDDLE));
         let mut steps = Steps::new(&mut to.codes[row * STEP..], lines, shape.rows, plus);
@@ -152,12 +155,12 @@ fn pack_part<S: Lanes, B: Scaled>(
 }
 
 /// What else there is to do while codes are packed: asking memory for what comes next, and unpacking what scales are stored in.
-struct Scales<'p, S, B> {
-    s: S,
-    rows: [&'p [B]; ROWS],
+pub(super) struct Scales<'p, S, B> {
+    pub(super) s: S,
+    pub(super) rows: [&'p [B]; ROWS],
     /// What will be needed when these blocks are done.
-    ahead: [*const u8; ROWS],
-    unpacked: &'p mut Unpacked,
+    pub(super) ahead: [*const u8; ROWS],
+    pub(super) unpacked: &'p mut Unpacked,
 }
 
 impl<S: Lanes, B: Scaled> Aside for Scales<'_, S, B> {
@@ -202,7 +205,7 @@ fn unpack_scales<S: Lanes, B: Scaled>(s: S, block: &B, b: usize, to: &mut Unpack
 
 /// Writes the scales (`which` is 0) or the minimums (1) of [`ROWS`] rows side by side, groups `stride` numbers apart.
 #[inline(always)]
-fn put_scales<S: Lanes, B: Scaled>(
+pub(super) fn put_scales<S: Lanes, B: Scaled>(
     s: S,
     from: &Unpacked,
     which: usize,

@@ -92,7 +92,7 @@ impl Product {
     /// Bytes of a panel of columns.
     pub(super) fn panel_bytes(&self) -> usize {
         match &self.way {
-            Way::Tiles(tiles) => tiles.method.format.column_bytes(self.k),
+            Way::Tiles(tiles) => tiles.panel_bytes(),
             Way::Floats(floats) => floats.panel_columns() * floats.column_stride(self.k) * 4,
         }
         .next_multiple_of(64)
@@ -174,7 +174,7 @@ impl Product {
                 };
                 match &self.way {
                     Way::Tiles(tiles) => {
-                        let format = tiles.method.format.narrowed(part.len());
+                        let format = tiles.panel_format(part.len(), matching.columns(matrix));
                         (tiles.method.pack_column)(row, j, format.columns_mut(bytes, self.k), format);
                     }
                     Way::Floats(floats) => {

@@ -38,6 +38,8 @@ pub(super) enum Stored {
 pub(super) trait Scaled: Block + Codes {
     /// Elements that share a scale: 16 or 32.
     const GROUP: usize;
+    /// Elements that share a scale of the activations.
+    const RUN: usize = if Self::LEN == 256 { 256 } else { 32 };
     /// Whether groups have a minimum besides their scale.
     const MINS: bool = false;
     /// The least code, once the middle is taken off.

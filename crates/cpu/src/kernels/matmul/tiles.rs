@@ -1,5 +1,6 @@
 //! Weights that are quantized: rows are packed, then multiplied with panels of columns, tile by tile.
 //!
+//! A column that is alone is multiplied with rows where they lie ([`single`](super::single)).
 //! Few columns are multiplied with a strip of weights that is packed a few elements at a time and stays in the first cache.
 //! For many, as much as stays in the second cache is packed and then multiplied with all of them.
 //!
@@ -11,10 +12,12 @@ use std::ops::Range;
 use zerocopy::IntoBytes;
 
 use super::cut::{Matching, Unit, panel_part};
+use super::format::Format;
 use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_ROWS, MAX_TILE};
 use super::pack::{Sources, Unpacked};
 use super::scales::MAX_BLOCK;
+use crate::kernels::dot::ROWS;
 use crate::simd::prefetch;
 use crate::view::{Out, RowAt, Rows};
 
@@ -57,6 +60,20 @@ impl Tiles {
     /// Columns of a panel.
     pub(super) const fn panel_columns(&self) -> usize {
         self.method.format.cols
+    }
+
+    /// Bytes of a panel of columns.
+    pub(super) fn panel_bytes(&self) -> usize {
+        let Method { format, single_format, .. } = &self.method;
+        format.column_bytes(self.k).max(single_format.column_bytes(self.k))
+    }
+
+    /// The form of a panel of so many columns, if the matrix has so many in all.
+    pub(super) fn panel_format(&self, columns: usize, all: usize) -> Format {
+        match all {
+            1 => self.method.single_format,
+            _ => self.method.format.narrowed(columns),
+        }
     }
 
     /// Elements of a row that are packed at a time for many columns.
@@ -107,6 +124,8 @@ impl Tiles {
                 let (_, to) = work.matching.column(work.matrix, column);
                 work.out(to, work.rows.clone()).slice().fill(0.0);
             }
+        } else if columns == 1 {
+            self.single(work, &mut unpacked);
         } else if self.is_few(columns) {
             let rows = self.method.format.rows;
             for first in work.rows.clone().step_by(rows) {
@@ -121,6 +140,21 @@ impl Tiles {
     /// Where a block of `k` is in a row of weights.
     const fn bytes(&self, block: &Range<usize>) -> Range<usize> {
         block.start * self.weight_row / self.k..block.end * self.weight_row / self.k
+    }
+
+    /// Multiplies the rows of a unit with the only column.
+    #[inline(always)]
+    fn single<M: Matching>(&self, work: &Unit<'_, '_, M>, unpacked: &mut Unpacked) {
+        let Method { single_format, multiply_single, .. } = self.method;
+        let column = single_format.columns(work.panel(0), self.k, 0..self.k);
+        let (weights, (_, to)) = (work.weights(), work.matching.column(work.matrix, 0));
+        for first in work.rows.clone().step_by(ROWS) {
+            let rows = first..(first + ROWS).min(work.rows.end);
+            let gathered = Gathered::new(&weights, first, self.m, ROWS);
+            let mut results = [0.0; ROWS];
+            multiply_single(&gathered.sources(ROWS, 0..self.weight_row), unpacked, column, &mut results);
+            work.out(to, rows.clone()).write(0, &results[..rows.len()]);
+        }
     }
 
     /// Multiplies a panel of weights with all columns, which are few: results stay in registers and in the first cache.

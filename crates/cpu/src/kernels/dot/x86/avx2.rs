@@ -221,6 +221,36 @@ impl Lanes for Avx2 {
         unsafe { [_mm256_setzero_si256(); 2] }
     }
     #[inline(always)]
+    fn splat_sums(self, x: i32) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+    #[inline(always)]
+    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn fours(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_hadd_epi32(_mm256_hadd_epi32(a[i], b[i]), _mm256_hadd_epi32(c[i], d[i]))) }
+    }
+    #[inline(always)]
+    fn swap_quarters(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [[__m256i; 2]; 4] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let even = each!(|i| [
+                _mm256_permute2x128_si256::<0x20>(a[i], b[i]),
+                _mm256_permute2x128_si256::<0x20>(c[i], d[i])
+            ]);
+            let odd = each!(|i| [
+                _mm256_permute2x128_si256::<0x31>(a[i], b[i]),
+                _mm256_permute2x128_si256::<0x31>(c[i], d[i])
+            ]);
+            [even[0], odd[0], even[1], odd[1]]
+        }
+    }
+    #[inline(always)]
     fn sub_sums(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { each!(|i| _mm256_sub_epi32(a[i], _mm256_sll_epi32(b[i], _mm_cvtsi32_si128(shift as i32)))) }

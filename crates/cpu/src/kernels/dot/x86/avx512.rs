@@ -89,6 +89,8 @@ impl Lanes for Avx512 {
     type Words = __m512i;
     type Scales = __m256i;
 
+    const ANY_CODES: bool = true;
+
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> __m512i {
         // SAFETY: the instructions are there, and the array has 64 bytes.
@@ -271,6 +273,39 @@ impl Lanes for Avx512 {
     fn no_sums(self) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    fn splat_sums(self, x: i32) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_sums(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn fours(self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+        }
+    }
+    #[inline(always)]
+    fn swap_quarters(self, [a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let (even_ab, odd_ab) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b));
+            let (even_cd, odd_cd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xDD>(c, d));
+            [
+                _mm512_shuffle_i32x4::<0x88>(even_ab, even_cd),
+                _mm512_shuffle_i32x4::<0x88>(odd_ab, odd_cd),
+                _mm512_shuffle_i32x4::<0xDD>(even_ab, even_cd),
+                _mm512_shuffle_i32x4::<0xDD>(odd_ab, odd_cd),
+            ]
+        }
     }
     #[inline(always)]
     fn sub_sums(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
