@@ -15,7 +15,7 @@ use super::message::{Head, Message};
 use super::options::Options;
 use super::traffic::Traffic;
 use crate::os::socket::{KeepAlive, keep_alive};
-use crate::wire::{Command, Dialect, Version};
+use crate::wire::{CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_own_ops};
 
 /// When a silent worker is taken for lost.
 const KEEPALIVE: KeepAlive = KeepAlive {
@@ -24,9 +24,6 @@ const KEEPALIVE: KeepAlive = KeepAlive {
     tries: 3,
     unacknowledged: Duration::from_secs(60),
 };
-
-/// The capabilities that a client of no other transport offers.
-const NO_CAPABILITIES: [u8; 24] = [0; 24];
 
 /// Connects and says HELLO.
 pub(super) fn greet(
@@ -46,8 +43,8 @@ pub(super) fn greet(
         let line = Line::new(stream, name, provisional, Arc::clone(traffic), options.timeouts);
         let mut line = line.map_err(|error| unreachable_endpoint(endpoint, error))?;
         let failure = match hello(&mut line, with_capabilities) {
-            Ok(version) => {
-                line.dialect = choose(endpoint, version, options.dialect, with_capabilities)?;
+            Ok(answer) => {
+                line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -63,39 +60,51 @@ pub(super) fn greet(
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
 }
 
-fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, WorkerFailure> {
+/// What a worker answers to HELLO.
+struct Answer {
+    version: Version,
+    /// Whether it is a worker of ours, with all the operations that only we have.
+    is_own: bool,
+}
+
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
     let head = Head::new(Command::Hello);
     let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
     let message =
         Message { command: Command::Hello, head: &head, payload: &[], about: &About::Nothing, work: 0 };
-    let [major, minor, patch] = if with_capabilities {
-        // Version, padding, and what the worker offers, which is declined by not taking it up.
-        let mut answer = [0; 28];
+    // Version, padding, and what the worker offers: transports are declined by not taking them up.
+    let (mut start, mut offer) = ([0; 4], NO_CAPABILITIES);
+    if with_capabilities {
+        let mut answer = [0; 4 + CAPABILITY_BYTES];
         line.exchange(&message, &mut answer)?;
-        [answer[0], answer[1], answer[2]]
+        start.copy_from_slice(&answer[..4]);
+        offer.copy_from_slice(&answer[4..]);
     } else {
-        let mut answer = [0; 3];
-        line.exchange(&message, &mut answer)?;
-        answer
-    };
-    Ok(Version { major, minor, patch })
+        line.exchange(&message, &mut start[..3])?;
+    }
+    let [major, minor, patch, _] = start;
+    Ok(Answer { version: Version { major, minor, patch }, is_own: offers_own_ops(&offer) })
 }
 
 /// The dialect to speak with a worker of a version.
 fn choose(
     endpoint: &Endpoint,
-    found: Version,
+    answer: Answer,
     wanted: Option<&'static Dialect>,
     with_capabilities: bool,
 ) -> Result<&'static Dialect, ConnectError> {
     let endpoint = || endpoint.to_string();
+    let Answer { version: found, is_own } = answer;
     if let Some(wanted) = wanted {
-        let matches = wanted.version.major == found.major;
+        let matches = wanted.version.major == found.major && (is_own || wanted.own_ops.is_empty());
         return matches.then_some(wanted).ok_or(ConnectError::OtherDialect {
             endpoint: endpoint(),
             found,
             wanted,
         });
+    }
+    if is_own && found == Dialect::own().version {
+        return Ok(Dialect::own());
     }
     Dialect::for_worker(found)
         .filter(|dialect| dialect.has_capabilities == with_capabilities)
