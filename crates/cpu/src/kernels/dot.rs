@@ -1,107 +1,31 @@
-//! Dot products of a row of weights with a row of activations, for every type that can be a weight.
+//! What products of rows of weights with rows of activations are made of.
 //!
-//! A row of activations is first rounded to the weight type's partner ([`DType::dot_partner`]), once, by [`encode`](encode());
-//! then [`dot`] multiplies it with as many rows of weights as there are.
-//!
-//! There are three kernels: for plain numbers ([`float`]), for blocks with their own scales ([`small`]), and for
-//! blocks of 256 with scales inside ([`large`], [`grid`]). A type says how its blocks become codes ([`codes`]); an
-//! instruction set, how vectors of codes are multiplied ([`lanes`]). Each kernel is compiled for each pair of them.
-//!
-//! A sum here is of many partial sums, in an order of its own. Matrix products, whose results must not depend on their
-//! neighbours, use the codes and the encoders, and add up in the order of `docs/numerics.md`.
+//! A row of activations is first rounded to the weight type's partner ([`DType::dot_partner`]), once, by [`encode`](encode()).
+//! A type of weights says how its blocks become codes ([`codes`]) or numbers ([`float`]); an instruction set, how vectors of them are
+//! multiplied and added up ([`lanes`]).
 
 mod codes;
 mod encode;
 pub(crate) mod float;
-mod grid;
 pub(crate) mod lanes;
-mod large;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
-mod small;
 mod swar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use half::{bf16, f16};
 use oxcart_tensor::DType;
-use oxcart_tensor::quant::iq::{
-    BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs,
-};
-use oxcart_tensor::quant::{
-    BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K, BlockQ4_0,
-    BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockQ8_1, BlockQ8K,
-    BlockTq1_0, BlockTq2_0,
-};
+use oxcart_tensor::quant::{BlockQ8_0, BlockQ8_1, BlockQ8K};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub(crate) use self::codes::{Aside, Codes, ROWS, STEP, Steps, sixteen};
 
 use self::encode::{Activation, bf16s, f16s, f32s, rows32, rows256};
-use self::float::{Floats, float};
-use self::large::{Large, large};
-use self::small::{Long, Small, long, small};
 use crate::simd::{Level, for_each_level};
-
-/// The dot product of a row of weights with a row of its partner type of the same length, both as bytes.
-pub(crate) type Dot = fn(&[u8], &[u8]) -> f32;
 
 /// Rounds a row of numbers to a partner type.
 pub(crate) type Encode = fn(&[f32], &mut [u8]);
-
-/// The dot product for weights of a type; `None` if it cannot be a weight.
-pub(crate) fn dot(weights: DType, level: Level) -> Option<Dot> {
-    Some(match weights {
-        DType::F32 => floats::<f32>(level),
-        DType::F16 => floats::<f16>(level),
-        DType::BF16 => floats::<bf16>(level),
-        DType::Q4_0 => smalls::<BlockQ4_0>(level),
-        DType::Q4_1 => smalls::<BlockQ4_1>(level),
-        DType::Q5_0 => smalls::<BlockQ5_0>(level),
-        DType::Q5_1 => smalls::<BlockQ5_1>(level),
-        DType::Q8_0 => smalls::<BlockQ8_0>(level),
-        DType::IQ4_NL => smalls::<BlockIq4Nl>(level),
-        DType::MXFP4 => smalls::<BlockMxfp4>(level),
-        DType::Q1_0 => longs::<BlockQ1_0>(level),
-        DType::Q2_0 => longs::<BlockQ2_0>(level),
-        DType::NVFP4 => longs::<BlockNvfp4>(level),
-        DType::Q2_K => larges::<BlockQ2K>(level),
-        DType::Q3_K => larges::<BlockQ3K>(level),
-        DType::Q4_K => larges::<BlockQ4K>(level),
-        DType::Q5_K => larges::<BlockQ5K>(level),
-        DType::Q6_K => larges::<BlockQ6K>(level),
-        DType::IQ4_XS => larges::<BlockIq4Xs>(level),
-        DType::IQ1_S => larges::<BlockIq1S>(level),
-        DType::IQ1_M => larges::<BlockIq1M>(level),
-        DType::IQ2_XXS => larges::<BlockIq2Xxs>(level),
-        DType::IQ2_XS => larges::<BlockIq2Xs>(level),
-        DType::IQ2_S => larges::<BlockIq2S>(level),
-        DType::IQ3_XXS => larges::<BlockIq3Xxs>(level),
-        DType::IQ3_S => larges::<BlockIq3S>(level),
-        DType::TQ1_0 => larges::<BlockTq1_0>(level),
-        DType::TQ2_0 => larges::<BlockTq2_0>(level),
-        DType::F64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::Q8_1 | DType::Q8_K => {
-            return None;
-        }
-    })
-}
-
-fn floats<F: Floats>(level: Level) -> Dot {
-    for_each_level!(float[F: Floats]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
-}
-
-fn smalls<W: Small>(level: Level) -> Dot {
-    for_each_level!(small[W: Small]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
-}
-
-fn longs<W: Long>(level: Level) -> Dot {
-    for_each_level!(long[W: Long]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
-}
-
-fn larges<W: Large>(level: Level) -> Dot {
-    for_each_level!(large[W: Large]: fn(row: &[u8], acts: &[u8]) -> f32).at(level)
-}
 
 /// How activations become a partner type; `None` if it is none.
 pub(crate) fn encode(partner: DType, level: Level) -> Option<Encode> {

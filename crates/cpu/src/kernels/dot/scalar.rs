@@ -18,12 +18,6 @@ fn fours(product: impl Fn(usize) -> i32) -> Sums {
     })
 }
 
-/// Lane `i` is the sum of `product` over its two elements, which must fit.
-#[inline(always)]
-fn twos(product: impl Fn(usize) -> i32) -> [i16; 32] {
-    std::array::from_fn(|lane| (product(2 * lane) + product(2 * lane + 1)) as i16)
-}
-
 #[inline(always)]
 fn signed(byte: u8) -> i32 {
     i32::from(byte as i8)
@@ -38,10 +32,6 @@ impl Lanes for Scalar {
     type Bytes = Bytes;
     type Sums = Sums;
     type Floats = Floats;
-    type Words = [i16; 32];
-    type Groups = [u8; 16];
-    type Scales = [u8; 16];
-    type Heads = [[f32; 2]; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
@@ -104,21 +94,8 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn code_words(self, codes: Bytes, acts: Bytes) -> [i16; 32] {
-        twos(|i| i32::from(codes[i]) * signed(acts[i]))
-    }
-    #[inline(always)]
-    fn level_words(self, levels: Bytes, acts: Bytes) -> [i16; 32] {
-        twos(|i| signed(levels[i]) * signed(acts[i]))
-    }
-
-    #[inline(always)]
     fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
         fours(|i| i32::from(codes[i]) * signed(acts[i]))
-    }
-    #[inline(always)]
-    fn dot_centred(self, codes: Bytes, middle: u8, acts: Bytes) -> Sums {
-        fours(|i| (i32::from(codes[i]) - i32::from(middle)) * signed(acts[i]))
     }
     #[inline(always)]
     fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
@@ -127,24 +104,6 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn dot_signed(self, a: Bytes, b: Bytes) -> Sums {
         fours(|i| signed(a[i]) * signed(b[i]))
-    }
-
-    #[inline(always)]
-    fn groups(self, from: &[u8; 16]) -> [u8; 16] {
-        *from
-    }
-    #[inline(always)]
-    fn interleaved(self, even: u64, odd: u64) -> [u8; 16] {
-        let both = [even.to_le_bytes(), odd.to_le_bytes()];
-        std::array::from_fn(|i| both[i % 2][i / 2])
-    }
-    #[inline(always)]
-    fn group_field(self, groups: [u8; 16], shift: u32, mask: u8) -> [u8; 16] {
-        groups.map(|group| group >> shift & mask)
-    }
-    #[inline(always)]
-    fn scales(self, groups: [u8; 16]) -> [u8; 16] {
-        groups
     }
 
     #[inline(always)]
@@ -170,25 +129,6 @@ impl Lanes for Scalar {
     fn swap_quarters(self, v: [Sums; 4]) -> [Sums; 4] {
         std::array::from_fn(|q| std::array::from_fn(|lane| v[lane / 4][4 * q + lane % 4]))
     }
-    #[inline(always)]
-    fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
-        std::array::from_fn(|i| a[i].wrapping_sub(b[i] << shift))
-    }
-    #[inline(always)]
-    fn add_words(self, to: Sums, words: [i16; 32]) -> Sums {
-        std::array::from_fn(|i| to[i].wrapping_add(i32::from(words[2 * i]) + i32::from(words[2 * i + 1])))
-    }
-    #[inline(always)]
-    fn add_scaled(self, to: Sums, words: [i16; 32], scales: [u8; 16], part: usize) -> Sums {
-        std::array::from_fn(|i| {
-            let sum = i32::from(words[2 * i]) + i32::from(words[2 * i + 1]);
-            to[i].wrapping_add(sum * signed(scales[4 * part + i / 4]))
-        })
-    }
-    #[inline(always)]
-    fn dot_groups(self, groups: [u8; 16], sums: &[u8; 32]) -> Sums {
-        std::array::from_fn(|i| signed(groups[i]) * i32::from(word(sums, i) as i16))
-    }
 
     #[inline(always)]
     fn no_floats(self) -> Floats {
@@ -199,24 +139,12 @@ impl Lanes for Scalar {
         sums.map(|sum| sum as f32)
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        std::array::from_fn(|i| a[i] * b[i] + c[i])
-    }
-    #[inline(always)]
     fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
         std::array::from_fn(|i| fused(a[i], b[i], c[i]))
     }
     #[inline(always)]
-    fn add_floats(self, a: Floats, b: Floats) -> Floats {
-        std::array::from_fn(|i| a[i] + b[i])
-    }
-    #[inline(always)]
     fn splat_floats(self, x: f32) -> Floats {
         [x; 16]
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> Floats {
-        std::array::from_fn(|i| numbers[i / 4])
     }
     #[inline(always)]
     fn total(self, v: Floats) -> f32 {
@@ -247,30 +175,5 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn half(self, bits: u16) -> f32 {
         f16::from_bits(bits).to_f32_const()
-    }
-    #[inline(always)]
-    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> [[f32; 2]; 2] {
-        let product = |block: usize, i: usize| self.half(word(a[block], i)) * self.half(word(b[block], i));
-        [[product(0, 0), product(0, 1)], [product(1, 2), product(1, 3)]]
-    }
-    #[inline(always)]
-    fn two_heads(self, numbers: [f32; 2]) -> [[f32; 2]; 2] {
-        numbers.map(|number| [number, 0.0])
-    }
-    #[inline(always)]
-    fn no_heads(self) -> [[f32; 2]; 2] {
-        [[0.0; 2]; 2]
-    }
-    #[inline(always)]
-    fn add_heads(self, a: [[f32; 2]; 2], b: [[f32; 2]; 2]) -> [[f32; 2]; 2] {
-        std::array::from_fn(|block| std::array::from_fn(|i| a[block][i] + b[block][i]))
-    }
-    #[inline(always)]
-    fn spread(self, heads: [[f32; 2]; 2]) -> Floats {
-        std::array::from_fn(|i| heads[i / 8][0])
-    }
-    #[inline(always)]
-    fn total_seconds(self, heads: [[f32; 2]; 2]) -> f32 {
-        heads[0][1] + heads[1][1]
     }
 }

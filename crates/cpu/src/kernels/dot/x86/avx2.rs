@@ -2,21 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{four_halves, load, short_lanes, twice};
+use super::{load, short_lanes, twice};
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx2;
-
-/// The scales of half a part: one for the words in each half of the register.
-#[inline(always)]
-fn scale_words(scales: [__m256i; 2], part: usize, half: usize) -> __m256i {
-    let first = (4 * (part % 2) + 2 * half) as i16;
-    let (low, high) = (0x0100 + 0x0202 * first, 0x0100 + 0x0202 * (first + 1));
-    // SAFETY: called by the functions of the tokens alone.
-    unsafe {
-        let which = _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low));
-        _mm256_shuffle_epi8(scales[part / 2], which)
-    }
-}
 
 /// Both parts of an array, or of two.
 macro_rules! each {
@@ -90,8 +78,6 @@ impl Lanes for Avx2 {
     type Bytes = [__m256i; 2];
     type Sums = [__m256i; 2];
     type Floats = [__m256; 2];
-    type Words = [__m256i; 2];
-    type Scales = [__m256i; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> [__m256i; 2] {
@@ -194,28 +180,6 @@ impl Lanes for Avx2 {
         unsafe { [_mm256_set1_epi8(byte as i8); 2] }
     }
     #[inline(always)]
-    fn code_words(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_maddubs_epi16(codes[i], acts[i])) }
-    }
-    #[inline(always)]
-    fn level_words(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| _mm256_maddubs_epi16(_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i])))
-        }
-    }
-    #[inline(always)]
-    fn scales(self, groups: __m128i) -> [__m256i; 2] {
-        // Eight scales fit half a register; shuffles need them in both halves.
-        // SAFETY: the instructions are there.
-        unsafe {
-            let words = _mm256_cvtepi8_epi16(groups);
-            [_mm256_permute4x64_epi64::<0x44>(words), _mm256_permute4x64_epi64::<0xEE>(words)]
-        }
-    }
-    #[inline(always)]
     fn no_sums(self) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_setzero_si256(); 2] }
@@ -251,16 +215,6 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn sub_sums(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_sub_epi32(a[i], _mm256_sll_epi32(b[i], _mm_cvtsi32_si128(shift as i32)))) }
-    }
-    #[inline(always)]
-    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { [_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), load(sums)), _mm256_setzero_si256()] }
-    }
-    #[inline(always)]
     fn no_floats(self) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_setzero_ps(); 2] }
@@ -271,31 +225,14 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| _mm256_cvtepi32_ps(sums[i])) }
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+    fn fused(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { each!(|i| _mm256_fmadd_ps(a[i], b[i], c[i])) }
-    }
-    #[inline(always)]
-    fn fused(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
-        self.mul_add_floats(a, b, c)
-    }
-    #[inline(always)]
-    fn add_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_ps(a[i], b[i])) }
     }
     #[inline(always)]
     fn splat_floats(self, x: f32) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_set1_ps(x); 2] }
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> [__m256; 2] {
-        let [a, b, c, d] = numbers;
-        // SAFETY: the instructions are there.
-        unsafe {
-            [_mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)), _mm256_set_m128(_mm_set1_ps(d), _mm_set1_ps(c))]
-        }
     }
     #[inline(always)]
     fn total(self, v: [__m256; 2]) -> f32 {
@@ -335,14 +272,6 @@ impl Lanes for Avx2 {
             })
         }
     }
-    #[inline(always)]
-    fn spread(self, heads: __m128) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let second = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(heads), _mm256_set1_epi32(2));
-            [_mm256_broadcastss_ps(heads), second]
-        }
-    }
 
     #[inline(always)]
     fn add_where(self, bits: u64, value: u8, bytes: [__m256i; 2]) -> [__m256i; 2] {
@@ -371,21 +300,15 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| pairs(_mm256_maddubs_epi16(codes[i], acts[i]))) }
     }
     #[inline(always)]
-    fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because codes and middle are below 128.
+    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
+        // SAFETY: the instructions are there.
         unsafe {
-            let middle = _mm256_set1_epi8(middle as i8);
             each!(|i| {
-                let words = _mm256_maddubs_epi16(codes[i], acts[i]);
-                let excess = _mm256_maddubs_epi16(middle, acts[i]);
-                pairs(_mm256_sub_epi16(words, excess))
+                let (acts, levels) = (_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i]));
+                pairs(_mm256_maddubs_epi16(acts, levels))
             })
         }
-    }
-    #[inline(always)]
-    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        let words = self.level_words(levels, acts);
-        [pairs(words[0]), pairs(words[1])]
     }
     #[inline(always)]
     fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
@@ -400,24 +323,6 @@ impl Lanes for Avx2 {
                 let high = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a[i]), _mm256_srai_epi16::<8>(b[i]));
                 _mm256_add_epi32(low, high)
             })
-        }
-    }
-    #[inline(always)]
-    fn add_words(self, to: [__m256i; 2], words: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi32(to[i], pairs(words[i]))) }
-    }
-    #[inline(always)]
-    fn add_scaled(
-        self,
-        to: [__m256i; 2],
-        words: [__m256i; 2],
-        scales: [__m256i; 2],
-        part: usize,
-    ) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| _mm256_add_epi32(to[i], _mm256_madd_epi16(words[i], scale_words(scales, part, i))))
         }
     }
 }
