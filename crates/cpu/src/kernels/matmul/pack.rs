@@ -35,7 +35,7 @@ pub(super) struct Sources<'w> {
 }
 
 /// How many bytes of a row memory is asked for before they are needed.
-const AHEAD: usize = 192;
+const AHEAD: usize = 448;
 
 impl<'w> Sources<'w> {
     /// Blocks of a row from byte `start` on.
