@@ -71,7 +71,7 @@ fn json_has_all_of_it() {
     assert_eq!(devices[0]["worker"], Value::Null);
     assert_eq!(devices[2]["name"], format!("RPC1[{there}]"));
     assert_eq!(devices[2]["worker"], there);
-    assert_eq!(devices[2]["dialect"], "7.0+");
+    assert_eq!(devices[2]["dialect"], "7.0");
     assert_eq!(devices[2]["kind"], Value::Null);
     assert_eq!(devices[2]["memory"]["free"], 1_u64 << 30);
     assert_eq!(found["unreachable"].as_array().unwrap().len(), 0);
