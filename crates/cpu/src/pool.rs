@@ -140,13 +140,12 @@ impl Drop for Pool {
 impl PoolState {
     /// Does pieces: thread 0, until the board is closed; others, until they are told to go.
     fn help(&self, thread: usize) {
-        let mut pace = Pace::new();
+        let pace = Pace::new();
         loop {
             let Some(left) = self.board.take() else {
                 if self.board.wait(thread != 0) != Found::Pieces {
                     return;
                 }
-                pace = Pace::new();
                 continue;
             };
             // SAFETY: this thread holds a piece, so the stages were published and stay alive until it is done with it.

@@ -22,7 +22,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let items = kv.div_ceil(KEYS) * tokens.div_ceil(TOKENS) * streams;
     let work = node.layout().elements().saturating_mul(d * heads);
     let floats: usize = areas(d, heads).map(room).iter().sum();
-    Some(Kernel::units(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
+    Some(Kernel::claimed(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
 }
 
 /// Floats of scratch: keys, keys transposed, queries, products. Products are made of whole blocks of heads.
