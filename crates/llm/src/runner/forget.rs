@@ -26,8 +26,7 @@ impl Runner {
             false => self.rotate(id, from, to),
         };
         if done.is_err() {
-            // What failed first is what the caller should hear of.
-            let _ = self.go_back(id, 0);
+            self.go_back(id, 0);
         }
         done
     }
@@ -44,7 +43,7 @@ impl Runner {
             Ok(()) => from,
             // It cannot go back there, so everything that is left is computed again.
             Err(_) => {
-                self.go_back(id, 0)?;
+                self.go_back(id, 0);
                 0
             }
         };
