@@ -173,8 +173,10 @@ impl Runner {
         let mut built = None;
         for &path in options.paths() {
             let is_masked = path != AttentionPath::Paged;
-            let largest =
-                StepShape { cells: if is_masked { cells } else { [0; KINDS] }, ..options.largest_step() };
+            let largest = StepShape {
+                cells: if is_masked { cells } else { [0; KINDS] },
+                ..options.largest_step(hyper)
+            };
             graphs.style.path = path;
             let survey = model.file().survey(largest, graphs.style)?;
             let fits = path == AttentionPath::Plain || graphs.attends(&survey)?;

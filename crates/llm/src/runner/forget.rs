@@ -33,8 +33,7 @@ impl Runner {
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
     fn can_rotate(&self) -> bool {
-        let hyper = self.model().hyper();
-        hyper.rotates() && !hyper.is_recurrent()
+        self.model().hyper().keys_can_move()
     }
 
     fn compute_again(&mut self, id: SequenceId, from: usize, to: usize) -> Result<(), Error> {

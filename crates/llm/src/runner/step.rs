@@ -11,7 +11,7 @@ use super::pages::PAGE;
 use super::sequence::{Change, KINDS, Sequence, SequenceId, first_seen};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
-use crate::model::{Error, Pooling};
+use crate::model::{Error, Pooling, Temperature};
 
 /// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
 const MASK_STEP: usize = 256;
@@ -206,8 +206,10 @@ impl Runner {
         let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
         let (path, window) = (self.graphs.style.path, self.model().hyper().window);
+        let temperature = self.model().hyper().temperature;
         let step = self.graphs.step(shape)?;
         set_inputs(step, rows, &self.sequences, &mut self.input_bytes)?;
+        set_temperatures(step, rows, temperature, &mut self.input_bytes)?;
         for kind in 0..KINDS {
             let window = window.filter(|_| kind == 1);
             set_mask(step, (kind, path), rows, window, &self.sequences, &mut self.input_bytes)?;
@@ -278,6 +280,20 @@ fn set_inputs(
     }
     wanted.resize(shape.outputs, wanted.last().copied().unwrap_or(0));
     bytes.set(prepared, inputs.wanted, wanted.into_iter().map(i32::to_le_bytes))
+}
+
+/// Sets what queries are multiplied by, where that depends on their positions.
+fn set_temperatures(
+    step: &mut Step,
+    rows: &[Row<'_>],
+    temperature: Option<Temperature>,
+    bytes: &mut InputBytes,
+) -> Result<(), Error> {
+    let Some(temperature) = temperature else { return Ok(()) };
+    let positions = rows.iter().flat_map(|row| row.first..row.first + row.tokens.len());
+    let all = positions.chain(std::iter::repeat(0)).take(step.shape.tokens);
+    let factors = all.map(|position| temperature.at(position).to_le_bytes());
+    bytes.set(&mut step.prepared, step.inputs.temperatures, factors)
 }
 
 /// Sets a mask: which cells each token sees, and none in rows beyond.
