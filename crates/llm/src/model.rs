@@ -25,7 +25,7 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{
     Block, BlockState, Experts, Factors, Gating, HyperParameters, Latent, Pooling, RecurrentState,
-    Temperature, TokenRows,
+    StateSpace, Temperature, TokenRows,
 };
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};

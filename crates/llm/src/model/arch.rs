@@ -7,7 +7,10 @@ mod bert;
 mod deepseek;
 mod gemma;
 mod gpt_oss;
+mod granite;
+mod lfm2;
 mod llama;
+mod mamba;
 mod phi3;
 mod qwen;
 
@@ -135,7 +138,7 @@ pub(crate) trait Architecture: Sync + fmt::Debug {
 }
 
 /// All architectures.
-static ALL: [&dyn Architecture; 11] = [
+static ALL: [&dyn Architecture; 14] = [
     &llama::Llama,
     &qwen::Qwen2,
     &qwen::Qwen3,
@@ -145,6 +148,9 @@ static ALL: [&dyn Architecture; 11] = [
     &phi3::Phi3,
     &gpt_oss::GptOss,
     &deepseek::Deepseek2,
+    &mamba::Mamba2,
+    &granite::GraniteHybrid,
+    &lfm2::Lfm2,
     &bert::Bert,
     &bert::NomicBert,
 ];

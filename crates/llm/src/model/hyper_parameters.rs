@@ -5,10 +5,12 @@
 
 mod attention;
 mod experts;
+mod recurrent;
 mod rope;
 
 pub use attention::Latent;
 pub use experts::{Experts, Gating};
+pub use recurrent::StateSpace;
 
 use oxcart_gguf::Metadata;
 use oxcart_tensor::ops::Rope;
@@ -156,6 +158,10 @@ pub struct HyperParameters {
     pub experts: Option<Experts>,
     /// Attention with one short row per token, if it is of that kind.
     pub latent: Option<Latent>,
+    /// The recurrence of blocks that have one.
+    pub state_space: Option<StateSpace>,
+    /// Tokens that short convolutions see, where blocks are such.
+    pub short_convolution: usize,
     /// Factors by which it multiplies.
     pub factors: Factors,
     /// Queries that grow with their positions, if they do.
@@ -226,6 +232,8 @@ impl HyperParameters {
             },
             experts,
             latent: None,
+            state_space: None,
+            short_convolution: 0,
             factors: Factors::NONE,
             temperature: None,
             token_types,

@@ -11,6 +11,7 @@ mod experts;
 mod latent;
 mod layers;
 mod output;
+mod recurrent;
 mod shift;
 
 pub(crate) use attention::{Attention, AttentionPath};
