@@ -13,6 +13,7 @@ mod llama;
 mod mamba;
 mod phi3;
 mod qwen;
+mod qwen_next;
 
 use std::fmt;
 
@@ -138,7 +139,7 @@ pub(crate) trait Architecture: Sync + fmt::Debug {
 }
 
 /// All architectures.
-static ALL: [&dyn Architecture; 14] = [
+static ALL: [&dyn Architecture; 15] = [
     &llama::Llama,
     &qwen::Qwen2,
     &qwen::Qwen3,
@@ -151,6 +152,7 @@ static ALL: [&dyn Architecture; 14] = [
     &mamba::Mamba2,
     &granite::GraniteHybrid,
     &lfm2::Lfm2,
+    &qwen_next::Qwen3Next,
     &bert::Bert,
     &bert::NomicBert,
 ];

@@ -265,6 +265,28 @@ impl HyperParameters {
         self.rotates && self.latent.is_none() && !self.is_recurrent()
     }
 
+    /// Says which blocks are recurrent, and what they remember: as the file says, or all but every n-th.
+    pub(crate) fn mark_recurrent(
+        &mut self,
+        keys: &Keys<'_>,
+        period: usize,
+        state: RecurrentState,
+    ) -> Result<(), Error> {
+        let count = self.blocks.len();
+        let stated = keys.counts("attention.recurrent_layers", count, 1)?;
+        let period = keys.count("full_attention_interval", MAX_BLOCKS)?.unwrap_or(period);
+        for (index, block) in self.blocks.iter_mut().enumerate() {
+            let is_recurrent = match &stated {
+                Some(flags) => flags[index] != 0,
+                None => !(index + 1).is_multiple_of(period),
+            };
+            if is_recurrent {
+                block.state = BlockState { rows: None, recurrent: Some(state) };
+            }
+        }
+        Ok(())
+    }
+
     /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window.
     pub(crate) fn page_kinds(&self) -> [bool; 2] {
         [false, true]

@@ -7,6 +7,7 @@
 //! ask for, and every node knows which part of the model it belongs to, so that it can be kept where that part is.
 
 mod attention;
+mod delta_net;
 mod experts;
 mod latent;
 mod layers;

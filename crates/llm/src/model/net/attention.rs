@@ -92,6 +92,21 @@ impl Net<'_> {
         Ok((part("attn_q", parts[0])?, part("attn_k", parts[1])?, part("attn_v", parts[2])?))
     }
 
+    /// As [`qkv`](Net::qkv), with gates that come with the queries, head by head: queries [D, H, T], gates [D * H, T].
+    pub(crate) fn gated_qkv(&mut self, x: TensorId) -> Result<([TensorId; 2], TensorId, TensorId), Error> {
+        let Block { heads, kv_heads, key_size, value_size, .. } = self.block();
+        let mut part = |base, width| self.product(x, base, width, Bias::Optional, Scale::Always);
+        let both = part("attn_q", 2 * key_size * heads)?;
+        let (k, v) = (part("attn_k", key_size * kv_heads)?, part("attn_v", value_size * kv_heads)?);
+        let tokens = self.step.tokens;
+        let both = self.graph.reshape(both, [2 * key_size, heads, tokens])?;
+        let (q, gates) = (self.part(both, 0, key_size)?, self.part(both, key_size, key_size)?);
+        let gates = self.graph.cont_as(gates, [key_size * heads, tokens])?;
+        let k = self.graph.reshape(k, [key_size, kv_heads, tokens])?;
+        let v = self.graph.reshape(v, [value_size, kv_heads, tokens])?;
+        Ok(([q, gates], k, v))
+    }
+
     /// Some channels of every head. [count, H, T]
     pub(super) fn part(&mut self, heads: TensorId, first: usize, count: usize) -> Result<TensorId, Error> {
         let layout = self.graph.tensor(heads)?.layout();

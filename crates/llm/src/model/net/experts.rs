@@ -65,6 +65,12 @@ impl Net<'_> {
         self.gated_by(x, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], inner, kind, Bias::None)
     }
 
+    /// A number for each token that its shared expert is weighed by. [1, T]
+    pub(crate) fn shared_expert_gate(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let weights = self.weight("ffn_gate_inp_shexp.weight", self.hyper.embedding)?;
+        Ok(self.graph.mul_mat(weights, x)?)
+    }
+
     /// Which experts compute each token, [used, T], and their weights, [1, used, T].
     fn select(&mut self, x: TensorId, moe: Moe, experts: &Experts) -> Result<(TensorId, TensorId), Error> {
         let &Experts { count, used, weights_scale, .. } = experts;

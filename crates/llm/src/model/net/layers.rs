@@ -83,6 +83,12 @@ impl Net<'_> {
         self.add(change, x)
     }
 
+    /// Rows times the sigmoid of their gates, one for each channel or one for all.
+    pub(crate) fn weigh(&mut self, x: TensorId, gates: TensorId) -> Result<TensorId, Error> {
+        let weights = self.graph.unary(gates, Unary::Sigmoid)?;
+        Ok(self.graph.mul(x, weights)?)
+    }
+
     pub(crate) fn scale(&mut self, a: TensorId, factor: f32) -> Result<TensorId, Error> {
         Ok(self.graph.scale(a, factor)?)
     }
