@@ -7,6 +7,7 @@
 mod commands;
 mod conversation;
 mod failure;
+mod form;
 mod generation;
 mod limits;
 mod loaded;
@@ -16,6 +17,7 @@ mod os;
 mod printable;
 mod progress;
 mod quantity;
+mod speculation;
 mod table;
 mod terminal;
 mod workers;

@@ -98,6 +98,11 @@ impl Kernel {
         Kernel { cuts, ..Kernel::new(run).width((work / WORK_PER_THREAD).min(units)) }
     }
 
+    /// A kernel whose threads claim units ([`Job::claims`]), and look whether to stop themselves.
+    pub(crate) fn claimed(run: Run, units: usize, work: usize) -> Kernel {
+        Kernel { cuts: 1, ..Kernel::units(run, units, work) }
+    }
+
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
         Kernel { phases, ..self }
     }
@@ -184,13 +189,31 @@ impl<'t> Job<'t> {
         self.written[slot].take().unwrap_or_else(|| unreachable!("the op does not write to this source"))
     }
 
+    /// Units out of `count` that this thread does; see [`Claims::of`].
+    pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
+        self.to_claim().of(count)
+    }
+
+    /// What this thread claims units from, if it does not yet know how many there are.
+    pub(crate) const fn to_claim(&self) -> Claims<'t> {
+        Claims { counter: self.counter, stop: self.stop }
+    }
+}
+
+/// Units that go to whichever thread comes first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claims<'t> {
+    counter: &'t AtomicUsize,
+    stop: Stop<'t>,
+}
+
+impl<'t> Claims<'t> {
     /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
     /// long. Each unit goes to exactly one thread, and those after a request to stop to none.
-    pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
-        let (counter, stop) = (self.counter, self.stop);
+    pub(crate) fn of(self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
         std::iter::from_fn(move || {
-            let unit = counter.fetch_add(1, Ordering::Relaxed);
-            (unit < count && !stop.now()).then_some(unit)
+            let unit = self.counter.fetch_add(1, Ordering::Relaxed);
+            (unit < count && !self.stop.now()).then_some(unit)
         })
     }
 }

@@ -328,6 +328,18 @@ impl Runner {
         Ok(())
     }
 
+    /// How many tokens could be computed after the next one and be taken back again, as far as what blocks remember and the
+    /// context allow for it.
+    pub fn room_to_go_back(&self, id: SequenceId) -> Result<usize, Error> {
+        let (used, hyper) = (self.sequence(id)?.len(), self.model().hyper());
+        if hyper.is_recurrent() {
+            return Ok(0);
+        }
+        let room = self.options.context.saturating_sub(used + 1);
+        let window = hyper.window.filter(|_| self.pools[1].is_some());
+        Ok(window.map_or(room, |window| room.min(sequence::tokens_until_forgotten(used + 1, window))))
+    }
+
     /// Forgets tokens of a sequence, all of them if it cannot go back there.
     fn go_back(&mut self, id: SequenceId, position: usize) {
         let possible = self.can_truncate(id, position);

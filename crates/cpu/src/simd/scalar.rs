@@ -34,6 +34,14 @@ impl Simd for Scalar {
         from[0].to_f32()
     }
     #[inline(always)]
+    fn splat_f16(self, x: f16) -> f32 {
+        x.to_f32()
+    }
+    #[inline(always)]
+    fn load_i8(self, from: &[i8]) -> f32 {
+        f32::from(from[0])
+    }
+    #[inline(always)]
     fn add(self, a: f32, b: f32) -> f32 {
         a + b
     }
@@ -76,6 +84,10 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn sum(self, v: f32) -> f32 {
+        v
+    }
+    #[inline(always)]
+    fn fold_four(self, v: [f32; 4]) -> [f32; 4] {
         v
     }
     #[inline(always)]

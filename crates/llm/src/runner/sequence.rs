@@ -299,6 +299,13 @@ pub(crate) fn first_seen(position: usize, window: usize) -> usize {
     (position + 1).saturating_sub(window)
 }
 
+/// How many tokens may follow `position` before pages are let go of that a token at `position` sees.
+pub(crate) fn tokens_until_forgotten(position: usize, window: usize) -> usize {
+    let first_page = first_seen(position, window) / PAGE;
+    // The first length at which the next page is the first one seen.
+    ((first_page + 1) * PAGE + window - 1).saturating_sub(position + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -387,6 +394,18 @@ mod tests {
     }
 
     proptest! {
+        /// So many tokens can be taken back, and not one more.
+        #[test]
+        fn room_to_go_back_is_what_windows_keep(position in 1_usize..500, window in 1_usize..200) {
+            let room = tokens_until_forgotten(position, window);
+            for more in [room, room + 1] {
+                let (mut pools, mut sequence) = (pools(20, 20), Sequence::new(0));
+                grow(&mut sequence, &text(position), &mut pools, Some(window)).unwrap();
+                grow(&mut sequence, &text(more), &mut pools, Some(window)).unwrap();
+                prop_assert_eq!(sequence.can_go_back_to(position, Some(window), true), more == room);
+            }
+        }
+
         /// Whatever sequences do, counts of pages agree with what they hold, and positions they can see have pages.
         #[test]
         fn pages_and_sequences_agree(steps in prop::collection::vec((0_u8..6, 0_usize..4, 1_usize..150), 1..80)) {

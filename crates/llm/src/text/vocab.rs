@@ -151,6 +151,16 @@ impl Vocab {
         self.texts.find(text.as_ref())
     }
 
+    /// The tokens whose bytes contain one of these texts, in ascending order. Control tokens are not among them.
+    pub fn tokens_containing(&self, texts: &[impl AsRef<[u8]>]) -> Vec<Token> {
+        let finders: Vec<_> = texts.iter().map(|text| memchr::memmem::Finder::new(text.as_ref())).collect();
+        let contains = |token: &Token| {
+            let bytes = self.meanings.get(*token);
+            !self.is_control(*token) && finders.iter().any(|finder| finder.find(bytes).is_some())
+        };
+        (0..self.len() as Token).filter(contains).collect()
+    }
+
     /// Whether a token steers the model instead of standing for text, such as the ends of turns.
     pub fn is_control(&self, token: Token) -> bool {
         self.has(token, Attributes::CONTROL | Attributes::UNKNOWN)

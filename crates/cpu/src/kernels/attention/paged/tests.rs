@@ -1,5 +1,7 @@
 //! Attention over pages against sums over all visible keys in double precision, and what must not matter to its bits.
 
+mod alone;
+
 use oxcart_tensor::DType;
 use oxcart_tensor::ops::PagedAttn;
 
