@@ -26,7 +26,7 @@ pub(crate) use avx512::Avx512;
 pub use level::{Level, LevelError};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
-pub(crate) use scalar::Scalar;
+pub(crate) use scalar::{Scalar, fused};
 
 use half::{bf16, f16};
 
@@ -190,4 +190,17 @@ pub(crate) fn prefetch_line(at: *const u8) {
     // There is no stable way to ask elsewhere.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Asks for what lies so far behind a place, if there is anything: what follows a row of a tensor is often the next.
+#[inline(always)]
+pub(crate) fn prefetch_at(place: *const u8, distance: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, wherever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(distance).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (place, distance);
 }

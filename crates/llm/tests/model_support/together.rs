@@ -1,14 +1,16 @@
 //! Texts of all lengths, cut into pieces at random, with beginnings shared and sequences removed on the way: each must give to the
-//! bit what it gives alone, on every instruction set of this processor.
+//! bit what it gives alone, on every instruction set of this processor, on devices of this process and on those of workers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, StreamOptions};
+use oxcart_backend::{Device, Registry, StreamOptions};
 use oxcart_cpu::{CpuDevice, Level};
 use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_rpc::client::{Options, RemoteRegistry};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_tensor::DType;
 
 /// Numbers that look random.
@@ -22,15 +24,40 @@ impl Dice {
 }
 
 fn runner(path: &Path, level: Level, (devices, threads): (usize, usize), options: RunnerOptions) -> Runner {
-    let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::with_level(level)).collect();
+    let devices = (0..devices).map(|_| CpuDevice::with_level(level) as Arc<dyn Device>).collect();
+    runner_on(path, devices, threads, options)
+}
+
+/// A model in equal parts on devices.
+fn runner_on(path: &Path, devices: Vec<Arc<dyn Device>>, threads: usize, options: RunnerOptions) -> Runner {
     let file = ModelFile::open(path).unwrap();
     let proportions = Proportions::Ratios(vec![1.0; devices.len()]);
-    let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-    let placement =
-        Placement::new(&file, list, &PlacementOptions { proportions, ..PlacementOptions::default() });
+    let placement = Placement::new(
+        &file,
+        devices.clone(),
+        &PlacementOptions { proportions, ..PlacementOptions::default() },
+    );
     let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
-    let open = |device: Arc<CpuDevice>| device.open(&StreamOptions::threads(threads)).unwrap();
+    let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(threads)).unwrap();
     Runner::new(model, devices.into_iter().map(open).collect(), options).unwrap()
+}
+
+/// Workers that lend one device each, and those devices as their client sees them; the last one is this process's own, because
+/// some steps have to be taken here.
+fn lent(count: usize, level: Level) -> (Vec<Worker>, Vec<Arc<dyn Device>>) {
+    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    let start = |_| {
+        let mut config = Config::new([CpuDevice::with_level(level) as Arc<dyn Device>]);
+        config.stream = StreamOptions::threads(1);
+        let mut worker = Worker::new(config).unwrap();
+        let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
+        let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
+        devices.extend(registry.devices());
+        worker
+    };
+    let workers = (0..count).map(start).collect();
+    devices.push(CpuDevice::with_level(level));
+    (workers, devices)
 }
 
 /// The tokens of a text; texts whose numbers are the same modulo 5 begin alike.
@@ -129,10 +156,20 @@ pub(crate) fn check(path: &Path, count: usize, cache_type: DType, seed: u64) {
             let options = RunnerOptions { batch, sequences, tokens: 8192, ..options };
             let mut many = runner(path, level, setting, options);
             let found = together(&mut many, &texts, &mut Dice(seed));
-            for (number, (found, expected)) in bits(&found).iter().zip(bits(&expected)).enumerate() {
-                let what = format!("{}, {level}, {setting:?}, {cache_type}", path.display());
-                assert!(*found == expected, "{what}: text {number} of {} tokens", texts[number].len());
-            }
+            let what = format!("{}, {level}, {setting:?}, {cache_type}", path.display());
+            assert_same(&what, &texts, &found, &expected);
         }
+        let (_workers, devices) = lent(3, level);
+        let options = RunnerOptions { batch: 64, sequences: 16, tokens: 8192, ..options };
+        let mut many = runner_on(path, devices, 1, options);
+        let found = together(&mut many, &texts, &mut Dice(seed + 1));
+        let what = format!("{}, {level}, three workers, {cache_type}", path.display());
+        assert_same(&what, &texts, &found, &expected);
+    }
+}
+
+fn assert_same(what: &str, texts: &[Vec<u32>], found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    for (number, (found, expected)) in bits(found).iter().zip(bits(expected)).enumerate() {
+        assert!(*found == expected, "{what}: text {number} of {} tokens", texts[number].len());
     }
 }
