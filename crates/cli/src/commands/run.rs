@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     // A model without a template was never taught to answer.
     let tokens = if args.raw || !conversation::has_template(&loaded)? {
-        loaded.vocab.encode(&text, Encode { add_special: true, parse_special: true })
+        loaded.encode(&text, Encode { add_special: true, parse_special: true })?
     } else {
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));

@@ -70,6 +70,18 @@ impl Sequence {
         self.contents[index]
     }
 
+    /// The pages, by their numbers here, that the next `count` positions need and that this sequence may not write to yet.
+    pub(crate) fn missing_pages(
+        &self,
+        kind: usize,
+        count: usize,
+        pool: &Pages,
+    ) -> impl Iterator<Item = usize> {
+        let held = move |index: usize| self.tables[kind].get(index).copied().flatten();
+        let pages = self.len() / PAGE..(self.len() + count).div_ceil(PAGE);
+        pages.filter(move |&index| !held(index).is_some_and(|page| pool.is_own(page)))
+    }
+
     /// Makes sure that the next `count` positions have pages that this sequence may write to. `None`, and nothing has
     /// changed, if there are not enough pages.
     pub(crate) fn make_room(
@@ -78,15 +90,12 @@ impl Sequence {
         pools: &mut [Option<Pages>; KINDS],
         changes: &mut Vec<Change>,
     ) -> Option<()> {
-        let (first, end) = (self.len() / PAGE, (self.len() + count).div_ceil(PAGE));
         let before = changes.len();
         for (kind, pool) in pools.iter_mut().enumerate() {
             let Some(pool) = pool else { continue };
-            for index in first..end {
+            let missing: Vec<usize> = self.missing_pages(kind, count, pool).collect();
+            for index in missing {
                 let held = self.tables[kind].get(index).copied().flatten();
-                if held.is_some_and(|page| pool.is_own(page)) {
-                    continue;
-                }
                 let Some(page) = pool.take() else {
                     self.undo(changes.drain(before..), pools);
                     return None;

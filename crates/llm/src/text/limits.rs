@@ -2,6 +2,8 @@
 
 /// Tokens of a vocabulary. The largest in use have some 260,000.
 pub const MAX_TOKENS: usize = 1 << 24;
+/// Tokens of a vocabulary of which the file has only the number.
+pub const MAX_NAMELESS_TOKENS: usize = 1 << 20;
 
 /// Bytes of one piece. The longest in use, runs of spaces or dashes, have some hundred.
 pub const MAX_PIECE_BYTES: usize = 1 << 16;

@@ -32,6 +32,8 @@ pub enum TokenizerKind {
     Spm,
     /// The longest pieces of words (`bert` in files, WordPiece).
     Wpm,
+    /// Not at all: the model is used with the numbers of tokens (`none` in files).
+    None,
 }
 
 impl fmt::Display for TokenizerKind {
@@ -40,6 +42,7 @@ impl fmt::Display for TokenizerKind {
             TokenizerKind::Bpe => "byte-pair encoding",
             TokenizerKind::Spm => "SentencePiece",
             TokenizerKind::Wpm => "WordPiece",
+            TokenizerKind::None => "none, token numbers only",
         })
     }
 }
@@ -50,6 +53,7 @@ pub(crate) enum Tokenizer {
     Bpe(Box<Bpe>),
     Spm(Box<Spm>),
     Wpm(Wpm),
+    None,
 }
 
 /// The tokens of a model and the tokenizer that goes with them.
@@ -123,6 +127,7 @@ impl Vocab {
             Tokenizer::Bpe(_) => TokenizerKind::Bpe,
             Tokenizer::Spm(_) => TokenizerKind::Spm,
             Tokenizer::Wpm(_) => TokenizerKind::Wpm,
+            Tokenizer::None => TokenizerKind::None,
         }
     }
 
@@ -201,7 +206,7 @@ impl Vocab {
         match &self.tokenizer {
             Tokenizer::Bpe(bpe) => bpe.byte_token(byte),
             Tokenizer::Spm(spm) => spm.byte_token(byte),
-            Tokenizer::Wpm(_) => None,
+            Tokenizer::Wpm(_) | Tokenizer::None => None,
         }
     }
 
