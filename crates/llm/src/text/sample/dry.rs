@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use super::penalties::ROOM;
 use super::settings::Dry;
 use crate::text::vocab::Token;
 
@@ -28,7 +29,9 @@ impl Repetitions {
         if settings.multiplier == 0.0 {
             settings.window = 0;
         }
-        Repetitions { settings, recent: VecDeque::new(), lengths: Vec::new(), longest: HashMap::new() }
+        let room = settings.window.min(ROOM);
+        let (recent, longest) = (VecDeque::with_capacity(room), HashMap::with_capacity(room));
+        Repetitions { settings, recent, lengths: Vec::with_capacity(room), longest }
     }
 
     /// The tokens of the window, the oldest first.

@@ -9,6 +9,9 @@ use hashbrown::HashMap;
 use super::SamplerSettings;
 use crate::text::vocab::Token;
 
+/// Tokens of a window that there is room for from the beginning.
+pub(super) const ROOM: usize = 1024;
+
 #[derive(Clone, Debug)]
 pub(super) struct Penalties {
     repeat: f32,
@@ -32,6 +35,10 @@ impl Penalties {
         if penalties.repeat == 1.0 && penalties.frequency == 0.0 && penalties.presence == 0.0 {
             penalties.window = 0;
         }
+        // Twice as many as there can be: then room is made anew without asking for memory, however tokens come and go.
+        let room = penalties.window.min(ROOM);
+        penalties.seen.reserve(room);
+        penalties.counts.reserve(2 * room);
         penalties
     }
 
