@@ -1,0 +1,8 @@
+//! Kernels, plans and the driver's failures, on an emulated card.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may say that it was skipped, and may panic"
+)]
+
+mod cases;
