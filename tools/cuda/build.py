@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compiles crates/cuda/kernels to crates/cuda/images. Called by build.sh, which brings the compilers.
 
-    build.py FOLDER_OF_COMPILERS [--check] [FAMILY...]
+    build.py FOLDER_OF_COMPILERS [--check] [--target TARGET] [FAMILY...]
 
 Every family is compiled to PTX that any card from capability 7.5 on takes, by an old compiler so that old drivers read it,
 and to machine code for Hopper by a newer one. What a family has beyond that, and which need no PTX, is in TARGETS.
 """
 
+import argparse
 import concurrent.futures
 import pathlib
 import sys
@@ -20,23 +21,43 @@ KERNELS, IMAGES = ROOT / "crates/cuda/kernels", ROOT / "crates/cuda/images"
 # Compilers by target. PTX of CUDA 12.2 is read by drivers from 535 on; machine code of any 12.x is.
 COMPILERS = {"compute_75": "12.2.140", "compute_80": "12.2.140", "sm_90a": "12.9.86"}
 USUAL = ("compute_75", "sm_90a")
-TARGETS = {"product": ("compute_75", "compute_80", "sm_90a"), "attention": ("compute_75", "compute_80", "sm_90a"), "wgmma": ("sm_90a",)}
+ALL = ("compute_75", "compute_80", "sm_90a")
+TARGETS = {"matvec": ALL, "attention": ALL}
+TYPES = (
+    "f32 f16 bf16 q1_0 q2_0 q4_0 q4_1 q5_0 q5_1 q8_0 q2_K q3_K q4_K q5_K q6_K iq1_s iq1_m iq2_xxs iq2_xs iq2_s "
+    "iq3_xxs iq3_s iq4_nl iq4_xs tq1_0 tq2_0 mxfp4 nvfp4"
+).split()
+# Families with kernels for each type of weights, compiled one type at a time.
+TYPED = {"matvec": TYPES}
 
 
 def compile_one(job):
-    family, target, folder = job
+    name, target, folder = job
+    family, _, dtype = name.partition("-")
     compiler = Nvrtc(f"{folder}/{COMPILERS[target]}")
-    options = [f"--gpu-architecture={target}", "--std=c++17", f"-I{KERNELS}"]
+    options = [f"--gpu-architecture={target}", "--std=c++17", f"-I{KERNELS}", "--diag-suppress=177"]
+    if target == "compute_75":
+        # Kernels for fewer numbers of columns: older cards compute, but are not what is tuned for.
+        options += ["-DFEWER"]
+    if dtype:
+        options += ["-DONLY", f"-DONLY_{dtype}"]
     source = (KERNELS / f"{family}.cu").read_text()
     image, log = compiler.compile(source, f"{family}.cu", options, target.startswith("sm_"))
-    return family, target, image, log
+    return name, target, image, log
 
 
 def main():
-    folder, check = sys.argv[1], "--check" in sys.argv
-    wanted = [name for name in sys.argv[2:] if name != "--check"]
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("folder")
+    arguments.add_argument("--check", action="store_true")
+    arguments.add_argument("--target", help="build for this target alone, while trying things out")
+    arguments.add_argument("families", nargs="*")
+    arguments = arguments.parse_args()
+    folder, check, wanted = arguments.folder, arguments.check, arguments.families
     families = wanted or sorted(path.stem for path in KERNELS.glob("*.cu"))
-    jobs = [(family, target, folder) for family in families for target in TARGETS.get(family, USUAL)]
+    names = [f"{family}-{dtype}" if dtype else family for family in families for dtype in TYPED.get(family, [""])]
+    jobs = [(name, target, folder) for name in names for target in TARGETS.get(name.partition("-")[0], USUAL)]
+    jobs = [job for job in jobs if arguments.target in (None, job[1])]
     stale, total = [], 0
     with concurrent.futures.ProcessPoolExecutor() as pool:
         for family, target, image, log in pool.map(compile_one, jobs):
@@ -50,7 +71,7 @@ def main():
                 stale.append(path.name)
                 if not check:
                     path.write_bytes(packed)
-    unknown = [] if wanted else [p.name for p in IMAGES.iterdir() if p.name not in {f"{f}.{t}" for f, t, _ in jobs}]
+    unknown = [] if wanted or arguments.target else [p.name for p in IMAGES.iterdir() if p.name not in {f"{f}.{t}" for f, t, _ in jobs}]
     if check and (stale or unknown):
         sys.exit(f"not what the sources give: {' '.join(stale + unknown)}; run tools/cuda/build.sh")
     print(f"{len(jobs)} images, {total / 1024:.0f} KiB compressed; changed: {' '.join(stale) or 'none'}")

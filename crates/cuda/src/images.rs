@@ -2,7 +2,9 @@
 //!
 //! `tools/cuda/build.sh` makes them from `kernels/`; a check in CI says whether they are what the sources give.
 
-/// Kernels that were compiled together: one file of `kernels/`.
+use oxcart_tensor::DType;
+
+/// Kernels that were compiled together: one file of `kernels/`, perhaps for one type of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     Elementwise,
@@ -15,6 +17,12 @@ pub(crate) enum Family {
     Sort,
     Conv,
     Recurrent,
+    Product,
+    Attention,
+    /// Columns for products with few of them.
+    Columns,
+    /// Products with few columns.
+    Matvec(DType),
 }
 
 /// A file of `images/`: compressed, for cards from a capability on.
@@ -26,18 +34,45 @@ struct Image {
     bytes: &'static [u8],
 }
 
+macro_rules! image {
+    ($family:expr, $name:expr, compute_75) => {
+        image!($family, $name, "compute_75", (7, 5), false)
+    };
+    ($family:expr, $name:expr, compute_80) => {
+        image!($family, $name, "compute_80", (8, 0), false)
+    };
+    ($family:expr, $name:expr, sm_90a) => {
+        image!($family, $name, "sm_90a", (9, 0), true)
+    };
+    ($family:expr, $name:expr, $target:literal, $capability:expr, $exact:expr) => {
+        Image {
+            family: $family,
+            capability: $capability,
+            exact: $exact,
+            bytes: include_bytes!(concat!("../images/", $name, ".", $target)),
+        }
+    };
+}
+
 macro_rules! images {
-    ($($family:ident $name:literal;)*) => {
+    ([$($family:ident $name:literal;)*] each type: $($type:ident $type_name:literal,)*) => {
         const IMAGES: &[Image] = &[
+            image!(Family::Attention, "attention", compute_80),
             $(
-                Image { family: Family::$family, capability: (9, 0), exact: true, bytes: include_bytes!(concat!("../images/", $name, ".sm_90a")) },
-                Image { family: Family::$family, capability: (7, 5), exact: false, bytes: include_bytes!(concat!("../images/", $name, ".compute_75")) },
+                image!(Family::$family, $name, compute_75),
+                image!(Family::$family, $name, sm_90a),
+            )*
+            $(
+                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), compute_75),
+                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), compute_80),
+                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), sm_90a),
             )*
         ];
     };
 }
 
 images! {
+    [
     Elementwise "elementwise";
     Arrange "arrange";
     Reduce "reduce";
@@ -48,6 +83,17 @@ images! {
     Sort "sort";
     Conv "conv";
     Recurrent "recurrent";
+    Product "product";
+    Attention "attention";
+    Columns "columns";
+    ]
+    each type:
+    F32 "f32", F16 "f16", BF16 "bf16",
+    Q1_0 "q1_0", Q2_0 "q2_0", Q4_0 "q4_0", Q4_1 "q4_1", Q5_0 "q5_0", Q5_1 "q5_1", Q8_0 "q8_0",
+    Q2_K "q2_K", Q3_K "q3_K", Q4_K "q4_K", Q5_K "q5_K", Q6_K "q6_K",
+    IQ1_S "iq1_s", IQ1_M "iq1_m", IQ2_XXS "iq2_xxs", IQ2_XS "iq2_xs", IQ2_S "iq2_s",
+    IQ3_XXS "iq3_xxs", IQ3_S "iq3_s", IQ4_NL "iq4_nl", IQ4_XS "iq4_xs",
+    TQ1_0 "tq1_0", TQ2_0 "tq2_0", MXFP4 "mxfp4", NVFP4 "nvfp4",
 }
 
 /// The kernels of a family that suit a card best.
@@ -67,18 +113,14 @@ mod tests {
 
     #[test]
     fn every_family_has_kernels_for_every_card() {
-        for image in IMAGES {
-            let text = miniz_oxide::inflate::decompress_to_vec_zlib(image.bytes).unwrap();
-            let start: &[u8] = if image.exact { b"\x7fELF" } else { b"//" };
-            assert!(text.starts_with(start), "{:?} {:?}", image.family, image.capability);
+        for file in IMAGES {
+            let text = miniz_oxide::inflate::decompress_to_vec_zlib(file.bytes).unwrap();
+            let start: &[u8] = if file.exact { b"\x7fELF" } else { b"//" };
+            assert!(text.starts_with(start), "{:?} {:?}", file.family, file.capability);
             for capability in [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
-                assert!(
-                    super::image(image.family, capability).is_some(),
-                    "{:?} {capability:?}",
-                    image.family
-                );
+                assert!(image(file.family, capability).is_some(), "{:?} {capability:?}", file.family);
             }
         }
-        assert!(super::image(Family::Norm, (7, 0)).is_none());
+        assert!(image(Family::Norm, (7, 0)).is_none());
     }
 }

@@ -7,9 +7,12 @@
 //! their sizes wherever a kernel is launched on the emulated card.
 
 mod arrange;
+mod attention;
 mod conv;
 mod elementwise;
+mod matvec;
 mod norm;
+mod product;
 mod recurrent;
 mod reduce;
 mod rope;
@@ -118,6 +121,8 @@ fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         | Op::Dsv4HcPost(_)
         | Op::OptStepAdamw(_)
         | Op::OptStepSgd(_) => recurrent::add(node, b),
+        Op::FlashAttnExt(_) => attention::add(node, b),
+        Op::MulMat(_) | Op::MulMatId(_) | Op::OutProd(_) | Op::LightningIndexer(_) => product::add(node, b),
         _ => Err(Refused::Unsupported),
     }
 }

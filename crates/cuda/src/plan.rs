@@ -7,7 +7,7 @@
 
 mod build;
 
-pub(crate) use build::{Builder, Done, Refused, Tensor};
+pub(crate) use build::{Builder, Done, Refused, Tensor, Words};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,12 +123,12 @@ impl Plan for CudaPlan {
         let nodes = computed_nodes(work)?;
         let card = Arc::clone(self.card());
         // Twice: how much scratch memory there must be is known after the first time.
-        let mut builder = Builder::new(&card, work, self.lane.faults(), Address(0));
+        let mut builder = Builder::new(&card, work, self.lane.words(), Address(0));
         kernels::add_all(&nodes, &mut builder)?;
         let needed = builder.scratch_bytes();
         self.scratch = self.lane.scratch(needed)?;
         let base = self.scratch.as_ref().map_or(Address(0), |scratch| scratch.start);
-        let mut builder = Builder::new(&card, work, self.lane.faults(), base);
+        let mut builder = Builder::new(&card, work, self.lane.words(), base);
         kernels::add_all(&nodes, &mut builder)?;
         let (steps, buffers) = builder.finish();
         let ready = |step: Step| {

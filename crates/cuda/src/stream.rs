@@ -17,7 +17,10 @@ use crate::card::Card;
 use crate::device::CudaDevice;
 use crate::driver::{Address, Mark, Queue};
 use crate::memory::{Allocation, CudaBuffer, Pinned};
-use crate::plan::CudaPlan;
+use crate::plan::{CudaPlan, Words};
+
+/// Words that kernels of a stream count with.
+const COUNTERS: usize = 16 << 10;
 
 /// What a stream and its plans share: the queue, scratch memory, and the word that kernels report to.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Lane {
     pub(crate) card: Arc<Card>,
     pub(crate) queue: Queue,
     faults: Pinned,
+    /// Zeros that kernels count with.
+    counters: Allocation,
     scratch: Mutex<Option<Arc<Allocation>>>,
     max_scratch: usize,
 }
@@ -32,14 +37,16 @@ pub(crate) struct Lane {
 impl Lane {
     fn new(card: &Arc<Card>, max_scratch: Option<usize>) -> Result<Lane, Error> {
         let faults = Pinned::zeroed(card, size_of::<u64>())?;
+        let counters = Allocation::zeroed(card, COUNTERS * size_of::<u32>())?;
         let queue = card.with(|driver, number| driver.open_queue(number))?;
         let max_scratch = max_scratch.unwrap_or(usize::MAX);
-        Ok(Lane { card: Arc::clone(card), queue, faults, scratch: Mutex::default(), max_scratch })
+        let card = Arc::clone(card);
+        Ok(Lane { card, queue, faults, counters, scratch: Mutex::default(), max_scratch })
     }
 
-    /// The word that kernels report to.
-    pub(crate) fn faults(&self) -> Address {
-        self.faults.address()
+    /// The words that kernels share.
+    pub(crate) fn words(&self) -> Words {
+        Words { faults: self.faults.address(), counters: self.counters.start, count: COUNTERS }
     }
 
     /// Scratch memory of at least so many bytes, for one plan at a time.

@@ -69,12 +69,22 @@ impl From<Error> for Refused {
 /// Whether steps were made.
 pub(crate) type Done = Result<(), Refused>;
 
+/// Words that a stream's kernels share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    /// Where they report what is wrong with data.
+    pub(crate) faults: Address,
+    /// Zeros that they count up and leave as zeros, so many of them.
+    pub(crate) counters: Address,
+    pub(crate) count: usize,
+}
+
 /// Where memory comes from.
 enum Memory<'w> {
     /// Nowhere: it is only asked whether there are kernels.
     Survey,
     /// From the buffers of some work.
-    Work { card: &'w Arc<Card>, work: Work<'w>, faults: Address, scratch: Address },
+    Work { card: &'w Arc<Card>, work: Work<'w>, words: Words, scratch: Address },
 }
 
 /// Puts steps together.
@@ -94,8 +104,8 @@ const SCRATCH_ALIGN: usize = 256;
 
 impl<'w> Builder<'w> {
     /// A builder over the memory of some work; scratch memory will begin at `scratch`.
-    pub(crate) fn new(card: &'w Arc<Card>, work: Work<'w>, faults: Address, scratch: Address) -> Builder<'w> {
-        let memory = Memory::Work { card, work, faults, scratch };
+    pub(crate) fn new(card: &'w Arc<Card>, work: Work<'w>, words: Words, scratch: Address) -> Builder<'w> {
+        let memory = Memory::Work { card, work, words, scratch };
         let (info, overlaps) = (&card.info, card.overlaps);
         Builder { info, overlaps, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
     }
@@ -140,7 +150,15 @@ impl<'w> Builder<'w> {
     pub(crate) fn faults(&self) -> u64 {
         match self.memory {
             Memory::Survey => 0,
-            Memory::Work { faults, .. } => faults.0,
+            Memory::Work { words, .. } => words.faults.0,
+        }
+    }
+
+    /// So many words that are zero before and after a kernel has counted with them; `None` if there are not as many.
+    pub(crate) fn counters(&self, count: usize) -> Option<Address> {
+        match self.memory {
+            Memory::Survey => Some(Address(0)),
+            Memory::Work { words, .. } => (count <= words.count).then_some(words.counters),
         }
     }
 

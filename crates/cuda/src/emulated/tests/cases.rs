@@ -17,6 +17,9 @@ fn complaints(folder: &Path) -> Vec<String> {
     let wanted = std::env::var("OXCART_CASES").unwrap_or_default();
     let (mut complaints, mut unsupported, mut passed) = (Vec::new(), BTreeMap::new(), 0);
     for case in read_folder(folder).iter().filter(|case| case.name.contains(&wanted)) {
+        if !wanted.is_empty() {
+            println!("{}", case.name);
+        }
         for backwards in [false, true] {
             driver.run_backwards(backwards);
             match case.run(&*stream).map(|found| case.judge(&found)) {
