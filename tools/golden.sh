@@ -8,7 +8,7 @@
 # OXCART_GOLDEN names the golden data, OXCART_SMOLLM2 the real model; without the model only tiny ones are compared.
 # `reference.sh` says how llama.cpp gets here; without it, Oxcart is compared alone, and the summary says so.
 # OXCART_PROFILE=test takes the binary as the tests are built, so that nothing is built twice. Exit code 3: there is no golden
-# data.
+# data; 4: llama.cpp crashed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh

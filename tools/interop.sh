@@ -3,7 +3,7 @@
 # worker, one at a time and both at once; our client with their workers; and the text of a real model.
 #
 # `reference.sh` says how the peers get here. OXCART_SMOLLM2 names the model; without it there is no text. Exit code 3: a
-# peer cannot be had.
+# peer cannot be had; 4: a peer crashed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh

@@ -98,7 +98,7 @@ reference_build() {
   ) 9>"$cache/.lock"
 }
 
-# Sees to it that a version's libraries are there. Ends the shell with code 3 if they cannot be had.
+# Makes sure that a version's libraries are there. Ends the shell with code 3 if they cannot be had.
 reference() {
   local folder
   folder="$(reference_folder "$1")"

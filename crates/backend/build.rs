@@ -45,7 +45,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Tells sources apart; nobody is kept out by it.
+/// Tells sources apart; it protects against nothing.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -187,7 +187,7 @@ SAME_TYPE = ("GELU", "GELU_ERF", "GELU_QUICK", "SILU")
 
 def function_tolerance(function, a_type, out):
     if function == "SQRT":
-        return near(0, 0)  # the sign of a NaN is nobody's business
+        return near(0, 0)  # the sign of a NaN does not matter
     if function in BITWISE:
         return EXACT
     if function in ("GELU", "GELU_QUICK") and a_type in ("f32", "f16"):

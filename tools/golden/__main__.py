@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "interop"))
 from checks import CACHES, RealModel, Report, TinyModels, tokenization
 from data import Golden
 from settings import Broken, Llama, Oxcart, RealClient, RealWorkers
-from version import Version
+from version import CRASHED, Crashed, Version
 
 
 @contextmanager
@@ -135,4 +135,9 @@ def main():
     sys.exit(1 if report.failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    try:
+        main()
+    except Crashed as crashed:
+        print(f"the other program crashed: {crashed}", flush=True)
+        sys.exit(CRASHED)

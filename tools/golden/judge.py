@@ -2,7 +2,7 @@
 figure in the golden files. In two places the README says what to compare and not how far: `quantized_cache` and the second
 chance in `smollm2` borrow its factor of 1.5 for quantized weights.
 
-Results have the form of `oxcart score --json`, whoever computed them. A judgement is whether it holds, and a line that says
+Results have the form of `oxcart score --json`, whichever program computed them. A judgement is whether it holds, and a line that says
 what was measured and what is allowed.
 """
 

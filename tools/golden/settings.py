@@ -10,6 +10,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from version import check_alive
 from worker import Worker
 
 HERE = Path(__file__).resolve().parent
@@ -132,6 +133,7 @@ class Llama:
         line = self.process.stdout.readline()
         if not line:
             code = self.process.wait()
+            check_alive(self.process, f"llama.cpp {self.protocol}")
             self._end()
             self.log.seek(0)
             raise Broken(f"llama.cpp ended with {code}: {self.log.read().strip().splitlines()[-3:]}")

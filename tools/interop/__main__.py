@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from version import Version
+from version import CRASHED, Crashed, Version, check_alive
 from worker import PATIENCE, Worker
 
 # A lead of this much could be lost to rounding; text.py chooses prompts where none is so small.
@@ -33,7 +33,9 @@ class Client:
     def _line(self):
         line = self.process.stdout.readline().strip()
         if not line:
-            raise AssertionError(f"the client ended with {self.process.wait()}")
+            code = self.process.wait()
+            check_alive(self.process, "a real client")
+            raise AssertionError(f"the client ended with {code}")
         return line
 
     def _expect(self, word):
@@ -52,6 +54,7 @@ class Client:
     def leave(self):
         self._tell()
         code = self.process.wait(timeout=PATIENCE)
+        check_alive(self.process, "a real client")
         assert code == 0, f"the client ended with {code}"
 
 
@@ -60,7 +63,7 @@ def computed(counters):
 
 
 def clients(versions, binary, *options):
-    """Real clients at the same time on one worker, or one alone; what the worker counted, and a word about it."""
+    """Real clients at the same time on one worker, or one alone; what the worker counted, and a line about it."""
     worker = Worker(binary, *options)
     at_work = [Client(version, worker) for version in versions]
     for client in at_work:
@@ -123,10 +126,10 @@ def our_client(version, cases):
     with tempfile.TemporaryDirectory() as cache, version.lend(cache) as worker:
         environment = {"OXCART_WORKER": worker.endpoint, "OXCART_WORKER_CACHE": cache, "OXCART_CASES": str(cases)}
         environment["RUST_BACKTRACE"] = "0"
-        command = "cargo test --locked --quiet -p oxcart-rpc --test client_reference -- --nocapture"
+        command = "cargo test --locked --quiet -p oxcart-rpc --test client_reference -- --include-ignored --nocapture"
         done = subprocess.run(command.split(), env=os.environ | environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
         assert not worker.ended(), worker.ended()
+        assert done.returncode == 0, done.stdout + done.stderr
     return re.search(r"\d+ passed", done.stdout)[0] + ", those that such a worker can compute"
 
 
@@ -144,6 +147,9 @@ def main():
         print(f"{what}: ", end="", flush=True)
         try:
             print(f"{function(*arguments)} ({time.monotonic() - start:.0f} s)")
+        except Crashed as crashed:
+            print(f"the other program crashed: {crashed}", flush=True)
+            sys.exit(CRASHED)
         except Exception as error:
             sys.exit(f"failed: {error or type(error).__name__}")
 

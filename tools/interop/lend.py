@@ -2,7 +2,7 @@
 
     python3 lend.py PROTOCOL LIBRARIES CACHE
 
-Says where, as one line, right before it begins: the shorter the port is free, the less likely somebody else takes it.
+Says where, as one line, right before it begins: the shorter the port is free, the less likely another program takes it.
 """
 
 import socket

@@ -91,7 +91,7 @@ class Peer:
         return [] if self.is_old else [0]
 
     def register(self, endpoint):
-        """Makes a worker's devices known to whoever looks for devices."""
+        """Registers a worker's devices with ggml's registry."""
         if self.is_old:
             self.backend_device_register(self.backend_rpc_add_device(endpoint.encode()))
         else:

@@ -1,6 +1,7 @@
 """A version of the real peer, and real workers of it, as processes of their own: a process can load only one version."""
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -11,6 +12,21 @@ from pathlib import Path
 from worker import PATIENCE
 
 HERE = Path(__file__).resolve().parent
+
+# The exit code of a script in which the real peer crashed, so that the comparison says nothing about us. CI repeats such a step
+# once, and no other.
+CRASHED = 4
+
+
+class Crashed(Exception):
+    """The real peer was ended by a signal."""
+
+
+def check_alive(process, what):
+    """An exception if a process of the real peer was ended by a signal."""
+    if (code := process.poll()) is not None and code < 0:
+        raise Crashed(f"{what} was ended by signal {-code} ({signal.Signals(-code).name})")
+
 
 
 class Version:
@@ -40,7 +56,7 @@ class RealWorker:
         self.version, self.cache = version, cache
 
     def __enter__(self):
-        # Somebody else may take the port before it does.
+        # Another program may take the port before it does.
         for _ in range(2):
             try:
                 return self._start()
@@ -75,13 +91,14 @@ class RealWorker:
                 break
             except ConnectionRefusedError:
                 time.sleep(0.1)
-        # If somebody else has taken the port, it was they who answered, and this worker ends at once.
+        # If another program has taken the port, that one answered, and this worker ends at once.
         time.sleep(0.2)
         assert not self.ended(), f"the real worker did not start: {self.ended()}"
 
     def ended(self):
-        """How it ended and its last words, or None if it is there as it should be."""
+        """How it ended and its last words, or None if it is there as it should be; an exception if it crashed."""
         if self.process.poll() is None:
             return None
+        check_alive(self.process, f"the real worker {self.version.protocol}")
         self.log.seek(0)
         return f"it ended with {self.process.returncode}: {self.log.read().strip().splitlines()[-3:]}"

@@ -36,7 +36,7 @@ class Worker:
         return self._next("counters")
 
     def stop(self):
-        """What it had done; an exception if it did not end well, or turned anyone away."""
+        """What it had done; an exception if it did not end well, or turned a client away."""
         self.process.terminate()
         counters = self._next("counters")
         code = self.process.wait(timeout=PATIENCE)

@@ -1,9 +1,9 @@
-//! Host memory behind a lock: owned, or lent by somebody else.
+//! Host memory behind a lock: owned, or lent by its owner.
 //!
 //! Concurrency: the lock decides who may touch the bytes. A device that computes on host memory holds a
 //! [`HostWrite`] (or [`HostRead`]) for as long as its kernels run, so a copy or another graph can never race with it.
-//! Whoever holds several at a time takes them in the order of [`HostMemory`]'s addresses, or two could wait for each
-//! other for ever.
+//! A thread that locks several of them does so in the order of [`HostMemory`]'s addresses, or two threads could wait for
+//! each other for ever.
 //!
 //! Invariant: owned memory starts zeroed and at a multiple of [`ALIGN`]; a lock that a panicking thread held is taken
 //! over, because bytes have no invariant to break.
@@ -76,7 +76,7 @@ enum Bytes {
     Exclusive(Box<dyn AsMutBytes>),
 }
 
-/// Memory that somebody lends for reading and writing.
+/// Memory that its owner lends for reading and writing.
 trait AsMutBytes: Send + Sync {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -145,7 +145,7 @@ impl HostMemory {
         HostRead { guard: self.bytes.read().unwrap_or_else(PoisonError::into_inner), len: self.len }
     }
 
-    /// The bytes, for writing. Waits for everybody else; `None` when they were lent for reading only.
+    /// The bytes, for writing. Waits for all other readers and writers; `None` when they were lent for reading only.
     pub fn write(&self) -> Option<HostWrite<'_>> {
         self.writable.then(|| HostWrite {
             guard: self.bytes.write().unwrap_or_else(PoisonError::into_inner),
@@ -288,7 +288,7 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// A buffer over memory that somebody lends, refused if it starts where no tensor of this kind may start.
+    /// A buffer over memory that its owner lends, refused if it starts where no tensor of this kind may start.
     pub fn over(buffer_type: Arc<dyn BufferType>, memory: HostMemory) -> Result<Arc<HostBuffer>, Error> {
         let alignment = buffer_type.alignment();
         if !memory.read().as_ptr().addr().is_multiple_of(alignment) {

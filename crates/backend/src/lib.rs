@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod byte_size;
 mod compare;
 mod copy;
 mod device;
@@ -23,6 +24,7 @@ mod stream;
 mod table;
 
 pub use buffer::{Buffer, BufferType, Usage, allocate, same_buffer_type};
+pub use byte_size::ByteSize;
 pub use compare::{Comparison, compare};
 pub use copy::{GraphCopy, copy_graph};
 pub use device::{Caps, Device, DeviceKind, Memory};

@@ -1,7 +1,7 @@
 //! Which families of devices there are.
 //!
-//! Concurrency: a registry of registries may be used from any thread. Whoever asks gets `Arc`s, so unregistering never
-//! pulls a device from under its users.
+//! Concurrency: a registry of registries may be used from any thread. Callers get `Arc`s, so unregistering never takes a
+//! device away from its users.
 
 use std::any::{Any, TypeId};
 use std::fmt;

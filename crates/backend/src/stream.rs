@@ -16,6 +16,7 @@ use crate::buffer::{Buffer, allocate};
 use crate::device::Device;
 use crate::error::Error;
 use crate::guid::Guid;
+use crate::host::HostMemory;
 use crate::place::{Place, Route, check_copy, copy_place};
 use crate::table::Buffers;
 
@@ -76,7 +77,7 @@ pub struct StreamOptions {
     pub threads: Option<NonZeroUsize>,
     /// Processors those threads are pinned to, in order; by default they go where the system puts them.
     pub cpus: Vec<usize>,
-    /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs from strangers: rows
+    /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs that are not trusted: rows
     /// that overlap make much scratch out of little memory.
     pub max_scratch: Option<usize>,
 }
@@ -107,6 +108,12 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// Reads the bytes of a place when the stream gets there.
     fn get_async(&self, source: &Place) -> Result<Pending, Error> {
         source.bytes().map(Pending::Ready)
+    }
+
+    /// Reads the first bytes of a place once the stream has got there, and reports what failed on the way.
+    fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
+        self.synchronize()?;
+        source.read(out)
     }
 
     /// Asked of the target's stream: copies bytes from another stream's device when both streams get there, if it knows
@@ -189,7 +196,21 @@ pub fn copy_async(
     {
         return Ok(None);
     }
-    source_stream.synchronize()?;
-    target_stream.synchronize()?;
-    copy_place(source, target).map(Some)
+    let is_late = |stream: &dyn Stream| stream.device().caps().asynchronous;
+    if !is_late(target_stream) {
+        target_stream.synchronize()?;
+        if !is_late(source_stream) {
+            source_stream.synchronize()?;
+            return copy_place(source, target).map(Some);
+        }
+        if let Some(mut memory) = target.buffer.host().and_then(HostMemory::write) {
+            source_stream.read(source, &mut memory[target.offset..target.offset + source.len])?;
+            return Ok(Some(Route::HostTarget));
+        }
+    }
+    // Both streams do their part in their own order, so neither has to be waited for beyond that.
+    let mut bytes = vec![0; source.len];
+    source_stream.read(source, &mut bytes)?;
+    target_stream.set_async(target, bytes)?;
+    Ok(Some(Route::Staged))
 }

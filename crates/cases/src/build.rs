@@ -67,22 +67,22 @@ impl Case {
         let mut fill = |contents: &[u8]| {
             let buffer = allocate(&buffer_type, contents.len())?;
             buffer.write(0, contents)?;
-            Ok::<_, RunError>(Memory { id: buffers.add(Arc::clone(&buffer)), buffer })
+            Ok::<_, RunError>(BoundBuffer { id: buffers.add(Arc::clone(&buffer)), buffer })
         };
-        let mut memory: Vec<Option<Memory>> = Vec::new();
+        let mut bound: Vec<Option<BoundBuffer>> = Vec::new();
         for (id, source) in sources.iter().zip(&self.sources) {
             let (Some(id), Some(source)) = (id, source) else {
-                memory.push(None);
+                bound.push(None);
                 continue;
             };
-            let own = match source.shares.and_then(|slot| memory[slot].clone()) {
+            let own = match source.shares.and_then(|slot| bound[slot].clone()) {
                 Some(shared) => shared,
                 None => fill(self.storage(source))?,
             };
             own.bind(&mut graph, *id, source)?;
-            memory.push(Some(own));
+            bound.push(Some(own));
         }
-        let result = match self.aliased.or(self.reused).and_then(|slot| memory[slot].clone()) {
+        let result = match self.aliased.or(self.reused).and_then(|slot| bound[slot].clone()) {
             Some(source) => source,
             // Nothing may be left as it was, so start from a pattern that nothing computes.
             None => fill(&vec![0xA5; self.storage(&self.result).len()])?,
@@ -94,7 +94,7 @@ impl Case {
         let nodes = graph.range(positions).unwrap_or_else(|| unreachable!("all nodes are a range"));
         stream.compute_and_wait(Work { nodes, buffers: &buffers })?;
         let mut found = result.read()?;
-        for (source, own) in self.sources.iter().zip(&memory) {
+        for (source, own) in self.sources.iter().zip(&bound) {
             if let (Some(Recorded { after: Some(_), .. }), Some(own)) = (source, own) {
                 found.extend(own.read()?);
             }
@@ -105,12 +105,12 @@ impl Case {
 
 /// A buffer and what the graph calls it.
 #[derive(Clone)]
-struct Memory {
+struct BoundBuffer {
     id: BufferId,
     buffer: Arc<dyn Buffer>,
 }
 
-impl Memory {
+impl BoundBuffer {
     fn bind(&self, graph: &mut Graph, id: TensorId, tensor: &Recorded) -> Result<(), RunError> {
         let storage = Storage { buffer: self.id, offset: tensor.view_offset };
         Ok(graph.bind(id, storage, self.buffer.len())?)

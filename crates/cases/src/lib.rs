@@ -8,7 +8,7 @@
 //!
 //! # Panics
 //!
-//! Reading panics on a file that is not what it should be: cases are made by tools, not by strangers.
+//! Reading panics on a file that is not what it should be: cases are made by tools of this tree.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -11,17 +11,16 @@ use oxcart_tensor::graph::ViewOf;
 
 #[test]
 fn the_door_agrees_with_the_reference() {
-    match std::env::var_os("OXCART_GOLDEN") {
-        Some(golden) => check_folder(&Path::new(&golden).join("graphs")),
-        None => println!("skipped: OXCART_GOLDEN is not set"),
+    if let Some(golden) = oxcart_fixtures::golden() {
+        check_folder(&golden.join("graphs"));
     }
 }
 
 #[test]
+#[ignore = "tools/differential.sh makes its cases and runs it"]
 fn the_door_accepts_random_cases() {
-    match std::env::var_os("OXCART_DIFFERENTIAL") {
-        Some(folder) => check_folder(Path::new(&folder)),
-        None => println!("skipped: OXCART_DIFFERENTIAL is not set"),
+    if let Some(folder) = oxcart_fixtures::variable("OXCART_DIFFERENTIAL") {
+        check_folder(Path::new(&folder));
     }
 }
 

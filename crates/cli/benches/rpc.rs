@@ -51,7 +51,7 @@ impl Server {
                 break rest.split(',').next().unwrap().trim().to_owned();
             }
         };
-        // It goes on logging, and must never wait for somebody to read it.
+        // It goes on logging, and must never wait for its log to be read.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Server { child, endpoint }
     }

@@ -5,14 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use oxcart::gguf::{Error as GgufError, SplitError, Text};
+use oxcart::gguf::{Error as GgufError, SetError, Text};
 use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nobody reads our output any more. Not worth a word.
+    /// The reader of our output has closed it. Not an error worth printing.
     ClosedPipe,
     /// The results could not be written.
     Output(io::Error),
@@ -97,7 +97,7 @@ impl From<io::Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::ClosedPipe => f.write_str("nobody reads the output"),
+            Failure::ClosedPipe => f.write_str("the output was closed"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
             Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
             Failure::Device { error } => write!(f, "{error}"),
@@ -147,13 +147,13 @@ fn advice(error: &GgufError) -> &'static str {
         | GgufError::Truncated { .. }
         | GgufError::Count { .. }
         | GgufError::OutsideFile { .. } => ", the file may be incomplete: download it again",
-        GgufError::Split(SplitError::FileName { .. } | SplitError::NameCount { .. }) => {
+        GgufError::Set(SetError::FileName { .. } | SetError::NameCount { .. }) => {
             ", give the files their original names"
         }
-        GgufError::Split(SplitError::NotFirst { .. }) => "",
-        GgufError::Split(SplitError::Missing { .. }) => ", put all of them in one folder",
+        GgufError::Set(SetError::NotFirst { .. }) => "",
+        GgufError::Set(SetError::Missing { .. }) => ", put all of them in one folder",
         GgufError::OutOfMemory { .. } => ", free some memory",
-        GgufError::Shrunk | GgufError::Changed => ", try again when nobody writes to it",
+        GgufError::Shrunk | GgufError::Changed => ", try again when no program writes to it",
         _ => ", the file is damaged: download or convert it again",
     }
 }

@@ -1,12 +1,10 @@
-//! Text from a model, token by token, with whatever ends it.
+//! Requests to a model: the arguments that say how tokens are chosen, and answers shown as they come.
 
-use std::time::{Duration, Instant};
+use oxcart::llm::engine::{End, Engine, Event, Report, Request, RequestError};
+use oxcart::llm::text::{SampleError, SamplerSettings, Token, Vocab};
 
-use oxcart::llm::model::{Context, Wanted};
-use oxcart::llm::text::{Sampler, SamplerSettings, StopStrings, Streamer, Token, Vocab};
-
-use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::loaded::Loaded;
 
 /// How tokens are chosen
 #[derive(Clone, Debug, clap::Args)]
@@ -49,8 +47,8 @@ pub(crate) struct SamplerArgs {
 }
 
 impl SamplerArgs {
-    pub(crate) fn sampler(&self, vocab: &Vocab) -> Result<Sampler, Failure> {
-        let settings = SamplerSettings {
+    pub(crate) fn settings(&self, vocab: &Vocab) -> SamplerSettings {
+        SamplerSettings {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -62,8 +60,7 @@ impl SamplerArgs {
             banned: vocab.suppressed().to_vec(),
             seed: self.seed.unwrap_or_else(any_seed),
             ..SamplerSettings::default()
-        };
-        Sampler::new(settings).map_err(|error| Failure::Usage(error.to_string()))
+        }
     }
 }
 
@@ -73,103 +70,54 @@ fn any_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Why a text ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The model said so.
-    Model,
-    /// A stop string came.
-    Stop,
-    /// There are as many tokens as were asked for.
-    Length,
-    /// The context is full.
-    Context,
-}
-
-impl End {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            End::Model => "stop",
-            End::Stop => "stop_string",
-            End::Length => "length",
-            End::Context => "context",
-        }
-    }
-}
-
-/// What came out.
+/// An answer, and how it came about.
 #[derive(Clone, Debug)]
-pub(crate) struct Generated {
+pub(crate) struct Answered {
     pub(crate) tokens: Vec<Token>,
     pub(crate) text: String,
     pub(crate) end: End,
-    /// Until the first token was there.
-    pub(crate) first: Duration,
+    pub(crate) report: Report,
 }
 
-/// What to generate.
-pub(crate) struct Request<'r> {
-    pub(crate) prompt: &'r [Token],
-    /// Tokens at most.
-    pub(crate) limit: usize,
-    pub(crate) stop: &'r [String],
-    /// Goes on after tokens that end a text, and shows all tokens.
-    pub(crate) ignore_end: bool,
-    /// Whether the context makes room for itself.
-    pub(crate) shifts: bool,
-}
-
-/// Evaluates a prompt and goes on from there, handing text out as it comes.
-pub(crate) fn generate(
-    engine: &Engine,
-    context: &mut Context,
-    sampler: &mut Sampler,
-    request: &Request<'_>,
+/// Answers a request, handing text out as it comes.
+pub(crate) fn answer(
+    loaded: &Loaded,
+    engine: &mut Engine,
+    request: Request,
     mut show: impl FnMut(&str) -> Result<(), Failure>,
-) -> Result<Generated, Failure> {
-    let start = Instant::now();
-    let vocab = &engine.vocab;
-    let mut streamer = Streamer::new().show_special(request.ignore_end);
-    let mut stops = StopStrings::new(request.stop);
-    let mut made =
-        Generated { tokens: Vec::new(), text: String::new(), end: End::Length, first: Duration::ZERO };
-    request.prompt.iter().for_each(|token| sampler.accept(*token));
-    let mut pending: &[Token] = request.prompt;
-    let mut one;
-    while made.tokens.len() < request.limit {
-        if context.position() + pending.len() > context.limit() && !made.tokens.is_empty() && !request.shifts
-        {
-            made.end = End::Context;
-            break;
+) -> Result<Answered, Failure> {
+    let failure = |error| match error {
+        RequestError::Model(error) => loaded.failure(error),
+        RequestError::Sample(error @ SampleError::Setting { .. }) => Failure::Usage(error.to_string()),
+        RequestError::Refused(reason) => Failure::Usage(reason),
+        error => Failure::Machine(error.to_string()),
+    };
+    let (mut tokens, mut text) = (Vec::new(), String::new());
+    let mut answer = engine.answer(request).map_err(failure)?;
+    while let Some(event) = answer.next_event() {
+        match event.map_err(failure)? {
+            Event::Token(token) => {
+                tokens.push(token.token);
+                text.push_str(&token.text);
+                show(&token.text)?;
+            }
+            Event::Finished { end, text: rest, report, .. } => {
+                text.push_str(&rest);
+                show(&rest)?;
+                return Ok(Answered { tokens, text, end, report });
+            }
+            Event::Failed { error, .. } => return Err(failure(error)),
         }
-        let logits = context.evaluate(pending, Wanted::Last).map_err(|error| engine.failure(error))?;
-        let choice = sampler.sample(logits.row(0)).map_err(|error| Failure::Machine(error.to_string()))?;
-        if made.tokens.is_empty() {
-            made.first = start.elapsed();
-        }
-        if vocab.is_end_of_generation(choice.token) && !request.ignore_end {
-            made.end = End::Model;
-            break;
-        }
-        made.tokens.push(choice.token);
-        let passed = stops.push(streamer.push(vocab, choice.token));
-        made.text.push_str(passed.text);
-        show(passed.text)?;
-        if passed.stopped_by.is_some() {
-            made.end = End::Stop;
-            return Ok(made);
-        }
-        one = [choice.token];
-        pending = &one;
     }
-    let rest = stops.push(streamer.finish());
-    let mut last = rest.text.to_owned();
-    if rest.stopped_by.is_some() {
-        made.end = End::Stop;
-    } else {
-        last.push_str(stops.finish());
-    }
-    made.text.push_str(&last);
-    show(&last)?;
-    Ok(made)
+    Err(Failure::Machine("the answer broke off".into()))
+}
+
+/// `prompt 36 tokens, 210.0 per second; answer 58 tokens, 41.2 per second`
+pub(crate) fn summary(report: &Report) -> String {
+    let show = |tokens: usize, rate: Option<f64>| {
+        let rate = rate.map_or_else(String::new, |rate| format!(", {rate:.1} per second"));
+        format!("{tokens} token{}{rate}", if tokens == 1 { "" } else { "s" })
+    };
+    let prompt = show(report.prompt_tokens, report.prompt_rate());
+    format!("prompt {prompt}; answer {}", show(report.answer_tokens, report.answer_rate()))
 }

@@ -6,11 +6,10 @@
 
 mod commands;
 mod conversation;
-mod engine;
 mod failure;
-mod folders;
 mod generation;
 mod limits;
+mod loaded;
 mod local;
 mod models;
 mod printable;
@@ -26,7 +25,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
-use crate::folders::Folders;
 use crate::terminal::Terminal;
 
 /// Run one model on the machines you own.
@@ -61,7 +59,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
-        Command::Serve(args) => commands::serve::run(&args, &Folders::from_env()),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, &mut out),
         Command::Bench(args) => commands::bench::run(&args, terminal, &mut out),

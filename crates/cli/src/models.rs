@@ -4,18 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use oxcart::backend::ByteSize;
 use oxcart::pull::{Error, Hub, Name, Store};
 
 use crate::failure::Failure;
-use crate::folders::Folders;
 use crate::progress::Progress;
-use crate::quantity;
-
-/// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
-fn hub() -> Hub {
-    let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
-}
 
 /// What is used where no model is named.
 pub(crate) const DEFAULT: &str = "smollm2";
@@ -25,7 +18,7 @@ pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
     if let Name::Path(path) = name {
         return Ok((path.clone(), false));
     }
-    let folder = Folders::from_env().models();
+    let folder = oxcart::folders::models();
     let store = Store::at(folder.ok_or_else(|| {
         Failure::Usage("there is no home folder to keep models in, set OXCART_CACHE to one".into())
     })?);
@@ -33,13 +26,13 @@ pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
         return Ok((path, false));
     }
     let (mut progress, start) = (Progress::new(name.to_string()), Instant::now());
-    let fetched = store.fetch(name, &hub(), &mut |step| progress.set(step.done, step.total));
+    let fetched = store.fetch(name, &Hub::from_env(), &mut |step| progress.set(step.done, step.total));
     progress.finish();
     let path = fetched.map_err(Failure::from)?;
     let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
     let seconds = start.elapsed().as_secs_f64();
-    // A word about what took so long; if nobody can hear it, the work goes on.
-    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", quantity::bytes(bytes).trim_end());
+    // Says what took so long; the work goes on if that cannot be printed.
+    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", ByteSize(bytes));
     Ok((path, true))
 }
 

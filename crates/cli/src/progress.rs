@@ -4,6 +4,8 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use oxcart::backend::ByteSize;
+
 use crate::quantity;
 
 /// How often a bar is drawn.
@@ -58,7 +60,7 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let line = self.line(self.start.elapsed());
-        // Nobody is worse off without it.
+        // Progress that cannot be printed is not an error.
         let _ = match self.is_drawn {
             true => write!(io::stderr(), "\r\x1b[K{line}"),
             false => writeln!(io::stderr(), "{line}"),
@@ -76,12 +78,7 @@ impl Progress {
     fn line(&self, elapsed: Duration) -> String {
         let rate = (self.show)((self.done as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
         let Some(total) = self.total.filter(|total| *total > 0) else {
-            return format!(
-                "{}  {}  {}/s",
-                self.what,
-                quantity::bytes(self.done).trim_end(),
-                rate.trim_end()
-            );
+            return format!("{}  {}  {}/s", self.what, ByteSize(self.done), rate.trim_end());
         };
         let done = self.done.min(total);
         let part = |of: u64| (u128::from(done) * u128::from(of) / u128::from(total)) as usize;

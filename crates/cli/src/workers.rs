@@ -16,40 +16,40 @@ const MAX_LOCAL: usize = 64;
 
 /// What `--workers` names.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum WorkerAt {
     /// One that runs already.
     At(Endpoint),
     /// Some that are started for the time of the command.
     Local(usize),
 }
 
-impl FromStr for Wanted {
+impl FromStr for WorkerAt {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Wanted, String> {
+    fn from_str(text: &str) -> Result<WorkerAt, String> {
         match text.strip_prefix("local:") {
             Some(count) => match count.parse() {
-                Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(Wanted::Local(count)),
+                Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(WorkerAt::Local(count)),
                 _ => Err(format!("local:N starts 1 to {MAX_LOCAL} workers on this machine")),
             },
             None => text
                 .parse()
-                .map(Wanted::At)
+                .map(WorkerAt::At)
                 .map_err(|error: oxcart::rpc::client::EndpointError| error.to_string()),
         }
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for WorkerAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::At(endpoint) => endpoint.fmt(f),
-            Wanted::Local(count) => write!(f, "local:{count}"),
+            WorkerAt::At(endpoint) => endpoint.fmt(f),
+            WorkerAt::Local(count) => write!(f, "local:{count}"),
         }
     }
 }
 
-/// A worker process of our own; it ends with us.
+/// A worker process of our own; it ends with us, even if we are killed: then its stdin, which we hold, is closed.
 #[derive(Debug)]
 struct Started {
     child: Child,
@@ -61,11 +61,11 @@ impl Started {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);
-        command.args(["serve", "--port", "0"]);
+        command.args(["serve", "--port", "0", "--until-stdin-ends"]);
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
         let Some(stderr) = child.stderr.take() else { return Err("a worker has no log".into()) };
         let mut log = BufReader::new(stderr);
@@ -80,7 +80,7 @@ impl Started {
                 break rest.split(',').next().unwrap_or_default().trim().to_owned();
             }
         };
-        // It goes on logging, and must never wait for somebody to read it.
+        // It goes on logging, and must never wait for its log to be read.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(Started { child, endpoint })
     }
@@ -104,13 +104,13 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts and connects all of them, side by side.
-    pub(crate) fn connect(wanted: &[Wanted], threads: Option<usize>) -> Result<Workers, Failure> {
+    pub(crate) fn connect(wanted: &[WorkerAt], threads: Option<usize>) -> Result<Workers, Failure> {
         let (mut started, mut endpoints) = (Vec::new(), Vec::new());
         for worker in wanted {
             match worker {
                 // Whether it keeps weights is not known. Asking costs a hash, which is faster than most networks.
-                Wanted::At(endpoint) => endpoints.push((endpoint.to_string(), true)),
-                Wanted::Local(count) => {
+                WorkerAt::At(endpoint) => endpoints.push((endpoint.to_string(), true)),
+                WorkerAt::Local(count) => {
                     for _ in 0..*count {
                         let worker = Started::new(threads).map_err(Failure::Machine)?;
                         endpoints.push((worker.endpoint.clone(), false));
@@ -170,7 +170,7 @@ impl Workers {
 pub(crate) struct Traffic {
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Answers that somebody waited for.
+    /// Answers that were waited for.
     pub(crate) waits: u64,
 }
 
@@ -191,10 +191,10 @@ mod tests {
 
     #[test]
     fn workers_are_told_apart() {
-        assert!(matches!("local:3".parse(), Ok(Wanted::Local(3))));
-        assert_eq!("192.168.1.5:50052".parse::<Wanted>().unwrap().to_string(), "192.168.1.5:50052");
+        assert!(matches!("local:3".parse(), Ok(WorkerAt::Local(3))));
+        assert_eq!("192.168.1.5:50052".parse::<WorkerAt>().unwrap().to_string(), "192.168.1.5:50052");
         for bad in ["local:0", "local:x", "local:65", "nothing", ""] {
-            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+            assert!(bad.parse::<WorkerAt>().is_err(), "{bad}");
         }
     }
 }

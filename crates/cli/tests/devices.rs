@@ -1,10 +1,8 @@
 //! `oxcart devices`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -49,8 +47,8 @@ fn the_processor_is_always_there() {
 
 #[test]
 fn workers_are_listed_and_lost_ones_reported() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (there, gone) = (worker().to_string(), nobody.to_string());
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (there, gone) = (worker().to_string(), unused.to_string());
     let (code, stdout, stderr) = oxcart(&["devices", "--workers", &format!("{gone},{there}")]);
     assert_eq!(code, Some(1));
     for index in [0, 1] {
@@ -86,21 +84,8 @@ fn a_worker_without_a_port_is_wrong_usage() {
     assert!(stderr.contains("has no port"), "{stderr}");
 }
 
-/// The example plug-in, built for the profile that this test was built for.
 fn plugin(name: &str) -> String {
-    // This test is at TARGET/PROFILE/deps/devices-HASH.
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    let profile = folder.file_name().and_then(|name| name.to_str()).unwrap().replace("debug", "test");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--offline", "--package", "oxcart-testdev"])
-        .args(["--example", name, "--profile", &profile, "--target-dir"])
-        .arg(folder.parent().unwrap())
-        .output()
-        .unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    folder.join(format!("examples/{DLL_PREFIX}{name}{DLL_SUFFIX}")).to_str().unwrap().to_owned()
+    oxcart_fixtures::example_library("oxcart-testdev", name).to_str().unwrap().to_owned()
 }
 
 #[test]

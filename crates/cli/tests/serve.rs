@@ -200,7 +200,7 @@ fn several_ports_and_json() {
 }
 
 #[test]
-fn c6_it_does_not_listen_to_the_world_unasked() {
+fn it_listens_beyond_loopback_only_when_told_to() {
     let serve = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).arg("serve").args(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -230,7 +230,7 @@ fn c6_it_does_not_listen_to_the_world_unasked() {
 
 /// Also with a log that cannot be written at all.
 #[test]
-fn x6_a_log_that_nobody_reads_holds_up_nobody() {
+fn an_unread_log_blocks_no_client() {
     let mut worker = Worker::start(&["--port", "0"]);
     let address = worker.address();
     worker.log = None;

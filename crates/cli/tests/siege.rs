@@ -1,5 +1,5 @@
-//! `oxcart serve` under siege: honest clients get right results while others attack, and whoever is killed takes nobody
-//! along. `OXCART_SIEGE_SECONDS`, `OXCART_SIEGE_KILLS`, `OXCART_SIEGE_SIGNALS` and `OXCART_SIEGE_SHARE_SECONDS`
+//! `oxcart serve` under siege: honest clients get right results while others attack, and a client or worker that is killed
+//! takes no other along. `OXCART_SIEGE_SECONDS`, `OXCART_SIEGE_KILLS`, `OXCART_SIEGE_SIGNALS` and `OXCART_SIEGE_SHARE_SECONDS`
 //! make it longer; figures are printed (`--nocapture`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and prints figures")]
@@ -135,9 +135,9 @@ fn killed_client() {
     }
 }
 
-/// X4 and X1: whoever is killed at any moment, the other side notices in time, frees everything and goes on.
+/// Whichever side is killed, at any moment, the other notices in time, frees everything and goes on.
 #[test]
-fn x4_either_side_may_be_killed_at_any_moment() {
+fn either_side_may_be_killed_at_any_moment() {
     let _alone = alone();
     let kills = setting("OXCART_SIEGE_KILLS", 20);
     let mut random = Random::new(4);
@@ -195,9 +195,9 @@ fn x4_either_side_may_be_killed_at_any_moment() {
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
 }
 
-/// C3 on the real device: a product of minutes stops for a client that leaves.
+/// On the real device: a product of minutes stops for a client that leaves.
 #[test]
-fn c3_a_product_of_minutes_stops_for_who_leaves() {
+fn a_product_of_minutes_stops_when_its_client_leaves() {
     let _alone = alone();
     let process = Process::start();
     for _ in 0..3 {
@@ -207,15 +207,15 @@ fn c3_a_product_of_minutes_stops_for_who_leaves() {
         drop(client);
         let start = Instant::now();
         process.until_empty();
-        // One second in the threat model; this machine may be busy with other things.
+        // One second is promised; this machine may be busy with other things.
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
     assert_eq!(process.stop(), Some(0));
 }
 
-/// X14: a graph of minutes gets the time that is left to it and no more; a second signal ends the worker at once.
+/// A graph of minutes gets the time that is left to it and no more; a second signal ends the worker at once.
 #[test]
-fn x14_a_signal_ends_a_graph_of_minutes_and_a_second_one_at_once() {
+fn a_signal_ends_a_graph_of_minutes_and_a_second_one_at_once() {
     let _alone = alone();
     for (signals, code, least, most) in [(1, 0, 5, 14), (2, 1, 0, 3)] {
         let process = Process::start();
@@ -232,9 +232,9 @@ fn x14_a_signal_ends_a_graph_of_minutes_and_a_second_one_at_once() {
     }
 }
 
-/// X8: two clients run the same model on one worker; each says what it says alone, and has its share.
+/// Two clients run the same model on one worker; each says what it says alone, and has its share.
 #[test]
-fn x8_two_clients_run_a_model_each() {
+fn two_clients_run_a_model_each() {
     let _alone = alone();
     let seconds = setting("OXCART_SIEGE_SHARE_SECONDS", 4);
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
@@ -272,9 +272,9 @@ fn x8_two_clients_run_a_model_each() {
     assert_eq!(process.stop(), Some(0));
 }
 
-/// X14 under load.
+/// Under load.
 #[test]
-fn x14_signals_end_a_busy_worker() {
+fn signals_end_a_busy_worker() {
     let _alone = alone();
     let (rounds, mut random) = (setting("OXCART_SIEGE_SIGNALS", 6), Random::new(1));
     for round in 0..rounds as usize {

@@ -67,7 +67,7 @@ const MAX_CUTS: usize = 1 << 16;
 /// What packing a value into a block counts: it takes a search.
 pub(crate) const PACKING: usize = 8;
 
-/// What moving bytes that nobody looks at counts.
+/// What moving bytes counts where they are not computed with.
 pub(crate) const fn bytes_moved(bytes: usize) -> usize {
     bytes / 8
 }
@@ -119,17 +119,17 @@ fn nothing(_job: Job<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a kernel should give up, because nobody wants the result any more.
+/// Whether a kernel should give up, because its result is no longer wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop<'t> {
-    /// Set by whoever wants the run to end.
+    /// Set by any thread to end the run.
     pub(crate) cancel: &'t AtomicBool,
     /// Set once a kernel has given up: what it wrote is not to be used.
     pub(crate) given_up: &'t AtomicBool,
 }
 
 impl Stop<'_> {
-    /// Whether to give up now. Whoever is told so leaves its work undone.
+    /// Whether to give up now. A kernel that is told so leaves its work undone.
     #[inline(always)]
     pub(crate) fn now(self) -> bool {
         let asked = self.cancel.load(Ordering::Relaxed);
@@ -156,7 +156,7 @@ pub(crate) struct Job<'t> {
     /// Memory of this thread alone.
     pub(crate) own: &'t mut [u8],
     /// Memory that all threads see.
-    pub(crate) shared: Shared<'t>,
+    pub(crate) shared: SharedScratch<'t>,
     /// Starts at zero in every phase; see [`Job::claims`].
     pub(crate) counter: &'t AtomicUsize,
     /// Whether to give up; work that takes long looks here now and then.
@@ -185,7 +185,7 @@ impl<'t> Job<'t> {
     }
 
     /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
-    /// long. Each unit goes to exactly one thread, and those after a request to stop to nobody.
+    /// long. Each unit goes to exactly one thread, and those after a request to stop to none.
     pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
         let (counter, stop) = (self.counter, self.stop);
         std::iter::from_fn(move || {
@@ -197,20 +197,20 @@ impl<'t> Job<'t> {
 
 /// Scratch memory that all threads of a step see, 64-byte aligned, with whatever it held before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared<'t> {
+pub(crate) struct SharedScratch<'t> {
     base: *mut u8,
     len: usize,
     life: std::marker::PhantomData<&'t [u8]>,
 }
 
-impl<'t> Shared<'t> {
+impl<'t> SharedScratch<'t> {
     /// Memory of all threads.
     ///
     /// # Safety
     ///
     /// `base` points at `len` bytes that only the threads of one step use during `'t`.
-    pub(crate) const unsafe fn new(base: *mut u8, len: usize) -> Shared<'t> {
-        Shared { base, len, life: std::marker::PhantomData }
+    pub(crate) const unsafe fn new(base: *mut u8, len: usize) -> SharedScratch<'t> {
+        SharedScratch { base, len, life: std::marker::PhantomData }
     }
 
     pub(crate) const fn len(&self) -> usize {

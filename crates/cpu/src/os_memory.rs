@@ -23,7 +23,7 @@ pub(crate) fn memory() -> Option<Memory> {
 
 /// Has the allocator give large blocks back to the system the moment they are freed, and keep few pools of small ones. By
 /// default glibc's remembers the largest block that a program has freed and keeps about as much from then on, in up to eight
-/// pools for every processor: a program that serves strangers would hold the memory of its greediest guest for ever. Other
+/// pools for every processor: a server would hold as much memory as its most demanding client ever used. Other
 /// allocators are left as they are.
 pub fn return_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -12,7 +12,7 @@ mod run;
 mod unit;
 
 pub(crate) use bind::Binding;
-pub(crate) use run::Failure;
+pub(crate) use run::RunFailure;
 pub(crate) use unit::Unit;
 
 use std::sync::atomic::AtomicBool;
@@ -94,7 +94,7 @@ impl Plan for CpuPlan {
         if self.scratch.limit < usize::MAX && size_of_val(scratch.as_slice()) > KEPT_SCRATCH {
             *scratch = Vec::new();
         }
-        done.map_err(Failure::into_error)
+        done.map_err(RunFailure::into_error)
     }
 }
 

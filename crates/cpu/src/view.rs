@@ -2,7 +2,7 @@
 //!
 //! Safety invariants, made true by [`plan`](crate::plan) when it binds a step to memory:
 //! - `base` points at `layout.byte_len()` bytes, aligned for the element type, that stay locked while the step runs;
-//! - nobody writes to the bytes of a [`Src`] during a step, except the step itself where [`Src::is_aliased`]: then they are
+//! - no thread writes to the bytes of a [`Src`] during a step, except the step itself where [`Src::is_aliased`]: then they are
 //!   exactly the bytes of the result, element for element;
 //! - a [`Dst`] overlaps nothing else that the step writes, and its layout maps no two elements to one byte.
 //!
@@ -220,7 +220,7 @@ impl<'t, T: Plain> In<'t, T> {
     #[inline(always)]
     pub(crate) fn get(&self, i: usize) -> T {
         assert!(i < self.len);
-        // SAFETY: inside the row; whoever writes it is this thread.
+        // SAFETY: inside the row; if it is written meanwhile, then by this thread.
         unsafe { self.at.add(i).read() }
     }
 
@@ -273,7 +273,7 @@ impl<T: Plain> Strided<'_, T> {
     #[inline(always)]
     pub(crate) fn get(&self, i: usize) -> T {
         assert!(i < self.len);
-        // SAFETY: inside the row; whoever writes it is this thread.
+        // SAFETY: inside the row; if it is written meanwhile, then by this thread.
         unsafe { self.at.add(i * self.stride).cast::<T>().read() }
     }
 
@@ -488,7 +488,7 @@ mod tests {
     fn aliased_rows_have_no_slices() {
         let layout = Layout::packed(DType::F32, [4, 1, 1, 1]).unwrap();
         let memory = [0f32; 4];
-        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        // SAFETY: the memory is as large as the layout and aligned; it is not written.
         let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, true) };
         src.row::<f32>([0, 0, 0]).slice();
     }
@@ -498,7 +498,7 @@ mod tests {
         let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
         let turned = layout.permuted([1, 0, 2, 3]).unwrap();
         let memory = [0f32, 1.0, 2.0, 3.0, 4.0, 5.0];
-        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        // SAFETY: the memory is as large as the layout and aligned; it is not written.
         let src = unsafe { Src::new(memory.as_ptr().cast(), &turned, false) };
         assert_eq!(src.permuted([1, 0, 2, 3], &layout).row::<f32>([2, 0, 0]).slice(), [4.0, 5.0]);
     }
@@ -509,7 +509,7 @@ mod tests {
         let layout = Layout::packed(DType::F32, [2, 3, 1, 1]).unwrap();
         let longer = Layout::packed(DType::F32, [3, 3, 1, 1]).unwrap();
         let memory = [0f32; 6];
-        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        // SAFETY: the memory is as large as the layout and aligned; it is not written.
         let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, false) };
         src.permuted([1, 0, 2, 3], &longer);
     }
@@ -519,7 +519,7 @@ mod tests {
     fn rows_outside_are_refused() {
         let layout = Layout::packed(DType::F32, [4, 1, 1, 1]).unwrap();
         let memory = [0f32; 4];
-        // SAFETY: the memory is as large as the layout and aligned; nobody writes it.
+        // SAFETY: the memory is as large as the layout and aligned; it is not written.
         let src = unsafe { Src::new(memory.as_ptr().cast(), &layout, false) };
         src.row::<f32>([1, 0, 0]);
     }

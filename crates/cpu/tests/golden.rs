@@ -5,16 +5,11 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::{complaints, wanted_cases};
 
 #[test]
 fn every_case_is_computed_as_the_reference_does() {
-    let Some(golden) = std::env::var_os("OXCART_GOLDEN") else {
-        println!("skipped: OXCART_GOLDEN is not set");
-        return;
-    };
-    let complaints = complaints(&wanted_cases(&Path::new(&golden).join("graphs")));
+    let Some(golden) = oxcart_fixtures::golden() else { return };
+    let complaints = complaints(&wanted_cases(&golden.join("graphs")));
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }

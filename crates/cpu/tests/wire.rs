@@ -8,7 +8,6 @@
     reason = "a test says what it skips, and fails where it must not"
 )]
 
-use std::path::Path;
 use std::sync::Arc;
 
 use oxcart_backend::{Device, Stream, StreamOptions, Work, allocate};
@@ -20,13 +19,7 @@ use oxcart_tensor::dtype_id;
 use zerocopy::little_endian::{I32, U32, U64};
 
 fn cases() -> Vec<Case> {
-    match std::env::var_os("OXCART_GOLDEN") {
-        Some(golden) => read_folder(&Path::new(&golden).join("graphs")),
-        None => {
-            println!("skipped: OXCART_GOLDEN is not set");
-            Vec::new()
-        }
-    }
+    oxcart_fixtures::golden().map_or_else(Vec::new, |golden| read_folder(&golden.join("graphs")))
 }
 
 #[test]

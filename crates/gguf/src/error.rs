@@ -336,7 +336,7 @@ pub enum Error {
 
     /// A file of a split model that does not fit its place.
     #[error("split model: {0}")]
-    Split(#[from] SplitError),
+    Set(#[from] SetError),
 
     /// Tensor data that did not have the length its layout asks for.
     #[error("tensor {tensor} needs {need} bytes of data, but was given {given}")]
@@ -360,7 +360,7 @@ pub enum Error {
 
 /// Why files do not make up one split model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SplitError {
+pub enum SetError {
     /// Opened from the middle.
     #[error("this is file {}{}, open the first one", .number.saturating_add(1), OfCount(*.count))]
     NotFirst {
@@ -376,7 +376,7 @@ pub enum SplitError {
         count: u64,
     },
     /// More files than can be numbered.
-    #[error("'split.count' is {count}, at most {} files are possible", crate::limits::MAX_SHARDS)]
+    #[error("'split.count' is {count}, at most {} files are possible", crate::limits::MAX_SET_FILES)]
     TooMany {
         /// Files of the model, by the first one.
         count: u64,

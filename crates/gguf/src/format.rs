@@ -68,7 +68,7 @@ impl fmt::Display for ByteOrder {
     }
 }
 
-/// How a file is spelled. The default is what everybody writes today: version 3, little-endian.
+/// How a file is encoded. The default is what all programs write today: version 3, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Format {
     /// Version of the file format.

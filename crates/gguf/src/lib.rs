@@ -54,7 +54,7 @@ pub use array::{Array, Numbers, Strings, Values};
 pub use builder::Builder;
 pub use data::Data;
 pub use encode::{Element, Encode};
-pub use error::{Error, Place, Result, SplitError};
+pub use error::{Error, Place, Result, SetError};
 pub use file::{Gguf, TensorReader};
 pub use format::{ByteOrder, Format, Version};
 pub use header::{Header, MAGIC};

@@ -28,7 +28,7 @@ pub const DEFAULT_ALIGNMENT: u32 = 32;
 pub const MAX_ALIGNMENT: u32 = 1 << 24;
 
 /// Files of one split model: the file format numbers them with 16 bits.
-pub const MAX_SHARDS: u16 = u16::MAX;
+pub const MAX_SET_FILES: u16 = u16::MAX;
 
 /// File mappings alive at the same time in one process.
 pub const MAX_MAPPINGS: usize = 1024;

@@ -1,8 +1,8 @@
 //! Mapped files, and the only unsafe code of the crate.
 //!
-//! Reading a mapped page that its file no longer has raises SIGBUS, which ends the process unless somebody handles
-//! it. Here, a handler looks the faulting address up in a table of our mappings. If it is one of ours, the lost part
-//! of that mapping is replaced by zeros, the mapping is marked as lost and the thread goes on; whoever uses the
+//! Reading a mapped page that its file no longer has raises SIGBUS, which ends the process unless it is handled.
+//! Here, a handler looks the faulting address up in a table of our mappings. If it is one of ours, the lost part
+//! of that mapping is replaced by zeros, the mapping is marked as lost and the thread goes on; the user of the
 //! mapping learns of it from [`Mapping::check`] and refuses that one model. Any other address is left to the handler
 //! that was there before.
 //!
@@ -14,7 +14,7 @@
 //! What this cannot promise: a library that later installs a handler of its own and passes nothing on takes the
 //! protection away. And a process that writes into the file in place changes what [`Mapping::bytes`] shows.
 //! So nothing that was checked lives in a mapping (the header is a private copy), and its bytes are only ever data,
-//! for which every pattern is as good as any other. Whoever cannot accept even that uses
+//! for which every pattern is as good as any other. A caller that cannot accept even that uses
 //! [`Gguf::read_tensor`](crate::Gguf::read_tensor).
 
 use std::fs::File;
@@ -223,7 +223,7 @@ mod system {
         let page = address & !page_size().wrapping_sub(1);
         slot.lost.store(true, Ordering::SeqCst);
         // SAFETY: `page..end` is inside the live mapping of `slot`: its owner cannot be dropped while the thread we
-        // interrupted reads from it. Nobody can write there, before or after, so no data of ours is lost.
+        // interrupted reads from it. It cannot be written, before or after, so no data of ours is lost.
         let zeros = unsafe {
             let (at, len) = (std::ptr::without_provenance_mut(page), end.wrapping_sub(page));
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;

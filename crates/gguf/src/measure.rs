@@ -2,8 +2,8 @@
 //!
 //! Invariant: the answer is a number and nothing else. The walk steps over what it meets, keeps none of it and never
 //! says whether a file is good: it ends where the header does, or where the parser will refuse. The bytes read
-//! afterwards go through [`Index::scan`](crate::index::Index::scan) as if nobody had seen them. So a header costs the
-//! memory of one copy, however large it is, and no window has to grow until it fits.
+//! afterwards go through [`Index::scan`](crate::index::Index::scan) as if they were new. So a header costs the
+//! memory of one copy, however large it is, and no buffer has to grow until it fits.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};

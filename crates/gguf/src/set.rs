@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
 use crate::cursor::len_u64;
-use crate::error::{Error, Result, SplitError};
+use crate::error::{Error, Result, SetError};
 use crate::file::Gguf;
 use crate::memory::{out_of_memory, with_room};
 use crate::metadata::Metadata;
@@ -54,15 +54,17 @@ impl GgufSet {
     pub fn open(path: impl AsRef<Path>) -> Result<GgufSet> {
         let path = path.as_ref();
         let first = Gguf::open(path)?;
-        let split = Split::of(&first).map_err(|error| error.in_file(path))?;
+        let description = SetDescription::of(&first).map_err(|error| error.in_file(path))?;
         let mut set = GgufSet { files: vec![first] };
-        for number in 1..split.count {
-            let file = Gguf::open(split.path(number)).map_err(|error| split.missing(error))?;
-            split.check_sibling(set.first(), &file, number).map_err(|error| error.in_file(file.path()))?;
+        for number in 1..description.count {
+            let file = Gguf::open(description.path(number)).map_err(|error| description.missing(error))?;
+            description
+                .check_sibling(set.first(), &file, number)
+                .map_err(|error| error.in_file(file.path()))?;
             set.files.try_reserve(1).map_err(|_| out_of_memory::<Gguf>(set.files.len()))?;
             set.files.push(file);
         }
-        split.check_total(&set.files).map_err(|error| error.in_file(path))?;
+        description.check_total(&set.files).map_err(|error| error.in_file(path))?;
         check_names(&set.files)?;
         Ok(set)
     }
@@ -100,7 +102,7 @@ impl GgufSet {
 }
 
 /// What the first file says about all of them.
-struct Split {
+struct SetDescription {
     folder: PathBuf,
     /// File name up to the numbers.
     prefix: String,
@@ -110,28 +112,28 @@ struct Split {
     tensors: Option<u64>,
 }
 
-impl Split {
-    fn of(first: &Gguf) -> Result<Split> {
+impl SetDescription {
+    fn of(first: &Gguf) -> Result<SetDescription> {
         let count = number(first, COUNT_KEY)?;
         if let Some(number) = number(first, NUMBER_KEY)?.filter(|&number| number != 0) {
-            return Err(SplitError::NotFirst { number, count: count.filter(|&count| count > number) }.into());
+            return Err(SetError::NotFirst { number, count: count.filter(|&count| count > number) }.into());
         }
         let name = first.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let tensors = number(first, TENSORS_KEY)?;
         let Some(several) = count.filter(|&count| count > 1) else {
             return match count_in_name(name) {
-                Some(named) if named > 1 => Err(SplitError::NameCount { named, found: count }.into()),
-                _ => Ok(Split { folder: PathBuf::new(), prefix: String::new(), count: 1, tensors }),
+                Some(named) if named > 1 => Err(SetError::NameCount { named, found: count }.into()),
+                _ => Ok(SetDescription { folder: PathBuf::new(), prefix: String::new(), count: 1, tensors }),
             };
         };
-        let count = u16::try_from(several).map_err(|_| SplitError::TooMany { count: several })?;
+        let count = u16::try_from(several).map_err(|_| SetError::TooMany { count: several })?;
         let suffix = suffix(0, count);
         let Some(prefix) = name.strip_suffix(&suffix) else {
-            return Err(SplitError::FileName { suffix }.into());
+            return Err(SetError::FileName { suffix }.into());
         };
         first.metadata().require(TENSORS_KEY)?;
         let folder = first.path().parent().unwrap_or(Path::new("")).to_owned();
-        Ok(Split { folder, prefix: prefix.to_owned(), count, tensors })
+        Ok(SetDescription { folder, prefix: prefix.to_owned(), count, tensors })
     }
 
     /// Where the file with this number must be.
@@ -143,7 +145,7 @@ impl Split {
     fn missing(&self, error: Error) -> Error {
         match error {
             Error::InFile { path, source } if source.is_not_found() => {
-                Error::from(SplitError::Missing { count: self.count.into() }).in_file(&path)
+                Error::from(SetError::Missing { count: self.count.into() }).in_file(&path)
             }
             error => error,
         }
@@ -153,20 +155,20 @@ impl Split {
     fn check_sibling(&self, first: &Gguf, file: &Gguf, want: u16) -> Result<()> {
         let found = file.metadata().require(NUMBER_KEY)?.u64()?;
         if found != u64::from(want) {
-            return Err(SplitError::Number { want: want.into(), found }.into());
+            return Err(SetError::Number { want: want.into(), found }.into());
         }
         if let Some(found) = number(file, COUNT_KEY)?.filter(|&found| found != u64::from(self.count)) {
-            return Err(SplitError::Count { want: self.count.into(), found }.into());
+            return Err(SetError::Count { want: self.count.into(), found }.into());
         }
         if let (Some(want), Some(found)) = (self.tensors, number(file, TENSORS_KEY)?)
             && want != found
         {
-            return Err(SplitError::TensorCount { want, found }.into());
+            return Err(SetError::TensorCount { want, found }.into());
         }
         match (architecture(first), architecture(file)) {
             (Some(want), Some(found)) if found != want => {
                 let (want, found) = (Name::from(want.as_bytes()), Name::from(found.as_bytes()));
-                Err(SplitError::Architecture { want, found }.into())
+                Err(SetError::Architecture { want, found }.into())
             }
             _ => Ok(()),
         }
@@ -176,7 +178,7 @@ impl Split {
     fn check_total(&self, files: &[Gguf]) -> Result<()> {
         let found = files.iter().map(|file| len_u64(file.tensors().len())).fold(0, u64::saturating_add);
         match self.tensors {
-            Some(want) if want != found => Err(SplitError::TensorCount { want, found }.into()),
+            Some(want) if want != found => Err(SetError::TensorCount { want, found }.into()),
             _ => Ok(()),
         }
     }

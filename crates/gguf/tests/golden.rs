@@ -6,17 +6,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use oxcart_gguf::{Gguf, GgufSet};
-
-fn from_env(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os(name).map(PathBuf::from).filter(|path| path.exists());
-    if path.is_none() {
-        println!("skipped: {name} not set");
-    }
-    path
-}
 
 /// Compares what is written with a file, without holding either.
 struct Compare {
@@ -57,7 +49,7 @@ fn round_trips(path: &Path) {
 
 #[test]
 fn tiny_models_and_vocabularies() {
-    let Some(golden) = from_env("OXCART_GOLDEN") else { return };
+    let Some(golden) = oxcart_fixtures::golden() else { return };
     let mut files = 0;
     for folder in ["tiny-models", "vocab"] {
         for entry in fs::read_dir(golden.join(folder)).unwrap() {
@@ -74,7 +66,7 @@ fn tiny_models_and_vocabularies() {
 
 #[test]
 fn smollm2() {
-    let Some(path) = from_env("OXCART_SMOLLM2") else { return };
+    let Some(path) = oxcart_fixtures::smollm2() else { return };
     round_trips(&path);
     let model = GgufSet::open(&path).unwrap();
     assert_eq!(model.metadata().require("general.architecture").unwrap().str().unwrap(), "llama");

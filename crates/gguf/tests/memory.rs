@@ -142,7 +142,7 @@ fn promises_of_a_huge_file_cost_nothing() {
 }
 
 /// A split model of as many files as there are lists of names.
-fn split(folder: &TempDir, files: &[Vec<String>]) -> PathBuf {
+fn split_model(folder: &TempDir, files: &[Vec<String>]) -> PathBuf {
     let path = |i: usize| folder.path().join(format!("m-{i:05}-of-{:05}.gguf", files.len()));
     let total: usize = files.iter().map(Vec::len).sum();
     // A name of megabytes, which every file repeats.
@@ -163,7 +163,7 @@ fn split(folder: &TempDir, files: &[Vec<String>]) -> PathBuf {
 fn the_files_of_a_set_add_up() {
     let names = |file: usize, count: usize| (0..count).map(|i| format!("{i}.{file}")).collect::<Vec<_>>();
     let folder = TempDir::new().unwrap();
-    let path = split(&folder, &[names(1, 20_000), names(2, 10_000), Vec::new(), names(4, 30_000)]);
+    let path = split_model(&folder, &[names(1, 20_000), names(2, 10_000), Vec::new(), names(4, 30_000)]);
     let (set, peak) = peak_during(|| GgufSet::open(&path));
     let set = set.unwrap();
     assert_eq!(set.tensors().count(), 60_000);
@@ -175,7 +175,7 @@ fn the_files_of_a_set_add_up() {
 
     let mut twice = [names(1, 1000), names(2, 1000), names(3, 1000)];
     twice[2].push("500.1".to_owned());
-    let error = GgufSet::open(split(&folder, &twice)).unwrap_err();
+    let error = GgufSet::open(split_model(&folder, &twice)).unwrap_err();
     assert!(matches!(error.what(), Error::DuplicateTensor { .. }), "{error}");
     assert!(error.to_string().contains("m-00003-of-00003.gguf: tensor '500.1'"), "{error}");
 }

@@ -7,9 +7,8 @@ use std::error::Error;
 use std::time::Instant;
 
 use oxcart_backend::{Device, StreamOptions};
-use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Wanted,
-};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
+use oxcart_llm::runner::{AttentionChoice, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 
 /// Seconds that this thread has computed, where the system tells; on a busy machine the only time that means something,
 /// as long as there is one thread.
@@ -30,6 +29,13 @@ fn rate(
     Ok((tokens as f64 / wall, tokens as f64 / own))
 }
 
+/// Exchanges a sequence for one without tokens.
+fn begin_anew(runner: &mut Runner, sequence: &mut SequenceId) -> Result<(), Box<dyn Error>> {
+    runner.close(*sequence)?;
+    *sequence = runner.open()?;
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -41,48 +47,47 @@ fn main() -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let device = oxcart_cpu::CpuDevice::new()?;
     let file = ModelFile::open(path)?;
-    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default())?;
-    print!("{plan}");
-    let model = Model::load(file, plan, &|_| {})?;
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default())?;
+    print!("{placement}");
+    let model = Model::load(file, placement, &|_| {})?;
     let stream = device.open(&StreamOptions::threads(argument(0, "2").parse()?))?;
     let attention = match argument(3, "auto").as_str() {
         "plain" => AttentionChoice::Plain,
         "flash" => AttentionChoice::Flash,
         _ => AttentionChoice::Auto,
     };
-    let options = ContextOptions {
+    let options = RunnerOptions {
         context: 1024,
         cache_type: argument(2, "f16").parse()?,
         attention,
-        ..ContextOptions::default()
+        ..RunnerOptions::default()
     };
-    let mut context = Context::new(model, vec![stream], options)?;
+    let mut runner = Runner::new(model, vec![stream], options)?;
+    let mut sequence = runner.open()?;
     println!("loaded in {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
-    let vocabulary = context.model().hyper().vocabulary as u32;
+    let vocabulary = runner.model().hyper().vocabulary as u32;
     let prompt: Vec<u32> = (0..512).map(|i| (100 + i * 37 % 20_000) % vocabulary).collect();
     let (mut prompts, mut decodes) = (Vec::new(), Vec::new());
     for round in 0..argument(1, "5").parse()? {
-        context.reset();
-        context.reset_timings();
+        begin_anew(&mut runner, &mut sequence)?;
         let (prompt_rate, prompt_own) = rate(prompt.len(), || {
-            context.evaluate(&prompt, Wanted::Last)?;
+            runner.compute(&[Piece { sequence, tokens: &prompt, wanted: Wanted::Last }])?;
             Ok(())
         })?;
         // As llama-bench does: from an empty context.
-        context.reset();
+        begin_anew(&mut runner, &mut sequence)?;
         let (decode_rate, decode_own) = rate(128, || {
             let mut step = |token: u32| -> Result<(), Box<dyn Error>> {
-                context.evaluate(&[(1000 + token) % vocabulary], Wanted::Last)?;
+                let tokens = [(1000 + token) % vocabulary];
+                runner.compute(&[Piece { sequence, tokens: &tokens, wanted: Wanted::Last }])?;
                 Ok(())
             };
             (0..128).try_for_each(&mut step)
         })?;
-        let timings = context.timings();
-        let preparing = timings.preparing.as_secs_f64() * 1e3;
         println!(
             "round {round}: tokens/s (of this thread's time): pp512 {prompt_rate:.1} ({prompt_own:.1}), \
-             tg128 {decode_rate:.1} ({decode_own:.1}); {} graphs in {preparing:.2} ms",
-            timings.graphs
+             tg128 {decode_rate:.1} ({decode_own:.1}); {} graphs so far",
+            runner.usage().graphs
         );
         prompts.push(prompt_rate);
         decodes.push(decode_rate);

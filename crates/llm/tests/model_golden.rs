@@ -5,10 +5,11 @@
 
 mod model_support;
 
-use model_support::{Golden, PLAINEST, Precision, Way, decode, judge, largest_difference, load, rms};
-use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, ModelFile, Pooling, Wanted,
+use model_support::{
+    Golden, PLAINEST, Precision, Session, Way, decode, judge, largest_difference, load, rms,
 };
+use oxcart_llm::model::{ModelFile, Pooling};
+use oxcart_llm::runner::{AttentionChoice, Encoder, EncoderOptions, RunnerOptions, Wanted};
 use oxcart_tensor::DType;
 
 fn check_all(what: &str, way: impl Fn(&Golden) -> Option<Way>) {
@@ -118,10 +119,9 @@ fn logits_of_all_positions() {
             let (model, streams) = load(&golden.path(), 1);
             let cache_type = DType::F32;
             let options =
-                ContextOptions { context: 256, batch, cache_type, attention, ..ContextOptions::default() };
-            let mut context = Context::new(model, streams, options).unwrap();
-            let logits = context.evaluate(&golden.tokens("prompt"), Wanted::All).unwrap();
-            let rows: Vec<Vec<f32>> = logits.rows().map(<[f32]>::to_vec).collect();
+                RunnerOptions { context: 256, batch, cache_type, attention, ..RunnerOptions::default() };
+            let mut session = Session::new(model, streams, options).unwrap();
+            let rows = session.evaluate(&golden.tokens("prompt"), Wanted::From(0)).unwrap();
             let reference = golden.array("prompt_logits_kv_f32").unwrap();
             let position = |(found, wanted): (&Vec<f32>, &Vec<f32>)| {
                 largest_difference(std::slice::from_ref(found), std::slice::from_ref(wanted))

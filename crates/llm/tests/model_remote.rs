@@ -11,10 +11,10 @@ use std::sync::Arc;
 use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge};
 use oxcart_backend::{Device, Registry, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{Model, ModelFile, Plan, PlanOptions, Split};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Command;
-use oxcart_rpc::worker::{Config, Speak, Worker};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_tensor::DType;
 
 /// Workers of this process.
@@ -24,7 +24,7 @@ fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
             let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
             config.stream = StreamOptions::threads(1);
             let mut worker = Worker::new(config).unwrap();
-            let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
             (worker, address.to_string())
         })
         .unzip()
@@ -38,9 +38,10 @@ fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec
     devices.push(CpuDevice::new().unwrap());
     ratios.push(0.0);
     let file = ModelFile::open(golden.path()).unwrap();
-    let options = PlanOptions { split: Split::Ratios(ratios), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices.clone(), &options).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let options =
+        PlacementOptions { proportions: Proportions::Ratios(ratios), ..PlacementOptions::default() };
+    let placement = Placement::new(&file, devices.clone(), &options).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
     (model, devices.into_iter().map(open).collect())
 }
@@ -63,7 +64,7 @@ fn recorded_models_over_workers() {
             let registries = connect(&endpoints);
             let (model, streams) = load(golden, &registries);
             let way = Way { cache_type, ..PLAINEST };
-            let (rows, context) = decode_on(golden, way, model, streams);
+            let (rows, session) = decode_on(golden, way, model, streams);
             match judge(golden, &rows, cache_type) {
                 Ok(said) => eprintln!("{} {cache_type}: {said}", golden.name()),
                 Err(said) => failures.push(format!("{} {cache_type}: {said}", golden.name())),
@@ -73,7 +74,7 @@ fn recorded_models_over_workers() {
             }
             assert_eq!(rows, decode(golden, way), "{}: workers compute what is computed here", golden.name());
             // One split here, one on each worker; graphs are sent once for the prompt and once for all that follow.
-            assert_eq!(context.prepared().unwrap().splits().len(), 3, "{}", golden.name());
+            assert_eq!(session.runner.prepared().unwrap().splits().len(), 3, "{}", golden.name());
             for registry in &registries {
                 let messages = |command| registry.traffic().of(command).messages;
                 assert_eq!(messages(Command::GraphCompute), 2, "{}", golden.name());

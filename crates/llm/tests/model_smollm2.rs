@@ -3,43 +3,44 @@
 //! Needs the recorded data (`OXCART_GOLDEN`) and the model (`OXCART_SMOLLM2`); says so and stops where they are not given.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "tests")]
 
+mod model_support;
+
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model_support::Session;
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Data, Gguf};
-use oxcart_llm::model::{Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
+use oxcart_llm::runner::{RunnerOptions, Wanted};
 use oxcart_tensor::quant::dequantize_row;
 use oxcart_tensor::{DType, Layout};
 use serde_json::Value;
 
 fn given() -> Option<(PathBuf, PathBuf)> {
-    match (std::env::var("OXCART_GOLDEN"), std::env::var("OXCART_SMOLLM2")) {
-        (Ok(golden), Ok(model)) => Some((golden.into(), model.into())),
-        _ => {
-            eprintln!("skipped: OXCART_GOLDEN and OXCART_SMOLLM2 are not both set");
-            None
-        }
-    }
+    Some((oxcart_fixtures::golden()?, oxcart_fixtures::smollm2()?))
 }
 
 fn recorded(golden: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(golden.join("smollm2.json")).unwrap()).unwrap()
 }
 
-fn context(path: &Path, devices: usize, cache_type: DType) -> Context {
+fn session(path: &Path, devices: usize, cache_type: DType) -> Session {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
+        ..PlacementOptions::default()
+    };
     let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-    let plan = Plan::new(&file, list, &options).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, list, &options).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     let streams: Vec<Box<dyn Stream>> =
         devices.into_iter().map(|device| device.open(&StreamOptions::threads(2)).unwrap()).collect();
-    Context::new(model, streams, ContextOptions { context: 1024, cache_type, ..ContextOptions::default() })
+    Session::new(model, streams, RunnerOptions { context: 1024, cache_type, ..RunnerOptions::default() })
         .unwrap()
 }
 
@@ -74,10 +75,10 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 /// Feeds a recorded text and compares every step. `run` has what was recorded.
-fn follow(what: &str, context: &mut Context, prompt: &[u32], run: &Value, tolerance: &Tolerance) {
+fn follow(what: &str, session: &mut Session, prompt: &[u32], run: &Value, tolerance: &Tolerance) {
     let (tokens, logprobs, margins) = (ids(&run["ids"]), numbers(&run["logprobs"]), numbers(&run["margins"]));
-    context.reset();
-    let mut row = context.evaluate(prompt, Wanted::Last).unwrap().row(0).to_vec();
+    session.reset();
+    let mut row = session.evaluate(prompt, Wanted::Last).unwrap().remove(0);
     let top: Vec<f64> = run["last_prompt_top20"]
         .as_array()
         .unwrap()
@@ -97,7 +98,7 @@ fn follow(what: &str, context: &mut Context, prompt: &[u32], run: &Value, tolera
         if margins[step] > tolerance.margin {
             assert_eq!(largest(&row), token, "{what}: step {step}, margin {}", margins[step]);
         }
-        row.copy_from_slice(context.evaluate(&[token], Wanted::Last).unwrap().row(0));
+        row = session.evaluate(&[token], Wanted::Last).unwrap().remove(0);
     }
     let mean = differences.iter().sum::<f64>() / differences.len() as f64;
     let worst = differences.iter().copied().fold(0.0, f64::max);
@@ -112,12 +113,12 @@ fn recorded_texts() {
     let Some((golden, model)) = given() else { return };
     let recorded = recorded(&golden);
     for (cache, cache_type) in [("kv_f16", DType::F16), ("kv_f32", DType::F32)] {
-        let mut context = context(&model, 1, cache_type);
+        let mut session = session(&model, 1, cache_type);
         // All of them, in all types: tools/golden.sh full.
         for case in recorded["greedy"].as_array().unwrap().iter().take(4) {
             let prompt = ids(&case["prompt_ids"]);
             let what = format!("{cache}, prompt of {}", prompt.len());
-            follow(&what, &mut context, &prompt, &case[cache], &QUANTIZED);
+            follow(&what, &mut session, &prompt, &case[cache], &QUANTIZED);
         }
     }
 }
@@ -129,14 +130,14 @@ fn devices_do_not_change_tokens() {
     let prompt = ids(&recorded["greedy"][5]["prompt_ids"]);
     let texts: Vec<Vec<u32>> = (1..=4)
         .map(|devices| {
-            let mut context = context(&model, devices, DType::F16);
-            let mut token = largest(context.evaluate(&prompt, Wanted::Last).unwrap().row(0));
+            let mut session = session(&model, devices, DType::F16);
+            let mut token = largest(&session.evaluate(&prompt, Wanted::Last).unwrap()[0]);
             let mut text = vec![token];
             for _ in 0..24 {
-                token = largest(context.evaluate(&[token], Wanted::Last).unwrap().row(0));
+                token = largest(&session.evaluate(&[token], Wanted::Last).unwrap()[0]);
                 text.push(token);
             }
-            let splits = context.prepared().unwrap().splits().len();
+            let splits = session.runner.prepared().unwrap().splits().len();
             // The first part of a model stays with the last device.
             assert_eq!(splits, if devices == 1 { 1 } else { devices + 1 });
             text
@@ -150,13 +151,13 @@ fn perplexity() {
     let Some((golden, model)) = given() else { return };
     let bytes = std::fs::read(golden.join("perplexity/text-gpl3.tokens.i32")).unwrap();
     let tokens: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect();
-    let mut context = context(&model, 1, DType::F16);
+    let mut session = session(&model, 1, DType::F16);
     let (mut sum, mut count) = (0.0, 0);
     for window in tokens.chunks_exact(512).take(4) {
-        context.reset();
-        let logits = context.evaluate(window, Wanted::All).unwrap();
+        session.reset();
+        let logits = session.evaluate(window, Wanted::From(0)).unwrap();
         for i in 256..511 {
-            let row = logits.row(i);
+            let row = &logits[i];
             sum += log_sum_exp(row) - f64::from(row[window[i + 1] as usize]);
             count += 1;
         }
@@ -193,10 +194,10 @@ fn recorded_texts_without_rounding() {
     let folder = tempfile::tempdir().unwrap();
     let path = expand(&model, folder.path());
     let recorded = recorded(&golden);
-    let mut context = context(&path, 1, DType::F32);
+    let mut session = session(&path, 1, DType::F32);
     let cases = recorded["requantized"]["F32"]["cases"].as_array().unwrap();
     for case in cases.iter().take(4) {
         let prompt = ids(&case["prompt_ids"]);
-        follow(&format!("F32, prompt of {}", prompt.len()), &mut context, &prompt, &case["kv_f32"], &F32);
+        follow(&format!("F32, prompt of {}", prompt.len()), &mut session, &prompt, &case["kv_f32"], &F32);
     }
 }

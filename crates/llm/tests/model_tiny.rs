@@ -1,17 +1,22 @@
-//! Models of a few kilobytes, made up here: files that are wrong, plans, sequences, devices of several kinds.
+//! Models of a few kilobytes, made up here: files that are wrong, placements, sequences, devices of several kinds.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod model_support;
+
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use model_support::Session;
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::Builder;
 use oxcart_llm::model::{
-    AtLimit, AttentionChoice, Context, ContextOptions, Encoder, EncoderOptions, Error, Model, ModelFile,
-    Override, Plan, PlanOptions, Section, Split, Wanted,
+    Error, Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Section,
 };
+use oxcart_llm::runner::{AttentionChoice, Encoder, EncoderOptions, RunnerOptions, Wanted};
 use oxcart_tensor::{DType, Layout};
 use oxcart_testdev::{Config, TestDevice};
 use tempfile::TempDir;
@@ -140,16 +145,18 @@ impl Tiny {
         ModelFile::open(self.write(&folder))
     }
 
-    fn context(&self, devices: usize, options: ContextOptions) -> Context {
+    fn context(&self, devices: usize, options: RunnerOptions) -> Session {
         let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
         let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-        let split = Split::Ratios(vec![1.0; devices.len()]);
+        let proportions = Proportions::Ratios(vec![1.0; devices.len()]);
         let file = self.open().unwrap();
-        let plan = Plan::new(&file, list, &PlanOptions { split, ..PlanOptions::default() }).unwrap();
-        let model = Model::load(file, plan, &|_| {}).unwrap();
+        let placement =
+            Placement::new(&file, list, &PlacementOptions { proportions, ..PlacementOptions::default() })
+                .unwrap();
+        let model = Model::load(file, placement, &|_| {}).unwrap();
         let streams =
             devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
-        Context::new(model, streams, options).unwrap()
+        Session::new(model, streams, options).unwrap()
     }
 }
 
@@ -172,16 +179,16 @@ fn contents(name: &str, shape: &[usize], dtype: DType, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn exact() -> ContextOptions {
-    ContextOptions { context: 128, cache_type: DType::F32, ..ContextOptions::default() }
+fn exact() -> RunnerOptions {
+    RunnerOptions { context: 128, cache_type: DType::F32, ..RunnerOptions::default() }
 }
 
 fn text(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (i * 7 + i * i % 11) % VOCABULARY as u32).collect()
 }
 
-fn rows(context: &mut Context, tokens: &[u32]) -> Vec<Vec<f32>> {
-    context.evaluate(tokens, Wanted::All).unwrap().rows().map(<[f32]>::to_vec).collect()
+fn rows(context: &mut Session, tokens: &[u32]) -> Vec<Vec<f32>> {
+    context.evaluate(tokens, Wanted::From(0)).unwrap()
 }
 
 #[track_caller]
@@ -200,34 +207,28 @@ fn batches_of_any_size_agree() {
     let tokens = text(30);
     let together = rows(&mut tiny.context(1, exact()), &tokens);
     for batch in [1, 7, 29] {
-        let batched = rows(&mut tiny.context(1, ContextOptions { batch, ..exact() }), &tokens);
+        let batched = rows(&mut tiny.context(1, RunnerOptions { batch, ..exact() }), &tokens);
         assert_close(&together, &batched, 1e-4);
         let mut context = tiny.context(2, exact());
         let called: Vec<Vec<f32>> = tokens.chunks(batch).flat_map(|call| rows(&mut context, call)).collect();
         assert_close(&together, &called, 1e-4);
     }
     for attention in [AttentionChoice::Flash, AttentionChoice::Plain] {
-        let other = rows(&mut tiny.context(1, ContextOptions { attention, ..exact() }), &tokens);
+        let other = rows(&mut tiny.context(1, RunnerOptions { attention, ..exact() }), &tokens);
         assert_close(&together, &other, 1e-4);
     }
 }
 
 #[test]
 fn decoding_uses_one_graph() {
-    let mut context = Tiny::llama(2).context(2, ContextOptions { context: 600, ..exact() });
+    let mut context = Tiny::llama(2).context(2, RunnerOptions { context: 600, ..exact() });
     context.evaluate(&text(10), Wanted::None).unwrap();
-    for token in text(200) {
+    for token in text(300) {
         assert_eq!(context.evaluate(&[token], Wanted::Last).unwrap().len(), 1);
     }
     // One for the prompt, one for single tokens.
-    assert_eq!(context.timings().graphs, 2);
-    for token in text(100) {
-        context.evaluate(&[token], Wanted::Last).unwrap();
-    }
-    // Attention looks at the next 256 cells, too.
-    assert_eq!(context.timings().graphs, 3);
-    assert_eq!(context.position(), 310);
-    assert_eq!((context.timings().prompt_tokens, context.timings().decoded_tokens), (10, 300));
+    let usage = context.runner.usage();
+    assert_eq!((usage.graphs, usage.computed_tokens, context.position()), (2, 310, 310));
 }
 
 #[test]
@@ -245,45 +246,74 @@ fn one_can_go_back() {
 
 #[test]
 fn the_limit_is_an_error_and_changes_nothing() {
-    let mut context = Tiny::llama(1).context(1, ContextOptions { context: 16, ..exact() });
+    let mut context = Tiny::llama(1).context(1, RunnerOptions { context: 16, ..exact() });
     let first = rows(&mut context, &text(12));
     let error = context.evaluate(&text(5), Wanted::Last).unwrap_err();
-    assert_eq!(error.to_string(), "5 tokens after 12 do not fit into a context of 16");
+    assert_eq!(error.to_string(), "sequence 1: 5 tokens after 12 do not fit into a context of 16");
     let error = context.evaluate(&[1, VOCABULARY as u32], Wanted::Last).unwrap_err();
-    assert_eq!(error.to_string(), "token 40 is not one of the 40 tokens of the model");
+    assert_eq!(error.to_string(), "sequence 1: token 40 is not one of the 40 tokens of the model");
     assert_eq!(context.position(), 12);
     context.truncate(3).unwrap();
     assert_close(&rows(&mut context, &text(12)[3..]), &first[3..], 1e-4);
-    assert!(context.evaluate(&[], Wanted::All).unwrap().is_empty());
+    assert!(context.evaluate(&[], Wanted::From(0)).unwrap().is_empty());
 }
 
-/// With one block, keys and values depend on nothing but their tokens. So after a shift everything must be as if the
-/// tokens that are left had been the only ones.
+/// With one block, keys and values depend on nothing but their tokens. So after forgetting some, everything must be as if
+/// the tokens that are left had been the only ones.
 #[test]
-fn a_shift_forgets_and_moves() {
+fn what_is_forgotten_is_as_if_it_had_never_been() {
     for (cache_type, attention, tolerance) in [
+        (DType::F32, AttentionChoice::Auto, 1e-3),
         (DType::F32, AttentionChoice::Flash, 1e-3),
         (DType::F32, AttentionChoice::Plain, 1e-3),
         (DType::F16, AttentionChoice::Auto, 0.02),
         (DType::Q8_0, AttentionChoice::Auto, 0.2),
     ] {
         for tiny in [Tiny::llama(1), yarn()] {
-            let at_limit = AtLimit::Shift { keep: 2 };
-            let options = ContextOptions { context: 32, cache_type, attention, at_limit, ..exact() };
-            let tokens = text(60);
-            let mut context = tiny.context(1, options);
-            context.evaluate(&tokens[..32], Wanted::None).unwrap();
-            let shifted = rows(&mut context, &tokens[32..36]);
-            // Half of the 30 after the first two.
-            assert_eq!(context.position(), 21);
-            let left: Vec<u32> = [&tokens[..2], &tokens[17..36]].concat();
+            let options = RunnerOptions { context: 300, sequences: 2, cache_type, attention, ..exact() };
+            let tokens = text(290);
+            let left: Vec<u32> = [&tokens[..64], &tokens[192..]].concat();
             let fresh = rows(&mut tiny.context(1, options), &left);
-            assert_close(&shifted, &fresh[17..], tolerance);
-            for &token in &tokens[36..] {
-                context.evaluate(&[token], Wanted::Last).unwrap();
-                assert!(context.position() <= 32);
+            for (is_exact, tolerance) in [(true, 1e-4), (false, tolerance)] {
+                let mut context = tiny.context(1, options);
+                context.evaluate(&tokens[..280], Wanted::None).unwrap();
+                // One that shares pages must not notice.
+                let other = context.runner.fork(context.id).unwrap();
+                context.runner.forget(context.id, 64, 192, is_exact).unwrap();
+                assert_eq!(context.position(), 152);
+                assert_close(&rows(&mut context, &tokens[280..]), &fresh[152..], tolerance);
+                let mine = std::mem::replace(&mut context.id, other);
+                let unmoved = rows(&mut context, &tokens[280..]);
+                context.runner.close(mine).unwrap();
+                assert_close(&unmoved, &rows(&mut tiny.context(1, options), &tokens)[280..], 1e-4);
             }
         }
+    }
+}
+
+/// Keys are rotated where they lie, so forgetting that fails in the middle leaves nothing that could be trusted.
+#[test]
+fn forgetting_that_fails_leaves_nothing() {
+    let (tiny, tokens) = (Tiny::llama(2), text(200));
+    let device = CpuDevice::new().unwrap();
+    let file = tiny.open().unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
+    let stream = device.open(&StreamOptions::threads(1)).unwrap();
+    let stop = stream.cancel_flag().unwrap();
+    let mut context = Session::new(model, vec![stream], RunnerOptions { context: 256, ..exact() }).unwrap();
+    let fresh = rows(&mut context, &tokens);
+    // A range that makes no sense changes nothing.
+    for (from, to) in [(64, 256), (128, 64), (3, 64), (64, 100)] {
+        assert!(context.runner.forget(context.id, from, to, false).is_err());
+        assert_eq!(context.position(), 200);
+    }
+    for is_exact in [true, false] {
+        stop.store(true, Ordering::Relaxed);
+        assert!(context.runner.forget(context.id, 64, 128, is_exact).is_err());
+        stop.store(false, Ordering::Relaxed);
+        assert_eq!(context.position(), 0, "what is left is not known");
+        assert_close(&rows(&mut context, &tokens), &fresh, 0.0);
     }
 }
 
@@ -294,22 +324,22 @@ fn yarn() -> Tiny {
         .with("rope.scaling.original_context_length", Setting::Count(32))
 }
 
-/// Windowed blocks keep few cells and use them again; that must not show.
+/// Windowed blocks keep few pages and use them again; that must not show.
 #[test]
-fn windows_can_be_kept_in_few_cells() {
+fn windows_can_be_kept_in_few_pages() {
     let tiny = Tiny::gemma2(3);
-    let options = ContextOptions { context: 1024, batch: 16, ..exact() };
+    let options = RunnerOptions { context: 1024, batch: 16, ..exact() };
     let tokens = text(600);
     let mut few = tiny.context(1, options);
-    let mut all = tiny.context(1, ContextOptions { full_windows: true, ..options });
-    assert!(few.cache_bytes()[0] < all.cache_bytes()[0]);
+    // With large batches there is room for all of them.
+    let mut all = tiny.context(1, RunnerOptions { batch: 1024, ..options });
+    assert!(few.runner.state_bytes()[0] < all.runner.state_bytes()[0]);
     assert_close(&rows(&mut few, &tokens[..590]), &rows(&mut all, &tokens[..590]), 1e-3);
     for &token in &tokens[590..] {
         assert_close(&rows(&mut few, &[token]), &rows(&mut all, &[token]), 1e-3);
     }
     let error = few.truncate(100).unwrap_err();
     assert!(error.to_string().contains("windowed blocks have forgotten"), "{error}");
-    all.truncate(100).unwrap();
     few.truncate(595).unwrap();
     few.reset();
     assert_close(&rows(&mut few, &tokens[..20]), &rows(&mut tiny.context(2, options), &tokens[..20]), 1e-3);
@@ -326,11 +356,14 @@ fn accelerators_get_weights_and_work() {
         accelerators.iter().map(|device| Arc::clone(device) as _).collect();
     devices.push(cpu.clone());
     let file = tiny.open().unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0, 1.0, 0.0]), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices, &options).unwrap();
-    let totals: Vec<usize> = plan.shares().iter().map(|share| share.weights).collect();
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0, 1.0, 0.0]),
+        ..PlacementOptions::default()
+    };
+    let placement = Placement::new(&file, devices, &options).unwrap();
+    let totals: Vec<usize> = placement.shares().iter().map(|share| share.weights).collect();
     let seen = Mutex::new(vec![0; 3]);
-    let model = Model::load(file, plan, &|progress| {
+    let model = Model::load(file, placement, &|progress| {
         let mut seen = seen.lock().unwrap();
         assert!(progress.done >= seen[progress.device] && progress.done <= progress.total);
         seen[progress.device] = progress.done;
@@ -340,7 +373,7 @@ fn accelerators_get_weights_and_work() {
     assert!(accelerators.iter().all(|device| device.allocated_bytes() > 10_000));
     let mut streams: Vec<Box<dyn Stream>> = accelerators.iter().map(|device| device.stream()).collect();
     streams.push(cpu.open(&StreamOptions::threads(1)).unwrap());
-    let mut context = Context::new(model, streams, exact()).unwrap();
+    let mut context = Session::new(model, streams, exact()).unwrap();
     let found = rows(&mut context, &text(9));
     assert_close(&found, &rows(&mut tiny.context(1, exact()), &text(9)), 1e-3);
     for token in text(3) {
@@ -350,16 +383,20 @@ fn accelerators_get_weights_and_work() {
 }
 
 #[test]
-fn plans_follow_ratios_and_exceptions() {
+fn placements_follow_ratios_and_exceptions() {
     let file = Tiny::llama(8).open().unwrap();
     let devices = || -> Vec<Arc<dyn Device>> {
         let accelerator = |i| TestDevice::new(Config::accelerator(&format!("GPU{i}"))) as Arc<dyn Device>;
         vec![accelerator(0), accelerator(1), CpuDevice::new().unwrap()]
     };
-    let plan = |split, overrides: Vec<Override>| {
-        Plan::new(&file, devices(), &PlanOptions { split, overrides, ..PlanOptions::default() })
+    let placement = |proportions, overrides: Vec<Override>| {
+        Placement::new(
+            &file,
+            devices(),
+            &PlacementOptions { proportions, overrides, ..PlacementOptions::default() },
+        )
     };
-    let thirds = plan(Split::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
+    let thirds = placement(Proportions::Ratios(vec![3.0, 1.0, 0.0]), Vec::new()).unwrap();
     let blocks: Vec<_> = thirds.shares().iter().map(|share| share.blocks.clone()).collect();
     assert_eq!(blocks, [0..6, 6..8, 0..0]);
     assert_eq!(thirds.device_of(Section::Input), 2);
@@ -369,7 +406,7 @@ fn plans_follow_ratios_and_exceptions() {
     assert!(shown.contains("CPU: embeddings; "), "{shown}");
 
     let exception = Override { pattern: "blk.*.ffn_*".into(), device: 2 };
-    let moved = plan(Split::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
+    let moved = placement(Proportions::Ratios(vec![1.0, 0.0, 0.0]), vec![exception]).unwrap();
     for tensor in moved.tensors() {
         let wanted = match tensor.name.as_str() {
             "token_embd.weight" => 2,
@@ -379,9 +416,9 @@ fn plans_follow_ratios_and_exceptions() {
     }
     let bytes: usize = moved.shares().iter().map(|share| share.weights).sum();
     assert_eq!(bytes, moved.tensors().iter().map(|tensor| tensor.bytes).sum::<usize>());
-    assert!(plan(Split::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
+    assert!(placement(Proportions::ByFreeMemory, Vec::new()).unwrap().shortfall().is_none());
 
-    for (split, device) in [
+    for (ratios, device) in [
         (vec![1.0], 0),
         (vec![0.0; 3], 0),
         (vec![1.0, -1.0, 1.0], 0),
@@ -389,7 +426,10 @@ fn plans_follow_ratios_and_exceptions() {
         (vec![1.0; 3], 3),
     ] {
         let exception = Override { pattern: "x".into(), device };
-        assert!(matches!(plan(Split::Ratios(split), vec![exception]), Err(Error::Setting { .. })));
+        assert!(matches!(
+            placement(Proportions::Ratios(ratios), vec![exception]),
+            Err(Error::Setting { .. })
+        ));
     }
 }
 
@@ -401,9 +441,11 @@ fn shared_tensors_are_where_they_are_needed() {
     let file = tiny.open().unwrap();
     let devices: Vec<Arc<dyn Device>> =
         vec![TestDevice::new(Config::accelerator("GPU")), CpuDevice::new().unwrap()];
-    let options = PlanOptions { split: Split::Ratios(vec![1.0, 0.0]), ..PlanOptions::default() };
-    let plan = Plan::new(&file, devices, &options).unwrap();
-    let tables: Vec<_> = plan.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
+    let options =
+        PlacementOptions { proportions: Proportions::Ratios(vec![1.0, 0.0]), ..PlacementOptions::default() };
+    let placement = Placement::new(&file, devices, &options).unwrap();
+    let tables: Vec<_> =
+        placement.tensors().iter().filter(|tensor| tensor.name == "token_embd.weight").collect();
     assert_eq!(
         tables.iter().map(|tensor| (tensor.section, tensor.device)).collect::<Vec<_>>(),
         [(Section::Input, 1), (Section::Output, 0)]
@@ -411,14 +453,14 @@ fn shared_tensors_are_where_they_are_needed() {
 }
 
 #[test]
-fn streams_must_be_those_of_the_plan() {
+fn streams_must_be_those_of_the_placement() {
     let (device, other) = (CpuDevice::new().unwrap(), CpuDevice::new().unwrap());
     let file = Tiny::llama(1).open().unwrap();
-    let plan = Plan::new(&file, vec![device], &PlanOptions::default()).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
-    let wrong = Context::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
+    let placement = Placement::new(&file, vec![device], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
+    let wrong = Session::new(model.clone(), vec![other.open(&StreamOptions::default()).unwrap()], exact());
     assert!(matches!(wrong, Err(Error::OtherDevice { index: 0, .. })));
-    assert!(matches!(Context::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
+    assert!(matches!(Session::new(model.clone(), Vec::new(), exact()), Err(Error::Setting { .. })));
     let device = model.devices()[0].clone();
     let encoder =
         Encoder::new(model, vec![device.open(&StreamOptions::default()).unwrap()], EncoderOptions::default());
@@ -430,17 +472,17 @@ fn settings_of_contexts_are_checked() {
     let tiny = Tiny::llama(1);
     let device = CpuDevice::new().unwrap();
     let file = tiny.open().unwrap();
-    let plan = Plan::new(&file, vec![device.clone()], &PlanOptions::default()).unwrap();
-    let model = Model::load(file, plan, &|_| {}).unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
     for options in [
-        ContextOptions { batch: 0, ..exact() },
-        ContextOptions { batch: 1 << 20, ..exact() },
-        ContextOptions { context: 1 << 40, ..exact() },
-        ContextOptions { cache_type: DType::Q4_K, ..exact() },
-        ContextOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
+        RunnerOptions { batch: 0, ..exact() },
+        RunnerOptions { batch: 1 << 20, ..exact() },
+        RunnerOptions { context: 1 << 40, ..exact() },
+        RunnerOptions { cache_type: DType::Q4_K, ..exact() },
+        RunnerOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
     ] {
         let stream = device.clone().open(&StreamOptions::threads(1)).unwrap();
-        assert!(matches!(Context::new(model.clone(), vec![stream], options), Err(Error::Setting { .. })));
+        assert!(matches!(Session::new(model.clone(), vec![stream], options), Err(Error::Setting { .. })));
     }
 }
 
@@ -513,4 +555,90 @@ fn tensors_that_are_missing_or_wrong_are_named() {
     }
     let error = whole.tensor("blk.0.attn_q.surprise", &[4]).open().unwrap_err().to_string();
     assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
+}
+
+/// What a placement says beforehand is what a runner takes, so that memory does not run out after everything was sent.
+#[test]
+fn memory_is_known_before_anything_is_loaded() {
+    for (devices, batch) in [(1, 512), (1, 64), (3, 512)] {
+        let file = Tiny::llama(6).open().unwrap();
+        let runner = RunnerOptions { batch, sequences: 3, ..exact() };
+        let cpus: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
+        let list = cpus.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let proportions = Proportions::Ratios(vec![1.0; devices]);
+        let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
+        let placement = Placement::new(&file, list, &options).unwrap();
+        let shares = placement.shares().to_vec();
+        let model = Model::load(file, placement, &|_| {}).unwrap();
+        let streams = cpus.into_iter().map(|cpu| cpu.open(&StreamOptions::threads(1)).unwrap()).collect();
+        let session = Session::new(model, streams, runner).unwrap();
+        let (state, results) = (session.runner.state_bytes(), session.runner.result_bytes().unwrap());
+        for (index, share) in shares.iter().enumerate() {
+            // Tables of pages come on top.
+            assert!(share.state <= state[index] && share.state + 4096 > state[index], "{share:?} {state:?}");
+            let (told, found) = (share.results, results[index]);
+            assert!(told >= found && told <= found + found / 2, "{devices} {batch}: {told}, took {found}");
+        }
+    }
+}
+
+#[test]
+fn results_that_do_not_fit_are_noticed_before_loading() {
+    let file = Tiny::llama(4).open().unwrap();
+    let placed = |capacity: usize| {
+        let device = TestDevice::new(Config { capacity, ..Config::accelerator("GPU") });
+        let devices: Vec<Arc<dyn Device>> = vec![device, CpuDevice::new().unwrap()];
+        let proportions = Proportions::Ratios(vec![1.0, 0.0]);
+        let options = PlacementOptions { proportions, runner: exact(), ..PlacementOptions::default() };
+        Placement::new(&file, devices, &options).unwrap()
+    };
+    let share = placed(1 << 30).shares()[0].clone();
+    assert!(share.results > 10_000, "{share:?}");
+    assert!(placed(share.needed()).shortfall().is_none());
+    let short = placed(share.needed() - 1);
+    assert_eq!(short.shortfall().map(|share| share.name.as_str()), Some("GPU"));
+}
+
+/// A sequence that was saved goes on as if nothing had happened, and what cannot be restored is refused.
+#[test]
+fn sequences_are_saved_and_restored() {
+    let tokens = text(300);
+    for (tiny, cache_type) in
+        [(Tiny::llama(2), DType::F32), (Tiny::gemma2(3), DType::F16), (Tiny::llama(2), DType::Q8_0)]
+    {
+        let options = RunnerOptions { context: 400, sequences: 3, cache_type, batch: 32, ..exact() };
+        let mut one = tiny.context(2, options);
+        one.evaluate(&tokens[..290], Wanted::None).unwrap();
+        let mut saved = Vec::new();
+        one.runner.save(one.id, b"and more", &mut saved).unwrap();
+        let expected = rows(&mut one, &tokens[290..]);
+        let mut other = tiny.context(1, options);
+        let restored = |session: &mut Session, bytes: &[u8]| session.runner.restore(Cursor::new(bytes));
+        let (id, extra) = restored(&mut other, &saved).unwrap();
+        assert_eq!(
+            (extra.as_slice(), other.runner.tokens(id).unwrap()),
+            (b"and more".as_slice(), &tokens[..290])
+        );
+        let before = std::mem::replace(&mut other.id, id);
+        assert_close(&rows(&mut other, &tokens[290..]), &expected, 0.0);
+        // What came from a file is not what others find by content.
+        assert_eq!(other.runner.reuse(before, &tokens).unwrap(), 0);
+
+        let refusal = |session: &mut Session, bytes: &[u8]| restored(session, bytes).unwrap_err().to_string();
+        let free = other.runner.usage().free_tokens;
+        for at in [0, 9, 50, 1000, saved.len() - 1] {
+            let mut damaged = saved.clone();
+            damaged[at] ^= 1;
+            assert!(refusal(&mut other, &damaged).ends_with("it is damaged"));
+        }
+        assert!(refusal(&mut other, &saved[..20]).ends_with("it is too short"));
+        let other_type = if cache_type == DType::F16 { DType::F32 } else { DType::F16 };
+        let mut wrong = tiny.context(1, RunnerOptions { cache_type: other_type, ..options });
+        assert!(refusal(&mut wrong, &saved).ends_with("another type of cache"));
+        let mut wrong = Tiny::llama(3).context(1, options);
+        assert!(refusal(&mut wrong, &saved).ends_with("another model"));
+        let mut short = tiny.context(1, RunnerOptions { context: 200, ..options });
+        assert!(refusal(&mut short, &saved).ends_with("more tokens than fit into a context"));
+        assert_eq!(other.runner.usage().free_tokens, free);
+    }
 }

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use oxcart_gguf::GgufSet;
 use oxcart_llm::quantize::Quantization;
@@ -24,20 +23,16 @@ impl Write for Hashing {
 
 #[test]
 fn files_are_those_of_the_reference() {
-    let (Some(golden), Some(model)) = (std::env::var_os("OXCART_GOLDEN"), std::env::var_os("OXCART_SMOLLM2"))
-    else {
-        eprintln!("skipped: OXCART_GOLDEN or OXCART_SMOLLM2 is not set");
-        return;
-    };
-    let golden = std::fs::read_to_string(Path::new(&golden).join("smollm2.json")).unwrap();
+    let (Some(golden), Some(model)) = (oxcart_fixtures::golden(), oxcart_fixtures::smollm2()) else { return };
+    let golden = std::fs::read_to_string(golden.join("smollm2.json")).unwrap();
     let golden: Value = serde_json::from_str(&golden).unwrap();
     let model = GgufSet::open(model).unwrap();
     let variants = golden["requantized"].as_object().unwrap();
     assert!(variants.len() >= 5);
     for (name, about) in variants {
-        let plan = Quantization::new(&model, name.parse().unwrap()).unwrap();
+        let quantization = Quantization::new(&model, name.parse().unwrap()).unwrap();
         let mut file = Hashing(Sha256::new(), 0);
-        plan.write(&mut file, 2, &mut |_, _| {}).unwrap();
+        quantization.write(&mut file, 2, &mut |_, _| {}).unwrap();
         assert_eq!(file.1, about["bytes"].as_u64().unwrap(), "{name}");
         let sha256: String = file.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(sha256, about["sha256"].as_str().unwrap(), "{name}");

@@ -1,29 +1,17 @@
 //! Tokens, texts and prompts as llama.cpp makes them, where recorded data is at hand: `OXCART_GOLDEN` names the folder,
 //! `OXCART_SMOLLM2` the file of SmolLM2-135M-Instruct. Without them these tests say so and check nothing.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests; skipped tests say so")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use oxcart_gguf::Gguf;
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Decode, Encode, Message, Streamer, Token, Vocab};
 use serde_json::Value;
 
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("OXCART_GOLDEN").map(PathBuf::from);
-    if folder.is_none() {
-        println!("skipped: OXCART_GOLDEN is not set");
-    }
-    folder
-}
-
 fn smollm2() -> Option<(Value, Vocab, Gguf)> {
-    let folder = folder()?;
-    let Some(model) = std::env::var_os("OXCART_SMOLLM2") else {
-        println!("skipped: OXCART_SMOLLM2 is not set");
-        return None;
-    };
-    let file = Gguf::open(PathBuf::from(model)).unwrap();
+    let (folder, model) = (oxcart_fixtures::golden()?, oxcart_fixtures::smollm2()?);
+    let file = Gguf::open(model).unwrap();
     let vocab = Vocab::from_gguf(&file.metadata()).unwrap();
     Some((json(&folder.join("smollm2.json")), vocab, file))
 }
@@ -166,7 +154,7 @@ fn smollm2_messages_spell_no_control_tokens() {
 
 #[test]
 fn perplexity_text() {
-    let (Some(folder), Some((_, vocab, _))) = (folder(), smollm2()) else { return };
+    let (Some(folder), Some((_, vocab, _))) = (oxcart_fixtures::golden(), smollm2()) else { return };
     let text = fs::read(folder.join("perplexity/text-gpl3.txt")).unwrap();
     // Recorded without the newline at its end.
     let text = text.strip_suffix(b"\n").unwrap();
@@ -182,7 +170,7 @@ const VOCABS: [&str; 7] = ["llama-spm", "phi-3", "gpt-2", "deepseek-llm", "falco
 
 #[test]
 fn vocabulary_files() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = oxcart_fixtures::golden() else { return };
     for name in VOCABS {
         let path = folder.join(format!("vocab/ggml-vocab-{name}.gguf"));
         let vocab = vocab(&path);
@@ -200,7 +188,7 @@ fn vocabulary_files() {
 
 #[test]
 fn vocabulary_extras() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = oxcart_fixtures::golden() else { return };
     for name in VOCABS {
         let vocab = vocab(&folder.join(format!("vocab/ggml-vocab-{name}.gguf")));
         let golden = json(&folder.join(format!("vocab/extra-{name}.json")));
@@ -233,7 +221,7 @@ fn vocabulary_extras() {
 
 #[test]
 fn tiny_models() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = oxcart_fixtures::golden() else { return };
     let index = json(&folder.join("tiny-models/index.json"));
     let models = index["models"].as_array().unwrap();
     assert_eq!(models.len(), 24);

@@ -1,6 +1,6 @@
 //! The devices of this machine.
 //!
-//! Invariant: this is the one place that lists the kinds of devices there are; whoever asks it sees all of them. Those
+//! Invariant: this is the one place that lists the kinds of devices there are; every caller sees all of them. Those
 //! that are preferred come first, the CPU, which can do everything, comes last.
 
 use std::path::Path;

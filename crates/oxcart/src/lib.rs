@@ -1,10 +1,28 @@
 //! Run one language model on the machines you own: the library that programs depend on.
 //!
-//! It is a facade: every module is one of the crates that Oxcart is made of, and [`devices`] knows them all, so that a
-//! program finds what can compute on its machine without naming a kind of device.
+//! ```no_run
+//! use std::io::Write;
+//!
+//! let mut session = oxcart::Session::open("smollm2")?;
+//! for piece in session.ask("Why is the sky blue?")? {
+//!     print!("{}", piece?);
+//!     std::io::stdout().flush()?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Session`] is the short way; [`Loader`] says which devices, workers and sizes. Below them is a facade: every module is one
+//! of the crates that Oxcart is made of, and [`devices`] knows them all, so that a program finds what can compute on its
+//! machine without naming a kind of device.
 #![forbid(unsafe_code)]
 
 pub mod devices;
+mod error;
+pub mod folders;
+mod session;
+
+pub use error::Error;
+pub use session::{EmbeddingSession, Loader, Session};
 
 pub use oxcart_backend as backend;
 pub use oxcart_cpu as cpu;

@@ -9,7 +9,7 @@ use crate::name::is_plain_path;
 use crate::partial::Expected;
 use crate::transfer::{Hub, Step};
 
-/// What people want who do not say what they want: small, and hardly worse.
+/// The default type of a model: small, and hardly worse than a larger one.
 const PREFERRED: [&str; 6] = ["Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_0"];
 
 /// A file of a repository.

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(name("hf:owner/Model-GGUF:Q4_K_M").unwrap(), hub(Some("Q4_K_M")));
         assert_eq!(name("owner/Model-GGUF:sub/x.gguf").unwrap(), hub(Some("sub/x.gguf")));
         assert_eq!(name("https://host/x.gguf").unwrap(), Name::Url("https://host/x.gguf".into()));
-        for bad in ["", "nobody", "a/b/c", "owner/..", "owner/name:../x", "owner/na me", "owner/name:"] {
+        for bad in ["", "unknown", "a/b/c", "owner/..", "owner/name:../x", "owner/na me", "owner/name:"] {
             assert!(matches!(name(bad), Err(Error::Name { .. })), "{bad}");
         }
     }

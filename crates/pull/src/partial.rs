@@ -55,7 +55,7 @@ impl Partial {
         Ok(Partial { file, path, note, target: target.to_owned(), len })
     }
 
-    /// What it is a part of, as noted by whoever began it.
+    /// What it is a part of, as noted when it was begun.
     pub(crate) fn of(&self) -> Option<String> {
         fs::read_to_string(&self.note).ok().filter(|_| self.len > 0)
     }

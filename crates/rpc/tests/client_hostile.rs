@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common_client::{BASE, Config, FakeWorker, Fault, HANDLE, options};
+use common_client::{BASE, Config, FakeWorker, HANDLE, Misbehaviour, options};
 use oxcart_backend::{Buffers, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
 use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry};
 use oxcart_rpc::wire::{Command, Reply};
@@ -87,7 +87,7 @@ fn an_honest_worker_is_fine_in_every_dialect() {
     }
 }
 
-/// S1, X1, X4: any answer of another length, cut, or replaced by the end of the connection.
+/// Any answer of another length, cut, or replaced by the end of the connection.
 #[test]
 fn broken_answers_to_any_command() {
     let mut tried = 0;
@@ -99,17 +99,17 @@ fn broken_answers_to_any_command() {
             let answers = command.reply(dialect.parse().unwrap()) != Reply::None;
             let faults = match answers {
                 true => &[
-                    Fault::Size(u64::MAX),
-                    Fault::Size(1 << 63),
-                    Fault::Size(7),
-                    Fault::Cut(0),
-                    Fault::Cut(5),
-                    Fault::Cut(8),
-                    Fault::Close,
-                    Fault::Reset,
-                    Fault::Surplus,
+                    Misbehaviour::Size(u64::MAX),
+                    Misbehaviour::Size(1 << 63),
+                    Misbehaviour::Size(7),
+                    Misbehaviour::Cut(0),
+                    Misbehaviour::Cut(5),
+                    Misbehaviour::Cut(8),
+                    Misbehaviour::Close,
+                    Misbehaviour::Reset,
+                    Misbehaviour::Surplus,
                 ][..],
-                false => &[Fault::Close, Fault::Reset, Fault::Surplus][..],
+                false => &[Misbehaviour::Close, Misbehaviour::Reset, Misbehaviour::Surplus][..],
             };
             for fault in faults {
                 // The worker may free memory as slowly as it likes; the very last frees are not waited for.
@@ -126,7 +126,7 @@ fn broken_answers_to_any_command() {
     assert!(tried > 300, "{tried}");
 }
 
-/// S2, X10: silence and drops have an end.
+/// Silence and single bytes have an end.
 #[test]
 fn silence_at_any_command() {
     // Frees are not waited for, and a hash is asked only for large weights; see below.
@@ -139,7 +139,7 @@ fn silence_at_any_command() {
         dialects.filter(move |dialect| waits(command, dialect)).map(move |dialect| (command, dialect))
     });
     let threads = cases.flat_map(|(command, dialect)| {
-        [Fault::Silence, Fault::Drip].map(|fault| {
+        [Misbehaviour::Silence, Misbehaviour::Drip].map(|fault| {
             std::thread::spawn(move || {
                 let error = outcome(Config::fault(dialect, command, fault.clone())).unwrap_err();
                 let is_late = error.contains("did not answer within") || error.contains("no answer to HELLO");
@@ -152,11 +152,17 @@ fn silence_at_any_command() {
     }
 }
 
-/// S1 and S2 for the one command that only large weights lead to.
+/// The same for the one command that only large weights lead to.
 #[test]
 fn broken_answers_to_a_hash() {
-    let faults = [Fault::Size(u64::MAX), Fault::Size(0), Fault::Cut(3), Fault::Close, Fault::Reset];
-    let more = [Fault::Silence, Fault::Surplus, Fault::Body(vec![2])];
+    let faults = [
+        Misbehaviour::Size(u64::MAX),
+        Misbehaviour::Size(0),
+        Misbehaviour::Cut(3),
+        Misbehaviour::Close,
+        Misbehaviour::Reset,
+    ];
+    let more = [Misbehaviour::Silence, Misbehaviour::Surplus, Misbehaviour::Body(vec![2])];
     for fault in faults.into_iter().chain(more) {
         let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensorHash, fault.clone()));
         let options = Options { worker_cache: true, ..options() };
@@ -174,7 +180,7 @@ fn broken_answers_to_a_hash() {
 /// A worker that takes no data.
 #[test]
 fn a_deaf_worker_is_given_up() {
-    let worker = FakeWorker::start(Config::fault("7.0", Command::BufferClear, Fault::Deaf));
+    let worker = FakeWorker::start(Config::fault("7.0", Command::BufferClear, Misbehaviour::Deaf));
     let registry = worker.connect().unwrap();
     let buffer = allocate(&registry.devices()[0].buffer_type(), 64 << 20).unwrap();
     let started = Instant::now();
@@ -183,9 +189,9 @@ fn a_deaf_worker_is_given_up() {
     assert!(started.elapsed() < Duration::from_secs(4));
 }
 
-/// S3: versions that nobody speaks, and answers that are no versions.
+/// Versions that no dialect has, and answers that are no versions.
 #[test]
-fn versions_nobody_speaks() {
+fn unknown_versions_are_refused() {
     for version in [[6, 0, 0], [1, 0, 0], [7, 1, 0], [0, 0, 0], [255, 255, 255], [2, 0, 0]] {
         let worker = FakeWorker::start(Config { version: Some(version), ..Config::new("7.0") });
         let error = worker.connect().unwrap_err();
@@ -202,7 +208,6 @@ fn versions_nobody_speaks() {
     assert!(error.contains("7.0.0") && error.contains("5.1"), "{error}");
 }
 
-/// S4.
 #[test]
 fn numbers_of_devices_that_cannot_be() {
     for (devices, is_fine) in [(0, false), (1, true), (17, true), (64, true), (65, false), (u32::MAX, false)]
@@ -218,7 +223,6 @@ fn numbers_of_devices_that_cannot_be() {
     }
 }
 
-/// S5.
 #[test]
 fn properties_that_cannot_be() {
     for alignment in [0, 3, 33, 1 << 40, u64::MAX] {
@@ -232,7 +236,6 @@ fn properties_that_cannot_be() {
     assert_eq!((memory.free, memory.total), (5, 5), "memory is only a hint");
 }
 
-/// S6.
 #[test]
 fn buffers_that_cannot_be() {
     let honest = Config::new("7.0");
@@ -253,7 +256,8 @@ fn buffers_that_cannot_be() {
 /// No memory is no failure: the connection goes on.
 #[test]
 fn no_memory_is_an_ordinary_answer() {
-    let worker = FakeWorker::start(Config::fault("7.0", Command::AllocBuffer, Fault::Body(vec![0; 16])));
+    let worker =
+        FakeWorker::start(Config::fault("7.0", Command::AllocBuffer, Misbehaviour::Body(vec![0; 16])));
     let registry = worker.connect().unwrap();
     let kind = registry.devices()[0].buffer_type();
     assert!(matches!(allocate(&kind, 100), Err(Error::OutOfMemory { size: 100, .. })));
@@ -264,7 +268,6 @@ fn no_memory_is_an_ordinary_answer() {
     assert_eq!(small.of(Command::AllocBuffer).len(), 0);
 }
 
-/// S7.
 #[test]
 fn sizes_that_cannot_be() {
     let size = |alloc_size| {
@@ -290,34 +293,34 @@ fn results_that_cannot_be() {
     assert!(error.contains("COPY_TENSOR") && error.contains("result 2"), "{error}");
 }
 
-/// S10: bytes that come when nothing was asked.
+/// Bytes that come when nothing was asked.
 #[test]
-fn bytes_nobody_asked_for() {
+fn unsolicited_bytes_end_the_connection() {
     for dialect in ["2.0", "7.0"] {
-        let error = outcome(Config::fault(dialect, Command::SetTensor, Fault::Surplus)).unwrap_err();
-        assert!(error.contains("nobody asked for") || error.contains("bytes instead of"), "{error}");
+        let error = outcome(Config::fault(dialect, Command::SetTensor, Misbehaviour::Surplus)).unwrap_err();
+        assert!(error.contains("not asked for") || error.contains("bytes instead of"), "{error}");
     }
     // Not even if they look like the answer to what is asked next.
-    let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensor, Fault::Body(vec![7; 16])));
+    let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensor, Misbehaviour::Body(vec![7; 16])));
     let device = worker.connect().unwrap().devices().remove(0);
     let buffer = allocate(&device.buffer_type(), 100).unwrap();
     buffer.write(0, &[1; 100]).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let error = device.memory().unwrap_err().to_string();
-    assert!(error.contains("nobody asked for"), "{error}");
+    assert!(error.contains("not asked for"), "{error}");
 }
 
 /// A failure that only shows later is blamed on the commands it may have been.
 #[test]
 fn a_late_failure_names_what_was_not_confirmed() {
-    let error = outcome(Config::fault("7.0", Command::GraphCompute, Fault::Close)).unwrap_err();
+    let error = outcome(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close)).unwrap_err();
     assert!(error.contains("closed the connection"), "{error}");
     assert!(error.contains("GRAPH_COMPUTE (1 nodes)"), "{error}");
     assert!(error.contains("SET_TENSOR blk.0.attn_q.weight (72 bytes)"), "{error}");
 }
 
 #[test]
-fn nobody_there() {
+fn an_address_without_a_worker_is_an_error() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = RemoteRegistry::connect(&free.to_string(), &options()).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");

@@ -27,13 +27,10 @@ struct Live {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// `None`, and a word about it, where there is no worker.
+/// `None`, and a line that says so, where there is no worker.
 fn connect(options: &Options) -> Option<Live> {
     static TURN: Mutex<()> = Mutex::new(());
-    let Ok(endpoint) = std::env::var("OXCART_WORKER") else {
-        println!("skipped: OXCART_WORKER is not set");
-        return None;
-    };
+    let endpoint = oxcart_fixtures::variable("OXCART_WORKER")?.into_string().unwrap();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let registry = RemoteRegistry::connect(&endpoint, options).unwrap();
     let stream = registry.devices().remove(0).open(&StreamOptions::default()).unwrap();
@@ -70,6 +67,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "tools/interop.sh starts a worker and runs it"]
 fn memory_is_written_filled_copied_and_read() {
     let Some(Live { registry, stream, .. }) = connect(&Options::default()) else { return };
     let device = registry.devices().remove(0);
@@ -101,6 +99,7 @@ fn memory_is_written_filled_copied_and_read() {
 }
 
 #[test]
+#[ignore = "tools/interop.sh starts a worker and runs it"]
 fn an_impossible_allocation_is_an_error_and_no_more() {
     let Some(Live { registry, stream, .. }) = connect(&Options::default()) else { return };
     let buffer = stream.allocate(64).unwrap();
@@ -113,6 +112,7 @@ fn an_impossible_allocation_is_an_error_and_no_more() {
 }
 
 #[test]
+#[ignore = "tools/interop.sh starts a worker and runs it"]
 fn weights_that_the_worker_keeps_are_sent_once() {
     let keeps = std::env::var_os("OXCART_WORKER_CACHE").is_some();
     let Some(Live { registry, stream, .. }) = connect(&Options { worker_cache: true, ..Options::default() })
@@ -138,6 +138,7 @@ fn weights_that_the_worker_keeps_are_sent_once() {
 }
 
 #[test]
+#[ignore = "tools/interop.sh starts a worker and runs it"]
 fn a_graph_runs_again_with_other_inputs() {
     let Some(Live { registry, stream, .. }) = connect(&Options::default()) else { return };
     let mut graph = Graph::new();
@@ -170,10 +171,10 @@ fn cases() -> Option<PathBuf> {
 }
 
 #[test]
+#[ignore = "tools/interop.sh starts a worker and runs it"]
 fn every_case_is_computed_by_the_worker() {
     let Some(folder) = cases() else {
-        println!("skipped: neither OXCART_CASES nor OXCART_GOLDEN is set");
-        return;
+        return oxcart_fixtures::skip("neither OXCART_CASES nor OXCART_GOLDEN is set");
     };
     let wanted = std::env::var("OXCART_CASE").unwrap_or_default();
     let Some(mut live) = connect(&Options::default()) else { return };
@@ -189,7 +190,7 @@ fn every_case_is_computed_by_the_worker() {
             Ok(false) => *unsupported.entry(case.op_name().to_owned()).or_default() += 1,
             Err(why) => complaints.push(format!("{}: {why}", case.name)),
         }
-        // A worker that crashed may be started again by whoever runs the test, so that one run names all crashes.
+        // The script that runs the test may start a crashed worker again, so that one run names all crashes.
         if live.registry.failure().is_some() && !live.reconnect() {
             complaints.push("nothing after this was tried".to_owned());
             break;

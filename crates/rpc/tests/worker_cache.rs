@@ -1,4 +1,4 @@
-//! Threats K, and X6 and X7 where they are about the cache. Each test is named after its row of the threat model.
+//! The cache of weights under attack and on failing disks. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,7 +13,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use common_cache::{
-    Disk, FailingGate, LARGE, Stuck, attacker, bytes_of, collision, content, other, place, user, window,
+    Disk, FailingGate, LARGE, Stuck, attacker, bytes_of, collision, content, host_range, other, place, user,
     with_cache,
 };
 use oxcart_rpc::wire::{Command, Dialect, fnv1a};
@@ -96,16 +96,16 @@ fn an_upload_that_ends_early_leaves_nothing_behind() {
     assert!(disk.names().is_empty(), "{:?}", disk.names());
 }
 
-// K1 and K2.
+// Colliding hashes, and contents of other clients.
 
 #[test]
-fn k1_two_contents_with_one_hash() {
+fn of_two_contents_with_one_hash_neither_is_served() {
     let (x, y) = collision();
     let disk = Disk::new();
     let cache = disk.open();
     assert!(cache.stores(&user(), &x));
     assert!(cache.serves(&user(), &x));
-    // Whoever offers the hash of the other gets what was there: nobody can know yet.
+    // A client that offers the hash of the other gets what was there: the collision is not known yet.
     assert!(!cache.stores(&user(), &y));
     assert_eq!(cache.cache.counts().collisions, 1);
     for cache in [cache, disk.open()] {
@@ -119,7 +119,7 @@ fn k1_two_contents_with_one_hash() {
 }
 
 #[test]
-fn k1_collisions_are_not_forgotten_when_they_cannot_be_noted() {
+fn collisions_are_not_forgotten_when_they_cannot_be_noted() {
     let (x, y) = collision();
     let disk = Disk::new();
     let gate = FailingGate::new(ErrorKind::StorageFull);
@@ -134,7 +134,7 @@ fn k1_collisions_are_not_forgotten_when_they_cannot_be_noted() {
 }
 
 #[test]
-fn k1_a_domain_with_too_many_collisions_is_closed() {
+fn a_domain_with_too_many_collisions_is_closed() {
     let (x, y) = collision();
     let disk = Disk::new();
     let cache = disk.open();
@@ -150,7 +150,7 @@ fn k1_a_domain_with_too_many_collisions_is_closed() {
 }
 
 #[test]
-fn k1_what_one_tenant_stores_never_reaches_another() {
+fn what_one_tenant_stores_never_reaches_another() {
     let (x, y) = collision();
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let disk = Disk::new();
@@ -174,7 +174,7 @@ fn k1_what_one_tenant_stores_never_reaches_another() {
 }
 
 #[test]
-fn k2_a_hash_alone_gets_nobody_anothers_content() {
+fn a_hash_alone_does_not_give_access_to_the_content_of_others() {
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let disk = Disk::new();
         let fixture = with_cache(disk.by_address());
@@ -193,10 +193,10 @@ fn k2_a_hash_alone_gets_nobody_anothers_content() {
 }
 
 #[test]
-fn k2_clients_that_nobody_knows_get_nothing() {
+fn clients_without_a_domain_get_nothing() {
     let disk = Disk::new();
     let mut settings = disk.settings();
-    settings.who_is = |_, _| None;
+    settings.domain_of = |_, _| None;
     let fixture = with_cache(WeightCache::open(&settings).unwrap());
     let mut peer = fixture.newest();
     let record = place(&mut peer, LARGE);
@@ -234,7 +234,7 @@ fn what_an_operator_lends_is_served_to_all_and_never_touched() {
     assert!(lent.exists());
 }
 
-// K3 and X7.
+// Damage.
 
 /// A damaged entry is a miss, removed and counted; the place is not touched; sending the content repairs it.
 #[track_caller]
@@ -249,7 +249,7 @@ fn assert_repaired(what: &str, damage: impl Fn(&Disk, PathBuf)) {
     assert_eq!(cache.cache.counts().rejected, 1, "{what}");
     assert!(fs::symlink_metadata(&entry).is_err(), "{what}: it is still there");
     assert!(cache.stores(&user(), &weights) && cache.serves(&user(), &weights), "{what}");
-    // Nor does it matter whether anybody asked before.
+    // Nor does it matter whether the entry was asked for before.
     damage(&disk, entry);
     assert!(cache.stores(&user(), &weights) && cache.serves(&user(), &weights), "{what}");
     assert_eq!(cache.cache.counts().collisions, 0, "{what}");
@@ -262,7 +262,7 @@ fn rewrite(entry: PathBuf, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[test]
-fn k3_damaged_entries() {
+fn damaged_entries_are_replaced() {
     let len = LARGE + 64;
     for keep in [0, 1, 63, 64, 65, len / 2, len - 1] {
         assert_repaired(&format!("cut to {keep}"), |_, entry| rewrite(entry, |bytes| bytes.truncate(keep)));
@@ -289,7 +289,7 @@ fn k3_damaged_entries() {
 }
 
 #[test]
-fn x7_one_flipped_bit_anywhere() {
+fn one_flipped_bit_anywhere_is_found() {
     let disk = Disk::new();
     // What is rejected cannot be removed, so that it can be damaged elsewhere next.
     let gate = FailingGate::new(ErrorKind::PermissionDenied);
@@ -305,7 +305,7 @@ fn x7_one_flipped_bit_anywhere() {
     };
     // Every byte of the header, and a thousand places behind it.
     let places = (0..64).chain((0..1000).map(|n| 64 + n * (LARGE as u64 / 1000)));
-    let (hash, into) = (fnv1a(&weights), window(LARGE));
+    let (hash, into) = (fnv1a(&weights), host_range(LARGE));
     for (place, rejected) in places.chain([LARGE as u64 + 63]).zip(1..) {
         flip(place);
         assert!(!cache.cache.load(&user(), hash, &into), "byte {place}");
@@ -316,10 +316,10 @@ fn x7_one_flipped_bit_anywhere() {
     assert!(cache.serves(&user(), &weights));
 }
 
-// K4.
+// Files and folders that are not the worker's.
 
 #[test]
-fn k4_entries_that_are_no_files_of_ours() {
+fn entries_that_are_not_our_files_are_replaced() {
     let replace = |entry: &PathBuf| fs::remove_file(entry).unwrap();
     assert_repaired("a folder", |_, entry| {
         replace(&entry);
@@ -362,7 +362,7 @@ fn k4_entries_that_are_no_files_of_ours() {
 }
 
 #[test]
-fn k4_entries_that_cannot_be_opened() {
+fn entries_that_cannot_be_opened_are_misses() {
     let disk = Disk::new();
     let gate = FailingGate::new(ErrorKind::PermissionDenied);
     let cache = disk.open_behind(&gate);
@@ -381,7 +381,7 @@ fn k4_entries_that_cannot_be_opened() {
 }
 
 #[test]
-fn k4_folders_that_are_not_ours() {
+fn folders_that_are_not_ours_are_not_used() {
     let disk = Disk::new();
     let cache = disk.open();
     assert!(cache.stores(&user(), &content(1)));
@@ -400,7 +400,7 @@ fn k4_folders_that_are_not_ours() {
 }
 
 #[test]
-fn k4_files_and_folders_are_for_their_owner_alone() {
+fn files_and_folders_are_for_their_owner_alone() {
     let disk = Disk::new();
     assert!(disk.open().stores(&user(), &content(1)));
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -411,10 +411,10 @@ fn k4_files_and_folders_are_for_their_owner_alone() {
     assert_eq!(mode(fresh), 0o700);
 }
 
-// K5.
+// Lengths.
 
 #[test]
-fn k5_entries_longer_or_shorter_than_the_tensor() {
+fn entries_longer_or_shorter_than_the_tensor_are_misses() {
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let disk = Disk::new();
         let fixture = with_cache(disk.open());
@@ -438,10 +438,10 @@ fn k5_entries_longer_or_shorter_than_the_tensor() {
     }
 }
 
-// K6 and X6.
+// Disks that fail, are full or hang.
 
 #[test]
-fn k6_errors_at_every_call() {
+fn an_error_at_any_call_leaves_nothing_wrong_behind() {
     let (weights, hash) = (content(1), fnv1a(&content(1)));
     let mut tried = 0;
     loop {
@@ -456,7 +456,7 @@ fn k6_errors_at_every_call() {
             assert!(stored);
             break;
         }
-        // Whatever failed, nothing is left behind by whoever comes next, and it works again.
+        // Whatever failed, the next worker finds nothing left behind, and the cache works again.
         let cache = disk.open();
         assert_eq!(disk.names().len(), disk.entries().len(), "call {tried}: {:?}", disk.names());
         if tried % 8 == 0 {
@@ -468,7 +468,7 @@ fn k6_errors_at_every_call() {
 }
 
 #[test]
-fn k6_and_x6_a_full_disk_is_nobodys_problem() {
+fn a_full_disk_affects_no_client() {
     for call in [Call::Create, Call::Reserve, Call::Write, Call::Sync, Call::Rename, Call::Folder] {
         let disk = Disk::new();
         let gate = FailingGate::new(ErrorKind::StorageFull);
@@ -489,7 +489,7 @@ fn k6_and_x6_a_full_disk_is_nobodys_problem() {
 }
 
 #[test]
-fn k6_a_disk_that_hangs_holds_nobody_up() {
+fn a_disk_that_hangs_blocks_no_client() {
     let disk = Disk::new();
     let gate = Stuck::at(Call::Write);
     let fixture = with_cache(disk.open_behind(&gate).cache);
@@ -508,7 +508,7 @@ fn k6_a_disk_that_hangs_holds_nobody_up() {
     assert!(disk.names().is_empty());
 }
 
-/// What `k6_killed_while_writing` runs and kills.
+/// What `what_a_killed_worker_was_writing_is_cleaned_up` runs and kills.
 #[test]
 #[ignore = "never ends; another test starts and kills it"]
 fn killed_while_writing() {
@@ -522,7 +522,7 @@ fn killed_while_writing() {
 }
 
 #[test]
-fn k6_killed_while_writing() {
+fn what_a_killed_worker_was_writing_is_cleaned_up() {
     let disk = Disk::new();
     let mut child = Process::new(std::env::current_exe().unwrap())
         .args(["killed_while_writing", "--exact", "--ignored"])
@@ -551,7 +551,7 @@ fn k6_killed_while_writing() {
 const ENTRY: u64 = LARGE as u64 + 64;
 
 #[test]
-fn k6_the_least_recently_used_goes_first() {
+fn the_least_recently_used_goes_first() {
     let disk = Disk::new();
     let cache = disk.open_with(|settings| settings.max_bytes = 3 * ENTRY);
     let used = |number: u8| cache.serves(&user(), &content(number));
@@ -566,7 +566,7 @@ fn k6_the_least_recently_used_goes_first() {
     assert_eq!(disk.entries().len(), 3);
     assert!(used(1) && !used(2) && used(3) && cache.serves(&other(), &content(4)));
     assert_eq!(cache.cache.counts().evicted, 1);
-    // What is larger than all the room there is costs nobody anything.
+    // Content larger than the whole cache evicts nothing.
     let small = disk.open_with(|settings| settings.max_bytes = ENTRY - 1);
     assert!(disk.entries().is_empty(), "a smaller limit holds from the start");
     assert!(!small.stores(&user(), &content(1)));
@@ -577,13 +577,13 @@ fn k6_the_least_recently_used_goes_first() {
 }
 
 #[test]
-fn k6_what_must_stay_free_stays_free() {
+fn what_must_stay_free_stays_free() {
     let disk = Disk::new();
     let cache = disk.open();
     assert!(cache.stores(&user(), &content(1)));
     let floor = disk.open_with(|settings| settings.keep_free_bytes = u64::MAX / 2);
     assert!(!floor.stores(&user(), &content(2)));
-    // That it would have been in vain costs nobody anything.
+    // Nothing is evicted where it would have been in vain.
     assert!(cache.serves(&user(), &content(1)) && !cache.serves(&user(), &content(2)));
     assert_eq!(floor.cache.counts().evicted, 0);
     // Where entries can make room, they do. Others use this disk too, and what they remove meanwhile is room as well; but they
@@ -601,10 +601,10 @@ fn k6_what_must_stay_free_stays_free() {
     assert!(made_room, "nothing goes for the sake of the room that must stay free");
 }
 
-// K7.
+// Several writers.
 
 #[test]
-fn k7_eight_clients_store_the_same() {
+fn eight_clients_may_store_the_same() {
     let disk = Disk::new();
     let fixture = with_cache(disk.open());
     let weights = content(1);
@@ -634,7 +634,7 @@ fn k7_eight_clients_store_the_same() {
 }
 
 #[test]
-fn k7_two_workers_on_one_folder() {
+fn two_workers_may_share_one_folder() {
     let disk = Disk::new();
     let limit = |settings: &mut CacheSettings| settings.max_bytes = 4 * ENTRY;
     let (one, two) = (disk.open_with(limit), disk.open_with(limit));
@@ -657,14 +657,14 @@ fn k7_two_workers_on_one_folder() {
         assert_eq!((cache.cache.counts().rejected, cache.cache.counts().collisions), (0, 0));
     }
     assert!(disk.entries().len() <= 4 && disk.names().len() == disk.entries().len(), "{:?}", disk.names());
-    // Collisions are found by either, whoever stored the first.
+    // Either worker finds collisions with what the other has stored.
     let (x, y) = collision();
     assert!(one.stores(&other(), &x) && !two.stores(&other(), &y));
     assert!(!one.serves(&other(), &x) && !two.serves(&other(), &x));
 }
 
 #[test]
-fn k7_colliding_contents_at_the_same_time() {
+fn colliding_contents_stored_at_the_same_time_are_not_served() {
     let (x, y) = collision();
     for _ in 0..5 {
         let disk = Disk::new();
@@ -674,7 +674,7 @@ fn k7_colliding_contents_at_the_same_time() {
             scope.spawn(|| two.stores(&user(), &y));
         });
         assert_eq!(one.cache.counts().failed + two.cache.counts().failed, 0);
-        // Whoever was first, nobody is served either of them.
+        // Whichever was first, neither of them is served.
         assert!(one.loads(&user(), fnv1a(&x), LARGE).is_none());
         assert!(two.loads(&user(), fnv1a(&x), LARGE).is_none());
         assert!(disk.entries().is_empty());

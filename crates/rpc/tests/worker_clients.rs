@@ -1,4 +1,4 @@
-//! Threats C: several clients at a time. Each test is named after its row of the threat model.
+//! Several clients at a time. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -34,7 +34,7 @@ fn submit(fixture: &Fixture, peer: &mut Peer, count: u64) {
 }
 
 #[test]
-fn c1_slow_clients_hold_up_nobody() {
+fn slow_clients_block_no_other() {
     let fixture = Fixture::new();
     let _silent: Vec<_> = (0..20).map(|_| dial(fixture.auto)).collect();
     let mut begun = dial(fixture.auto);
@@ -43,7 +43,7 @@ fn c1_slow_clients_hold_up_nobody() {
     let handle = middle.alloc(1 << 20);
     let base = middle.base(handle);
     let record = middle.tensor(1, [1 << 18, 1, 1, 1], (handle, base));
-    // A tensor of which half arrives: its buffer stays locked, which concerns nobody else.
+    // A tensor of which half arrives: its buffer stays locked, which affects no other client.
     let start = middle.set_body(&record, 0, &[1; 1000]);
     middle.stream.write_all(&announcement(Command::SetTensor as u8, 305 + (1 << 20))).unwrap();
     middle.stream.write_all(&start).unwrap();
@@ -56,7 +56,7 @@ fn c1_slow_clients_hold_up_nobody() {
 }
 
 #[test]
-fn c2_a_long_graph_shares_its_device() {
+fn a_long_graph_shares_its_device() {
     let fixture = Fixture::new();
     let mut hog = fixture.newest();
     submit(&fixture, &mut hog, 20_000);
@@ -79,13 +79,13 @@ fn c2_a_long_graph_shares_its_device() {
 }
 
 #[test]
-fn c3_the_graph_of_a_client_that_left_is_stopped() {
+fn the_graph_of_a_client_that_left_is_stopped() {
     let fixture = Fixture::new();
     for reset in [false, true] {
         for dialect in [Dialect::classic(), Dialect::newest()] {
             let mut leaver = fixture.connect(dialect);
             submit(&fixture, &mut leaver, 20_000);
-            // Commands that follow must not hide that nobody is there.
+            // Commands that follow must not hide that the client is gone.
             let device = leaver.device();
             leaver.send(Command::GetAlignment, &device);
             if reset {
@@ -94,7 +94,7 @@ fn c3_the_graph_of_a_client_that_left_is_stopped() {
             drop(leaver);
             let start = Instant::now();
             fixture.until_empty();
-            // One second in the threat model; this machine may be busy with other things.
+            // One second is promised; this machine may be busy with other things.
             assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
         }
     }
@@ -104,7 +104,7 @@ fn c3_the_graph_of_a_client_that_left_is_stopped() {
 }
 
 #[test]
-fn c3_who_leaves_while_waiting_for_a_turn_leaves_the_queue() {
+fn a_client_that_leaves_while_waiting_leaves_the_queue() {
     let fixture = Fixture::new();
     let mut hog = fixture.newest();
     submit(&fixture, &mut hog, 20_000);
@@ -122,7 +122,7 @@ fn c3_who_leaves_while_waiting_for_a_turn_leaves_the_queue() {
 
 /// Not even a turn that takes long keeps those who left.
 #[test]
-fn c3_who_leaves_behind_a_long_turn_does_not_wait_for_it() {
+fn a_client_that_leaves_does_not_wait_for_a_long_turn() {
     // Every job of the device is held up.
     let delay = Duration::from_secs(3);
     let device = DeviceConfig { asynchronous: true, delay, ..DeviceConfig::accelerator("X") };

@@ -38,7 +38,7 @@ fn the_worked_example_byte_by_byte() {
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
     assert_eq!(reply[12..], [0; 24]);
-    // The sizes of the graphs of section 14.
+    // The sizes of the example's graphs.
     for (dialect, size) in [(Dialect::classic(), 904), (Dialect::newest(), 908)] {
         let mut peer = fixture.connect(dialect);
         let example = Example::new(&mut peer);

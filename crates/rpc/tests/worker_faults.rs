@@ -1,5 +1,4 @@
-//! Threats X, and what of F, G, H and R has to do with things that break. Each test is named after its row of the threat
-//! model.
+//! Connections, devices, allocations and kernels that break. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,10 +12,10 @@ use std::time::{Duration, Instant};
 use common::{Example, Fixture, Peer, announcement, dial, dialects, request};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::{Command, Dialect, OpCode};
-use oxcart_rpc::worker::{Config, Speak, Worker};
-use oxcart_testdev::{Config as DeviceConfig, Mishap, TestDevice};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
+use oxcart_testdev::{Config as DeviceConfig, InjectedFault, TestDevice};
 
-/// Everything that went both ways between a client and the worker, in order: who spoke, and the bytes.
+/// Everything that went both ways between a client and the worker, in order: which side sent it, and the bytes.
 type Recording = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
 /// Lets one client talk to a worker through here and writes down how long each side talked.
@@ -89,9 +88,9 @@ impl Write for Cut<'_> {
     }
 }
 
-/// F7, X1: the whole worked example, cut after every byte of either side, by an end and by a reset.
+/// The whole worked example, cut after every byte of either side, by an end and by a reset.
 #[test]
-fn x1_and_f7_a_conversation_cut_after_every_byte() {
+fn a_conversation_may_be_cut_after_every_byte() {
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let total: usize = record(&fixture, dialect).iter().map(|(_, len)| len).sum();
@@ -145,7 +144,7 @@ fn play(stream: &mut (impl Read + Write), dialect: &'static Dialect) -> io::Resu
 }
 
 #[test]
-fn h4_handles_do_not_outlive_a_worker() {
+fn handles_do_not_outlive_a_worker() {
     let before = Fixture::new();
     let mut peer = before.newest();
     let handle = peer.alloc(64);
@@ -166,12 +165,12 @@ fn h4_handles_do_not_outlive_a_worker() {
 }
 
 #[test]
-fn g13_scratch_memory_that_cannot_be_had() {
+fn missing_scratch_memory_fails_one_graph() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let mut peer = fixture.connect(dialect);
         let mut example = Example::new(&mut peer);
-        fixture.device.arrange(Some(Mishap::NoMemory));
+        fixture.device.inject(Some(InjectedFault::NoMemory));
         assert!(!example.compute());
         if !dialect.has_recompute {
             // Version 2 says so and goes on.
@@ -182,9 +181,9 @@ fn g13_scratch_memory_that_cannot_be_had() {
     fixture.assert_serves();
 }
 
-/// X9: for n = 1, 2, ..., the n-th allocation of a whole conversation fails; nobody is closed for that.
+/// For n = 1, 2, ..., the n-th allocation of a whole conversation fails; no connection is closed for that.
 #[test]
-fn x9_any_allocation_may_fail() {
+fn any_allocation_may_fail() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for count in 0..6 {
@@ -203,18 +202,18 @@ fn x9_any_allocation_may_fail() {
 }
 
 #[test]
-fn r7_a_panic_ends_one_connection_and_is_counted() {
+fn a_panic_ends_one_connection_and_is_counted() {
     // The panic of a kernel on the connection's thread, and on a thread of the device.
     let devices =
         [DeviceConfig::default(), DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") }];
     for device in devices {
         let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..device });
         let mut worker = Worker::new(Config::new([Arc::clone(&device) as _])).unwrap();
-        let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+        let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
         let mut bystander = Peer::connect(address, Dialect::newest());
         let mut peer = Peer::connect(address, Dialect::newest());
         let mut example = Example::new(&mut peer);
-        device.arrange(Some(Mishap::Panic));
+        device.inject(Some(InjectedFault::Panic));
         assert!(!example.compute());
         let start = Instant::now();
         while worker.counters().panics == 0 && start.elapsed() < common::SOON {
@@ -226,7 +225,7 @@ fn r7_a_panic_ends_one_connection_and_is_counted() {
 }
 
 #[test]
-fn x13_a_lost_device_takes_only_its_clients_along() {
+fn a_lost_device_ends_only_the_connections_that_use_it() {
     let devices = ["A", "B"].map(|name| {
         TestDevice::new(DeviceConfig { name: name.into(), capacity: 1 << 30, ..DeviceConfig::default() })
     });
@@ -235,7 +234,7 @@ fn x13_a_lost_device_takes_only_its_clients_along() {
     let mut config = Config::new(devices.iter().map(|device| Arc::clone(device) as _));
     config.observer = Arc::new(move |event| kept.lock().unwrap().push(event.to_string()));
     let mut worker = Worker::new(config).unwrap();
-    let address = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
     let on_second = |peer: &mut Peer| {
         let body = [&1_u32.to_le_bytes()[..], &64_u64.to_le_bytes()].concat();
         let reply = peer.ask(Command::AllocBuffer, &body);
@@ -247,11 +246,11 @@ fn x13_a_lost_device_takes_only_its_clients_along() {
     idle_victim.alloc(64);
     assert_ne!(on_second(&mut other), 0);
     let mut example = Example::new(&mut victim);
-    devices[0].arrange(Some(Mishap::Breakdown));
+    devices[0].inject(Some(InjectedFault::Breakdown));
     assert!(!example.compute());
-    assert!(common::closes(&mut idle_victim.stream), "who has something there must know");
+    assert!(common::closes(&mut idle_victim.stream), "a client with a buffer there must know");
     assert!(other.is_alive() && on_second(&mut other) != 0);
-    // Nobody is told that all is well.
+    // The lost device reports no memory to other clients.
     assert_eq!(other.memory(), (0, 0));
     assert_eq!(other.try_alloc(64), (0, 0));
     assert_eq!(worker.counters().degraded, 1);
@@ -260,7 +259,7 @@ fn x13_a_lost_device_takes_only_its_clients_along() {
 }
 
 #[test]
-fn x16_a_flood_of_refusals_is_no_flood_of_lines() {
+fn a_flood_of_refusals_is_not_a_flood_of_lines() {
     let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
     let written = Arc::new(Mutex::new((0_usize, 0_u64)));
     let kept = Arc::clone(&written);
@@ -278,7 +277,7 @@ fn x16_a_flood_of_refusals_is_no_flood_of_lines() {
     let messages = [&hello[..], &wrong].concat();
     const FLOOD: u64 = 1_000_000;
     for _ in 0..FLOOD {
-        worker.converse(&messages[..], io::sink(), Speak::Auto);
+        worker.serve_client(&messages[..], io::sink(), DialectChoice::Auto);
     }
     assert_eq!(worker.counters().refusals.get("command"), Some(&FLOOD));
     let (bytes, suppressed) = *written.lock().unwrap();
@@ -287,7 +286,7 @@ fn x16_a_flood_of_refusals_is_no_flood_of_lines() {
 }
 
 #[test]
-fn r8_one_line_per_refusal_says_who_what_and_why() {
+fn one_line_per_refusal_names_client_command_and_reason() {
     let fixture = Fixture::new();
     let peer = fixture.newest();
     let from = peer.stream.local_addr().unwrap().to_string();
@@ -305,21 +304,21 @@ fn r8_one_line_per_refusal_says_who_what_and_why() {
 fn names_and_addresses_of_either_kind() {
     let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
     let mut worker = Worker::new(Config::new([device as _])).unwrap();
-    let address = match worker.listen("[::1]:0", Speak::Auto) {
+    let address = match worker.listen("[::1]:0", DialectChoice::Auto) {
         Ok(address) => address,
         Err(error) => panic!("this machine has no IPv6 loopback: {error}"),
     };
     let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
     assert_eq!(registry.dialect(), Dialect::newest());
     Example::new(&mut Peer::connect(address, Dialect::classic())).check();
-    let four = worker.listen("127.0.0.1:0", Speak::Auto).unwrap();
+    let four = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
     let by_name = format!("localhost:{}", four.port());
     RemoteRegistry::connect(&by_name, &Options::default()).unwrap();
 }
 
-/// X3: a client that sends a byte at a time is served, and holds up nobody.
+/// A client that sends a byte at a time is served, and blocks no other.
 #[test]
-fn x3_a_dripping_client_is_served() {
+fn a_dripping_client_is_served() {
     let fixture = Fixture::new();
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| {
@@ -342,9 +341,9 @@ fn x3_a_dripping_client_is_served() {
     });
 }
 
-/// X2: many dead connections are held, and a new client is served at once in any case.
+/// Many dead connections are held, and a new client is served at once in any case.
 #[test]
-fn x2_half_open_connections_keep_nobody_out() {
+fn half_open_connections_keep_no_client_out() {
     let fixture = Fixture::new();
     let dead: Vec<_> = (0..50)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Threats F: messages that are no messages. Each test is named after its row of the threat model.
+//! Messages that are malformed, cut or of another protocol. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,7 +13,7 @@ use oxcart_rpc::worker::Limits;
 use zerocopy::IntoBytes;
 
 #[test]
-fn f1_the_first_command_is_a_hello_of_a_known_size() {
+fn the_first_command_is_a_hello_of_a_known_size() {
     let fixture = Fixture::new();
     let mut sizes: Vec<u64> = (0..64).collect();
     sizes.extend((6..64).map(|shift| 1_u64 << shift));
@@ -43,7 +43,7 @@ fn f1_the_first_command_is_a_hello_of_a_known_size() {
 }
 
 #[test]
-fn f2_unknown_commands() {
+fn unknown_commands_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for number in (0..=255).filter(|&number| Command::from_number(number, dialect).is_none()) {
@@ -56,7 +56,7 @@ fn f2_unknown_commands() {
 }
 
 #[test]
-fn f3_fixed_sizes_are_exact() {
+fn fixed_sizes_are_exact() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for command in Command::ALL {
@@ -77,7 +77,7 @@ fn f3_fixed_sizes_are_exact() {
 }
 
 #[test]
-fn f4_sizes_beyond_all_memory() {
+fn sizes_beyond_all_memory_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for size in [1 << 61, 1 << 62, 1 << 63, u64::MAX - 1000, u64::MAX] {
@@ -101,7 +101,7 @@ fn f4_sizes_beyond_all_memory() {
 }
 
 #[test]
-fn f6_bodies_shorter_than_their_header() {
+fn bodies_shorter_than_their_header_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let fixed = Command::SetTensor.request_bytes(dialect);
@@ -127,7 +127,7 @@ fn f6_bodies_shorter_than_their_header() {
 }
 
 #[test]
-fn f7_a_cut_after_every_byte() {
+fn a_connection_may_be_cut_after_every_byte() {
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
         // A conversation as one client would have it; handles differ for each, so it ends in a refusal at the latest.
@@ -150,7 +150,7 @@ fn f7_a_cut_after_every_byte() {
 }
 
 #[test]
-fn f8_clients_that_do_not_wait_for_their_replies() {
+fn clients_may_leave_without_reading_their_replies() {
     let fixture = Fixture::new();
     for round in 0..21 {
         let mut peer = fixture.newest();
@@ -179,7 +179,7 @@ fn f8_clients_that_do_not_wait_for_their_replies() {
 }
 
 #[test]
-fn f9_a_reply_that_is_never_read_ends_the_connection() {
+fn a_reply_that_is_never_read_ends_the_connection() {
     let limits = Limits { write_stall: Duration::from_millis(300), ..Limits::default() };
     let fixture = Fixture::limited(limits);
     let mut peer = fixture.newest();
@@ -194,7 +194,7 @@ fn f9_a_reply_that_is_never_read_ends_the_connection() {
 }
 
 #[test]
-fn f10_other_protocols() {
+fn other_protocols_are_refused() {
     let fixture = Fixture::new();
     let noise: Vec<u8> = (0..4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
@@ -214,7 +214,7 @@ fn f10_other_protocols() {
 }
 
 #[test]
-fn f12_capabilities_are_declined() {
+fn capabilities_are_declined() {
     let fixture = Fixture::new();
     for seed in 0..50_u8 {
         let mut stream = dial(fixture.auto);

@@ -1,4 +1,4 @@
-//! Threats G: graphs that are none. Each test is named after its row of the threat model.
+//! Graphs that are malformed or ask for too much. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -30,7 +30,7 @@ fn assert_refused(peer: &mut Peer, body: &[u8], what: &str) {
 const SCALAR: [u32; 4] = [1, 1, 1, 1];
 
 #[test]
-fn g1_counts_that_do_not_add_up() {
+fn counts_that_do_not_add_up_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for count in [u32::MAX, 1 << 29, (1 << 29) + 1, 2, 0] {
@@ -54,7 +54,7 @@ fn g1_counts_that_do_not_add_up() {
 }
 
 #[test]
-fn g2_g3_g4_ids_that_are_zero_missing_or_there_twice() {
+fn ids_that_are_zero_missing_or_repeated_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let graphs = |peer: &Peer, handle: u64, base: u64| {
@@ -83,7 +83,7 @@ fn g2_g3_g4_ids_that_are_zero_missing_or_there_twice() {
 }
 
 #[test]
-fn g6_chains_as_long_as_a_graph_may_be() {
+fn chains_as_long_as_a_graph_may_be_are_computed() {
     let fixture = Fixture::new();
     let (mut peer, handle, base) = setup(&fixture, Dialect::newest());
     let count = MAX_TENSORS as u64 - 1;
@@ -106,7 +106,7 @@ fn g6_chains_as_long_as_a_graph_may_be() {
 }
 
 #[test]
-fn g7_cycles_mean_nothing() {
+fn cycles_do_no_harm() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for ring in 1..4_u64 {
@@ -135,7 +135,7 @@ fn g7_cycles_mean_nothing() {
 }
 
 #[test]
-fn g8_operations_that_do_not_exist() {
+fn unknown_operations_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let count = u32::try_from(dialect.ops.len()).unwrap();
@@ -163,7 +163,7 @@ fn g8_operations_that_do_not_exist() {
 }
 
 #[test]
-fn g9_custom_operations() {
+fn custom_operations_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for op in [OpCode::MapCustom1, OpCode::MapCustom2, OpCode::MapCustom3, OpCode::Custom] {
@@ -178,7 +178,7 @@ fn g9_custom_operations() {
 }
 
 #[test]
-fn g10_missing_sources() {
+fn missing_sources_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let idle = [OpCode::None, OpCode::View, OpCode::Reshape, OpCode::Permute, OpCode::Transpose];
@@ -205,7 +205,7 @@ fn g10_missing_sources() {
 }
 
 #[test]
-fn g11_view_offsets_are_never_addresses() {
+fn view_offsets_are_never_addresses() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for offset in [1 << 63, u64::MAX - 15, 1] {
@@ -223,7 +223,7 @@ fn g11_view_offsets_are_never_addresses() {
 }
 
 #[test]
-fn g12_work_without_end() {
+fn work_without_end_is_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         // Results whose elements share bytes.
@@ -251,7 +251,7 @@ fn g12_work_without_end() {
 }
 
 #[test]
-fn g13_a_kernel_that_fails() {
+fn a_kernel_that_fails_fails_one_graph() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let (mut peer, handle, base) = setup(&fixture, dialect);
@@ -270,7 +270,7 @@ fn g13_a_kernel_that_fails() {
 }
 
 #[test]
-fn g14_nothing_runs_unless_everything_can() {
+fn nothing_runs_unless_everything_can() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let (mut peer, handle, base) = setup(&fixture, dialect);
@@ -317,7 +317,7 @@ fn a_sum_takes_the_elements_of_a_row_for_neighbours() {
         turned.nb = [12, 4, 24, 24].map(Into::into);
         let sum = peer.node(OpCode::Sum, 2, SCALAR, (handle, base + 64), &[1]);
         let copy = peer.node(OpCode::Cont, 3, [2, 3, 1, 1], (handle, base + 128), &[1]);
-        // Whoever reads it before or after sees it as it is.
+        // Nodes that read it before or after see it as it is.
         for order in [[2, 3], [3, 2]] {
             assert!(peer.compute(&order, &[turned, sum, copy]));
             assert_eq!(peer.floats(&sum), [1.0 + 2.0 + 2.0 + 3.0 + 3.0 + 4.0]);

@@ -1,4 +1,4 @@
-//! Section 3 of the threat model: every limit, one below, at, and one above it. Where the default is large, the test sets a
+//! Every limit of a worker: one below, at, and one above it. Where the default is large, the test sets a
 //! small one; that the defaults are those of the table is a test of its own.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -173,9 +173,9 @@ fn nodes_and_tensors_at_the_real_limits() {
     }
 }
 
-/// F5: an announcement takes next to nothing of what all clients share, so many of them keep nobody from computing.
+/// An announcement takes next to nothing of what all clients share, so many of them keep no client from computing.
 #[test]
-fn f5_announcements_take_nothing_from_others() {
+fn announcements_take_nothing_from_others() {
     let fixture = Fixture::limited(Limits { message_bytes: 4 << 20, ..Limits::default() });
     let announced: Vec<_> = (0..64)
         .map(|_| {
@@ -277,7 +277,7 @@ fn tensors_around_the_size_of_a_piece() {
 }
 
 #[test]
-fn h9_buffers_at_the_real_limit() {
+fn buffers_at_the_real_limit() {
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
     let body = peer.with_device(&16_u64.to_le_bytes());

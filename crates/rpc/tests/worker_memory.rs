@@ -1,4 +1,4 @@
-//! Threats H and C4, C7: handles, buffers and whose they are. Each test is named after its row of the threat model.
+//! Handles and buffers, and the clients they belong to. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -34,7 +34,7 @@ fn attempts(handle: u64, address: u64, dialect: &'static Dialect) -> Vec<(Comman
 }
 
 #[test]
-fn c4_handles_of_others_are_nothing() {
+fn handles_of_other_clients_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let mut victim = fixture.connect(dialect);
@@ -61,7 +61,7 @@ fn c4_handles_of_others_are_nothing() {
 }
 
 #[test]
-fn c7_memory_is_admitted_not_promised() {
+fn memory_is_admitted_not_promised() {
     let fixture = Fixture::with(DeviceConfig::default(), |config| config.max_memory = Some(1 << 20));
     let (mut first, mut second) = (fixture.newest(), fixture.classic());
     let most = first.alloc(1_000_000);
@@ -78,12 +78,12 @@ fn c7_memory_is_admitted_not_promised() {
 }
 
 #[test]
-fn h1_numbers_that_are_no_handles() {
+fn numbers_that_are_no_handles_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for wrong in 0..8 {
             for number in 0..attempts(0, 0, dialect).len() {
-                // Whoever is mistaken has buffers of its own, so that a number that is only nearly right would do.
+                // The client has buffers of its own, so that a check which is only nearly right would find one of them.
                 let mut peer = fixture.connect(dialect);
                 let (handle, last) = (peer.alloc(64), peer.alloc(64));
                 let base = peer.base(handle);
@@ -96,7 +96,7 @@ fn h1_numbers_that_are_no_handles() {
 }
 
 #[test]
-fn h2_freed_is_gone() {
+fn freed_handles_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for number in 0..attempts(0, 0, dialect).len() {
@@ -112,7 +112,7 @@ fn h2_freed_is_gone() {
 }
 
 #[test]
-fn h3_a_stored_graph_dies_with_its_buffers() {
+fn a_stored_graph_dies_with_its_buffers() {
     let fixture = Fixture::new();
     for dialect in dialects().into_iter().filter(|dialect| dialect.has_recompute) {
         for reallocate in [false, true] {
@@ -151,7 +151,7 @@ fn h3_a_stored_graph_dies_with_its_buffers() {
 }
 
 #[test]
-fn h4_handles_do_not_outlive_their_connection() {
+fn handles_do_not_outlive_their_connection() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let mut peer = fixture.connect(dialect);
@@ -169,7 +169,7 @@ fn h4_handles_do_not_outlive_their_connection() {
 }
 
 #[test]
-fn h5_fresh_memory_is_zero() {
+fn fresh_memory_is_zero() {
     let fixture = Fixture::new();
     for size in [64_u32, 4096, 100_000, 3 << 20] {
         let mut victim = fixture.newest();
@@ -186,7 +186,7 @@ fn h5_fresh_memory_is_zero() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn h6_addresses_are_made_up() {
+fn addresses_are_made_up() {
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
     let handles: Vec<_> = (0..20).map(|i| peer.alloc(1 << i)).collect();
@@ -201,7 +201,7 @@ fn h6_addresses_are_made_up() {
 }
 
 #[test]
-fn h7_more_than_there_is() {
+fn a_buffer_larger_than_all_memory_is_not_had() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let mut peer = fixture.connect(dialect);
@@ -214,7 +214,7 @@ fn h7_more_than_there_is() {
 }
 
 #[test]
-fn h8_a_buffer_of_no_bytes() {
+fn a_buffer_of_no_bytes_is_a_buffer() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         let setup = || {
@@ -240,7 +240,7 @@ fn h8_a_buffer_of_no_bytes() {
 }
 
 #[test]
-fn h9_very_many_buffers() {
+fn the_number_of_buffers_is_limited() {
     let fixture = Fixture::limited(Limits { buffers: 1000, ..Limits::default() });
     let mut peer = fixture.newest();
     let handles: Vec<_> = (0..1000).map(|_| peer.alloc(16)).collect();
@@ -254,7 +254,7 @@ fn h9_very_many_buffers() {
 }
 
 #[test]
-fn h11_devices_that_do_not_exist() {
+fn unknown_devices_are_refused() {
     let fixture = Fixture::new();
     for dialect in dialects().into_iter().filter(|dialect| dialect.has_devices) {
         for device in [1_u32, 64, i32::MAX.cast_unsigned(), u32::MAX] {

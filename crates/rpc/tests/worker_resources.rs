@@ -1,5 +1,5 @@
-//! Threats about memory, descriptors and threads of the whole process, one test at a time. Each is named after its row of
-//! the threat model.
+//! Memory, descriptors and threads of the whole process, one test at a time. `docs/threat-tests.md` says which threat each
+//! test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(target_os = "linux")]
 
@@ -72,14 +72,14 @@ fn wait_for_listeners(fixture: &Fixture) {
     for dialect in common::dialects() {
         drop(fixture.connect(dialect));
     }
-    fixture.until("everybody came", |fixture| fixture.counters().accepted >= 8);
+    fixture.until("all have come", |fixture| fixture.counters().accepted >= 8);
     fixture.until_empty();
 }
 
 const MIB: usize = 1 << 20;
 
 #[test]
-fn f5_announced_bytes_are_not_allocated() {
+fn announced_bytes_are_not_allocated() {
     let _alone = alone();
     let fixture = Fixture::new();
     fixture.assert_serves();
@@ -107,7 +107,7 @@ fn f5_announced_bytes_are_not_allocated() {
 }
 
 #[test]
-fn f9_unread_replies_are_not_kept() {
+fn unread_replies_are_not_kept() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
@@ -128,7 +128,7 @@ fn f9_unread_replies_are_not_kept() {
 }
 
 #[test]
-fn f11_and_x15_descriptors_run_out() {
+fn clients_are_turned_away_when_descriptors_run_out() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut old = fixture.newest();
@@ -152,13 +152,13 @@ fn f11_and_x15_descriptors_run_out() {
         fixture.events().iter().filter(|line| line.starts_with("cannot serve a new connection")).count()
     };
     fixture.until("the worker has too few descriptors", |fixture| failures(fixture) >= 3);
-    assert!(old.is_alive(), "those who are there are served");
-    // Whoever finds no room is turned away and not left waiting.
+    assert!(old.is_alive(), "connected clients are served");
+    // Clients for which there is no descriptor are turned away and not left waiting.
     held.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
     let is_over = |mut stream: &TcpStream| matches!(stream.read(&mut [0; 64]), Ok(0));
     let start = Instant::now();
     while held.iter().filter(|stream| is_over(stream)).count() < 3 {
-        assert!(start.elapsed() < SOON, "nobody is turned away");
+        assert!(start.elapsed() < SOON, "no client is turned away");
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(held);
@@ -170,13 +170,13 @@ fn f11_and_x15_descriptors_run_out() {
 }
 
 #[test]
-fn c5_floods_of_connections() {
+fn floods_of_connections_leave_nothing_behind() {
     let _alone = alone();
     let fixture = Fixture::new();
     wait_for_listeners(&fixture);
     let (descriptors_before, threads_before) = (descriptors(), threads());
     let mut greeted: Vec<_> = (0..200).map(|_| fixture.newest()).collect();
-    // Beyond 256 that have not said HELLO, the oldest goes; whoever has said it stays.
+    // Beyond 256 that have not said HELLO, the oldest goes; those that have said it stay.
     let silent: Vec<_> = (0..1500).map(|_| dial(fixture.auto)).collect();
     fixture.until("the flood is seen", |fixture| fixture.counters().accepted >= 1700);
     assert_eq!(fixture.counters().connected, 456);
@@ -199,17 +199,17 @@ fn c5_floods_of_connections() {
 }
 
 #[test]
-fn c5_no_more_clients_than_allowed() {
+fn no_more_clients_than_allowed() {
     let _alone = alone();
     let limits = oxcart_rpc::worker::Limits { clients: 10, ungreeted: 4, ..Default::default() };
     let fixture = Fixture::limited(limits);
     let mut greeted: Vec<_> = (0..9).map(|_| fixture.newest()).collect();
     let _silent = dial(fixture.auto);
     fixture.until("all are here", |fixture| fixture.counters().connected == 10);
-    // Somebody silent makes room for somebody new.
+    // A silent client makes room for a new one.
     greeted.push(fixture.newest());
     assert_eq!(fixture.counters().connected, 10);
-    // But nobody who works does.
+    // One that has said HELLO does not.
     let mut eleventh = dial(fixture.auto);
     assert!(common::closes(&mut eleventh));
     assert!(greeted.iter_mut().all(common::Peer::is_alive));
@@ -219,7 +219,7 @@ fn c5_no_more_clients_than_allowed() {
 }
 
 #[test]
-fn h10_what_clients_leave_behind() {
+fn clients_leave_nothing_behind() {
     let _alone = alone();
     let fixture = Fixture::new();
     wait_for_listeners(&fixture);
@@ -251,7 +251,7 @@ fn h10_what_clients_leave_behind() {
 }
 
 #[test]
-fn g5_millions_of_node_ids() {
+fn node_ids_cost_no_memory_beyond_their_message() {
     let _alone = alone();
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
@@ -286,7 +286,7 @@ fn g5_millions_of_node_ids() {
     assert!(grown < 3 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
 }
 
-/// Limit 3.9, measured: a client with as many buffers as there may be and the largest graph that fits beside them holds
+/// Measured: a client with as many buffers as there may be and the largest graph that fits beside them holds
 /// no more than it is said to, and no more than 64 MiB.
 #[test]
 fn what_a_client_really_holds() {
@@ -325,7 +325,7 @@ fn what_a_client_really_holds() {
 
 /// A process may have only so many pieces of memory; holes between buffers make many out of few, and must not use them up.
 #[test]
-fn h9_holes_between_buffers_are_few() {
+fn holes_between_buffers_are_few() {
     let _alone = alone();
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
@@ -341,7 +341,7 @@ fn h9_holes_between_buffers_are_few() {
 }
 
 #[test]
-fn k6_contents_on_their_way_to_a_slow_disk() {
+fn contents_waiting_for_a_slow_disk_are_bounded() {
     let _alone = alone();
     let disk = Disk::new();
     let gate = Stuck::at(Call::Write);
@@ -353,7 +353,7 @@ fn k6_contents_on_their_way_to_a_slow_disk() {
         let domain = Domain::of_user(1_000_000 + number);
         held.extend((0..4).map(|_| cache.keep(&domain, LARGE as u64).unwrap()));
     }
-    // Beyond that, nothing is kept, and nobody waits.
+    // Beyond that, nothing is kept, and no client waits.
     let start = Instant::now();
     assert!(cache.keep(&user(), LARGE as u64).is_none());
     assert!(start.elapsed() < Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Threats D: tensors that are none. Each test is named after its row of the threat model.
+//! Tensor descriptors that are wrong. `docs/threat-tests.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -47,7 +47,7 @@ const ALL: [Way; 10] = [
     Way::GraphResult,
 ];
 
-/// Uses a tensor in a way and says whether the worker went along.
+/// Uses a tensor in a way and says whether the worker accepted it.
 fn accepts(peer: &mut Peer, way: Way, record: &TensorRecord, good: &TensorRecord) -> bool {
     let (command, body) = match way {
         Way::Set => (Command::SetTensor, peer.set_body(record, 0, &[])),
@@ -105,7 +105,7 @@ fn a_good_tensor_is_accepted_every_way() {
 }
 
 #[test]
-fn d1_types_beyond_the_last() {
+fn types_beyond_the_last_are_refused() {
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let beyond = (dialect.type_count..256).step_by(16).chain([1 << 31, u32::MAX, dialect.type_count]);
@@ -120,14 +120,14 @@ fn d1_types_beyond_the_last() {
 }
 
 #[test]
-fn d2_types_that_no_longer_exist() {
+fn removed_types_are_refused() {
     for number in [4, 5, 31, 32, 33, 36, 37, 38_u32] {
         assert_all_refused(&ALL, |record| record.dtype = number.into(), "a removed type");
     }
 }
 
 #[test]
-fn d3_rows_of_broken_blocks() {
+fn rows_of_broken_blocks_are_refused() {
     let fixture = Fixture::new();
     let mut tried = 0;
     for number in 0..Dialect::newest().type_count {
@@ -151,7 +151,7 @@ fn d3_rows_of_broken_blocks() {
 }
 
 #[test]
-fn d4_data_outside_its_buffer() {
+fn data_outside_its_buffer_is_refused() {
     let start = 0x100;
     for offset in
         [-16, -1, SIZE.cast_signed() - 15, SIZE.cast_signed(), SIZE.cast_signed() + 4096, 1 << 40, i64::MIN]
@@ -174,7 +174,7 @@ fn d4_data_outside_its_buffer() {
 }
 
 #[test]
-fn d5_raw_addresses_without_a_buffer() {
+fn raw_addresses_are_refused_where_they_are_used() {
     let here = std::ptr::from_ref(&ALL).addr() as u64;
     let ways: Vec<_> = ALL.into_iter().filter(|way| ![Way::AllocSize, Way::Init].contains(way)).collect();
     for handle in [0, 0xdead_beef_u64] {
@@ -184,7 +184,7 @@ fn d5_raw_addresses_without_a_buffer() {
         };
         assert_all_refused(&ways, change, "no buffer");
     }
-    // They may be there as long as nobody uses them: honest clients send what they keep elsewhere.
+    // They may be listed as long as no node uses them: honest clients send what they keep elsewhere.
     let fixture = Fixture::new();
     for dialect in dialects() {
         let (mut peer, good) = setup(&fixture, dialect);
@@ -197,7 +197,7 @@ fn d5_raw_addresses_without_a_buffer() {
 }
 
 #[test]
-fn d6_extents_and_strides_that_wrap() {
+fn extents_and_strides_that_wrap_are_refused() {
     let change = |record: &mut TensorRecord| {
         record.ne = [((1_u32 << 31) + 1).into(); 4];
         record.nb = [(1_u32 << 31).into(); 4];
@@ -217,7 +217,7 @@ fn d6_extents_and_strides_that_wrap() {
 }
 
 #[test]
-fn d7_and_d8_offsets_and_sizes_outside_the_tensor() {
+fn offsets_and_sizes_outside_the_tensor_are_refused() {
     let fixture = Fixture::new();
     let minus = |n: u64| 0_u64.wrapping_sub(n);
     let ranges = [
@@ -255,7 +255,7 @@ fn d7_and_d8_offsets_and_sizes_outside_the_tensor() {
 }
 
 #[test]
-fn d9_copies() {
+fn copies_stay_inside_their_target_and_may_overlap() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         // A source larger than its target.
@@ -284,7 +284,7 @@ fn d9_copies() {
 }
 
 #[test]
-fn d10_no_elements_at_all() {
+fn tensors_without_elements_are_accepted() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for dim in 0..4 {
@@ -302,7 +302,7 @@ fn d10_no_elements_at_all() {
 }
 
 #[test]
-fn d11_names_are_only_names() {
+fn names_are_only_names() {
     let fixture = Fixture::new();
     for name in [[b'%'; 64], [0xff; 64], [b'/'; 64], [0x1b; 64]] {
         let (mut peer, good) = setup(&fixture, Dialect::newest());
@@ -316,7 +316,7 @@ fn d11_names_are_only_names() {
 }
 
 #[test]
-fn d12_sizes_beyond_64_bits() {
+fn sizes_beyond_64_bits_are_never_too_small() {
     let fixture = Fixture::new();
     for dialect in dialects() {
         for (ne, nb) in

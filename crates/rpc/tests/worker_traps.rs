@@ -1,4 +1,4 @@
-//! Section 12 of the threat model: what honest clients do and must not be refused for, as far as no other test shows it.
+//! What honest clients do and must not be refused for, as far as no other test shows it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 /// SET_TENSOR and GET_TENSOR beyond 4 GiB.
 #[test]
 #[ignore = "takes 5 GB of memory and half a minute"]
-fn t5_a_tensor_of_more_than_4_gib() {
+fn tensors_of_more_than_4_gib_are_moved() {
     let fixture = Fixture::new();
     for dialect in [Dialect::classic(), Dialect::newest()] {
         let (rows, piece) = (1100_u64, 4_u64 << 20);
@@ -52,7 +52,7 @@ fn t5_a_tensor_of_more_than_4_gib() {
 
 /// INIT_TENSOR for rows that a device may want to pad comes before the data.
 #[test]
-fn t7_rows_that_are_not_padded_are_prepared() {
+fn rows_that_are_not_padded_are_prepared() {
     for device in [DeviceConfig::default(), DeviceConfig::accelerator("GPU0")] {
         let fixture = Fixture::with(device, |_| {});
         for dialect in dialects() {
@@ -65,7 +65,7 @@ fn t7_rows_that_are_not_padded_are_prepared() {
             peer.ask(Command::InitTensor, record.as_bytes());
             peer.set(&record, 0, &[5; 72]);
             assert_eq!(peer.get(&record, 0, 72), [5; 72]);
-            // A tensor that the client keeps elsewhere is none of our business.
+            // A tensor that the client keeps elsewhere is ignored.
             let elsewhere = oxcart_rpc::wire::TensorRecord { buffer: 0xdead.into(), ..record };
             peer.ask(Command::InitTensor, elsewhere.as_bytes());
             assert!(peer.is_alive());
@@ -75,7 +75,7 @@ fn t7_rows_that_are_not_padded_are_prepared() {
 
 /// RECOMPUTE repeats the last graph that succeeded, with the data of now.
 #[test]
-fn t9_the_last_successful_graph_is_computed_again() {
+fn the_last_successful_graph_is_computed_again() {
     let fixture = Fixture::new();
     for dialect in dialects().into_iter().filter(|dialect| dialect.has_recompute) {
         let mut peer = fixture.connect(dialect);
@@ -90,7 +90,7 @@ fn t9_the_last_successful_graph_is_computed_again() {
         let device = example.peer.device();
         example.peer.send(Command::GraphRecompute, &device);
         assert_eq!(example.peer.floats(&sum), [42.], "the second graph, not the first");
-        // The graph before is forgotten with the buffers of nobody.
+        // Freeing a buffer that only the first graph used does not drop the second.
         let first = example.handle;
         example.peer.free(first);
         example.peer.send(Command::GraphRecompute, &device);
@@ -100,7 +100,7 @@ fn t9_the_last_successful_graph_is_computed_again() {
 
 /// What stands behind a graph waits for it: a FREE, a SET and a GET sent in one go.
 #[test]
-fn t10_commands_behind_a_graph_wait_for_it() {
+fn commands_behind_a_graph_wait_for_it() {
     let delay = std::time::Duration::from_millis(50);
     for device in [
         DeviceConfig::default(),

@@ -2,11 +2,10 @@
 //!
 //! 1. Where memory already decides: tensors that have a place, inputs, nodes that read weights.
 //! 2. Neighbours take over a decision, first those of accelerators, then all.
-//! 3. Nodes move to a better stream that uses the same memory; nodes nobody decided go where most of what they read
-//!    is.
+//! 3. Nodes move to a better stream that uses the same memory; undecided nodes go where most of what they read is.
 //! 4. What is left follows its user, or what it is a view of.
 //!
-//! Views are not decided on: they are where their root is. Nodes that nobody asked for are not either.
+//! Views are not decided on: they are where their root is. Nodes that were not asked for are not either.
 //!
 //! Invariant: after [`assign`], every node that runs has a stream that supports it, and every leaf in
 //! order has one, too. Every decision keeps its cause.
@@ -19,7 +18,7 @@ use oxcart_tensor::{Graph, Op, TensorId, TensorRef};
 
 use crate::error::Error;
 use crate::program::{Program, Read, Running};
-use crate::streams::{Memories, Memory, StreamId, Streams};
+use crate::streams::{Memories, MemoryId, StreamId, Streams};
 
 /// Why a tensor is where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ pub enum Cause {
     ViewSource,
     /// The node that reads it is there.
     Reader,
-    /// Nobody computes or reads it.
+    /// It is neither computed nor read.
     Unused,
 }
 
@@ -129,7 +128,7 @@ struct Passes<'a> {
     assigned: Assignments,
     /// Nodes that run and have no stream yet.
     undecided: usize,
-    /// Whether there are leaves without a stream, or nodes that nobody asked for.
+    /// Whether there are leaves without a stream, or nodes that were not asked for.
     left_over: bool,
 }
 
@@ -309,7 +308,7 @@ impl<'a> Passes<'a> {
                         .filter(|&stream| self.can_compute(stream, id))
                         .map(|stream| (count(stream), stream))
                         .reduce(|best, next| if next.0 > best.0 { next } else { best })
-                        .ok_or_else(|| nobody(self.graph, id))?;
+                        .ok_or_else(|| no_stream_for(self.graph, id))?;
                     self.assigned.set(id, stream, Cause::MostInputs);
                 }
                 Some((_, Cause::Pinned)) => {}
@@ -334,7 +333,7 @@ impl<'a> Passes<'a> {
         for &id in self.graph.nodes() {
             let node = self.graph.tensor(id)?;
             let Some(current) = self.assigned.stream(id) else {
-                // What nobody computes or reads stays with the last stream.
+                // What is neither computed nor read stays with the last stream.
                 self.assign_if_new(node.root().id(), self.streams.last(), Cause::Unused);
                 continue;
             };
@@ -360,15 +359,15 @@ fn is_rope_factor(node: TensorRef<'_>, slot: u8) -> bool {
     slot == 2 && matches!(node.op(), Op::Rope(_) | Op::RopeBack(_))
 }
 
-/// Where a source is or will be; `None` as long as nobody has decided.
-pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read) -> Option<Memory> {
+/// Where a source is or will be; `None` while that is undecided.
+pub(crate) fn memory_of(memories: &Memories, assigned: &Assignments, read: &Read) -> Option<MemoryId> {
     if let Some(buffer) = read.buffer() {
         return Some(memories.of_buffer(buffer));
     }
     assigned.stream(read.root).map(|home| memories.of_stream(home))
 }
 
-fn nobody(graph: &Graph, id: TensorId) -> Error {
+fn no_stream_for(graph: &Graph, id: TensorId) -> Error {
     let op = graph.tensor(id).map_or("", |node| node.op().name());
-    Error::NobodyComputes { id, op, name: graph.label(id) }
+    Error::NoStreamFor { id, op, name: graph.label(id) }
 }

@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// A node that no device can compute.
     #[error("no stream can compute {op} ({id}, {name})")]
-    NobodyComputes {
+    NoStreamFor {
         /// The node.
         id: TensorId,
         /// Its op.

@@ -2,7 +2,7 @@
 //!
 //! [`memory`] packs a graph's tensors into buffers; the [`Scheduler`] decides which device computes each node, cuts
 //! the graph into splits and runs each split where its data lives. Devices are seen through the traits of
-//! `oxcart-stream` only.
+//! `oxcart-backend` only.
 #![forbid(unsafe_code)]
 
 mod assign;

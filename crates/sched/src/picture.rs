@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use oxcart_backend::ByteSize;
 use oxcart_tensor::TensorId;
 use oxcart_tensor::graph::Slot;
 
 use crate::prepared::Prepared;
-use crate::report::size;
 use crate::split::{Split, SplitInput};
 
 const LANE_HEIGHT: usize = 150;
@@ -191,7 +191,7 @@ impl Prepared {
         let (x, y) = self.entry(index, split, place);
         let graph = self.graph();
         let len = graph.tensor(input.source).map_or(0, |source| source.byte_len());
-        let text = format!("{} {}", short(&graph.label(input.source), 18), size(len));
+        let text = format!("{} {}", short(&graph.label(input.source), 18), ByteSize(len as u64));
         writeln!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\" fill=\"#333\" stroke=\"#fff\" \

@@ -49,7 +49,7 @@ pub(crate) struct CopyStep {
 
 /// Looks at nodes while a graph runs.
 pub trait Observer {
-    /// Whether it wants to see this node's result. Nodes nobody wants are computed together.
+    /// Whether it wants to see this node's result. Nodes that it does not want to see are computed together.
     fn wants(&mut self, node: TensorRef<'_>) -> bool;
 
     /// Sees a node that was just computed, and may stop the run.
@@ -152,6 +152,19 @@ impl Prepared {
         // After a run, `current` already means the next one.
         let last = &self.runs[(self.current + self.runs.len() - 1) % self.runs.len()];
         Ok(self.buffers.bytes(last.graph.tensor(id)?)?)
+    }
+
+    /// The first bytes of a tensor, after everything that its stream was asked for has been computed. Only outputs are sure
+    /// to keep their contents.
+    pub fn read_into(&self, id: TensorId, out: &mut [u8]) -> Result<(), Error> {
+        // After a run, `current` already means the next one.
+        let last = &self.runs[(self.current + self.runs.len() - 1) % self.runs.len()];
+        let tensor = last.graph.tensor(id)?;
+        let place = self.buffers.place_of(tensor)?;
+        match self.assigned.of_tensor(tensor) {
+            Some((stream, _)) => Ok(self.streams.stream(stream).read(&place, out)?),
+            None => Ok(place.read(out)?),
+        }
     }
 
     /// Runs the graph. Returns when everything has been handed to the devices; [`synchronize`](Prepared::synchronize)

@@ -1,10 +1,10 @@
 //! What a graph does when it runs, read from it once.
 //!
-//! A graph is larger than the near caches, and many of its nodes do not run: they relabel memory, or nobody asked for
-//! them. So the passes of the scheduler and of the planner do not each walk the graph; they walk this list, which has
+//! A graph is larger than the near caches, and many of its nodes do not run: they relabel memory, or were not asked
+//! for. So the passes of the scheduler and of the planner do not each walk the graph; they walk this list, which has
 //! what they all need of a node next to what they need of its sources.
 //!
-//! Invariant: the list says what the graph says. Whoever gives a node another source, or the graph another leaf, does
+//! Invariant: the list says what the graph says. Code that gives a node another source, or the graph another leaf, does
 //! the same here ([`Program::exchange`], [`Program::add_leaf`]).
 
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) struct Read {
     home: Home,
     /// Which of the node's sources it is.
     pub(crate) slot: u8,
-    /// Whether the node could write its result over it, if nobody else needs it: the op allows that, and it begins
+    /// Whether the node could write its result over it, if no other node needs it: the op allows that, and it begins
     /// where its root does and has the layout of the result.
     pub(crate) is_replaceable: bool,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Program {
     /// Roots that hold an output.
     pub(crate) outputs: Vec<TensorId>,
     pub(crate) unread: Vec<Unread>,
-    /// Whether there are nodes that would do something if anybody had asked for them.
+    /// Whether there are nodes that compute something but were not asked for.
     pub(crate) skips_nodes: bool,
 }
 

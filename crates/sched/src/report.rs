@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use oxcart_backend::ByteSize;
 use oxcart_tensor::TensorId;
 
 use crate::prepared::Prepared;
@@ -29,18 +30,6 @@ impl Prepared {
     }
 }
 
-/// Bytes as people read them.
-pub(crate) fn size(bytes: usize) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prepared = self.0;
@@ -56,7 +45,7 @@ impl fmt::Display for Report<'_> {
             for input in &split.inputs {
                 let len = graph.tensor(input.source).map_or(0, |source| source.layout().byte_len());
                 let (name, from) = (graph.label(input.source), prepared.stream_name(input.from));
-                writeln!(f, "  <- {} ({}) from {from}", name.escape_debug(), size(len))?;
+                writeln!(f, "  <- {} ({}) from {from}", name.escape_debug(), ByteSize(len as u64))?;
             }
             for &id in &graph.nodes()[split.nodes.clone()] {
                 let Ok(node) = graph.tensor(id) else { continue };

@@ -97,7 +97,7 @@ impl Streams {
 
 /// Some memory: that of a stream's results, or a buffer of the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Memory(u32);
+pub(crate) struct MemoryId(u32);
 
 /// Which stream can read which memory, and what the buffers are for: asked once, then looked up.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ pub(crate) struct Readable<'a>(
 );
 
 impl Readable<'_> {
-    pub(crate) fn includes(self, memory: Memory) -> bool {
+    pub(crate) fn includes(self, memory: MemoryId) -> bool {
         self.0.get(memory.0 as usize).copied().unwrap_or(false)
     }
 }
@@ -157,17 +157,17 @@ impl Memories {
         }
     }
 
-    pub(crate) fn of_stream(&self, stream: StreamId) -> Memory {
-        Memory(u32::from(stream.0))
+    pub(crate) fn of_stream(&self, stream: StreamId) -> MemoryId {
+        MemoryId(u32::from(stream.0))
     }
 
-    /// A buffer that the table does not know is memory that nobody reads.
-    pub(crate) fn of_buffer(&self, buffer: BufferId) -> Memory {
+    /// A buffer that the table does not know is memory that no stream reads.
+    pub(crate) fn of_buffer(&self, buffer: BufferId) -> MemoryId {
         // Both are table positions, far below half of what fits.
-        Memory((self.streams as u32).saturating_add(buffer.0))
+        MemoryId((self.streams as u32).saturating_add(buffer.0))
     }
 
-    pub(crate) fn reads(&self, stream: StreamId, memory: Memory) -> bool {
+    pub(crate) fn reads(&self, stream: StreamId, memory: MemoryId) -> bool {
         self.read_by(stream).includes(memory)
     }
 
@@ -191,13 +191,13 @@ impl Memories {
     }
 
     /// The most preferred stream that can read a memory.
-    pub(crate) fn first_reader(&self, memory: Memory) -> Option<StreamId> {
+    pub(crate) fn first_reader(&self, memory: MemoryId) -> Option<StreamId> {
         *self.first_reader.get(memory.0 as usize)?
     }
 
     /// The most preferred stream that can read a memory and fits otherwise.
     #[inline]
-    pub(crate) fn best(&self, memory: Memory, fits: impl Fn(StreamId) -> bool) -> Option<StreamId> {
+    pub(crate) fn best(&self, memory: MemoryId, fits: impl Fn(StreamId) -> bool) -> Option<StreamId> {
         let first = self.first_reader(memory)?;
         if fits(first) {
             return Some(first);
@@ -210,7 +210,7 @@ impl Memories {
     /// that is not just weights. Then they must not run at the same time.
     pub(crate) fn are_shared(&self, a: StreamId, b: StreamId) -> bool {
         let both = |(index, facts): (usize, &BufferFacts)| {
-            let memory = Memory((self.streams + index) as u32);
+            let memory = MemoryId((self.streams + index) as u32);
             !facts.is_weights && self.reads(a, memory) && self.reads(b, memory)
         };
         self.reads(a, self.of_stream(b))

@@ -305,7 +305,7 @@ fn only_the_chosen_alternative_runs() {
 }
 
 #[test]
-fn what_nobody_computes_is_named() {
+fn an_op_that_no_device_computes_is_named() {
     let fast = TestDevice::new(Config { ops: Some(vec!["MUL_MAT"]), ..Config::accelerator("A") });
     let mut world = World::default();
     let x = world.input("x", [2, 1]);

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 const WIDTH: usize = 8;
 const ROWS: usize = 4;
 
-/// One step of a random program; numbers pick among what is there.
+/// One step of a random graph; numbers pick among what is there.
 #[derive(Clone, Debug)]
 enum Step {
     Map(usize, u8),
@@ -92,8 +92,8 @@ fn devices(specs: &[Spec]) -> Vec<Arc<TestDevice>> {
     accelerators.chain([TestDevice::new(Config::default())]).collect()
 }
 
-/// A program as a graph, with its weights and caches on `homes`.
-struct Program {
+/// A random graph, with its weights and caches on `homes`.
+struct RandomGraph {
     graph: Graph,
     buffers: Buffers,
     inputs: Vec<TensorId>,
@@ -101,37 +101,43 @@ struct Program {
 }
 
 /// Weights and caches, the same numbers wherever they are.
-fn stored(program: &mut Program, home: &TestDevice, ne: [usize; 2], seed: usize, usage: Usage) -> TensorId {
-    let id = program.graph.leaf(DType::F32, ne).unwrap();
+fn stored(
+    random: &mut RandomGraph,
+    home: &TestDevice,
+    ne: [usize; 2],
+    seed: usize,
+    usage: Usage,
+) -> TensorId {
+    let id = random.graph.leaf(DType::F32, ne).unwrap();
     let len = ne[0] * ne[1];
     let bytes: Vec<u8> =
         (0..len).flat_map(|i| (((i * 7 + seed * 13) % 11) as f32 / 5.0 - 1.0).to_le_bytes()).collect();
     let buffer = allocate(&home.buffer_type(), bytes.len()).unwrap();
     buffer.write(0, &bytes).unwrap();
     buffer.set_usage(usage);
-    let buffer = program.buffers.add(buffer);
-    program.graph.bind(id, Storage { buffer, offset: 0 }, len * 4).unwrap();
+    let buffer = random.buffers.add(buffer);
+    random.graph.bind(id, Storage { buffer, offset: 0 }, len * 4).unwrap();
     id
 }
 
-fn program(steps: &[Step], homes: &[Arc<TestDevice>], home_of: &[usize]) -> Program {
-    let mut program =
-        Program { graph: Graph::new(), buffers: Buffers::new(), inputs: Vec::new(), outputs: Vec::new() };
+fn random_graph(steps: &[Step], homes: &[Arc<TestDevice>], home_of: &[usize]) -> RandomGraph {
+    let mut random =
+        RandomGraph { graph: Graph::new(), buffers: Buffers::new(), inputs: Vec::new(), outputs: Vec::new() };
     let home = |index: usize| &homes[home_of[index % home_of.len()] % homes.len()];
     let weights: Vec<_> =
-        (0..3).map(|i| stored(&mut program, home(i), [WIDTH, WIDTH], i, Usage::Weights)).collect();
+        (0..3).map(|i| stored(&mut random, home(i), [WIDTH, WIDTH], i, Usage::Weights)).collect();
     // A cache must be where it can be written, which is only sure of the last device.
-    let mut cache = stored(&mut program, &homes[homes.len() - 1], [WIDTH, 2 * ROWS], 9, Usage::Any);
-    let rows = program.graph.leaf(DType::I64, [ROWS]).unwrap();
-    program.graph.mark_input(rows).unwrap();
+    let mut cache = stored(&mut random, &homes[homes.len() - 1], [WIDTH, 2 * ROWS], 9, Usage::Any);
+    let rows = random.graph.leaf(DType::I64, [ROWS]).unwrap();
+    random.graph.mark_input(rows).unwrap();
     let mut values = Vec::new();
     for _ in 0..2 {
-        let input = program.graph.leaf(DType::F32, [WIDTH, ROWS]).unwrap();
-        program.graph.mark_input(input).unwrap();
-        program.inputs.push(input);
+        let input = random.graph.leaf(DType::F32, [WIDTH, ROWS]).unwrap();
+        random.graph.mark_input(input).unwrap();
+        random.inputs.push(input);
         values.push(input);
     }
-    let g = &mut program.graph;
+    let g = &mut random.graph;
     for step in steps {
         let at = |i: usize| values[i % values.len()];
         let made = match *step {
@@ -165,7 +171,7 @@ fn program(steps: &[Step], homes: &[Arc<TestDevice>], home_of: &[usize]) -> Prog
                 }
                 g.mark_output(out).unwrap();
                 g.expand(out).unwrap();
-                program.outputs.push(out);
+                random.outputs.push(out);
                 continue;
             }
         };
@@ -177,17 +183,17 @@ fn program(steps: &[Step], homes: &[Arc<TestDevice>], home_of: &[usize]) -> Prog
     });
     g.mark_output(last).unwrap();
     g.expand(last).unwrap();
-    program.outputs.push(last);
-    program.inputs.push(rows);
-    program
+    random.outputs.push(last);
+    random.inputs.push(rows);
+    random
 }
 
-/// Runs a program three times with other inputs each time; all outputs of all runs.
-fn results(program: &Program, prepared: &mut Prepared) -> Vec<Vec<u8>> {
+/// Runs a random graph three times with other inputs each time; all outputs of all runs.
+fn results(random: &RandomGraph, prepared: &mut Prepared) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for run in 0..3_usize {
-        for (index, &input) in program.inputs.iter().enumerate() {
-            let bytes: Vec<u8> = if index + 1 == program.inputs.len() {
+        for (index, &input) in random.inputs.iter().enumerate() {
+            let bytes: Vec<u8> = if index + 1 == random.inputs.len() {
                 (0..ROWS).flat_map(|i| (((i + run) % (2 * ROWS)) as i64).to_le_bytes()).collect()
             } else {
                 let value = |i: usize| ((i * 3 + index * 5 + run * 7) % 9) as f32 / 4.0 - 1.0;
@@ -199,16 +205,16 @@ fn results(program: &Program, prepared: &mut Prepared) -> Vec<Vec<u8>> {
             }
         }
         prepared.compute().unwrap();
-        all.extend(program.outputs.iter().map(|&output| prepared.read(output).unwrap()));
+        all.extend(random.outputs.iter().map(|&output| prepared.read(output).unwrap()));
     }
     all
 }
 
-/// Prepares a program twice; the second time, the plan of the first is kept.
-fn prepare(program: &Program, devices: &[Arc<TestDevice>], options: Options) -> Prepared {
+/// Prepares a random graph twice; the second time, the plan of the first is kept.
+fn prepare(random: &RandomGraph, devices: &[Arc<TestDevice>], options: Options) -> Prepared {
     let streams = devices.iter().map(|device| device.stream()).collect();
     let mut scheduler = Scheduler::new(streams, options).unwrap();
-    let mut prepare = || scheduler.prepare(program.graph.clone(), program.buffers.clone()).unwrap();
+    let mut prepare = || scheduler.prepare(random.graph.clone(), random.buffers.clone()).unwrap();
     let first = prepare();
     let second = prepare();
     assert!(first.memory().spots().eq(second.memory().spots()));
@@ -227,7 +233,7 @@ proptest! {
         offload in any::<bool>(),
     ) {
         let alone = vec![TestDevice::new(Config::default())];
-        let reference = program(&steps, &alone, &[0]);
+        let reference = random_graph(&steps, &alone, &[0]);
         let expected = results(&reference, &mut prepare(&reference, &alone, Options::default()));
 
         let devices = devices(&specs);
@@ -236,7 +242,7 @@ proptest! {
             .filter(|&i| i == specs.len() || !specs[i].lacks.contains(&"MUL_MAT"))
             .collect();
         let homes: Vec<usize> = home_of.iter().map(|&i| able[i % able.len()]).collect();
-        let spread = program(&steps, &devices, &homes);
+        let spread = random_graph(&steps, &devices, &homes);
         let options = Options { runs, offload, ..Options::default() };
         let mut prepared = prepare(&spread, &devices, options);
         prop_assert_eq!(results(&spread, &mut prepared), expected);

@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
-    // The default one writes zeros, and so has memory taken that nobody has used.
+    // The default one writes zeros, and so makes memory resident that was not used yet.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
         LIVE.fetch_add(taken(layout.size()), Ordering::Relaxed);

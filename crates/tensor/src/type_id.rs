@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_everybody_relies_on() {
+    fn the_numbers_that_files_and_peers_rely_on() {
         for (id, dtype) in
             [(0, DType::F32), (1, DType::F16), (8, DType::Q8_0), (14, DType::Q6_K), (30, DType::BF16)]
         {

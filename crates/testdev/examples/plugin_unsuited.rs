@@ -9,7 +9,7 @@ fn score() -> u32 {
 }
 
 fn init() -> Result<Arc<dyn Registry>, String> {
-    unreachable!("nobody starts a plug-in that cannot run")
+    unreachable!("a plug-in that cannot run is not started")
 }
 
 oxcart_backend::export_plugin! { score: score, init: init }

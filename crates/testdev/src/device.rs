@@ -23,7 +23,7 @@ pub struct Config {
     pub kind: DeviceKind,
     /// Names of the ops it can compute; `None` for all.
     pub ops: Option<Vec<&'static str>>,
-    /// Whether its memory is host memory that everybody can see.
+    /// Whether its memory is host memory that other devices can see.
     pub host: bool,
     /// Whether it can read host memory although its own is elsewhere.
     pub reads_host: bool,
@@ -69,7 +69,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// An accelerator: memory of its own that nobody else can see.
+    /// An accelerator: memory of its own that no other device can see.
     pub fn accelerator(name: &str) -> Config {
         Config {
             name: name.into(),
@@ -83,7 +83,7 @@ impl Config {
 
 /// What can go wrong while a device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum InjectedFault {
     /// Scratch memory cannot be had; the device goes on.
     NoMemory,
     /// A kernel panics.
@@ -102,7 +102,7 @@ pub struct TestDevice {
     /// Every node it has computed, in order.
     log: Mutex<Vec<TensorId>>,
     /// What happens at the next node.
-    mishap: Mutex<Option<Mishap>>,
+    fault: Mutex<Option<InjectedFault>>,
 }
 
 impl TestDevice {
@@ -120,13 +120,13 @@ impl TestDevice {
             allocations_left: AtomicUsize::new(usize::MAX),
         });
         let host_buffer_type = HostBufferType::new(format!("{}_Host", config.name));
-        let (log, mishap) = (Mutex::default(), Mutex::default());
-        Arc::new(TestDevice { config, buffer_type, host_buffer_type, allocated, log, mishap })
+        let (log, fault) = (Mutex::default(), Mutex::default());
+        Arc::new(TestDevice { config, buffer_type, host_buffer_type, allocated, log, fault })
     }
 
     /// Lets something go wrong at the next node that is computed; `None` for nothing.
-    pub fn arrange(&self, mishap: Option<Mishap>) {
-        *self.mishap.lock().unwrap_or_else(PoisonError::into_inner) = mishap;
+    pub fn inject(&self, fault: Option<InjectedFault>) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
     /// Lets so many more allocations succeed, and none after them.
@@ -135,12 +135,12 @@ impl TestDevice {
     }
 
     /// What goes wrong now.
-    pub(crate) fn mishap(&self) -> Option<Mishap> {
-        let mut arranged = self.mishap.lock().unwrap_or_else(PoisonError::into_inner);
-        match *arranged {
+    pub(crate) fn fault(&self) -> Option<InjectedFault> {
+        let mut injected = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match *injected {
             // What is broken stays so.
-            Some(Mishap::Breakdown) => Some(Mishap::Breakdown),
-            _ => arranged.take(),
+            Some(InjectedFault::Breakdown) => Some(InjectedFault::Breakdown),
+            _ => injected.take(),
         }
     }
 

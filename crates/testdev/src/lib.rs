@@ -12,6 +12,6 @@ mod interpret;
 mod stream;
 
 pub use buffer::{TestBuffer, TestBufferType};
-pub use device::{Config, Mishap, TestDevice, TestRegistry};
+pub use device::{Config, InjectedFault, TestDevice, TestRegistry};
 pub use interpret::{Interpreted, computes};
 pub use stream::TestStream;

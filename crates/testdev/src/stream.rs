@@ -17,7 +17,7 @@ use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorRef};
 
 use crate::buffer::TestBuffer;
-use crate::device::{Mishap, TestDevice};
+use crate::device::{InjectedFault, TestDevice};
 use crate::interpret::{compute, load, store};
 
 type Job = Box<dyn FnOnce() -> Result<(), Error> + Send>;
@@ -119,7 +119,7 @@ impl Stream for TestStream {
         let (sender, receiver) = channel();
         let source = source.clone();
         self.enqueue(move || {
-            // Whoever asked may have lost interest.
+            // The caller may no longer be waiting.
             let _ = sender.send(source.bytes());
             Ok(())
         })?;
@@ -245,15 +245,15 @@ fn run(test: &TestDevice, work: Work<'_>, cancel: &AtomicBool) -> Result<(), Err
         if !test.supports_op(node) {
             return Err(unsupported(test, format!("{} ({})", node.op().label(), node.label())));
         }
-        match test.mishap() {
+        match test.fault() {
             None => {}
-            Some(Mishap::NoMemory) => {
+            Some(InjectedFault::NoMemory) => {
                 return Err(Error::OutOfMemory { buffer_type: "scratch".into(), size: node.byte_len() });
             }
-            Some(Mishap::Panic) => panic!("as arranged"),
-            Some(Mishap::Breakdown) => {
+            Some(InjectedFault::Panic) => panic!("injected"),
+            Some(InjectedFault::Breakdown) => {
                 let device = test.config.name.clone();
-                return Err(Error::DeviceLost { device, reason: "it broke down, as arranged".into() });
+                return Err(Error::DeviceLost { device, reason: "it broke down, as injected".into() });
             }
         }
         if !test.config.null {

@@ -194,7 +194,7 @@ impl BufferType for Refusing {
         4
     }
 
-    /// Less than a tensor needs, which nobody should believe.
+    /// Less than a tensor needs, which must not be believed.
     fn alloc_size(&self, _tensor: oxcart_tensor::TensorRef<'_>) -> usize {
         1
     }

@@ -6,12 +6,9 @@
 
 mod common;
 
-use std::env;
-use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use common::{EXPECTED, Example, numbers};
 use oxcart_backend::plugin::{self, Refusal};
@@ -19,29 +16,8 @@ use oxcart_backend::{Error, Registries, StreamOptions, Work, compare, copy_graph
 use oxcart_testdev::{Config, TestDevice};
 use tempfile::TempDir;
 
-/// Where cargo put the examples.
-static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(|| {
-    // This test is at TARGET/PROFILE/deps/plugins-HASH.
-    let test = env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
-        "debug" => "test",
-        other => other,
-    };
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--offline", "--examples", "--package", env!("CARGO_PKG_NAME")])
-        .args(["--profile", profile, "--target-dir"])
-        .arg(folder.parent().unwrap())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    folder.join("examples")
-});
-
 fn library(name: &str) -> PathBuf {
-    EXAMPLES.join(format!("{DLL_PREFIX}plugin_{name}{DLL_SUFFIX}"))
+    oxcart_fixtures::example_library(env!("CARGO_PKG_NAME"), &format!("plugin_{name}"))
 }
 
 /// Loads a plug-in that must be refused, and says why it was.

@@ -106,7 +106,7 @@ fn extensions_are_found_by_type() {
     assert_eq!(*registries.extension::<Tuning>("tunable").unwrap(), Tuning { threads: 4 });
     assert!(registries.extension::<String>("tunable").is_none());
     assert!(registries.extension::<Tuning>("Host").is_none());
-    assert!(registries.extension::<Tuning>("nobody").is_none());
+    assert!(registries.extension::<Tuning>("none").is_none());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Streams of work: order, events, copies between streams, errors.
 //!
-//! Jobs of a slow stream are held up a little, so that whoever does not wait for it sees old bytes. Where a test must
+//! Jobs of a slow stream are held up a little, so that code which does not wait for it sees old bytes. Where a test must
 //! be sure that something has not happened yet, it holds a lock that the stream runs into.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 

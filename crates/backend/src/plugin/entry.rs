@@ -164,7 +164,7 @@ macro_rules! export_plugin {
     };
     (version: $version:expr, score: $score:path, init: $init:path $(,)?) => {
         /// The one symbol of this plug-in.
-        // SAFETY: the name is this interface's own; whoever defines it twice gets an error from the linker.
+        // SAFETY: the name is this interface's own; defining it twice is an error of the linker.
         #[unsafe(no_mangle)]
         pub extern "C" fn oxcart_backend_entry() -> *const $crate::plugin::Entry {
             // Names of functions are not hygienic; these must differ from whatever the plug-in calls its own.

@@ -27,8 +27,8 @@ pub(super) fn open(path: &Path) -> Result<Plugin, Error> {
         io::ErrorKind::NotFound => refuse(Refusal::NotFound),
         _ => refuse(Refusal::NotLoadable(error.to_string())),
     })?;
-    // SAFETY: loading runs the library's initializers. Whoever puts a library where plug-ins are looked for trusts it
-    // as they trust this program; that is what a plug-in is.
+    // SAFETY: loading runs the library's initializers. The user who puts a library where plug-ins are looked for trusts it
+    // as much as this program; that is what a plug-in is.
     let library = unsafe { Library::new(file) };
     let library = library.map_err(|error| refuse(Refusal::NotLoadable(error.to_string())))?;
     let entry = entry_of(&library).map_err(refuse)?;

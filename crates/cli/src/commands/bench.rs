@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::time::Instant;
 
-use oxcart::llm::model::{AtLimit, Context, Wanted};
+use oxcart::backend::ByteSize;
+use oxcart::llm::runner::{Piece, Runner, Wanted};
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::Traffic;
@@ -32,6 +32,14 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", default_value = "128", value_delimiter = ',')]
     n: Vec<usize>,
 
+    /// Tokens that a sequence has before; several are measured one after another
+    #[arg(short, long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    d: Vec<usize>,
+
+    /// Sequences at the same time; several numbers are measured one after another
+    #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    s: Vec<usize>,
+
     /// Times that each is measured
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     r: usize,
@@ -43,45 +51,91 @@ pub(crate) struct Args {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
-enum Test {
+struct Test {
+    kind: Kind,
+    /// Tokens that each sequence has before.
+    depth: usize,
+    /// Sequences at the same time.
+    sequences: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
     Prompt(usize),
     Tokens(usize),
 }
 
 impl Test {
     fn name(self) -> String {
-        match self {
-            Test::Prompt(count) => format!("pp{count}"),
-            Test::Tokens(count) => format!("tg{count}"),
+        let kind = match self.kind {
+            Kind::Prompt(count) => format!("pp{count}"),
+            Kind::Tokens(count) => format!("tg{count}"),
+        };
+        let depth = if self.depth > 0 { format!(" after {}", self.depth) } else { String::new() };
+        let sequences = if self.sequences > 1 { format!(" x {}", self.sequences) } else { String::new() };
+        format!("{kind}{depth}{sequences}")
+    }
+
+    /// Tokens of each sequence.
+    fn length(self) -> usize {
+        match self.kind {
+            Kind::Prompt(count) | Kind::Tokens(count) => count,
         }
     }
 
+    /// Tokens that are measured.
     fn count(self) -> usize {
-        match self {
-            Test::Prompt(count) | Test::Tokens(count) => count,
-        }
+        self.length() * self.sequences
     }
 
-    /// Seconds that it takes, from an empty context.
-    fn run(self, engine: &Engine, context: &mut Context) -> Result<f64, Failure> {
-        context.reset();
-        let vocabulary = engine.vocab.len().max(1);
-        // Any tokens will do; the same ones every time.
-        let token = |at: usize| ((at * 7919 + 13) % vocabulary) as u32;
+    /// Seconds that it takes, from sequences without tokens but those of the depth.
+    fn run(self, loaded: &Loaded, runner: &mut Runner) -> Result<f64, Failure> {
+        let vocabulary = loaded.vocab.len().max(1);
+        // Any tokens will do; the same ones every time, others in every sequence.
+        let token = |sequence: usize, at: usize| ((at * 7919 + sequence * 104_729 + 13) % vocabulary) as u32;
+        let text = |sequence: usize, count: usize| -> Vec<u32> {
+            (0..count).map(|at| token(sequence, at)).collect()
+        };
+        let failed = |error| loaded.failure(error);
+        let ids =
+            (0..self.sequences).map(|_| runner.open()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let compute = |runner: &mut Runner, texts: &[Vec<u32>], wanted: Wanted| {
+            let piece = |(&sequence, tokens)| Piece { sequence, tokens, wanted };
+            let pieces: Vec<Piece<'_>> = ids.iter().zip(texts.iter().map(Vec::as_slice)).map(piece).collect();
+            runner.compute(&pieces).map(|_| ()).map_err(failed)
+        };
+        let texts = |count: usize| (0..ids.len()).map(|sequence| text(sequence, count)).collect::<Vec<_>>();
+        if self.depth > 0 {
+            compute(runner, &texts(self.depth), Wanted::None)?;
+        }
         let start = Instant::now();
-        match self {
-            Test::Prompt(count) => {
-                let tokens: Vec<u32> = (0..count).map(token).collect();
-                context.evaluate(&tokens, Wanted::Last).map_err(|error| engine.failure(error))?;
-            }
-            Test::Tokens(count) => {
+        match self.kind {
+            Kind::Prompt(count) => compute(runner, &texts(count), Wanted::Last)?,
+            Kind::Tokens(count) => {
                 for at in 0..count {
-                    context.evaluate(&[token(at)], Wanted::Last).map_err(|error| engine.failure(error))?;
+                    let next: Vec<Vec<u32>> =
+                        (0..ids.len()).map(|sequence| vec![token(sequence, at)]).collect();
+                    compute(runner, &next, Wanted::Last)?;
                 }
             }
         }
-        Ok(start.elapsed().as_secs_f64())
+        let seconds = start.elapsed().as_secs_f64();
+        ids.into_iter().try_for_each(|id| runner.close(id)).map_err(failed)?;
+        Ok(seconds)
     }
+}
+
+/// Every combination of what was asked for.
+fn tests(args: &Args) -> impl Iterator<Item = Test> {
+    let prompts = args.p.iter().map(|&count| Kind::Prompt(count));
+    let kinds: Vec<Kind> = prompts.chain(args.n.iter().map(|&count| Kind::Tokens(count))).collect();
+    let at_depth = |depth| {
+        let kinds = kinds.clone();
+        args.s.iter().flat_map(move |&sequences| {
+            kinds.clone().into_iter().map(move |kind| Test { kind, depth, sequences })
+        })
+    };
+    args.d.iter().flat_map(move |&depth| at_depth(depth)).collect::<Vec<_>>().into_iter()
 }
 
 /// What came out.
@@ -110,31 +164,30 @@ impl Measured {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let tests = args.p.iter().map(|n| Test::Prompt(*n)).chain(args.n.iter().map(|n| Test::Tokens(*n)));
-    let tests: Vec<Test> = tests.filter(|test| test.count() > 0).collect();
+    let tests: Vec<Test> = tests(args).filter(|test| test.count() > 0).collect();
     if tests.is_empty() || args.r == 0 {
-        return Err(Failure::Usage("there is nothing to measure: give -p, -n and -r above 0".into()));
+        return Err(Failure::Usage("there is nothing to measure: give -p, -n, -s and -r above 0".into()));
     }
     let mut settings = args.engine.clone();
-    let longest = tests.iter().map(|test| test.count()).max().unwrap_or(0);
-    settings.ctx.get_or_insert(longest);
-    let Opened::Ready(engine) = Engine::open(&settings, terminal, out, args.json)? else { return Ok(()) };
-    let mut context = engine.context(AtLimit::Refuse)?;
+    settings.ctx.get_or_insert(tests.iter().map(|test| test.depth + test.length()).max().unwrap_or(0));
+    settings.sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
+    let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
+    let mut runner = loaded.runner()?;
     let mut progress = Progress::counting("runs");
     let (mut done, all) = (0, (tests.len() * (args.r + 1)) as u64);
     let mut measured = Vec::new();
     for test in tests {
-        test.run(&engine, &mut context)?;
+        test.run(&loaded, &mut runner)?;
         done += 1;
-        let (before, mut rates) = (engine.workers.traffic(), Vec::new());
+        let (before, mut rates) = (loaded.workers.traffic(), Vec::new());
         for _ in 0..args.r {
-            rates.push(test.count() as f64 / test.run(&engine, &mut context)?);
+            rates.push(test.count() as f64 / test.run(&loaded, &mut runner)?);
             done += 1;
             if !args.json {
                 progress.set(done, Some(all));
             }
         }
-        let traffic = engine.workers.traffic().since(before);
+        let traffic = loaded.workers.traffic().since(before);
         let runs = args.r as u64;
         let traffic = Traffic {
             sent: traffic.sent / runs,
@@ -145,18 +198,20 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     progress.finish();
     match args.json {
-        true => printable::write_json(&report(&engine, args, &measured), out),
-        false => write_table(&engine, &measured, terminal, out),
+        true => printable::write_json(&report(&loaded, args, &measured), out),
+        false => write_table(&loaded, &measured, terminal, out),
     }
 }
 
-fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
-    let is_remote = !engine.workers.is_empty();
+fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
+    let is_remote = !loaded.workers.is_empty();
     let results: Vec<Value> = measured
         .iter()
         .map(|result| {
             let mut row = json!({
                 "test": result.test.name(),
+                "depth": result.test.depth,
+                "sequences": result.test.sequences,
                 "tokens_per_second": result.mean(),
                 "stddev": result.deviation(),
                 "runs": result.rates,
@@ -170,29 +225,28 @@ fn report(engine: &Engine, args: &Args, measured: &[Measured]) -> Value {
         })
         .collect();
     json!({
-        "model": engine.path.to_string_lossy(),
-        "architecture": engine.model.hyper().architecture(),
+        "model": loaded.path.to_string_lossy(),
+        "architecture": loaded.model.hyper().architecture(),
         "threads": args.engine.local.threads,
         "kv": args.engine.kv.to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "placement": engine.placement(),
-        "load_ms": engine.load.as_secs_f64() * 1e3,
+        "placement": loaded.placement(),
+        "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
     })
 }
 
 fn write_table(
-    engine: &Engine,
+    loaded: &Loaded,
     measured: &[Measured],
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let is_remote = !engine.workers.is_empty();
+    let is_remote = !loaded.workers.is_empty();
     let rows = measured.iter().map(|result| {
         let remote = |text: String| Cell::plain(if is_remote { text } else { "-".into() });
-        let bytes =
-            |number: u64| remote(quantity::bytes(result.per_token(number) as u64).trim_end().to_owned());
+        let bytes = |number: u64| remote(ByteSize(result.per_token(number) as u64).to_string());
         [
             Cell::plain(result.test.name()),
             Cell::plain(format!("{:.2}", result.mean())),
@@ -213,8 +267,8 @@ mod tests {
 
     #[test]
     fn means_and_deviations() {
-        let measured =
-            Measured { test: Test::Tokens(4), rates: vec![1.0, 2.0, 3.0], traffic: Traffic::default() };
+        let test = Test { kind: Kind::Tokens(4), depth: 0, sequences: 1 };
+        let measured = Measured { test, rates: vec![1.0, 2.0, 3.0], traffic: Traffic::default() };
         assert_eq!((measured.mean(), measured.deviation()), (2.0, 1.0));
         assert_eq!(measured.test.name(), "tg4");
         assert_eq!(measured.per_token(6), 1.5);

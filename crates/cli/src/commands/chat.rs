@@ -2,13 +2,13 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use oxcart::llm::model::AtLimit;
-use oxcart::llm::text::Message;
+use oxcart::llm::engine::{Engine, Request};
+use oxcart::llm::text::{ChatTemplate, Message, SamplerSettings};
 
 use crate::conversation;
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
-use crate::generation::{Request, SamplerArgs, generate};
+use crate::generation::{SamplerArgs, answer, summary};
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::terminal::{Terminal, Tone};
 
 /// Talk with a model
@@ -44,17 +44,16 @@ const HELP: &str = "Commands:
   /exit            leave; so does the end of input (Ctrl-D)";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, false)? else { return Ok(()) };
+    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
     let mut chat = Chat {
-        template: conversation::template(&engine)?,
-        context: engine.context(AtLimit::Refuse)?,
-        sampler: args.sampler.sampler(&engine.vocab)?,
-        known: Vec::new(),
+        template: conversation::template(&loaded)?,
+        engine: loaded.engine()?,
+        sampler: args.sampler.settings(&loaded.vocab),
         messages: Vec::new(),
         system: args.system.clone(),
         limit: args.n,
         speed: None,
-        engine: &engine,
+        loaded: &loaded,
     };
     let interactive = io::stdin().is_terminal();
     if interactive {
@@ -99,13 +98,11 @@ fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<
     Ok((!message.is_empty()).then_some(message))
 }
 
-struct Chat<'e> {
-    engine: &'e Engine,
-    template: oxcart::llm::text::ChatTemplate,
-    context: oxcart::llm::model::Context,
-    sampler: oxcart::llm::text::Sampler,
-    /// Tokens that the context has seen.
-    known: Vec<u32>,
+struct Chat<'l> {
+    loaded: &'l Loaded,
+    template: ChatTemplate,
+    engine: Engine,
+    sampler: SamplerSettings,
     messages: Vec<Message>,
     system: Option<String>,
     limit: usize,
@@ -153,9 +150,9 @@ impl Chat<'_> {
         let mut all = Vec::new();
         all.extend(self.system.as_ref().map(|system| Message::new("system", system)));
         all.extend(self.messages.iter().cloned());
-        let prompt = conversation::prompt(self.engine, &self.template, &all)?;
-        let new = self.rewind(&prompt)?;
-        if prompt.len() >= self.context.limit() {
+        let prompt = conversation::prompt(self.loaded, &self.template, &all)?;
+        let (known, limit) = (prompt.len(), self.engine.runner().options().context);
+        if known >= limit {
             self.messages.pop();
             writeln!(
                 out,
@@ -163,49 +160,21 @@ impl Chat<'_> {
             )?;
             return Ok(());
         }
-        self.context.reset_timings();
-        let request = Request {
-            prompt: &prompt[new..],
-            limit: self.limit,
-            stop: &[],
-            ignore_end: false,
-            shifts: false,
-        };
-        let made = generate(self.engine, &mut self.context, &mut self.sampler, &request, |text| {
+        // What was computed for the messages before is still held, and used.
+        let request = Request { sampler: self.sampler.clone(), limit: self.limit, ..Request::new(prompt) };
+        let answered = answer(self.loaded, &mut self.engine, request, |text| {
             out.write_all(text.as_bytes())?;
             Ok(out.flush()?)
         })?;
         writeln!(out)?;
-        self.known.truncate(new);
-        self.known.extend(&prompt[new..]);
-        // The last token was chosen, but not computed yet.
-        self.known.extend(made.tokens.iter().take(self.context.position() - prompt.len()));
-        self.messages.push(Message::new("assistant", made.text.trim()));
-        let timings = self.context.timings();
-        let rate = |tokens, time| super::run::rate(tokens, time).unwrap_or_default();
+        self.messages.push(Message::new("assistant", answered.text.trim()));
+        let report = &answered.report;
         self.speed = Some(format!(
-            "{} new tokens of the prompt at {:.1} per second, {} of the answer at {:.1} per second, {} of {} in the context",
-            timings.prompt_tokens,
-            rate(timings.prompt_tokens, timings.prompt),
-            made.tokens.len(),
-            rate(timings.decoded_tokens, timings.decode),
-            self.context.position(),
-            self.context.limit(),
+            "{}; {} tokens were known, {} of {limit} are in the context",
+            summary(report),
+            report.reused_tokens,
+            known + report.answer_tokens,
         ));
         Ok(())
-    }
-
-    /// Brings the context back to where it agrees with a prompt; returns how much of the prompt it has.
-    fn rewind(&mut self, prompt: &[u32]) -> Result<usize, Failure> {
-        let same = self.known.iter().zip(prompt).take_while(|(known, token)| known == token).count();
-        // At least one token has to be computed, or there is nothing to go on from.
-        let mut keep = same.min(prompt.len().saturating_sub(1));
-        if keep < self.context.position() && self.context.truncate(keep).is_err() {
-            // Windows may have moved on; then all of it is computed again.
-            self.context.reset();
-            keep = 0;
-        }
-        self.known.truncate(keep);
-        Ok(keep)
     }
 }

@@ -1,6 +1,6 @@
 //! `oxcart devices`: what can compute, here and on workers.
 //!
-//! Workers are asked side by side, so that one that does not answer holds up nobody but the last line.
+//! Workers are asked in parallel, so that one that does not answer delays the end of the list only once.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -2,12 +2,13 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use oxcart::llm::model::{EncoderOptions, Pooling};
+use oxcart::llm::model::Pooling;
+use oxcart::llm::runner::EncoderOptions;
 use oxcart::llm::text::Encode;
 use serde_json::json;
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::terminal::Terminal;
 
@@ -49,9 +50,9 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let encode =
-        |text: &String| engine.vocab.encode(text, Encode { add_special: true, parse_special: false });
+        |text: &String| loaded.vocab.encode(text, Encode { add_special: true, parse_special: false });
     let texts: Vec<Vec<u32>> = if !args.tokens.is_empty() {
         vec![args.tokens.clone()]
     } else if args.texts.is_empty() {
@@ -59,13 +60,13 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     } else {
         args.texts.iter().map(encode).collect()
     };
-    let mut encoder = engine.encoder(EncoderOptions { pooling: args.pooling })?;
+    let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
     let mut vectors = Vec::new();
     for tokens in &texts {
         if tokens.is_empty() {
             return Err(Failure::Usage("a text is empty, and this model adds nothing to it".into()));
         }
-        let vector = encoder.embed(tokens).map_err(|error| engine.failure(error))?;
+        let vector = encoder.embed(tokens).map_err(|error| loaded.failure(error))?;
         let mut vector = vector.to_vec();
         if !args.no_normalize {
             normalize(&mut vector);

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use oxcart::llm::model::{AtLimit, Wanted};
+use oxcart::llm::runner::Wanted;
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::terminal::Terminal;
 
 /// Draw what a model computes and where
@@ -27,11 +27,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, false)? else { return Ok(()) };
-    let mut context = engine.context(AtLimit::Refuse)?;
+    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
+    let mut sequence = loaded.sequence()?;
     let tokens = vec![0; args.tokens.max(1)];
-    context.evaluate(&tokens, Wanted::Last).map_err(|error| engine.failure(error))?;
-    let Some(prepared) = context.prepared() else {
+    sequence.compute(&tokens, Wanted::Last)?;
+    let Some(prepared) = sequence.runner().prepared() else {
         return Err(Failure::Machine("no graph was computed".into()));
     };
     std::fs::write(&args.svg, prepared.svg())

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use oxcart::llm::model::{AtLimit, Wanted};
+use oxcart::llm::runner::Wanted;
 use oxcart::llm::text::{Encode, logprob};
 use serde_json::json;
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::Terminal;
@@ -42,9 +42,9 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let window = *settings.ctx.get_or_insert(WINDOW);
     let text = std::fs::read(&args.file)
         .map_err(|error| Failure::Usage(format!("{}: {error}, check the path", args.file.display())))?;
-    let Opened::Ready(engine) = Engine::open(&settings, terminal, out, args.json)? else { return Ok(()) };
+    let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let tokens = engine.vocab.encode(text, Encode { add_special: true, parse_special: false });
+    let tokens = loaded.vocab.encode(text, Encode { add_special: true, parse_special: false });
     let count = (tokens.len() / window.max(1)).min(args.chunks.unwrap_or(usize::MAX));
     if window < 4 || count == 0 {
         return Err(Failure::Usage(format!(
@@ -52,20 +52,19 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             tokens.len()
         )));
     }
-    let mut context = engine.context(AtLimit::Refuse)?;
+    let mut sequence = loaded.sequence()?;
     let mut progress = Progress::counting("windows");
     let (mut sum, mut squares, mut scored, mut after) = (0f64, 0f64, 0usize, Vec::new());
     for (at, window_tokens) in tokens.chunks_exact(window).take(count).enumerate() {
-        context.reset();
+        sequence.clear()?;
         let mut window_tokens = window_tokens.to_vec();
         // Every window begins like a text of its own.
-        if let Some(bos) = engine.vocab.special().bos.filter(|_| engine.vocab.adds_bos()) {
+        if let Some(bos) = loaded.vocab.special().bos.filter(|_| loaded.vocab.adds_bos()) {
             window_tokens[0] = bos;
         }
         let first = window / 2;
-        context.evaluate(&window_tokens[..first], Wanted::None).map_err(|error| engine.failure(error))?;
-        let logits =
-            context.evaluate(&window_tokens[first..], Wanted::All).map_err(|error| engine.failure(error))?;
+        sequence.compute(&window_tokens[..first], Wanted::None)?;
+        let logits = sequence.compute(&window_tokens[first..], Wanted::From(0))?;
         for (row, next) in logits.rows().zip(&window_tokens[first + 1..]) {
             let loss = -f64::from(logprob(row, *next).unwrap_or(f32::NAN));
             sum += loss;

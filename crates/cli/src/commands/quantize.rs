@@ -6,6 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use oxcart::backend::ByteSize;
 use oxcart::gguf::GgufSet;
 use oxcart::llm::file_type::FileType;
 use oxcart::llm::quantize::{Quantization, QuantizeError};
@@ -14,7 +15,6 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::printable;
 use crate::progress::Progress;
-use crate::quantity;
 
 /// Write a model in another type
 ///
@@ -55,15 +55,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         QuantizeError::File(error) => Failure::model(&args.from, error),
         error => Failure::Usage(error.to_string()),
     };
-    let plan = Quantization::new(&model, args.file_type).map_err(failed)?;
-    let total: u64 = plan.changes().map(|change| change.elements).sum();
+    let quantization = Quantization::new(&model, args.file_type).map_err(failed)?;
+    let total: u64 = quantization.changes().map(|change| change.elements).sum();
     let part = unfinished(&args.to);
     let unwritable =
         |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", part.display()));
     let file = File::create(&part).map_err(unwritable)?;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut progress = Progress::counting(args.to.display().to_string());
-    let written = plan.write(BufWriter::with_capacity(1 << 20, &file), threads, &mut |_, done| {
+    let written = quantization.write(BufWriter::with_capacity(1 << 20, &file), threads, &mut |_, done| {
         progress.set(done, Some(total));
     });
     progress.finish();
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         let _ = fs::remove_file(&part);
     })?;
     let mut types = BTreeMap::<String, usize>::new();
-    for change in plan.changes() {
+    for change in quantization.changes() {
         *types.entry(change.to.to_string()).or_default() += 1;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         "{}: {}, {} ({}) in {seconds:.1} s",
         args.to.display(),
         args.file_type,
-        quantity::bytes(bytes).trim_end(),
+        ByteSize(bytes),
         types.join(", ")
     )?)
 }

@@ -2,14 +2,14 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 
-use oxcart::llm::model::{AtLimit, Context};
+use oxcart::llm::engine::{AtLimit, Request};
 use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
-use crate::generation::{Generated, Request, SamplerArgs, generate};
+use crate::generation::{Answered, SamplerArgs, answer, summary};
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::terminal::{Terminal, Tone};
 
@@ -68,34 +68,37 @@ const EXAMPLES: &str = "Examples:
       Which machine would get what";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let text = match args.prompt.as_deref() {
         None | Some("-") => read_prompt()?,
         Some(prompt) => prompt.to_owned(),
     };
     // A model without a template was never taught to answer.
-    let tokens = if args.raw || !conversation::has_template(&engine)? {
-        engine.vocab.encode(&text, Encode { add_special: true, parse_special: true })
+    let tokens = if args.raw || !conversation::has_template(&loaded)? {
+        loaded.vocab.encode(&text, Encode { add_special: true, parse_special: true })
     } else {
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
         messages.push(Message::new("user", &text));
-        conversation::prompt(&engine, &conversation::template(&engine)?, &messages)?
+        conversation::prompt(&loaded, &conversation::template(&loaded)?, &messages)?
     };
     if tokens.is_empty() {
         return Err(Failure::Usage("the prompt is empty".into()));
     }
-    let at_limit = if args.shift { AtLimit::Shift { keep: tokens.len().min(64) } } else { AtLimit::Refuse };
-    let mut context = engine.context(at_limit)?;
-    let mut sampler = args.sampler.sampler(&engine.vocab)?;
-    let request = Request {
-        prompt: &tokens,
-        limit: args.n,
-        stop: &args.stop,
-        ignore_end: args.ignore_eos,
-        shifts: args.shift,
+    let mut engine = loaded.engine()?;
+    let at_limit = match args.shift {
+        true => AtLimit::Shift { keep: tokens.len().min(64), exact: false },
+        false => AtLimit::End,
     };
-    let made = generate(&engine, &mut context, &mut sampler, &request, |text| {
+    let request = Request {
+        sampler: args.sampler.settings(&loaded.vocab),
+        limit: args.n,
+        stop: args.stop.clone(),
+        ignore_end: args.ignore_eos,
+        at_limit,
+        ..Request::new(tokens.clone())
+    };
+    let answered = answer(&loaded, &mut engine, request, |text| {
         if !args.json && !text.is_empty() {
             out.write_all(text.as_bytes())?;
             out.flush()?;
@@ -103,13 +106,13 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         Ok(())
     })?;
     if args.json {
-        return printable::write_json(&report(&engine, &context, &tokens, &made), out);
+        return printable::write_json(&report(&loaded, &tokens, &answered), out);
     }
     writeln!(out)?;
     out.flush()?;
-    let line = summary(&engine, &context, &made);
+    let line = line(&loaded, &answered);
     let shown = Terminal { colour: terminal.colour && io::stderr().is_terminal() };
-    // If nobody can hear how fast it was, the answer is there all the same.
+    // The answer is there even if its speed cannot be printed.
     let _ = writeln!(io::stderr(), "{}", shown.paint(&line, Tone::Dim));
     Ok(())
 }
@@ -125,47 +128,35 @@ fn read_prompt() -> Result<String, Failure> {
     Ok(text.trim_end_matches('\n').to_owned())
 }
 
-/// Tokens per second, if there were any.
-pub(crate) fn rate(tokens: usize, time: std::time::Duration) -> Option<f64> {
-    (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
-}
-
-/// `prompt 36 tokens, 210 per second; answer 58 tokens, 41 per second; loaded in 0.02 s`
-fn summary(engine: &Engine, context: &Context, made: &Generated) -> String {
-    let timings = context.timings();
-    let show = |tokens: usize, time| match rate(tokens, time) {
-        Some(rate) => format!("{tokens} tokens, {rate:.1} per second"),
-        None => format!("{tokens} tokens"),
-    };
+/// `prompt 36 tokens, 210 per second; answer 58 tokens, 41 per second (stop); loaded in 0.02 s, first token after 0.31 s`
+fn line(loaded: &Loaded, answered: &Answered) -> String {
     format!(
-        "prompt {}; answer {} ({}); loaded in {:.2} s, first token after {:.2} s",
-        show(timings.prompt_tokens, timings.prompt),
-        show(timings.decoded_tokens, timings.decode),
-        made.end.name(),
-        engine.load.as_secs_f64(),
-        made.first.as_secs_f64(),
+        "{} ({}); loaded in {:.2} s, first token after {:.2} s",
+        summary(&answered.report),
+        answered.end.name(),
+        loaded.load.as_secs_f64(),
+        answered.report.prompt_time.as_secs_f64(),
     )
 }
 
-fn report(engine: &Engine, context: &Context, prompt: &[u32], made: &Generated) -> Value {
-    let timings = context.timings();
+fn report(loaded: &Loaded, prompt: &[u32], answered: &Answered) -> Value {
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
-    let traffic = engine.workers.traffic();
+    let (traffic, report) = (loaded.workers.traffic(), &answered.report);
     json!({
-        "model": engine.path.to_string_lossy(),
+        "model": loaded.path.to_string_lossy(),
         "prompt_tokens": prompt,
-        "tokens": made.tokens,
-        "text": made.text,
-        "end": made.end.name(),
+        "tokens": answered.tokens,
+        "text": answered.text,
+        "end": answered.end.name(),
         "timings": {
-            "load_ms": milliseconds(engine.load),
-            "first_token_ms": milliseconds(made.first),
-            "prompt_ms": milliseconds(timings.prompt),
-            "decode_ms": milliseconds(timings.decode),
-            "prompt_per_second": rate(timings.prompt_tokens, timings.prompt),
-            "decode_per_second": rate(timings.decoded_tokens, timings.decode),
+            "load_ms": milliseconds(loaded.load),
+            "first_token_ms": milliseconds(report.prompt_time),
+            "prompt_ms": milliseconds(report.prompt_time),
+            "decode_ms": milliseconds(report.answer_time),
+            "prompt_per_second": report.prompt_rate(),
+            "decode_per_second": report.answer_rate(),
         },
-        "placement": engine.placement(),
+        "placement": loaded.placement(),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })
 }

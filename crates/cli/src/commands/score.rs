@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use oxcart::llm::model::{AtLimit, Wanted};
+use oxcart::llm::runner::Wanted;
 use oxcart::llm::text::{Encode, logprob};
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, EngineArgs, Opened};
 use crate::failure::Failure;
+use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
@@ -42,16 +42,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(engine) = Engine::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let tokens = match &args.text {
-        Some(text) => engine.vocab.encode(text, Encode { add_special: true, parse_special: true }),
+        Some(text) => loaded.vocab.encode(text, Encode { add_special: true, parse_special: true }),
         None => args.tokens.clone(),
     };
     let prompt = args.prompt;
     if prompt == 0 || prompt > tokens.len() {
         return Err(Failure::Usage(format!("--prompt is {prompt}, but there are {} tokens", tokens.len())));
     }
-    let mut context = engine.context(AtLimit::Refuse)?;
+    let mut sequence = loaded.sequence()?;
     // Of the prompt itself the first token has no probability: nothing comes before it.
     let (mut logprobs, mut tops) = (vec![None], Vec::new());
     let mut note = |row: &[f32], next: Option<&u32>, is_last: bool| {
@@ -62,15 +62,14 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             tops.push(largest(row, args.top));
         }
     };
-    let wanted = if prompt > 1 { Wanted::All } else { Wanted::Last };
-    let logits = context.evaluate(&tokens[..prompt], wanted).map_err(|error| engine.failure(error))?;
+    let wanted = if prompt > 1 { Wanted::From(0) } else { Wanted::Last };
+    let logits = sequence.compute(&tokens[..prompt], wanted)?;
     let rows = logits.len();
     for (at, row) in logits.rows().enumerate() {
         note(row, tokens.get(at + 1 + prompt - rows), at + 1 == rows);
     }
     for at in prompt..tokens.len() {
-        let logits =
-            context.evaluate(&tokens[at..=at], Wanted::Last).map_err(|error| engine.failure(error))?;
+        let logits = sequence.compute(&tokens[at..=at], Wanted::Last)?;
         note(logits.row(0), tokens.get(at + 1), true);
     }
     if args.json {
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return printable::write_json(&report, out);
     }
     let rows = tokens.iter().zip(&logprobs).map(|(token, logprob)| {
-        let piece = oxcart::gguf::Text::new(engine.vocab.bytes(*token).unwrap_or_default()).to_string();
+        let piece = oxcart::gguf::Text::new(loaded.vocab.bytes(*token).unwrap_or_default()).to_string();
         let shown = logprob.map_or_else(|| "-".into(), |logprob| format!("{logprob:.4}"));
         [Cell::plain(token.to_string()), Cell::plain(shown), Cell::plain(format!("'{piece}'"))]
     });

@@ -3,26 +3,25 @@
 //! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM, SIGINT and SIGHUP end it once running graphs are
 //! done, a second one at once.
 
-mod endpoint;
+mod listen_on;
 mod log;
 mod quantities;
 mod tidy;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use oxcart::backend::StreamOptions;
-use oxcart::rpc::worker::{CacheSettings, Config, Limits, Speak, WeightCache, Worker};
+use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Limits, WeightCache, Worker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
-use crate::folders::Folders;
 use crate::local::DeviceArgs;
-use crate::quantity;
-use endpoint::Endpoint;
+use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
 
@@ -41,7 +40,7 @@ const MAX_SCRATCH: usize = 512 << 20;
 pub(crate) struct Args {
     /// Address to listen on
     ///
-    /// The protocol knows neither keys nor encryption: whoever can connect can use the devices. Anything but this
+    /// The protocol has neither keys nor encryption: any client that can connect can use the devices. Anything but this
     /// machine's own (loopback) needs --insecure.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
-    listen: Vec<Endpoint>,
+    listen: Vec<ListenOn>,
 
     #[command(flatten)]
     local: DeviceArgs,
@@ -67,7 +66,7 @@ pub(crate) struct Args {
 
     /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
     ///
-    /// Kept for whoever sent them: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
+    /// Kept for the sender alone: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
     /// is served to all.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     cache: Option<Option<PathBuf>>,
@@ -91,7 +90,7 @@ pub(crate) struct Args {
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
     #[arg(long, value_name = "DIALECT", default_value = "auto")]
-    protocol: Speak,
+    protocol: DialectChoice,
 
     /// Listen beyond this machine although there are neither keys nor encryption
     #[arg(long)]
@@ -100,6 +99,10 @@ pub(crate) struct Args {
     /// Log one JSON object per line instead of text
     #[arg(long)]
     json: bool,
+
+    /// End when stdin does: for workers that another command starts for itself, however that ends
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -115,12 +118,12 @@ const EXAMPLES: &str = "Examples:
 Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs are done, a second one
 at once.";
 
-pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
-    let endpoints = match args.listen.as_slice() {
-        [] => vec![Endpoint::new(&args.host, args.port)],
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let places = match args.listen.as_slice() {
+        [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
     };
-    let addresses = endpoint::resolve(&endpoints, args.insecure)?;
+    let addresses = listen_on::resolve(&places, args.insecure)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
@@ -129,18 +132,25 @@ pub(crate) fn run(args: &Args, folders: &Folders) -> Result<(), Failure> {
     let log = Log::new(args.json);
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
-        config.cache = Some(cache(folder.as_deref(), args.cache_size, folders, &log)?);
+        config.cache = Some(cache(folder.as_deref(), args.cache_size, &log)?);
     }
     let mut worker =
         Worker::new(config).map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
     for (device, bytes) in worker.devices() {
         log.lending(device.name(), device.description(), bytes as u64);
     }
-    for (endpoint, address) in endpoints.iter().zip(&addresses) {
-        let speak = endpoint.speak.unwrap_or(args.protocol);
-        worker.listen(address.as_slice(), speak).map_err(|error| {
-            Failure::Machine(format!("cannot listen on {endpoint}: {error}, is another program there?"))
+    for (place, address) in places.iter().zip(&addresses) {
+        let choice = place.choice.unwrap_or(args.protocol);
+        worker.listen(address.as_slice(), choice).map_err(|error| {
+            Failure::Machine(format!("cannot listen on {place}: {error}, is another program there?"))
         })?;
+    }
+    if args.until_stdin_ends {
+        thread::spawn(|| {
+            // What comes before the end does not matter, and what cannot be read has ended.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            let _ = signal_hook::low_level::raise(SIGTERM);
+        });
     }
     for signal in signals.forever() {
         if signal != SIGUSR1 {
@@ -172,28 +182,18 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn cache(
-    folder: Option<&Path>,
-    size: u64,
-    folders: &Folders,
-    log: &Log,
-) -> Result<Arc<WeightCache>, Failure> {
+fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>, Failure> {
     let nowhere =
         || Failure::Usage("this user has no home; say where to keep weights, --cache=DIR".to_owned());
-    let folder = folder.map(Path::to_owned).or_else(|| folders.weights()).ok_or_else(nowhere)?;
+    let folder = folder.map(Path::to_owned).or_else(oxcart::folders::weights).ok_or_else(nowhere)?;
     let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
     let shown = folder.display().to_string();
     let cache = WeightCache::open(&settings).map_err(|error| {
         let shown = shown.escape_debug();
         Failure::Machine(format!(
-            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that nobody else can write to"
+            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that no other user can write to"
         ))
     })?;
     log.caching(&shown, size);
     Ok(cache)
-}
-
-/// `1.5 GiB`, without the padding of tables.
-fn bytes(bytes: u64) -> String {
-    quantity::bytes(bytes).trim_end().to_owned()
 }

@@ -6,8 +6,8 @@ use oxcart::gguf::Text;
 use oxcart::llm::text::{Encode, Vocab};
 use serde_json::json;
 
-use crate::engine::ModelArgs;
 use crate::failure::Failure;
+use crate::loaded::ModelArgs;
 use crate::printable;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;

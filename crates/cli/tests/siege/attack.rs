@@ -1,4 +1,4 @@
-//! Clients that mean no good: what section 4 of the threat model describes, at random.
+//! Attacking clients: malformed messages, wrong handles, tensors and graphs, at random.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -138,7 +138,7 @@ impl Attacker {
                 pause(random);
             }
             2 => {
-                // Somebody else's handles, or nobody's.
+                // Handles of another client, or of none.
                 for _ in 0..20 {
                     let handle = noise(random, 8);
                     self.ask([Command::BufferGetBase, Command::FreeBuffer][random.below(2)], &handle)?;

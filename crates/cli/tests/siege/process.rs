@@ -74,7 +74,7 @@ impl Process {
         panic!("no counters");
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until no client is connected.
     pub(crate) fn until_empty(&self) {
         let start = Instant::now();
         while self.counters()["connected"] != 0 {

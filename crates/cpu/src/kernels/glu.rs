@@ -41,7 +41,7 @@ fn walk<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     let (both, half, mut lanes) = (job.src(0), job.dst.ne()[0], Lanes::new());
-    // A last column beside the halves is nobody's.
+    // A last column beside the halves belongs to neither.
     let (x_at, g_at) = if op.swapped { (half, 0) } else { (0, half) };
     for (at, start, mut y) in job.dst.pieces::<T>(job.share, PIECE) {
         let row = both.row::<T>(at);

@@ -1,6 +1,6 @@
 //! Loops over slices of `f32`, vector by vector, with sums.
 //!
-//! Invariant: the order of additions depends on the length alone, so equal slices give equal sums whoever adds them.
+//! Invariant: the order of additions depends on the length alone, so equal slices give equal sums on every thread.
 
 use crate::simd::{MAX_LANES, Simd};
 

@@ -6,7 +6,7 @@ use half::f16;
 use oxcart_tensor::ops::{Pool1d, Pool2d, Pool2dBack, PoolKind, PoolWindow};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::conv::window::Axis;
+use super::conv::geometry::Axis;
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::Number;

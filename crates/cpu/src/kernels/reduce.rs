@@ -1,7 +1,7 @@
 //! Sums, means and other reductions along rows or over everything.
 //!
 //! Sums are kept in `f64`, in an order that depends on the shape alone. A sum over everything is cut into a fixed number
-//! of parts, whoever computes them; one thread then adds the parts in order.
+//! of parts, whatever the number of threads; one thread then adds the parts in order.
 
 use half::{bf16, f16};
 use oxcart_tensor::{DType, Layout, Op, TensorRef};
@@ -122,7 +122,7 @@ fn total<T: Term>(job: &Job<'_>, source: &Src<'_>, piece: impl Fn(RowAt, usize, 
     if job.share.of(1).is_empty() {
         return None;
     }
-    // SAFETY: nobody writes them in this phase.
+    // SAFETY: no thread writes them in this phase.
     let parts = unsafe { job.shared.bytes(0, 8 * pieces.parts()) };
     Some(elements(parts).iter().map(|word| T::from_word(*word)).sum())
 }

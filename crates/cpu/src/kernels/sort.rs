@@ -100,7 +100,7 @@ fn argsort(job: Job<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The indices come out from the largest value down, though nobody may rely on it.
+/// The indices come out from the largest value down, though that is not promised.
 fn top_k(job: Job<'_>) -> Result<(), Fault> {
     let a = job.src(0);
     for (at, mut row) in job.dst.rows::<i32>(job.share) {

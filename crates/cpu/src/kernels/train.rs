@@ -60,7 +60,7 @@ fn loss<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     if job.phase == 0 {
         let mine = job.share.of(rows);
         let bytes = mine.start * size_of::<f32>()..mine.end * size_of::<f32>();
-        // SAFETY: shares do not meet, and nobody reads in this phase.
+        // SAFETY: shares do not meet, and no thread reads in this phase.
         let sums = as_floats(unsafe { job.shared.bytes_mut(bytes.start, bytes.len()) });
         for (row, sum) in zip(mine, sums) {
             let at = row_at(row, ne);
@@ -69,7 +69,7 @@ fn loss<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     for (_, mut y) in job.dst.rows::<f32>(job.share) {
-        // SAFETY: nobody writes in this phase but the thread that has the one result, and it has no other borrow.
+        // SAFETY: in this phase only the thread that has the one result writes, and it has no other borrow.
         let sums = as_floats(unsafe { job.shared.bytes_mut(0, rows * size_of::<f32>()) });
         let sum: f64 = sums.iter().map(|&x| f64::from(x)).sum();
         y.set(0, sum as f32 * (-1.0 / rows as f32));

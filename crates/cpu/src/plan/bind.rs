@@ -40,7 +40,7 @@ impl Operand {
 /// What a source is to its step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Only read, and nobody writes it.
+    /// Only read, and not written during the step.
     Read,
     /// The memory of the result, element for element.
     Result,

@@ -3,7 +3,7 @@
 //! Invariant: threads agree on where to stop. Phases of all steps are counted through. A failure carries the number of its
 //! phase, and after the barrier that ends phase `p` every thread stops exactly if a failure at `p` or before is known; a
 //! failure of a later phase, which a faster thread may already have had, waits for that phase's barrier. A kernel that gives
-//! up because it was asked to has failed: nobody goes on to its next phase, nor uses its result.
+//! up because it was asked to has failed: no thread goes on to its next phase or uses its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,25 +15,25 @@ use oxcart_tensor::TensorId;
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
-use crate::job::{Fault, Job, MAX_SOURCES, Shared, Stop};
+use crate::job::{Fault, Job, MAX_SOURCES, SharedScratch, Stop};
 use crate::pool::{Barrier, Pool};
 use crate::view::{Dst, Share, Src};
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum RunFailure {
     Cancelled,
     Data { node: TensorId, fault: Fault },
     Panic { node: TensorId },
 }
 
-impl Failure {
+impl RunFailure {
     pub(crate) fn into_error(self) -> Error {
         let failed = |reason| Error::DeviceFailed { device: NAME.to_owned(), reason };
         match self {
-            Failure::Cancelled => Error::Cancelled,
-            Failure::Data { node, fault } => failed(format!("{node}: {fault}")),
-            Failure::Panic { node } => Error::Panicked { device: NAME.to_owned(), what: node.to_string() },
+            RunFailure::Cancelled => Error::Cancelled,
+            RunFailure::Data { node, fault } => failed(format!("{node}: {fault}")),
+            RunFailure::Panic { node } => Error::Panicked { device: NAME.to_owned(), what: node.to_string() },
         }
     }
 }
@@ -51,7 +51,7 @@ impl Bases {
     /// First byte of a tensor.
     fn of(&self, operand: &Operand) -> *mut u8 {
         if operand.buffer == NOWHERE {
-            // Aligned for everything; nobody reads or writes a tensor without elements.
+            // Aligned for everything; a tensor without elements is neither read nor written.
             return std::ptr::without_provenance_mut(SCRATCH_ALIGN);
         }
         // SAFETY: the operand lies inside its buffer, as was checked when it was bound.
@@ -59,17 +59,17 @@ impl Bases {
     }
 }
 
-// SAFETY: the memory is locked for as long as the plan runs; who may touch which part of it is what `view` is about.
+// SAFETY: the memory is locked for as long as the plan runs; which thread may touch which part of it is what `view` is about.
 unsafe impl Sync for Bases {}
 
 /// Scratch memory of the plan.
-struct Scratch {
+struct ScratchArea {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: the plan owns the memory; steps give each thread its part of it.
-unsafe impl Sync for Scratch {}
+unsafe impl Sync for ScratchArea {}
 
 /// Computes all steps.
 pub(super) fn run(
@@ -77,7 +77,7 @@ pub(super) fn run(
     pool: &Pool,
     scratch: &mut [Line],
     cancel: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let mut held: Vec<_> = std::iter::repeat_with(|| None).take(binding.buffers.len()).collect();
     for &index in &binding.lock_order {
         let buffer = &binding.buffers[index];
@@ -96,7 +96,7 @@ pub(super) fn run(
     let run = Running {
         binding,
         bases: Bases(bases.collect()),
-        scratch: Scratch { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
+        scratch: ScratchArea { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
         barrier: Barrier::new(binding.threads),
         counter: AtomicUsize::new(0),
         failed_phase: AtomicUsize::new(usize::MAX),
@@ -112,13 +112,13 @@ pub(super) fn run(
 struct Running<'r> {
     binding: &'r Binding,
     bases: Bases,
-    scratch: Scratch,
+    scratch: ScratchArea,
     barrier: Barrier,
     /// See [`Job::claims`]; back to zero at every barrier.
     counter: AtomicUsize,
     /// The earliest phase that failed.
     failed_phase: AtomicUsize,
-    failure: Mutex<Option<(usize, Failure)>>,
+    failure: Mutex<Option<(usize, RunFailure)>>,
     cancel: &'r AtomicBool,
 }
 
@@ -129,7 +129,7 @@ impl Running<'_> {
         let mut number = 0;
         for (place, step) in steps.iter().enumerate() {
             if thread == 0 && self.cancel.load(Ordering::Relaxed) {
-                self.fail(number, Failure::Cancelled);
+                self.fail(number, RunFailure::Cancelled);
             }
             let alone = step.threads == 1;
             let next_alone = steps.get(place + 1).is_none_or(|next| next.threads == 1);
@@ -137,7 +137,7 @@ impl Running<'_> {
                 if thread < step.threads && self.failed_phase.load(Ordering::Relaxed) > number {
                     self.attempt(number, step, phase, thread);
                 }
-                // Steps that only thread 0 does need nobody to wait in between.
+                // Between steps that only thread 0 does, no thread needs to wait.
                 if !alone || !next_alone && phase + 1 == step.phases() {
                     self.barrier.wait(|| self.counter.store(0, Ordering::Relaxed));
                     if self.failed_phase.load(Ordering::Relaxed) <= number {
@@ -171,15 +171,15 @@ impl Running<'_> {
             Ok(())
         }));
         match done {
-            Ok(Ok(())) if given_up.into_inner() => self.fail(number, Failure::Cancelled),
+            Ok(Ok(())) if given_up.into_inner() => self.fail(number, RunFailure::Cancelled),
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => self.fail(number, Failure::Data { node: step.node, fault }),
-            Err(_) => self.fail(number, Failure::Panic { node: step.node }),
+            Ok(Err(fault)) => self.fail(number, RunFailure::Data { node: step.node, fault }),
+            Err(_) => self.fail(number, RunFailure::Panic { node: step.node }),
         }
     }
 
     /// Remembers the earliest failure.
-    fn fail(&self, number: usize, failure: Failure) {
+    fn fail(&self, number: usize, failure: RunFailure) {
         let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|&(earlier, _)| number < earlier) {
             *known = Some((number, failure));
@@ -255,7 +255,7 @@ impl Running<'_> {
                 phase,
                 share,
                 own: std::slice::from_raw_parts_mut(self.scratch.base.add(own_at), step.kernel.own),
-                shared: Shared::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
+                shared: SharedScratch::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
                 counter,
                 stop,
             }

@@ -1,11 +1,11 @@
 //! Where the threads of a run wait for each other.
 //!
-//! Invariant: nobody passes the barrier before everybody has arrived, and the one who arrives last does the chore
-//! before anybody passes. What a thread wrote before is seen by all others after.
+//! Invariant: no thread passes the barrier before all have arrived, and the last to arrive does the chore before any
+//! passes. What a thread wrote before is seen by all others after.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often to look before letting somebody else have the processor.
+/// How often to look before letting another thread have the processor.
 const SPINS: usize = 4_000;
 
 /// Spins until something holds; gives way to others when that takes long.
@@ -35,7 +35,7 @@ impl Barrier {
         Barrier { threads, arrived: AtomicUsize::new(0), passed: AtomicUsize::new(0) }
     }
 
-    /// Waits for everybody; the last to arrive does `chore`.
+    /// Waits for all threads; the last to arrive does `chore`.
     pub(crate) fn wait(&self, chore: impl FnOnce()) {
         let round = self.passed.load(Ordering::Relaxed);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_passes_early() {
+    fn no_thread_passes_early() {
         const THREADS: usize = 3;
         let (barrier, done) = (Barrier::new(THREADS), AtomicUsize::new(0));
         std::thread::scope(|scope| {

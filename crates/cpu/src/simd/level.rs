@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Proof that somebody asked the processor.
+/// Proof that the processor was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(());
 
@@ -54,9 +54,9 @@ impl fmt::Display for Level {
 
 #[cfg(target_arch = "x86_64")]
 impl Level {
-    /// What the token of AVX2 is; whoever holds that token has seen the instructions.
+    /// What the token of AVX2 is; that token exists only where the instructions were seen.
     pub(super) const AVX2: Level = Level::Avx2(Seen(()));
-    /// What the token of AVX-512 is; whoever holds that token has seen the instructions.
+    /// What the token of AVX-512 is; that token exists only where the instructions were seen.
     pub(super) const AVX512: Level = Level::Avx512(Seen(()));
 }
 

@@ -27,7 +27,7 @@ impl In<'_, u8> {
     #[inline(always)]
     pub(crate) fn load<const N: usize>(&self, start: usize) -> [u8; N] {
         assert!(start <= self.len && N <= self.len - start);
-        // SAFETY: inside the tensor; bytes need no alignment, and whoever writes them is this thread.
+        // SAFETY: inside the tensor; bytes need no alignment; if they are written meanwhile, then by this thread.
         unsafe { self.at.add(start).cast::<[u8; N]>().read() }
     }
 }
@@ -48,7 +48,7 @@ impl OutBytes<'_> {
     #[inline(always)]
     pub(crate) fn store<const N: usize>(&mut self, start: usize, bytes: [u8; N]) {
         assert!(start <= self.len && N <= self.len - start);
-        // SAFETY: inside the tensor; bytes need no alignment, and whoever made `self` said that they are this thread's.
+        // SAFETY: inside the tensor; bytes need no alignment, and the maker of `self` said that they are this thread's.
         unsafe { self.at.add(start).cast::<[u8; N]>().write(bytes) }
     }
 
@@ -56,7 +56,7 @@ impl OutBytes<'_> {
     #[inline(always)]
     pub(crate) fn write(&mut self, start: usize, from: &[u8]) {
         assert!(start <= self.len && from.len() <= self.len - start);
-        // SAFETY: inside the tensor, and this thread's, as whoever made `self` said; `from` borrows other memory, because
+        // SAFETY: inside the tensor, and this thread's, as the maker of `self` said; `from` borrows other memory, because
         // no borrow of bytes that alias a result exists.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at.add(start), from.len()) }
     }

@@ -1,6 +1,6 @@
 //! Convolutions, pooling and resampling: the twins of `conv.cu`.
 
-use oxcart_tensor::ops::{Im2colWindow, PoolKind, PoolWindow, ScaleMode, Window};
+use oxcart_tensor::ops::{Im2colGeometry, PoolKind, PoolWindow, ScaleMode, ConvGeometry};
 use oxcart_tensor::{Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -27,7 +27,7 @@ struct ConvParams {
 }
 
 /// Numbers of a window, axis by axis; those of absent axes do nothing.
-fn window<const N: usize>(window: &Window<N>) -> [[i64; 3]; 3] {
+fn window<const N: usize>(window: &ConvGeometry<N>) -> [[i64; 3]; 3] {
     let axis = |numbers: [u32; N], absent: i64| {
         std::array::from_fn(|i| numbers.get(i).map_or(absent, |&n| i64::from(n)))
     };
@@ -36,13 +36,13 @@ fn window<const N: usize>(window: &Window<N>) -> [[i64; 3]; 3] {
 
 pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
     let ([stride, pad, dilation], name) = match *node.op() {
-        Op::Im2col(op) => (unfolding(op.window), "im2col"),
-        Op::Im2colBack(op) => (unfolding(op.window), "im2col_back"),
-        Op::Im2col3d(op) => (window(&op.window), "im2col_3d"),
+        Op::Im2col(op) => (unfolding(op.geometry), "im2col"),
+        Op::Im2colBack(op) => (unfolding(op.geometry), "im2col_back"),
+        Op::Im2col3d(op) => (window(&op.geometry), "im2col_3d"),
         Op::Col2im1d(op) => ([[op.stride as i64; 3], [op.crop as i64; 3], [1; 3]], "col2im_1d"),
-        Op::Conv2d(op) => (window(&op.window), "conv_2d"),
-        Op::Conv3d(op) => (window(&op.window), "conv_3d"),
-        Op::Conv2dDw(op) => (window(&op.window), "conv_2d_dw"),
+        Op::Conv2d(op) => (window(&op.geometry), "conv_2d"),
+        Op::Conv3d(op) => (window(&op.geometry), "conv_3d"),
+        Op::Conv2dDw(op) => (window(&op.geometry), "conv_2d_dw"),
         Op::ConvTranspose1d(op) => ([[op.stride as i64; 3], [0; 3], [1; 3]], "conv_transpose_1d"),
         Op::ConvTranspose2d(op) => ([[op.stride as i64; 3], [0; 3], [1; 3]], "conv_transpose_2d"),
         Op::Pool1d(op) => return pool(node, op.kind, wide(op.window), true, b),
@@ -59,8 +59,8 @@ pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         _ => (first, b.source(node, 1)?),
     };
     let lines = match *node.op() {
-        Op::Im2col(op) => matches!(op.window, Im2colWindow::Line(_)),
-        Op::Im2colBack(op) => matches!(op.window, Im2colWindow::Line(_)),
+        Op::Im2col(op) => matches!(op.geometry, Im2colGeometry::Line(_)),
+        Op::Im2colBack(op) => matches!(op.geometry, Im2colGeometry::Line(_)),
         _ => false,
     };
     let (channels, batch) = match *node.op() {
@@ -86,10 +86,10 @@ pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
     Ok(())
 }
 
-fn unfolding(im2col: Im2colWindow) -> [[i64; 3]; 3] {
+fn unfolding(im2col: Im2colGeometry) -> [[i64; 3]; 3] {
     match im2col {
-        Im2colWindow::Line(line) => window(&line),
-        Im2colWindow::Plane(plane) => window(&plane),
+        Im2colGeometry::Line(line) => window(&line),
+        Im2colGeometry::Plane(plane) => window(&plane),
     }
 }
 

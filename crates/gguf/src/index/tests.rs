@@ -1,4 +1,4 @@
-//! Hostile headers, class by class. The names are those of the threat list.
+//! Hostile headers, class by class.
 
 use oxcart_tensor::{DType, LayoutError};
 
@@ -73,7 +73,7 @@ const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
 #[test]
-fn m1_counts_are_bounded_by_the_file() {
+fn counts_are_bounded_by_the_file() {
     for count in [1, 1 << 31, 1 << 60, u64::MAX / 14, u64::MAX] {
         let error = Raw::new(0, count).refused();
         assert!(matches!(error, Error::Count { place: Place::RecordCount, most: 0, .. }), "{error}");
@@ -84,7 +84,7 @@ fn m1_counts_are_bounded_by_the_file() {
 }
 
 #[test]
-fn m1_counts_reserve_nothing_the_window_does_not_hold() {
+fn counts_reserve_nothing_beyond_the_bytes_at_hand() {
     // A window of a huge file: the count is possible for the file, but the window shows nothing of it yet. A key that
     // is refused is refused before the rest is asked for.
     let raw = Raw::new(0, 1 << 20).u64(0);
@@ -96,7 +96,7 @@ fn m1_counts_reserve_nothing_the_window_does_not_hold() {
 }
 
 #[test]
-fn m2_string_lengths_are_bounded_by_the_file() {
+fn string_lengths_are_bounded_by_the_file() {
     for len in [2, 1 << 63, u64::MAX, MAX_HEADER_BYTES] {
         let error = Raw::new(0, 1).key(b"k", STRING).u64(len).u8(b'x').refused();
         let place = Place::Value { key: Name::from("k") };
@@ -113,14 +113,14 @@ fn m2_string_lengths_are_bounded_by_the_file() {
 }
 
 #[test]
-fn m2_keys_are_bounded() {
+fn keys_are_bounded() {
     let long = vec![b'k'; MAX_KEY_BYTES as usize + 1];
     assert!(matches!(Raw::new(0, 1).key(&long, U8).u8(0).refused(), Error::TooLong { .. }));
     assert!(Raw::new(0, 1).key(&long[1..], U8).u8(0).parse().is_ok());
 }
 
 #[test]
-fn m2_a_short_read_ends_the_parse() {
+fn a_short_read_ends_the_parse() {
     let full = Raw::new(1, 2)
         .key(b"a", STRING)
         .string(b"hello")
@@ -141,7 +141,7 @@ fn m2_a_short_read_ends_the_parse() {
 }
 
 #[test]
-fn m3_arrays_are_bounded_and_flat() {
+fn arrays_are_bounded_and_flat() {
     let array = |element: u32, count: u64| Raw::new(0, 1).key(b"k", ARRAY).u32(element).u64(count);
     for count in [2, 1 << 31, 1 << 60, u64::MAX / 8, u64::MAX] {
         for element in [0, 1, 4, 7, 8, 10, 12] {
@@ -161,7 +161,7 @@ fn m3_arrays_are_bounded_and_flat() {
 }
 
 #[test]
-fn m4_alignment_is_a_sane_power_of_two() {
+fn alignment_is_a_sane_power_of_two() {
     let with = |alignment: u32| Raw::new(0, 1).key(b"general.alignment", U32).u32(alignment);
     for bad in [0, 3, 33, 1 << 31, u32::MAX, MAX_ALIGNMENT * 2] {
         assert!(matches!(with(bad).refused(), Error::Alignment { alignment } if alignment == bad));
@@ -177,7 +177,7 @@ fn m4_alignment_is_a_sane_power_of_two() {
 }
 
 #[test]
-fn m5_keys_are_unique_and_readable() {
+fn keys_are_unique_and_readable() {
     let two = |a: &[u8], b: &[u8]| Raw::new(0, 2).key(a, U8).u8(1).key(b, U8).u8(2);
     let error = two(b"same", b"same").refused();
     assert_eq!(error.to_string(), "metadata key 'same' occurs twice");
@@ -189,7 +189,7 @@ fn m5_keys_are_unique_and_readable() {
 }
 
 #[test]
-fn m5_tensor_names_are_unique_and_readable() {
+fn tensor_names_are_unique_and_readable() {
     let two = |a: &[u8], b: &[u8]| {
         Raw::new(2, 0).tensor(a, &[8], DType::F32, 0).tensor(b, &[8], DType::F32, 32).data(64)
     };
@@ -202,7 +202,7 @@ fn m5_tensor_names_are_unique_and_readable() {
 }
 
 #[test]
-fn m6_extents_are_checked() {
+fn extents_are_checked() {
     let with = |ne: &[u64], dtype| Raw::new(1, 0).tensor(b"w", ne, dtype, 0).data(64);
     assert!(with(&[2, 2, 2, 2], DType::F32).parse().is_ok());
     assert!(matches!(with(&[], DType::F32).refused(), Error::Dims { dims: 0, .. }));
@@ -226,7 +226,7 @@ fn m6_extents_are_checked() {
 }
 
 #[test]
-fn m6_removed_and_unknown_types_are_refused() {
+fn removed_and_unknown_types_are_refused() {
     for id in [4, 5, 31, 32, 33, 36, 37, 38, 43, u32::MAX] {
         let raw = Raw::new(1, 0).string(b"w").u32(1).u64(32).u32(id).u64(0).data(64);
         assert!(matches!(raw.refused(), Error::TensorType { id: found, .. } if found == id));
@@ -234,7 +234,7 @@ fn m6_removed_and_unknown_types_are_refused() {
 }
 
 #[test]
-fn m7_tensors_are_inside_the_file() {
+fn tensors_are_inside_the_file() {
     let with = |offset, len| Raw::new(1, 0).tensor(b"w", &[8], DType::F32, offset).data(len);
     assert!(with(0, 32).parse().is_ok());
     assert!(with(32, 64).parse().is_ok());
@@ -250,7 +250,7 @@ fn m7_tensors_are_inside_the_file() {
 }
 
 #[test]
-fn m7_tensors_do_not_overlap() {
+fn tensors_do_not_overlap() {
     let check = |offsets: [u64; 3]| {
         let raw = Raw::new(3, 0);
         let raw = [(b"a", offsets[0]), (b"b", offsets[1]), (b"c", offsets[2])]
@@ -270,7 +270,7 @@ fn m7_tensors_do_not_overlap() {
 }
 
 #[test]
-fn m7_only_checked_ranges_reach_data() {
+fn only_checked_ranges_reach_data() {
     let raw = Raw::new(1, 0).tensor(b"w", &[8], DType::F32, 0).data(32);
     let header = raw.parse().unwrap();
     let info = header.tensor("w").unwrap();
@@ -279,7 +279,7 @@ fn m7_only_checked_ranges_reach_data() {
 }
 
 #[test]
-fn m14_other_magics_and_versions_are_refused() {
+fn other_magics_and_versions_are_refused() {
     for magic in [*b"ggml", *b"GGJT", *b"PK\x03\x04", [0; 4]] {
         let mut raw = Raw::new(0, 0);
         raw.0[..4].copy_from_slice(&magic);
@@ -302,7 +302,7 @@ fn m14_other_magics_and_versions_are_refused() {
 }
 
 #[test]
-fn m14_big_endian_and_version_1_are_read_right() {
+fn big_endian_and_version_1_are_read_right() {
     let mut big = b"GGUF".to_vec();
     big.extend(3_u32.to_be_bytes());
     big.extend(0_u64.to_be_bytes());

@@ -26,7 +26,7 @@ fn cut(path: &Path, len: u64) {
 }
 
 #[test]
-fn m8_a_file_that_shrinks_loses_only_its_own_mapping() {
+fn a_file_that_shrinks_loses_only_its_own_mapping() {
     let folder = TempDir::new().unwrap();
     let (path, other) = (write(&folder, "cut.gguf"), write(&folder, "other.gguf"));
     let (file, other) = (Gguf::open(&path).unwrap(), Gguf::open(other).unwrap());
@@ -50,7 +50,7 @@ fn m8_a_file_that_shrinks_loses_only_its_own_mapping() {
 }
 
 #[test]
-fn m8_many_threads_may_fault_at_once() {
+fn many_threads_may_fault_at_once() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "cut.gguf");
     let map = Gguf::open(&path).unwrap().map().unwrap();
@@ -75,7 +75,7 @@ fn m8_many_threads_may_fault_at_once() {
 }
 
 #[test]
-fn m8_a_cut_inside_a_page_is_noticed_too() {
+fn a_cut_inside_a_page_is_noticed_too() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "cut.gguf");
     let file = Gguf::open(&path).unwrap();

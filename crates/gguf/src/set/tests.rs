@@ -9,7 +9,7 @@ use super::*;
 use crate::Builder;
 
 /// Three files of one model with two, one and one tensors; tests then spoil one of them.
-fn split(folder: &TempDir, spoil: impl Fn(u16, &mut Builder<'_>)) -> PathBuf {
+fn split_model(folder: &TempDir, spoil: impl Fn(u16, &mut Builder<'_>)) -> PathBuf {
     for number in 0..3_u16 {
         let mut builder = Builder::new();
         builder.set("general.architecture", "llama").set(NUMBER_KEY, number);
@@ -35,7 +35,7 @@ fn path(folder: &TempDir, number: u16) -> PathBuf {
 
 fn refused(spoil: impl Fn(u16, &mut Builder<'_>)) -> (Error, String) {
     let folder = TempDir::new().unwrap();
-    let error = GgufSet::open(split(&folder, spoil)).unwrap_err();
+    let error = GgufSet::open(split_model(&folder, spoil)).unwrap_err();
     let Error::InFile { path, source } = error else { panic!("{error} names no file") };
     (*source, path.file_name().unwrap().to_str().unwrap().to_owned())
 }
@@ -43,7 +43,7 @@ fn refused(spoil: impl Fn(u16, &mut Builder<'_>)) -> (Error, String) {
 #[test]
 fn a_split_model_reads_as_one() {
     let folder = TempDir::new().unwrap();
-    let set = GgufSet::open(split(&folder, |_, _| {})).unwrap();
+    let set = GgufSet::open(split_model(&folder, |_, _| {})).unwrap();
     assert_eq!(set.files().len(), 3);
     assert_eq!(set.metadata().require("general.name").unwrap().str().unwrap(), "split");
     let all: Vec<_> = set.tensors().map(|tensor| (tensor.file_index, tensor.info.name())).collect();
@@ -73,7 +73,7 @@ fn a_model_in_one_file_is_a_set_of_one() {
 #[test]
 fn later_files_need_only_their_number() {
     let folder = TempDir::new().unwrap();
-    split(&folder, |_, _| {});
+    split_model(&folder, |_, _| {});
     let mut bare = Builder::new();
     bare.set(NUMBER_KEY, 1_u16);
     add(&mut bare, "t1");
@@ -82,13 +82,13 @@ fn later_files_need_only_their_number() {
 }
 
 #[test]
-fn m9_counts_and_numbers_must_agree() {
+fn counts_and_numbers_must_agree() {
     let (error, file) = refused(|number, builder| {
         if number == 1 {
             builder.set(NUMBER_KEY, 2_u16);
         }
     });
-    assert!(matches!(error, Error::Split(SplitError::Number { want: 1, found: 2 })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::Number { want: 1, found: 2 })), "{error}");
     assert_eq!(file, "m-00002-of-00003.gguf");
 
     let (error, file) = refused(|number, builder| {
@@ -96,7 +96,7 @@ fn m9_counts_and_numbers_must_agree() {
             builder.set(COUNT_KEY, 4_u16);
         }
     });
-    assert!(matches!(error, Error::Split(SplitError::Count { want: 3, found: 4 })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::Count { want: 3, found: 4 })), "{error}");
     assert_eq!(file, "m-00003-of-00003.gguf");
 
     for count in [2_u64, 4, 65_535] {
@@ -105,7 +105,7 @@ fn m9_counts_and_numbers_must_agree() {
                 builder.set(COUNT_KEY, count);
             }
         });
-        assert!(matches!(error, Error::Split(SplitError::FileName { .. })), "{error}");
+        assert!(matches!(error, Error::Set(SetError::FileName { .. })), "{error}");
     }
     let (error, _) = refused(|_, builder| {
         builder.set(COUNT_KEY, 70_000_u64);
@@ -114,7 +114,7 @@ fn m9_counts_and_numbers_must_agree() {
     let (error, _) = refused(|_, builder| {
         builder.set(NUMBER_KEY, u64::MAX);
     });
-    assert!(matches!(error, Error::Split(SplitError::NotFirst { count: None, .. })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::NotFirst { count: None, .. })), "{error}");
 }
 
 /// The error for the only file of a model, of this name and with these numbers.
@@ -131,7 +131,7 @@ fn refused_alone(name: &str, metadata: &[(&str, u64)]) -> String {
 }
 
 #[test]
-fn m9_a_model_in_one_file_keeps_its_promises_too() {
+fn a_model_in_one_file_is_checked_too() {
     for count in [0, 1] {
         let error = refused_alone("one.gguf", &[(COUNT_KEY, count), (TENSORS_KEY, 99)]);
         assert_eq!(error, "split model: 'split.tensors.count' is 99, but there are 1 tensors");
@@ -141,7 +141,7 @@ fn m9_a_model_in_one_file_keeps_its_promises_too() {
 }
 
 #[test]
-fn m9_a_name_cannot_speak_of_more_files_than_there_are() {
+fn a_name_cannot_announce_more_files_than_there_are() {
     for name in ["k-00001-of-00002.gguf", "k-00002-of-00002.gguf", "-00001-of-99999.gguf"] {
         for count in [0, 1] {
             let error = refused_alone(name, &[(COUNT_KEY, count), (TENSORS_KEY, 1)]);
@@ -157,20 +157,20 @@ fn m9_a_name_cannot_speak_of_more_files_than_there_are() {
 }
 
 #[test]
-fn m9_tensors_must_add_up() {
+fn tensors_must_add_up() {
     let (error, _) = refused(|number, builder| {
         if number == 1 {
             add(builder, "more");
         }
     });
-    assert!(matches!(error, Error::Split(SplitError::TensorCount { want: 4, found: 5 })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::TensorCount { want: 4, found: 5 })), "{error}");
 
     let (error, file) = refused(|number, builder| {
         if number == 2 {
             builder.set(TENSORS_KEY, 5_i32);
         }
     });
-    assert!(matches!(error, Error::Split(SplitError::TensorCount { want: 4, found: 5 })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::TensorCount { want: 4, found: 5 })), "{error}");
     assert_eq!(file, "m-00003-of-00003.gguf");
 
     let (error, _) = refused(|_, builder| {
@@ -180,7 +180,7 @@ fn m9_tensors_must_add_up() {
 }
 
 #[test]
-fn m9_a_tensor_lives_in_one_file_only() {
+fn a_tensor_is_in_one_file_only() {
     let (error, file) = refused(|number, builder| {
         builder.set(TENSORS_KEY, 5_i32);
         if number == 2 {
@@ -192,29 +192,26 @@ fn m9_a_tensor_lives_in_one_file_only() {
 }
 
 #[test]
-fn m9_a_file_of_another_model_is_refused() {
+fn a_file_of_another_model_is_refused() {
     let (error, _) = refused(|number, builder| {
         if number == 1 {
             builder.set("general.architecture", "qwen2");
         }
     });
-    assert!(matches!(error, Error::Split(SplitError::Architecture { .. })), "{error}");
+    assert!(matches!(error, Error::Set(SetError::Architecture { .. })), "{error}");
 }
 
 #[test]
-fn m9_missing_files_and_wrong_names() {
+fn missing_files_and_wrong_names_are_refused() {
     let folder = TempDir::new().unwrap();
-    let first = split(&folder, |_, _| {});
+    let first = split_model(&folder, |_, _| {});
     let error = GgufSet::open(path(&folder, 1)).unwrap_err();
-    assert!(
-        matches!(error.what(), Error::Split(SplitError::NotFirst { number: 1, count: Some(3) })),
-        "{error}"
-    );
+    assert!(matches!(error.what(), Error::Set(SetError::NotFirst { number: 1, count: Some(3) })), "{error}");
 
     let renamed = folder.path().join("renamed.gguf");
     fs::copy(&first, &renamed).unwrap();
     let error = GgufSet::open(&renamed).unwrap_err();
-    assert!(matches!(error.what(), Error::Split(SplitError::FileName { .. })), "{error}");
+    assert!(matches!(error.what(), Error::Set(SetError::FileName { .. })), "{error}");
 
     fs::remove_file(path(&folder, 2)).unwrap();
     let error = GgufSet::open(&first).unwrap_err();
@@ -223,11 +220,11 @@ fn m9_missing_files_and_wrong_names() {
 }
 
 #[test]
-fn m9_only_siblings_are_opened() {
+fn only_siblings_are_opened() {
     // Names are made of the path that was given and two numbers; nothing in the file can add a path to them.
     let folder = TempDir::new().unwrap();
-    let split = Split::of(&Gguf::open(split(&folder, |_, _| {})).unwrap()).unwrap();
+    let description = SetDescription::of(&Gguf::open(split_model(&folder, |_, _| {})).unwrap()).unwrap();
     for number in 0..3 {
-        assert_eq!(split.path(number).parent(), Some(folder.path()));
+        assert_eq!(description.path(number).parent(), Some(folder.path()));
     }
 }

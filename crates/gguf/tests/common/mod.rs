@@ -14,9 +14,9 @@ use oxcart_gguf::{Builder, Error, Gguf, Header, Value, limits};
 pub(crate) fn check(bytes: &[u8]) {
     let (parsed, peak) = peak_during(|| Header::parse(bytes));
     assert!(peak <= bytes.len() + (1 << 20), "{peak} bytes of memory for a file of {}", bytes.len());
-    let opened = SCRATCH.with(|scratch| {
-        scratch.write(bytes).expect("scratch files can be written");
-        check_open(&scratch.path)
+    let opened = FILE.with(|file| {
+        file.write(bytes).expect("temporary files can be written");
+        check_open(&file.path)
     });
     match (parsed, opened) {
         (Ok(header), Ok(file)) => {
@@ -52,16 +52,16 @@ pub(crate) fn check_open(path: &Path) -> Result<Gguf, Error> {
 
 /// A file of this thread that is written again and again. It is never empty in between: file systems take the cutting
 /// of a file to nothing for the moment to save it.
-struct Scratch {
+struct RewrittenFile {
     path: PathBuf,
     file: File,
 }
 
-impl Scratch {
-    fn new() -> io::Result<Scratch> {
+impl RewrittenFile {
+    fn new() -> io::Result<RewrittenFile> {
         let name = format!("oxcart-{}-{:?}.gguf", std::process::id(), std::thread::current().id());
         let path = std::env::temp_dir().join(name);
-        Ok(Scratch { file: File::create(&path)?, path })
+        Ok(RewrittenFile { file: File::create(&path)?, path })
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
@@ -72,14 +72,14 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for RewrittenFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
 thread_local! {
-    static SCRATCH: Scratch = Scratch::new().expect("scratch files can be made");
+    static FILE: RewrittenFile = RewrittenFile::new().expect("temporary files can be made");
 }
 
 fn check_same_header(a: &Header<'_>, b: &Header<'_>) {

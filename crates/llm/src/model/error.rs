@@ -2,6 +2,8 @@
 
 use oxcart_tensor::{DType, Shape};
 
+use crate::runner::SequenceId;
+
 /// Why a model could not be read, placed, loaded or run. The culprit (a key, a tensor, a device, the caller) is named.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -15,13 +17,16 @@ pub enum Error {
     /// The scheduler.
     #[error(transparent)]
     Schedule(#[from] oxcart_sched::Error),
+    /// Memory that cannot be planned.
+    #[error(transparent)]
+    Memory(#[from] oxcart_sched::memory::PlanError),
     /// A graph that cannot be built.
     #[error(transparent)]
     Tensor(#[from] oxcart_tensor::Error),
     /// A layout that cannot exist.
     #[error(transparent)]
     Layout(#[from] oxcart_tensor::LayoutError),
-    /// An architecture that nobody wrote down here.
+    /// An architecture that is not implemented here.
     #[error("the architecture '{name}' is not known; known are {known}")]
     UnknownArchitecture {
         /// What the file says.
@@ -91,7 +96,7 @@ pub enum Error {
         index: usize,
         /// The device of the stream.
         found: String,
-        /// The device of the plan.
+        /// The device of the placement.
         wanted: String,
     },
     /// A token that the vocabulary does not have.
@@ -122,6 +127,40 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
+    /// A sequence that the runner does not have, or has no more.
+    #[error("there is no {sequence}")]
+    NoSuchSequence {
+        /// Which one.
+        sequence: SequenceId,
+    },
+    /// More sequences than the runner was set up for.
+    #[error("{limit} sequences are open, and there can be no more at a time")]
+    TooManySequences {
+        /// How many there can be.
+        limit: usize,
+    },
+    /// What went wrong with one sequence of a batch; the others are as they were.
+    #[error("{sequence}: {error}")]
+    InSequence {
+        /// Which one.
+        sequence: SequenceId,
+        /// What went wrong.
+        error: Box<Error>,
+    },
+    /// No room is left for what blocks remember.
+    #[error("there is no room for {asked} tokens after {used}: other sequences hold it")]
+    StateFull {
+        /// Tokens there are.
+        used: usize,
+        /// Tokens to be added.
+        asked: usize,
+    },
+    /// A file that a sequence is saved to or restored from.
+    #[error("the saved sequence cannot be read or written: {0}")]
+    Io(#[from] std::io::Error),
+    /// A saved sequence that cannot be restored.
+    #[error("the saved sequence cannot be restored: {0}")]
+    SavedState(&'static str),
     /// Something this kind of model does not do.
     #[error("{architecture} models cannot {what}")]
     NotThatKind {

@@ -1,13 +1,15 @@
 //! A model on disk: its hyper-parameters, and every tensor it must have, checked.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
 use oxcart_gguf::{ByteOrder, GgufSet, Metadata};
 
 use super::error::Error;
-use super::hyper::HyperParameters;
-use super::net::{Needed, Net};
+use super::hyper_parameters::{HyperParameters, Pooling};
+use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style};
+use crate::runner::RunnerOptions;
 
 /// A model whose file has been checked and whose weights have not been touched.
 #[derive(Debug)]
@@ -15,6 +17,9 @@ pub struct ModelFile {
     set: GgufSet,
     hyper: HyperParameters,
     needed: Vec<Needed>,
+    /// The graph that was built to find out what is needed: that of a large step, as most runners will have it.
+    survey: Built,
+    surveyed: (StepShape, Style),
 }
 
 impl ModelFile {
@@ -29,13 +34,21 @@ impl ModelFile {
             return Err(Error::BigEndian);
         }
         let hyper = HyperParameters::read(set.metadata())?;
-        let needed = Net::survey(&hyper, &set)?;
+        let options = RunnerOptions::default();
+        let largest = options.largest_step();
+        // The pooling that needs most.
+        let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
+        let path =
+            if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged };
+        let shape = StepShape { pooling, ..largest };
+        let style = Style { path, cache_type: options.cache_type, long_context: false };
+        let (survey, needed) = Net::survey(&hyper, &set, shape, style)?;
         let known: HashSet<&str> = needed.iter().map(|needed| needed.name.as_str()).collect();
         let is_known = |name: &str| known.contains(name) || is_harmless(name);
         if let Some(extra) = set.tensors().find(|tensor| !is_known(tensor.info.name())) {
             return Err(Error::ExtraTensor { name: extra.info.name().to_owned() });
         }
-        Ok(ModelFile { set, hyper, needed })
+        Ok(ModelFile { set, hyper, needed, survey, surveyed: (shape, style) })
     }
 
     /// Its size and shape.
@@ -51,6 +64,14 @@ impl ModelFile {
     /// The files.
     pub fn files(&self) -> &GgufSet {
         &self.set
+    }
+
+    /// A graph of this shape and style, without data.
+    pub(crate) fn survey(&self, shape: StepShape, style: Style) -> Result<Cow<'_, Built>, Error> {
+        if self.surveyed == (shape, style) {
+            return Ok(Cow::Borrowed(&self.survey));
+        }
+        Ok(Cow::Owned(Net::survey(&self.hyper, &self.set, shape, style)?.0))
     }
 
     pub(crate) fn needed(&self) -> &[Needed] {

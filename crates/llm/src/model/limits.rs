@@ -16,6 +16,8 @@ pub const MAX_EXPERTS: usize = 1024;
 pub const MAX_VOCABULARY: usize = 1 << 24;
 /// Tokens of a context, in training or at run time.
 pub const MAX_CONTEXT: usize = 1 << 28;
+/// Sequences of a runner.
+pub const MAX_SEQUENCES: usize = 1 << 14;
 /// Tokens computed at a time.
 pub const MAX_BATCH: usize = 1 << 16;
 

@@ -7,20 +7,22 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use oxcart_backend::Device;
-use oxcart_tensor::DType;
+use oxcart_backend::{ByteSize, Device};
+use oxcart_sched::memory::{Pool, Request, Strategy, plan};
+use oxcart_tensor::graph::Flags;
+use oxcart_tensor::{DType, TensorId, TensorRef};
 
-use super::cache::cache_bytes;
-use super::cells::cell_counts;
-use super::context::ContextOptions;
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::Block;
-use super::net::{Needed, Section};
+use super::hyper_parameters::{Block, Pooling};
+use super::net::{AttentionPath, Needed, Section, StepShape, Style};
+use crate::runner::RunnerOptions;
+use crate::runner::pages::PAGE;
+use crate::runner::state::{Sizes, cell_counts};
 
 /// How parts of a model are shared out.
 #[derive(Clone, Debug, Default)]
-pub enum Split {
+pub enum Proportions {
     /// By the memory that devices have free.
     #[default]
     ByFreeMemory,
@@ -37,28 +39,20 @@ pub struct Override {
     pub device: usize,
 }
 
-/// What a plan is made for.
-#[derive(Clone, Debug)]
-pub struct PlanOptions {
+/// What a placement is made for.
+#[derive(Clone, Debug, Default)]
+pub struct PlacementOptions {
     /// How blocks are shared out.
-    pub split: Split,
+    pub proportions: Proportions,
     /// Exceptions; the first that matches decides.
     pub overrides: Vec<Override>,
-    /// Tokens that caches will hold; the context of the training if 0.
-    pub context: usize,
-    /// Type of cached keys and values.
-    pub cache_type: DType,
-}
-
-impl Default for PlanOptions {
-    fn default() -> PlanOptions {
-        PlanOptions { split: Split::default(), overrides: Vec::new(), context: 4096, cache_type: DType::F16 }
-    }
+    /// The runner that will be on these devices, which needs memory for state and results, too.
+    pub runner: RunnerOptions,
 }
 
 /// A tensor and the device it goes to.
 #[derive(Clone, Debug)]
-pub struct PlannedTensor {
+pub struct PlacedTensor {
     /// Its name.
     pub name: String,
     /// The part of the model it belongs to.
@@ -82,29 +76,39 @@ pub struct Share {
     pub blocks: Range<usize>,
     /// Bytes of weights.
     pub weights: usize,
-    /// Bytes of cached keys and values.
-    pub caches: usize,
+    /// Bytes of what blocks remember.
+    pub state: usize,
+    /// Bytes of results, as far as that can be told beforehand.
+    pub results: usize,
     /// Whether weights are used where they lie, in the mapped file.
     pub mapped: bool,
 }
 
+impl Share {
+    /// Bytes that must be free for it.
+    pub fn needed(&self) -> usize {
+        let weights = if self.mapped { 0 } else { self.weights };
+        weights + self.state + self.results
+    }
+}
+
 /// Which device has which part of a model.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Placement {
     devices: Vec<Arc<dyn Device>>,
     shares: Vec<Share>,
     /// By section, its device.
     sections: Vec<usize>,
-    tensors: Vec<PlannedTensor>,
+    tensors: Vec<PlacedTensor>,
 }
 
-impl Plan {
+impl Placement {
     /// Shares a model out over devices, the most preferred first; the last should be able to do everything.
     pub fn new(
         file: &ModelFile,
         devices: Vec<Arc<dyn Device>>,
-        options: &PlanOptions,
-    ) -> Result<Plan, Error> {
+        options: &PlacementOptions,
+    ) -> Result<Placement, Error> {
         if devices.is_empty() {
             return Err(Error::setting("the list of devices", "empty", "a model needs at least one"));
         }
@@ -114,13 +118,17 @@ impl Plan {
         }
         let free =
             devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
-        let ratios = ratios(&options.split, &free)?;
-        let caches = block_caches(file, options);
-        let sections = share_out(file, options, &caches, &ratios, &devices);
+        let ratios = ratios(&options.proportions, &free)?;
+        let runner = match file.hyper().is_encoder() {
+            true => options.runner,
+            false => options.runner.checked(file.hyper())?,
+        };
+        let states = block_states(file, &runner)?;
+        let sections = share_out(file, options, &states, &ratios, &devices);
         let mut shares: Vec<Share> =
             devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
         let blocks = file.hyper().blocks.len();
-        let mut tensors: Vec<PlannedTensor> = Vec::new();
+        let mut tensors: Vec<PlacedTensor> = Vec::new();
         for needed in file.needed() {
             let own = sections[needed.section.index(blocks)];
             let device = exception(options, needed).unwrap_or(own);
@@ -129,15 +137,18 @@ impl Plan {
             if !tensors.iter().any(|other| other.name == needed.name && other.device == device) {
                 shares[device].weights += bytes;
             }
-            tensors.push(PlannedTensor { name: needed.name.clone(), section: needed.section, bytes, device });
+            tensors.push(PlacedTensor { name: needed.name.clone(), section: needed.section, bytes, device });
         }
-        for (block, bytes) in caches.into_iter().enumerate() {
+        for (share, bytes) in shares.iter_mut().zip(results(file, &runner, &sections, &devices)?) {
+            share.results = bytes;
+        }
+        for (block, bytes) in states.into_iter().enumerate() {
             let share = &mut shares[sections[Section::Block(block).index(blocks)]];
-            share.caches += bytes;
+            share.state += bytes;
             share.blocks =
                 if share.blocks.is_empty() { block..block + 1 } else { share.blocks.start..block + 1 };
         }
-        Ok(Plan { devices, shares, sections, tensors })
+        Ok(Placement { devices, shares, sections, tensors })
     }
 
     /// The devices.
@@ -151,7 +162,7 @@ impl Plan {
     }
 
     /// Where each tensor goes. One that several parts need is listed for each.
-    pub fn tensors(&self) -> &[PlannedTensor] {
+    pub fn tensors(&self) -> &[PlacedTensor] {
         &self.tensors
     }
 
@@ -161,12 +172,9 @@ impl Plan {
         self.sections[index]
     }
 
-    /// The first device that has less memory free than the plan needs there.
+    /// The first device that has less memory free than the placement needs there.
     pub fn shortfall(&self) -> Option<&Share> {
-        self.shares.iter().find(|share| {
-            let weights = if share.mapped { 0 } else { share.weights };
-            weights + share.caches > share.free
-        })
+        self.shares.iter().find(|share| share.needed() > share.free)
     }
 
     pub(crate) fn sections(&self) -> &[usize] {
@@ -181,7 +189,8 @@ fn share(device: &Arc<dyn Device>, free: usize) -> Share {
         free,
         blocks: 0..0,
         weights: 0,
-        caches: 0,
+        state: 0,
+        results: 0,
         mapped: is_mapped(&**device),
     }
 }
@@ -191,10 +200,10 @@ pub(crate) fn is_mapped(device: &dyn Device) -> bool {
     device.caps().buffer_from_host && device.buffer_type().is_host()
 }
 
-fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
-    let ratios = match split {
-        Split::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
-        Split::Ratios(ratios) => ratios.clone(),
+fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> {
+    let ratios = match proportions {
+        Proportions::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
+        Proportions::Ratios(ratios) => ratios.clone(),
     };
     let refuse = |rule: String| Err(Error::setting("the split", format!("{ratios:?}"), rule));
     if ratios.len() != free.len() {
@@ -209,37 +218,66 @@ fn ratios(split: &Split, free: &[usize]) -> Result<Vec<f64>, Error> {
     Ok(ratios)
 }
 
-/// Bytes of each block's caches.
-fn block_caches(file: &ModelFile, options: &PlanOptions) -> Vec<usize> {
+/// Bytes of each block's state.
+fn block_states(file: &ModelFile, runner: &RunnerOptions) -> Result<Vec<usize>, Error> {
     let hyper = file.hyper();
-    if hyper.is_encoder() {
-        return vec![0; hyper.blocks.len()];
-    }
-    let cells = if options.context == 0 { hyper.context } else { options.context };
-    let bytes = |(index, block): (usize, &Block)| {
-        let cells =
-            cell_counts(cells, hyper.window, ContextOptions::default().batch)[usize::from(block.windowed)];
-        cache_bytes(hyper.kv_channels(index), cells, options.cache_type)
+    let &RunnerOptions { context, sequences, tokens, batch, cache_type, .. } = runner;
+    let cells = cell_counts(hyper, tokens, context, sequences, batch);
+    let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache_type };
+    let bytes = |block: &Block| Ok(sizes.block_bytes(&block.state, block.windowed)?);
+    hyper.blocks.iter().map(bytes).collect()
+}
+
+/// Bytes of results on each device in the largest step: what a graph without data needs whose nodes are with their parts of
+/// the model, and its inputs, of which every device may have a copy.
+fn results(
+    file: &ModelFile,
+    runner: &RunnerOptions,
+    sections: &[usize],
+    devices: &[Arc<dyn Device>],
+) -> Result<Vec<usize>, Error> {
+    let hyper = file.hyper();
+    let style = Style {
+        path: if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged },
+        cache_type: runner.cache_type,
+        long_context: !hyper.is_encoder() && runner.context > hyper.rope.n_ctx_orig,
     };
-    hyper.blocks.iter().enumerate().map(bytes).collect()
+    let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
+    let built = file.survey(StepShape { pooling, ..runner.largest_step() }, style)?;
+    let (graph, blocks) = (&built.graph, hyper.blocks.len());
+    let device = |id: TensorId| sections[built.part_of(id).index(blocks)] as u16;
+    let pool_of: Vec<u16> = graph.ids().map(device).collect();
+    let types: Vec<_> = devices.iter().map(|device| device.buffer_type()).collect();
+    let pools: Vec<Pool> = types.iter().map(|buffer_type| Pool::of(&**buffer_type)).collect();
+    let size_of = |tensor: TensorRef<'_>, _pool: usize| tensor.byte_len();
+    let plan = plan(&Request::new(graph, &pools, &pool_of, &size_of), Strategy::Whole)?;
+    let mut inputs = 0;
+    for id in graph.ids() {
+        let tensor = graph.tensor(id)?;
+        inputs += if tensor.has(Flags::INPUT) { tensor.byte_len() } else { 0 };
+    }
+    // What comes from the device before.
+    let row = DType::F32.block_bytes() * hyper.embedding;
+    let between = if devices.len() > 1 { runner.batch * row + inputs } else { 0 };
+    Ok(plan.pools().iter().map(|pool| pool.peak() + between).collect())
 }
 
 /// The device of each section: blocks and output in order, each where its middle falls.
 fn share_out(
     file: &ModelFile,
-    options: &PlanOptions,
-    caches: &[usize],
+    options: &PlacementOptions,
+    states: &[usize],
     ratios: &[f64],
     devices: &[Arc<dyn Device>],
 ) -> Vec<usize> {
-    let blocks = caches.len();
+    let blocks = states.len();
     let mut sizes = vec![0_usize; blocks + 2];
     for needed in file.needed() {
         if exception(options, needed).is_none() {
             sizes[needed.section.index(blocks)] += needed.layout.byte_len();
         }
     }
-    sizes[1..=blocks].iter_mut().zip(caches).for_each(|(size, cache)| *size += cache);
+    sizes[1..=blocks].iter_mut().zip(states).for_each(|(size, state)| *size += state);
     let total: f64 = sizes[1..].iter().map(|&size| size as f64).sum();
     let all: f64 = ratios.iter().sum();
     let last = ratios.iter().rposition(|&ratio| ratio > 0.0).unwrap_or(0);
@@ -261,7 +299,7 @@ fn share_out(
     sections
 }
 
-fn exception(options: &PlanOptions, needed: &Needed) -> Option<usize> {
+fn exception(options: &PlacementOptions, needed: &Needed) -> Option<usize> {
     let matching = options.overrides.iter().find(|exception| matches(&exception.pattern, &needed.name));
     matching.map(|exception| exception.device)
 }
@@ -284,9 +322,9 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(end)
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        let size = |bytes: usize| ByteSize(bytes as u64);
         let (input, output) = (self.device_of(Section::Input), self.device_of(Section::Output));
         for (index, share) in self.shares.iter().enumerate() {
             let mut parts = Vec::new();
@@ -298,13 +336,9 @@ impl fmt::Display for Plan {
             });
             parts.extend((output == index).then(|| "output".to_owned()));
             let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
-            let (weights, caches) = (mib(share.weights), mib(share.caches));
+            let (weights, state) = (size(share.weights), size(share.state));
             let mapped = if share.mapped { ", mapped" } else { "" };
-            writeln!(
-                f,
-                "{}: {parts}; {weights:.1} MiB of weights{mapped}, {caches:.1} MiB of cache",
-                share.name
-            )?;
+            writeln!(f, "{}: {parts}; {weights} of weights{mapped}, {state} of state", share.name)?;
         }
         Ok(())
     }

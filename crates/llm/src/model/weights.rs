@@ -1,4 +1,4 @@
-//! A model whose weights are where the plan wants them.
+//! A model whose weights are where the placement wants them.
 //!
 //! A device that computes on host memory uses the mapped file as it is; to others, weights are written straight from the
 //! mapping, to all devices at the same time.
@@ -17,9 +17,9 @@ use oxcart_tensor::{Graph, Layout, TensorId};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper::HyperParameters;
+use super::hyper_parameters::HyperParameters;
 use super::net::Section;
-use super::placement::{Plan, is_mapped};
+use super::placement::{Placement, is_mapped};
 
 /// Threads that load each device: while one sends, the others read from the file and compute what the device is asked for.
 const LOADERS: usize = 3;
@@ -27,7 +27,7 @@ const LOADERS: usize = 3;
 /// What one device gets, and how far that is.
 struct Lane<'l> {
     uploads: Vec<&'l Upload>,
-    /// The upload that nobody has taken yet.
+    /// The first upload that no thread has taken yet.
     next: AtomicUsize,
     /// Bytes that are there.
     done: Mutex<usize>,
@@ -62,7 +62,6 @@ pub(crate) struct Weights {
     sections: Vec<HashMap<String, Weight>>,
     /// By section, its device.
     homes: Vec<usize>,
-    devices: usize,
 }
 
 impl Weights {
@@ -76,10 +75,6 @@ impl Weights {
 
     pub(crate) fn device_of(&self, section: Section) -> usize {
         self.homes[self.index(section)]
-    }
-
-    pub(crate) const fn device_count(&self) -> usize {
-        self.devices
     }
 
     pub(crate) fn buffers(&self) -> &Buffers {
@@ -101,7 +96,7 @@ impl AsRef<[u8]> for Lent {
 #[derive(Debug)]
 pub struct Model {
     file: ModelFile,
-    plan: Plan,
+    placement: Placement,
     weights: Weights,
     mappings: Vec<Arc<Mapping>>,
     /// Whether some device computes on the mapping.
@@ -109,33 +104,37 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a model as planned, to all devices at the same time. `progress` is called from several threads.
+    /// Loads a model as placed, to all devices at the same time. `progress` is called from several threads.
     pub fn load(
         file: ModelFile,
-        plan: Plan,
+        placement: Placement,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Arc<Model>, Error> {
         let mappings = file.files().files().iter().map(|file| Ok(Arc::new(file.map()?)));
         let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
-        let sections = vec![HashMap::new(); plan.sections().len()];
-        let (homes, devices) = (plan.sections().to_vec(), plan.devices().len());
+        let sections = vec![HashMap::new(); placement.sections().len()];
+        let (homes, devices) = (placement.sections().to_vec(), placement.devices().len());
         let mut loading = Loading {
             set: file.files(),
-            plan: &plan,
+            placement: &placement,
             mappings: &mappings,
-            weights: Weights { buffers: Buffers::new(), sections, homes, devices },
+            weights: Weights { buffers: Buffers::new(), sections, homes },
             uploads: Vec::new(),
         };
         for device in 0..devices {
-            match is_mapped(&*plan.devices()[device]) {
+            match is_mapped(&*placement.devices()[device]) {
                 true => loading.lend(device, progress)?,
                 false => loading.place(device)?,
             }
         }
         loading.upload_all(progress)?;
         let weights = loading.weights;
-        let uses_mapping = plan.devices().iter().any(|device| is_mapped(&**device));
-        Ok(Arc::new(Model { file, plan, weights, mappings, uses_mapping }))
+        let uses_mapping = placement.devices().iter().any(|device| is_mapped(&**device));
+        Ok(Arc::new(Model { file, placement, weights, mappings, uses_mapping }))
+    }
+
+    pub(crate) fn file(&self) -> &ModelFile {
+        &self.file
     }
 
     /// Its size and shape.
@@ -148,14 +147,29 @@ impl Model {
         self.file.metadata()
     }
 
+    /// What tells this model from others: its header and the beginning of each tensor, as a digest.
+    pub(crate) fn fingerprint(&self) -> Result<[u8; 32], Error> {
+        const BEGINNING: usize = 64;
+        let mut hasher = blake3::Hasher::new();
+        for tensor in self.file.files().tensors() {
+            let layout = tensor.info.layout();
+            hasher.update(tensor.info.name().as_bytes());
+            hasher.update(layout.to_string().as_bytes());
+            let bytes = tensor.info.bytes_in(self.mappings[tensor.file_index].bytes())?;
+            hasher.update(&bytes[..bytes.len().min(BEGINNING)]);
+        }
+        hasher.update(format!("{:?}", self.hyper()).as_bytes());
+        Ok(*hasher.finalize().as_bytes())
+    }
+
     /// Where everything is.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// The devices it is on.
     pub fn devices(&self) -> &[Arc<dyn Device>] {
-        self.plan.devices()
+        self.placement.devices()
     }
 
     pub(crate) fn weights(&self) -> &Weights {
@@ -184,7 +198,7 @@ struct Upload {
 
 struct Loading<'a> {
     set: &'a GgufSet,
-    plan: &'a Plan,
+    placement: &'a Placement,
     mappings: &'a [Arc<Mapping>],
     weights: Weights,
     uploads: Vec<Upload>,
@@ -192,14 +206,14 @@ struct Loading<'a> {
 
 impl Loading<'_> {
     fn note(&mut self, index: usize, weight: Weight) {
-        let tensor = &self.plan.tensors()[index];
+        let tensor = &self.placement.tensors()[index];
         let section = self.weights.index(tensor.section);
         self.weights.sections[section].insert(tensor.name.clone(), weight);
     }
 
-    /// The tensors of a device, by their positions in the plan.
+    /// The tensors of a device, by their positions in the placement.
     fn tensors_of(&self, device: usize) -> Vec<usize> {
-        let tensors = self.plan.tensors().iter().enumerate();
+        let tensors = self.placement.tensors().iter().enumerate();
         tensors.filter(|(_, tensor)| tensor.device == device).map(|(index, _)| index).collect()
     }
 
@@ -217,12 +231,12 @@ impl Loading<'_> {
     fn lend(&mut self, device: usize, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
         let mut lent: Vec<Option<BufferId>> = vec![None; self.mappings.len()];
         for index in self.tensors_of(device) {
-            let (file, offset, layout) = self.in_file(&self.plan.tensors()[index].name)?;
+            let (file, offset, layout) = self.in_file(&self.placement.tensors()[index].name)?;
             let buffer = match lent[file] {
                 Some(buffer) => buffer,
                 None => {
                     let memory = HostMemory::shared(Arc::new(Lent(Arc::clone(&self.mappings[file]))));
-                    let buffer = self.plan.devices()[device].buffer_from_host(memory)?;
+                    let buffer = self.placement.devices()[device].buffer_from_host(memory)?;
                     buffer.set_usage(Usage::Weights);
                     self.weights.buffers.add(buffer)
                 }
@@ -231,7 +245,7 @@ impl Loading<'_> {
             let (storage, capacity) = (Storage { buffer, offset }, self.mappings[file].bytes().len());
             self.note(index, Weight { layout, storage, capacity, device });
         }
-        let total = self.plan.shares()[device].weights;
+        let total = self.placement.shares()[device].weights;
         progress(Progress { device, done: total, total });
         Ok(())
     }
@@ -242,7 +256,7 @@ impl Loading<'_> {
         let mut known: HashMap<&str, TensorId> = HashMap::new();
         let tensors = self.tensors_of(device);
         for &index in &tensors {
-            let name = &self.plan.tensors()[index].name;
+            let name = &self.placement.tensors()[index].name;
             if !known.contains_key(name.as_str()) {
                 let id = graph.leaf_with_layout(self.in_file(name)?.2)?;
                 graph.set_name(id, name)?;
@@ -251,13 +265,13 @@ impl Loading<'_> {
         }
         let mut ids: Vec<TensorId> = known.values().copied().collect();
         ids.sort_unstable_by_key(|id| id.index());
-        let buffer_type: Arc<dyn BufferType> = self.plan.devices()[device].buffer_type();
+        let buffer_type: Arc<dyn BufferType> = self.placement.devices()[device].buffer_type();
         for buffer in place_all(&mut graph, &ids, &buffer_type, &mut self.weights.buffers)? {
             self.weights.buffers.get(buffer)?.set_usage(Usage::Weights);
         }
         let mut queued = HashSet::new();
         for index in tensors {
-            let name = &self.plan.tensors()[index].name;
+            let name = &self.placement.tensors()[index].name;
             let id = known[name.as_str()];
             let unplaced = || oxcart_backend::Error::NotPlaced { id, name: name.clone() };
             let storage = graph.storage(id)?.ok_or_else(unplaced)?;
@@ -273,7 +287,7 @@ impl Loading<'_> {
 
     /// Writes everything, a thread for each device.
     fn upload_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
-        let lanes: Vec<Lane<'_>> = (0..self.plan.devices().len())
+        let lanes: Vec<Lane<'_>> = (0..self.placement.devices().len())
             .map(|device| Lane {
                 uploads: self.uploads.iter().filter(|upload| upload.device == device).collect(),
                 next: AtomicUsize::new(0),
@@ -290,7 +304,7 @@ impl Loading<'_> {
                 // Told under the lock, so that it never goes backwards.
                 let mut done = lane.done.lock().unwrap_or_else(PoisonError::into_inner);
                 *done += upload.len;
-                let total = self.plan.shares()[upload.device].weights;
+                let total = self.placement.shares()[upload.device].weights;
                 progress(Progress { device: upload.device, done: *done, total });
             }
             Ok(())

@@ -10,7 +10,7 @@ use super::vocab::{Token, Tokenizer, Vocab};
 pub struct Encode {
     /// Adds the tokens that a whole text begins and ends with, as far as the vocabulary asks for them.
     pub add_special: bool,
-    /// Takes the names of special tokens in the text for these tokens. Never for text that somebody else has written: see
+    /// Takes the names of special tokens in the text for these tokens. Never for text from another source: see
     /// [`Vocab::encode_prompt`].
     pub parse_special: bool,
 }

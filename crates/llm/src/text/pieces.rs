@@ -1,7 +1,7 @@
 //! Byte strings with small numbers: an arena and a table to find them by.
 //!
 //! Invariant: strings in the table are unique and keep the number they were given. Memory is what the strings take plus
-//! a few words each; the hash is seeded, so that nobody can aim at it.
+//! a few words each; the hash is seeded, so that a file cannot aim at it.
 
 use std::hash::BuildHasher;
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use oxcart_backend::{Device, Stream, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{
-    AttentionChoice, Context, ContextOptions, Model, ModelFile, Plan, PlanOptions, Split, Wanted,
-};
+use oxcart_llm::model::{Error, Model, ModelFile, Placement, PlacementOptions, Proportions};
+use oxcart_llm::runner::{AttentionChoice, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_tensor::DType;
 use serde_json::Value;
 
@@ -19,11 +18,7 @@ pub(crate) struct Golden {
 
 impl Golden {
     pub(crate) fn all() -> Option<Vec<Golden>> {
-        let Ok(root) = std::env::var("OXCART_GOLDEN") else {
-            eprintln!("skipped: OXCART_GOLDEN is not set");
-            return None;
-        };
-        let folder = Path::new(&root).join("tiny-models");
+        let folder = oxcart_fixtures::golden()?.join("tiny-models");
         let index = std::fs::read_to_string(folder.join("index.json")).unwrap();
         let index: Value = serde_json::from_str(&index).unwrap();
         let models = index["models"].as_array().unwrap().iter();
@@ -82,16 +77,56 @@ pub(crate) enum Precision {
 pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
     let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
     let file = ModelFile::open(path).unwrap();
-    let options = PlanOptions { split: Split::Ratios(vec![1.0; devices.len()]), ..PlanOptions::default() };
-    let plan = Plan::new(
+    let options = PlacementOptions {
+        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
+        ..PlacementOptions::default()
+    };
+    let placement = Placement::new(
         &file,
         devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect(),
         &options,
     );
-    let model = Model::load(file, plan.unwrap(), &|_| {}).unwrap();
+    let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
     let streams =
         devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
     (model, streams)
+}
+
+/// One sequence of a runner of its own.
+pub(crate) struct Session {
+    pub(crate) runner: Runner,
+    pub(crate) id: SequenceId,
+}
+
+impl Session {
+    pub(crate) fn new(
+        model: Arc<Model>,
+        streams: Vec<Box<dyn Stream>>,
+        options: RunnerOptions,
+    ) -> Result<Session, Error> {
+        let mut runner = Runner::new(model, streams, options)?;
+        let id = runner.open()?;
+        Ok(Session { runner, id })
+    }
+
+    pub(crate) fn evaluate(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Vec<Vec<f32>>, Error> {
+        let outputs = self.runner.compute(&[Piece { sequence: self.id, tokens, wanted }])?;
+        Ok(outputs.of(0).rows().map(<[f32]>::to_vec).collect())
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.runner.tokens(self.id).unwrap().len()
+    }
+
+    pub(crate) fn truncate(&mut self, position: usize) -> Result<(), Error> {
+        self.runner.truncate(self.id, position)
+    }
+
+    /// Begins anew, with nothing that others could share.
+    pub(crate) fn reset(&mut self) {
+        self.runner.close(self.id).unwrap();
+        self.id = self.runner.open().unwrap();
+    }
 }
 
 /// How a run differs from the plainest.
@@ -114,29 +149,29 @@ pub(crate) fn decode(golden: &Golden, way: Way) -> Vec<Vec<f32>> {
     decode_on(golden, way, model, streams).0
 }
 
-/// As [`decode`], with a model that is loaded; returns the context, too.
+/// As [`decode`], with a model that is loaded; returns the session, too.
 pub(crate) fn decode_on(
     golden: &Golden,
     way: Way,
     model: Arc<Model>,
     streams: Vec<Box<dyn Stream>>,
-) -> (Vec<Vec<f32>>, Context) {
-    let options = ContextOptions {
+) -> (Vec<Vec<f32>>, Session) {
+    let options = RunnerOptions {
         context: 256,
         batch: way.batch,
         cache_type: way.cache_type,
         attention: way.attention,
-        ..ContextOptions::default()
+        ..RunnerOptions::default()
     };
-    let mut context = Context::new(model, streams, options).unwrap();
+    let mut session = Session::new(model, streams, options).unwrap();
     let mut rows = Vec::new();
     for call in golden.tokens("prompt").chunks(way.call) {
-        rows = context.evaluate(call, Wanted::Last).unwrap().rows().map(<[f32]>::to_vec).collect();
+        rows = session.evaluate(call, Wanted::Last).unwrap();
     }
     for token in golden.tokens("decode") {
-        rows.push(context.evaluate(&[token], Wanted::Last).unwrap().row(0).to_vec());
+        rows.extend(session.evaluate(&[token], Wanted::Last).unwrap());
     }
-    (rows, context)
+    (rows, session)
 }
 
 pub(crate) fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {

@@ -13,7 +13,7 @@ use zerocopy::little_endian::U64;
 
 use super::buffer_type::{RemoteBufferType, is_padded};
 use super::connection::{Connection, Live};
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::job::{Job, Range};
 use super::limits::{FILL_PIECE, HASH_THRESHOLD, MAX_KNOWN_NAMES, MAX_PIECE, UNTOLD_HASH_THRESHOLD};
 use super::message::{Head, Message, Waiting};
@@ -55,7 +55,7 @@ impl RemoteBuffer {
         Err(Error::OutOfBounds { what: self.remote.name().to_owned(), offset, len, size: self.len })
     }
 
-    fn error(&self, failure: &Arc<Failure>) -> Error {
+    fn error(&self, failure: &Arc<WorkerFailure>) -> Error {
         self.connection().error(self.remote.name(), failure)
     }
 
@@ -79,7 +79,7 @@ impl RemoteBuffer {
     }
 
     /// Asks whether the worker has the bytes with this hash, and has put them in place.
-    fn found_in_cache(&self, target: Range, hash: u64) -> Result<bool, Arc<Failure>> {
+    fn found_in_cache(&self, target: Range, hash: u64) -> Result<bool, Arc<WorkerFailure>> {
         let head = Head::new(Command::SetTensorHash).record(&bytes_record(target)).u64(0).u64(hash).whole();
         let about = About::Bytes { len: target.len, name: self.name_at(target.offset) };
         let mut turn = self.connection().turn()?;
@@ -101,16 +101,16 @@ impl RemoteBuffer {
         }
     }
 
-    fn write_range(&self, target: Range, data: &[u8]) -> Result<(), Arc<Failure>> {
+    fn write_range(&self, target: Range, data: &[u8]) -> Result<(), Arc<WorkerFailure>> {
         let ask_first = self.may_be_cached(data.len());
-        // The hash is computed before anybody has to wait: threads that write several tensors hash them side by side.
+        // The hash is computed before a turn is asked for, so that threads which write several tensors hash them in parallel.
         if ask_first && self.found_in_cache(target, fnv1a(data))? {
             return Ok(());
         }
         self.connection().turn()?.set(target, data, ask_first, self.name_at(target.offset))
     }
 
-    fn copy_range(&self, source: Range, target: Range) -> Result<bool, Arc<Failure>> {
+    fn copy_range(&self, source: Range, target: Range) -> Result<bool, Arc<WorkerFailure>> {
         let mut turn = self.connection().turn()?;
         for ((_, from), (_, to)) in source.pieces().zip(target.pieces()) {
             if !turn.copy(from, to)? {

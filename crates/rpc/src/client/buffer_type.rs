@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::buffer::RemoteBuffer;
 use super::connection::{Connection, Live};
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::job::Job;
 use super::limits::{MAX_ALIGNMENT, MAX_KNOWN_SIZES};
 use super::message::{Head, Message, Waiting};
@@ -36,7 +36,7 @@ pub(super) fn ask_device<const N: usize>(
     connection: &Connection,
     command: Command,
     device: u32,
-) -> Result<[u8; N], Arc<Failure>> {
+) -> Result<[u8; N], Arc<WorkerFailure>> {
     let head = device_head(command, connection.dialect, device).whole();
     connection.ask(&Message { command, head: &head, payload: &[], about: &About::Nothing, work: 0 })
 }
@@ -69,7 +69,7 @@ impl RemoteBufferType {
         connection: Arc<Connection>,
         name: String,
         device: u32,
-    ) -> Result<Arc<RemoteBufferType>, Arc<Failure>> {
+    ) -> Result<Arc<RemoteBufferType>, Arc<WorkerFailure>> {
         let number = |command| ask_device(&connection, command, device).map(u64::from_le_bytes);
         let alignment = number(Command::GetAlignment)?;
         let refuse = |command, what| match connection.turn() {
@@ -95,7 +95,7 @@ impl RemoteBufferType {
     }
 
     /// Allocates on the worker; `None` if it has not enough memory.
-    fn allocate_remote(&self, size: usize) -> Result<Option<Live>, Arc<Failure>> {
+    fn allocate_remote(&self, size: usize) -> Result<Option<Live>, Arc<WorkerFailure>> {
         let wanted = size as u64;
         let head = device_head(Command::AllocBuffer, self.connection.dialect, self.device);
         let (head, about) = (head.u64(wanted).whole(), About::Bytes { len: size, name: None });
@@ -134,16 +134,19 @@ impl RemoteBufferType {
     fn ask_size(&self, tensor: TensorRef<'_>) -> Option<usize> {
         let dialect = self.connection.dialect;
         let record = node_record(tensor, dialect).ok()?;
-        let key = size_key(&record);
+        let mut key = size_key(&record);
+        let mut sources = [TensorRecord::absent(); 10];
+        if dialect.has_devices {
+            for (place, source) in sources.iter_mut().zip(tensor.sources()) {
+                *place = source.map_or(Ok(*place), |source| leaf_record(source, dialect)).ok()?;
+                key.extend(size_key(place));
+            }
+        }
         if let Some(&size) = self.known_sizes.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Some(size);
         }
         let mut head = device_head(Command::GetAllocSize, dialect, self.device).record(&record);
         if dialect.has_devices {
-            let mut sources = [TensorRecord::absent(); 10];
-            for (place, source) in sources.iter_mut().zip(tensor.sources()) {
-                *place = source.map_or(Ok(*place), |source| leaf_record(source, dialect)).ok()?;
-            }
             head = head.raw(sources.as_bytes());
         }
         let (head, about) = (head.whole(), About::Nothing);
@@ -161,7 +164,7 @@ impl RemoteBufferType {
     }
 }
 
-/// What a size depends on: type, op, parameters, extents and strides.
+/// What a size depends on, of the tensor and of each source that is sent with it: type, op, parameters, extents, strides.
 fn size_key(record: &TensorRecord) -> Vec<u8> {
     let mut key = Vec::with_capacity(104);
     key.extend_from_slice(record.dtype.as_bytes());
@@ -178,7 +181,7 @@ impl BufferType for RemoteBufferType {
     }
 
     fn allocate_bytes(self: Arc<Self>, size: usize) -> Result<Arc<dyn Buffer>, Error> {
-        let error = |failure: Arc<Failure>| self.connection.error(&self.name, &failure);
+        let error = |failure: Arc<WorkerFailure>| self.connection.error(&self.name, &failure);
         let short = || Error::OutOfMemory { buffer_type: self.name.clone(), size };
         if size > self.max_size {
             return Err(short());

@@ -1,12 +1,12 @@
 //! A connection that many threads share: everything takes turns, in the order in which it was asked for.
 //!
 //! Each command draws a ticket. A call that needs an answer, or lends its bytes, waits for its turn and then uses the line
-//! itself, so nothing is copied and, when nobody else is waiting, no thread is woken. A command that owns its bytes waits
-//! in a queue, which a thread of the connection works off; small ones without an answer are sent by the caller if the line
+//! itself, so nothing is copied and, when no other call is waiting, no thread is woken. A command that owns its bytes waits
+//! in a queue, which a thread of the connection empties; small ones without an answer are sent by the caller if the line
 //! is idle.
 //!
-//! Invariants: the line is either parked in the state or with the one who has the turn; tickets are served in order; after
-//! a failure nobody gets a turn and everybody gets the failure. No lock is held while bytes move or jobs are dropped.
+//! Invariants: the line is either in the state or with the call that has the turn; tickets are served in order; after a
+//! failure no call gets a turn, and each gets the failure instead. No lock is held while bytes move or jobs are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use oxcart_backend::Error;
 
-use super::failure::{Failure, Fault, Unconfirmed};
+use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
 use super::job::Job;
 use super::limits::{MAX_DIRECT_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 use super::line::Line;
@@ -31,7 +31,7 @@ pub(super) struct Live {
 
 #[derive(Debug)]
 struct State {
-    /// The line, when nobody has the turn.
+    /// The line, while no call has the turn.
     line: Option<Line>,
     next_ticket: u64,
     /// The ticket whose turn it is.
@@ -40,7 +40,7 @@ struct State {
     confirmed: u64,
     queue: VecDeque<(u64, Job)>,
     queued_bytes: usize,
-    failed: Option<Arc<Failure>>,
+    failed: Option<Arc<WorkerFailure>>,
     closing: bool,
     /// By device, the graph that the worker will have stored when its turn has come.
     stored: Vec<Option<Arc<Vec<u8>>>>,
@@ -110,7 +110,7 @@ impl Connection {
             dialect,
         });
         let of_thread = Arc::clone(&core);
-        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || work_off(&of_thread))?;
+        std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
         Ok(Arc::new(Connection { core, dialect, traffic, worker_cache }))
     }
 
@@ -120,24 +120,24 @@ impl Connection {
     }
 
     /// Why the connection is of no use any more, if it is not.
-    pub(super) fn failed(&self) -> Option<Arc<Failure>> {
+    pub(super) fn failed(&self) -> Option<Arc<WorkerFailure>> {
         self.core.lock().failed.clone()
     }
 
     /// Waits for a turn.
-    pub(super) fn turn(&self) -> Result<Turn<'_>, Arc<Failure>> {
+    pub(super) fn turn(&self) -> Result<Turn<'_>, Arc<WorkerFailure>> {
         self.core.turn().map(|(turn, _)| turn)
     }
 
     /// Sends a request and reads its answer of `N` bytes.
-    pub(super) fn ask<const N: usize>(&self, message: &Message<'_>) -> Result<[u8; N], Arc<Failure>> {
+    pub(super) fn ask<const N: usize>(&self, message: &Message<'_>) -> Result<[u8; N], Arc<WorkerFailure>> {
         let mut answer = [0; N];
         self.turn()?.exchange(message, &mut answer)?;
         Ok(answer)
     }
 
     /// Leaves a command to its turn. Waits only if too many are waiting already.
-    pub(super) fn submit(&self, job: Job) -> Result<(), Arc<Failure>> {
+    pub(super) fn submit(&self, job: Job) -> Result<(), Arc<WorkerFailure>> {
         let state = self.core.wait_for_room(job.bytes())?;
         self.core.enter(state, job)
     }
@@ -148,7 +148,7 @@ impl Connection {
         device: usize,
         body: &Arc<Vec<u8>>,
         job: impl FnOnce(bool) -> Job,
-    ) -> Result<(), Arc<Failure>> {
+    ) -> Result<(), Arc<WorkerFailure>> {
         let mut state = self.core.wait_for_room(body.len())?;
         let mut again = false;
         if self.dialect.has_recompute {
@@ -190,7 +190,7 @@ impl Connection {
     }
 
     /// Waits until the worker has done everything before a point, or everything so far.
-    pub(super) fn finish(&self, point: Option<u64>) -> Result<(), Arc<Failure>> {
+    pub(super) fn finish(&self, point: Option<u64>) -> Result<(), Arc<WorkerFailure>> {
         {
             let state = self.core.lock();
             if let Some(failure) = &state.failed {
@@ -204,9 +204,9 @@ impl Connection {
         if turn.is_confirmed() { Ok(()) } else { turn.probe(live) }
     }
 
-    /// The connection's failure as devices report it.
-    pub(super) fn error(&self, device: &str, failure: &Failure) -> Error {
-        Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() }
+    /// The connection's failure as devices report it: with it, all that the device held is gone.
+    pub(super) fn error(&self, device: &str, failure: &WorkerFailure) -> Error {
+        Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() }
     }
 }
 
@@ -216,7 +216,8 @@ impl Drop for Connection {
         state.closing = true;
         let jobs = std::mem::take(&mut state.queue);
         if state.failed.is_none() {
-            let gone = Failure::new(&self.core.endpoint, Fault::HungUp, None, Unconfirmed::default());
+            let gone =
+                WorkerFailure::new(&self.core.endpoint, WorkerFault::HungUp, None, Unconfirmed::default());
             state.failed = Some(Arc::new(gone));
         }
         let failure = state.failed.clone();
@@ -254,7 +255,7 @@ impl Core {
     }
 
     /// Waits for a turn; also gives a buffer that is live at that turn.
-    fn turn(&self) -> Result<(Turn<'_>, Option<Live>), Arc<Failure>> {
+    fn turn(&self) -> Result<(Turn<'_>, Option<Live>), Arc<WorkerFailure>> {
         let mut state = self.lock();
         let ticket = state.draw();
         let live = state.live.first_key_value().map(|(&handle, &base)| Live { handle, base });
@@ -269,7 +270,7 @@ impl Core {
         }
     }
 
-    fn wait_for_room(&self, bytes: usize) -> Result<MutexGuard<'_, State>, Arc<Failure>> {
+    fn wait_for_room(&self, bytes: usize) -> Result<MutexGuard<'_, State>, Arc<WorkerFailure>> {
         let mut state = self.lock();
         loop {
             if let Some(failure) = &state.failed {
@@ -284,7 +285,7 @@ impl Core {
     }
 
     /// Gives a job the next ticket, and does it at once if it is small and the line is idle.
-    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<(), Arc<Failure>> {
+    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<(), Arc<WorkerFailure>> {
         let ticket = state.draw();
         let bytes = job.bytes();
         if bytes <= MAX_DIRECT_BYTES
@@ -304,8 +305,8 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the connection for everybody, with the first cause there is.
-    fn fail(&self, failure: Failure) -> Arc<Failure> {
+    /// Ends the connection for all callers, with the first cause there is.
+    fn fail(&self, failure: WorkerFailure) -> Arc<WorkerFailure> {
         let mut state = self.lock();
         let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
         let jobs = std::mem::take(&mut state.queue);
@@ -322,7 +323,7 @@ impl Core {
 }
 
 /// What the connection's thread does.
-fn work_off(core: &Core) {
+fn run_jobs(core: &Core) {
     loop {
         let mut state = core.lock();
         let (job, mut turn) = loop {
@@ -346,10 +347,14 @@ fn work_off(core: &Core) {
 }
 
 impl Turn<'_> {
-    fn with_line<T>(&mut self, act: impl FnOnce(&mut Line) -> Result<T, Failure>) -> Result<T, Arc<Failure>> {
+    fn with_line<T>(
+        &mut self,
+        act: impl FnOnce(&mut Line) -> Result<T, WorkerFailure>,
+    ) -> Result<T, Arc<WorkerFailure>> {
         let Some(line) = &mut self.line else {
             // The line went with an earlier failure of this very turn.
-            let gone = || Failure::new(&self.core.endpoint, Fault::Broken, None, Unconfirmed::default());
+            let gone =
+                || WorkerFailure::new(&self.core.endpoint, WorkerFault::Broken, None, Unconfirmed::default());
             return Err(self.core.fail(gone()));
         };
         match act(line) {
@@ -373,23 +378,27 @@ impl Turn<'_> {
     }
 
     /// Sends a request that has no answer.
-    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), Arc<Failure>> {
+    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), Arc<WorkerFailure>> {
         self.with_line(|line| line.send(message))
     }
 
     /// Sends a request and reads its answer, which must be as long as `out`.
-    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), Arc<Failure>> {
+    pub(super) fn exchange(
+        &mut self,
+        message: &Message<'_>,
+        out: &mut [u8],
+    ) -> Result<(), Arc<WorkerFailure>> {
         self.with_line(|line| line.exchange(message, out))
     }
 
     /// Sends a request whose answer, if there is one, is empty.
-    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Arc<Failure>> {
+    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Arc<WorkerFailure>> {
         self.with_line(|line| line.tell(message))
     }
 
     /// Ends the connection because an answer cannot be true.
-    pub(super) fn refuse(&mut self, command: Command, what: String) -> Arc<Failure> {
-        let refused = self.with_line(|line| Err::<(), _>(line.lie(command, what)));
+    pub(super) fn refuse(&mut self, command: Command, what: String) -> Arc<WorkerFailure> {
+        let refused = self.with_line(|line| Err::<(), _>(line.implausible(command, what)));
         match refused {
             Err(failure) => failure,
             Ok(()) => unreachable!("it was just made an error"),
@@ -401,7 +410,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
             if !line.is_between_messages() {
-                let failure = line.failure(Fault::Broken, None);
+                let failure = line.failure(WorkerFault::Broken, None);
                 self.core.fail(failure);
                 return;
             }

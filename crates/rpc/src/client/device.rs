@@ -9,9 +9,9 @@ use oxcart_tensor::TensorRef;
 
 use super::buffer_type::{RemoteBufferType, ask_device};
 use super::connection::Connection;
-use super::failure::Failure;
+use super::failure::WorkerFailure;
 use super::stream::RemoteStream;
-use super::support::can_say;
+use super::support::can_encode;
 use crate::wire::{Command, Dialect};
 
 /// One device of a worker.
@@ -26,7 +26,10 @@ pub struct RemoteDevice {
 
 impl RemoteDevice {
     /// Asks a worker about one of its devices.
-    pub(super) fn ask(connection: Arc<Connection>, index: u32) -> Result<Arc<RemoteDevice>, Arc<Failure>> {
+    pub(super) fn ask(
+        connection: Arc<Connection>,
+        index: u32,
+    ) -> Result<Arc<RemoteDevice>, Arc<WorkerFailure>> {
         let endpoint = Arc::clone(connection.endpoint());
         let name = format!("RPC{index}[{endpoint}]");
         let description = format!("device {index} of the worker at {endpoint}");
@@ -92,7 +95,7 @@ impl Device for RemoteDevice {
     }
 
     fn supports_op(&self, node: TensorRef<'_>) -> bool {
-        can_say(node, self.connection.dialect)
+        can_encode(node, self.connection.dialect)
     }
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {

@@ -1,4 +1,4 @@
-//! Where a worker listens: `host:port`, a name or an address; IPv6 addresses stand in brackets.
+//! Where a worker listens: `host:port`, a name or an address; IPv6 addresses stand in brackets. Both sides read it here.
 
 use std::fmt;
 use std::io;
@@ -41,6 +41,22 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        Endpoint::to_listen_on(text).and_then(|endpoint| match endpoint.port {
+            0 => Err(EndpointError::Port { text: text.to_owned() }),
+            _ => Ok(endpoint),
+        })
+    }
+}
+
+impl Endpoint {
+    /// An endpoint by its parts. An IPv6 address may stand in brackets or not.
+    pub fn new(host: &str, port: u16) -> Endpoint {
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        Endpoint { host: inner.unwrap_or(host).to_owned(), port }
+    }
+
+    /// Reads an endpoint to listen on: as for a worker to connect to, but port 0 stands for any that is free.
+    pub fn to_listen_on(text: &str) -> Result<Endpoint, EndpointError> {
         let given = || text.to_owned();
         let (host, port) = text.rsplit_once(':').ok_or_else(|| EndpointError::Port { text: given() })?;
         let host = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
@@ -49,12 +65,17 @@ impl FromStr for Endpoint {
             _ => return Err(EndpointError::Brackets { text: given() }),
         };
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().ok().filter(|&port| is_number && port != 0);
+        let port = port.parse().ok().filter(|_| is_number);
         let port = port.ok_or_else(|| EndpointError::Port { text: given() })?;
         if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(EndpointError::Host { text: given() });
         }
         Ok(Endpoint { host: host.to_owned(), port })
+    }
+
+    /// The addresses it stands for, in the order the system prefers them.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok((self.host.as_str(), self.port).to_socket_addrs()?.take(MAX_ADDRESSES).collect())
     }
 }
 
@@ -72,13 +93,6 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl Endpoint {
-    /// The addresses it stands for, in the order the system prefers them.
-    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        Ok((self.host.as_str(), self.port).to_socket_addrs()?.take(MAX_ADDRESSES).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +102,14 @@ mod tests {
         for text in ["127.0.0.1:50052", "localhost:1", "gpu-3.lan:65535", "[::1]:50052", "[fe80::1%eth0]:7"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn port_0_is_only_to_listen_on() {
+        let any = Endpoint::to_listen_on("[::1]:0").unwrap();
+        assert_eq!((any.to_string().as_str(), &any), ("[::1]:0", &Endpoint::new("::1", 0)));
+        assert_eq!(any, Endpoint::new("[::1]", 0));
+        assert!(Endpoint::to_listen_on("[::1]:x").is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::wire::{Command, Dialect, Version};
 /// What a worker did.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum WorkerFault {
     /// It closed the connection, or the system lost it.
     #[error("closed the connection")]
     Closed,
@@ -42,12 +42,12 @@ pub enum Fault {
         /// Bytes there should be.
         expected: u64,
     },
-    /// Bytes that nobody asked for.
-    #[error("sent bytes that nobody asked for")]
+    /// Bytes outside of an answer.
+    #[error("sent bytes that were not asked for")]
     Unsolicited,
     /// An answer that cannot be true.
     #[error("answered with {what}")]
-    Lie {
+    Implausible {
         /// What it said.
         what: String,
     },
@@ -59,38 +59,40 @@ pub enum Fault {
     HungUp,
 }
 
-impl Fault {
+impl WorkerFault {
     /// A fault of the system, which for most people is the peer's.
-    pub(super) fn from_io(error: io::Error) -> Fault {
+    pub(super) fn from_io(error: io::Error) -> WorkerFault {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
         match error.kind() {
-            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => Fault::Closed,
-            _ => Fault::Io(error),
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => {
+                WorkerFault::Closed
+            }
+            _ => WorkerFault::Io(error),
         }
     }
 }
 
 /// Why a worker cannot be used any more. Every call after it fails with the same cause.
 #[derive(Debug)]
-pub struct Failure {
+pub struct WorkerFailure {
     endpoint: Arc<str>,
-    fault: Fault,
+    fault: WorkerFault,
     during: Option<Command>,
     unconfirmed: Unconfirmed,
 }
 
-impl Failure {
+impl WorkerFailure {
     pub(super) fn new(
         endpoint: &Arc<str>,
-        fault: Fault,
+        fault: WorkerFault,
         during: Option<Command>,
         unconfirmed: Unconfirmed,
-    ) -> Failure {
-        Failure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
+    ) -> WorkerFailure {
+        WorkerFailure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
     }
 
     /// What the worker did.
-    pub fn fault(&self) -> &Fault {
+    pub fn fault(&self) -> &WorkerFault {
         &self.fault
     }
 
@@ -105,9 +107,9 @@ impl Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for WorkerFailure {}
 
-impl fmt::Display for Failure {
+impl fmt::Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "worker at {} {}", self.endpoint, self.fault)?;
         if let Some(command) = self.during {
@@ -237,7 +239,7 @@ pub enum ConnectError {
         /// What the system says.
         error: io::Error,
     },
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("{endpoint}: cannot connect: {error}; is a worker running there?")]
     Unreachable {
         /// Where it should have been.
@@ -245,7 +247,7 @@ pub enum ConnectError {
         /// What the system says.
         error: io::Error,
     },
-    /// Somebody listens but does not greet.
+    /// Something listens there but does not answer HELLO.
     #[error(
         "{endpoint}: no answer to HELLO within {} s; a llama.cpp worker serves one client at a time",
         .limit.as_secs_f32()
@@ -262,7 +264,7 @@ pub enum ConnectError {
         /// Where it is.
         endpoint: String,
     },
-    /// A version nobody here speaks.
+    /// A version that no dialect has.
     #[error("{endpoint}: the worker speaks version {found}; this client speaks {}", spoken())]
     Version {
         /// Where it is.
@@ -290,7 +292,7 @@ pub enum ConnectError {
     },
     /// It failed while it was asked about itself.
     #[error(transparent)]
-    Failed(#[from] Arc<Failure>),
+    Failed(#[from] Arc<WorkerFailure>),
     /// The system has no thread for the connection.
     #[error("{endpoint}: no thread for the connection: {error}")]
     Thread {

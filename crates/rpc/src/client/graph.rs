@@ -1,7 +1,7 @@
 //! A range of nodes as the body of GRAPH_COMPUTE.
 //!
 //! Only what runs is sent as a node. What nodes read and do not make themselves is sent as a leaf where it lies, together
-//! with what it is a view of; how it came about is nobody's business. So a message grows with the range, not with the graph.
+//! with what it is a view of, without the nodes that made it. So a message grows with the range, not with the graph.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::endpoint::Endpoint;
-use super::failure::{About, ConnectError, Failure, Fault};
+use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
@@ -53,8 +53,8 @@ pub(super) fn greet(
             Err(failure) => failure,
         };
         match failure.fault() {
-            Fault::Closed => {}
-            Fault::Silent { limit } => {
+            WorkerFault::Closed => {}
+            WorkerFault::Silent { limit } => {
                 return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit: *limit });
             }
             _ => return Err(Arc::new(failure).into()),
@@ -63,7 +63,7 @@ pub(super) fn greet(
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
 }
 
-fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, Failure> {
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, WorkerFailure> {
     let head = Head::new(Command::Hello);
     let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
     let message =
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_workers_that_went_without_a_word_are_noticed() {
+    fn workers_that_vanish_are_noticed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
         let socket = SockRef::from(&stream);

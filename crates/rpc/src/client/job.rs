@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oxcart_backend::{Error, Place};
 
 use super::connection::{Connection, Live, Turn};
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::limits::{MAX_PIECE, STAGE};
 use super::message::{Head, Message, Waiting};
 use super::record::bytes_record;
 use crate::wire::{Command, Dialect, Reply};
 
-/// The first thing that went wrong on a stream since somebody last asked.
+/// The first error on a stream since the last call that returned one.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<Option<Error>>);
+pub(super) struct DeferredError(Mutex<Option<Error>>);
 
-impl Trouble {
+impl DeferredError {
     pub(super) fn note(&self, error: Error) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
@@ -50,13 +50,13 @@ pub(super) enum Job {
     /// A command whose answer, if there is one, is empty.
     Tell(Waiting),
     /// A graph in a dialect that answers with a status.
-    Graph { graph: Waiting, device: String, trouble: Arc<Trouble> },
-    /// Bytes that somebody waits for. The place keeps the buffer alive.
+    Graph { graph: Waiting, device: String, deferred: Arc<DeferredError> },
+    /// Bytes that a caller waits for. The place keeps the buffer alive.
     Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
     /// Waits for another worker.
-    Wait { other: Arc<Connection>, point: u64, device: String, trouble: Arc<Trouble> },
+    Wait { other: Arc<Connection>, point: u64, device: String, deferred: Arc<DeferredError> },
 }
 
 impl Job {
@@ -76,39 +76,39 @@ impl Job {
         }
     }
 
-    /// Does it. A failure of the connection is told to everybody by the turn.
+    /// Runs it. The turn passes a failure of the connection on to all callers.
     pub(super) fn run(self, turn: &mut Turn<'_>) {
         match self {
             Job::Tell(command) => {
                 let _ = turn.tell(&command.message());
             }
-            Job::Graph { graph, device, trouble } => {
+            Job::Graph { graph, device, deferred } => {
                 let mut status = [0];
                 if turn.exchange(&graph.message(), &mut status).is_ok() && status != [0] {
-                    trouble.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
+                    deferred.note(Error::DeviceFailed { device, reason: status_text(status[0]) });
                 }
             }
             Job::Get { source, device, then, _keep } => {
                 let got = get(turn, source, &device);
-                // Whoever asked may have lost interest.
+                // The caller may no longer be waiting.
                 let _ = then.send(got);
             }
             Job::Copy { source, target, _keep } => {
                 let _ = copy(turn, source, target);
             }
-            Job::Wait { other, point, device, trouble } => {
+            Job::Wait { other, point, device, deferred } => {
                 if let Err(failure) = other.finish(Some(point)) {
-                    trouble.note(other.error(&device, &failure));
+                    deferred.note(other.error(&device, &failure));
                 }
             }
         }
     }
 
-    /// Tells whoever waits that it will not be done.
-    pub(super) fn abandon(self, failure: Option<&Failure>) {
+    /// Tells the caller that waits for it that it will not be done.
+    pub(super) fn abandon(self, failure: Option<&WorkerFailure>) {
         if let Job::Get { device, then, .. } = self {
-            let reason = failure.map_or_else(String::new, Failure::to_string);
-            let _ = then.send(Err(Error::DeviceFailed { device, reason }));
+            let reason = failure.map_or_else(String::new, WorkerFailure::to_string);
+            let _ = then.send(Err(Error::DeviceLost { device, reason }));
         }
     }
 }
@@ -129,12 +129,12 @@ fn get(turn: &mut Turn<'_>, source: Range, device: &str) -> Result<Vec<u8>, Erro
     bytes.try_reserve_exact(source.len).map_err(no_memory)?;
     bytes.resize(source.len, 0);
     turn.get(source, &mut bytes)
-        .map_err(|failure| Error::DeviceFailed { device: device.to_owned(), reason: failure.to_string() })?;
+        .map_err(|failure| Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() })?;
     Ok(bytes)
 }
 
 /// Copies on the worker, or through here where the worker cannot.
-fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Failure>> {
+fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<WorkerFailure>> {
     for ((_, from), (_, to)) in source.pieces().zip(target.pieces()) {
         if turn.copy(from, to)? {
             continue;
@@ -151,10 +151,10 @@ fn copy(turn: &mut Turn<'_>, source: Range, target: Range) -> Result<(), Arc<Fai
     Ok(())
 }
 
-/// Commands about ranges of bytes, for whoever has the turn.
+/// Commands about ranges of bytes, for the holder of the turn.
 impl Turn<'_> {
     /// Reads a range.
-    pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<Failure>> {
+    pub(super) fn get(&mut self, source: Range, out: &mut [u8]) -> Result<(), Arc<WorkerFailure>> {
         for ((_, piece), out) in source.pieces().zip(out.chunks_mut(MAX_PIECE)) {
             let record = bytes_record(piece);
             let head = Head::new(Command::GetTensor).record(&record).u64(0).u64(piece.len as u64).whole();
@@ -173,7 +173,7 @@ impl Turn<'_> {
         data: &[u8],
         worth_keeping: bool,
         name: Option<Arc<str>>,
-    ) -> Result<(), Arc<Failure>> {
+    ) -> Result<(), Arc<WorkerFailure>> {
         for ((_, piece), data) in target.pieces().zip(data.chunks(MAX_PIECE)) {
             let has_flag = self.dialect().is_some_and(|dialect| dialect.has_cache_flag);
             let head = set_head(piece, has_flag.then_some(worth_keeping));
@@ -190,7 +190,7 @@ impl Turn<'_> {
     }
 
     /// Copies at most a piece; `false` if the worker cannot.
-    pub(super) fn copy(&mut self, source: Range, target: Range) -> Result<bool, Arc<Failure>> {
+    pub(super) fn copy(&mut self, source: Range, target: Range) -> Result<bool, Arc<WorkerFailure>> {
         let (from, to) = (bytes_record(source), bytes_record(target));
         let head = Head::new(Command::CopyTensor).record(&from).record(&to).whole();
         let about = About::Bytes { len: source.len, name: None };
@@ -212,7 +212,7 @@ impl Turn<'_> {
 
     /// Asks for something that takes no work, whose answer means that all work before it is done. A byte of a buffer if
     /// there is one: workers may compute in the background, but never read memory before its turn.
-    pub(super) fn probe(&mut self, live: Option<Live>) -> Result<(), Arc<Failure>> {
+    pub(super) fn probe(&mut self, live: Option<Live>) -> Result<(), Arc<WorkerFailure>> {
         if let Some(buffer) = live {
             return self.get(Range { buffer, offset: 0, len: 1 }, &mut [0]);
         }

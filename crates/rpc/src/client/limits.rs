@@ -15,7 +15,7 @@ pub const MAX_ADDRESSES: usize = 16;
 /// the wire, and peers split system calls here.
 pub const MAX_PIECE: usize = 1 << 30;
 
-/// Commands that wait to be sent; whoever has more to say waits too. Frees always fit: there are no more than buffers.
+/// Commands that wait to be sent; a call that would add one more waits. Frees always fit: there are no more than buffers.
 pub const MAX_QUEUED_COMMANDS: usize = 1024;
 
 /// Bytes that wait to be sent. One command may be longer, when it is alone.

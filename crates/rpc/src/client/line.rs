@@ -1,4 +1,4 @@
-//! One connection, while somebody has the turn on it: whole requests out, whole replies in, nothing forever.
+//! One connection, used by the holder of the turn: whole requests out, whole replies in, every wait bounded.
 //!
 //! Invariants: a request leaves with one call where the system takes it; a reply is read only after its length was found
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in.
@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::failure::{Failure, Fault, Unconfirmed};
+use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
 use super::limits::TICK;
 use super::message::Message;
 use super::options::Timeouts;
@@ -68,13 +68,13 @@ impl Line {
     }
 
     /// A failure, with what it may have cost.
-    pub(super) fn failure(&self, fault: Fault, during: Option<Command>) -> Failure {
-        Failure::new(&self.endpoint, fault, during, self.unconfirmed.clone())
+    pub(super) fn failure(&self, fault: WorkerFault, during: Option<Command>) -> WorkerFailure {
+        WorkerFailure::new(&self.endpoint, fault, during, self.unconfirmed.clone())
     }
 
     /// A failure that says that an answer cannot be true.
-    pub(super) fn lie(&self, command: Command, what: String) -> Failure {
-        self.failure(Fault::Lie { what }, Some(command))
+    pub(super) fn implausible(&self, command: Command, what: String) -> WorkerFailure {
+        self.failure(WorkerFault::Implausible { what }, Some(command))
     }
 
     /// Ends the connection both ways.
@@ -84,7 +84,7 @@ impl Line {
     }
 
     /// Sends a request that has no answer.
-    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    pub(super) fn send(&mut self, message: &Message<'_>) -> Result<(), WorkerFailure> {
         self.write(message).map_err(|fault| self.failure(fault, Some(message.command)))?;
         self.unconfirmed.add(message.command, message.about, message.work);
         self.between_messages = true;
@@ -92,7 +92,7 @@ impl Line {
     }
 
     /// Sends a request and reads its answer, which must be as long as `out`.
-    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn exchange(&mut self, message: &Message<'_>, out: &mut [u8]) -> Result<(), WorkerFailure> {
         let command = message.command;
         self.write(message).map_err(|fault| self.failure(fault, Some(command)))?;
         let started = Instant::now();
@@ -110,14 +110,14 @@ impl Line {
     }
 
     /// Sends a request whose answer, if it has one in this dialect, is empty.
-    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), WorkerFailure> {
         match message.command.reply(self.dialect) {
             Reply::None => self.send(message),
             _ => self.exchange(message, &mut []),
         }
     }
 
-    fn write(&mut self, message: &Message<'_>) -> Result<(), Fault> {
+    fn write(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.check_quiet()?;
         self.between_messages = false;
         let len = message.head.len() + message.payload.len();
@@ -130,23 +130,23 @@ impl Line {
         let mut left = len;
         while left > 0 {
             match write_some(&self.stream, rest) {
-                Ok(0) => return Err(Fault::Closed),
+                Ok(0) => return Err(WorkerFault::Closed),
                 Ok(written) => {
                     left -= written;
                     IoSlice::advance_slices(&mut rest, written);
                 }
                 Err(error) if is_tick(&error) => {}
-                Err(error) => return Err(Fault::from_io(error)),
+                Err(error) => return Err(WorkerFault::from_io(error)),
             }
             if left > 0 && started.elapsed() > limit {
-                return Err(Fault::Stuck { limit });
+                return Err(WorkerFault::Stuck { limit });
             }
         }
         self.traffic.sent(message.command, len as u64);
         Ok(())
     }
 
-    fn read(&mut self, out: &mut [u8], started: Instant, limit: Duration) -> Result<(), Fault> {
+    fn read(&mut self, out: &mut [u8], started: Instant, limit: Duration) -> Result<(), WorkerFault> {
         let expected = out.len() as u64;
         let (mut size, mut surplus) = ([0; 8], [0]);
         let whole = size.len() + out.len();
@@ -160,20 +160,20 @@ impl Line {
             let mut slices =
                 [IoSliceMut::new(size_left), IoSliceMut::new(out_left), IoSliceMut::new(&mut surplus)];
             match self.stream.read_vectored(&mut slices) {
-                Ok(0) => return Err(Fault::Closed),
+                Ok(0) => return Err(WorkerFault::Closed),
                 Ok(read) => have += read,
                 Err(error) if is_tick(&error) => {}
-                Err(error) => return Err(Fault::from_io(error)),
+                Err(error) => return Err(WorkerFault::from_io(error)),
             }
             let found = u64::from_le_bytes(size);
             if have >= 8 && found != expected {
-                return Err(Fault::ReplyLength { found, expected });
+                return Err(WorkerFault::ReplyLength { found, expected });
             }
             if have > whole {
-                return Err(Fault::Unsolicited);
+                return Err(WorkerFault::Unsolicited);
             }
             if have < whole && started.elapsed() > limit {
-                return Err(Fault::Silent { limit });
+                return Err(WorkerFault::Silent { limit });
             }
         }
         Ok(())
@@ -181,25 +181,25 @@ impl Line {
 
     /// Between messages a worker has nothing to say. If it has closed, that shows here, before more is sent for nothing.
     #[cfg(unix)]
-    fn check_quiet(&self) -> Result<(), Fault> {
+    fn check_quiet(&self) -> Result<(), WorkerFault> {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         match socket2::SockRef::from(&self.stream).recv_with_flags(&mut byte, flags) {
-            Ok(0) => Err(Fault::Closed),
-            Ok(_) => Err(Fault::Unsolicited),
+            Ok(0) => Err(WorkerFault::Closed),
+            Ok(_) => Err(WorkerFault::Unsolicited),
             Err(error) if is_tick(&error) => Ok(()),
-            Err(error) => Err(Fault::from_io(error)),
+            Err(error) => Err(WorkerFault::from_io(error)),
         }
     }
 
     /// Elsewhere it shows a little later.
     #[cfg(not(unix))]
-    fn check_quiet(&self) -> Result<(), Fault> {
+    fn check_quiet(&self) -> Result<(), WorkerFault> {
         Ok(())
     }
 }
 
-/// Whether a call ended only so that somebody can look at the clock.
+/// Whether a call ended only so that the deadline can be checked.
 fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
         && error.raw_os_error() != Some(KEEPALIVE_EXPIRED)

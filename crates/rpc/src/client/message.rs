@@ -78,21 +78,21 @@ impl Head {
     }
 }
 
-/// Bytes that a waiting request shares with whoever made it.
+/// Bytes that a waiting request shares with the caller that made it.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedBytes {
     bytes: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
-impl Shared {
-    pub(super) fn all(bytes: Arc<Vec<u8>>) -> Shared {
-        Shared { range: 0..bytes.len(), bytes }
+impl SharedBytes {
+    pub(super) fn all(bytes: Arc<Vec<u8>>) -> SharedBytes {
+        SharedBytes { range: 0..bytes.len(), bytes }
     }
 
     /// Some of the bytes; none where there are none.
-    pub(super) fn part(bytes: &Arc<Vec<u8>>, range: Range<usize>) -> Shared {
-        Shared { bytes: Arc::clone(bytes), range }
+    pub(super) fn part(bytes: &Arc<Vec<u8>>, range: Range<usize>) -> SharedBytes {
+        SharedBytes { bytes: Arc::clone(bytes), range }
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
@@ -105,7 +105,7 @@ impl Shared {
 pub(super) struct Waiting {
     pub(super) command: Command,
     pub(super) head: Vec<u8>,
-    pub(super) payload: Option<Shared>,
+    pub(super) payload: Option<SharedBytes>,
     pub(super) about: About,
     pub(super) work: u64,
 }
@@ -120,7 +120,7 @@ impl Waiting {
         Message {
             command: self.command,
             head: &self.head,
-            payload: self.payload.as_ref().map_or(&[], Shared::as_slice),
+            payload: self.payload.as_ref().map_or(&[], SharedBytes::as_slice),
             about: &self.about,
             work: self.work,
         }

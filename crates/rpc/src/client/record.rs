@@ -10,7 +10,7 @@ use crate::wire::{Dialect, NO_TENSOR, ParamError, TensorRecord, encode_params};
 
 /// Why a tensor cannot be described to a worker.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unspeakable {
+pub(super) enum RecordError {
     #[error("type {dtype} in dialect {dialect}")]
     Type { dtype: DType, dialect: &'static str },
     #[error("a tensor of {layout}: its extents or strides need more than 32 bits")]
@@ -23,7 +23,7 @@ pub(super) enum Unspeakable {
     Params(#[from] ParamError),
 }
 
-impl Unspeakable {
+impl RecordError {
     /// As a device says it.
     pub(super) fn error(&self, device: &str) -> Error {
         Error::Unsupported { device: device.to_owned(), what: self.to_string() }
@@ -53,7 +53,7 @@ pub(super) fn wire_id(id: TensorId) -> u64 {
 pub(super) fn leaf_record(
     tensor: TensorRef<'_>,
     dialect: &'static Dialect,
-) -> Result<TensorRecord, Unspeakable> {
+) -> Result<TensorRecord, RecordError> {
     let layout = tensor.layout();
     let mut record = TensorRecord::absent();
     record.id = U64::new(wire_id(tensor.id()));
@@ -72,7 +72,7 @@ pub(super) fn leaf_record(
 pub(super) fn node_record(
     node: TensorRef<'_>,
     dialect: &'static Dialect,
-) -> Result<TensorRecord, Unspeakable> {
+) -> Result<TensorRecord, RecordError> {
     let mut record = leaf_record(node, dialect)?;
     let in_place = node.op().info().in_place && node.view().is_some();
     let first = node.source(0).map(|source| *source.layout());
@@ -90,12 +90,12 @@ pub(super) fn node_record(
 }
 
 /// The ids of a node's sources, the way the dialect lists them.
-fn wire_sources(node: TensorRef<'_>, dialect: &Dialect) -> Result<[u64; 10], Unspeakable> {
+fn wire_sources(node: TensorRef<'_>, dialect: &Dialect) -> Result<[u64; 10], RecordError> {
     use oxcart_tensor::Op;
     let mut ids = [NO_TENSOR; 10];
     let sources = node.source_ids();
     if sources.len() > ids.len() {
-        return Err(Unspeakable::Sources { count: sources.len() });
+        return Err(RecordError::Sources { count: sources.len() });
     }
     for (slot, id) in ids.iter_mut().zip(sources) {
         *slot = id.map_or(NO_TENSOR, wire_id);
@@ -112,7 +112,7 @@ fn wire_sources(node: TensorRef<'_>, dialect: &Dialect) -> Result<[u64; 10], Uns
 
 const COMPUTE_FLAG: i32 = 16;
 
-/// Roles by the bits that peers use; ours are the same, but that is nobody's business.
+/// Roles by the bits that peers use. Those of [`Flags`] happen to be the same; nothing relies on it.
 fn flags(tensor: TensorRef<'_>) -> i32 {
     let bits = [
         (Flags::INPUT, 1),
@@ -124,13 +124,13 @@ fn flags(tensor: TensorRef<'_>) -> i32 {
     bits.iter().filter(|(flag, _)| tensor.has(*flag)).map(|(_, bit)| bit).sum()
 }
 
-pub(super) fn type_number(dtype: DType, dialect: &'static Dialect) -> Result<u32, Unspeakable> {
-    dialect.dtype_number(dtype).ok_or(Unspeakable::Type { dtype, dialect: dialect.name })
+pub(super) fn type_number(dtype: DType, dialect: &'static Dialect) -> Result<u32, RecordError> {
+    dialect.dtype_number(dtype).ok_or(RecordError::Type { dtype, dialect: dialect.name })
 }
 
 /// Extents and strides. A stride that is never stepped over may lose its upper half; peers know that.
-pub(super) fn shape(layout: &Layout) -> Result<([U32; 4], [U32; 4]), Unspeakable> {
-    let too_large = || Unspeakable::TooLarge { layout: *layout };
+pub(super) fn shape(layout: &Layout) -> Result<([U32; 4], [U32; 4]), RecordError> {
+    let too_large = || RecordError::TooLarge { layout: *layout };
     let (extents, strides) = (layout.ne().extents(), layout.nb());
     let (mut ne, mut nb) = ([U32::ZERO; 4], [U32::ZERO; 4]);
     for dim in 0..4 {

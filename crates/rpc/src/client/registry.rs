@@ -8,7 +8,7 @@ use oxcart_backend::{Device, Registry};
 use super::connection::Connection;
 use super::device::RemoteDevice;
 use super::endpoint::Endpoint;
-use super::failure::{About, ConnectError, Failure};
+use super::failure::{About, ConnectError, WorkerFailure};
 use super::handshake::greet;
 use super::limits::MAX_DEVICES;
 use super::message::{Head, Message};
@@ -72,12 +72,12 @@ impl RemoteRegistry {
     }
 
     /// Why the worker cannot be used any more, if it cannot.
-    pub fn failure(&self) -> Option<Arc<Failure>> {
+    pub fn failure(&self) -> Option<Arc<WorkerFailure>> {
         self.connection.failed()
     }
 }
 
-fn device_count(connection: &Connection) -> Result<u32, Arc<Failure>> {
+fn device_count(connection: &Connection) -> Result<u32, Arc<WorkerFailure>> {
     let command = Command::DeviceCount;
     let head = Head::new(command).whole();
     let message = Message { command, head: &head, payload: &[], about: &About::Nothing, work: 0 };

@@ -12,10 +12,10 @@ use super::buffer::RemoteBuffer;
 use super::buffer_type::device_head;
 use super::connection::Connection;
 use super::device::RemoteDevice;
-use super::failure::{About, Failure};
+use super::failure::{About, WorkerFailure};
 use super::graph::{Encoded, encode};
-use super::job::{Job, Range, Trouble, set_head};
-use super::message::{Head, Shared, Waiting};
+use super::job::{DeferredError, Job, Range, set_head};
+use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
 
 /// A stream of work on a device of a worker.
@@ -29,7 +29,7 @@ pub struct RemoteStream {
 #[derive(Debug)]
 struct Lane {
     remote: Arc<RemoteDevice>,
-    trouble: Arc<Trouble>,
+    deferred: Arc<DeferredError>,
 }
 
 impl Lane {
@@ -41,7 +41,7 @@ impl Lane {
         self.remote.name()
     }
 
-    fn error(&self, failure: &Failure) -> Error {
+    fn error(&self, failure: &WorkerFailure) -> Error {
         self.connection().error(self.name(), failure)
     }
 
@@ -68,15 +68,15 @@ impl Lane {
             let graph = Waiting {
                 command: Command::GraphCompute,
                 head: Head::new(Command::GraphCompute).followed_by(graph.body.len()),
-                payload: Some(Shared::all(Arc::clone(&graph.body))),
+                payload: Some(SharedBytes::all(Arc::clone(&graph.body))),
                 about,
                 work: graph.body.len() as u64,
             };
             match connection.dialect.has_recompute {
                 true => Job::Tell(graph),
                 false => {
-                    let (device, trouble) = (self.name().to_owned(), Arc::clone(&self.trouble));
-                    Job::Graph { graph, device, trouble }
+                    let (device, deferred) = (self.name().to_owned(), Arc::clone(&self.deferred));
+                    Job::Graph { graph, device, deferred }
                 }
             }
         };
@@ -96,13 +96,13 @@ impl Lane {
 
 impl RemoteStream {
     pub(super) fn new(remote: Arc<RemoteDevice>) -> RemoteStream {
-        let lane = Lane { remote: Arc::clone(&remote), trouble: Arc::default() };
+        let lane = Lane { remote: Arc::clone(&remote), deferred: Arc::default() };
         RemoteStream { device: remote, lane: Arc::new(lane) }
     }
 
     /// What failed since it was asked last.
-    fn report(&self, finished: Result<(), Arc<Failure>>) -> Result<(), Error> {
-        match self.lane.trouble.take() {
+    fn report(&self, finished: Result<(), Arc<WorkerFailure>>) -> Result<(), Error> {
+        match self.lane.deferred.take() {
             Some(error) => Err(error),
             None => finished.map_err(|failure| self.lane.error(&failure)),
         }
@@ -137,7 +137,7 @@ impl Stream for RemoteStream {
             self.lane.submit(Job::Tell(Waiting {
                 command: Command::SetTensor,
                 head: set_head(piece, has_flag.then_some(false)),
-                payload: Some(Shared::part(&data, start..start + piece.len)),
+                payload: Some(SharedBytes::part(&data, start..start + piece.len)),
                 about: About::Bytes { len: piece.len, name },
                 work: piece.len as u64,
             }))?;
@@ -153,6 +153,13 @@ impl Stream for RemoteStream {
         let device = self.lane.name().to_owned();
         self.lane.submit(Job::Get { source: range, _keep: source.clone(), device, then })?;
         Ok(Pending::Waiting(Box::new(move || receiver.recv().unwrap_or(Err(Error::Cancelled)))))
+    }
+
+    /// Nothing has to be waited for before: bytes are read behind everything that was asked for.
+    fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
+        let done = source.read(out);
+        self.report(Ok(()))?;
+        done
     }
 
     /// Within one worker. Between workers bytes go through here, by the common way.
@@ -203,7 +210,7 @@ impl Stream for RemoteStream {
             other: Arc::clone(connection),
             point: ticket.0,
             device: other.lane.name().to_owned(),
-            trouble: Arc::clone(&self.lane.trouble),
+            deferred: Arc::clone(&self.lane.deferred),
         })
     }
 

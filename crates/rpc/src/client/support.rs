@@ -1,14 +1,14 @@
-//! What a dialect can say. A worker is never asked what its devices can compute: there is no such question.
+//! What can be encoded in a dialect. A worker is never asked what its devices can compute: there is no such question.
 
 use oxcart_tensor::ops::{Op, RopeBack};
 use oxcart_tensor::{DType, TensorRef};
 
 use super::classic::beyond_old_workers;
-use super::record::{Unspeakable, node_record, shape, type_number};
+use super::record::{RecordError, node_record, shape, type_number};
 use crate::wire::{Dialect, OpCode};
 
 /// Whether a node can be described in a dialect, with all it reads.
-pub(super) fn can_say(node: TensorRef<'_>, dialect: &'static Dialect) -> bool {
+pub(super) fn can_encode(node: TensorRef<'_>, dialect: &'static Dialect) -> bool {
     let sources = || node.sources().flatten();
     node_record(node, dialect).is_ok()
         && sources()
@@ -20,8 +20,8 @@ pub(super) fn check_form(
     node: TensorRef<'_>,
     code: OpCode,
     dialect: &'static Dialect,
-) -> Result<(), Unspeakable> {
-    let refused = |what| Err(Unspeakable::Form { op: code.name(), what, dialect: dialect.name });
+) -> Result<(), RecordError> {
+    let refused = |what| Err(RecordError::Form { op: code.name(), what, dialect: dialect.name });
     let dtype = |slot| node.source(slot).map(TensorRef::dtype);
     if let Some(what) = beyond_old_workers(node).filter(|_| dialect.is_classic) {
         return refused(what);

@@ -16,7 +16,7 @@ pub struct Version {
     pub major: u8,
     /// A client refuses a worker with a higher one.
     pub minor: u8,
-    /// Nobody refuses anybody over it.
+    /// Neither side refuses the other because of it.
     pub patch: u8,
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_everybody_relies_on() {
+    fn numbers_that_all_peers_rely_on() {
         let number = |name: &str, op| name.parse::<&Dialect>().unwrap().op_number(op);
         let table = [
             ("7.0", 29, 101),

@@ -1,5 +1,5 @@
-//! The 64-bit FNV-1a hash that names weights on the wire. It is not a strong one: whoever stores content by it must
-//! keep a digest of its own.
+//! The 64-bit FNV-1a hash that names weights on the wire. It is not a strong one: a store of contents by this hash must
+//! keep a strong digest as well.
 
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;

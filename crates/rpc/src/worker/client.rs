@@ -139,7 +139,7 @@ impl Client {
         self.devices.load(Ordering::SeqCst) & 1 << device.min(63) != 0
     }
 
-    /// Ends it from outside. Its graph, if one runs, must be stopped by whoever calls this.
+    /// Ends it from outside. The caller must stop its graph, if one runs.
     pub(crate) fn drop_for(&self, why: Dropped) {
         // The first reason is the one that counts.
         let _ = self.dropped.set(why);
@@ -160,12 +160,12 @@ impl Client {
         self.dropped.get().copied()
     }
 
-    /// Notes that nobody is at the other end any more.
+    /// Notes that the other end is gone.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    /// Whether nobody is at the other end any more.
+    /// Whether the other end is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
     }

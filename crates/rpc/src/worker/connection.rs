@@ -1,7 +1,7 @@
 //! One connection: reads commands, has them carried out, writes answers. Runs on a thread of its own.
 //!
 //! Nothing is believed before it has arrived. Large data goes straight between the socket and the client's own buffer,
-//! whose lock nobody else waits for: a slow client holds up only itself.
+//! whose lock no other thread waits for: a slow client blocks only itself.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::counters::add;
 use super::event::{Event, Totals};
 use super::limits::{KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
 use super::refusal::Refusal;
-use super::server::{Shared, Speak};
+use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
-use super::space::Window;
+use super::space::BufferRange;
 use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply};
 
 /// What GRAPH_COMPUTE answers in version 2.
@@ -40,9 +40,9 @@ impl From<io::Error> for End {
 
 /// Serves a client until it leaves or is refused.
 pub(crate) fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<WorkerState>,
     client: &Client,
-    speak: Speak,
+    choice: DialectChoice,
     (input, output): (impl Read, impl Write),
 ) {
     let mut connection = Connection {
@@ -54,7 +54,7 @@ pub(crate) fn serve(
         body: Vec::new(),
         totals: Totals::default(),
     };
-    let (end, dialect) = match connection.greet(speak) {
+    let (end, dialect) = match connection.greet(choice) {
         Ok(dialect) => {
             add(&shared.counters.clients, 1);
             shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
@@ -77,7 +77,7 @@ pub(crate) fn serve(
 }
 
 struct Connection<'a, R, W> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<WorkerState>,
     client: &'a Client,
     input: BufReader<R>,
     output: W,
@@ -119,14 +119,14 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     }
 
     /// HELLO: decides which dialect is spoken.
-    fn greet(&mut self, speak: Speak) -> Outcome<&'static Dialect> {
+    fn greet(&mut self, choice: DialectChoice) -> Outcome<&'static Dialect> {
         let refused = |refusal| End::Refused(Command::Hello.name(), refusal);
         // A client of another protocol may never send nine bytes; one is enough to see that.
         if self.input.fill_buf()?.first().is_some_and(|&first| first != Command::Hello as u8) {
             return Err(refused(Refusal::Hello));
         }
         let (_, size) = self.read_header()?;
-        let dialect = speak.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
+        let dialect = choice.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
         // Capabilities are of transports that we do not have; whatever is offered, we decline.
         self.read_body(Command::Hello.request_bytes(dialect))?;
         self.client.enter(Phase::Working, None);
@@ -213,14 +213,14 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
 
     /// The data of SET_TENSOR, straight into its place.
     fn receive(&mut self, session: &Session, target: &Target, data_bytes: u64) -> Outcome {
-        let window = &target.window;
+        let range = &target.range;
         let failed = |refusal| End::Refused(Command::SetTensor.name(), refusal);
         let mut keeping = session.keep(target);
-        match window.buffer.host().filter(|_| window.len > 0) {
+        match range.buffer.host().filter(|_| range.len > 0) {
             Some(memory) => {
-                let mut memory = memory.write().ok_or_else(|| failed(read_only(window)))?;
-                let place = memory.get_mut(window.offset..).and_then(|rest| rest.get_mut(..window.len));
-                // A window lies inside its buffer.
+                let mut memory = memory.write().ok_or_else(|| failed(read_only(range)))?;
+                let place = memory.get_mut(range.offset..).and_then(|rest| rest.get_mut(..range.len));
+                // A range lies inside its buffer.
                 let place = place.ok_or(End::Left)?;
                 match &mut keeping {
                     None => self.input.read_exact(place)?,
@@ -233,12 +233,12 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 }
             }
             None => {
-                let mut piece = vec![0; window.len.min(PIECE_BYTES)];
-                for start in (0..window.len).step_by(PIECE_BYTES) {
-                    let len = (window.len - start).min(PIECE_BYTES);
+                let mut piece = vec![0; range.len.min(PIECE_BYTES)];
+                for start in (0..range.len).step_by(PIECE_BYTES) {
+                    let len = (range.len - start).min(PIECE_BYTES);
                     piece.truncate(len);
                     self.input.read_exact(&mut piece)?;
-                    let written = window.buffer.write(window.offset + start, &piece);
+                    let written = range.buffer.write(range.offset + start, &piece);
                     written.map_err(|error| failed(error.into()))?;
                     if let Some(keeping) = &mut keeping {
                         keeping.add(&piece);
@@ -320,7 +320,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 both[8..].copy_from_slice(&second.to_le_bytes());
                 self.reply(&both)
             }
-            Answer::Data(window) => self.send(command, &window),
+            Answer::Data(range) => self.send(command, &range),
         }
     }
 
@@ -335,29 +335,29 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     }
 
     /// Sends bytes of a buffer, straight from there where it is host memory.
-    fn send(&mut self, command: Command, window: &Window) -> Outcome {
+    fn send(&mut self, command: Command, range: &BufferRange) -> Outcome {
         let failed = |error: oxcart_backend::Error| End::Refused(command.name(), error.into());
-        if window.len <= SMALL_REPLY_BYTES {
-            let mut bytes = vec![0; window.len];
-            window.buffer.read(window.offset, &mut bytes).map_err(failed)?;
+        if range.len <= SMALL_REPLY_BYTES {
+            let mut bytes = vec![0; range.len];
+            range.buffer.read(range.offset, &mut bytes).map_err(failed)?;
             return self.reply(&bytes);
         }
-        let len = (window.len as u64).to_le_bytes();
-        if let Some(memory) = window.buffer.host() {
+        let len = (range.len as u64).to_le_bytes();
+        if let Some(memory) = range.buffer.host() {
             let memory = memory.read();
-            let bytes = memory.get(window.offset..).and_then(|rest| rest.get(..window.len));
-            // A window lies inside its buffer.
+            let bytes = memory.get(range.offset..).and_then(|rest| rest.get(..range.len));
+            // A range lies inside its buffer.
             write_both(&mut self.output, &len, bytes.ok_or(End::Left)?)?;
         } else {
             self.output.write_all(&len)?;
-            let mut piece = vec![0; window.len.min(PIECE_BYTES)];
-            for start in (0..window.len).step_by(PIECE_BYTES) {
-                piece.truncate(window.len - start);
-                window.buffer.read(window.offset + start, &mut piece).map_err(failed)?;
+            let mut piece = vec![0; range.len.min(PIECE_BYTES)];
+            for start in (0..range.len).step_by(PIECE_BYTES) {
+                piece.truncate(range.len - start);
+                range.buffer.read(range.offset + start, &mut piece).map_err(failed)?;
                 self.output.write_all(&piece)?;
             }
         }
-        self.count_out(8 + window.len as u64);
+        self.count_out(8 + range.len as u64);
         Ok(())
     }
 }
@@ -366,8 +366,8 @@ fn command_has_status(dialect: &Dialect) -> bool {
     Command::GraphCompute.reply(dialect) != Reply::None
 }
 
-fn read_only(window: &Window) -> Refusal {
-    let buffer_type = window.buffer.buffer_type().name().to_owned();
+fn read_only(range: &BufferRange) -> Refusal {
+    let buffer_type = range.buffer.buffer_type().name().to_owned();
     Refusal::Failed(oxcart_backend::Error::ReadOnly { buffer_type })
 }
 

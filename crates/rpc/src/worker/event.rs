@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::client::Dropped;
 use super::limits::{LOG_BURST, LOG_PER_SECOND};
-use super::server::Speak;
+use super::server::DialectChoice;
 use crate::wire::Dialect;
 
 /// What one client did.
@@ -35,7 +35,7 @@ pub enum Event {
         /// Where.
         address: SocketAddr,
         /// In which dialect.
-        speak: Speak,
+        choice: DialectChoice,
     },
     /// A client said HELLO.
     Connected {
@@ -127,7 +127,7 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Listening { address, speak } => write!(f, "listening on {address}, protocol {speak}"),
+            Event::Listening { address, choice } => write!(f, "listening on {address}, protocol {choice}"),
             Event::Connected { client, peer, dialect } => {
                 write!(f, "client {client} ({peer}) connected, protocol {dialect}")
             }

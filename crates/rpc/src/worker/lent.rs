@@ -1,6 +1,6 @@
 //! A device that is lent: one stream that all clients share by turns, and a budget of its memory.
 //!
-//! Concurrency: whoever holds a turn of the turnstile uses the stream. `running` says whose turn it is, so that the
+//! Concurrency: the holder of a turn of the turnstile uses the stream. `running` says whose turn it is, so that the
 //! watcher stops the right client's work; it changes under its lock together with the stream's cancel flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,7 +108,7 @@ impl Lent {
     ) -> Result<(), Error> {
         let turn = self.turnstile.enter(WATCH_EVERY, || client.is_gone()).ok_or(Error::Cancelled)?;
         let running = Running::new(self, client.id);
-        // Whoever says that the client is gone looks for it here afterwards, so one of the two sees the other.
+        // A thread that marks the client as gone looks at `running` afterwards, so one of the two threads sees the other.
         let done = match client.is_gone() {
             true => Err(Error::Cancelled),
             false if self.is_lost() => {
@@ -133,7 +133,7 @@ impl Lent {
     }
 }
 
-/// Whose turn it is; nobody's when it is dropped, also by a panic.
+/// The client whose turn it is; none once this is dropped, also by a panic.
 struct Running<'a>(&'a Lent);
 
 impl Running<'_> {

@@ -84,7 +84,7 @@ pub(crate) const KEPT_ON_REQUEST_ABOVE_BYTES: u64 = 128 << 10;
 pub(crate) const KEPT_PIECE_BYTES: usize = 256 << 10;
 /// Such pieces that may wait to be written, for each entry.
 pub(crate) const KEPT_PIECES: usize = 4;
-/// Entries being written at a time. Beyond, what is sent is not kept: nobody waits for strangers.
+/// Entries being written at a time. Beyond, what is sent is not kept: no domain waits for another.
 pub(crate) const KEEPERS: usize = 64;
 /// Entries being written at a time for one trust domain. Beyond, its own clients wait a moment.
 pub(crate) const KEEPERS_PER_DOMAIN: usize = 4;

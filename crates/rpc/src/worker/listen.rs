@@ -23,7 +23,7 @@ use super::limits::{
     UNACKNOWLEDGED,
 };
 use super::outlet::{Outlet, tick};
-use super::server::{Shared, Speak};
+use super::server::{DialectChoice, WorkerState};
 
 /// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
 /// where it can be interrupted.
@@ -49,7 +49,7 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
 }
 
 /// Accepts connections until the worker stops.
-pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak) {
+pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: DialectChoice) {
     let mut spare = Spare::new();
     while !shared.stopping.load(Ordering::Relaxed) {
         let mut waiting = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
@@ -59,11 +59,11 @@ pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak)
         }
         match listener.accept() {
             Ok((socket, peer)) => {
-                if let Err(error) = start(shared, socket, peer, speak) {
+                if let Err(error) = start(shared, socket, peer, choice) {
                     failed(shared, &error);
                 }
             }
-            // Somebody changed their mind, or another thread was faster.
+            // The client left again, or another thread was faster.
             Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 failed(shared, &error);
@@ -76,7 +76,7 @@ pub(crate) fn listen(shared: &Arc<Shared>, listener: &TcpListener, speak: Speak)
     }
 }
 
-fn failed(shared: &Shared, error: &io::Error) {
+fn failed(shared: &WorkerState, error: &io::Error) {
     add(&shared.counters.dropped, 1);
     shared.report(&Event::AcceptFailed { reason: error.to_string() });
 }
@@ -121,20 +121,25 @@ fn prepare(socket: &TcpStream, write_stall: Duration) -> io::Result<()> {
 }
 
 /// Takes a connection in, if there is room.
-fn admit(shared: &Arc<Shared>, socket: Option<TcpStream>, peer: SocketAddr) -> Option<Arc<Client>> {
+fn admit(shared: &Arc<WorkerState>, socket: Option<TcpStream>, peer: SocketAddr) -> Option<Arc<Client>> {
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let client = Arc::new(Client::new(id, peer, socket, shared.limits.hello));
     add(&shared.counters.accepted, 1);
     let admitted = shared.roster.admit(&client, &shared.limits);
     if !matches!(admitted, Ok(None)) {
-        // Somebody had to go: an older one, or this one, whose socket closes when it is dropped.
+        // A client was turned away: an older one, or this one, whose socket closes when it is dropped.
         add(&shared.counters.dropped, 1);
     }
     admitted.is_ok().then_some(client)
 }
 
 /// Sets a connection up and gives it a thread.
-fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak) -> io::Result<()> {
+fn start(
+    shared: &Arc<WorkerState>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    choice: DialectChoice,
+) -> io::Result<()> {
     prepare(&socket, shared.limits.write_stall)?;
     let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
@@ -143,7 +148,7 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
         let socket = client_there.socket.as_ref();
         if let Some(socket) = socket {
             let output = Outlet::new(socket, shared_there.limits.write_stall);
-            run(&shared_there, &client_there, speak, (socket, output));
+            run(&shared_there, &client_there, choice, (socket, output));
         }
     });
     if started.is_err() {
@@ -153,15 +158,19 @@ fn start(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr, speak: Speak
 }
 
 /// Serves a client over other streams than a socket, on this thread.
-pub(crate) fn converse(shared: &Arc<Shared>, streams: (impl Read, impl Write), speak: Speak) {
+pub(crate) fn serve_client(
+    shared: &Arc<WorkerState>,
+    streams: (impl Read, impl Write),
+    choice: DialectChoice,
+) {
     if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
-        run(shared, &client, speak, streams);
+        run(shared, &client, choice, streams);
     }
 }
 
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<Shared>, client: &Client, speak: Speak, streams: (impl Read, impl Write)) {
-    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, speak, streams)));
+fn run(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, streams: (impl Read, impl Write)) {
+    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, choice, streams)));
     if served.is_err() {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });
@@ -176,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x2_peers_that_went_without_a_word_are_noticed() {
+    fn peers_that_vanish_are_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();

@@ -21,7 +21,10 @@ impl<'a> Outlet<'a> {
     }
 
     /// Tries until some bytes are taken, or for as long as the limit allows.
-    fn insist(&mut self, mut write: impl FnMut(&mut &TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+    fn retry_within_limit(
+        &mut self,
+        mut write: impl FnMut(&mut &TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let start = Instant::now();
         loop {
             match write(&mut self.socket) {
@@ -41,11 +44,11 @@ pub(crate) fn tick(limit: Duration) -> Duration {
 
 impl Write for Outlet<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.insist(|socket| socket.write(bytes))
+        self.retry_within_limit(|socket| socket.write(bytes))
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.insist(|socket| socket.write_vectored(slices))
+        self.retry_within_limit(|socket| socket.write_vectored(slices))
     }
 
     fn flush(&mut self) -> io::Result<()> {

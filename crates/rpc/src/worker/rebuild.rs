@@ -268,9 +268,10 @@ impl<'a> Builder<'a> {
             return self.place(id, record, &layout, code.name());
         };
         // The result lies in a source; the client must mean the same bytes.
-        let window = self.space.window(record, &layout).map_err(|_| Refusal::NoMemory { op: code.name() })?;
+        let range =
+            self.space.range_of(record, &layout).map_err(|_| Refusal::NoMemory { op: code.name() })?;
         let handle = self.handles.get(storage.buffer.0 as usize).copied();
-        if handle == Some(window.handle) && storage.offset == window.offset {
+        if handle == Some(range.handle) && storage.offset == range.offset {
             return Ok(());
         }
         Err(failed("the result is not where its source is".into()))
@@ -287,12 +288,12 @@ impl<'a> Builder<'a> {
         let (buffer, offset, capacity) = if layout.is_empty() {
             (self.nowhere()?, 0, 0)
         } else {
-            let window = self.space.window(record, layout).map_err(|refusal| match refusal {
+            let range = self.space.range_of(record, layout).map_err(|refusal| match refusal {
                 Refusal::Handle { .. } => Refusal::NoMemory { op },
                 other => other,
             })?;
-            let capacity = window.buffer.len();
-            (self.buffer(window.handle, &window.buffer), window.offset, capacity)
+            let capacity = range.buffer.len();
+            (self.buffer(range.handle, &range.buffer), range.offset, capacity)
         };
         self.graph
             .bind(id, Storage { buffer, offset }, capacity)

@@ -1,6 +1,6 @@
 //! The worker itself: what all connections share, and its beginning and end.
 //!
-//! Concurrency: one thread per listener, one per connection, one watcher. They share [`Shared`], which outlives them.
+//! Concurrency: one thread per listener, one per connection, one watcher. They share [`WorkerState`], which outlives them.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use super::counters::{Counters, Snapshot, add};
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
 use super::limits::{Limits, WATCH_EVERY};
-use super::listen::{bind, converse, listen};
+use super::listen::{bind, listen, serve_client};
 use super::refusal::Refusal;
 use super::roster::Roster;
 use super::watch::watch;
@@ -28,42 +28,42 @@ use crate::wire::{Command, Dialect};
 
 /// Which dialect a listener speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speak {
+pub enum DialectChoice {
     /// The oldest with clients whose HELLO is empty, the newest with others: more cannot be told from a HELLO.
     Auto,
     /// Always this one.
     Fixed(&'static Dialect),
 }
 
-impl Speak {
+impl DialectChoice {
     /// The dialect to answer a HELLO of this size in.
     pub(crate) fn for_hello(self, size: u64) -> Option<&'static Dialect> {
         let has_size = |dialect: &&'static Dialect| Command::Hello.request_bytes(dialect) as u64 == size;
         match self {
-            Speak::Auto => [Dialect::classic(), Dialect::newest()].into_iter().find(has_size),
-            Speak::Fixed(dialect) => Some(dialect).filter(has_size),
+            DialectChoice::Auto => [Dialect::classic(), Dialect::newest()].into_iter().find(has_size),
+            DialectChoice::Fixed(dialect) => Some(dialect).filter(has_size),
         }
     }
 }
 
-impl FromStr for Speak {
+impl FromStr for DialectChoice {
     type Err = <&'static Dialect as FromStr>::Err;
 
-    fn from_str(name: &str) -> Result<Speak, Self::Err> {
+    fn from_str(name: &str) -> Result<DialectChoice, Self::Err> {
         match name {
-            "auto" => Ok(Speak::Auto),
+            "auto" => Ok(DialectChoice::Auto),
             // The one that a package carries.
-            "4.0" => "4.0.0".parse().map(Speak::Fixed),
-            name => name.parse().map(Speak::Fixed),
+            "4.0" => "4.0.0".parse().map(DialectChoice::Fixed),
+            name => name.parse().map(DialectChoice::Fixed),
         }
     }
 }
 
-impl fmt::Display for Speak {
+impl fmt::Display for DialectChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Speak::Auto => f.pad("auto"),
-            Speak::Fixed(dialect) => dialect.fmt(f),
+            DialectChoice::Auto => f.pad("auto"),
+            DialectChoice::Fixed(dialect) => dialect.fmt(f),
         }
     }
 }
@@ -96,7 +96,7 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// Lends devices with default settings and limits, and tells nobody.
+    /// Lends devices with default settings and limits, and without an observer.
     pub fn new(devices: impl IntoIterator<Item = Arc<dyn Device>>) -> Config {
         Config {
             devices: devices.into_iter().collect(),
@@ -111,7 +111,7 @@ impl Config {
 
 /// What all threads of a worker share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WorkerState {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<Arc<WeightCache>>,
@@ -122,12 +122,12 @@ pub(crate) struct Shared {
     pub(crate) next_client: AtomicU64,
     /// No more clients, and no more commands.
     pub(crate) stopping: AtomicBool,
-    /// Nobody is left to watch.
+    /// All clients are gone, and the watcher may end.
     pub(crate) ended: AtomicBool,
     reporter: Reporter,
 }
 
-impl Shared {
+impl WorkerState {
     pub(crate) fn report(&self, event: &Event) {
         self.reporter.report(event);
     }
@@ -139,7 +139,7 @@ impl Shared {
         self.report(&Event::Refused { client: client.id, peer: client.peer, command, code, reason });
     }
 
-    /// A device is broken: whoever has something on it must go, others go on.
+    /// A device is broken: clients that use it are disconnected, others go on.
     pub(crate) fn lose(&self, device: usize, reason: &str) {
         let Some(lent) = self.devices.get(device).filter(|lent| lent.lose()) else { return };
         add(&self.counters.degraded, 1);
@@ -162,16 +162,16 @@ impl Shared {
 /// A worker that runs until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     listeners: Vec<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Opens the devices. Nobody can connect yet; see [`Worker::listen`].
+    /// Opens the devices. Clients cannot connect yet; see [`Worker::listen`].
     pub fn new(config: Config) -> Result<Worker, Error> {
         let lend = |device| Lent::new(device, &config.stream, config.max_memory);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,
@@ -194,20 +194,20 @@ impl Worker {
     }
 
     /// Lets clients connect to an address. Returns it, with the port that was chosen if it was 0.
-    pub fn listen(&mut self, address: impl ToSocketAddrs, speak: Speak) -> io::Result<SocketAddr> {
+    pub fn listen(&mut self, address: impl ToSocketAddrs, choice: DialectChoice) -> io::Result<SocketAddr> {
         let listener = bind(address)?;
         let address = listener.local_addr()?;
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(format!("listener {}", address.port()));
-        self.listeners.push(thread.spawn(move || listen(&shared, &listener, speak))?);
-        self.shared.report(&Event::Listening { address, speak });
+        self.listeners.push(thread.spawn(move || listen(&shared, &listener, choice))?);
+        self.shared.report(&Event::Listening { address, choice });
         Ok(address)
     }
 
     /// Serves one client over any two streams, on this thread, until it leaves or is refused: through a tunnel, or in
-    /// memory. Nobody can interrupt such streams, so they must see to it themselves that no read or write takes for ever.
-    pub fn converse(&self, input: impl Read, output: impl Write, speak: Speak) {
-        converse(&self.shared, (input, output), speak);
+    /// memory. The worker cannot interrupt such streams, so their reads and writes must end by themselves.
+    pub fn serve_client(&self, input: impl Read, output: impl Write, choice: DialectChoice) {
+        serve_client(&self.shared, (input, output), choice);
     }
 
     /// What it has done so far.

@@ -21,11 +21,11 @@ use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
 use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES};
-use super::program::Program;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
-use super::server::Shared;
-use super::space::{Space, Window, layout_of};
+use super::server::WorkerState;
+use super::sliced_graph::SlicedGraph;
+use super::space::{BufferRange, Space, layout_of};
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
 
 /// What a command is answered with.
@@ -42,13 +42,13 @@ pub(crate) enum Answer {
     /// Two numbers.
     Pair(u64, u64),
     /// Bytes of a buffer.
-    Data(Window),
+    Data(BufferRange),
 }
 
 /// Where the data of SET_TENSOR goes.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) window: Window,
+    pub(crate) range: BufferRange,
     /// Whether it is worth keeping by its content.
     pub(crate) keep: bool,
 }
@@ -56,10 +56,10 @@ pub(crate) struct Target {
 /// One client's buffers and graphs.
 #[derive(Debug)]
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     dialect: &'static Dialect,
     // Before the buffers, so that it is dropped before them.
-    stored: Vec<Option<Program>>,
+    stored: Vec<Option<SlicedGraph>>,
     space: Space,
     // After the buffers: their bytes are given back when they are.
     leases: HashMap<u64, [Lease; 2]>,
@@ -104,7 +104,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, dialect: &'static Dialect, client: &Client) -> Session {
+    pub(crate) fn new(shared: Arc<WorkerState>, dialect: &'static Dialect, client: &Client) -> Session {
         let stored = shared.devices.iter().map(|_| None).collect();
         let local = client.socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let ends = local.map(|local| (client.peer, local));
@@ -124,8 +124,8 @@ impl Session {
     }
 
     /// Where a tensor lies.
-    fn window(&self, record: &TensorRecord) -> Result<Window, Refusal> {
-        self.space.window(record, &layout_of(record, self.dialect)?)
+    fn range_of(&self, record: &TensorRecord) -> Result<BufferRange, Refusal> {
+        self.space.range_of(record, &layout_of(record, self.dialect)?)
     }
 
     /// Carries out a command of fixed size, other than HELLO and those that compute.
@@ -162,14 +162,14 @@ impl Session {
                 Ok(Answer::Done)
             }
             Command::GetTensor => {
-                let window = self.window(fields.record()?)?;
-                Ok(Answer::Data(window.part("tensor", fields.long()?, fields.long()?)?))
+                let range = self.range_of(fields.record()?)?;
+                Ok(Answer::Data(range.part("tensor", fields.long()?, fields.long()?)?))
             }
             Command::SetTensorHash => self.set_tensor_hash(fields),
             Command::CopyTensor => self.copy_tensor(fields),
             Command::MemsetTensor => {
-                let window = self.window(fields.record()?)?;
-                let part = window.part("tensor", fields.long()?, fields.long()?)?;
+                let range = self.range_of(fields.record()?)?;
+                let part = range.part("tensor", fields.long()?, fields.long()?)?;
                 part.buffer.fill(part.offset, part.len, fields.byte()?)?;
                 Ok(Answer::Done)
             }
@@ -208,7 +208,7 @@ impl Session {
     fn free_buffer(&mut self, handle: u64) -> Result<Answer, Refusal> {
         let buffer = self.space.remove(handle)?;
         for stored in &mut self.stored {
-            stored.take_if(|program| program.uses(handle));
+            stored.take_if(|graph| graph.uses(handle));
         }
         drop(buffer);
         self.leases.remove(&handle);
@@ -224,12 +224,12 @@ impl Session {
             true => (fields.byte()? != 0).then_some(KEPT_ON_REQUEST_ABOVE_BYTES),
         };
         let offset = fields.long()?;
-        let window = self.window(record)?.part("tensor", offset, data_bytes)?;
+        let range = self.range_of(record)?.part("tensor", offset, data_bytes)?;
         let keep = kept_above.is_some_and(|least| data_bytes > least);
-        Ok(Target { window, keep })
+        Ok(Target { range, keep })
     }
 
-    /// The cache, and whom this client shares it with, if both are there.
+    /// The cache, and the domain that this client shares it with, if both are there.
     fn cache(&self) -> Option<(&Arc<WeightCache>, &Domain)> {
         let cache = self.shared.cache.as_ref()?;
         let look = || self.ends.and_then(|(peer, local)| cache.domain(peer, local));
@@ -239,14 +239,14 @@ impl Session {
     /// Keeps the data of SET_TENSOR, which follows, if it is worth it and there is a cache.
     pub(crate) fn keep(&self, target: &Target) -> Option<Keeping> {
         let (cache, domain) = if target.keep { self.cache()? } else { return None };
-        cache.keep(domain, target.window.len as u64)
+        cache.keep(domain, target.range.len as u64)
     }
 
     fn set_tensor_hash(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
-        let window = self.window(fields.record()?)?;
+        let range = self.range_of(fields.record()?)?;
         let offset = fields.long()?;
-        let room = (window.len as u64).saturating_sub(offset);
-        let rest = window.part("tensor", offset, room)?;
+        let room = (range.len as u64).saturating_sub(offset);
+        let rest = range.part("tensor", offset, room)?;
         let hash = fields.long()?;
         let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest));
         let counters = &self.shared.counters;
@@ -255,25 +255,25 @@ impl Session {
     }
 
     fn copy_tensor(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
-        let source = self.window(fields.record()?)?;
-        let target = self.window(fields.record()?)?.part("target", 0, source.len as u64)?;
-        let place = |window: Window| Place { buffer: window.buffer, offset: window.offset, len: window.len };
+        let source = self.range_of(fields.record()?)?;
+        let target = self.range_of(fields.record()?)?.part("target", 0, source.len as u64)?;
+        let place = |range: BufferRange| Place { buffer: range.buffer, offset: range.offset, len: range.len };
         copy_place(&place(source), &place(target))?;
         Ok(Answer::Byte(1))
     }
 
-    /// Prepares a tensor, where its memory wants that. A tensor elsewhere is none of our business.
+    /// Prepares a tensor, where its memory wants that. A tensor elsewhere is ignored.
     fn init_tensor(&self, record: &TensorRecord) -> Result<Answer, Refusal> {
         let layout = layout_of(record, self.dialect)?;
         if !self.space.contains(record.buffer.get()) {
             return Ok(Answer::Done);
         }
-        let window = self.space.window(record, &layout)?;
-        if window.buffer.host().is_none() && !layout.is_empty() {
+        let range = self.space.range_of(record, &layout)?;
+        if range.buffer.host().is_none() && !layout.is_empty() {
             let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
             let leaf = graph.leaf_with_layout(layout).map_err(Error::from)?;
-            let (capacity, offset) = (window.buffer.len(), window.offset);
-            let buffer = buffers.add(window.buffer);
+            let (capacity, offset) = (range.buffer.len(), range.offset);
+            let buffer = buffers.add(range.buffer);
             graph.bind(leaf, Storage { buffer, offset }, capacity).map_err(Error::from)?;
             buffers.init_tensor(graph.tensor(leaf).map_err(Error::from)?)?;
         }
@@ -299,14 +299,14 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let (index, lent) = self.lent(graph.device)?;
         let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-        let mut program = Program::new(rebuilt, lent, charge, shared.limits.node_work)?;
-        self.check_room(index, program.stored_bytes())?;
+        let mut graph = SlicedGraph::new(rebuilt, lent, charge, shared.limits.node_work)?;
+        self.check_room(index, graph.stored_bytes())?;
         client.uses(index);
-        self.run(&mut program, index, client)?;
+        self.run(&mut graph, index, client)?;
         add(&shared.counters.graphs, 1);
         if let Some(stored) = self.stored.get_mut(index).filter(|_| self.dialect.has_recompute) {
-            program.settle();
-            *stored = Some(program);
+            graph.settle();
+            *stored = Some(graph);
         }
         Ok(())
     }
@@ -334,15 +334,16 @@ impl Session {
     /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
     fn has_room(&self, without: Option<usize>, bytes: usize) -> bool {
         let stored = self.stored.iter().enumerate().filter(|(index, _)| Some(*index) != without);
-        let held: usize = stored.filter_map(|(_, stored)| stored.as_ref()).map(Program::stored_bytes).sum();
+        let held: usize =
+            stored.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::stored_bytes).sum();
         let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
         held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
     }
 
     /// Computes a graph and draws conclusions from how that went.
-    fn run(&self, program: &mut Program, device: usize, client: &Client) -> Result<(), Refusal> {
+    fn run(&self, graph: &mut SlicedGraph, device: usize, client: &Client) -> Result<(), Refusal> {
         let lent = self.shared.devices.get(device).ok_or(Refusal::NoGraph)?;
-        let done = program.run(lent, client);
+        let done = graph.run(lent, client);
         match &done {
             Err(Refusal::Failed(Error::DeviceLost { reason, .. })) => self.shared.lose(device, reason),
             Err(Refusal::Failed(Error::Panicked { .. })) => {
@@ -357,10 +358,10 @@ impl Session {
     /// Computes the last graph of a device again.
     pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
         let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
-        let mut program = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
-        self.run(&mut program, index, client)?;
+        let mut graph = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
+        self.run(&mut graph, index, client)?;
         if let Some(stored) = self.stored.get_mut(index) {
-            *stored = Some(program);
+            *stored = Some(graph);
         }
         add(&self.shared.counters.recomputes, 1);
         Ok(())

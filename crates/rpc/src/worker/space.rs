@@ -4,7 +4,7 @@
 //! never valid by accident. Addresses are made up too: each buffer has a range of its own, apart from all others. Neither
 //! says anything about the worker's memory.
 //!
-//! Invariant: every [`Window`] lies inside its buffer.
+//! Invariant: every [`BufferRange`] lies inside its buffer.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ use crate::wire::{Dialect, TensorRecord};
 
 /// Where a tensor's bytes are.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct BufferRange {
     /// Handle of its buffer.
     pub handle: u64,
     /// The buffer.
@@ -29,9 +29,9 @@ pub struct Window {
     pub len: usize,
 }
 
-impl Window {
+impl BufferRange {
     /// Some of its bytes.
-    pub fn part(&self, what: &'static str, offset: u64, len: u64) -> Result<Window, Refusal> {
+    pub fn part(&self, what: &'static str, offset: u64, len: u64) -> Result<BufferRange, Refusal> {
         let size = self.len as u64;
         let outside = || Refusal::Range { what, offset, len, size };
         let fits = offset <= size && len <= size - offset;
@@ -39,7 +39,7 @@ impl Window {
             (Ok(start), Ok(len)) if fits => (start, len),
             _ => return Err(outside()),
         };
-        Ok(Window { offset: self.offset + start, len: len_here, ..self.clone() })
+        Ok(BufferRange { offset: self.offset + start, len: len_here, ..self.clone() })
     }
 }
 
@@ -134,12 +134,13 @@ impl Space {
     }
 
     /// Where a tensor lies, which must be wholly inside its buffer.
-    pub fn window(&self, record: &TensorRecord, layout: &Layout) -> Result<Window, Refusal> {
+    pub fn range_of(&self, record: &TensorRecord, layout: &Layout) -> Result<BufferRange, Refusal> {
         let handle = record.buffer.get();
         let entry = self.entry(handle)?;
         let (size, len) = (entry.buffer.len() as u64, layout.byte_len() as u64);
         let offset = record.data.get().wrapping_sub(entry.base);
-        let whole = Window { handle, buffer: Arc::clone(&entry.buffer), offset: 0, len: entry.buffer.len() };
+        let whole =
+            BufferRange { handle, buffer: Arc::clone(&entry.buffer), offset: 0, len: entry.buffer.len() };
         if offset > size {
             return Err(Refusal::Range { what: "buffer", offset, len, size });
         }

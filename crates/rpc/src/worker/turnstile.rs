@@ -1,7 +1,7 @@
-//! A lock that is fair: whoever waits longest goes next, so clients of a device take turns.
+//! A fair lock: the thread that has waited longest goes next, so clients of a device take turns.
 //!
-//! Concurrency: any number of threads wait; each is woken alone, when it is its turn. Whoever loses interest while it
-//! waits leaves the queue. Invariant: at most one [`Turn`] exists at a time, and none is lost when its holder panics.
+//! Concurrency: any number of threads wait; each is woken alone, when it is its turn. One that gives up while it waits
+//! leaves the queue. Invariant: at most one [`Turn`] exists at a time, and none is lost when its holder panics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +90,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(5);
 
     #[test]
-    fn whoever_waits_longest_goes_next() {
+    fn the_longest_waiting_client_goes_next() {
         let (turnstile, order) = (Turnstile::default(), Mutex::new(Vec::new()));
         let first = turnstile.enter(SOON, || false).unwrap();
         thread::scope(|scope| {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_leaves_the_queue() {
+    fn a_client_that_gives_up_leaves_the_queue() {
         let turnstile = Turnstile::default();
         let turn = turnstile.enter(SOON, || false).unwrap();
         assert!(turnstile.enter(SOON, || true).is_none());

@@ -11,22 +11,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::limits::WATCH_EVERY;
-use super::server::Shared;
+use super::server::WorkerState;
 
-/// What says that nobody is at the other end. Half a connection is of no use to a client: it could not read a result
+/// What says that the other end is gone. Half a connection is of no use to a client: it could not read a result
 /// that is worth computing, or would have read it before it stopped writing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
 
-/// How long the watcher sleeps while nobody is connected.
-const NOBODY: Duration = Duration::from_millis(250);
+/// How long the watcher sleeps while no client is connected.
+const IDLE_SLEEP: Duration = Duration::from_millis(250);
 
 /// Watches until the worker has shut down.
-pub(crate) fn watch(shared: &Shared) {
+pub(crate) fn watch(shared: &WorkerState) {
     while !shared.ended.load(Ordering::Relaxed) {
-        shared.roster.wait_for_some(NOBODY);
+        shared.roster.wait_for_some(IDLE_SLEEP);
         let clients = shared.roster.all();
         for client in &clients {
             if let Some(why) = client.overdue() {

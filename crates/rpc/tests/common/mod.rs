@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use oxcart_rpc::wire::{Command, Dialect, OpCode, Reply, TensorRecord, encode_graph};
-use oxcart_rpc::worker::{Config, Limits, Snapshot, Speak, Worker};
+use oxcart_rpc::worker::{Config, DialectChoice, Limits, Snapshot, Worker};
 use oxcart_testdev::{Config as DeviceConfig, TestDevice};
 use zerocopy::IntoBytes;
 
@@ -44,10 +44,10 @@ impl Fixture {
         config.observer = Arc::new(move |event| kept.lock().unwrap().push(event.to_string()));
         change(&mut config);
         let mut worker = Worker::new(config).unwrap();
-        let listen = |speak| worker.listen("127.0.0.1:0", speak).unwrap();
+        let listen = |choice| worker.listen("127.0.0.1:0", choice).unwrap();
         let mut listen = listen;
-        let auto = listen(Speak::Auto);
-        let addresses = dialects().map(|dialect| (dialect, listen(Speak::Fixed(dialect)))).to_vec();
+        let auto = listen(DialectChoice::Auto);
+        let addresses = dialects().map(|dialect| (dialect, listen(DialectChoice::Fixed(dialect)))).to_vec();
         Fixture { worker: Some(worker), device, addresses, auto, events }
     }
 
@@ -93,10 +93,10 @@ impl Fixture {
         }
     }
 
-    /// Waits until everybody has left and nothing is kept.
+    /// Waits until all clients have left and nothing is kept.
     #[track_caller]
     pub fn until_empty(&self) {
-        self.until("everybody's departure", |fixture| {
+        self.until("all clients have left", |fixture| {
             fixture.counters().connected == 0 && fixture.device.allocated_bytes() == 0
         });
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use oxcart_backend::{BufferType, HostBufferType, allocate};
 use oxcart_rpc::wire::{Command, Dialect, TensorRecord, fnv1a};
-use oxcart_rpc::worker::{CacheSettings, Call, Domain, Gate, WeightCache, Window};
+use oxcart_rpc::worker::{BufferRange, CacheSettings, Call, Domain, Gate, WeightCache};
 use oxcart_testdev::Config as DeviceConfig;
 use socket2::{Socket, Type};
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ impl Disk {
 
     /// A cache that tells clients apart by their address, so that one machine can be several.
     pub fn by_address(&self) -> Cache {
-        self.open_with(|settings| settings.who_is = |peer, _| Some(Domain::of_address(peer)))
+        self.open_with(|settings| settings.domain_of = |peer, _| Some(Domain::of_address(peer)))
     }
 
     pub fn folder(&self, domain: &Domain) -> PathBuf {
@@ -140,7 +140,7 @@ impl Cache {
 
     /// What a place of this length holds once a hash was asked for; `None` for a miss.
     pub fn loads(&self, domain: &Domain, hash: u64, len: usize) -> Option<Vec<u8>> {
-        let mut into = window(len + 128);
+        let mut into = host_range(len + 128);
         into.buffer.fill(0, len + 128, 0xaa).unwrap();
         (into.offset, into.len) = (64, len);
         let hit = self.cache.load(domain, hash, &into);
@@ -166,15 +166,15 @@ impl Cache {
 }
 
 /// A buffer of so many bytes, all of it.
-pub fn window(len: usize) -> Window {
+pub fn host_range(len: usize) -> BufferRange {
     let host: Arc<dyn BufferType> = HostBufferType::new("test");
-    Window { handle: 1, buffer: allocate(&host, len).unwrap(), offset: 0, len }
+    BufferRange { handle: 1, buffer: allocate(&host, len).unwrap(), offset: 0, len }
 }
 
-/// All bytes of a window's buffer.
-pub fn bytes_of(window: &Window) -> Vec<u8> {
-    let mut bytes = vec![0; window.buffer.len()];
-    window.buffer.read(0, &mut bytes).unwrap();
+/// All bytes of the buffer of a range.
+pub fn bytes_of(range: &BufferRange) -> Vec<u8> {
+    let mut bytes = vec![0; range.buffer.len()];
+    range.buffer.read(0, &mut bytes).unwrap();
     bytes
 }
 
@@ -233,13 +233,14 @@ impl Peer {
 #[derive(Debug)]
 pub struct FailingGate {
     kind: ErrorKind,
-    plan: Mutex<Plan>,
+    failing: Mutex<Failing>,
     failed: AtomicUsize,
 }
 
+/// Which calls fail.
 #[derive(Clone, Copy, Debug)]
-enum Plan {
-    Open,
+enum Failing {
+    Nothing,
     /// Of this kind, or of any, after so many that succeed.
     One(Option<Call>, usize),
     Always(Call),
@@ -247,25 +248,25 @@ enum Plan {
 
 impl FailingGate {
     pub fn new(kind: ErrorKind) -> Arc<FailingGate> {
-        Arc::new(FailingGate { kind, plan: Mutex::new(Plan::Open), failed: AtomicUsize::new(0) })
+        Arc::new(FailingGate { kind, failing: Mutex::new(Failing::Nothing), failed: AtomicUsize::new(0) })
     }
 
     /// Fails one call of this kind, after so many that succeed.
     pub fn fail(&self, call: Call, after: usize) {
-        *self.plan.lock().unwrap() = Plan::One(Some(call), after);
+        *self.failing.lock().unwrap() = Failing::One(Some(call), after);
     }
 
     /// Fails one call of any kind, after so many that succeed.
     pub fn fail_any(&self, after: usize) {
-        *self.plan.lock().unwrap() = Plan::One(None, after);
+        *self.failing.lock().unwrap() = Failing::One(None, after);
     }
 
     pub fn fail_always(&self, call: Call) {
-        *self.plan.lock().unwrap() = Plan::Always(call);
+        *self.failing.lock().unwrap() = Failing::Always(call);
     }
 
     pub fn open(&self) {
-        *self.plan.lock().unwrap() = Plan::Open;
+        *self.failing.lock().unwrap() = Failing::Nothing;
     }
 
     pub fn failed(&self) -> usize {
@@ -275,16 +276,16 @@ impl FailingGate {
 
 impl Gate for FailingGate {
     fn before(&self, call: Call) -> io::Result<()> {
-        let mut plan = self.plan.lock().unwrap();
-        let fails = match &mut *plan {
-            Plan::Open => false,
-            Plan::Always(which) => *which == call,
-            Plan::One(which, _) if which.is_some_and(|which| which != call) => false,
-            Plan::One(_, 0) => {
-                *plan = Plan::Open;
+        let mut failing = self.failing.lock().unwrap();
+        let fails = match &mut *failing {
+            Failing::Nothing => false,
+            Failing::Always(which) => *which == call,
+            Failing::One(which, _) if which.is_some_and(|which| which != call) => false,
+            Failing::One(_, 0) => {
+                *failing = Failing::Nothing;
                 true
             }
-            Plan::One(_, after) => {
+            Failing::One(_, after) => {
                 *after -= 1;
                 false
             }

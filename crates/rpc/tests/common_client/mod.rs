@@ -20,7 +20,7 @@ pub(crate) const BASE: u64 = 0x7f00_0000_2000;
 
 /// What the worker does instead of answering a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Misbehaviour {
     /// Announces this many bytes and sends the honest ones.
     Size(u64),
     /// Sends the first bytes of its answer and closes.
@@ -62,7 +62,7 @@ pub(crate) struct Config {
     /// What is added to the size of a buffer.
     pub(crate) size_error: i64,
     /// A command and which time it comes, from zero, and what happens then.
-    pub(crate) fault: Option<(Command, usize, Fault)>,
+    pub(crate) fault: Option<(Command, usize, Misbehaviour)>,
 }
 
 impl Config {
@@ -85,7 +85,7 @@ impl Config {
         }
     }
 
-    pub(crate) fn fault(dialect: &str, command: Command, fault: Fault) -> Config {
+    pub(crate) fn fault(dialect: &str, command: Command, fault: Misbehaviour) -> Config {
         Config { fault: Some((command, 0, fault)), ..Config::new(dialect) }
     }
 }
@@ -264,25 +264,25 @@ impl<'a> Session<'a> {
     }
 
     /// Whether the session goes on.
-    fn misbehave(&mut self, fault: &Fault, answer: &[u8]) -> bool {
+    fn misbehave(&mut self, fault: &Misbehaviour, answer: &[u8]) -> bool {
         let mut reply = (answer.len() as u64).to_le_bytes().to_vec();
         reply.extend_from_slice(answer);
         match fault {
-            Fault::Size(size) => {
+            Misbehaviour::Size(size) => {
                 reply[..8].copy_from_slice(&size.to_le_bytes());
                 let _ = self.stream.write_all(&reply);
             }
-            Fault::Cut(len) => {
+            Misbehaviour::Cut(len) => {
                 let _ = self.stream.write_all(&reply[..(*len).min(reply.len() - 1)]);
                 return false;
             }
-            Fault::Close => return false,
-            Fault::Reset => {
+            Misbehaviour::Close => return false,
+            Misbehaviour::Reset => {
                 socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
                 return false;
             }
-            Fault::Silence => {}
-            Fault::Drip => {
+            Misbehaviour::Silence => {}
+            Misbehaviour::Drip => {
                 for byte in reply {
                     std::thread::sleep(Duration::from_millis(400));
                     if self.stream.write_all(&[byte]).is_err() {
@@ -291,12 +291,12 @@ impl<'a> Session<'a> {
                 }
                 return true;
             }
-            Fault::Surplus => {
+            Misbehaviour::Surplus => {
                 reply.extend([0; 9]);
                 let _ = self.stream.write_all(&reply);
             }
-            Fault::Body(body) => return self.reply(body).is_ok(),
-            Fault::Deaf => {
+            Misbehaviour::Body(body) => return self.reply(body).is_ok(),
+            Misbehaviour::Deaf => {
                 std::thread::sleep(Duration::from_secs(4));
                 return false;
             }

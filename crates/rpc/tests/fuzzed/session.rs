@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use oxcart_backend::{Buffer, Device, allocate};
 use oxcart_rpc::wire::Dialect;
-use oxcart_rpc::worker::{Config, Limits, Snapshot, Speak, Worker};
+use oxcart_rpc::worker::{Config, DialectChoice, Limits, Snapshot, Worker};
 use oxcart_testdev::{Config as DeviceConfig, TestDevice};
 
 use super::script::{End, Script};
@@ -17,7 +17,7 @@ const SECRET_BYTES: usize = 1 << 12;
 struct Rig {
     worker: Worker,
     device: Arc<TestDevice>,
-    /// Somebody else's memory on the same device.
+    /// Memory of another client on the same device.
     secret: Arc<dyn Buffer>,
 }
 
@@ -40,13 +40,13 @@ fn rig() -> &'static Rig {
     })
 }
 
-/// Nothing panics, answers have the length they should have, nobody else's bytes are seen or changed, and nothing stays.
+/// Nothing panics, answers have the right length, no other client's bytes are seen or changed, and nothing stays.
 pub fn check(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };
     let dialect = Dialect::all()[usize::from(choice) % Dialect::all().len()];
     let rig = rig();
     let script = RefCell::new(Script::new(dialect, rest));
-    rig.worker.converse(End(&script), End(&script), Speak::Fixed(dialect));
+    rig.worker.serve_client(End(&script), End(&script), DialectChoice::Fixed(dialect));
     let counters = rig.worker.counters();
     assert_eq!((counters.panics, counters.connected), (0, 0), "{counters}");
     assert_eq!(rig.device.allocated_bytes(), SECRET_BYTES, "something was left behind");

@@ -72,14 +72,14 @@ impl MemoryPlan {
         check_pools(request)?;
         let timeline = Timeline::new(request)?;
         let lives = Lives::new(request, &timeline);
-        let mut memory = Memory::default();
+        let mut occupied = Occupied::default();
         for &(birth, tensor) in &lives.births {
             let spot = self.spot(tensor.id()).ok_or_else(|| Flaw::Missing { tensor: tensor.label() })?;
             self.check_spot(request, tensor, spot)?;
-            memory.advance(birth)?;
-            memory.enter(&lives, tensor, spot, birth)?;
+            occupied.advance(birth)?;
+            occupied.enter(&lives, tensor, spot, birth)?;
         }
-        memory.advance(lives.end)
+        occupied.advance(lives.end)
     }
 
     fn check_spot(&self, request: &Request<'_>, tensor: TensorRef<'_>, spot: Spot) -> Result<(), Flaw> {
@@ -186,7 +186,7 @@ type Place = (u16, u32, usize);
 
 /// Bytes that are in use.
 #[derive(Default)]
-struct Memory<'g> {
+struct Occupied<'g> {
     alive: BTreeMap<Place, (Spot, TensorRef<'g>)>,
     deaths: BinaryHeap<Reverse<(u32, Place)>>,
     /// Tensors that take over memory at this moment; it is theirs from the next on.
@@ -194,7 +194,7 @@ struct Memory<'g> {
     now: u32,
 }
 
-impl<'g> Memory<'g> {
+impl<'g> Occupied<'g> {
     /// Goes on to a moment, freeing what died before.
     fn advance(&mut self, now: u32) -> Result<(), Flaw> {
         if now == self.now {

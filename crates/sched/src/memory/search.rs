@@ -37,7 +37,7 @@ struct Item {
     after_end: u32,
 }
 
-/// Blocks, who meets whom, and where they are. Used for one pool after the other.
+/// Blocks, which of them meet, and where they are. Used for one pool after the other.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     items: Vec<Item>,
@@ -101,7 +101,7 @@ impl Search {
         true
     }
 
-    /// Lists who is there at `birth`, and adds the item that is about to be made.
+    /// Lists the items that are there at `birth`, and adds the one that is about to be made.
     fn enter(&mut self, birth: u32, death: u32) {
         let new = self.items.len() as u32;
         let mut at = 0;

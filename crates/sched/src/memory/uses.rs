@@ -1,4 +1,4 @@
-//! What needs memory, and who uses it last.
+//! What needs memory, and which node uses it last.
 //!
 //! One walk over what runs gathers all that planning needs to know of a tensor. Views count as uses of their root: only
 //! roots own memory.

@@ -21,7 +21,7 @@ pub fn request<'a>(graph: &'a Graph, pool_of: &'a [u16], keep_inputs: bool) -> R
     Request { keep_inputs, ..Request::new(graph, &CPU, pool_of, &byte_len) }
 }
 
-/// A leaf whose memory is somebody else's, as weights and caches are.
+/// A leaf whose memory is not the planner's, as that of weights and caches.
 pub fn stored(graph: &mut Graph, dtype: DType, ne: impl Into<Shape>) -> TensorId {
     let id = graph.leaf(dtype, ne).expect("a valid shape");
     graph.bind(id, Storage { buffer: BufferId(0), offset: 0 }, usize::MAX).expect("room");

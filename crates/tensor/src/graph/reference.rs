@@ -1,4 +1,4 @@
-//! A tensor together with its graph: what everybody looks at.
+//! A tensor together with its graph: how all other code looks at tensors.
 
 use super::tensor::{Details, Links};
 use super::{BufferId, Flags, Graph, Storage, TensorId, ViewOf};
@@ -86,7 +86,7 @@ impl<'g> TensorRef<'g> {
     }
 
     /// Whether it may take over the memory of a source, as far as the source in that slot is concerned: it has the very
-    /// same layout. What a planner must know besides is whether anybody else needs that memory.
+    /// same layout. What a planner must know besides is whether another node needs that memory.
     pub fn fits_over(self, slot: usize) -> bool {
         let links = self.links();
         links.reuses_source && links.alike.checked_shr(slot as u32).is_some_and(|bits| bits & 1 == 1)

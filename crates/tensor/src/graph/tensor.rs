@@ -39,7 +39,7 @@ impl fmt::Debug for TensorId {
     }
 }
 
-/// A buffer in the tables of whoever owns the memory; this crate only compares them.
+/// A buffer, by its number in a table of the owner of the memory; this crate only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(
     /// Position in the owner's table.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ops::{Scale, Sqr};
 
-/// `out = (w · x) + (w · x)²`, and a second branch nobody asks for.
+/// `out = (w · x) + (w · x)²`, and a second branch that is not asked for.
 struct Example {
     graph: Graph,
     w: TensorId,

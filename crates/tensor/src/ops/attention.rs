@@ -1,4 +1,4 @@
-//! Fused attention and the scores of sparse attention.
+//! Fused attention, over one cache or over pages of many, and the scores of sparse attention.
 
 use super::soft_max::check_max_bias;
 use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Precision, WantedDType, may, need};
@@ -19,6 +19,37 @@ pub struct FlashAttnExt {
     pub precision: Precision,
     /// Promise that no mask row has more finite entries than this; 0 for no promise.
     pub n_kv_max: usize,
+}
+
+/// Attention of tokens of many sequences, whose keys and values lie in pages of [`PAGE`](PagedAttn::PAGE) cells. Not an op of
+/// ggml.
+///
+/// Queries are `[d, heads, tokens]`, a row of keys is a cell `[d * key_heads]`, of values `[dv * key_heads]`, and the result
+/// is `[dv, heads, tokens]`. `table[j, s]` is the page of positions `64 * j` to `64 * j + 63` of sequence `s`, -1 where there
+/// is none; `tokens[:, t]` is the sequence and the position of token `t`, and a negative sequence is padding, whose result is
+/// zero. A token sees the positions of its own sequence up to its own, as far back as `window` and `chunk` say.
+///
+/// What is read of the table must be pages of the cache, sequences must be columns of the table and positions must lie
+/// in it; anything else ends a run with an error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PagedAttn {
+    /// Heads of a row of keys and of values.
+    pub key_heads: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Scores become `softcap * tanh(scores / softcap)`; 0 for none.
+    pub softcap: f32,
+    /// ALiBi: largest bias, falling with the distance in positions; 0 for none.
+    pub max_bias: f32,
+    /// A token at `p` sees nothing before `p + 1 - window`; 0 for everything.
+    pub window: usize,
+    /// A token at `p` sees nothing before the largest multiple of `chunk` up to `p`; 0 for everything.
+    pub chunk: usize,
+}
+
+impl PagedAttn {
+    /// Cells of a page.
+    pub const PAGE: usize = 64;
 }
 
 /// Gradient of attention over `f32`, all gradients in one vector. No current program builds it.
@@ -76,6 +107,59 @@ impl Operation for FlashAttnExt {
             sinks.contiguous()?;
         }
         args.fresh(DType::F32, [v.ne()[0], heads, tokens, batch])
+    }
+}
+
+impl Operation for PagedAttn {
+    const INFO: OpInfo = OpInfo::new(
+        "PAGED_ATTN",
+        Category::Language,
+        &[need("q"), need("keys"), need("values"), need("table"), need("tokens"), may("sinks")],
+    );
+
+    fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
+        let [q, keys, values, table, tokens] = args.sources();
+        args.positive("key_heads", self.key_heads)?;
+        args.word("window", self.window)?;
+        args.word("chunk", self.chunk)?;
+        args.param("max_bias", self.max_bias, !self.max_bias.is_nan(), "must be a number")?;
+        q.f32()?;
+        if keys.dtype().dot_partner().is_none() {
+            return Err(keys.bad_dtype(WantedDType::With("a type that can be a weight")));
+        }
+        values.decodes()?;
+        q.flat_from(3)?;
+        let [d, heads, count, _] = q.extents();
+        let cells = keys.ne()[1];
+        q.shape(heads.is_multiple_of(self.key_heads), "heads must be a multiple of key_heads")?;
+        for (rows, size) in [(&keys, Some(d)), (&values, None)] {
+            rows.flat_from(2)?;
+            let wanted = size.map(|size| size.saturating_mul(self.key_heads));
+            let size = rows.ne()[0] / self.key_heads;
+            let whole =
+                rows.ne()[0].is_multiple_of(self.key_heads) && size.is_multiple_of(rows.dtype().block_len());
+            rows.shape(
+                whole && wanted.is_none_or(|wanted| wanted == rows.ne()[0]),
+                "rows must be the heads of a cell",
+            )?;
+        }
+        keys.shape(cells.is_multiple_of(Self::PAGE), "cells must be whole pages of 64")?;
+        values.extent(1, cells, "cells of keys")?;
+        for operand in [&q, &keys, &values] {
+            operand.unit_stride()?;
+        }
+        for operand in [&table, &tokens] {
+            operand.i32()?;
+            operand.contiguous_rows()?;
+        }
+        table.flat_from(2)?;
+        tokens.shape_is([2, count], "sequence and position of each token of q")?;
+        if let Some(sinks) = args.optional(5) {
+            sinks.f32()?;
+            sinks.shape_is(heads, "one sink per head")?;
+            sinks.contiguous()?;
+        }
+        args.fresh(DType::F32, [values.ne()[0] / self.key_heads, heads, count])
     }
 }
 
@@ -145,6 +229,18 @@ impl Graph {
         op: FlashAttnExt,
     ) -> Result<TensorId, Error> {
         self.apply(op, &[Some(q), Some(k), Some(v), mask, sinks])
+    }
+
+    /// Attention of queries over pages of keys and values that a table names, with optional sinks.
+    pub fn paged_attn(
+        &mut self,
+        [q, keys, values]: [TensorId; 3],
+        table: TensorId,
+        tokens: TensorId,
+        sinks: Option<TensorId>,
+        op: PagedAttn,
+    ) -> Result<TensorId, Error> {
+        self.apply(op, &[Some(q), Some(keys), Some(values), Some(table), Some(tokens), sinks])
     }
 
     /// Gradient of attention; the gradients of `q`, `k` and `v` follow each other, each from a multiple of 16 bytes.

@@ -10,7 +10,7 @@ use crate::shape::Shape;
 
 /// How a kernel moves over an image, axis by axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window<const N: usize> {
+pub struct ConvGeometry<const N: usize> {
     /// Distance of neighbouring positions.
     pub stride: [u32; N],
     /// Zeros around the image.
@@ -19,9 +19,9 @@ pub struct Window<const N: usize> {
     pub dilation: [u32; N],
 }
 
-impl<const N: usize> Window<N> {
+impl<const N: usize> ConvGeometry<N> {
     /// Every position, no padding, no gaps.
-    pub const DENSE: Window<N> = Window { stride: [1; N], pad: [0; N], dilation: [1; N] };
+    pub const DENSE: ConvGeometry<N> = ConvGeometry { stride: [1; N], pad: [0; N], dilation: [1; N] };
 
     fn check(&self, args: &Args<'_>) -> Result<(), OpError> {
         self.stride.iter().try_for_each(|&n| args.positive("stride", n))?;
@@ -40,7 +40,7 @@ impl<const N: usize> Window<N> {
         let rule = || {
             format!("leaves no position for a kernel of {kernel} in an image of {image} along axis {axis}")
         };
-        args.param("window", self, count > 0, rule())?;
+        args.param("geometry", self, count > 0, rule())?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 }
@@ -52,18 +52,18 @@ fn product(factors: &[usize]) -> usize {
 
 /// Over lines or over planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Im2colWindow {
+pub enum Im2colGeometry {
     /// Kernel `[width, channels, filters]`, image `[width, channels, batch]`.
-    Line(Window<1>),
+    Line(ConvGeometry<1>),
     /// Kernel `[width, height, channels, filters]`, image `[width, height, channels, batch]`.
-    Plane(Window<2>),
+    Plane(ConvGeometry<2>),
 }
 
 /// The image values under each kernel position, as rows: channel by channel, in each row by row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Im2col {
     /// How the kernel moves.
-    pub window: Im2colWindow,
+    pub geometry: Im2colGeometry,
     /// `f16` or `f32`.
     pub dtype: DType,
 }
@@ -72,7 +72,7 @@ pub struct Im2col {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Im2colBack {
     /// How the kernel moved.
-    pub window: Im2colWindow,
+    pub geometry: Im2colGeometry,
     /// Extents of the image.
     pub ne: Shape,
 }
@@ -82,7 +82,7 @@ pub struct Im2colBack {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Im2col3d {
     /// How the kernel moves.
-    pub window: Window<3>,
+    pub geometry: ConvGeometry<3>,
     /// Channels of the image.
     pub channels: usize,
     /// `f16` or `f32`.
@@ -104,14 +104,14 @@ pub struct Col2im1d {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv2d {
     /// How the kernel moves.
-    pub window: Window<2>,
+    pub geometry: ConvGeometry<2>,
 }
 
 /// Direct 3-D convolution; channels share dimension 3 with filters (kernel) and batch (image).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv3d {
     /// How the kernel moves.
-    pub window: Window<3>,
+    pub geometry: ConvGeometry<3>,
     /// Channels of the image.
     pub channels: usize,
     /// Images.
@@ -124,7 +124,7 @@ pub struct Conv3d {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv2dDw {
     /// How the kernel moves.
-    pub window: Window<2>,
+    pub geometry: ConvGeometry<2>,
 }
 
 /// Transposed 1-D convolution: kernel `[w, filters, channels]`, image `[w, channels]`.
@@ -141,23 +141,23 @@ pub struct ConvTranspose2d {
     pub stride: usize,
 }
 
-impl Im2colWindow {
+impl Im2colGeometry {
     /// Extents of the unfolded image, after checking that kernel and image fit together.
     fn unfolded(&self, args: &Args<'_>, kernel: &Operand, image: Shape) -> Result<Shape, OpError> {
         let [k0, k1, k2, _] = kernel.extents();
         match self {
-            Im2colWindow::Line(window) => {
-                window.check(args)?;
+            Im2colGeometry::Line(geometry) => {
+                geometry.check(args)?;
                 kernel.flat_from(3)?;
                 kernel.extent(1, image[1], "channels of the image")?;
-                let width = window.positions(args, 0, image[0], k0)?;
+                let width = geometry.positions(args, 0, image[0], k0)?;
                 Ok(Shape::from([product(&[k1, k0]), width, image[2]]))
             }
-            Im2colWindow::Plane(window) => {
-                window.check(args)?;
+            Im2colGeometry::Plane(geometry) => {
+                geometry.check(args)?;
                 kernel.extent(2, image[2], "channels of the image")?;
-                let width = window.positions(args, 0, image[0], k0)?;
-                let height = window.positions(args, 1, image[1], k1)?;
+                let width = geometry.positions(args, 0, image[0], k0)?;
+                let height = geometry.positions(args, 1, image[1], k1)?;
                 Ok(Shape::from([product(&[k2, k1, k0]), width, height, image[3]]))
             }
         }
@@ -179,13 +179,13 @@ impl Operation for Im2col {
             DType::F16 => image.one_of(&[DType::F32, DType::F16])?,
             _ => image.f32()?,
         }
-        if let Im2colWindow::Line(_) = self.window {
+        if let Im2colGeometry::Line(_) = self.geometry {
             image.flat_from(3)?;
             image.contiguous_rows()?;
         } else {
             image.contiguous_planes()?;
         }
-        args.fresh(self.dtype, self.window.unfolded(args, &kernel, image.ne())?)
+        args.fresh(self.dtype, self.geometry.unfolded(args, &kernel, image.ne())?)
     }
 }
 
@@ -197,10 +197,10 @@ impl Operation for Im2colBack {
         gradient.f32()?;
         kernel.one_of(&[DType::F32, DType::F16])?;
         gradient.contiguous()?;
-        if let Im2colWindow::Line(_) = self.window {
+        if let Im2colGeometry::Line(_) = self.geometry {
             args.param("ne", self.ne, self.ne.is_3d(), "must have at most 3 dimensions")?;
         }
-        let unfolded = self.window.unfolded(args, &kernel, self.ne)?;
+        let unfolded = self.geometry.unfolded(args, &kernel, self.ne)?;
         gradient.shape_is(unfolded, "the unfolded image")?;
         args.fresh(DType::F32, self.ne)
     }
@@ -211,7 +211,7 @@ impl Operation for Im2col3d {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [kernel, image] = args.sources();
-        self.window.check(args)?;
+        self.geometry.check(args)?;
         check_column_dtype(args, self.dtype)?;
         image.f32()?;
         image.unit_stride()?;
@@ -219,9 +219,9 @@ impl Operation for Im2col3d {
         args.positive("channels", channels)?;
         image.shape(image.ne()[3].is_multiple_of(channels), "dimension 3 must be whole channels")?;
         let [k0, k1, k2, _] = kernel.extents();
-        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
-        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
-        let depth = self.window.positions(args, 2, image.ne()[2], k2)?;
+        let width = self.geometry.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.geometry.positions(args, 1, image.ne()[1], k1)?;
+        let depth = self.geometry.positions(args, 2, image.ne()[2], k2)?;
         let batch = image.ne()[3] / channels;
         args.fresh(self.dtype, [product(&[channels, k2, k1, k0]), width, height, product(&[depth, batch])])
     }
@@ -257,14 +257,14 @@ impl Operation for Conv2d {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [kernel, image] = args.sources();
-        self.window.check(args)?;
+        self.geometry.check(args)?;
         kernel.one_of(&[DType::F32, DType::F16])?;
         kernel.contiguous()?;
         image.f32()?;
         kernel.extent(2, image.ne()[2], "channels of the image")?;
         let [k0, k1, _, filters] = kernel.extents();
-        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
-        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
+        let width = self.geometry.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.geometry.positions(args, 1, image.ne()[1], k1)?;
         args.fresh(DType::F32, [width, height, filters, image.ne()[3]])
     }
 }
@@ -274,8 +274,8 @@ impl Operation for Conv3d {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [kernel, image] = args.sources();
-        let Conv3d { window, channels, batch, filters } = *self;
-        window.check(args)?;
+        let Conv3d { geometry, channels, batch, filters } = *self;
+        geometry.check(args)?;
         args.word("channels", channels)?;
         args.word("batch", batch)?;
         args.word("filters", filters)?;
@@ -285,9 +285,9 @@ impl Operation for Conv3d {
         kernel.extent(3, product(&[channels, filters]), "channels times filters")?;
         image.extent(3, product(&[channels, batch]), "channels times batch")?;
         let [k0, k1, k2, _] = kernel.extents();
-        let width = window.positions(args, 0, image.ne()[0], k0)?;
-        let height = window.positions(args, 1, image.ne()[1], k1)?;
-        let depth = window.positions(args, 2, image.ne()[2], k2)?;
+        let width = geometry.positions(args, 0, image.ne()[0], k0)?;
+        let height = geometry.positions(args, 1, image.ne()[1], k1)?;
+        let depth = geometry.positions(args, 2, image.ne()[2], k2)?;
         args.fresh(DType::F32, [width, height, depth, product(&[filters, batch])])
     }
 }
@@ -302,15 +302,15 @@ impl Operation for Conv2dDw {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [kernel, image] = args.sources();
-        self.window.check(args)?;
+        self.geometry.check(args)?;
         kernel.one_of(&[DType::F32, DType::F16])?;
         image.f32()?;
         let [k0, k1, _, _] = kernel.extents();
         let [_, _, channels, batch] = image.extents();
         kernel.extent(2, 1, "one kernel per channel")?;
         kernel.extent(3, channels, "channels of the image")?;
-        let width = self.window.positions(args, 0, image.ne()[0], k0)?;
-        let height = self.window.positions(args, 1, image.ne()[1], k1)?;
+        let width = self.geometry.positions(args, 0, image.ne()[0], k0)?;
+        let height = self.geometry.positions(args, 1, image.ne()[1], k1)?;
         let ne = [width, height, channels, batch];
         if image.layout().is_contiguous() {
             kernel.contiguous()?;
@@ -405,9 +405,9 @@ impl Graph {
         &mut self,
         kernel: TensorId,
         image: TensorId,
-        window: Window<2>,
+        geometry: ConvGeometry<2>,
     ) -> Result<TensorId, Error> {
-        self.apply(Conv2d { window }, &[Some(kernel), Some(image)])
+        self.apply(Conv2d { geometry }, &[Some(kernel), Some(image)])
     }
 
     /// Direct 3-D convolution.
@@ -420,9 +420,9 @@ impl Graph {
         &mut self,
         kernel: TensorId,
         image: TensorId,
-        window: Window<2>,
+        geometry: ConvGeometry<2>,
     ) -> Result<TensorId, Error> {
-        self.apply(Conv2dDw { window }, &[Some(kernel), Some(image)])
+        self.apply(Conv2dDw { geometry }, &[Some(kernel), Some(image)])
     }
 
     /// Transposed 1-D convolution.

@@ -59,7 +59,7 @@ pub enum Reason {
         /// The rule.
         rule: Cow<'static, str>,
     },
-    /// The result, or a window of it, is not a possible layout.
+    /// The result, or a view of it, is not a possible layout.
     Layout(LayoutError),
     /// A view that would reach outside the tensor it looks into.
     OutOfBounds {

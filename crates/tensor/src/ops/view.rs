@@ -1,6 +1,6 @@
 //! Views: other layouts over the memory of a source. They compute nothing.
 //!
-//! Invariant: an element type never changes in a view. Bounds are the door's business, because only the graph knows
+//! Invariant: an element type never changes in a view. Bounds are checked by the door, because only the graph knows
 //! the root that a view of a view looks into.
 
 use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Reason, need};
@@ -11,7 +11,7 @@ use crate::layout::{Layout, LayoutError};
 use crate::limits::DIMS;
 use crate::shape::Shape;
 
-/// A window into the source at explicit strides.
+/// A part of the source at explicit strides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
     /// Extents in elements.
@@ -85,9 +85,9 @@ impl Operation for Transpose {
 }
 
 impl View {
-    /// A window of `ne` elements of a type. `strides` are the byte distances of rows, planes and volumes; those left
+    /// A view of `ne` elements of a type. `strides` are the byte distances of rows, planes and volumes; those left
     /// out are packed. What cannot be represented becomes a stride that no layout has.
-    fn window(dtype: DType, ne: Shape, strides: &[usize], offset: usize) -> View {
+    fn strided(dtype: DType, ne: Shape, strides: &[usize], offset: usize) -> View {
         let mut nb = [dtype.block_bytes(), dtype.row_bytes(ne[0]).unwrap_or(usize::MAX), 0, 0];
         for dim in 1..DIMS {
             nb[dim] = match strides.get(dim - 1) {
@@ -101,7 +101,7 @@ impl View {
 }
 
 impl Graph {
-    /// A window of `ne` elements into `a`, `offset` bytes in. `strides` are the byte distances of rows, planes and
+    /// A view of `ne` elements of `a`, `offset` bytes in. `strides` are the byte distances of rows, planes and
     /// volumes, at most three; those left out are packed.
     pub fn view(
         &mut self,
@@ -115,7 +115,7 @@ impl Graph {
             let reason = Reason::TooMany { found: strides.len(), most: DIMS - 1 };
             return Err(OpError { op: View::INFO.name, operand: "strides", reason: Box::new(reason) }.into());
         }
-        self.apply(View::window(dtype, ne.into(), strides, offset), &[Some(a)])
+        self.apply(View::strided(dtype, ne.into(), strides, offset), &[Some(a)])
     }
 
     /// The same packed elements under other extents.

@@ -20,7 +20,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
 
-/// A device with memory nobody else can see.
+/// A device with memory that no other device can see.
 pub(crate) fn gpu(name: &str) -> Arc<TestDevice> {
     TestDevice::new(Config::accelerator(name))
 }

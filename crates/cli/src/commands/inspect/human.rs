@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use oxcart::backend::ByteSize;
 use oxcart::gguf::{ByteOrder, Entry, Metadata, Text, Value};
 
 use super::summary::{Integers, Summary, Tokenizer};
@@ -57,7 +58,7 @@ impl Page<'_> {
             facts.push(format!("{} parameters", quantity::count(self.summary.total.parameters).trim_end()));
         }
         facts.extend(self.summary.quantization.map(str::to_owned));
-        facts.push(quantity::bytes(self.summary.file_bytes()).trim_end().to_owned());
+        facts.push(ByteSize(self.summary.file_bytes()).to_string());
         writeln!(self.out, "{}", self.terminal.paint(&facts.join(" · "), Tone::Dim))
     }
 
@@ -113,7 +114,7 @@ impl Page<'_> {
             ByteOrder::Big => "big-endian",
         };
         let bytes = summary.file_bytes();
-        let size = format!("{} ({} bytes)", quantity::bytes(bytes).trim_end(), quantity::grouped(bytes));
+        let size = format!("{} ({} bytes)", ByteSize(bytes), quantity::grouped(bytes));
         let facts = vec![
             ("format", format!("GGUF version {}, {order}", summary.format.version)),
             ("size", size),

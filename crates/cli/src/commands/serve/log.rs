@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use oxcart::backend::ByteSize;
 use oxcart::rpc::worker::{Event, Observer, Snapshot, Totals};
 use serde_core::Serialize;
 use serde_json::{Value, json};
 
-use super::bytes;
 use crate::printable::Printable;
 
 /// Lines that may wait to be written.
@@ -40,12 +40,12 @@ impl Log {
     }
 
     pub(crate) fn lending(&self, name: &str, description: &str, memory: u64) {
-        let text = format!("lending {name} ({description}), {}", bytes(memory));
+        let text = format!("lending {name} ({description}), {}", ByteSize(memory));
         self.line("lending", &text, json!({"device": name, "description": description, "bytes": memory}));
     }
 
     pub(crate) fn caching(&self, folder: &str, size: u64) {
-        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), bytes(size));
+        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), ByteSize(size));
         self.line("caching", &text, json!({"folder": folder, "bytes": size}));
     }
 
@@ -64,7 +64,7 @@ impl Log {
         Arc::new(move |event| line(&queue, json, event.kind(), &event.to_string(), fields(event)))
     }
 
-    /// Waits until all is written, unless nobody reads.
+    /// Waits until all is written, unless stderr is not read.
     pub(crate) fn finish(self) {
         drop(self.queue);
         let start = Instant::now();
@@ -85,7 +85,7 @@ fn line(queue: &SyncSender<String>, as_json: bool, kind: &str, text: &str, field
     } else {
         format!("{time} {text}")
     };
-    // A full queue means that nobody reads; the line is lost, not the client's time.
+    // A full queue means that stderr is not read; the line is lost, not the client's time.
     let _ = queue.try_send(line);
 }
 
@@ -98,7 +98,7 @@ fn printable(value: &Value) -> String {
 
 fn write(lines: &Receiver<String>) {
     for line in lines {
-        // Nobody may be reading; the worker goes on.
+        // The log may not be read any more; the worker goes on.
         let _ = writeln!(io::stderr(), "{line}");
     }
 }
@@ -106,8 +106,8 @@ fn write(lines: &Receiver<String>) {
 /// What is in an event, for programs.
 fn fields(event: &Event) -> Value {
     match event {
-        Event::Listening { address, speak } => {
-            json!({"address": address.to_string(), "protocol": speak.to_string()})
+        Event::Listening { address, choice } => {
+            json!({"address": address.to_string(), "protocol": choice.to_string()})
         }
         Event::Connected { client, peer, dialect } => {
             json!({"client": client, "peer": peer.to_string(), "protocol": dialect.name})
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x6_a_full_queue_loses_lines_and_holds_up_nobody() {
+    fn a_full_queue_drops_lines_and_blocks_no_client() {
         let (queue, lines) = sync_channel(QUEUED_LINES);
         for _ in 0..3 * QUEUED_LINES {
             line(&queue, false, "event", "text", json!({}));

@@ -13,16 +13,16 @@ use oxcart::rpc::worker::{Event, Observer};
 /// How long to wait for others to leave too: a walk over all memory is worth it a few times a second at most.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// An observer that passes on what it hears, and has somebody tidy up behind clients.
+/// An observer that passes events on, and wakes a thread that tidies up after clients.
 pub(crate) fn tidy(next: Observer) -> Observer {
     let (wake, woken) = sync_channel(1);
     // Without the thread everything still works; memory stays where it is.
     let _ = thread::Builder::new().name("tidy".into()).spawn(move || keep_tidy(&woken));
     Arc::new(move |event| {
         next(event);
-        // In a flood, who left is only counted.
+        // In a flood, clients that left are only counted.
         if matches!(event, Event::Left { .. } | Event::Suppressed { .. }) {
-            // Whoever is awake already will see to this, too.
+            // If the thread is awake already, it will see to this too.
             let _ = wake.try_send(());
         }
     })

@@ -1,7 +1,7 @@
 //! FLASH_ATTN_BACK: gradients of attention over `f32`, with respect to queries, keys and values.
 //!
-//! The result is one vector of three tensors like `q`, `k` and `v`. A thread does all queries of a head of keys, so nobody
-//! else adds to that head's gradients. Query heads `h`, `h + n`, `h + 2n` and so on share head `h` of `n` heads of keys.
+//! The result is one vector of three tensors like `q`, `k` and `v`. A thread does all queries of a head of keys, so no
+//! other adds to that head's gradients. Query heads `h`, `h + n`, `h + 2n` and so on share head `h` of `n` heads of keys.
 
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::ops::FlashAttnBack;

@@ -71,15 +71,24 @@ pub(super) fn rows<S: Simd>(
     }
 }
 
-/// Expands a row. The types that caches of keys and values mostly have are done here, with this processor's vectors.
+/// Expands a row.
 #[inline(always)]
 pub(super) fn row<S: Simd>(s: S, src: &Src<'_>, at: [usize; 3], to: &mut [f32]) {
+    part(s, src, at, 0, to);
+}
+
+/// Expands a part of a row, from an element that begins a block on. The types that caches of keys and values mostly have are
+/// done here, with this processor's vectors.
+#[inline(always)]
+pub(super) fn part<S: Simd>(s: S, src: &Src<'_>, at: [usize; 3], first: usize, to: &mut [f32]) {
+    let len = to.len();
     match src.dtype() {
-        DType::F32 => to.copy_from_slice(src.row::<f32>(at).slice()),
-        DType::F16 => widen(s, src.row::<f16>(at).slice(), to),
-        DType::BF16 => widen(s, src.row::<bf16>(at).slice(), to),
+        DType::F32 => to.copy_from_slice(&src.row::<f32>(at).slice()[first..][..len]),
+        DType::F16 => widen(s, &src.row::<f16>(at).slice()[first..][..len], to),
+        DType::BF16 => widen(s, &src.row::<bf16>(at).slice()[first..][..len], to),
         dtype => {
-            let bytes = src.row::<u8>(at).slice();
+            let [start, len] = [first, len].map(|n| n / dtype.block_len() * dtype.block_bytes());
+            let bytes = &src.row::<u8>(at).slice()[start..][..len];
             match dtype {
                 DType::Q8_0 => blocks(bytes, to, q8_0),
                 DType::Q4_0 => blocks(bytes, to, q4_0),

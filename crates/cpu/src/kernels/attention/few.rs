@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use super::super::dot::{self, Dot};
 use super::cut::{Item, KEYS};
 use super::expand::{self, Lanes};
-use super::flash::{Attention, Scratch};
+use super::flash::{Attention, AttentionScratch};
 use super::product::{Weights, accumulate, accumulate_guarded, dots, finite};
 use super::soften::{self, State};
 use crate::simd::{MAX_LANES, Simd};
@@ -15,7 +15,12 @@ use crate::view::Src;
 
 /// Walks over an item's keys. Afterwards `scratch` holds its rows' weighted values and states.
 #[inline(always)]
-pub(super) fn attend<S: Simd>(s: S, attention: &Attention<'_>, item: &Item, scratch: &mut Scratch<'_>) {
+pub(super) fn attend<S: Simd>(
+    s: S,
+    attention: &Attention<'_>,
+    item: &Item,
+    scratch: &mut AttentionScratch<'_>,
+) {
     let cut = &attention.cut;
     let dot = prepare::<S>(attention, item, scratch);
     let planes = [attention.plane(&attention.k, item), attention.plane(&attention.v, item)];
@@ -52,7 +57,11 @@ pub(super) fn attend<S: Simd>(s: S, attention: &Attention<'_>, item: &Item, scra
 
 /// Puts the queries where [`score`] wants them; gives the dot product for keys that are not numbers.
 #[inline(always)]
-fn prepare<S: Simd>(attention: &Attention<'_>, item: &Item, scratch: &mut Scratch<'_>) -> Option<Dot> {
+fn prepare<S: Simd>(
+    attention: &Attention<'_>,
+    item: &Item,
+    scratch: &mut AttentionScratch<'_>,
+) -> Option<Dot> {
     let (cut, dtype) = (&attention.cut, attention.k.dtype());
     let coder = (dtype.is_quantized() && !cut.expands_keys).then(|| {
         let partner = dtype.dot_partner();
@@ -124,7 +133,7 @@ fn score<S: Simd>(
     s: S,
     ahead: &Ahead<'_, '_>,
     rows: usize,
-    scratch: &mut Scratch<'_>,
+    scratch: &mut AttentionScratch<'_>,
     dot: Option<Dot>,
     count: usize,
 ) {
@@ -220,7 +229,7 @@ fn score_rows<S: Simd, T: Lanes, const R: usize, const K: usize>(
         if let Some(ahead) = ahead {
             ahead.fetch(first, K);
         }
-        // At the end, the last key fills the block; its products land where nobody looks.
+        // At the end, the last key fills the block; its products land where they are not read.
         let mut block = [keys[first]; K];
         for (k, slot) in block.iter_mut().enumerate() {
             *slot = keys[(first + k).min(keys.len() - 1)];
@@ -238,7 +247,7 @@ fn score_rows<S: Simd, T: Lanes, const R: usize, const K: usize>(
 fn add_values<S: Simd>(
     s: S,
     attention: &Attention<'_>,
-    scratch: &mut Scratch<'_>,
+    scratch: &mut AttentionScratch<'_>,
     rows: usize,
     plane: [usize; 2],
     first: usize,

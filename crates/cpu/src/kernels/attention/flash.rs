@@ -13,7 +13,7 @@ use super::super::soft_max::Slopes;
 use super::cut::{Cut, Item, Query};
 use super::soften::{Shaping, State};
 use super::{few, many, multiply_adds, take};
-use crate::job::{Fault, Job, Kernel, Shared, as_floats};
+use crate::job::{Fault, Job, Kernel, SharedScratch, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Dst, Src};
 
@@ -84,8 +84,8 @@ impl<'t> Attention<'t> {
     }
 }
 
-/// A thread's own memory.
-pub(super) struct Scratch<'a> {
+/// A thread's own scratch memory, cut into areas.
+pub(super) struct AttentionScratch<'a> {
     pub(super) queries: &'a mut [f32],
     pub(super) encoded: &'a mut [f32],
     pub(super) keys: &'a mut [f32],
@@ -100,10 +100,10 @@ pub(super) struct Scratch<'a> {
     pub(super) factors: &'a mut [f32],
 }
 
-impl<'a> Scratch<'a> {
-    fn new(cut: &Cut, own: &'a mut [u8]) -> Scratch<'a> {
+impl<'a> AttentionScratch<'a> {
+    fn new(cut: &Cut, own: &'a mut [u8]) -> AttentionScratch<'a> {
         let (mut rest, areas) = (as_floats(own), cut.areas());
-        Scratch {
+        AttentionScratch {
             queries: take(&mut rest, areas.queries),
             encoded: take(&mut rest, areas.encoded),
             keys: take(&mut rest, areas.keys),
@@ -135,7 +135,7 @@ fn flash<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     }
     let claims = job.claims(cut.items());
     let (dst, shared) = (job.dst, job.shared);
-    let mut scratch = Scratch::new(&cut, job.own);
+    let mut scratch = AttentionScratch::new(&cut, job.own);
     for index in claims {
         let item = cut.item(index);
         scratch.clear();
@@ -190,7 +190,14 @@ unsafe fn finish(attention: &Attention<'_>, dst: &Dst<'_>, query: Query, state: 
 ///
 /// Only one thread does this for a query and a piece.
 #[inline(always)]
-unsafe fn leave(cut: &Cut, shared: Shared<'_>, query: Query, piece: usize, state: State, sums: &[f32]) {
+unsafe fn leave(
+    cut: &Cut,
+    shared: SharedScratch<'_>,
+    query: Query,
+    piece: usize,
+    state: State,
+    sums: &[f32],
+) {
     let bytes = cut.partial() * size_of::<f32>();
     let at = (cut.number(query) * cut.pieces + piece) * bytes;
     // SAFETY: areas of different queries and pieces do not meet, and this thread has no other handle of this one.
@@ -207,7 +214,7 @@ fn merge(attention: &Attention<'_>, job: Job<'_>) {
     let area = cut.pieces * cut.partial() * size_of::<f32>();
     let sums = &mut as_floats(job.own)[..cut.dv];
     for number in job.share.of(cut.queries()) {
-        // SAFETY: in this phase nobody writes to shared memory.
+        // SAFETY: in this phase no thread writes to shared memory.
         let bytes = unsafe { job.shared.bytes(number * area, area) };
         let pieces = <[f32]>::ref_from_bytes(bytes)
             .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole floats"));

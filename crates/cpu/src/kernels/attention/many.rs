@@ -7,16 +7,21 @@ use half::f16;
 
 use super::cut::{Item, KEYS};
 use super::expand;
-use super::flash::{Attention, Scratch};
+use super::flash::{Attention, AttentionScratch};
 use super::product::{Weights, accumulate, accumulate_guarded, finite, products};
 use super::soften::{self, States};
 use crate::simd::{MAX_LANES, Simd};
 
 /// Walks over an item's keys. Afterwards `scratch` holds its rows' weighted values and states.
 #[inline(always)]
-pub(super) fn attend<S: Simd>(s: S, attention: &Attention<'_>, item: &Item, scratch: &mut Scratch<'_>) {
+pub(super) fn attend<S: Simd>(
+    s: S,
+    attention: &Attention<'_>,
+    item: &Item,
+    scratch: &mut AttentionScratch<'_>,
+) {
     let cut = &attention.cut;
-    // Only as many lanes as there are rows; the others would be computed for nobody.
+    // Only as many lanes as there are rows; the results of others would not be used.
     let lanes = item.rows.next_multiple_of(MAX_LANES);
     transpose_queries(attention, item, lanes, scratch.queries);
     let planes = [attention.plane(&attention.k, item), attention.plane(&attention.v, item)];

@@ -15,7 +15,7 @@ pub(super) fn with_room(kernel: Kernel, node: TensorRef<'_>, slot: usize) -> Opt
     Some(if may_alias { kernel.phases(2).shared(layout.byte_len()) } else { kernel })
 }
 
-/// Source `slot` in memory that nobody writes; `None` while that is being made, when there is nothing else to do.
+/// Source `slot` in memory that is not written; `None` while that is being made, when there is nothing else to do.
 pub(super) fn source<'t>(job: &Job<'t>, slot: usize) -> Option<Src<'t>> {
     let source = job.src(slot);
     let (has_room, bytes) = (job.shared.len() > 0, source.layout().byte_len());
@@ -24,14 +24,14 @@ pub(super) fn source<'t>(job: &Job<'t>, slot: usize) -> Option<Src<'t>> {
         (true, false) => None,
         (true, true) => {
             let part = job.share.of(bytes);
-            // SAFETY: shares do not meet, and nobody reads the copy in this phase.
+            // SAFETY: shares do not meet, and no thread reads the copy in this phase.
             let copy = unsafe { job.shared.bytes_mut(part.start, part.len()) };
             source.packed::<u8>().read(part.start, copy);
             None
         }
         (false, false) => Some(source),
         (false, true) => {
-            // SAFETY: nobody writes the copy in this phase.
+            // SAFETY: no thread writes the copy in this phase.
             let copy = unsafe { job.shared.bytes(0, bytes) };
             // SAFETY: the copy has as many bytes as the layout says, is aligned for anything, and stays as it is.
             Some(unsafe { Src::new(copy.as_ptr(), source.layout(), false) })

@@ -5,7 +5,7 @@ use half::f16;
 use oxcart_tensor::ops::Conv2dDw;
 use oxcart_tensor::{DType, TensorRef};
 
-use super::window::Volume;
+use super::geometry::Volume;
 use super::{Weight, multiply_adds, product};
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::kernels::chunk::{CHUNK, Chunk};
@@ -34,9 +34,9 @@ fn pixels<A: Weight>(level: Level) -> Run {
 }
 
 fn volume(job: &Job<'_>) -> Volume {
-    let Conv2dDw { window } = job.op();
+    let Conv2dDw { geometry } = job.op();
     let [width, height, ..] = job.dst.ne();
-    Volume::plane(&window, job.src(0).ne(), job.src(1).ne(), [width, height])
+    Volume::plane(&geometry, job.src(0).ne(), job.src(1).ne(), [width, height])
 }
 
 #[inline(always)]

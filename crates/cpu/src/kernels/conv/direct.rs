@@ -7,7 +7,7 @@
 use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::window::Volume;
+use super::geometry::Volume;
 use super::{Weight, multiply_adds, product};
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
@@ -60,10 +60,10 @@ impl Sizes {
         let [x, y, z, batch] = result;
         Some(match op {
             Op::Conv2d(op) => {
-                Sizes { volume: Volume::plane(&op.window, kernel, image, [x, y]), filters: z, batch }
+                Sizes { volume: Volume::plane(&op.geometry, kernel, image, [x, y]), filters: z, batch }
             }
             Op::Conv3d(op) => Sizes {
-                volume: Volume::new(&op.window, kernel, image, [x, y, z], op.channels),
+                volume: Volume::new(&op.geometry, kernel, image, [x, y, z], op.channels),
                 filters: op.filters,
                 batch: op.batch,
             },

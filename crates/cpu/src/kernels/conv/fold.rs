@@ -4,8 +4,8 @@ use half::{bf16, f16};
 use oxcart_tensor::ops::{Col2im1d, Im2colBack};
 use oxcart_tensor::{DType, Op, TensorRef};
 
+use super::geometry::Volume;
 use super::multiply_adds;
-use super::window::Volume;
 use crate::job::{Fault, Job, Kernel, Run};
 use crate::kernels::chunk::{CHUNK, Chunk};
 use crate::simd::{Level, Simd, for_each_level};
@@ -32,9 +32,9 @@ fn line<A: Number>(level: Level) -> Run {
 /// Each pixel is the sum over all taps, row by row, that met it somewhere.
 #[inline(always)]
 fn fold_image<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
-    let Im2colBack { window, .. } = job.op();
+    let Im2colBack { geometry, .. } = job.op();
     let columns = job.src(0);
-    let volume = Volume::unfolded(&window, job.src(1).ne(), job.dst.ne(), columns.ne());
+    let volume = Volume::unfolded(&geometry, job.src(1).ne(), job.dst.ne(), columns.ne());
     let gradient = columns.packed::<f32>().slice();
     let [width, height, _] = volume.axes;
     let taps = volume.taps();

@@ -1,9 +1,9 @@
-//! Against sums in double precision, over windows that recorded cases leave out.
+//! Against sums in double precision, over geometries that recorded cases leave out.
 
 use half::f16;
 use oxcart_tensor::ops::{
-    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d, Im2colBack,
-    Im2colWindow, Window,
+    Col2im1d, Conv2d, Conv2dDw, Conv3d, ConvGeometry, ConvTranspose1d, ConvTranspose2d, Im2col, Im2col3d,
+    Im2colBack, Im2colGeometry,
 };
 use oxcart_tensor::{DType, Layout, Shape};
 
@@ -13,28 +13,34 @@ const F32: DType = DType::F32;
 const F16: DType = DType::F16;
 
 /// Odd strides and dilations, padding on one side only, and padding larger than the kernel.
-const WINDOWS: [Window<3>; 6] = [
-    Window::DENSE,
-    Window { stride: [2, 1, 3], pad: [1, 2, 0], dilation: [1, 2, 1] },
-    Window { stride: [1, 2, 1], pad: [5, 4, 3], dilation: [1, 1, 1] },
-    Window { stride: [3, 3, 2], pad: [0, 5, 1], dilation: [2, 1, 2] },
-    Window { stride: [1, 1, 1], pad: [2, 0, 2], dilation: [3, 1, 1] },
-    Window { stride: [7, 5, 4], pad: [6, 6, 6], dilation: [1, 3, 2] },
+const GEOMETRIES: [ConvGeometry<3>; 6] = [
+    ConvGeometry::DENSE,
+    ConvGeometry { stride: [2, 1, 3], pad: [1, 2, 0], dilation: [1, 2, 1] },
+    ConvGeometry { stride: [1, 2, 1], pad: [5, 4, 3], dilation: [1, 1, 1] },
+    ConvGeometry { stride: [3, 3, 2], pad: [0, 5, 1], dilation: [2, 1, 2] },
+    ConvGeometry { stride: [1, 1, 1], pad: [2, 0, 2], dilation: [3, 1, 1] },
+    ConvGeometry { stride: [7, 5, 4], pad: [6, 6, 6], dilation: [1, 3, 2] },
 ];
 
-fn line(window: &Window<3>) -> Window<1> {
-    Window { stride: [window.stride[0]], pad: [window.pad[0]], dilation: [window.dilation[0]] }
+fn line(geometry: &ConvGeometry<3>) -> ConvGeometry<1> {
+    ConvGeometry { stride: [geometry.stride[0]], pad: [geometry.pad[0]], dilation: [geometry.dilation[0]] }
 }
 
-fn plane(window: &Window<3>) -> Window<2> {
+fn plane(geometry: &ConvGeometry<3>) -> ConvGeometry<2> {
     let two = |[x, y, _]: [u32; 3]| [x, y];
-    Window { stride: two(window.stride), pad: two(window.pad), dilation: two(window.dilation) }
+    ConvGeometry { stride: two(geometry.stride), pad: two(geometry.pad), dilation: two(geometry.dilation) }
 }
 
 /// The pixel under a tap along one axis, if it is one.
-fn pixel<const N: usize>(window: &Window<N>, axis: usize, o: usize, k: usize, len: usize) -> Option<usize> {
-    let at = o * window.stride[axis] as usize + k * window.dilation[axis] as usize;
-    at.checked_sub(window.pad[axis] as usize).filter(|&at| at < len)
+fn pixel<const N: usize>(
+    geometry: &ConvGeometry<N>,
+    axis: usize,
+    o: usize,
+    k: usize,
+    len: usize,
+) -> Option<usize> {
+    let at = o * geometry.stride[axis] as usize + k * geometry.dilation[axis] as usize;
+    at.checked_sub(geometry.pad[axis] as usize).filter(|&at| at < len)
 }
 
 /// A pixel as a kernel of this type meets it.
@@ -53,13 +59,13 @@ fn with_gaps(dtype: DType, ne: [usize; 4], seed: u64) -> Tensor {
 
 #[test]
 fn lines_and_planes_unfold() {
-    for window in &WINDOWS {
+    for geometry in &GEOMETRIES {
         for (image_type, dtype) in [(F32, F32), (F32, F16), (F16, F16)] {
             let exact = |x: f64| if dtype == F16 { f16::from_f64(x).to_f64() } else { x };
             let kernel = Tensor::noise(F32, [3, 5, 2, 1], 1);
             let image = Tensor::noise(image_type, [29, 5, 3, 1], 2);
-            let one = line(window);
-            let op = Im2col { window: Im2colWindow::Line(one), dtype };
+            let one = line(geometry);
+            let op = Im2col { geometry: Im2colGeometry::Line(one), dtype };
             for y in run(op, &[&kernel, &image]) {
                 y.assert_near(0.0, |[tap, o, n, _]| {
                     let (c, k) = (tap / 3, tap % 3);
@@ -68,8 +74,8 @@ fn lines_and_planes_unfold() {
             }
             let kernel = Tensor::noise(F16, [3, 2, 7, 4], 1);
             let image = with_gaps(image_type, [33, 17, 7, 2], 3);
-            let two = plane(window);
-            let op = Im2col { window: Im2colWindow::Plane(two), dtype };
+            let two = plane(geometry);
+            let op = Im2col { geometry: Im2colGeometry::Plane(two), dtype };
             for y in run(op, &[&kernel, &image]) {
                 y.assert_near(0.0, |[tap, ox, oy, n]| {
                     let (c, ky, kx) = (tap / 6, tap / 3 % 2, tap % 3);
@@ -84,29 +90,29 @@ fn lines_and_planes_unfold() {
 #[test]
 fn wide_kernels_unfold() {
     let (kernel, image) = (Tensor::noise(F32, [20, 2, 1, 1], 1), Tensor::noise(F32, [31, 2, 1, 1], 2));
-    let window = Window { stride: [3], pad: [4], dilation: [1] };
-    for y in run(Im2col { window: Im2colWindow::Line(window), dtype: F32 }, &[&kernel, &image]) {
+    let geometry = ConvGeometry { stride: [3], pad: [4], dilation: [1] };
+    for y in run(Im2col { geometry: Im2colGeometry::Line(geometry), dtype: F32 }, &[&kernel, &image]) {
         y.assert_near(0.0, |[tap, o, ..]| {
-            pixel(&window, 0, o, tap % 20, 31).map_or(0.0, |x| image.at([x, tap / 20, 0, 0]))
+            pixel(&geometry, 0, o, tap % 20, 31).map_or(0.0, |x| image.at([x, tap / 20, 0, 0]))
         });
     }
 }
 
 #[test]
 fn volumes_unfold() {
-    for window in &WINDOWS {
+    for geometry in &GEOMETRIES {
         for dtype in [F32, F16] {
             let (channels, [w, h, d]) = (3, [13, 8, 7]);
             let kernel = Tensor::noise(F32, [3, 2, 2, 2 * channels], 1);
             let image = with_gaps(F32, [w, h, d, 2 * channels], 2);
             let depth = |y: &Tensor| y.ne()[3] / 2;
-            for y in run(Im2col3d { window: *window, channels, dtype }, &[&kernel, &image]) {
+            for y in run(Im2col3d { geometry: *geometry, channels, dtype }, &[&kernel, &image]) {
                 y.assert_near(0.0, |[tap, ox, oy, oz]| {
                     let (c, kz, ky, kx) = (tap / 12, tap / 6 % 2, tap / 3 % 2, tap % 3);
                     let (n, oz) = (oz / depth(&y), oz % depth(&y));
-                    let at = pixel(window, 0, ox, kx, w)
-                        .zip(pixel(window, 1, oy, ky, h))
-                        .zip(pixel(window, 2, oz, kz, d));
+                    let at = pixel(geometry, 0, ox, kx, w)
+                        .zip(pixel(geometry, 1, oy, ky, h))
+                        .zip(pixel(geometry, 2, oz, kz, d));
                     let value = at.map_or(0.0, |((x, y), z)| image.at([x, y, z, n * channels + c]));
                     if dtype == F16 { f16::from_f64(value).to_f64() } else { value }
                 });
@@ -117,10 +123,10 @@ fn volumes_unfold() {
 
 #[test]
 fn gradients_fold_back() {
-    for window in &WINDOWS {
-        let (ne, two) = ([23, 19, 5, 2], plane(window));
+    for geometry in &GEOMETRIES {
+        let (ne, two) = ([23, 19, 5, 2], plane(geometry));
         let kernel = Tensor::noise(F16, [3, 2, 5, 4], 1);
-        let im2col = Im2col { window: Im2colWindow::Plane(two), dtype: F32 };
+        let im2col = Im2col { geometry: Im2colGeometry::Plane(two), dtype: F32 };
         let columns = run(im2col, &[&kernel, &Tensor::noise(F32, ne, 2)]).remove(0).ne();
         let gradient = Tensor::noise(F32, columns, 3);
         let mut exact = vec![0.0; ne.iter().product()];
@@ -135,7 +141,7 @@ fn gradients_fold_back() {
                 }
             }
         }
-        let op = Im2colBack { window: Im2colWindow::Plane(two), ne: Shape::from(ne) };
+        let op = Im2colBack { geometry: Im2colGeometry::Plane(two), ne: Shape::from(ne) };
         for y in run(op, &[&gradient, &kernel]) {
             y.assert_near(1e-5, |[x, y, c, n]| exact[((n * ne[2] + c) * ne[1] + y) * ne[0] + x]);
         }
@@ -144,15 +150,15 @@ fn gradients_fold_back() {
 
 #[test]
 fn gradients_of_lines_fold_back() {
-    let window = Window { stride: [2], pad: [4], dilation: [3] };
+    let geometry = ConvGeometry { stride: [2], pad: [4], dilation: [3] };
     let kernel = Tensor::noise(F32, [3, 4, 1, 1], 1);
-    let (op, image) = (Im2colWindow::Line(window), Tensor::noise(F32, [21, 4, 3, 1], 2));
-    let columns = run(Im2col { window: op, dtype: F32 }, &[&kernel, &image]).remove(0).ne();
+    let (op, image) = (Im2colGeometry::Line(geometry), Tensor::noise(F32, [21, 4, 3, 1], 2));
+    let columns = run(Im2col { geometry: op, dtype: F32 }, &[&kernel, &image]).remove(0).ne();
     let gradient = Tensor::noise(F32, columns, 3);
-    for y in run(Im2colBack { window: op, ne: Shape::from(image.ne()) }, &[&gradient, &kernel]) {
+    for y in run(Im2colBack { geometry: op, ne: Shape::from(image.ne()) }, &[&gradient, &kernel]) {
         y.assert_near(1e-5, |[x, c, n, _]| {
             let meets = (0..3).flat_map(|k| (0..columns[1]).map(move |o| (k, o)));
-            let meets = meets.filter(|&(k, o)| pixel(&window, 0, o, k, 21) == Some(x));
+            let meets = meets.filter(|&(k, o)| pixel(&geometry, 0, o, k, 21) == Some(x));
             meets.map(|(k, o)| gradient.at([c * 3 + k, o, n, 0])).sum()
         });
     }
@@ -177,12 +183,12 @@ fn lines_fold() {
     }
 }
 
-fn plane_sum(window: &Window<2>, kernel: &Tensor, image: &Tensor, [ox, oy, o, n]: [usize; 4]) -> f64 {
+fn plane_sum(geometry: &ConvGeometry<2>, kernel: &Tensor, image: &Tensor, [ox, oy, o, n]: [usize; 4]) -> f64 {
     let ([kw, kh, channels, _], [w, h, ..]) = (kernel.ne(), image.ne());
     let mut sum = 0.0;
     for ky in 0..kh {
         for kx in 0..kw {
-            let at = pixel(window, 0, ox, kx, w).zip(pixel(window, 1, oy, ky, h));
+            let at = pixel(geometry, 0, ox, kx, w).zip(pixel(geometry, 1, oy, ky, h));
             let Some((x, y)) = at else { continue };
             for c in 0..channels {
                 sum += rounded(image.at([x, y, c, n]), kernel) * kernel.at([kx, ky, c, o]);
@@ -194,14 +200,14 @@ fn plane_sum(window: &Window<2>, kernel: &Tensor, image: &Tensor, [ox, oy, o, n]
 
 #[test]
 fn planes_convolve() {
-    for (i, window) in WINDOWS.iter().map(plane).enumerate() {
+    for (i, geometry) in GEOMETRIES.iter().map(plane).enumerate() {
         for dtype in [F32, F16] {
             let kernel = Tensor::noise(dtype, [3, 2, 5, 39], 1);
             let ne = [21, 14, 5, 2];
             let axes = [[0, 1, 2, 3], [1, 2, 0, 3], [1, 0, 2, 3], [0, 2, 1, 3]][i % 4];
             let image = Tensor::permuted(F32, ne, axes, 2);
-            for y in run(Conv2d { window }, &[&kernel, &image]) {
-                y.assert_near(2e-5, |at| plane_sum(&window, &kernel, &image, at));
+            for y in run(Conv2d { geometry }, &[&kernel, &image]) {
+                y.assert_near(2e-5, |at| plane_sum(&geometry, &kernel, &image, at));
             }
         }
     }
@@ -209,7 +215,7 @@ fn planes_convolve() {
 
 #[test]
 fn kernels_without_taps_give_zeros() {
-    let window = Window { stride: [1, 2], pad: [2, 1], dilation: [1, 1] };
+    let geometry = ConvGeometry { stride: [1, 2], pad: [2, 1], dilation: [1, 1] };
     for dtype in [F32, F16] {
         for (kernel, image) in [
             ([0, 3, 2, 3], [5, 6, 2, 2]),
@@ -218,17 +224,17 @@ fn kernels_without_taps_give_zeros() {
             ([3, 3, 2, 3], [0, 0, 2, 2]),
         ] {
             let (kernel, image) = (Tensor::noise(dtype, kernel, 1), Tensor::noise(F32, image, 2));
-            for y in run(Conv2d { window }, &[&kernel, &image]) {
+            for y in run(Conv2d { geometry }, &[&kernel, &image]) {
                 assert!(!y.layout.is_empty());
                 y.assert_near(0.0, |_| 0.0);
             }
         }
         let (kernel, image) = (Tensor::noise(dtype, [0, 2, 1, 4], 1), Tensor::noise(F32, [5, 6, 4, 2], 2));
-        for y in run(Conv2dDw { window }, &[&kernel, &image]) {
+        for y in run(Conv2dDw { geometry }, &[&kernel, &image]) {
             y.assert_near(0.0, |_| 0.0);
         }
         let kernel = Tensor::noise(dtype, [3, 2, 0, 6], 1);
-        let op = Conv3d { window: Window::DENSE, channels: 2, batch: 1, filters: 3 };
+        let op = Conv3d { geometry: ConvGeometry::DENSE, channels: 2, batch: 1, filters: 3 };
         for y in run(op, &[&kernel, &Tensor::noise(F32, [4, 4, 4, 2], 2)]) {
             y.assert_near(0.0, |_| 0.0);
         }
@@ -242,30 +248,30 @@ fn kernels_without_taps_give_zeros() {
         [([3, 3, 2, 3], [5, 6, 2, 0]), ([3, 3, 2, 0], [5, 6, 2, 2]), ([0, 3, 2, 2], [5, 6, 2, 1])]
     {
         let (kernel, image) = (Tensor::noise(F32, kernel, 1), Tensor::noise(F32, image, 2));
-        run(Conv2d { window }, &[&kernel, &image]);
+        run(Conv2d { geometry }, &[&kernel, &image]);
         for dtype in [F32, F16] {
-            run(Im2col { window: Im2colWindow::Plane(window), dtype }, &[&kernel, &image]);
+            run(Im2col { geometry: Im2colGeometry::Plane(geometry), dtype }, &[&kernel, &image]);
         }
     }
 }
 
 #[test]
 fn volumes_convolve() {
-    for window in &WINDOWS {
+    for geometry in &GEOMETRIES {
         for dtype in [F32, F16] {
             let (channels, batch, filters, [w, h, d]) = (3, 2, 5, [11, 8, 7]);
             let kernel = Tensor::noise(dtype, [3, 2, 2, channels * filters], 1);
             let image = Tensor::permuted(F32, [w, h, d, channels * batch], [2, 0, 1, 3], 2);
-            let op = Conv3d { window: *window, channels, batch, filters };
+            let op = Conv3d { geometry: *geometry, channels, batch, filters };
             for y in run(op, &[&kernel, &image]) {
                 y.assert_near(2e-5, |[ox, oy, oz, i]| {
                     let (n, o) = (i / filters, i % filters);
                     let mut sum = 0.0;
                     for tap in 0..12 {
                         let (kz, ky, kx) = (tap / 6, tap / 3 % 2, tap % 3);
-                        let at = pixel(window, 0, ox, kx, w)
-                            .zip(pixel(window, 1, oy, ky, h))
-                            .zip(pixel(window, 2, oz, kz, d));
+                        let at = pixel(geometry, 0, ox, kx, w)
+                            .zip(pixel(geometry, 1, oy, ky, h))
+                            .zip(pixel(geometry, 2, oz, kz, d));
                         let Some(((x, y), z)) = at else { continue };
                         for c in 0..channels {
                             sum += rounded(image.at([x, y, z, n * channels + c]), &kernel)
@@ -281,7 +287,7 @@ fn volumes_convolve() {
 
 #[test]
 fn channels_convolve_alone() {
-    for window in WINDOWS.iter().map(plane) {
+    for geometry in GEOMETRIES.iter().map(plane) {
         for dtype in [F32, F16] {
             // More channels than a chunk holds.
             let (kernel_ne, ne) = ([3, 2, 1, 133], [17, 12, 133, 2]);
@@ -291,11 +297,11 @@ fn channels_convolve_alone() {
                 Tensor::permuted(F32, ne, [2, 0, 1, 3], 2),
             );
             for (kernel, image) in [by_plane, by_pixel] {
-                for y in run(Conv2dDw { window }, &[&kernel, &image]) {
+                for y in run(Conv2dDw { geometry }, &[&kernel, &image]) {
                     y.assert_near(1e-5, |[ox, oy, c, n]| {
                         let mut sum = 0.0;
                         for (ky, kx) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
-                            let at = pixel(&window, 0, ox, kx, 17).zip(pixel(&window, 1, oy, ky, 12));
+                            let at = pixel(&geometry, 0, ox, kx, 17).zip(pixel(&geometry, 1, oy, ky, 12));
                             // Unlike the others, this one does not round the image.
                             sum +=
                                 at.map_or(0.0, |(x, y)| image.at([x, y, c, n]) * kernel.at([kx, ky, 0, c]));

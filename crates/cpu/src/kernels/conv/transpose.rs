@@ -110,7 +110,7 @@ fn turn_image<A: Weight>(sizes: &Sizes, image: &Src<'_>, job: &Job<'_>) {
     let ([width, height], channels) = (sizes.image, sizes.channels);
     let bytes = width * channels * size_of::<f32>();
     for row in job.share.of(height * sizes.batch) {
-        // SAFETY: each row of pixels is one thread's, and nobody reads in this phase.
+        // SAFETY: each row of pixels is one thread's, and no thread reads in this phase.
         let turned = as_floats(unsafe { job.shared.bytes_mut(row * bytes, bytes) });
         for channel in 0..channels {
             let at = sizes.image_row(row % height, channel, row / height);
@@ -127,7 +127,7 @@ fn turn_image<A: Weight>(sizes: &Sizes, image: &Src<'_>, job: &Job<'_>) {
 fn gather<S: Simd, A: Weight>(s: S, sizes: &Sizes, kernel: &Src<'_>, job: Job<'_>) {
     let Sizes { stride, channels, .. } = *sizes;
     let ([width, _], [kernel_width, kernel_height]) = (sizes.image, sizes.kernel);
-    // SAFETY: nobody writes to shared memory in this phase.
+    // SAFETY: no thread writes to shared memory in this phase.
     let turned = unsafe { job.shared.bytes(0, job.shared.len()) };
     let turned = <[f32] as zerocopy::FromBytes>::ref_from_bytes(turned)
         .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole floats"));

@@ -3,7 +3,7 @@
 use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::window::{Axis, Volume};
+use super::geometry::{Axis, Volume};
 use super::{Weight, product};
 use crate::job::{Fault, Job, Kernel, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
@@ -33,11 +33,11 @@ fn run<A: Weight>(level: Level) -> Run {
 fn volume(job: &Job<'_>) -> Volume {
     let (kernel, image, columns) = (job.src(0).ne(), job.src(1).ne(), job.dst.ne());
     match job.op {
-        Op::Im2col(op) => Volume::unfolded(&op.window, kernel, image, columns),
+        Op::Im2col(op) => Volume::unfolded(&op.geometry, kernel, image, columns),
         Op::Im2col3d(op) => {
             let batch = image[3] / op.channels;
             let depth = columns[3] / batch.max(1);
-            Volume::new(&op.window, kernel, image, [columns[1], columns[2], depth], op.channels)
+            Volume::new(&op.geometry, kernel, image, [columns[1], columns[2], depth], op.channels)
         }
         _ => unreachable!("the kernel of another op"),
     }

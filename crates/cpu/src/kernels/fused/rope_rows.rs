@@ -26,7 +26,7 @@ pub(super) fn fuse<'g>(rotated: TensorRef<'g>, placed: TensorRef<'g>, level: Lev
         && values.layout().is_contiguous()
         && values.ne().extents() == [len * heads, tokens, 1, 1]
         && batch == 1;
-    // The view in between is read by nobody else either.
+    // No other node reads the view in between either.
     let passing = is_passing(rotated)
         && placed.graph().use_count(values.id()) == 1
         && !values.has(oxcart_tensor::graph::Flags::OUTPUT);

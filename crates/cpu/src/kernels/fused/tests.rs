@@ -113,7 +113,7 @@ fn rotated_keys_into_a_cache() {
 }
 
 #[test]
-fn what_somebody_else_reads_is_not_fused_away() {
+fn what_other_nodes_read_is_not_fused_away() {
     let mut graph = Graph::new();
     let a = graph.leaf(DType::F32, [8, 2, 1, 1]).unwrap();
     let w = graph.leaf(DType::F32, [8, 1, 1, 1]).unwrap();

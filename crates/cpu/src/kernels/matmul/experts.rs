@@ -32,7 +32,7 @@ fn run<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     if job.phase == 0 {
         return table.sort(&job, product.panel_columns());
     }
-    // SAFETY: the table was written in phase 0, and nobody writes to it in the others.
+    // SAFETY: the table was written in phase 0, and no thread writes to it in the others.
     let words = items(unsafe { job.shared.bytes(0, 4 * table.words()) });
     let (starts, rest) = words.split_at(table.experts + 1);
     let (panels, order) = rest.split_at(table.experts + 1);
@@ -66,7 +66,7 @@ impl Table {
         let ids = job.src(2);
         let mut order = Ok(());
         for _ in job.claims(1) {
-            // SAFETY: one thread claims the only unit, and nobody else touches shared memory in this phase.
+            // SAFETY: one thread claims the only unit, and no other touches shared memory in this phase.
             let words = items_mut(unsafe { job.shared.bytes_mut(0, 4 * self.words()) });
             let (starts, rest) = words.split_at_mut(self.experts + 1);
             let (panels, slots) = rest.split_at_mut(self.experts + 1);

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_TILE};
 use super::pack::MAX_ROWS;
-use crate::job::{Job, Shared};
+use crate::job::{Job, SharedScratch};
 use crate::kernels::dot::{Dot, DotFour, Encode, FOUR, dot, dot_four, encode};
 use crate::simd::{Level, prefetch};
 use crate::view::{Dst, Number, Out, RowAt, Rows, Src};
@@ -378,7 +378,7 @@ impl Product {
 struct Unit<'u, 't, M> {
     a: Src<'t>,
     dst: &'u Dst<'t>,
-    shared: Shared<'t>,
+    shared: SharedScratch<'t>,
     base: usize,
     matching: &'u M,
     matrix: usize,
@@ -394,7 +394,7 @@ impl<'t, M: Matching> Unit<'_, 't, M> {
     /// A panel of the matrix's columns.
     fn panel(&self, product: &Product, panel: usize) -> &'t [u8] {
         let panel = self.matching.first_panel(self.matrix) + panel;
-        // SAFETY: panels were written in the phase before; nobody writes to shared memory in this one.
+        // SAFETY: panels were written in the phase before; no thread writes to shared memory in this one.
         unsafe { self.shared.bytes(self.base + panel * product.panel_bytes(), product.panel_bytes()) }
     }
 

@@ -1,26 +1,29 @@
-//! Queries, keys and values; the caches they go through; attention.
+//! Queries, keys and values; the pages they go through; attention.
 //!
-//! Invariant: a block's keys and values are written to its cache before attention reads it, because attention reads the
-//! results of those writes. Cells nobody wrote are zero, and masked.
+//! Invariant: a block's keys and values are written to their cells before attention reads them, because attention reads the
+//! results of those writes.
 
-use oxcart_tensor::ops::{FlashAttnExt, MulMat, Precision, SoftMax, Unary};
-use oxcart_tensor::{DType, Layout, TensorId};
+use oxcart_tensor::ops::{FlashAttnExt, MulMat, PagedAttn, Precision, SoftMax, Unary};
+use oxcart_tensor::{DType, TensorId};
 
 use super::layers::ScaleOrder;
-use super::{Bias, Net, Supply};
-use crate::model::cache::Caches;
+use super::{Bias, Net};
 use crate::model::error::Error;
-use crate::model::hyper::Block;
+use crate::model::hyper_parameters::Block;
+use crate::runner::state::StateTensor;
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttentionPath {
-    /// In one op. The mask has rows for tokens up to a multiple of this number, which old workers want to be 64.
+    /// In one op that finds each token's pages by itself.
+    Paged,
+    /// In one op over all cells, with a mask that says which of them each token sees. The mask has rows for tokens up to a
+    /// multiple of this number, which old workers want to be 64.
     Flash {
         /// What the number of rows of the mask is a multiple of.
         mask_rows: usize,
     },
-    /// As products around a softmax, cached values being transposed.
+    /// As products around a softmax, with a mask.
     Plain,
 }
 
@@ -29,7 +32,7 @@ impl AttentionPath {
     pub(crate) fn mask_rows(self, tokens: usize) -> usize {
         match self {
             AttentionPath::Flash { mask_rows } => tokens.next_multiple_of(mask_rows),
-            AttentionPath::Plain => tokens,
+            AttentionPath::Paged | AttentionPath::Plain => tokens,
         }
     }
 
@@ -37,7 +40,7 @@ impl AttentionPath {
     pub(crate) const fn mask_type(self) -> DType {
         match self {
             AttentionPath::Flash { .. } => DType::F16,
-            AttentionPath::Plain => DType::F32,
+            AttentionPath::Paged | AttentionPath::Plain => DType::F32,
         }
     }
 }
@@ -122,26 +125,60 @@ impl Net<'_> {
         // Written in this order, keys are rotated and stored in one go.
         self.graph.expand(q)?;
         self.graph.expand(v)?;
-        let (keys, values, mask) = if self.hyper.is_encoder() {
+        if self.hyper.is_encoder() {
             let keys = self.graph.permute(k, [0, 2, 1, 3])?;
             let values = self.graph.permute(v, [0, 2, 1, 3])?;
-            let values = match self.style.path {
-                AttentionPath::Flash { .. } => values,
-                AttentionPath::Plain => {
-                    let columns = self.graph.transpose(values)?;
-                    self.graph.cont(columns)?
-                }
-            };
-            (keys, values, None)
-        } else {
-            let (keys, values) = self.through_cache(k, v)?;
-            (keys, values, Some(self.mask()?))
-        };
+            return self.attend([q, keys, values], None, sinks, attention);
+        }
+        let keys = self.store(k, StateTensor::Keys)?;
+        let values = self.store(v, StateTensor::Values)?;
+        if self.style.path == AttentionPath::Paged {
+            return self.paged([q, keys, values], sinks, attention);
+        }
+        let (keys, values) = (self.cells_by_head(keys)?, self.cells_by_head(values)?);
+        let mask = self.mask()?;
+        self.attend([q, keys, values], Some(mask), sinks, attention)
+    }
+
+    /// Attention over keys and values [D, cells, G].
+    fn attend(
+        &mut self,
+        [q, keys, values]: [TensorId; 3],
+        mask: Option<TensorId>,
+        sinks: Option<TensorId>,
+        attention: Attention,
+    ) -> Result<TensorId, Error> {
         let q = self.graph.permute(q, [0, 2, 1, 3])?; // [D, T, H]
         match self.style.path {
             AttentionPath::Flash { .. } => self.flash([q, keys, values], mask, sinks, attention),
-            AttentionPath::Plain => self.softmax([q, keys, values], mask, sinks, attention),
+            AttentionPath::Paged | AttentionPath::Plain => {
+                let columns = self.graph.transpose(values)?;
+                let values = self.graph.cont(columns)?; // [cells, D, G]
+                self.softmax([q, keys, values], mask, sinks, attention)
+            }
         }
+    }
+
+    /// Attention of tokens [D, H, T] that finds its keys and values by the tables of their sequences.
+    fn paged(
+        &mut self,
+        qkv: [TensorId; 3],
+        sinks: Option<TensorId>,
+        attention: Attention,
+    ) -> Result<TensorId, Error> {
+        let (table, owners) = (self.state(StateTensor::Table)?, self.owners()?);
+        let Block { heads, kv_heads, windowed, .. } = self.block();
+        let window = self.hyper.window.filter(|_| windowed).unwrap_or(0);
+        let op = PagedAttn {
+            key_heads: kv_heads,
+            scale: attention.scale,
+            softcap: attention.soft_cap.unwrap_or(0.0),
+            max_bias: 0.0,
+            window,
+            chunk: 0,
+        };
+        let result = self.graph.paged_attn(qkv, table, owners, sinks, op)?; // [D, H, T]
+        Ok(self.graph.reshape(result, [self.hyper.head_size * heads, self.step.tokens])?)
     }
 
     fn flash(
@@ -186,111 +223,65 @@ impl Net<'_> {
         Ok(self.graph.cont_as(result, [width, self.step.tokens])?)
     }
 
-    /// Which of the two kinds of cache the block uses.
-    pub(super) fn kind(&self) -> usize {
+    /// Which kind of pages the block has.
+    fn kind(&self) -> usize {
         usize::from(self.block().windowed)
     }
 
-    /// Writes keys and values [D, G, T] to the block's cache and returns all of them, as attention reads them:
-    /// [D, cells, G], values transposed where the path wants it.
-    fn through_cache(&mut self, k: TensorId, v: TensorId) -> Result<(TensorId, TensorId), Error> {
-        let kind = self.kind();
+    /// Writes rows [D, G, T] to the cells of their tokens, and returns all cells. [D * G, cells]
+    fn store(&mut self, rows: TensorId, which: StateTensor) -> Result<TensorId, Error> {
+        let all = self.state(which)?;
+        let cells = self.cells()?;
+        let (width, token) = (self.graph.tensor(all)?.ne()[0], self.graph.tensor(rows)?.layout().nb()[2]);
+        let rows = self.graph.view(rows, [width, self.step.tokens], &[token], 0)?;
+        let stored = self.graph.set_rows(all, rows, cells)?;
+        self.graph.expand(stored)?;
+        Ok(stored)
+    }
+
+    /// The first cells, head by head. [D, cells, G]
+    fn cells_by_head(&mut self, all: TensorId) -> Result<TensorId, Error> {
         let (size, groups, dtype) = (self.hyper.head_size, self.block().kv_heads, self.style.cache_type);
-        let (width, cells) = (size * groups, self.step.cells[kind]);
-        let (key_cache, value_cache) = self.caches()?;
-        let CellInputs { key_cells, value_cells } = self.cell_inputs()?;
-        let rows = self.rows_of(k, width)?;
-        let stored_keys = self.graph.set_rows(key_cache, rows, key_cells)?;
-        self.graph.expand(stored_keys)?;
+        let (cells, row) = (self.step.cells[self.kind()], self.graph.tensor(all)?.layout().nb()[1]);
         let too_wide = || {
             Error::setting("the type of the cache", dtype, format!("heads of {size} are not whole blocks"))
         };
-        let (row, head) = (dtype.row_bytes(width), dtype.row_bytes(size));
-        let (row, head) = row.zip(head).ok_or_else(too_wide)?;
-        let keys = self.graph.view(stored_keys, [size, cells, groups], &[row, head], 0)?;
-        let values = match self.style.path {
-            AttentionPath::Flash { .. } => {
-                let rows = self.rows_of(v, width)?;
-                let stored = self.graph.set_rows(value_cache, rows, key_cells)?;
-                self.graph.expand(stored)?;
-                self.graph.view(stored, [size, cells, groups], &[row, head], 0)?
-            }
-            AttentionPath::Plain => {
-                let element = dtype.block_bytes();
-                let all = self.graph.tensor(value_cache)?.layout().elements() / width;
-                let rows = self.graph.cont_as(v, [1, width * self.step.tokens])?;
-                let stored = self.graph.set_rows(value_cache, rows, value_cells)?;
-                self.graph.expand(stored)?;
-                let strides = [all * element, all * element * size];
-                self.graph.view(stored, [cells, size, groups], &strides, 0)?
-            }
-        };
-        Ok((keys, values))
+        let head = dtype.row_bytes(size).ok_or_else(too_wide)?;
+        Ok(self.graph.view(all, [size, cells, groups], &[row, head], 0)?)
     }
 
-    /// Keys or values of a token as one row. [D * G, T]
-    fn rows_of(&mut self, x: TensorId, width: usize) -> Result<TensorId, Error> {
-        let token = self.graph.tensor(x)?.layout().nb()[2];
-        Ok(self.graph.view(x, [width, self.step.tokens], &[token], 0)?)
-    }
-
-    /// The block's caches of keys and values.
-    pub(super) fn caches(&mut self) -> Result<(TensorId, TensorId), Error> {
-        let block = self.block_index();
-        let width = self.hyper.kv_channels(block);
-        let (layouts, places) = match &self.supply {
-            Supply::Survey { .. } => {
-                let layout = Layout::packed(self.style.cache_type, [width, self.step.cells[self.kind()]])?;
-                ([layout; 2], [None; 2])
-            }
-            Supply::Loaded { caches, .. } => {
-                let missing = || Error::MissingTensor { name: format!("cache_k_l{block}") };
-                let cache = caches.and_then(|caches: &Caches| caches.of(block)).ok_or_else(missing)?;
-                ([cache.keys.layout, cache.values.layout], [Some(cache.keys.place), Some(cache.values.place)])
-            }
-        };
-        let keys = self.bound_leaf(format!("cache_k_l{block}"), layouts[0], places[0])?;
-        let values = self.bound_leaf(format!("cache_v_l{block}"), layouts[1], places[1])?;
-        Ok((keys, values))
-    }
-
-    /// Inputs that say which cells tokens go to.
-    fn cell_inputs(&mut self) -> Result<CellInputs, Error> {
-        let (kind, tokens) = (self.kind(), self.step.tokens);
-        let suffix = ["", "_swa"][kind];
-        let key_cells = match self.inputs.caches[kind].key_cells {
-            Some(cells) => cells,
-            None => self.input(&format!("attn_inp_k_idxs{suffix}"), DType::I64, tokens)?,
-        };
-        self.inputs.caches[kind].key_cells = Some(key_cells);
-        if matches!(self.style.path, AttentionPath::Flash { .. }) {
-            return Ok(CellInputs { key_cells, value_cells: key_cells });
+    /// The cell that each token's keys and values go to. [T]
+    fn cells(&mut self) -> Result<TensorId, Error> {
+        let kind = self.kind();
+        if let Some(cells) = self.inputs.cells[kind] {
+            return Ok(cells);
         }
-        let width = self.hyper.kv_channels(self.block_index());
-        let value_cells = match self.inputs.caches[kind].value_cells {
-            Some(cells) => cells,
-            None => self.input(&format!("attn_inp_v_idxs{suffix}"), DType::I64, tokens * width)?,
-        };
-        self.inputs.caches[kind].value_cells = Some(value_cells);
-        Ok(CellInputs { key_cells, value_cells })
+        let name = ["attn_inp_k_idxs", "attn_inp_k_idxs_swa"][kind];
+        let cells = self.input(name, DType::I64, self.step.tokens)?;
+        self.inputs.cells[kind] = Some(cells);
+        Ok(cells)
+    }
+
+    /// Row of the table and position of each token. [2, T]
+    fn owners(&mut self) -> Result<TensorId, Error> {
+        if let Some(owners) = self.inputs.owners {
+            return Ok(owners);
+        }
+        let owners = self.input("inp_owners", DType::I32, [2, self.step.tokens])?;
+        self.inputs.owners = Some(owners);
+        Ok(owners)
     }
 
     /// Which cells each token sees. [cells, T]
     fn mask(&mut self) -> Result<TensorId, Error> {
         let kind = self.kind();
-        if let Some(mask) = self.inputs.caches[kind].mask {
+        if let Some(mask) = self.inputs.masks[kind] {
             return Ok(mask);
         }
         let (path, tokens) = (self.style.path, self.step.tokens);
         let shape = [self.step.cells[kind], path.mask_rows(tokens)];
         let mask = self.input(["attn_inp_kq_mask", "attn_inp_kq_mask_swa"][kind], path.mask_type(), shape)?;
-        self.inputs.caches[kind].mask = Some(mask);
+        self.inputs.masks[kind] = Some(mask);
         Ok(mask)
     }
-}
-
-/// The inputs of one kind of cache, both there.
-struct CellInputs {
-    key_cells: TensorId,
-    value_cells: TensorId,
 }

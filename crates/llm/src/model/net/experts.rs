@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, SortOrder};
 
 use super::Net;
 use crate::model::error::Error;
-use crate::model::hyper::Experts;
+use crate::model::hyper_parameters::Experts;
 
 /// How a token's experts are weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

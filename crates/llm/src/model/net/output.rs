@@ -5,10 +5,10 @@ use oxcart_tensor::{DType, TensorId};
 
 use super::{Net, Section};
 use crate::model::error::Error;
-use crate::model::hyper::Pooling;
+use crate::model::hyper_parameters::Pooling;
 
 impl Net<'_> {
-    /// In the last block, drops the tokens nobody wants results of; before, returns what it was given.
+    /// In the last block, drops the tokens whose results are not wanted; before, returns what it was given.
     pub(crate) fn keep_wanted<const N: usize>(
         &mut self,
         rows: [TensorId; N],

@@ -1,52 +1,73 @@
-//! Cached keys, rotated to where their tokens have moved.
+//! Stored keys, rotated to where their tokens have moved.
 
 use oxcart_tensor::ops::Rope;
 use oxcart_tensor::{DType, Graph, TensorId};
 
-use super::{Net, Section, Supply};
+use super::{Net, Section};
 use crate::model::error::Error;
+use crate::runner::sequence::KINDS;
+use crate::runner::state::StateTensor;
 
-/// A graph that rotates cached keys.
+/// Inputs that say which keys are rotated, and how far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShiftInputs {
+    /// Cells to read. [cells]
+    pub(crate) from: TensorId,
+    /// The same cells, to write. [cells]
+    pub(crate) to: TensorId,
+    /// How far each has moved. [cells]
+    pub(crate) moved: TensorId,
+}
+
+/// A graph that rotates stored keys.
 #[derive(Debug)]
 pub(crate) struct BuiltShift {
     pub(crate) graph: Graph,
-    /// Of dense and windowed blocks, how far each cell has moved.
-    pub(crate) moved: [Option<TensorId>; 2],
-    pub(crate) homes: Vec<(TensorId, usize)>,
+    /// By kind of page.
+    pub(crate) inputs: [Option<ShiftInputs>; KINDS],
+    /// First tensor of each part of the model, in order.
+    pub(crate) parts: Vec<(usize, Section)>,
 }
 
 impl Net<'_> {
-    /// Builds a graph that rotates the keys of all blocks, in place. Rotations add up, so keys become what they would
-    /// have been at their new positions.
-    pub(crate) fn build_shift(mut self) -> Result<BuiltShift, Error> {
-        let mut moved = [None; 2];
+    /// Builds a graph that rotates the keys of `cells` cells of each kind in all blocks. Rotations add up, so keys become
+    /// what they would have been at their new positions, but for rounding.
+    pub(crate) fn build_shift(mut self, cells: [usize; KINDS]) -> Result<BuiltShift, Error> {
+        let mut inputs = [None; KINDS];
         for block in 0..self.block_count() {
             self.enter(Section::Block(block));
-            let (kind, groups, size) = (self.kind(), self.block().kv_heads, self.hyper.head_size);
-            let cells = self.step.cells[kind];
-            let deltas = match moved[kind] {
-                Some(deltas) => deltas,
-                None => self.input(["inp_k_shift", "inp_k_shift_swa"][kind], DType::I32, cells)?,
+            let (kind, groups, size) =
+                (usize::from(self.block().windowed), self.block().kv_heads, self.hyper.head_size);
+            if self.block().state.rows.is_none() || cells[kind] == 0 {
+                continue;
+            }
+            let ShiftInputs { from, to, moved } = match inputs[kind] {
+                Some(inputs) => inputs,
+                None => {
+                    let suffix = ["", "_swa"][kind];
+                    let mut input =
+                        |name: &str, dtype| self.input(&format!("{name}{suffix}"), dtype, cells[kind]);
+                    ShiftInputs {
+                        from: input("inp_k_from", DType::I32)?,
+                        to: input("inp_k_to", DType::I64)?,
+                        moved: input("inp_k_shift", DType::I32)?,
+                    }
+                }
             };
-            moved[kind] = Some(deltas);
+            inputs[kind] = Some(ShiftInputs { from, to, moved });
             let factors = self.rope_factors()?;
             let rope = if self.block().windowed { self.hyper.rope_windowed } else { self.hyper.rope };
             let rope = Rope { attn_factor: neutral(&rope), ..rope };
-            let (keys, _) = self.caches()?;
-            let keys = self.graph.view(keys, [size, groups, cells], &[], 0)?;
-            let sources = |a| [Some(a), Some(deltas), factors];
-            let rotated = if matches!(self.style.cache_type, DType::F32 | DType::F16) {
-                self.graph.apply_in_place(rope, &sources(keys))?
-            } else {
-                let expanded = self.graph.cast(keys, DType::F32)?;
-                let rotated = self.graph.apply(rope, &sources(expanded))?;
-                self.graph.cpy(rotated, keys)?
-            };
-            self.graph.expand(rotated)?;
+            let keys = self.state(StateTensor::Keys)?;
+            let rows = self.graph.get_rows(keys, from)?;
+            let heads = self.graph.reshape(rows, [size, groups, cells[kind]])?;
+            let rotated = self.graph.apply(rope, &[Some(heads), Some(moved), factors])?;
+            let rows = self.graph.reshape(rotated, [size * groups, cells[kind]])?;
+            let stored = self.graph.set_rows(keys, rows, to)?;
+            self.graph.expand(stored)?;
         }
-        debug_assert!(matches!(self.supply, Supply::Loaded { .. }), "there is nothing to shift in a survey");
-        let homes = self.homes()?;
-        Ok(BuiltShift { graph: self.graph, moved, homes })
+        let Net { graph, sections: parts, .. } = self;
+        Ok(BuiltShift { graph, inputs, parts })
     }
 }
 

@@ -122,7 +122,7 @@ fn probabilities_of_choices() {
     assert!(top_logprobs(&[f32::NAN], 1).is_err());
 }
 
-/// Draws must not change from one version to the next without anybody noticing.
+/// Draws must not change unnoticed from one version to the next.
 #[test]
 fn draws_are_reproducible() {
     let logits: Vec<f32> = (0..100).map(|n| ((n * 37) % 101) as f32 / 20.0).collect();

@@ -1,4 +1,4 @@
-//! Who trusts whom: clients of one domain share what the cache keeps for them, and nobody else sees it.
+//! Trust domains: clients of one domain share what the cache keeps for them, and no other client sees it.
 //!
 //! The protocol knows no names and no keys. What a worker does know without being told by the client:
 //!
@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub struct Domain(String);
 
 /// How a worker tells the domain of a client from the two ends of its connection: the client's, and its own.
-pub type WhoIs = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
+pub type DomainOf = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
 
 const USER: &str = "user-";
 const ADDRESS: &str = "addr-";
@@ -130,7 +130,7 @@ fn words(ip: Ipv6Addr) -> [[u8; 4]; 4] {
 }
 
 /// What stands for users that have no number in this namespace.
-const NOBODY: u32 = 65_534;
+const OVERFLOW_USER: u32 = 65_534;
 
 /// Looks for the client's end in a table of connections.
 fn find(table: impl std::io::BufRead, there: &str, here: &str) -> Owner {
@@ -140,11 +140,11 @@ fn find(table: impl std::io::BufRead, there: &str, here: &str) -> Owner {
         if columns.next() != Some(there) || columns.next() != Some(here) {
             continue;
         }
-        // A connection that is closing belongs to nobody, and then the table says user 0.
+        // A connection that is closing has no owner, and then the table says user 0.
         let is_open = columns.next() == Some("01");
         let user = columns.nth(3).and_then(|user| user.parse().ok());
         return match user {
-            Some(user) if is_open && user != NOBODY => Owner::User(user),
+            Some(user) if is_open && user != OVERFLOW_USER => Owner::User(user),
             _ => Owner::Uncertain,
         };
     }
@@ -188,7 +188,7 @@ mod tests {
         let look = |state, user| find(row(state, user).as_bytes(), there, here);
         assert_eq!(look("01", "1000"), Owner::User(1000));
         assert_eq!(look("01", "0"), Owner::User(0));
-        // FIN_WAIT1, FIN_WAIT2 and TIME_WAIT are nobody's.
+        // FIN_WAIT1, FIN_WAIT2 and TIME_WAIT have no owner.
         for state in ["04", "05", "06", "0A"] {
             assert_eq!(look(state, "0"), Owner::Uncertain, "{state}");
         }
@@ -199,7 +199,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_knows_who_is_at_the_other_end() {
+    fn the_system_knows_the_user_at_the_other_end() {
         use std::net::{TcpListener, TcpStream};
         let me = Domain::of_user(rustix::process::geteuid().as_raw());
         for here in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_without_an_owner_is_nobody() {
+    fn loopback_without_an_owner_has_no_domain() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let domain = Domain::of_client(end("127.0.0.1:1"), end("127.0.0.1:2"));
         assert_eq!(domain.is_none(), cfg!(target_os = "linux"));

@@ -10,8 +10,8 @@
 //! 64     content
 //! ```
 //!
-//! Numbers are little-endian. Invariant: whoever gets bytes from [`Entry::read`] has had the whole file verified by
-//! [`Entry::verify`] first, and learns at the end whether it changed meanwhile.
+//! Numbers are little-endian. Invariant: before [`Entry::read`] gives out bytes, [`Entry::verify`] has verified the whole
+//! file; the reader learns at the end whether it changed meanwhile.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Folders of the cache and the files in them: every call to the file system that the cache makes.
 //!
 //! Invariants: names are relative to an open folder and have no path in them; no link is followed; what is opened is a
-//! plain file of ours that nobody else may write to. A [`Gate`] stands before every call, so that tests can have each of
+//! plain file of ours that no other user may write to. A [`Gate`] stands before every call, so that tests can make each of
 //! them fail.
 
 use std::fmt;
@@ -93,21 +93,21 @@ impl Listed {
 const NEWBORN: Duration = Duration::from_secs(60);
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Whoever may write to a file besides its owner.
+/// Permission to write for others than the owner.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Whether something belongs to us, or to whom we cannot keep out, and nobody else may change it.
+/// Whether something belongs to this user, or to root, whom nothing keeps out, and no other user may change it.
 fn is_ours(stat: &Stat) -> bool {
     let owner = stat.st_uid;
     (owner == rustix::process::geteuid().as_raw() || owner == 0) && stat.st_mode & OTHERS_WRITE == 0
 }
 
 fn not_ours(what: &str) -> io::Error {
-    let why = format!("{what} belongs to somebody else, or others may write to it");
+    let why = format!("{what} belongs to another user, or others may write to it");
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Whether an error says that a file is none to be opened: a link, a socket, somebody else's.
+/// Whether an error says that a file is none to be opened: a link, a socket, another user's.
 pub(super) fn is_about_the_file(error: &io::Error) -> bool {
     let number = Errno::from_io_error(error);
     error.kind() == io::ErrorKind::PermissionDenied
@@ -276,7 +276,7 @@ impl PlainFile {
         Ok(PlainFile { file: self.file.try_clone()?, gate: Arc::clone(&self.gate) })
     }
 
-    /// Locks it, for as long as it is open, or says that somebody else has.
+    /// Locks it for as long as it is open; `false` if another process or thread holds the lock.
     pub(super) fn lock(&self) -> io::Result<bool> {
         self.gate.before(Call::Lock)?;
         match rustix::fs::flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {

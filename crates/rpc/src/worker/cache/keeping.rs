@@ -19,7 +19,7 @@ enum Stage {
     Coming,
     /// All of it is here.
     Complete,
-    /// No more of it will come, or nobody takes it any more.
+    /// No more of it will come, or the writer has given up.
     Broken,
 }
 
@@ -102,7 +102,7 @@ impl Keeping {
             return self.pipe.end(Stage::Broken);
         }
         piece.extend_from_slice(bytes);
-        // Nobody else adds, so there is still a place.
+        // Only this thread adds, so there is still a place.
         self.pipe.state().waiting.push_back(piece);
         self.pipe.changed.notify_all();
     }

@@ -1,6 +1,6 @@
 //! Room for entries: the cache's own limit, and what must stay free on its disk. What was used least recently goes first.
 //!
-//! Two workers may share a folder, so nothing is remembered about it: whoever wants room looks at what is there. An entry
+//! Two workers may share a folder, so nothing is remembered about it: each request for room looks at what is there. An entry
 //! in the making is a file of its full length under a name of its own, locked while its writer lives; without a lock it
 //! was left behind and is removed.
 //!
@@ -51,7 +51,7 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.named {
-            // If that fails, whoever next looks for room removes it.
+            // If that fails, the next request for room removes it.
             let _ = self.folder.remove(&self.name);
         }
     }

@@ -14,7 +14,7 @@ use super::entry::{self, Damaged, Entry, HEADER_BYTES, Header, Summary};
 use super::folder::Folder;
 use super::keeping::{Broken, Keeping, Pieces, pipe};
 use super::room::Partial;
-use super::{SHARED, Shelf, WeightCache};
+use super::{EntryFolder, SHARED, WeightCache};
 use crate::worker::counters::add;
 use crate::worker::limits::{COLLISIONS, KEPT_ON_REQUEST_ABOVE_BYTES};
 
@@ -31,7 +31,7 @@ enum NotKept {
     Broken,
     /// Its hash stands for two contents, or its domain is closed.
     Barred,
-    /// The file system did not play along.
+    /// The file system failed.
     Failed,
 }
 
@@ -54,8 +54,8 @@ impl From<Damaged> for NotKept {
 }
 
 /// What stands where an entry should go.
-enum InTheWay {
-    Nothing,
+enum Existing {
+    None,
     /// The same content.
     Same,
     /// Another content, intact.
@@ -124,14 +124,14 @@ impl WeightCache {
         if self.is_barred(domain, hash) {
             return Err(NotKept::Barred);
         }
-        if let Some(shared) = self.shelf(SHARED) {
-            match self.in_the_way(&shared, header) {
-                InTheWay::Nothing => {}
-                InTheWay::Same => return Ok(()),
-                InTheWay::Other => return Err(self.collide(domain, &partial.folder, hash)),
+        if let Some(shared) = self.entry_folder(SHARED) {
+            match self.existing(&shared, header) {
+                Existing::None => {}
+                Existing::Same => return Ok(()),
+                Existing::Other => return Err(self.collide(domain, &partial.folder, hash)),
             }
         }
-        let shelf = self.shelf(domain.folder()).ok_or(NotKept::Failed)?;
+        let entries = self.entry_folder(domain.folder()).ok_or(NotKept::Failed)?;
         for _ in 0..TRIES {
             if partial.publish(&entry::name(hash))? {
                 // Should the name not reach the disk, it is as if it had never been given.
@@ -142,28 +142,28 @@ impl WeightCache {
                 }
                 return Ok(());
             }
-            match self.in_the_way(&shelf, header) {
+            match self.existing(&entries, header) {
                 // What was damaged has been removed.
-                InTheWay::Nothing => {}
-                InTheWay::Same => return Ok(()),
-                InTheWay::Other => return Err(self.collide(domain, &partial.folder, hash)),
+                Existing::None => {}
+                Existing::Same => return Ok(()),
+                Existing::Other => return Err(self.collide(domain, &partial.folder, hash)),
             }
         }
         Err(NotKept::Failed)
     }
 
     /// Looks at an entry with the same hash.
-    fn in_the_way(&self, shelf: &Shelf, header: &Header) -> InTheWay {
-        let Some(mut there) = self.entry(shelf, header.hash()) else { return InTheWay::Nothing };
+    fn existing(&self, entries: &EntryFolder, header: &Header) -> Existing {
+        let Some(mut there) = self.entry(entries, header.hash()) else { return Existing::None };
         if there.verify().is_err() {
-            self.reject(shelf, header.hash());
-            return InTheWay::Nothing;
+            self.reject(entries, header.hash());
+            return Existing::None;
         }
         if there.header() != header {
-            return InTheWay::Other;
+            return Existing::Other;
         }
         there.touch();
-        InTheWay::Same
+        Existing::Same
     }
 
     /// Notes that a hash stands for two contents, then removes the one that is there.

@@ -1,6 +1,6 @@
 //! How many entries are being written, in all and for each domain.
 //!
-//! Invariant: never more than the limits say. Clients of a domain wait for each other, but not for strangers.
+//! Invariant: never more than the limits say. Clients of a domain wait for each other, but not for other domains.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,7 @@ impl Writers {
         })
     }
 
-    /// Waits until nobody writes, but not longer than that.
+    /// Waits until no entry is being written, but no longer than that.
     pub(super) fn wait_for_none(&self, patience: Duration) {
         drop(self.wait_while(patience, |writing| !writing.is_empty()));
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_strangers() {
+    fn no_domain_waits_for_another() {
         let writers = Arc::<Writers>::default();
         let take = |user| writers.permit(&Domain::of_user(user));
         let mut held = Vec::new();

@@ -5,6 +5,8 @@ const PLAIN: FlashAttnExt =
 const ALIBI: FlashAttnExt = FlashAttnExt { max_bias: 8.0, ..PLAIN };
 /// The first number that does not fit a parameter word.
 const LIMIT: usize = 1 << 31;
+const PAGED: PagedAttn =
+    PagedAttn { key_heads: 2, scale: 0.125, softcap: 0.0, max_bias: 0.0, window: 0, chunk: 0 };
 const BACK: FlashAttnBack = FlashAttnBack { masked: true };
 
 fn precise(precision: Precision) -> FlashAttnExt {
@@ -63,6 +65,41 @@ pub(super) fn cases() -> Vec<Case> {
         refuses(precise(Precision::F16), &["f32[64, 3, 4]", "f16[64, 10, 2]", "f16[64, 10, 2]"], "precision", "is F16"),
         refuses(PLAIN, &["f32[64, 3, 3]", "f16[64, 10, 3]", "f16[64, 10, 3]"], "result", "cannot be computed in place").in_place(),
         refuses(PLAIN, &["f32[64, 3, 4]", "f16[64, 10, 2]", "f16[64, 10, 2]"], "result", "type is f16").typed(DType::F16),
+
+        makes(PAGED, &["f32[64, 4, 3]", "f16[128, 640]", "f16[128, 640]", "i32[5, 2]", "i32[2, 3]"], "f32[64, 4, 3]"),
+        makes(PAGED, &["f32[64, 4, 3]", "q8_0[128, 640]", "q4_0[64, 640]", "i32[5, 2]", "i32[2, 3]", "f32[4]"], "f32[32, 4, 3]"),
+        makes(PagedAttn { max_bias: 8.0, window: LIMIT - 1, chunk: LIMIT - 1, ..PAGED }, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[5, 2]", "i32[2, 3]"], "f32[64, 4, 3]"),
+        // Queries of a wider row, values as the beginning of keys, a table with room to grow, nothing at all.
+        makes(PagedAttn { key_heads: 1, ..PAGED }, &["f32[96, 4, 3]@[4, 512, 2048]", "bf16[96, 64]@[2, 256]", "bf16[64, 64]@[2, 256]", "i32[5, 2]@[4, 32]", "i32[2, 3]@[4, 16]"], "f32[64, 4, 3]"),
+        makes(PAGED, &["f32[64, 4, 0]", "f16[128, 0]", "f16[128, 0]", "i32[0, 0]", "i32[2, 0]"], "f32[64, 4, 0]"),
+        refuses(PAGED, &["f16[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "q", "must be f32"),
+        refuses(PAGED, &["f32[64, 3, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "q", "a multiple of key_heads"),
+        refuses(PAGED, &["f32[64, 4, 3, 2]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "q", "at most 3 dimensions"),
+        refuses(PAGED, &["f32[64, 4, 3]@[8, 512]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "q", "must be one element"),
+        refuses(PAGED, &["f32[64, 4, 3]", "q8_1[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "keys", "a type that can be a weight"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[64, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "keys", "the heads of a cell"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 65]", "f16[128, 65]", "i32[1, 2]", "i32[2, 3]"], "keys", "whole pages of 64"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64, 2]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "keys", "at most 2 dimensions"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]@[128, 2]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "keys", "must be one element"),
+        // Heads that begin in the middle of a block.
+        refuses(PAGED, &["f32[16, 4, 3]", "q8_0[32, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "keys", "the heads of a cell"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "q8_0[32, 64]", "i32[1, 2]", "i32[2, 3]"], "values", "the heads of a cell"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "q8_K[512, 64]", "i32[1, 2]", "i32[2, 3]"], "values", "a type that expands to f32"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[127, 64]", "i32[1, 2]", "i32[2, 3]"], "values", "the heads of a cell"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 128]", "i32[1, 2]", "i32[2, 3]"], "values", "dimension 1 must be 64"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]@[128, 2]", "i32[1, 2]", "i32[2, 3]"], "values", "must be one element"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "f32[1, 2]", "i32[2, 3]"], "table", "must be i32"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[3, 2]@[8, 4]", "i32[2, 3]"], "table", "rows must be contiguous"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2, 2]", "i32[2, 3]"], "table", "at most 2 dimensions"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i64[2, 3]"], "tokens", "must be i32"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 4]"], "tokens", "must be [2, 3]"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]@[12, 4]"], "tokens", "rows must be contiguous"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]", "f16[4]"], "sinks", "must be f32"),
+        refuses(PAGED, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]", "f32[2]"], "sinks", "one sink per head"),
+        refuses(PagedAttn { key_heads: 0, ..PAGED }, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "key_heads", "must be positive"),
+        refuses(PagedAttn { window: LIMIT, ..PAGED }, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "window", "below 2^31"),
+        refuses(PagedAttn { chunk: LIMIT, ..PAGED }, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "chunk", "below 2^31"),
+        refuses(PagedAttn { max_bias: f32::NAN, ..PAGED }, &["f32[64, 4, 3]", "f16[128, 64]", "f16[128, 64]", "i32[1, 2]", "i32[2, 3]"], "max_bias", "must be a number"),
 
         // 64*3*4 + 64*10*2 + 10*64*2, each a multiple of 4 already; then 3, 6 and 6 rounded up.
         makes(BACK, &["f32[64, 3, 4]", "f32[64, 10, 2]", "f32[10, 64, 2]", "f32[64, 3, 4]"], "f32[3328]"),

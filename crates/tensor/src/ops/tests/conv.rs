@@ -6,32 +6,32 @@ use super::*;
 const LIMIT: u32 = 1 << 31;
 const HUGE: usize = LIMIT as usize;
 
-fn window<const N: usize>(stride: [u32; N], pad: [u32; N], dilation: [u32; N]) -> Window<N> {
-    Window { stride, pad, dilation }
+fn geometry<const N: usize>(stride: [u32; N], pad: [u32; N], dilation: [u32; N]) -> ConvGeometry<N> {
+    ConvGeometry { stride, pad, dilation }
 }
 
 fn lines(dtype: DType) -> Im2col {
-    Im2col { window: Im2colWindow::Line(Window::DENSE), dtype }
+    Im2col { geometry: Im2colGeometry::Line(ConvGeometry::DENSE), dtype }
 }
 
 fn planes(dtype: DType) -> Im2col {
-    Im2col { window: Im2colWindow::Plane(Window::DENSE), dtype }
+    Im2col { geometry: Im2colGeometry::Plane(ConvGeometry::DENSE), dtype }
 }
 
 fn planes_by(stride: [u32; 2], pad: [u32; 2], dilation: [u32; 2]) -> Im2col {
-    Im2col { window: Im2colWindow::Plane(window(stride, pad, dilation)), dtype: DType::F32 }
+    Im2col { geometry: Im2colGeometry::Plane(geometry(stride, pad, dilation)), dtype: DType::F32 }
 }
 
 fn lines_back(ne: impl Into<Shape>) -> Im2colBack {
-    Im2colBack { window: Im2colWindow::Line(Window::DENSE), ne: ne.into() }
+    Im2colBack { geometry: Im2colGeometry::Line(ConvGeometry::DENSE), ne: ne.into() }
 }
 
 fn planes_back(ne: impl Into<Shape>) -> Im2colBack {
-    Im2colBack { window: Im2colWindow::Plane(Window::DENSE), ne: ne.into() }
+    Im2colBack { geometry: Im2colGeometry::Plane(ConvGeometry::DENSE), ne: ne.into() }
 }
 
 fn volumes(channels: usize, dtype: DType) -> Im2col3d {
-    Im2col3d { window: Window::DENSE, channels, dtype }
+    Im2col3d { geometry: ConvGeometry::DENSE, channels, dtype }
 }
 
 fn fold(stride: usize, channels: usize, crop: usize) -> Col2im1d {
@@ -39,15 +39,15 @@ fn fold(stride: usize, channels: usize, crop: usize) -> Col2im1d {
 }
 
 fn conv_2d(stride: [u32; 2], pad: [u32; 2], dilation: [u32; 2]) -> Conv2d {
-    Conv2d { window: window(stride, pad, dilation) }
+    Conv2d { geometry: geometry(stride, pad, dilation) }
 }
 
 fn conv_3d(channels: usize, batch: usize, filters: usize) -> Conv3d {
-    Conv3d { window: Window::DENSE, channels, batch, filters }
+    Conv3d { geometry: ConvGeometry::DENSE, channels, batch, filters }
 }
 
 fn depthwise(stride: [u32; 2], pad: [u32; 2], dilation: [u32; 2]) -> Conv2dDw {
-    Conv2dDw { window: window(stride, pad, dilation) }
+    Conv2dDw { geometry: geometry(stride, pad, dilation) }
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
 #[rustfmt::skip]
 fn unfolded() -> Vec<Case> {
     use DType::{BF16, F16, F32};
-    let wide = Im2col3d { window: window([1, 2, 1], [1, 0, 1], [1, 1, 2]), ..volumes(2, F32) };
+    let wide = Im2col3d { geometry: geometry([1, 2, 1], [1, 0, 1], [1, 1, 2]), ..volumes(2, F32) };
     vec![
         makes(lines(F32), &["f32[3, 2, 5]", "f32[12, 2]"], "f32[6, 10]"),
         makes(lines(F16), &["f16[3, 2, 5]", "f32[12, 2, 4]@[4, 64, 256]"], "f16[6, 10, 4]"),
@@ -68,7 +68,7 @@ fn unfolded() -> Vec<Case> {
         refuses(lines(F32), &["f32[3, 2, 5, 2]", "f32[12, 2]"], "kernel", "at most 3 dimensions"),
         refuses(lines(F32), &["f32[3, 2, 5]", "f32[12, 2, 1, 2]"], "image", "at most 3 dimensions"),
         refuses(lines(F32), &["f32[3, 2, 5]", "f32[12, 2]@[8, 4]"], "image", "rows must be contiguous"),
-        refuses(lines(F32), &["f32[13, 2]", "f32[12, 2]"], "window", "kernel of 13 in an image of 12 along axis 0"),
+        refuses(lines(F32), &["f32[13, 2]", "f32[12, 2]"], "geometry", "kernel of 13 in an image of 12 along axis 0"),
 
         makes(planes(F32), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "f32[18, 7, 6, 2]"),
         makes(planes(F16), &["bf16[3, 3, 2, 4]", "f32[9, 8, 2, 2]@[4, 36, 512, 2048]"], "f16[18, 7, 6, 2]"),
@@ -77,7 +77,7 @@ fn unfolded() -> Vec<Case> {
         makes(planes(F32), &["f32[0, 3, 2, 4]", "f32[9, 8, 2, 2]"], "f32[0, 10, 6, 2]"),
         // A kernel that sticks out by less than a stride has one position.
         makes(planes_by([3, 3], [0, 0], [1, 1]), &["f32[3, 3, 2]", "f32[2, 1, 2]"], "f32[18]"),
-        refuses(planes_by([3, 2], [0, 0], [1, 1]), &["f32[3, 3, 2]", "f32[2, 1, 2]"], "window", "kernel of 3 in an image of 1 along axis 1"),
+        refuses(planes_by([3, 2], [0, 0], [1, 1]), &["f32[3, 3, 2]", "f32[2, 1, 2]"], "geometry", "kernel of 3 in an image of 1 along axis 1"),
         refuses(planes(BF16), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "result", "one of f16, f32"),
         refuses(planes(F32), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "result", "type is f16").typed(F16),
         refuses(planes(F32), &["f32[3, 3, 2, 4]", "f16[9, 8, 2, 2]"], "image", "must be f32"),
@@ -86,8 +86,8 @@ fn unfolded() -> Vec<Case> {
         refuses(planes(F32), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]@[32, 4]"], "image", "planes of dimensions 0 and 1 must be contiguous"),
         refuses(planes(F32), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]@[4, 64]"], "image", "planes of dimensions 0 and 1 must be contiguous"),
         refuses(planes(F32), &["f32[3, 3, 3, 4]", "f32[9, 8, 2, 2]"], "kernel", "dimension 2 must be 2"),
-        refuses(planes(F32), &["f32[3, 9, 2, 4]", "f32[9, 8, 2, 2]"], "window", "kernel of 9 in an image of 8 along axis 1"),
-        refuses(planes(F32), &["f32[3, 3, 2, 4]", "f32[0, 8, 2, 2]"], "window", "in an image of 0 along axis 0"),
+        refuses(planes(F32), &["f32[3, 9, 2, 4]", "f32[9, 8, 2, 2]"], "geometry", "kernel of 9 in an image of 8 along axis 1"),
+        refuses(planes(F32), &["f32[3, 3, 2, 4]", "f32[0, 8, 2, 2]"], "geometry", "in an image of 0 along axis 0"),
         refuses(planes_by([0, 1], [0, 0], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "stride", "must be positive"),
         refuses(planes_by([1, LIMIT], [0, 0], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "stride", "below 2^31"),
         refuses(planes_by([1, 1], [LIMIT, 0], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 2]"], "pad", "below 2^31"),
@@ -106,8 +106,8 @@ fn unfolded() -> Vec<Case> {
         refuses(planes_back([9, 8, 2, 2]), &["f32[18, 7, 6, 2]", "bf16[3, 3, 2, 4]"], "kernel", "one of f32, f16"),
         refuses(planes_back([9, 8, 3, 2]), &["f32[18, 7, 6, 2]", "f32[3, 3, 2, 4]"], "kernel", "dimension 2 must be 3"),
         refuses(lines_back([12, 2, 4, 2]), &["f32[6, 10, 4]", "f32[3, 2, 5]"], "ne", "at most 3 dimensions"),
-        refuses(planes_back([9, 2, 2, 2]), &["f32[18, 7, 6, 2]", "f32[3, 3, 2, 4]"], "window", "in an image of 2 along axis 1"),
-        refuses(Im2colBack { window: Im2colWindow::Line(window([0], [0], [1])), ..lines_back([12, 2]) }, &["f32[6, 10]", "f32[3, 2, 5]"], "stride", "must be positive"),
+        refuses(planes_back([9, 2, 2, 2]), &["f32[18, 7, 6, 2]", "f32[3, 3, 2, 4]"], "geometry", "in an image of 2 along axis 1"),
+        refuses(Im2colBack { geometry: Im2colGeometry::Line(geometry([0], [0], [1])), ..lines_back([12, 2]) }, &["f32[6, 10]", "f32[3, 2, 5]"], "stride", "must be positive"),
         refuses(planes_back([usize::MAX, 8, 2, 2]), &["f32[18, 7, 6, 2]", "f32[3, 3, 2, 4]"], "gradient", "must be [18, 18446744073709551613, 6, 2]"),
 
         makes(volumes(2, F32), &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "f32[24, 4, 4, 9]"),
@@ -121,8 +121,8 @@ fn unfolded() -> Vec<Case> {
         refuses(volumes(HUGE - 1, F32), &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "image", "whole channels"),
         refuses(volumes(HUGE, F32), &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "channels", "below 2^31"),
         refuses(volumes(2, BF16), &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "result", "one of f16, f32"),
-        refuses(volumes(2, F32), &["f32[3, 2, 5, 4]", "f32[6, 5, 4, 6]"], "window", "kernel of 5 in an image of 4 along axis 2"),
-        refuses(Im2col3d { window: window([1, 1, 0], [0; 3], [1; 3]), ..wide }, &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "stride", "must be positive"),
+        refuses(volumes(2, F32), &["f32[3, 2, 5, 4]", "f32[6, 5, 4, 6]"], "geometry", "kernel of 5 in an image of 4 along axis 2"),
+        refuses(Im2col3d { geometry: geometry([1, 1, 0], [0; 3], [1; 3]), ..wide }, &["f32[3, 2, 2, 4]", "f32[6, 5, 4, 6]"], "stride", "must be positive"),
     ]
 }
 
@@ -166,11 +166,11 @@ fn direct() -> Vec<Case> {
         refuses(dense, &["f32[3, 3, 2, 4]@[4, 16]", "f32[9, 8, 2, 5]"], "kernel", "must be contiguous"),
         refuses(dense, &["f32[3, 3, 3, 4]", "f32[9, 8, 2, 5]"], "kernel", "dimension 2 must be 2"),
         refuses(dense, &["f16[3, 3, 2, 4]", "f16[9, 8, 2, 5]"], "image", "must be f32"),
-        refuses(dense, &["f32[10, 3, 2, 4]", "f32[9, 8, 2, 5]"], "window", "kernel of 10 in an image of 9 along axis 0"),
+        refuses(dense, &["f32[10, 3, 2, 4]", "f32[9, 8, 2, 5]"], "geometry", "kernel of 10 in an image of 9 along axis 0"),
         refuses(conv_2d([1, 0], [0, 0], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "stride", "must be positive"),
         refuses(conv_2d([1, 1], [0, LIMIT], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "pad", "below 2^31"),
         refuses(conv_2d([1, 1], [0, 0], [0, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "dilation", "must be positive"),
-        refuses(conv_2d([1, 1], [0, 0], [5, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "window", "along axis 0"),
+        refuses(conv_2d([1, 1], [0, 0], [5, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "geometry", "along axis 0"),
         refuses(conv_2d([1, 1], [LIMIT - 1; 2], [1, 1]), &["f32[3, 3, 2, 4]", "f32[9, 8, 2, 5]"], "result", "too large"),
 
         makes(conv_3d(2, 5, 3), &["f32[3, 2, 2, 6]", "f32[6, 5, 4, 10]"], "f32[4, 4, 3, 15]"),
@@ -186,8 +186,8 @@ fn direct() -> Vec<Case> {
         refuses(conv_3d(2, 5, HUGE), &["f32[3, 2, 2, 6]", "f32[6, 5, 4, 10]"], "filters", "below 2^31"),
         refuses(conv_3d(2, 5, 3), &["f32[3, 2, 2, 6]", "f16[6, 5, 4, 10]"], "image", "must be f32"),
         refuses(conv_3d(2, 6, 3), &["f32[3, 2, 2, 6]", "f32[6, 5, 4, 10]"], "image", "dimension 3 must be 12 (channels times batch)"),
-        refuses(conv_3d(2, 5, 3), &["f32[3, 2, 5, 6]", "f32[6, 5, 4, 10]"], "window", "along axis 2"),
-        refuses(Conv3d { window: window([1, 0, 1], [0; 3], [1; 3]), ..conv_3d(2, 5, 3) }, &["f32[3, 2, 2, 6]", "f32[6, 5, 4, 10]"], "stride", "must be positive"),
+        refuses(conv_3d(2, 5, 3), &["f32[3, 2, 5, 6]", "f32[6, 5, 4, 10]"], "geometry", "along axis 2"),
+        refuses(Conv3d { geometry: geometry([1, 0, 1], [0; 3], [1; 3]), ..conv_3d(2, 5, 3) }, &["f32[3, 2, 2, 6]", "f32[6, 5, 4, 10]"], "stride", "must be positive"),
 
         makes(padded, &["f32[3, 3, 1, 4]", "f32[9, 8, 4, 2]"], "f32[9, 8, 4, 2]"),
         makes(depthwise([2, 1], [0, 1], [1, 2]), &["f16[3, 3, 1, 4]", "f32[9, 8, 4, 2]"], "f32[4, 6, 4, 2]"),
@@ -206,7 +206,7 @@ fn direct() -> Vec<Case> {
         refuses(padded, &["f32[3, 3, 2, 4]", "f32[9, 8, 4, 2]"], "kernel", "dimension 2 must be 1"),
         refuses(padded, &["f32[3, 3, 1, 3]", "f32[9, 8, 4, 2]"], "kernel", "dimension 3 must be 4"),
         refuses(padded, &["f16[3, 3, 1, 4]", "f16[9, 8, 4, 2]"], "image", "must be f32"),
-        refuses(padded, &["f32[3, 11, 1, 4]", "f32[9, 8, 4, 2]"], "window", "kernel of 11 in an image of 8 along axis 1"),
+        refuses(padded, &["f32[3, 11, 1, 4]", "f32[9, 8, 4, 2]"], "geometry", "kernel of 11 in an image of 8 along axis 1"),
         refuses(depthwise([0, 1], [1, 1], [1, 1]), &["f32[3, 3, 1, 4]", "f32[9, 8, 4, 2]"], "stride", "must be positive"),
         refuses(depthwise([1, 1], [LIMIT - 1; 2], [1, 1]), &["f32[1, 1, 1, 4]", "f32[9, 8, 4]@[16, 144, 4]"], "result", "too large"),
         refuses(padded, &["f32[3, 3, 1, 4]", "f32[9, 8, 4, 2]"], "result", "cannot be computed in place").in_place(),
@@ -276,8 +276,8 @@ impl Axis {
     }
 }
 
-fn window_of<const N: usize>(axes: [Axis; N]) -> Window<N> {
-    window(axes.map(|axis| axis.stride), axes.map(|axis| axis.pad), axes.map(|axis| axis.dilation))
+fn geometry_of<const N: usize>(axes: [Axis; N]) -> ConvGeometry<N> {
+    geometry(axes.map(|axis| axis.stride), axes.map(|axis| axis.pad), axes.map(|axis| axis.dilation))
 }
 
 /// Extents that `op` makes of a packed kernel and a packed image.
@@ -294,26 +294,26 @@ proptest! {
         let [x, y, z] = axes;
         let [line, plane, volume] = [&axes[..1], &axes[..2], &axes]
             .map(|axes| axes.iter().map(Axis::count).collect::<Option<Vec<_>>>());
-        let (window, kernel, image) = (window_of([x]), [x.kernel, 2, 3, 1], [x.image, 2, 5, 1]);
-        let found = extents(Im2col { window: Im2colWindow::Line(window), dtype }, kernel, image);
+        let (geometry, kernel, image) = (geometry_of([x]), [x.kernel, 2, 3, 1], [x.image, 2, 5, 1]);
+        let found = extents(Im2col { geometry: Im2colGeometry::Line(geometry), dtype }, kernel, image);
         prop_assert_eq!(found, line.map(|n| Shape::from([2 * x.kernel, n[0], 5])));
 
-        let (window, kernel, image) =
-            (window_of([x, y]), [x.kernel, y.kernel, 2, 3], [x.image, y.image, 2, 5]);
-        let found = extents(Im2col { window: Im2colWindow::Plane(window), dtype }, kernel, image);
+        let (geometry, kernel, image) =
+            (geometry_of([x, y]), [x.kernel, y.kernel, 2, 3], [x.image, y.image, 2, 5]);
+        let found = extents(Im2col { geometry: Im2colGeometry::Plane(geometry), dtype }, kernel, image);
         let taps = 2 * x.kernel * y.kernel;
         prop_assert_eq!(found, plane.as_ref().map(|n| Shape::from([taps, n[0], n[1], 5])));
-        let found = extents(Conv2d { window }, kernel, image);
+        let found = extents(Conv2d { geometry }, kernel, image);
         prop_assert_eq!(found, plane.as_ref().map(|n| Shape::from([n[0], n[1], 3, 5])));
-        let found = extents(Conv2dDw { window }, [x.kernel, y.kernel, 1, 2], image);
+        let found = extents(Conv2dDw { geometry }, [x.kernel, y.kernel, 1, 2], image);
         prop_assert_eq!(found, plane.map(|n| Shape::from([n[0], n[1], 2, 5])));
 
-        let window = window_of(axes);
+        let geometry = geometry_of(axes);
         let (kernel, image) = ([x.kernel, y.kernel, z.kernel, 6], [x.image, y.image, z.image, 10]);
-        let found = extents(Im2col3d { window, channels: 2, dtype }, kernel, image);
+        let found = extents(Im2col3d { geometry, channels: 2, dtype }, kernel, image);
         let taps = 2 * x.kernel * y.kernel * z.kernel;
         prop_assert_eq!(found, volume.as_ref().map(|n| Shape::from([taps, n[0], n[1], 5 * n[2]])));
-        let found = extents(Conv3d { window, channels: 2, batch: 5, filters: 3 }, kernel, image);
+        let found = extents(Conv3d { geometry, channels: 2, batch: 5, filters: 3 }, kernel, image);
         prop_assert_eq!(found, volume.map(|n| Shape::from([n[0], n[1], n[2], 15])));
     }
 

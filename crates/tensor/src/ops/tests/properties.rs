@@ -29,27 +29,27 @@ fn repeats(part: [usize; 4], whole: [usize; 4]) -> bool {
     (0..4).all(|i| (0..=whole[i]).any(|copies| copies * part[i] == whole[i]))
 }
 
-/// A root, and a window asked of it: extents, strides in elements and an offset in elements.
+/// A root, and a view asked of it: extents, strides in elements and an offset in elements.
 #[derive(Debug, Clone)]
-struct Window {
+struct AskedView {
     root: [usize; 4],
     ne: [usize; 4],
     steps: [usize; 4],
     offset: usize,
 }
 
-fn window() -> impl Strategy<Value = Window> {
+fn asked_view() -> impl Strategy<Value = AskedView> {
     (extents(4), extents(4), prop::array::uniform4(0_usize..40), 0_usize..300, any::<bool>()).prop_map(
         |(root, ne, mut steps, offset, adjacent)| {
             steps[0] = if adjacent { 1 } else { steps[0] };
-            Window { root, ne, steps, offset }
+            AskedView { root, ne, steps, offset }
         },
     )
 }
 
-/// Element offsets a window touches, relative to the root.
-fn touched(window: &Window) -> Vec<usize> {
-    let Window { ne, steps, offset, .. } = window;
+/// Element offsets a view touches, relative to the root.
+fn touched(asked: &AskedView) -> Vec<usize> {
+    let AskedView { ne, steps, offset, .. } = asked;
     let mut all = Vec::new();
     for i3 in 0..ne[3] {
         for i2 in 0..ne[2] {
@@ -92,25 +92,25 @@ proptest! {
     }
 
     #[test]
-    fn a_view_never_reaches_outside_its_root(window in window()) {
+    fn a_view_never_reaches_outside_its_root(asked in asked_view()) {
         let mut graph = Graph::new();
-        let root = graph.leaf(DType::F32, window.root).unwrap();
-        let elements = window.root.iter().product::<usize>();
-        let inside = touched(&window).iter().all(|&element| element < elements)
-            && (!window.ne.contains(&0) || window.offset <= elements);
-        let nb = window.steps.map(|step| step * 4);
-        let view = View { ne: window.ne.into(), nb, offset: window.offset * 4 };
+        let root = graph.leaf(DType::F32, asked.root).unwrap();
+        let elements = asked.root.iter().product::<usize>();
+        let inside = touched(&asked).iter().all(|&element| element < elements)
+            && (!asked.ne.contains(&0) || asked.offset <= elements);
+        let nb = asked.steps.map(|step| step * 4);
+        let view = View { ne: asked.ne.into(), nb, offset: asked.offset * 4 };
         let result = graph.apply(view, &[Some(root)]);
-        prop_assert_eq!(result.is_ok(), inside, "{:?}: {:?}", window, result);
+        prop_assert_eq!(result.is_ok(), inside, "{:?}: {:?}", asked, result);
         // The constructor asks for the same when elements of a row are adjacent.
-        if window.steps[0] == 1 {
-            let same = graph.view(root, window.ne, &nb[1..], window.offset * 4);
+        if asked.steps[0] == 1 {
+            let same = graph.view(root, asked.ne, &nb[1..], asked.offset * 4);
             prop_assert_eq!(same.is_ok(), inside);
         }
     }
 
     #[test]
-    fn views_of_views_stay_inside_too(outer in window(), inner in window()) {
+    fn views_of_views_stay_inside_too(outer in asked_view(), inner in asked_view()) {
         let mut graph = Graph::new();
         let root = graph.leaf(DType::F32, outer.root).unwrap();
         let bytes = graph.tensor(root).unwrap().layout().byte_len();
@@ -129,18 +129,18 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_through_a_view_never_overlaps(window in window(), in_place in any::<bool>()) {
+    fn what_is_written_through_a_view_never_overlaps(asked in asked_view(), in_place in any::<bool>()) {
         let mut graph = Graph::new();
-        let root = graph.leaf(DType::F32, window.root).unwrap();
-        let view = View { ne: window.ne.into(), nb: window.steps.map(|step| step * 4), offset: window.offset * 4 };
+        let root = graph.leaf(DType::F32, asked.root).unwrap();
+        let view = View { ne: asked.ne.into(), nb: asked.steps.map(|step| step * 4), offset: asked.offset * 4 };
         let Ok(target) = graph.apply(view, &[Some(root)]) else { return Ok(()) };
         let written = if in_place {
             graph.apply_in_place(Norm { eps: 1e-5 }, &[Some(target)])
         } else {
-            let source = graph.leaf(DType::F32, window.ne).unwrap();
+            let source = graph.leaf(DType::F32, asked.ne).unwrap();
             graph.cpy(source, target)
         };
-        let mut elements = touched(&window);
+        let mut elements = touched(&asked);
         elements.sort_unstable();
         let distinct = elements.windows(2).all(|pair| pair[0] != pair[1]);
         if written.is_ok() {

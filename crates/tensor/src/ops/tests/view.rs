@@ -75,7 +75,7 @@ fn strides_left_out_are_packed() {
 }
 
 #[test]
-fn windows_that_cannot_be_represented_are_refused() {
+fn views_that_cannot_be_represented_are_refused() {
     let mut graph = Graph::new();
     let a = graph.leaf(DType::F32, [64]).unwrap();
     let mut refused = |ne: [usize; 3], strides: &[usize], because: &str| {

@@ -1,0 +1,363 @@
+//! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use oxcart::backend::{ByteSize, Device, Stream};
+use oxcart::llm::engine::{Engine, EngineOptions};
+use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions};
+use oxcart::llm::runner::{
+    AttentionChoice, Encoder, EncoderOptions, Logits, Piece, Runner, RunnerOptions, SequenceId, Wanted,
+};
+use oxcart::llm::text::Vocab;
+use oxcart::pull::Name;
+use oxcart::tensor::DType;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::local::DeviceArgs;
+use crate::models;
+use crate::progress::Progress;
+use crate::quantity;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+use crate::workers::{WorkerAt, Workers};
+
+/// Tokens of a context, unless --ctx says otherwise.
+const CONTEXT: usize = 4096;
+
+/// Which model
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Model: a .gguf file, a known name (smollm2), owner/name or owner/name:FILE of the Hugging Face hub, or a URL
+    #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
+    pub(crate) model: String,
+}
+
+/// Where and how it runs
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct EngineArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) local: DeviceArgs,
+
+    /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
+    ///
+    /// Oxcart's or llama.cpp's. local:3 starts three on this machine for the time of the command.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub(crate) workers: Vec<WorkerAt>,
+
+    /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
+    ///
+    /// By default, by free memory.
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub(crate) split: Vec<f64>,
+
+    /// Put tensors whose names match on a device of the plan, for example blk.*.ffn_*=0; may be repeated
+    #[arg(long = "place", value_name = "PATTERN=DEVICE", value_parser = parse_override)]
+    pub(crate) overrides: Vec<Override>,
+
+    /// Tokens that the context holds; 0 for as many as the model was trained for. By default, 4096 or what the command needs
+    #[arg(long, value_name = "N")]
+    pub(crate) ctx: Option<usize>,
+
+    /// Type of cached keys and values: f32, f16, q8_0 or q4_0
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
+    pub(crate) kv: DType,
+
+    /// How attention is computed: flash (in one op), plain (as products around a softmax), or auto
+    ///
+    /// auto is flash where all devices can, and plain with --kv f32. Quantized caches need flash.
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
+    pub(crate) attention: AttentionChoice,
+
+    /// Show which device would get what, and stop
+    #[arg(long)]
+    pub(crate) plan: bool,
+
+    /// Sequences at the same time, where a command has more than one.
+    #[arg(skip = 1_usize)]
+    pub(crate) sequences: usize,
+}
+
+impl EngineArgs {
+    fn context_size(&self) -> usize {
+        self.ctx.unwrap_or(CONTEXT)
+    }
+
+    fn runner_options(&self) -> RunnerOptions {
+        RunnerOptions {
+            context: self.context_size(),
+            cache_type: self.kv,
+            attention: self.attention,
+            sequences: self.sequences,
+            ..RunnerOptions::default()
+        }
+    }
+}
+
+fn parse_cache_type(text: &str) -> Result<DType, String> {
+    match text.parse() {
+        Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
+        _ => Err("f32, f16, q8_0 or q4_0".into()),
+    }
+}
+
+fn parse_attention(text: &str) -> Result<AttentionChoice, String> {
+    let choice = AttentionChoice::ALL.into_iter().find(|choice| choice.name() == text);
+    choice.ok_or_else(|| "auto, flash or plain".into())
+}
+
+fn parse_override(text: &str) -> Result<Override, String> {
+    let (pattern, device) = text.rsplit_once('=').ok_or("PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
+    let device = device.parse().map_err(|_| format!("'{device}' is no number of a device of the plan"))?;
+    Ok(Override { pattern: pattern.to_owned(), device })
+}
+
+impl ModelArgs {
+    /// Its file, fetched first if it is not here.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        let name: Name = self.model.parse()?;
+        Ok(models::fetch(&name)?.0)
+    }
+}
+
+/// A model file that is here.
+fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
+    let path = args.path()?;
+    let file = ModelFile::open(&path).map_err(|error| Failure::run(&path, error))?;
+    Ok((path, file))
+}
+
+/// A model with its place.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) vocab: Arc<Vocab>,
+    pub(crate) model: Arc<Model>,
+    pub(crate) path: PathBuf,
+    pub(crate) load: Duration,
+    settings: EngineArgs,
+    /// Dropped last: devices must be gone before the processes behind them.
+    pub(crate) workers: Workers,
+}
+
+/// What is to be done after the placement is made.
+pub(crate) enum Opened {
+    /// The placement was shown, and that is all that was asked for.
+    Shown,
+    /// Everything is ready.
+    Ready(Box<Loaded>),
+}
+
+impl Loaded {
+    /// Finds, places and loads a model. `quiet` leaves out all but errors.
+    pub(crate) fn open(
+        args: &EngineArgs,
+        terminal: Terminal,
+        out: &mut dyn Write,
+        quiet: bool,
+    ) -> Result<Opened, Failure> {
+        let (path, file) = open_file(&args.model)?;
+        let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
+        let vocab = Arc::new(vocab);
+        let start = Instant::now();
+        let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
+        let (local, with_cpu) = args.local.chosen_and_cpu()?;
+        let mut devices = workers.devices();
+        devices.extend(local);
+        let options = placement_options(args, &devices, with_cpu)?;
+        let placement =
+            Placement::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
+        if args.plan {
+            show_placement(&placement, terminal, out)?;
+            return Ok(Opened::Shown);
+        }
+        if !workers.is_empty() && !quiet {
+            show_placement(&placement, terminal, &mut io::stderr())?;
+        }
+        if let Some(share) = placement.shortfall() {
+            return Err(Failure::Machine(format!(
+                "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
+                share.name,
+                ByteSize(share.free as u64),
+                ByteSize(share.needed() as u64),
+                args.context_size(),
+            )));
+        }
+        let model = load(file, placement, &path, &workers, quiet)?;
+        let load = start.elapsed();
+        Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, settings: args.clone(), workers })))
+    }
+
+    /// Streams on the devices of the placement.
+    fn streams(&self) -> Result<Vec<Box<dyn Stream>>, Failure> {
+        let options = self.settings.local.stream_options();
+        let open = |device: &Arc<dyn Device>| {
+            Arc::clone(device).open(&options).map_err(|error| Failure::Device { error })
+        };
+        self.model.devices().iter().map(open).collect()
+    }
+
+    /// What computes, with the settings of the command.
+    pub(crate) fn runner(&self) -> Result<Runner, Failure> {
+        let options = self.settings.runner_options();
+        Runner::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+    }
+
+    /// What answers requests, with the settings of the command.
+    pub(crate) fn engine(&self) -> Result<Engine, Failure> {
+        Ok(Engine::new(self.runner()?, Arc::clone(&self.vocab), EngineOptions::default()))
+    }
+
+    /// One sequence, with the settings of the command.
+    pub(crate) fn sequence(&self) -> Result<OneSequence<'_>, Failure> {
+        let mut runner = self.runner()?;
+        let id = runner.open().map_err(|error| self.failure(error))?;
+        Ok(OneSequence { runner, id, loaded: self })
+    }
+
+    /// An encoder of texts.
+    pub(crate) fn encoder(&self, options: EncoderOptions) -> Result<Encoder, Failure> {
+        Encoder::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+    }
+
+    /// What to tell about an error of the model.
+    pub(crate) fn failure(&self, error: oxcart::llm::model::Error) -> Failure {
+        Failure::run(&self.path, error)
+    }
+
+    /// Which device has what, for programs.
+    pub(crate) fn placement(&self) -> Value {
+        let share = |share: &oxcart::llm::model::Share| {
+            json!({
+                "device": share.name,
+                "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
+                "weights_bytes": share.weights,
+                "cache_bytes": share.state,
+                "mapped": share.mapped,
+            })
+        };
+        self.model.placement().shares().iter().map(share).collect()
+    }
+}
+
+/// A sequence of its own, for commands that want logits rather than text.
+#[derive(Debug)]
+pub(crate) struct OneSequence<'l> {
+    runner: Runner,
+    id: SequenceId,
+    loaded: &'l Loaded,
+}
+
+impl OneSequence<'_> {
+    /// Computes tokens that follow those before.
+    pub(crate) fn compute(&mut self, tokens: &[u32], wanted: Wanted) -> Result<Logits<'_>, Failure> {
+        let piece = Piece { sequence: self.id, tokens, wanted };
+        let outputs = self.runner.compute(&[piece]).map_err(|error| self.loaded.failure(error))?;
+        Ok(outputs.of(0))
+    }
+
+    /// Forgets all tokens.
+    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
+        self.runner.truncate(self.id, 0).map_err(|error| self.loaded.failure(error))
+    }
+
+    pub(crate) fn runner(&self) -> &Runner {
+        &self.runner
+    }
+}
+
+/// `with_cpu` is false where the CPU, the last device, only helps out.
+fn placement_options(
+    args: &EngineArgs,
+    devices: &[Arc<dyn Device>],
+    with_cpu: bool,
+) -> Result<PlacementOptions, Failure> {
+    let and_no_cpu = |others: Vec<f64>| Proportions::Ratios(others.into_iter().chain([0.0]).collect());
+    let proportions = match args.split.len() {
+        0 if with_cpu => Proportions::ByFreeMemory,
+        0 => {
+            let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
+            let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
+            and_no_cpu(others.map_err(|error| Failure::Device { error })?)
+        }
+        given if given == devices.len() => Proportions::Ratios(args.split.clone()),
+        // The CPU gets nothing unless it is asked to.
+        given if given + 1 == devices.len() => and_no_cpu(args.split.clone()),
+        given => {
+            return Err(Failure::Usage(format!(
+                "--split has {given} numbers, but there are {} devices (the last is this machine's CPU, and may be left out); --plan lists them",
+                devices.len()
+            )));
+        }
+    };
+    Ok(PlacementOptions { proportions, overrides: args.overrides.clone(), runner: args.runner_options() })
+}
+
+/// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
+fn show_placement(placement: &Placement, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let bytes = |bytes: usize| Cell::quantity(quantity::bytes(bytes as u64));
+    let rows = placement.shares().iter().enumerate().map(|(at, share)| {
+        let blocks = match share.blocks.len() {
+            0 => "-".to_owned(),
+            1 => share.blocks.start.to_string(),
+            _ => format!("{}-{}", share.blocks.start, share.blocks.end - 1),
+        };
+        [
+            Cell::dim(at.to_string()),
+            Cell::plain(&share.name),
+            Cell::plain(blocks),
+            bytes(share.weights),
+            bytes(share.state),
+            bytes(share.free),
+        ]
+    });
+    let columns = [Align::Right, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right];
+    let titles = Some(["#", "device", "blocks", "weights", "cache", "free"]);
+    Ok(Table { columns, titles, rows }.write(out, terminal)?)
+}
+
+/// Loads with a bar for everything that has to be moved.
+fn load(
+    file: ModelFile,
+    placement: Placement,
+    path: &Path,
+    workers: &Workers,
+    quiet: bool,
+) -> Result<Arc<Model>, Failure> {
+    let counts = vec![(0u64, 0u64); placement.devices().len()];
+    let moved: u64 =
+        placement.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
+    let shown = Mutex::new((Progress::new("loading"), counts));
+    let (start, before) = (Instant::now(), workers.traffic());
+    let model = Model::load(file, placement, &|step| {
+        let (progress, counts) = &mut *shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(step.device) {
+            *count = (step.done as u64, step.total as u64);
+        }
+        let (done, total) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        if !quiet && moved > 0 {
+            progress.set(done, Some(total));
+        }
+    });
+    shown.into_inner().unwrap_or_else(PoisonError::into_inner).0.finish();
+    let model = model.map_err(|error| Failure::run(path, error))?;
+    if !quiet && moved > 0 {
+        let seconds = start.elapsed().as_secs_f64().max(1e-9);
+        let sent = workers.traffic().since(before).sent.min(moved);
+        let known = match moved - sent {
+            // What names and places tensors is not weights.
+            known if known > moved / 100 => format!("; workers had {}", ByteSize(known)),
+            _ => String::new(),
+        };
+        let rate = ByteSize((sent as f64 / seconds) as u64);
+        // Says what took so long; the work goes on if that cannot be printed.
+        let _ =
+            writeln!(io::stderr(), "sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
+    }
+    Ok(model)
+}

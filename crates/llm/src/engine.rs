@@ -1,0 +1,196 @@
+//! Requests in, text out: a runner that is driven step by step.
+//!
+//! An [`Engine`] takes requests, computes all of them together and hands out [`Event`]s. It advances only in
+//! [`Engine::step`], by the clock it was given; it neither sleeps nor starts threads, so that a server, a command and a
+//! simulation can all drive it.
+//!
+//! Invariants: a request's tokens are its log: whatever devices hold of it can be computed again from them, and is, when the
+//! room was needed for others. What a request is answered does not depend on the requests beside it. Every request ends with
+//! one [`Event::Finished`] or [`Event::Failed`], and nothing is handed out about it afterwards.
+
+mod answer;
+mod job;
+mod parked;
+mod request;
+mod schedule;
+
+pub use answer::Answer;
+pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::Error;
+use crate::runner::{Runner, SequenceId};
+use crate::text::{SampleError, Vocab};
+use job::Job;
+use parked::Parked;
+
+/// Why a request was refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// What was asked for cannot be done.
+    #[error("{0}")]
+    Refused(String),
+    /// The model, its state or a device.
+    #[error(transparent)]
+    Model(#[from] Error),
+    /// No token could be chosen.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
+
+/// How an engine shares its steps out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Tokens of prompts that a step computes at most while others wait for their next token.
+    pub prompt_tokens_beside: usize,
+    /// Requests that may wait at a time.
+    pub queue: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions { prompt_tokens_beside: 128, queue: 1024 }
+    }
+}
+
+/// The time since some moment.
+type Clock = Box<dyn Fn() -> Duration + Send>;
+
+/// A model that answers requests.
+pub struct Engine {
+    runner: Runner,
+    vocab: Arc<Vocab>,
+    clock: Clock,
+    options: EngineOptions,
+    /// By the order in which they came.
+    jobs: BTreeMap<RequestId, Job>,
+    /// Sequences of requests that have ended, kept for those that go on from there; the longest unused first.
+    parked: VecDeque<Parked>,
+    events: VecDeque<Event>,
+    next_id: u64,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("jobs", &self.jobs.len())
+            .field("runner", &self.runner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine with a clock of this machine.
+    pub fn new(runner: Runner, vocab: Arc<Vocab>, options: EngineOptions) -> Engine {
+        let start = std::time::Instant::now();
+        Engine::with_clock(runner, vocab, options, Box::new(move || start.elapsed()))
+    }
+
+    /// An engine with any clock.
+    pub fn with_clock(runner: Runner, vocab: Arc<Vocab>, options: EngineOptions, clock: Clock) -> Engine {
+        Engine {
+            runner,
+            vocab,
+            clock,
+            options,
+            jobs: BTreeMap::new(),
+            parked: VecDeque::new(),
+            events: VecDeque::new(),
+            next_id: 1,
+        }
+    }
+
+    /// What computes.
+    pub fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
+    /// What computes, for everything that is not a request. Sequences of requests are the engine's own.
+    pub fn runner_mut(&mut self) -> &mut Runner {
+        &mut self.runner
+    }
+
+    /// Its vocabulary.
+    pub fn vocab(&self) -> &Arc<Vocab> {
+        &self.vocab
+    }
+
+    /// Takes a request on; what becomes of it is told by events.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
+        let limit = self.runner.options().context;
+        if request.prompt.is_empty() {
+            return Err(RequestError::Refused("the prompt is empty".into()));
+        }
+        if request.prompt.len() > limit {
+            let error = Error::ContextFull { used: 0, asked: request.prompt.len(), limit };
+            return Err(error.into());
+        }
+        let vocabulary = self.runner.model().hyper().vocabulary;
+        if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(Error::NoSuchToken { token, vocabulary }.into());
+        }
+        let waiting = self.jobs.values().filter(|job| job.sequence.is_none()).count();
+        if waiting >= self.options.queue {
+            return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
+        }
+        let id = RequestId(self.next_id);
+        let job = Job::new(id, request, (self.clock)())?;
+        self.next_id += 1;
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    /// Whether there are requests that have not ended.
+    pub fn is_busy(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// What happened, in order.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Ends a request; says whether there was one.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        match self.jobs.remove(&id) {
+            Some(job) => {
+                self.finish(job, End::Cancelled);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets everything that is kept for requests to come.
+    pub fn forget_parked(&mut self) {
+        while let Some(parked) = self.parked.pop_front() {
+            self.close(parked.sequence);
+        }
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        // It is open: the engine alone closes its sequences, and each once.
+        let closed = self.runner.close(sequence);
+        debug_assert!(closed.is_ok(), "{sequence} was closed before");
+    }
+
+    /// Tells how a request ended and keeps what devices hold of it.
+    fn finish(&mut self, mut job: Job, end: End) {
+        if let Some(sequence) = job.sequence.take() {
+            self.parked.push_back(Parked { sequence });
+        }
+        self.events.push_back(job.finished(end, (self.clock)()));
+    }
+
+    fn fail(&mut self, mut job: Job, error: RequestError) {
+        if let Some(sequence) = job.sequence.take() {
+            self.close(sequence);
+        }
+        self.events.push_back(Event::Failed { request: job.id, error });
+    }
+}

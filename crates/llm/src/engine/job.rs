@@ -1,0 +1,128 @@
+//! A request at work: its tokens so far, and what turns logits into more of them.
+//!
+//! Invariant: `tokens` is the prompt and the answer so far. Its last token is never computed before the next one is wanted, so
+//! what is to be computed is what the sequence does not have yet.
+
+use std::time::Duration;
+
+use super::RequestError;
+use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
+use crate::runner::SequenceId;
+use crate::text::{Sampler, StopStrings, Streamer, Token, Vocab, top_logprobs};
+
+pub(super) struct Job {
+    pub(super) id: RequestId,
+    pub(super) request: Request,
+    pub(super) tokens: Vec<Token>,
+    /// Where devices hold what was computed; none while it waits.
+    pub(super) sequence: Option<SequenceId>,
+    sampler: Sampler,
+    streamer: Streamer,
+    stops: StopStrings,
+    /// Tokens of the answer.
+    made: usize,
+    times: Times,
+    pub(super) reused: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Times {
+    submitted: Duration,
+    started: Option<Duration>,
+    first: Option<Duration>,
+    last: Option<Duration>,
+}
+
+impl Job {
+    pub(super) fn new(id: RequestId, request: Request, now: Duration) -> Result<Job, RequestError> {
+        let mut sampler = Sampler::new(request.sampler.clone())?;
+        request.prompt.iter().for_each(|&token| sampler.accept(token));
+        Ok(Job {
+            id,
+            tokens: request.prompt.clone(),
+            sequence: None,
+            sampler,
+            streamer: Streamer::new().show_special(request.ignore_end),
+            stops: StopStrings::new(&request.stop),
+            made: 0,
+            times: Times { submitted: now, ..Times::default() },
+            reused: None,
+            request,
+        })
+    }
+
+    /// Notes that it is being computed, with so many tokens of the prompt there already.
+    pub(super) fn start(&mut self, sequence: SequenceId, reused: usize, now: Duration) {
+        self.sequence = Some(sequence);
+        self.times.started.get_or_insert(now);
+        // When it is computed again because it had to make way, that is not its first start.
+        self.reused.get_or_insert(reused);
+    }
+
+    /// Whether its time is over or it was stopped.
+    pub(super) fn is_over(&self, now: Duration) -> Option<End> {
+        if self.request.cancel.is_set() {
+            return Some(End::Cancelled);
+        }
+        self.request.deadline.is_some_and(|deadline| deadline <= now).then_some(End::Deadline)
+    }
+
+    /// Chooses the next token. `Some` if the answer ends with it.
+    pub(super) fn advance(
+        &mut self,
+        logits: &[f32],
+        vocab: &Vocab,
+        now: Duration,
+        events: &mut impl Extend<Event>,
+    ) -> Result<Option<End>, RequestError> {
+        let choice = self.sampler.sample(logits)?;
+        self.times.first.get_or_insert(now);
+        self.times.last = Some(now);
+        if vocab.is_end_of_generation(choice.token) && !self.request.ignore_end {
+            return Ok(Some(End::Model));
+        }
+        self.tokens.push(choice.token);
+        self.made += 1;
+        let passed = self.stops.push(self.streamer.push(vocab, choice.token));
+        let alternatives = match self.request.alternatives {
+            0 => Vec::new(),
+            count => top_logprobs(logits, count).unwrap_or_default(),
+        };
+        events.extend([Event::Token(TokenEvent {
+            request: self.id,
+            token: choice.token,
+            text: passed.text.to_owned(),
+            logprob: choice.logprob,
+            alternatives,
+        })]);
+        if passed.stopped_by.is_some() {
+            return Ok(Some(End::Stop));
+        }
+        Ok((self.made >= self.request.limit).then_some(End::Length))
+    }
+
+    /// The last event about it.
+    pub(super) fn finished(mut self, end: End, now: Duration) -> Event {
+        let (mut text, mut end) = (String::new(), end);
+        if end != End::Stop {
+            let rest = self.stops.push(self.streamer.finish());
+            text.push_str(rest.text);
+            match rest.stopped_by {
+                Some(_) => end = End::Stop,
+                None => text.push_str(self.stops.finish()),
+            }
+        }
+        let Times { submitted, started, first, last } = self.times;
+        let started = started.unwrap_or(now);
+        let first = first.unwrap_or(started);
+        let report = Report {
+            prompt_tokens: self.request.prompt.len(),
+            reused_tokens: self.reused.unwrap_or(0),
+            answer_tokens: self.made,
+            waited: started.saturating_sub(submitted),
+            prompt_time: first.saturating_sub(started),
+            answer_time: last.unwrap_or(first).saturating_sub(first),
+        };
+        Event::Finished { request: self.id, end, text, report }
+    }
+}

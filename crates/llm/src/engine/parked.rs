@@ -1,0 +1,66 @@
+//! Sequences of requests that have ended, kept for those that go on from there: the next message of a conversation finds all
+//! of it computed, whatever kind of blocks the model has.
+//!
+//! Invariant: they make way, the longest unused first, before any request has to wait.
+
+use super::Engine;
+use super::job::Job;
+use crate::model::Error;
+use crate::runner::SequenceId;
+
+/// A sequence that no request uses.
+pub(super) struct Parked {
+    pub(super) sequence: SequenceId,
+}
+
+impl Engine {
+    /// A sequence for a job, with as many of its tokens as there are somewhere; and how many these are. `None` if it has to
+    /// wait.
+    pub(super) fn find_sequence(&mut self, job: &Job) -> Result<Option<(SequenceId, usize)>, Error> {
+        if let Some((at, common)) = self.best_parked(job)? {
+            let sequence = self.parked[at].sequence;
+            if self.runner.truncate(sequence, common).is_ok() {
+                self.parked.remove(at);
+                return Ok(Some((sequence, common)));
+            }
+        }
+        let sequence = loop {
+            match self.runner.open() {
+                Ok(sequence) => break sequence,
+                Err(Error::TooManySequences { .. }) => match self.parked.pop_front() {
+                    Some(parked) => self.close(parked.sequence),
+                    None => return Ok(None),
+                },
+                Err(error) => return Err(error),
+            }
+        };
+        let reused = self.runner.reuse(sequence, &job.tokens)?;
+        Ok(Some((sequence, reused)))
+    }
+
+    /// The parked sequence that has most of a job's tokens, if that is worth more than what is shared anyway.
+    fn best_parked(&self, job: &Job) -> Result<Option<(usize, usize)>, Error> {
+        // Logits of the last token are wanted, so it is computed in any case.
+        let wanted = &job.tokens[..job.tokens.len() - 1];
+        let mut best = None;
+        for (at, parked) in self.parked.iter().enumerate() {
+            let held = self.runner.tokens(parked.sequence)?;
+            let common = held.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            if common > 0 && best.is_none_or(|(_, most)| common > most) {
+                best = Some((at, common));
+            }
+        }
+        Ok(best)
+    }
+
+    /// Lets go of the parked sequence that was not used for longest; says whether there was one.
+    pub(super) fn evict(&mut self) -> bool {
+        match self.parked.pop_front() {
+            Some(parked) => {
+                self.close(parked.sequence);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a step computes, and who makes way.
+//!
+//! Every request that waits for its next token is in every step. What is left of a step goes to prompts, in the order in which
+//! they came, cut so that those who wait for a token never wait for more than a bounded piece of them.
+
+use super::job::Job;
+use super::request::{AtLimit, End, RequestId};
+use super::{Engine, RequestError};
+use crate::model::Error;
+use crate::runner::{Piece, Wanted};
+
+/// What of a request a step computes.
+struct Share {
+    id: RequestId,
+    /// How many of the tokens that are to be computed.
+    tokens: usize,
+}
+
+/// Forgotten tokens come in whole pages.
+const PAGE: usize = crate::runner::PAGE_TOKENS;
+
+impl Engine {
+    /// Computes one step of all requests; `false` if there was nothing to compute. An error is a device's, or the model's:
+    /// requests stay as they are, and the next step tries again.
+    pub fn step(&mut self) -> Result<bool, Error> {
+        self.end_those_that_are_over();
+        self.admit()?;
+        self.make_room_in_contexts()?;
+        loop {
+            let shares = self.share_out();
+            if shares.is_empty() {
+                return Ok(false);
+            }
+            match self.compute(&shares) {
+                Ok(()) => return Ok(true),
+                Err(Error::InSequence { sequence, error }) => {
+                    let owner =
+                        self.jobs.values().find(|job| job.sequence == Some(sequence)).map(|job| job.id);
+                    let is_full = matches!(*error, Error::StateFull { .. });
+                    if is_full && (self.evict() || self.send_back_youngest()) {
+                        continue;
+                    }
+                    let Some(job) = owner.and_then(|id| self.jobs.remove(&id)) else {
+                        return Err(Error::InSequence { sequence, error });
+                    };
+                    self.fail(job, RequestError::Model(*error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn end_those_that_are_over(&mut self) {
+        let now = (self.clock)();
+        let over: Vec<(RequestId, End)> =
+            self.jobs.values().filter_map(|job| Some((job.id, job.is_over(now)?))).collect();
+        for (id, end) in over {
+            if let Some(job) = self.jobs.remove(&id) {
+                self.finish(job, end);
+            }
+        }
+    }
+
+    /// Gives sequences to requests that wait, in the order in which they came.
+    fn admit(&mut self) -> Result<(), Error> {
+        let waiting: Vec<RequestId> =
+            self.jobs.values().filter(|job| job.sequence.is_none()).map(|job| job.id).collect();
+        let mut running = self.jobs.len() - waiting.len();
+        for id in waiting {
+            let Some(mut job) = self.jobs.remove(&id) else { continue };
+            // One that would only send others back waits until there is room for it.
+            let fits = running == 0 || self.has_room_for(&job);
+            let found = if fits { self.find_sequence(&job) } else { Ok(None) };
+            if let Ok(Some((sequence, reused))) = found {
+                job.start(sequence, reused, (self.clock)());
+                running += 1;
+            }
+            let goes_on = matches!(found, Ok(Some(_)));
+            self.jobs.insert(id, job);
+            found?;
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room_for(&mut self, job: &Job) -> bool {
+        loop {
+            if self.runner.usage().free_tokens >= job.tokens.len() + PAGE {
+                return true;
+            }
+            if !self.evict() {
+                return false;
+            }
+        }
+    }
+
+    /// Ends requests whose context is full, or makes them forget.
+    fn make_room_in_contexts(&mut self) -> Result<(), Error> {
+        let limit = self.runner.options().context;
+        let full: Vec<RequestId> = self
+            .jobs
+            .values()
+            .filter(|job| job.sequence.is_some() && job.tokens.len() > limit)
+            .map(|job| job.id)
+            .collect();
+        for id in full {
+            let Some(mut job) = self.jobs.remove(&id) else { continue };
+            let (AtLimit::Shift { keep, exact }, Some(sequence)) = (job.request.at_limit, job.sequence)
+            else {
+                // The last token was chosen, but does not fit.
+                self.finish(job, End::Context);
+                continue;
+            };
+            let from = keep.next_multiple_of(PAGE);
+            let held = self.runner.tokens(sequence)?.len();
+            let to = (from + held.saturating_sub(from).div_ceil(2)) / PAGE * PAGE;
+            if to <= from || to > held {
+                self.finish(job, End::Context);
+                continue;
+            }
+            let forgotten = self.runner.forget(sequence, from, to, exact);
+            job.tokens.drain(from..to);
+            self.jobs.insert(id, job);
+            forgotten?;
+        }
+        Ok(())
+    }
+
+    /// What a step computes of each request.
+    fn share_out(&self) -> Vec<Share> {
+        let mut room = self.runner.options().batch;
+        let mut shares = Vec::new();
+        let running = || {
+            self.jobs.values().filter_map(|job| {
+                let held = self.runner.tokens(job.sequence?).ok()?.len();
+                Some((job.id, job.tokens.len() - held))
+            })
+        };
+        for (id, _) in running().filter(|&(_, left)| left == 1).take(room) {
+            shares.push(Share { id, tokens: 1 });
+        }
+        room -= shares.len();
+        if !shares.is_empty() {
+            room = room.min(self.options.prompt_tokens_beside);
+        }
+        for (id, left) in running().filter(|&(_, left)| left > 1) {
+            let tokens = left.min(room);
+            if tokens == 0 {
+                break;
+            }
+            room -= tokens;
+            shares.push(Share { id, tokens });
+        }
+        shares
+    }
+
+    /// Computes what was shared out, and chooses tokens where that was all that was left.
+    fn compute(&mut self, shares: &[Share]) -> Result<(), Error> {
+        let mut pieces = Vec::with_capacity(shares.len());
+        for share in shares {
+            let Some(job) = self.jobs.get(&share.id) else { continue };
+            let Some(sequence) = job.sequence else { continue };
+            let held = self.runner.tokens(sequence)?.len();
+            let tokens = &job.tokens[held..held + share.tokens];
+            let is_all = held + share.tokens == job.tokens.len();
+            pieces.push(Piece { sequence, tokens, wanted: if is_all { Wanted::Last } else { Wanted::None } });
+        }
+        let outputs = self.runner.compute(&pieces)?;
+        let now = (self.clock)();
+        let ready: Vec<bool> = pieces.iter().map(|piece| piece.wanted == Wanted::Last).collect();
+        drop(pieces);
+        let mut ended = Vec::new();
+        for (index, share) in shares.iter().enumerate().filter(|&(index, _)| ready[index]) {
+            let Some(job) = self.jobs.get_mut(&share.id) else { continue };
+            match job.advance(outputs.of(index).row(0), &self.vocab, now, &mut self.events) {
+                Ok(None) => {}
+                Ok(Some(end)) => ended.push((share.id, Ok(end))),
+                Err(error) => ended.push((share.id, Err(error))),
+            }
+        }
+        for (id, end) in ended {
+            let Some(job) = self.jobs.remove(&id) else { continue };
+            match end {
+                Ok(end) => self.finish(job, end),
+                Err(error) => self.fail(job, error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the state of the request that came last, which waits from now on and is computed again later; says whether
+    /// there was one beside the first.
+    fn send_back_youngest(&mut self) -> bool {
+        let mut running = self.jobs.values_mut().filter(|job| job.sequence.is_some());
+        if running.next().is_none() {
+            return false;
+        }
+        let Some(youngest) = running.last() else { return false };
+        let Some(sequence) = youngest.sequence.take() else { return false };
+        self.close(sequence);
+        true
+    }
+}

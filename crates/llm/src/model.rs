@@ -1,0 +1,29 @@
+//! Tensors: architectures as graphs, weights and where they lie.
+//!
+//! | to | use |
+//! |---|---|
+//! | check a file and learn its hyper-parameters | [`ModelFile::open`] |
+//! | decide which device has what, and show it | [`Placement::new`] |
+//! | load | [`Model::load`] |
+//! | compute | [`Runner`](crate::runner::Runner), [`Encoder`](crate::runner::Encoder) |
+//!
+//! Devices are given by the caller and seen through traits only; so a model runs on whatever there is, on this machine
+//! or elsewhere.
+
+mod arch;
+mod error;
+mod file;
+mod hyper_parameters;
+mod keys;
+pub mod limits;
+pub(crate) mod net;
+mod placement;
+mod weights;
+
+pub use arch::names as architectures;
+pub use error::Error;
+pub use file::ModelFile;
+pub use hyper_parameters::{Block, BlockState, Experts, HyperParameters, Pooling, RecurrentState, TokenRows};
+pub use net::Section;
+pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
+pub use weights::{Model, Progress};

@@ -1,0 +1,384 @@
+//! A graph under construction: what architectures write their blocks with.
+//!
+//! The same code builds a graph to run and, without any data, finds out which tensors a model must have: a [`Net`] over
+//! a [`Supply::Survey`] looks them up in the file, notes them down and checks their shapes.
+//!
+//! Invariant: every weight enters through [`Net::weight`] or [`Net::optional`], with the shape that the hyper-parameters
+//! ask for, and every node knows which part of the model it belongs to, so that it can be kept where that part is.
+
+mod attention;
+mod experts;
+mod layers;
+mod output;
+mod shift;
+
+pub(crate) use attention::{Attention, AttentionPath};
+pub(crate) use experts::{Gating, Moe};
+pub(crate) use layers::Bias;
+pub(crate) use shift::{BuiltShift, ShiftInputs};
+
+use std::collections::HashMap;
+
+use oxcart_gguf::GgufSet;
+use oxcart_tensor::graph::{BufferId, Storage};
+use oxcart_tensor::{DType, Graph, Layout, Shape, TensorId};
+
+use super::error::Error;
+use super::hyper_parameters::{Block, HyperParameters, Pooling};
+use super::weights::Weights;
+use crate::runner::sequence::KINDS;
+use crate::runner::state::{State, StateTensor};
+
+/// A part of a model that is kept together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Section {
+    /// What tokens go through first.
+    Input,
+    /// A block.
+    Block(usize),
+    /// What makes logits.
+    Output,
+}
+
+impl Section {
+    /// Its position among the sections of a model of so many blocks.
+    pub(crate) const fn index(self, blocks: usize) -> usize {
+        match self {
+            Section::Input => 0,
+            Section::Block(block) => block + 1,
+            Section::Output => blocks + 1,
+        }
+    }
+}
+
+/// A tensor that a model needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Needed {
+    pub(crate) name: String,
+    pub(crate) section: Section,
+    pub(crate) layout: Layout,
+}
+
+/// Where weights and state come from.
+pub(crate) enum Supply<'a> {
+    /// Nowhere: the graph is built to see what it needs.
+    Survey { file: &'a GgufSet, needed: Vec<Needed> },
+    /// From devices' memory.
+    Loaded { weights: &'a Weights, state: Option<&'a State> },
+}
+
+/// What a graph is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StepShape {
+    /// Tokens computed at a time.
+    pub(crate) tokens: usize,
+    /// Tokens whose results are wanted.
+    pub(crate) outputs: usize,
+    /// With recurrent blocks, how many sequences the tokens belong to, each the same number of them.
+    pub(crate) sequences: usize,
+    /// Where attention looks through a mask, the cells of each kind that it looks at.
+    pub(crate) cells: [usize; KINDS],
+    /// What becomes of an encoder's rows.
+    pub(crate) pooling: Pooling,
+}
+
+/// What all graphs of a runner have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    pub(crate) path: AttentionPath,
+    /// Type of keys and values.
+    pub(crate) cache_type: DType,
+    /// Whether the context is longer than that of the training, where that makes a difference.
+    pub(crate) long_context: bool,
+}
+
+/// Inputs of the graph; only those that it reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inputs {
+    pub(crate) tokens: Option<TensorId>,
+    pub(crate) positions: Option<TensorId>,
+    pub(crate) wanted: Option<TensorId>,
+    pub(crate) mean: Option<TensorId>,
+    /// By kind of page, the cell that each token's keys and values go to.
+    pub(crate) cells: [Option<TensorId>; KINDS],
+    /// By kind of page, which cells each token sees.
+    pub(crate) masks: [Option<TensorId>; KINDS],
+    /// The row of the table that each token's sequence has, and its position there.
+    pub(crate) owners: Option<TensorId>,
+    /// The rows of recurrent state that the sequences have.
+    pub(crate) rows: Option<TensorId>,
+}
+
+/// A leaf that is not an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// A weight of a part of the model.
+    Weight(String, Section),
+    /// A tensor of a block's state.
+    State(usize, StateTensor),
+}
+
+/// A graph that is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    pub(crate) graph: Graph,
+    pub(crate) inputs: Inputs,
+    pub(crate) output: TensorId,
+    /// Leaves that are not inputs.
+    pub(crate) leaves: Vec<(TensorId, Leaf)>,
+    /// First tensor of each part of the model, in order.
+    pub(crate) parts: Vec<(usize, Section)>,
+}
+
+impl Built {
+    /// The part of the model that a tensor belongs to.
+    pub(crate) fn part_of(&self, id: TensorId) -> Section {
+        let after = self.parts.partition_point(|(first, _)| *first <= id.index());
+        self.parts[..after].last().map_or(Section::Input, |&(_, section)| section)
+    }
+
+    /// Gives all leaves their places, in a graph that was built without data.
+    pub(crate) fn bind(&mut self, weights: &Weights, state: &State) -> Result<(), Error> {
+        for (id, leaf) in &self.leaves {
+            let (storage, capacity) = match leaf {
+                Leaf::Weight(name, section) => match weights.find(name, *section) {
+                    Some(weight) => (weight.storage, weight.capacity),
+                    None => return Err(Error::MissingTensor { name: name.clone() }),
+                },
+                Leaf::State(block, which) => match state.find(*block, *which) {
+                    Some(stored) => (stored.storage, stored.capacity),
+                    None => return Err(Error::MissingTensor { name: which.name(*block, 0) }),
+                },
+            };
+            self.graph.bind(*id, storage, capacity)?;
+        }
+        Ok(())
+    }
+}
+
+/// A graph under construction.
+pub(crate) struct Net<'a> {
+    graph: Graph,
+    hyper: &'a HyperParameters,
+    step: StepShape,
+    style: Style,
+    supply: Supply<'a>,
+    section: Section,
+    /// First tensor of each section, in order.
+    sections: Vec<(usize, Section)>,
+    inputs: Inputs,
+    leaves: Vec<(TensorId, Leaf)>,
+    /// Leaves that are in the graph, by name and where they are: the device, or the part of the model in a survey.
+    known: HashMap<(String, usize), TensorId>,
+}
+
+impl<'a> Net<'a> {
+    pub(crate) fn new(
+        hyper: &'a HyperParameters,
+        step: StepShape,
+        style: Style,
+        supply: Supply<'a>,
+    ) -> Net<'a> {
+        Net {
+            graph: Graph::new(),
+            hyper,
+            step,
+            style,
+            supply,
+            section: Section::Input,
+            sections: vec![(0, Section::Input)],
+            inputs: Inputs::default(),
+            leaves: Vec::new(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// Builds the graph of the architecture.
+    pub(crate) fn build(self) -> Result<Built, Error> {
+        Ok(self.build_and_survey()?.0)
+    }
+
+    /// Builds the graph without data, and returns it with what it needs.
+    pub(crate) fn survey(
+        hyper: &HyperParameters,
+        file: &GgufSet,
+        step: StepShape,
+        style: Style,
+    ) -> Result<(Built, Vec<Needed>), Error> {
+        Net::new(hyper, step, style, Supply::Survey { file, needed: Vec::new() }).build_and_survey()
+    }
+
+    fn build_and_survey(mut self) -> Result<(Built, Vec<Needed>), Error> {
+        let rows = self.hyper.architecture.forward(&mut self)?;
+        let output = if self.hyper.is_encoder() { self.pool(rows)? } else { rows };
+        self.graph.set_name(output, "result_output")?;
+        self.graph.mark_output(output)?;
+        self.graph.expand(output)?;
+        let Net { graph, inputs, leaves, sections: parts, supply, .. } = self;
+        let needed = match supply {
+            Supply::Survey { needed, .. } => needed,
+            Supply::Loaded { .. } => Vec::new(),
+        };
+        Ok((Built { graph, inputs, output, leaves, parts }, needed))
+    }
+
+    pub(crate) fn hyper(&self) -> &'a HyperParameters {
+        self.hyper
+    }
+
+    pub(crate) fn block_count(&self) -> usize {
+        self.hyper.blocks.len()
+    }
+
+    /// The block that is being built.
+    pub(crate) fn block(&self) -> Block {
+        match self.section {
+            Section::Block(block) => self.hyper.blocks[block],
+            Section::Input | Section::Output => self.hyper.blocks[0],
+        }
+    }
+
+    fn block_index(&self) -> usize {
+        match self.section {
+            Section::Block(block) => block,
+            Section::Input | Section::Output => 0,
+        }
+    }
+
+    /// What follows belongs to this block.
+    pub(crate) fn enter_block(&mut self, block: usize) {
+        self.enter(Section::Block(block));
+    }
+
+    fn enter(&mut self, section: Section) {
+        self.section = section;
+        self.sections.push((self.graph.len(), section));
+    }
+
+    /// The last node of a block: what it adds, and what it adds it to.
+    pub(crate) fn leave_block(&mut self, change: TensorId, x: TensorId) -> Result<TensorId, Error> {
+        let sum = self.add(change, x)?;
+        self.name_block_result(sum)?;
+        Ok(sum)
+    }
+
+    /// Names the result of a block, for those who look at it.
+    pub(crate) fn name_block_result(&mut self, x: TensorId) -> Result<(), Error> {
+        Ok(self.graph.set_name(x, &format!("l_out-{}", self.block_index()))?)
+    }
+
+    /// The whole name of a tensor of the part that is being built.
+    fn full_name(&self, name: &str) -> String {
+        match self.section {
+            Section::Block(block) => format!("blk.{block}.{name}"),
+            Section::Input | Section::Output => name.to_owned(),
+        }
+    }
+
+    /// A tensor that must be there, in the part of the model that is being built.
+    pub(crate) fn weight(&mut self, name: &str, shape: impl Into<Shape>) -> Result<TensorId, Error> {
+        let name = self.full_name(name);
+        self.find(&name, shape.into())?.ok_or(Error::MissingTensor { name })
+    }
+
+    /// A tensor that may be there, in the part of the model that is being built.
+    pub(crate) fn optional(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+    ) -> Result<Option<TensorId>, Error> {
+        let name = self.full_name(name);
+        self.find(&name, shape.into())
+    }
+
+    /// A tensor of the whole model that may be there.
+    pub(crate) fn global(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Option<TensorId>, Error> {
+        self.find(name, shape.into())
+    }
+
+    fn find(&mut self, name: &str, shape: Shape) -> Result<Option<TensorId>, Error> {
+        let section = self.section;
+        let (layout, place) = match &mut self.supply {
+            Supply::Survey { file, needed } => {
+                let Some(tensor) = file.tensor(name) else { return Ok(None) };
+                check(name, tensor.info.layout(), shape)?;
+                let layout = tensor.info.layout();
+                if !needed.iter().any(|other| other.name == name && other.section == section) {
+                    needed.push(Needed { name: name.to_owned(), section, layout });
+                }
+                (layout, None)
+            }
+            Supply::Loaded { weights, .. } => {
+                let Some(weight) = weights.find(name, section) else { return Ok(None) };
+                (weight.layout, Some((weight.storage, weight.capacity, weight.device)))
+            }
+        };
+        self.stored(name.to_owned(), layout, place, Leaf::Weight(name.to_owned(), section)).map(Some)
+    }
+
+    /// A tensor of the state of the block that is being built.
+    pub(crate) fn state(&mut self, which: StateTensor) -> Result<TensorId, Error> {
+        let block = self.block_index();
+        let name = which.name(block, usize::from(self.block().windowed));
+        let (layout, place) = match &self.supply {
+            Supply::Survey { .. } => {
+                let (block, cells) = (self.block(), self.step.cells[usize::from(self.block().windowed)]);
+                (which.sample(&block.state, cells, self.style.cache_type)?, None)
+            }
+            Supply::Loaded { state, .. } => {
+                let found = state.and_then(|state| state.find(block, which));
+                let stored = found.ok_or_else(|| Error::MissingTensor { name: name.clone() })?;
+                (stored.layout, Some((stored.storage, stored.capacity, stored.device)))
+            }
+        };
+        self.stored(name, layout, place, Leaf::State(block, which))
+    }
+
+    /// A leaf with its place: storage, size of the buffer, device. What several parts share is in the graph once for each
+    /// device.
+    fn stored(
+        &mut self,
+        name: String,
+        layout: Layout,
+        place: Option<(Storage, usize, usize)>,
+        leaf: Leaf,
+    ) -> Result<TensorId, Error> {
+        let here = self.section.index(self.block_count());
+        let key = (name, place.map_or(here, |(_, _, device)| device));
+        if let Some(&id) = self.known.get(&key) {
+            return Ok(id);
+        }
+        let id = self.graph.leaf_with_layout(layout)?;
+        self.graph.set_name(id, &key.0)?;
+        // In a survey it has some place, so that it is not taken for something that needs memory.
+        let nowhere = (Storage { buffer: BufferId(0), offset: 0 }, usize::MAX, 0);
+        let (storage, capacity, _) = place.unwrap_or(nowhere);
+        self.graph.bind(id, storage, capacity)?;
+        self.leaves.push((id, leaf));
+        self.known.insert(key, id);
+        Ok(id)
+    }
+
+    /// An input that is given before each run.
+    fn input(&mut self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Result<TensorId, Error> {
+        let id = self.graph.leaf(dtype, shape)?;
+        self.graph.set_name(id, name)?;
+        self.graph.mark_input(id)?;
+        Ok(id)
+    }
+}
+
+/// Refuses a tensor that cannot be what the architecture needs.
+fn check(name: &str, layout: Layout, wanted: Shape) -> Result<(), Error> {
+    if layout.ne() != wanted {
+        return Err(Error::TensorShape { name: name.to_owned(), found: layout.ne(), wanted });
+    }
+    let found = layout.dtype();
+    if wanted.is_vector() && found != DType::F32 {
+        return Err(Error::TensorType { name: name.to_owned(), found, wanted: "f32" });
+    }
+    if found.dot_partner().is_none() {
+        return Err(Error::TensorType { name: name.to_owned(), found, wanted: "a type for weights" });
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! Many sequences, one model, computed together.
+//!
+//! An [`Runner`] owns the streams of its devices, the state of all sequences and all graphs; sequences come and go by id. What
+//! is computed together is a list of [`Piece`]s: any mix of prompts, or parts of them, and single tokens.
+//!
+//! Invariants: what a sequence holds is what was computed without an error, so a call that fails leaves every sequence as it
+//! was, or, where blocks have already forgotten what going back would need, without tokens. The logits of a sequence do not
+//! depend on how its tokens were cut into pieces or on the sequences beside it. In the steady state a step builds no graph.
+
+pub(crate) mod batch;
+mod encoder;
+mod forget;
+pub(crate) mod graphs;
+mod options;
+pub(crate) mod pages;
+mod save;
+pub(crate) mod sequence;
+pub(crate) mod state;
+mod step;
+
+pub use batch::{Piece, Wanted};
+pub use encoder::{Encoder, EncoderOptions};
+pub use options::{AttentionChoice, RunnerOptions};
+pub use save::MAX_EXTRA;
+pub use sequence::SequenceId;
+
+/// Tokens are forgotten, shared and held in units of this many.
+pub const PAGE_TOKENS: usize = PAGE;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use oxcart_backend::Stream;
+use oxcart_sched::Prepared;
+
+use crate::model::net::{AttentionPath, StepShape, Style};
+use crate::model::{Error, Model};
+use graphs::{Graphs, InputBytes};
+use pages::{PAGE, Pages};
+use sequence::{KINDS, Sequence};
+use state::{Sizes, State, cell_counts};
+
+/// Rows of logits.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    numbers: &'a [f32],
+    width: usize,
+}
+
+impl<'a> Logits<'a> {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.numbers.len() / self.width
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// A row.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    pub fn row(&self, index: usize) -> &'a [f32] {
+        &self.numbers[index * self.width..][..self.width]
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [f32]> + use<'a> {
+        self.numbers.chunks_exact(self.width)
+    }
+}
+
+/// The logits that were wanted, piece by piece.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs<'a> {
+    logits: Logits<'a>,
+    /// By piece, its rows.
+    rows: &'a [Range<usize>],
+}
+
+impl<'a> Outputs<'a> {
+    /// The rows of a piece.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such piece.
+    pub fn of(&self, piece: usize) -> Logits<'a> {
+        let (rows, width) = (&self.rows[piece], self.logits.width);
+        Logits { numbers: &self.logits.numbers[rows.start * width..rows.end * width], width }
+    }
+}
+
+/// How much a runner holds, and what it has made ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Sequences that are open.
+    pub sequences: usize,
+    /// Tokens whose state could be held besides what sequences hold now.
+    pub free_tokens: usize,
+    /// Tokens that sequences took over from others instead of computing them.
+    pub shared_tokens: u64,
+    /// Tokens that were computed.
+    pub computed_tokens: u64,
+    /// Graphs that had to be made ready.
+    pub graphs: usize,
+}
+
+/// A model on its devices, with the state of many sequences.
+///
+/// ```no_run
+/// use oxcart_backend::{Device, StreamOptions};
+/// use oxcart_llm::runner::{Runner, RunnerOptions, Piece, Wanted};
+/// use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = oxcart_cpu::CpuDevice::new()?;
+/// let file = ModelFile::open("model.gguf")?;
+/// let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default())?;
+/// let model = Model::load(file, placement, &|_| {})?;
+/// let options = RunnerOptions { sequences: 2, ..RunnerOptions::default() };
+/// let mut runner = Runner::new(model, vec![device.open(&StreamOptions::default())?], options)?;
+/// let (one, two) = (runner.open()?, runner.open()?);
+/// let piece = |sequence, tokens| Piece { sequence, tokens, wanted: Wanted::Last };
+/// let outputs = runner.compute(&[piece(one, &[1, 2, 3]), piece(two, &[4])])?;
+/// println!("{:?} {:?}", outputs.of(0).row(0), outputs.of(1).row(0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Runner {
+    graphs: Graphs,
+    options: RunnerOptions,
+    /// By kind, its pages, where the model has blocks with such.
+    pools: [Option<Pages>; KINDS],
+    sequences: BTreeMap<SequenceId, Sequence>,
+    /// Rows of tables and recurrent state that no sequence has.
+    free_rows: Vec<usize>,
+    /// By kind and row, what was last written to devices' tables.
+    written: [Vec<Vec<Option<u32>>>; KINDS],
+    next_id: u64,
+    input_bytes: InputBytes,
+    logits: Vec<f32>,
+    rows: Vec<Range<usize>>,
+    shared_tokens: u64,
+    computed_tokens: u64,
+}
+
+impl Runner {
+    /// A runner on streams of the devices that the model was loaded for, in the same order.
+    pub fn new(
+        model: Arc<Model>,
+        streams: Vec<Box<dyn Stream>>,
+        options: RunnerOptions,
+    ) -> Result<Runner, Error> {
+        let hyper = model.hyper();
+        if hyper.is_encoder() {
+            let architecture = hyper.architecture();
+            return Err(Error::NotThatKind { architecture, what: "continue text; use an encoder" });
+        }
+        let options = options.checked(hyper)?;
+        let RunnerOptions { context, sequences, tokens, batch, cache_type, .. } = options;
+        let cells = cell_counts(hyper, tokens, context, sequences, batch);
+        let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache_type };
+        let long_context = context > hyper.rope.n_ctx_orig;
+        let pools = cells.map(|cells| (cells > 0).then(|| Pages::new(cells / PAGE)));
+        let written = cells.map(|_| vec![vec![None; sizes.pages]; sizes.rows]);
+        let style = Style { path: AttentionPath::Paged, cache_type, long_context };
+        let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
+        let mut built = None;
+        for &path in options.paths() {
+            let is_masked = path != AttentionPath::Paged;
+            let largest =
+                StepShape { cells: if is_masked { cells } else { [0; KINDS] }, ..options.largest_step() };
+            graphs.style.path = path;
+            let survey = model.file().survey(largest, graphs.style)?;
+            let fits = path == AttentionPath::Plain || graphs.attends(&survey)?;
+            built = Some(survey.into_owned());
+            if fits {
+                break;
+            }
+        }
+        let state = State::new(&model, &sizes)?;
+        if let Some(mut built) = built {
+            built.bind(model.weights(), &state)?;
+            graphs.set_state(state);
+            graphs.reserve(built)?;
+        }
+        Ok(Runner {
+            graphs,
+            options,
+            pools,
+            sequences: BTreeMap::new(),
+            // Row 0 is for what fills up a batch.
+            free_rows: (1..=sequences).rev().collect(),
+            written,
+            next_id: 1,
+            input_bytes: InputBytes::default(),
+            logits: Vec::new(),
+            rows: Vec::new(),
+            shared_tokens: 0,
+            computed_tokens: 0,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        self.graphs.model()
+    }
+
+    /// How it is set up, with everything filled in that was left open.
+    pub fn options(&self) -> &RunnerOptions {
+        &self.options
+    }
+
+    /// How much it holds.
+    pub fn usage(&self) -> Usage {
+        let pools = self.pools.iter().flatten();
+        Usage {
+            sequences: self.sequences.len(),
+            free_tokens: pools.map(|pool| pool.available() * PAGE).min().unwrap_or(usize::MAX),
+            shared_tokens: self.shared_tokens,
+            computed_tokens: self.computed_tokens,
+            graphs: self.graphs.made,
+        }
+    }
+
+    /// Bytes of state on each device.
+    pub fn state_bytes(&self) -> &[usize] {
+        self.graphs.state().map_or(&[], State::bytes)
+    }
+
+    /// Bytes of memory for results on each device.
+    pub fn result_bytes(&self) -> Result<Vec<usize>, Error> {
+        self.graphs.result_bytes()
+    }
+
+    /// The graph that was run last, as it was scheduled.
+    pub fn prepared(&self) -> Option<&Prepared> {
+        self.graphs.latest()
+    }
+
+    /// Opens a sequence without tokens.
+    pub fn open(&mut self) -> Result<SequenceId, Error> {
+        let row = self.take_row()?;
+        if let Some(state) = self.graphs.state()
+            && let Err(error) = state.clear_row(row)
+        {
+            self.free_rows.push(row);
+            return Err(error);
+        }
+        Ok(self.insert(Sequence::new(row)))
+    }
+
+    /// Opens a sequence with the tokens of another. What both have in common is held once, until one of them changes it.
+    pub fn fork(&mut self, id: SequenceId) -> Result<SequenceId, Error> {
+        let from = self.sequence(id)?.row;
+        let row = self.take_row()?;
+        if let Some(state) = self.graphs.state()
+            && let Err(error) = state.copy_row(from, row)
+        {
+            self.free_rows.push(row);
+            return Err(error);
+        }
+        let Some(sequence) = self.sequences.get(&id) else {
+            return Err(Error::NoSuchSequence { sequence: id });
+        };
+        let copy = sequence.fork(row, &mut self.pools);
+        Ok(self.insert(copy))
+    }
+
+    fn insert(&mut self, sequence: Sequence) -> SequenceId {
+        let id = SequenceId(self.next_id);
+        self.next_id += 1;
+        self.sequences.insert(id, sequence);
+        id
+    }
+
+    fn take_row(&mut self) -> Result<usize, Error> {
+        self.free_rows.pop().ok_or(Error::TooManySequences { limit: self.options.sequences })
+    }
+
+    /// Closes a sequence. What it held stays to be found by what it is, until the room is needed.
+    pub fn close(&mut self, id: SequenceId) -> Result<(), Error> {
+        let missing = Error::NoSuchSequence { sequence: id };
+        let mut sequence = self.sequences.remove(&id).ok_or(missing)?;
+        sequence.truncate(0, &mut self.pools);
+        self.free_rows.push(sequence.row);
+        Ok(())
+    }
+
+    /// The sequences that are open.
+    pub fn sequence_ids(&self) -> Vec<SequenceId> {
+        self.sequences.keys().copied().collect()
+    }
+
+    /// The tokens of a sequence.
+    pub fn tokens(&self, id: SequenceId) -> Result<&[u32], Error> {
+        Ok(&self.sequence(id)?.tokens)
+    }
+
+    /// Goes back to a position: forgets the tokens from there on.
+    pub fn truncate(&mut self, id: SequenceId, position: usize) -> Result<(), Error> {
+        let sequence = self.sequence(id)?;
+        let used = sequence.len();
+        let refuse = |reason| Err(Error::CannotTruncate { position, used, reason });
+        if position > used {
+            return refuse("there are fewer tokens");
+        }
+        if position > 0 && position < used {
+            if self.model().hyper().is_recurrent() {
+                return refuse("recurrent blocks remember all tokens together; begin anew");
+            }
+            if !sequence.can_go_back_to(position, self.model().hyper().window, self.pools[1].is_some()) {
+                return refuse("windowed blocks have forgotten what was before; begin anew");
+            }
+        }
+        self.go_back(id, position)
+    }
+
+    /// Forgets tokens of a sequence, all of them if it cannot go back there.
+    fn go_back(&mut self, id: SequenceId, position: usize) -> Result<(), Error> {
+        let hyper = self.graphs.model().hyper();
+        let (window, is_recurrent, has_windows) =
+            (hyper.window, hyper.is_recurrent(), self.pools[1].is_some());
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        if position == sequence.len() {
+            return Ok(());
+        }
+        let possible = !is_recurrent && sequence.can_go_back_to(position, window, has_windows);
+        sequence.truncate(if possible { position } else { 0 }, &mut self.pools);
+        match self.graphs.state().filter(|_| is_recurrent) {
+            Some(state) => state.clear_row(sequence.row),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets an empty sequence begin with as many of these tokens as were computed before, by whichever sequence; all but
+    /// the last at most. Returns how many that are; the others are to be computed.
+    pub fn reuse(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
+        let hyper = self.graphs.model().hyper();
+        let (window, is_recurrent) = (hyper.window, hyper.is_recurrent());
+        let sequence = self.sequences.get_mut(&id).ok_or(Error::NoSuchSequence { sequence: id })?;
+        if sequence.len() > 0 || is_recurrent {
+            return Ok(0);
+        }
+        let tokens = &tokens[..tokens.len().min(self.options.context)];
+        let count = sequence.adopt(tokens, &mut self.pools, window);
+        self.shared_tokens += count as u64;
+        Ok(count)
+    }
+
+    fn sequence(&self, id: SequenceId) -> Result<&Sequence, Error> {
+        self.sequences.get(&id).ok_or(Error::NoSuchSequence { sequence: id })
+    }
+}

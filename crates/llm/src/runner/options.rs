@@ -1,0 +1,128 @@
+//! How a runner is set up.
+
+use oxcart_tensor::DType;
+
+use super::sequence::KINDS;
+use crate::model::limits::{MAX_BATCH, MAX_CONTEXT, MAX_SEQUENCES};
+use crate::model::net::{AttentionPath, StepShape};
+use crate::model::{Error, HyperParameters, Pooling};
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttentionChoice {
+    /// In one op that finds the pages of each sequence, where all devices can; else as they can.
+    #[default]
+    Auto,
+    /// In ggml's op, over everything that is held, with a mask.
+    Flash,
+    /// As products around a softmax, with a mask.
+    Plain,
+}
+
+impl AttentionChoice {
+    /// Each of them.
+    pub const ALL: [AttentionChoice; 3] =
+        [AttentionChoice::Auto, AttentionChoice::Flash, AttentionChoice::Plain];
+
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AttentionChoice::Auto => "auto",
+            AttentionChoice::Flash => "flash",
+            AttentionChoice::Plain => "plain",
+        }
+    }
+}
+
+/// How a runner is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct RunnerOptions {
+    /// Tokens that a sequence may have; those of the training if 0.
+    pub context: usize,
+    /// Sequences that may be open at a time.
+    pub sequences: usize,
+    /// Tokens of all sequences together; as many as all of them may have if 0.
+    pub tokens: usize,
+    /// Tokens computed at a time.
+    pub batch: usize,
+    /// Type of keys and values: f32, f16, q8_0 or q4_0.
+    pub cache_type: DType,
+    /// How attention is computed.
+    pub attention: AttentionChoice,
+}
+
+impl Default for RunnerOptions {
+    fn default() -> RunnerOptions {
+        RunnerOptions {
+            context: 4096,
+            sequences: 1,
+            tokens: 0,
+            batch: 512,
+            cache_type: DType::F16,
+            attention: AttentionChoice::Auto,
+        }
+    }
+}
+
+impl RunnerOptions {
+    /// Refuses what makes no sense, and fills in what was left open.
+    pub(crate) fn checked(mut self, hyper: &HyperParameters) -> Result<RunnerOptions, Error> {
+        if self.context == 0 {
+            self.context = hyper.context;
+        }
+        if self.context > MAX_CONTEXT {
+            return Err(Error::setting(
+                "the context",
+                self.context,
+                format!("must be at most {MAX_CONTEXT}"),
+            ));
+        }
+        if !(1..=MAX_SEQUENCES).contains(&self.sequences) {
+            let rule = format!("must be from 1 to {MAX_SEQUENCES}");
+            return Err(Error::setting("the number of sequences", self.sequences, rule));
+        }
+        let most = self.context.saturating_mul(self.sequences);
+        if self.tokens == 0 {
+            self.tokens = most;
+        }
+        self.tokens = self.tokens.clamp(self.context, most).min(MAX_CONTEXT);
+        if !(1..=MAX_BATCH).contains(&self.batch) {
+            return Err(Error::setting("the batch", self.batch, format!("must be from 1 to {MAX_BATCH}")));
+        }
+        self.batch = self.batch.min(self.tokens.max(1));
+        let dtype = self.cache_type;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
+            return Err(Error::setting("the type of the cache", dtype, "must be f32, f16, q8_0 or q4_0"));
+        }
+        if !hyper.head_size.is_multiple_of(dtype.block_len()) {
+            let rule = format!("heads of {} channels are not whole blocks", hyper.head_size);
+            return Err(Error::setting("the type of the cache", dtype, rule));
+        }
+        if dtype.is_quantized() && self.attention == AttentionChoice::Plain {
+            return Err(Error::setting("the type of the cache", dtype, "needs attention in one op"));
+        }
+        Ok(self)
+    }
+
+    /// The largest step there is in the course of generating text.
+    pub(crate) fn largest_step(&self) -> StepShape {
+        let outputs = self.sequences.min(self.batch);
+        StepShape { tokens: self.batch, outputs, sequences: 1, cells: [0; KINDS], pooling: Pooling::None }
+    }
+
+    /// Ways of computing attention, the preferred first.
+    pub(crate) fn paths(&self) -> &'static [AttentionPath] {
+        const FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 1 };
+        const OLD_FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 64 };
+        match (self.attention, self.cache_type) {
+            (AttentionChoice::Plain, _) => &[AttentionPath::Plain],
+            (AttentionChoice::Flash, _) => &[FLASH, OLD_FLASH],
+            // An f32 cache is there to be exact, which ggml's op is not on all devices.
+            (AttentionChoice::Auto, DType::F32) => &[AttentionPath::Paged, AttentionPath::Plain],
+            (AttentionChoice::Auto, DType::F16) => {
+                &[AttentionPath::Paged, FLASH, OLD_FLASH, AttentionPath::Plain]
+            }
+            (AttentionChoice::Auto, _) => &[AttentionPath::Paged, FLASH, OLD_FLASH],
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What blocks remember, in devices' memory: rows of pages, rows of sequences, and the tables that say which page is where.
+//!
+//! Invariant: a block's state lies on the device that computes the block. A device that has blocks with pages has a table of
+//! their kind, and all tables of a kind are equal.
+
+use std::sync::Arc;
+
+use oxcart_backend::{Buffers, Place, copy_place, place_all};
+use oxcart_tensor::graph::Storage;
+use oxcart_tensor::{DType, Graph, Layout, LayoutError, TensorId};
+
+use super::pages::PAGE;
+use super::sequence::KINDS;
+use crate::model::{BlockState, Error, HyperParameters, Model, Section};
+
+/// A tensor of a block's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum StateTensor {
+    /// A row of keys for each cell.
+    Keys,
+    /// A row of values for each cell; where values are parts of keys, these.
+    Values,
+    /// What a convolution has seen last, a row for each sequence.
+    Convolution,
+    /// A recurrent state, a row for each sequence.
+    Recurrent,
+    /// By sequence and number of the page there, the page that holds it.
+    Table,
+}
+
+impl StateTensor {
+    /// What it is called in graphs: of a block of a number that has pages of a kind.
+    pub(crate) fn name(self, block: usize, kind: usize) -> String {
+        match self {
+            StateTensor::Keys => format!("cache_k_l{block}"),
+            StateTensor::Values => format!("cache_v_l{block}"),
+            StateTensor::Convolution => format!("cache_r_l{block}"),
+            StateTensor::Recurrent => format!("cache_s_l{block}"),
+            StateTensor::Table => ["page_table", "page_table_swa"][kind].to_owned(),
+        }
+    }
+
+    /// A layout of the right type and width, for graphs that are built without data.
+    pub(crate) fn sample(
+        self,
+        block: &BlockState,
+        cells: usize,
+        cache_type: DType,
+    ) -> Result<Layout, LayoutError> {
+        let sizes = Sizes { cells: [cells.max(PAGE); KINDS], rows: 1, pages: 1, cache_type };
+        sizes.layout(self, block, 0)
+    }
+}
+
+/// How much state there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Cells of each kind.
+    pub(crate) cells: [usize; KINDS],
+    /// Rows of recurrent state and of tables.
+    pub(crate) rows: usize,
+    /// Pages that a sequence may have.
+    pub(crate) pages: usize,
+    /// Type of keys and values.
+    pub(crate) cache_type: DType,
+}
+
+impl Sizes {
+    fn layout(&self, which: StateTensor, block: &BlockState, kind: usize) -> Result<Layout, LayoutError> {
+        let (rows, recurrent) = (block.rows, block.recurrent);
+        let channels = |count: Option<usize>| count.unwrap_or(0);
+        match which {
+            StateTensor::Keys => {
+                let width = channels(rows.map(|rows| rows.keys));
+                Layout::packed(self.cache_type, [width, self.cells[kind]])
+            }
+            StateTensor::Values => {
+                let width = channels(rows.map(|rows| rows.values));
+                Layout::packed(self.cache_type, [width, self.cells[kind]])
+            }
+            StateTensor::Convolution => {
+                let width = channels(recurrent.map(|recurrent| recurrent.convolution));
+                Layout::packed(DType::F32, [width, self.rows])
+            }
+            StateTensor::Recurrent => {
+                let width = channels(recurrent.map(|recurrent| recurrent.state));
+                Layout::packed(DType::F32, [width, self.rows])
+            }
+            StateTensor::Table => Layout::packed(DType::I32, [self.pages, self.rows]),
+        }
+    }
+
+    /// Bytes of a block's state, without its share of a table.
+    pub(crate) fn block_bytes(&self, block: &BlockState, windowed: bool) -> Result<usize, LayoutError> {
+        let mut bytes = 0;
+        for which in tensors_of(block) {
+            bytes += self.layout(which, block, usize::from(windowed))?.byte_len();
+        }
+        Ok(bytes)
+    }
+}
+
+/// The tensors that a block's state has.
+fn tensors_of(block: &BlockState) -> impl Iterator<Item = StateTensor> + use<> {
+    let (rows, recurrent) = (block.rows, block.recurrent);
+    let has = [
+        (rows.is_some(), StateTensor::Keys),
+        (rows.is_some_and(|rows| rows.values > 0), StateTensor::Values),
+        (recurrent.is_some_and(|recurrent| recurrent.convolution > 0), StateTensor::Convolution),
+        (recurrent.is_some_and(|recurrent| recurrent.state > 0), StateTensor::Recurrent),
+    ];
+    has.into_iter().filter(|(has, _)| *has).map(|(_, which)| which)
+}
+
+/// A tensor and its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) layout: Layout,
+    pub(crate) storage: Storage,
+    /// Size of the buffer.
+    pub(crate) capacity: usize,
+    pub(crate) device: usize,
+}
+
+/// The state of all blocks.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// By block, its tensors.
+    blocks: Vec<Vec<(StateTensor, Stored)>>,
+    /// By block, the kind of its pages.
+    kinds: Vec<usize>,
+    /// By device and kind, its table.
+    tables: Vec<[Option<Stored>; KINDS]>,
+    /// Bytes on each device.
+    bytes: Vec<usize>,
+    /// The table of buffers that storages speak of.
+    buffers: Buffers,
+}
+
+impl State {
+    /// Allocates state, and adds its buffers to those of the weights.
+    pub(crate) fn new(model: &Model, sizes: &Sizes) -> Result<State, Error> {
+        let (hyper, weights) = (model.hyper(), model.weights());
+        let mut buffers = weights.buffers().clone();
+        let mut graph = Graph::new();
+        let mut ids: Vec<Vec<(StateTensor, TensorId)>> = Vec::with_capacity(hyper.blocks.len());
+        for (index, block) in hyper.blocks.iter().enumerate() {
+            let mut own = Vec::new();
+            for which in tensors_of(&block.state) {
+                let layout = sizes.layout(which, &block.state, usize::from(block.windowed))?;
+                let id = graph.leaf_with_layout(layout)?;
+                graph.set_name(id, &which.name(index, usize::from(block.windowed)))?;
+                own.push((which, id));
+            }
+            ids.push(own);
+        }
+        let home = |block: usize| weights.device_of(Section::Block(block));
+        let (mut bytes, mut tables) = (Vec::new(), Vec::new());
+        for (device, target) in model.devices().iter().enumerate() {
+            let mut own: Vec<TensorId> = (0..ids.len())
+                .filter(|&block| home(block) == device)
+                .flat_map(|block| &ids[block])
+                .map(|&(_, id)| id)
+                .collect();
+            let mut of_device = [None; KINDS];
+            for (kind, table) in of_device.iter_mut().enumerate() {
+                let uses = |(index, block): (usize, &crate::model::Block)| {
+                    home(index) == device && block.state.rows.is_some() && usize::from(block.windowed) == kind
+                };
+                if hyper.blocks.iter().enumerate().any(uses) {
+                    let layout = sizes.layout(StateTensor::Table, &BlockState::default(), kind)?;
+                    let id = graph.leaf_with_layout(layout)?;
+                    own.push(id);
+                    *table = Some(id);
+                }
+            }
+            let mut held = 0;
+            for buffer in place_all(&mut graph, &own, &target.buffer_type(), &mut buffers)? {
+                held += buffers.get(buffer)?.len();
+            }
+            bytes.push(held);
+            tables.push(of_device);
+        }
+        let stored = |id: TensorId, device: usize| -> Result<Stored, Error> {
+            let tensor = graph.tensor(id)?;
+            let unplaced = || oxcart_backend::Error::NotPlaced { id, name: tensor.label() };
+            let storage = tensor.storage().ok_or_else(unplaced)?;
+            let capacity = buffers.get(storage.buffer)?.len();
+            Ok(Stored { layout: *tensor.layout(), storage, capacity, device })
+        };
+        let mut blocks = Vec::with_capacity(ids.len());
+        for (index, own) in ids.iter().enumerate() {
+            let tensor = |&(which, id): &(StateTensor, TensorId)| Ok((which, stored(id, home(index))?));
+            blocks.push(own.iter().map(tensor).collect::<Result<Vec<_>, Error>>()?);
+        }
+        let mut placed = Vec::with_capacity(tables.len());
+        for (device, of_device) in tables.iter().enumerate() {
+            let mut row = [None; KINDS];
+            for (to, id) in row.iter_mut().zip(of_device) {
+                *to = id.map(|id| stored(id, device)).transpose()?;
+            }
+            placed.push(row);
+        }
+        let kinds = hyper.blocks.iter().map(|block| usize::from(block.windowed)).collect();
+        let state = State { blocks, kinds, tables: placed, bytes, buffers };
+        state.clear_tables()?;
+        Ok(state)
+    }
+
+    /// What buffer ids mean, weights' and state's.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Bytes on each device.
+    pub(crate) fn bytes(&self) -> &[usize] {
+        &self.bytes
+    }
+
+    /// A tensor of a block's state.
+    pub(crate) fn find(&self, block: usize, which: StateTensor) -> Option<&Stored> {
+        let own = self.blocks.get(block)?;
+        if which == StateTensor::Table {
+            let (_, first) = own.first()?;
+            return self.tables[first.device][self.kinds[block]].as_ref();
+        }
+        own.iter().find(|(other, _)| *other == which).map(|(_, stored)| stored)
+    }
+
+    fn clear_tables(&self) -> Result<(), Error> {
+        for table in self.tables.iter().flatten().flatten() {
+            // No page: minus one in every entry.
+            let buffer = self.buffers.get(table.storage.buffer)?;
+            buffer.fill(table.storage.offset, table.layout.byte_len(), 0xFF)?;
+        }
+        Ok(())
+    }
+
+    /// Writes some entries of a sequence's row to all tables of a kind.
+    pub(crate) fn write_table(
+        &self,
+        kind: usize,
+        row: usize,
+        first: usize,
+        pages: &[Option<u32>],
+    ) -> Result<(), Error> {
+        let entry = |page: &Option<u32>| page.map_or(-1, |page| page as i32).to_le_bytes();
+        let bytes: Vec<u8> = pages.iter().flat_map(entry).collect();
+        for table in self.tables.iter().filter_map(|of_device| of_device[kind].as_ref()) {
+            let offset = row * table.layout.nb()[1] + first * size_of::<i32>();
+            self.buffers.get(table.storage.buffer)?.write(table.storage.offset + offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a page in all blocks of a kind.
+    pub(crate) fn copy_page(&self, kind: usize, from: u32, to: u32) -> Result<(), Error> {
+        for (_, stored) in self.rows_of(kind) {
+            let page = stored.layout.nb()[1] * PAGE;
+            copy_place(
+                &self.place(stored, from as usize * page, page)?,
+                &self.place(stored, to as usize * page, page)?,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Copies the recurrent state of one row to another.
+    pub(crate) fn copy_row(&self, from: usize, to: usize) -> Result<(), Error> {
+        for (_, stored) in self.recurrent() {
+            let row = stored.layout.nb()[1];
+            copy_place(&self.place(stored, from * row, row)?, &self.place(stored, to * row, row)?)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the recurrent state of a row that of a sequence without tokens.
+    pub(crate) fn clear_row(&self, row: usize) -> Result<(), Error> {
+        for (_, stored) in self.recurrent() {
+            let len = stored.layout.nb()[1];
+            let buffer = self.buffers.get(stored.storage.buffer)?;
+            buffer.fill(stored.storage.offset + row * len, len, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a page of all blocks of a kind, one after another.
+    pub(crate) fn read_page(&self, kind: usize, page: u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        for (_, stored) in self.rows_of(kind) {
+            let len = stored.layout.nb()[1] * PAGE;
+            self.read(stored, page as usize * len, len, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what [`read_page`](State::read_page) has read, and returns the rest.
+    pub(crate) fn write_page<'b>(&self, kind: usize, page: u32, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
+        let mut rest = bytes;
+        for (_, stored) in self.rows_of(kind) {
+            let len = stored.layout.nb()[1] * PAGE;
+            rest = self.write(stored, page as usize * len, len, rest)?;
+        }
+        Ok(rest)
+    }
+
+    /// Reads the recurrent state of a row.
+    pub(crate) fn read_row(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        for (_, stored) in self.recurrent() {
+            let len = stored.layout.nb()[1];
+            self.read(stored, row * len, len, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what [`read_row`](State::read_row) has read, and returns the rest.
+    pub(crate) fn write_row<'b>(&self, row: usize, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
+        let mut rest = bytes;
+        for (_, stored) in self.recurrent() {
+            let len = stored.layout.nb()[1];
+            rest = self.write(stored, row * len, len, rest)?;
+        }
+        Ok(rest)
+    }
+
+    /// Bytes of a page of a kind in all blocks.
+    pub(crate) fn page_bytes(&self, kind: usize) -> usize {
+        self.rows_of(kind).map(|(_, stored)| stored.layout.nb()[1] * PAGE).sum()
+    }
+
+    /// Bytes of a row of recurrent state in all blocks.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.recurrent().map(|(_, stored)| stored.layout.nb()[1]).sum()
+    }
+
+    fn read(&self, stored: &Stored, offset: usize, len: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        let start = out.len();
+        out.resize(start + len, 0);
+        let buffer = self.buffers.get(stored.storage.buffer)?;
+        Ok(buffer.read(stored.storage.offset + offset, &mut out[start..])?)
+    }
+
+    fn write<'b>(
+        &self,
+        stored: &Stored,
+        offset: usize,
+        len: usize,
+        bytes: &'b [u8],
+    ) -> Result<&'b [u8], Error> {
+        let (own, rest) = bytes.split_at_checked(len).ok_or(Error::SavedState("it ends too early"))?;
+        self.buffers.get(stored.storage.buffer)?.write(stored.storage.offset + offset, own)?;
+        Ok(rest)
+    }
+
+    /// Keys and values of blocks with pages of a kind.
+    fn rows_of(&self, kind: usize) -> impl Iterator<Item = &(StateTensor, Stored)> {
+        let of_kind = self.blocks.iter().zip(&self.kinds).filter(move |&(_, own)| *own == kind);
+        of_kind
+            .flat_map(|(tensors, _)| tensors)
+            .filter(|(which, _)| matches!(which, StateTensor::Keys | StateTensor::Values))
+    }
+
+    fn recurrent(&self) -> impl Iterator<Item = &(StateTensor, Stored)> {
+        let is_recurrent = |which| matches!(which, StateTensor::Convolution | StateTensor::Recurrent);
+        self.blocks.iter().flatten().filter(move |(which, _)| is_recurrent(*which))
+    }
+
+    fn place(&self, stored: &Stored, offset: usize, len: usize) -> Result<Place, Error> {
+        let buffer = Arc::clone(self.buffers.get(stored.storage.buffer)?);
+        Ok(Place { buffer, offset: stored.storage.offset + offset, len })
+    }
+}
+
+/// Cells that a runner for so many tokens needs of each kind, page 0 included.
+pub(crate) fn cell_counts(
+    hyper: &HyperParameters,
+    tokens: usize,
+    context: usize,
+    sequences: usize,
+    batch: usize,
+) -> [usize; KINDS] {
+    // A sequence may end in the middle of a page, and begin a window there.
+    let all = tokens.div_ceil(PAGE) + sequences;
+    let in_window = |window: usize| window.min(context).saturating_add(batch).div_ceil(PAGE) + 2;
+    let windowed = hyper.window.map_or(all, |window| all.min(sequences.saturating_mul(in_window(window))));
+    let [has_all, has_windowed] = hyper.page_kinds();
+    let cells = |pages: usize, has: bool| if has { (pages + 1).saturating_mul(PAGE) } else { 0 };
+    [cells(all, has_all), cells(windowed, has_windowed)]
+}

@@ -1,0 +1,282 @@
+//! Computing pieces: their steps, what each needs, and what becomes of it.
+
+use std::ops::Range;
+
+use oxcart_tensor::DType;
+use zerocopy::IntoBytes;
+
+use super::batch::{Part, Piece, bucket, steps};
+use super::graphs::{InputBytes, Step};
+use super::pages::PAGE;
+use super::sequence::{Change, KINDS, Sequence, SequenceId, first_seen};
+use super::{Logits, Outputs, Runner};
+use crate::model::net::{AttentionPath, StepShape};
+use crate::model::{Error, Pooling};
+
+/// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
+const MASK_STEP: usize = 256;
+
+/// One part of a step, looked up.
+struct Row<'b> {
+    id: SequenceId,
+    /// First position.
+    first: usize,
+    tokens: &'b [u32],
+    /// Of which of them logits are wanted.
+    wanted: Range<usize>,
+    changes: Vec<Change>,
+}
+
+impl Runner {
+    /// Computes tokens that follow those of their sequences, and returns the logits that are wanted. More than fit into a
+    /// step are computed in several.
+    pub fn compute(&mut self, pieces: &[Piece<'_>]) -> Result<Outputs<'_>, Error> {
+        self.check(pieces)?;
+        let before: Vec<(SequenceId, usize)> =
+            pieces.iter().map(|piece| (piece.sequence, self.sequences[&piece.sequence].len())).collect();
+        self.logits.clear();
+        self.rows.clear();
+        self.rows.resize(pieces.len(), 0..0);
+        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.tokens.len()).collect();
+        let is_recurrent = self.model().hyper().is_recurrent();
+        for parts in steps(&lengths, self.options.batch, is_recurrent) {
+            if let Err(error) = self.compute_step(pieces, &parts) {
+                for (id, position) in before {
+                    // What failed first is what the caller should hear of.
+                    let _ = self.go_back(id, position);
+                }
+                return Err(error);
+            }
+        }
+        self.graphs.model().check_files()?;
+        let logits = Logits { numbers: &self.logits, width: self.graphs.model().hyper().vocabulary };
+        Ok(Outputs { logits, rows: &self.rows })
+    }
+
+    /// Refuses pieces that cannot be computed, before anything has changed.
+    fn check(&self, pieces: &[Piece<'_>]) -> Result<(), Error> {
+        let (vocabulary, limit) = (self.model().hyper().vocabulary, self.options.context);
+        for (index, piece) in pieces.iter().enumerate() {
+            let sequence = piece.sequence;
+            let in_sequence = |error| Error::InSequence { sequence, error: Box::new(error) };
+            let used = self.sequence(sequence)?.len();
+            if pieces[..index].iter().any(|other| other.sequence == sequence) {
+                let error = Error::setting("the batch", sequence, "has two pieces of it");
+                return Err(in_sequence(error));
+            }
+            if let Some(&token) = piece.tokens.iter().find(|&&token| token as usize >= vocabulary) {
+                return Err(in_sequence(Error::NoSuchToken { token, vocabulary }));
+            }
+            let asked = piece.tokens.len();
+            if used + asked > limit {
+                return Err(in_sequence(Error::ContextFull { used, asked, limit }));
+            }
+        }
+        Ok(())
+    }
+
+    fn compute_step(&mut self, pieces: &[Piece<'_>], parts: &[Part]) -> Result<(), Error> {
+        let mut rows = self.make_room(pieces, parts)?;
+        let computed = self.write_tables(&rows).and_then(|()| self.run(pieces, parts, &rows));
+        let window = self.model().hyper().window;
+        for row in &mut rows {
+            let Some(sequence) = self.sequences.get_mut(&row.id) else { continue };
+            match computed {
+                Ok(()) => sequence.commit(row.tokens, &row.changes, &mut self.pools, window),
+                Err(_) => sequence.undo(row.changes.drain(..), &mut self.pools),
+            }
+        }
+        if computed.is_ok() {
+            self.computed_tokens += rows.iter().map(|row| row.tokens.len() as u64).sum::<u64>();
+        }
+        computed
+    }
+
+    /// Gives all tokens of a step their cells.
+    fn make_room<'b>(&mut self, pieces: &[Piece<'b>], parts: &[Part]) -> Result<Vec<Row<'b>>, Error> {
+        let mut rows: Vec<Row<'b>> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let piece = &pieces[part.piece];
+            let (id, tokens) = (piece.sequence, &piece.tokens[part.tokens.clone()]);
+            let wanted = piece.wanted.range(piece.tokens.len());
+            let inside = |at: usize| at.clamp(part.tokens.start, part.tokens.end) - part.tokens.start;
+            let wanted = inside(wanted.start)..inside(wanted.end);
+            let Some(sequence) = self.sequences.get_mut(&id) else { continue };
+            let (first, mut changes) = (sequence.len(), Vec::new());
+            if sequence.make_room(tokens.len(), &mut self.pools, &mut changes).is_none() {
+                for row in &mut rows {
+                    if let Some(sequence) = self.sequences.get_mut(&row.id) {
+                        sequence.undo(row.changes.drain(..), &mut self.pools);
+                    }
+                }
+                let error = Error::StateFull { asked: tokens.len(), used: first };
+                return Err(Error::InSequence { sequence: id, error: Box::new(error) });
+            }
+            rows.push(Row { id, first, tokens, wanted, changes });
+        }
+        Ok(rows)
+    }
+
+    /// Copies pages that must not be written to where they are, and tells devices which pages the sequences have.
+    fn write_tables(&mut self, rows: &[Row<'_>]) -> Result<(), Error> {
+        let Some(state) = self.graphs.state() else { return Ok(()) };
+        for row in rows {
+            for change in &row.changes {
+                if let Some(from) = change.copied_from {
+                    state.copy_page(change.kind, from, change.page)?;
+                }
+            }
+            if self.graphs.style.path != AttentionPath::Paged {
+                continue;
+            }
+            let Some(sequence) = self.sequences.get(&row.id) else { continue };
+            for (kind, table) in sequence.tables.iter().enumerate() {
+                let written = &mut self.written[kind][sequence.row];
+                let differs = |&index: &usize| table[index] != written[index];
+                let Some(start) = (0..table.len()).find(differs) else { continue };
+                let end = (start..table.len()).rev().find(differs).map_or(start, |last| last + 1);
+                // Should writing fail, what devices have is not known.
+                written[start..end].fill(Some(u32::MAX));
+                state.write_table(kind, sequence.row, start, &table[start..end])?;
+                written[start..end].copy_from_slice(&table[start..end]);
+            }
+        }
+        Ok(())
+    }
+
+    fn shape(&self, rows: &[Row<'_>]) -> StepShape {
+        let is_recurrent = self.model().hyper().is_recurrent();
+        let count: usize = rows.iter().map(|row| row.tokens.len()).sum();
+        let outputs: usize = rows.iter().map(|row| row.wanted.len()).sum();
+        // Recurrent blocks would remember what only fills up.
+        let tokens = if is_recurrent { count } else { bucket(count).min(self.options.batch.max(count)) };
+        let cells = match self.graphs.style.path {
+            AttentionPath::Paged => [0; KINDS],
+            AttentionPath::Flash { .. } | AttentionPath::Plain => self.pools.each_ref().map(|pool| {
+                pool.as_ref().map_or(0, |pool| {
+                    let all = pool.len() * PAGE;
+                    (pool.end() * PAGE).next_multiple_of(MASK_STEP).min(all)
+                })
+            }),
+        };
+        StepShape {
+            tokens,
+            outputs: bucket(outputs.max(1)).min(tokens),
+            sequences: if is_recurrent { rows.len() } else { 1 },
+            cells,
+            pooling: Pooling::None,
+        }
+    }
+
+    /// Runs the graph of a step and appends the logits that are wanted.
+    fn run(&mut self, pieces: &[Piece<'_>], parts: &[Part], rows: &[Row<'_>]) -> Result<(), Error> {
+        let shape = self.shape(rows);
+        let vocabulary = self.model().hyper().vocabulary;
+        let (path, window) = (self.graphs.style.path, self.model().hyper().window);
+        let step = self.graphs.step(shape)?;
+        set_inputs(step, rows, &self.sequences, &mut self.input_bytes)?;
+        for kind in 0..KINDS {
+            let window = window.filter(|_| kind == 1);
+            set_mask(step, (kind, path), rows, window, &self.sequences, &mut self.input_bytes)?;
+        }
+        step.prepared.compute()?;
+        let first = self.logits.len() / vocabulary;
+        let mut next = first;
+        for (part, row) in parts.iter().zip(rows) {
+            let is_first =
+                pieces[part.piece].wanted.range(pieces[part.piece].tokens.len()).start >= part.tokens.start;
+            let known = &mut self.rows[part.piece];
+            let start = if is_first { next } else { known.start };
+            next += row.wanted.len();
+            *known = start..next;
+        }
+        if next == first {
+            return Ok(());
+        }
+        self.logits.resize(next * vocabulary, 0.0);
+        let out = &mut self.logits[first * vocabulary..];
+        Ok(step.prepared.read_into(step.output, out.as_mut_bytes())?)
+    }
+}
+
+type Sequences = std::collections::BTreeMap<SequenceId, Sequence>;
+
+/// Sets what all paths of attention need. What fills a step up belongs to no sequence and goes to page 0.
+fn set_inputs(
+    step: &mut Step,
+    rows: &[Row<'_>],
+    sequences: &Sequences,
+    bytes: &mut InputBytes,
+) -> Result<(), Error> {
+    let Step { shape, inputs, prepared, .. } = step;
+    let (shape, inputs) = (*shape, *inputs);
+    let count: usize = rows.iter().map(|row| row.tokens.len()).sum();
+    let spare = shape.tokens - count;
+    let fill = |number: i32| std::iter::repeat_n(number, spare);
+    let numbered = || rows.iter().flat_map(|row| row.first..row.first + row.tokens.len());
+    let tokens = rows.iter().flat_map(|row| row.tokens).map(|&token| token as i32);
+    bytes.set(prepared, inputs.tokens, tokens.chain(fill(0)).map(i32::to_le_bytes))?;
+    let positions = numbered().map(|position| position as i32);
+    bytes.set(prepared, inputs.positions, positions.chain(fill(0)).map(i32::to_le_bytes))?;
+    let row_of = |id: &SequenceId| sequences.get(id).map_or(-1, |sequence| sequence.row as i32);
+    let owners = rows.iter().flat_map(|row| {
+        let owner = row_of(&row.id);
+        (row.first..row.first + row.tokens.len()).flat_map(move |position| [owner, position as i32])
+    });
+    let nobody = std::iter::repeat_n([-1, 0], spare).flatten();
+    bytes.set(prepared, inputs.owners, owners.chain(nobody).map(i32::to_le_bytes))?;
+    for (kind, &input) in inputs.cells.iter().enumerate() {
+        let cells = rows.iter().flat_map(|row| {
+            let sequence = sequences.get(&row.id);
+            let cell =
+                move |position| sequence.and_then(|sequence| sequence.cell(kind, position)).unwrap_or(0);
+            (row.first..row.first + row.tokens.len()).map(cell)
+        });
+        let cells = cells.map(|cell| cell as i64).chain(std::iter::repeat_n(0, spare));
+        bytes.set(prepared, input, cells.map(i64::to_le_bytes))?;
+    }
+    let states = rows.iter().map(|row| row_of(&row.id).to_le_bytes());
+    bytes.set(prepared, inputs.rows, states)?;
+    let mut start = 0;
+    let mut wanted: Vec<i32> = Vec::with_capacity(shape.outputs);
+    for row in rows {
+        wanted.extend(row.wanted.clone().map(|at| (start + at) as i32));
+        start += row.tokens.len();
+    }
+    wanted.resize(shape.outputs, wanted.last().copied().unwrap_or(0));
+    bytes.set(prepared, inputs.wanted, wanted.into_iter().map(i32::to_le_bytes))
+}
+
+/// Sets a mask: which cells each token sees, and none in rows beyond.
+fn set_mask(
+    step: &mut Step,
+    (kind, path): (usize, AttentionPath),
+    rows: &[Row<'_>],
+    window: Option<usize>,
+    sequences: &Sequences,
+    bytes: &mut InputBytes,
+) -> Result<(), Error> {
+    let (input, shape) = (step.inputs.masks[kind], step.shape);
+    let element = path.mask_type().block_bytes();
+    let width = shape.cells[kind] * element;
+    bytes.fill(&mut step.prepared, input, width * path.mask_rows(shape.tokens), |mask| {
+        match path.mask_type() {
+            DType::F16 => mask.as_chunks_mut().0.fill(0xFC00_u16.to_le_bytes()),
+            _ => mask.as_chunks_mut().0.fill(f32::NEG_INFINITY.to_le_bytes()),
+        }
+        let mut lines = mask.chunks_exact_mut(width);
+        for row in rows {
+            let Some(sequence) = sequences.get(&row.id) else { continue };
+            for position in row.first..row.first + row.tokens.len() {
+                let Some(line) = lines.next() else { return };
+                let first = window.map_or(0, |window| first_seen(position, window));
+                for index in first / PAGE..=position / PAGE {
+                    let (from, to) = (first.max(index * PAGE), position.min(index * PAGE + PAGE - 1));
+                    if let Some(cell) = sequence.cell(kind, from) {
+                        line[cell * element..(cell + to - from + 1) * element].fill(0);
+                    }
+                }
+            }
+        }
+    })
+}

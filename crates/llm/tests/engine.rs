@@ -1,0 +1,252 @@
+//! Requests of all kinds, together and alone: what is answered does not depend on who else asks.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use oxcart_backend::{Device, StreamOptions};
+use oxcart_cpu::CpuDevice;
+use oxcart_llm::engine::{AtLimit, End, Engine, EngineOptions, Event, Report, Request, RequestError};
+use oxcart_llm::model::{Error, Model, ModelFile, Placement, PlacementOptions};
+use oxcart_llm::runner::{Runner, RunnerOptions};
+use oxcart_llm::text::{SamplerSettings, Vocab};
+
+fn model() -> (Arc<Model>, Arc<Vocab>, Arc<CpuDevice>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    let file = ModelFile::open(path).unwrap();
+    let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
+    let device = CpuDevice::new().unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    (Model::load(file, placement, &|_| {}).unwrap(), vocab, device)
+}
+
+fn engine(runner: RunnerOptions, options: EngineOptions) -> Engine {
+    let (model, vocab, device) = model();
+    let stream = device.open(&StreamOptions::threads(1)).unwrap();
+    Engine::new(Runner::new(model, vec![stream], runner).unwrap(), vocab, options)
+}
+
+fn small(sequences: usize) -> RunnerOptions {
+    RunnerOptions { context: 256, sequences, ..RunnerOptions::default() }
+}
+
+/// Some prompt that others do not begin with, unless their numbers are the same modulo 4.
+fn prompt(number: u32, length: usize) -> Vec<u32> {
+    (0..length as u32).map(|at| if at < 70 { at * 3 + number % 4 } else { at * 5 + number } % 300).collect()
+}
+
+fn request(number: u32) -> Request {
+    let sampler = match number % 3 {
+        0 => SamplerSettings::greedy(),
+        _ => SamplerSettings { seed: u64::from(number), ..SamplerSettings::default() },
+    };
+    let (limit, length) = (5 + number as usize % 23, 3 + number as usize * 37 % 150);
+    Request { sampler, limit, ignore_end: true, ..Request::new(prompt(number, length)) }
+}
+
+type Answers = BTreeMap<u64, (Vec<u32>, String, End, Report)>;
+
+/// Runs an engine until nothing is left to do; answers by request.
+fn finish(engine: &mut Engine, answers: &mut Answers, ids: &BTreeMap<String, u64>) {
+    let mut open: BTreeMap<u64, (Vec<u32>, String)> = BTreeMap::new();
+    while engine.is_busy() {
+        engine.step().unwrap();
+        while let Some(event) = engine.next_event() {
+            let id = ids[&event.request().to_string()];
+            let entry = open.entry(id).or_default();
+            match event {
+                Event::Token(token) => {
+                    entry.0.push(token.token);
+                    entry.1.push_str(&token.text);
+                }
+                Event::Finished { end, text, report, .. } => {
+                    let (tokens, so_far) = open.remove(&id).unwrap();
+                    answers.insert(id, (tokens, so_far + &text, end, report));
+                }
+                Event::Failed { error, .. } => panic!("{id}: {error}"),
+            }
+        }
+    }
+}
+
+fn alone(number: u32) -> (Vec<u32>, String, End) {
+    thread_local!(static ENGINE: Cell<Option<Engine>> = const { Cell::new(None) });
+    let mut engine = ENGINE.take().unwrap_or_else(|| engine(small(1), EngineOptions::default()));
+    let id = engine.submit(request(number)).unwrap();
+    let mut answers = Answers::new();
+    finish(&mut engine, &mut answers, &BTreeMap::from([(id.to_string(), 0)]));
+    engine.forget_parked();
+    ENGINE.set(Some(engine));
+    let (tokens, text, end, _) = answers.remove(&0).unwrap();
+    (tokens, text, end)
+}
+
+fn all_together(mut engine: Engine, numbers: impl Iterator<Item = u32>) -> Answers {
+    let (mut ids, mut answers) = (BTreeMap::new(), Answers::new());
+    for number in numbers {
+        let id = engine.submit(request(number)).unwrap();
+        ids.insert(id.to_string(), u64::from(number));
+        // Some come while others are under way.
+        if number % 5 == 0 {
+            engine.step().unwrap();
+        }
+    }
+    finish(&mut engine, &mut answers, &ids);
+    answers
+}
+
+#[track_caller]
+fn assert_as_alone(answers: &Answers) {
+    for (&number, (tokens, text, end, _)) in answers {
+        let expected = alone(number as u32);
+        assert_eq!((tokens, text, end), (&expected.0, &expected.1, &expected.2), "request {number}");
+    }
+}
+
+#[test]
+fn requests_are_answered_as_if_they_were_alone() {
+    let answers = all_together(engine(small(7), EngineOptions::default()), 0..40);
+    assert_eq!(answers.len(), 40);
+    assert_as_alone(&answers);
+    let reused: usize = answers.values().map(|(.., report)| report.reused_tokens).sum();
+    assert!(reused > 500, "beginnings are shared: {reused}");
+}
+
+#[test]
+fn those_that_make_way_go_on_where_they_were() {
+    // Room for little more than one of them.
+    let options = RunnerOptions { tokens: 256, ..small(6) };
+    let answers = all_together(engine(options, EngineOptions::default()), 0..20);
+    assert_eq!(answers.len(), 20);
+    assert_as_alone(&answers);
+}
+
+#[test]
+fn long_prompts_do_not_hold_others_up() {
+    let mut engine = engine(small(3), EngineOptions { prompt_tokens_beside: 16, ..EngineOptions::default() });
+    let talking = engine.submit(Request { limit: 60, ignore_end: true, ..Request::new(vec![1]) }).unwrap();
+    engine.step().unwrap();
+    engine.submit(Request { limit: 1, ..Request::new(prompt(3, 200)) }).unwrap();
+    let mut steps = 0;
+    // Each step brings a token, until the prompt has been computed in pieces of 16.
+    while engine.next_event().is_some_and(|event| event.request() == talking) || steps < 12 {
+        assert!(engine.step().unwrap());
+        steps += 1;
+        assert!(steps < 30);
+    }
+    assert!(steps >= 12, "{steps}");
+}
+
+#[test]
+fn a_request_ends_by_its_clock_or_from_elsewhere() {
+    let (model, vocab, device) = model();
+    let stream = device.open(&StreamOptions::threads(1)).unwrap();
+    let runner = Runner::new(model, vec![stream], small(2)).unwrap();
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&now);
+    let clock = Box::new(move || Duration::from_secs(clock.load(Ordering::Relaxed)));
+    let mut engine = Engine::with_clock(runner, vocab, EngineOptions::default(), clock);
+    let endless = Request { ignore_end: true, ..Request::new(vec![1, 2, 3]) };
+    engine.submit(Request { deadline: Some(Duration::from_secs(10)), ..endless.clone() }).unwrap();
+    let stopped = endless.clone();
+    engine.submit(stopped.clone()).unwrap();
+    for _ in 0..5 {
+        engine.step().unwrap();
+    }
+    let ends = |engine: &mut Engine| {
+        let mut ends = Vec::new();
+        while let Some(event) = engine.next_event() {
+            if let Event::Finished { end, report, .. } = event {
+                ends.push((end, report.answer_tokens));
+            }
+        }
+        ends
+    };
+    assert_eq!(ends(&mut engine), []);
+    now.store(10, Ordering::Relaxed);
+    engine.step().unwrap();
+    assert_eq!(ends(&mut engine), [(End::Deadline, 5)]);
+    stopped.cancel.cancel();
+    engine.step().unwrap();
+    assert_eq!(ends(&mut engine), [(End::Cancelled, 6)]);
+    assert!(!engine.is_busy() && !engine.step().unwrap());
+}
+
+#[test]
+fn the_context_ends_an_answer_or_moves_on() {
+    let mut engine = engine(small(1), EngineOptions::default());
+    let endless = Request { ignore_end: true, limit: 600, ..Request::new(prompt(0, 100)) };
+    let run = |engine: &mut Engine, request: Request| {
+        let mut answer = engine.answer(request).unwrap();
+        while let Some(event) = answer.next_event() {
+            if let Event::Finished { end, report, .. } = event.unwrap() {
+                return (end, report.answer_tokens);
+            }
+        }
+        unreachable!("an answer ends")
+    };
+    // The last one is chosen, but nothing can follow it.
+    assert_eq!(run(&mut engine, endless.clone()), (End::Context, 157));
+    for exact in [false, true] {
+        let at_limit = AtLimit::Shift { keep: 10, exact };
+        assert_eq!(run(&mut engine, Request { at_limit, ..endless.clone() }), (End::Length, 600));
+    }
+}
+
+#[test]
+fn bad_requests_are_refused_and_others_go_on() {
+    let mut engine = engine(small(2), EngineOptions { queue: 3, ..EngineOptions::default() });
+    let refused = |engine: &mut Engine, request: Request| engine.submit(request).unwrap_err().to_string();
+    assert_eq!(refused(&mut engine, Request::new(Vec::new())), "the prompt is empty");
+    let error = refused(&mut engine, Request::new(vec![1; 300]));
+    assert_eq!(error, "300 tokens after 0 do not fit into a context of 256");
+    assert!(refused(&mut engine, Request::new(vec![4000])).contains("token 4000 is not one of"));
+    let sampler = SamplerSettings { top_p: f32::NAN, ..SamplerSettings::default() };
+    assert!(matches!(
+        engine.submit(Request { sampler, ..Request::new(vec![1]) }),
+        Err(RequestError::Sample(_))
+    ));
+    for number in 0..3 {
+        engine.submit(request(number)).unwrap();
+    }
+    assert_eq!(refused(&mut engine, request(3)), "3 requests are waiting already");
+    engine.step().unwrap();
+    engine.submit(request(3)).unwrap();
+    let open = engine.runner().sequence_ids();
+    let refused = engine.runner_mut().truncate(open[0], 9999);
+    assert!(matches!(refused, Err(Error::CannotTruncate { .. })));
+    while engine.is_busy() {
+        engine.step().unwrap();
+    }
+}
+
+/// The next message of a conversation finds the ones before.
+#[test]
+fn what_was_computed_is_found_again() {
+    let mut engine = engine(small(2), EngineOptions::default());
+    let mut tokens = prompt(1, 90);
+    let mut known = Vec::new();
+    for _ in 0..4 {
+        let request = Request {
+            limit: 10,
+            ignore_end: true,
+            sampler: SamplerSettings::greedy(),
+            ..Request::new(tokens.clone())
+        };
+        let mut answer = engine.answer(request).unwrap();
+        while let Some(event) = answer.next_event() {
+            match event.unwrap() {
+                Event::Token(token) => tokens.push(token.token),
+                Event::Finished { report, .. } => known.push(report.reused_tokens),
+                Event::Failed { .. } => unreachable!("failures are errors"),
+            }
+        }
+        tokens.extend([7, 8, 9]);
+    }
+    // All but the last token of each answer, which was chosen and not computed.
+    assert_eq!(known, [0, 99, 112, 125]);
+}

@@ -1,0 +1,66 @@
+//! Where a user's files are, as the system's conventions have it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Where models are kept; `None` for users without a home.
+pub fn models() -> Option<PathBuf> {
+    Folders::from_env().models()
+}
+
+/// Where workers keep weights unless told otherwise; `None` for users without a home.
+pub fn weights() -> Option<PathBuf> {
+    Folders::from_env().weights()
+}
+
+/// Where things are kept that can be had again.
+#[derive(Clone, Debug)]
+struct Folders {
+    root: Option<PathBuf>,
+}
+
+impl Folders {
+    fn from_env() -> Folders {
+        Folders::new(|name| env::var_os(name))
+    }
+
+    fn new(env: impl Fn(&str) -> Option<OsString>) -> Folders {
+        // The convention is to ignore paths that are not absolute.
+        let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
+    }
+
+    fn models(&self) -> Option<PathBuf> {
+        Some(self.root.as_ref()?.join("models"))
+    }
+
+    fn weights(&self) -> Option<PathBuf> {
+        Some(self.root.as_ref()?.join("weights"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_own_choice_comes_first() {
+        let weights = |set: &[(&str, &str)]| {
+            let env =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            Folders::new(env).weights().map(|path| path.display().to_string())
+        };
+        let (home, xdg, own) = (("HOME", "/home/a"), ("XDG_CACHE_HOME", "/x"), ("OXCART_CACHE", "/o"));
+        for (set, expected) in [
+            (&[home, xdg, own][..], "/o/weights"),
+            (&[home, xdg], "/x/oxcart/weights"),
+            (&[home], "/home/a/.cache/oxcart/weights"),
+            (&[home, ("XDG_CACHE_HOME", "relative"), ("OXCART_CACHE", "")], "/home/a/.cache/oxcart/weights"),
+        ] {
+            assert_eq!(weights(set).as_deref(), Some(expected));
+        }
+        assert_eq!(weights(&[("HOME", "")]), None);
+    }
+}

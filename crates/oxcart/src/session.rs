@@ -1,0 +1,228 @@
+//! From a name to an answer: a model found, placed on the devices there are, loaded, and asked.
+//!
+//! Everything here is made of the crates' public parts; a program that wants something else puts them together itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use oxcart_backend::{Device, Registry, StreamOptions};
+use oxcart_llm::engine::{Answer, Engine, EngineOptions, Request};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
+use oxcart_llm::runner::{Encoder, EncoderOptions, Runner};
+use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, Vocab};
+use oxcart_pull::{Hub, Name, Store};
+use oxcart_rpc::client::{Options, RemoteRegistry};
+
+use crate::{Error, devices, folders};
+
+/// What to load, and how.
+///
+/// ```no_run
+/// let mut session = oxcart::Loader::new("model.gguf").workers(["192.168.1.5:50052"]).sequences(8).load()?;
+/// # Ok::<(), oxcart::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Loader {
+    name: String,
+    workers: Vec<String>,
+    plugins: Vec<PathBuf>,
+    placement: PlacementOptions,
+    stream: StreamOptions,
+    engine: EngineOptions,
+}
+
+impl Loader {
+    /// A model by its file, a known name (`smollm2`), `owner/name` of the Hugging Face hub, or a URL.
+    pub fn new(model: impl Into<String>) -> Loader {
+        Loader {
+            name: model.into(),
+            workers: Vec::new(),
+            plugins: Vec::new(),
+            placement: PlacementOptions::default(),
+            stream: StreamOptions::default(),
+            engine: EngineOptions::default(),
+        }
+    }
+
+    /// Workers whose devices are used besides those of this machine, as `HOST:PORT`.
+    pub fn workers<W: Into<String>>(mut self, workers: impl IntoIterator<Item = W>) -> Loader {
+        self.workers = workers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Plug-ins whose devices are used, too.
+    pub fn plugins<P: Into<PathBuf>>(mut self, plugins: impl IntoIterator<Item = P>) -> Loader {
+        self.plugins = plugins.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Threads that compute on the CPU; by default one per processor.
+    pub fn threads(mut self, threads: usize) -> Loader {
+        self.stream = StreamOptions { threads: StreamOptions::threads(threads).threads, ..self.stream };
+        self
+    }
+
+    /// Tokens that a sequence may have; 0 for as many as the model was trained for. By default 4096.
+    pub fn context(mut self, tokens: usize) -> Loader {
+        self.placement.runner.context = tokens;
+        self
+    }
+
+    /// Requests that are computed at the same time; by default one.
+    pub fn sequences(mut self, count: usize) -> Loader {
+        self.placement.runner.sequences = count;
+        self
+    }
+
+    /// How the model is shared out, and everything about the runner.
+    pub fn placement(mut self, options: PlacementOptions) -> Loader {
+        self.placement = options;
+        self
+    }
+
+    /// How steps are shared out among requests.
+    pub fn engine(mut self, options: EngineOptions) -> Loader {
+        self.engine = options;
+        self
+    }
+
+    /// Fetches the model if it is not here, connects workers, loads.
+    pub fn load(self) -> Result<Session, Error> {
+        let runner_options = self.placement.runner;
+        let engine_options = self.engine;
+        let ready = self.ready()?;
+        let runner = Runner::new(Arc::clone(&ready.model), ready.streams()?, runner_options)?;
+        let template = ChatTemplate::for_model(&ready.model.metadata())?;
+        let engine = Engine::new(runner, Arc::clone(&ready.vocab), engine_options);
+        Ok(Session { engine, template, _workers: ready.workers })
+    }
+
+    /// As [`load`](Loader::load), a model that makes embeddings.
+    pub fn load_encoder(self) -> Result<EmbeddingSession, Error> {
+        let ready = self.ready()?;
+        let encoder = Encoder::new(Arc::clone(&ready.model), ready.streams()?, EncoderOptions::default())?;
+        Ok(EmbeddingSession { encoder, vocab: ready.vocab, _workers: ready.workers })
+    }
+
+    fn ready(self) -> Result<Ready, Error> {
+        let path = self.find()?;
+        let file = ModelFile::open(&path)?;
+        let vocab = Arc::new(Vocab::from_gguf(&file.metadata())?);
+        let mut workers = Vec::with_capacity(self.workers.len());
+        for worker in &self.workers {
+            workers.push(RemoteRegistry::connect(worker, &Options::default())?);
+        }
+        let mut list: Vec<Arc<dyn Device>> = workers.iter().flat_map(|worker| worker.devices()).collect();
+        list.extend(devices::find(&self.plugins)?.devices());
+        let placement = Placement::new(&file, list, &self.placement)?;
+        if let Some(share) = placement.shortfall() {
+            return Err(Error::Memory {
+                device: share.name.clone(),
+                free: share.free,
+                needed: share.needed(),
+            });
+        }
+        let model = Model::load(file, placement, &|_| {})?;
+        Ok(Ready { model, vocab, workers, stream: self.stream })
+    }
+
+    fn find(&self) -> Result<PathBuf, Error> {
+        let name: Name = self.name.parse()?;
+        if let Name::Path(path) = &name {
+            return Ok(path.clone());
+        }
+        let store = Store::at(folders::models().ok_or(Error::NoFolder)?);
+        Ok(store.fetch(&name, &Hub::from_env(), &mut |_| {})?)
+    }
+}
+
+/// A model that is loaded.
+struct Ready {
+    model: Arc<Model>,
+    vocab: Arc<Vocab>,
+    workers: Vec<Arc<RemoteRegistry>>,
+    stream: StreamOptions,
+}
+
+impl Ready {
+    fn streams(&self) -> Result<Vec<Box<dyn oxcart_backend::Stream>>, Error> {
+        let open = |device: &Arc<dyn Device>| Ok(Arc::clone(device).open(&self.stream)?);
+        self.model.devices().iter().map(open).collect()
+    }
+}
+
+/// A model that answers.
+#[derive(Debug)]
+pub struct Session {
+    engine: Engine,
+    template: ChatTemplate,
+    /// Connections, for as long as their devices are used.
+    _workers: Vec<Arc<RemoteRegistry>>,
+}
+
+impl Session {
+    /// A model with defaults for everything; see [`Loader`].
+    pub fn open(model: impl Into<String>) -> Result<Session, Error> {
+        Loader::new(model).load()
+    }
+
+    /// What answers requests.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// The vocabulary.
+    pub fn vocab(&self) -> &Vocab {
+        self.engine.vocab()
+    }
+
+    /// A request to go on after a text.
+    pub fn completion(&self, text: &str) -> Request {
+        let tokens = self.vocab().encode(text, Encode { add_special: true, parse_special: false });
+        self.request(tokens)
+    }
+
+    /// A request to answer a conversation.
+    pub fn reply(&self, messages: &[Message]) -> Result<Request, Error> {
+        let prompt = self.template.prompt(messages, &ChatOptions::default(), self.vocab())?;
+        Ok(self.request(self.vocab().encode_prompt(&prompt)))
+    }
+
+    fn request(&self, tokens: Vec<u32>) -> Request {
+        let mut request = Request::new(tokens);
+        request.sampler.banned = self.vocab().suppressed().to_vec();
+        request
+    }
+
+    /// The text of an answer, piece by piece.
+    pub fn answer(&mut self, request: Request) -> Result<Answer<'_>, Error> {
+        Ok(self.engine.answer(request)?)
+    }
+
+    /// Answers one message, without a conversation around it.
+    pub fn ask(&mut self, text: &str) -> Result<Answer<'_>, Error> {
+        let request = self.reply(&[Message::new("user", text)])?;
+        self.answer(request)
+    }
+}
+
+/// A model that turns texts into vectors.
+#[derive(Debug)]
+pub struct EmbeddingSession {
+    encoder: Encoder,
+    vocab: Arc<Vocab>,
+    _workers: Vec<Arc<RemoteRegistry>>,
+}
+
+impl EmbeddingSession {
+    /// The vector of a text, one long.
+    pub fn embed(&mut self, text: &str) -> Result<Vec<f32>, Error> {
+        let tokens = self.vocab.encode(text, Encode { add_special: true, parse_special: false });
+        let mut vector = self.encoder.embed(&tokens)?.to_vec();
+        let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        if length > 0.0 {
+            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        Ok(vector)
+    }
+}

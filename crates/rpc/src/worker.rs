@@ -1,0 +1,40 @@
+//! A worker: lends its devices to clients that speak the protocol.
+//!
+//! [`Worker`] listens; each connection has a thread (`connection`), which reads commands and has a `session` carry them
+//! out. [`Space`] is what one client can see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
+//! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
+//! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
+//! are late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
+//!
+//! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
+//! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
+
+mod budget;
+mod cache;
+mod client;
+mod connection;
+mod counters;
+mod event;
+mod lent;
+mod limits;
+mod listen;
+mod outlet;
+mod rebuild;
+mod refusal;
+mod roster;
+mod server;
+mod session;
+mod sliced_graph;
+mod space;
+mod turnstile;
+mod watch;
+
+pub use cache::{CacheCounts, CacheSettings, Call, Domain, DomainOf, Gate, Keeping, WeightCache};
+pub use client::Dropped;
+pub use counters::Snapshot;
+pub use event::{Event, Observer, Totals};
+pub use limits::Limits;
+pub use rebuild::{Rebuilt, rebuild};
+pub use refusal::Refusal;
+pub use server::{Config, DialectChoice, Worker};
+pub use space::{BufferRange, Space};

@@ -1,0 +1,157 @@
+//! A graph of a client, checked and cut into slices: what GRAPH_COMPUTE runs and GRAPH_RECOMPUTE runs again.
+//!
+//! Invariant: every node was accepted by the device before the first one runs. A slice is what a client may compute in
+//! one turn, so that graphs of several clients interleave.
+
+use std::ops::Range;
+
+use oxcart_backend::{Error, Plan, Work};
+use oxcart_tensor::TensorRef;
+
+use super::budget::Lease;
+use super::client::Client;
+use super::lent::Lent;
+use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_TENSOR_BYTES};
+use super::rebuild::Rebuilt;
+use super::refusal::Refusal;
+
+/// A graph that may run any number of times while its buffers exist.
+#[derive(Debug)]
+pub(crate) struct SlicedGraph {
+    rebuilt: Rebuilt,
+    slices: Vec<Range<usize>>,
+    /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
+    /// Planning a long slice anew is little against running it.
+    plan: Option<Box<dyn Plan>>,
+    /// What it counts against the memory of messages.
+    charge: Lease,
+}
+
+impl SlicedGraph {
+    /// Checks a graph and makes it ready.
+    pub(crate) fn new(
+        rebuilt: Rebuilt,
+        lent: &Lent,
+        charge: Lease,
+        node_work: u64,
+    ) -> Result<SlicedGraph, Refusal> {
+        let slices = slices(&rebuilt, node_work)?;
+        for buffer in rebuilt.buffers.iter() {
+            if !lent.device().supports_buffer_type(buffer.buffer_type()) {
+                return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
+            }
+        }
+        let mut plan = None;
+        for slice in &slices {
+            // Each is planned, if only to see that it can be.
+            plan = lent.stream().plan(work(&rebuilt, slice)?)?;
+            if plan.is_none() {
+                check_support(&rebuilt, slice, lent)?;
+            }
+        }
+        if slices.len() > 1 {
+            plan = None;
+        }
+        Ok(SlicedGraph { rebuilt, slices, plan, charge })
+    }
+
+    /// What it counts once its message is gone.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.rebuilt.graph.len().saturating_mul(STORED_TENSOR_BYTES)
+    }
+
+    /// Its message is gone.
+    pub(crate) fn settle(&mut self) {
+        self.charge.shrink_to(self.stored_bytes());
+    }
+
+    /// Whether it uses a buffer.
+    pub(crate) fn uses(&self, handle: u64) -> bool {
+        self.rebuilt.handles.contains(&handle)
+    }
+
+    /// Computes it, slice by slice, each when it is the client's turn.
+    pub(crate) fn run(&mut self, lent: &Lent, client: &Client) -> Result<(), Refusal> {
+        let SlicedGraph { rebuilt, slices, plan, .. } = self;
+        for slice in slices.iter() {
+            let work = work(rebuilt, slice)?;
+            lent.take_turn(client, |stream| match plan {
+                Some(plan) => plan.compute(),
+                None => stream.compute(work),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn work<'a>(rebuilt: &'a Rebuilt, slice: &Range<usize>) -> Result<Work<'a>, Refusal> {
+    // Slices are cut from the order itself.
+    let nodes = rebuilt.graph.range(slice.clone()).ok_or(Refusal::NoGraph)?;
+    Ok(Work { nodes, buffers: &rebuilt.buffers })
+}
+
+fn unsupported(lent: &Lent, what: String) -> Refusal {
+    Refusal::Failed(Error::Unsupported { device: lent.device().name().to_owned(), what })
+}
+
+/// Asks the device about every node, where it does not plan.
+fn check_support(rebuilt: &Rebuilt, slice: &Range<usize>, lent: &Lent) -> Result<(), Refusal> {
+    for &id in work(rebuilt, slice)?.nodes.nodes() {
+        let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
+        if node.computes() && !lent.device().supports_op(node) {
+            return Err(unsupported(lent, node.op().label().to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Cuts a graph so that no slice but one of a single node is more than a turn's work.
+fn slices(rebuilt: &Rebuilt, node_work: u64) -> Result<Vec<Range<usize>>, Refusal> {
+    let nodes = rebuilt.graph.nodes();
+    let (mut slices, mut start, mut sum) = (Vec::new(), 0, 0_u64);
+    for (position, &id) in nodes.iter().enumerate() {
+        let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
+        let cost = multiplications(node);
+        let limit = if is_product(node) { node_work.saturating_mul(PRODUCT_FACTOR) } else { node_work };
+        if cost > limit {
+            return Err(Refusal::Limit { what: "multiplications in a node", limit });
+        }
+        let cost = cost.max(NODE_WORK);
+        if sum + cost > SLICE_WORK && position > start {
+            slices.push(start..position);
+            (start, sum) = (position, 0);
+        }
+        sum += cost;
+    }
+    if start < nodes.len() {
+        slices.push(start..nodes.len());
+    }
+    Ok(slices)
+}
+
+/// Whether a node is a product or a convolution, see [`PRODUCT_FACTOR`].
+fn is_product(node: TensorRef<'_>) -> bool {
+    let products = ["MUL_MAT", "MUL_MAT_ID", "OUT_PROD", "FLASH_ATTN_EXT", "CONV_2D", "CONV_3D"];
+    products.contains(&node.op().name())
+}
+
+/// About how many multiplications a node needs, or elements it touches if these are more.
+fn multiplications(node: TensorRef<'_>) -> u64 {
+    let elements = |tensor: TensorRef<'_>| tensor.layout().elements() as u64;
+    let ne = |slot: usize, dim: usize| node.source(slot).map_or(1, |s| s.layout().ne()[dim] as u64).max(1);
+    // What each element of the result is a sum of.
+    let terms = match node.op().name() {
+        "MUL_MAT" | "MUL_MAT_ID" => ne(0, 0),
+        "OUT_PROD" => ne(0, 1),
+        "FLASH_ATTN_EXT" | "FLASH_ATTN_BACK" => ne(1, 1).saturating_mul(2),
+        "CONV_2D" | "CONV_3D" | "CONV_2D_DW" | "CONV_TRANSPOSE_1D" | "CONV_TRANSPOSE_2D" => {
+            ne(0, 0).saturating_mul(ne(0, 1)).saturating_mul(ne(0, 2))
+        }
+        "SSM_SCAN" | "SOLVE_TRI" | "GATED_DELTA_NET" | "RWKV_WKV6" | "RWKV_WKV7" | "GATED_LINEAR_ATTN" => {
+            ne(0, 0)
+        }
+        _ => 1,
+    };
+    let computed = elements(node).saturating_mul(terms);
+    node.sources().flatten().fold(computed, |most, source| most.max(elements(source)))
+}
