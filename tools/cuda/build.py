@@ -22,13 +22,16 @@ KERNELS, IMAGES = ROOT / "crates/cuda/kernels", ROOT / "crates/cuda/images"
 COMPILERS = {"compute_75": "12.2.140", "compute_80": "12.2.140", "sm_90a": "12.9.86"}
 USUAL = ("compute_75", "sm_90a")
 ALL = ("compute_75", "compute_80", "sm_90a")
-TARGETS = {"matvec": ALL, "attention": ALL}
+TARGETS = {"matvec": ALL, "tiles": ALL, "attention": ALL, "gemm": ("sm_90a",)}
 TYPES = (
     "f32 f16 bf16 q1_0 q2_0 q4_0 q4_1 q5_0 q5_1 q8_0 q2_K q3_K q4_K q5_K q6_K iq1_s iq1_m iq2_xxs iq2_xs iq2_s "
     "iq3_xxs iq3_s iq4_nl iq4_xs tq1_0 tq2_0 mxfp4 nvfp4"
 ).split()
 # Families with kernels for each type of weights, compiled one type at a time.
-TYPED = {"matvec": TYPES}
+TYPED = {"matvec": TYPES, "tiles": TYPES[1:], "attention": ["half", "any", "brain"]}
+
+# Cards below 8.0 have no matrix instructions for brain floats.
+NONE = [("attention-brain", "compute_75"), ("tiles-bf16", "compute_75")]
 
 
 def compile_one(job):
@@ -52,12 +55,12 @@ def main():
     arguments.add_argument("--check", action="store_true")
     arguments.add_argument("--target", help="build for this target alone, while trying things out")
     arguments.add_argument("families", nargs="*")
-    arguments = arguments.parse_args()
+    arguments = arguments.parse_intermixed_args()
     folder, check, wanted = arguments.folder, arguments.check, arguments.families
     families = wanted or sorted(path.stem for path in KERNELS.glob("*.cu"))
     names = [f"{family}-{dtype}" if dtype else family for family in families for dtype in TYPED.get(family, [""])]
     jobs = [(name, target, folder) for name in names for target in TARGETS.get(name.partition("-")[0], USUAL)]
-    jobs = [job for job in jobs if arguments.target in (None, job[1])]
+    jobs = [job for job in jobs if arguments.target in (None, job[1]) and job[:2] not in NONE]
     stale, total = [], 0
     with concurrent.futures.ProcessPoolExecutor() as pool:
         for family, target, image, log in pool.map(compile_one, jobs):

@@ -21,4 +21,5 @@ for version in 12.2.140 12.9.86; do
   fi
 done
 "$python" tools/cuda/tables.py --check
+"$python" tools/cuda/wgmma.py --check
 exec "$python" tools/cuda/build.py "$cache" "$@"

@@ -5,23 +5,12 @@
 // for scores as long as queries are taken in the same, and results may be any channels as long as they are written where they
 // belong. With few queries warps share the keys, and blocks too; whoever is last joins the parts. With many, warps have
 // queries of their own.
+//
+// Which keys a query sees is said by a mask, or, where keys lie in pages, by the sequence and the position of its token. Then
+// queries of one sequence go over its pages together; where a matrix has queries of several, it goes over those of each.
+#include "attention.cuh"
 #include "mma.cuh"
 #include "quant.cuh"
-
-struct AttentionParams {
-    Tensor q, k, v, mask, y;
-    u64 sinks;      // 0 for none
-    i64 keys;
-    i64 group;      // query heads per head of keys
-    i64 rows;       // queries per head of keys: tokens times group
-    i64 splits;     // blocks that share the keys of a query
-    u64 parts;      // scratch memory for what they find
-    u64 counters;   // zeros; they are zeros again afterwards
-    float scale, softcap, max_bias, m0, m1;
-    i32 heads_log2;
-    i32 by_rows;    // warps have queries of their own
-    i32 unused;
-};
 
 enum Kind { HALF, BRAIN, ANY };
 
@@ -73,14 +62,6 @@ template <int KIND> DEVICE void multiply(float (&d)[4], const u32 (&a)[4], u32 b
     mma_half(d, a, b0, b1);
 }
 
-const float LOG2_E = 1.4426950408889634f;
-
-DEVICE float slope_of(i64 head, const AttentionParams& p) {
-    if (p.max_bias <= 0.0f) return 1.0f;
-    i64 power = (i64)1 << p.heads_log2;
-    return head < power ? powf(p.m0, (float)(head + 1)) : powf(p.m1, (float)(2 * (head - power) + 1));
-}
-
 // What a warp knows about its 16 queries: largest scores, sums, and weighted values, with rows g and g + 8 in each lane.
 template <int DV> struct Found {
     float most[2], sum[2];
@@ -89,20 +70,43 @@ template <int DV> struct Found {
 
 DEVICE float finite_or(float x, float other) { return x == -INFINITY ? other : x; }
 
-template <int DK, int DV, int KIND> DEVICE void attend(const AttentionParams& p, i64 head, i64 batch, i64 first_row, i64 first_key, i64 last_key, int step, Found<DV>& found) {
+// Keys that are gone over together: a run of tiles of 16.
+struct Range {
+    i64 first, last;  // tiles
+};
+
+// Which of the tiles `first` to `last` are this block's, where blocks share them; each has some for all its warps.
+const int ATTENTION_WARPS = 4;
+DEVICE Range share_of(const AttentionParams& p, i64 first, i64 last) {
+    i64 per = at_least((last - first + p.splits - 1) / p.splits, ATTENTION_WARPS);
+    Range out = {first + blockIdx.x * per, at_most(first + (blockIdx.x + 1) * per, last)};
+    return out;
+}
+
+// Goes over keys with 16 queries, once or, with pages of several sequences, once for each token.
+template <int DK, int DV, int KIND, bool PAGED> DEVICE void attend(const AttentionParams& p, i64 head, i64 batch, i64 first_row, int warp, int step, Found<DV>& found) {
     int g = lane_number() / 4, j = lane_number() % 4;
     // Queries, rounded to 16 bits.
     u32 query[DK / 32][2][4];
     const u16* mask[2];
     float slope[2];
+    Owner owner[2];
+    i64 tokens[2];
     int d = (int)p.q.ne[0], dv = (int)p.v.ne[0];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         i64 row = first_row + g + 8 * r;
         bool real = row < p.rows;
-        i64 token = real ? row / p.group : 0, h = head * p.group + (real ? row % p.group : 0);
-        const float* q = (const float*)at(p.q, token, h, batch);
-        mask[r] = p.mask.data && real ? (const u16*)at(p.mask, token, h % p.mask.ne[2], batch % p.mask.ne[3]) : nullptr;
+        i64 token = real ? row / p.group : -1, h = head * p.group + (real ? row % p.group : 0);
+        const float* q = (const float*)at(p.q, real ? token : 0, h, batch);
+        tokens[r] = token;
+        mask[r] = nullptr;
+        if (PAGED) {
+            Owner none = {-1, 0, 0};
+            owner[r] = real ? owner_of(p, token) : none;
+        } else {
+            mask[r] = p.mask.data && real ? (const u16*)at(p.mask, token, h % p.mask.ne[2], batch % p.mask.ne[3]) : nullptr;
+        }
         slope[r] = slope_of(h, p) * LOG2_E;
 #pragma unroll
         for (int c = 0; c < DK / 32; c++) {
@@ -124,97 +128,146 @@ template <int DK, int DV, int KIND> DEVICE void attend(const AttentionParams& p,
             for (int e = 0; e < 4; e++) found.value[c][i][e] = 0.0f;
     float scale = p.softcap != 0.0f ? p.scale / p.softcap : p.scale * LOG2_E;
 
+    // Passes over keys: all queries together, or those of one token after another.
+    i64 token = first_row / p.group, last_token = at_most(first_row + 15, p.rows - 1) / p.group;
+    bool together = true;
+    if (PAGED) {
+        i32 common = __shfl_sync(ALL_LANES, owner[0].sequence, 0);
+        bool alike = true;
+#pragma unroll
+        for (int r = 0; r < 2; r++) alike = alike && (tokens[r] < 0 || owner[r].sequence == common);
+        together = __all_sync(ALL_LANES, alike);
+    }
 #pragma unroll 1
-    for (i64 key = first_key; key < last_key; key += step) {
-        // Masks first: where nothing is seen, nothing is read.
-        float bias[2][4];
-        bool seen = false;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                i64 k = key + 8 * i + 2 * j + e % 2;
-                float b = k < p.keys && first_row + g + 8 * (e / 2) < p.rows ? 0.0f : -INFINITY;
-                if (mask[e / 2] && k < p.keys) b = slope[e / 2] * from_half(mask[e / 2][k]);
-                bias[i][e] = b;
-                seen = seen || b != -INFINITY;
-            }
-        }
-        if (!__any_sync(ALL_LANES, seen)) continue;
-        float score[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) score[i][e] = 0.0f;
-            const u8* row = at(p.k, at_most(key + 8 * i + g, p.keys - 1), head, batch);
-            U4 k[DK / 32];
-#pragma unroll
-            for (int c = 0; c < DK / 32; c++) k[c] = eight_from<KIND>(row, p.k.type, 32 * c + 8 * j, d);
-#pragma unroll
-            for (int c = 0; c < DK / 32; c++) {
-                multiply<KIND>(score[i], query[c][0], k[c].x, k[c].y);
-                multiply<KIND>(score[i], query[c][1], k[c].z, k[c].w);
-            }
-        }
-        float most[2] = {found.most[0], found.most[1]};
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float s = score[i][e] * scale;
-                if (p.softcap != 0.0f) s = p.softcap * LOG2_E * tanhf(s);
-                score[i][e] = s + bias[i][e];
-                most[e / 2] = fmaxf(most[e / 2], score[i][e]);
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            most[r] = fmaxf(most[r], __shfl_xor_sync(ALL_LANES, most[r], 1));
-            most[r] = fmaxf(most[r], __shfl_xor_sync(ALL_LANES, most[r], 2));
-        }
-        bool grew = most[0] > found.most[0] || most[1] > found.most[1];
-        if (__any_sync(ALL_LANES, grew)) {
-            float shrink[2];
+    for (; token <= last_token; token = together ? last_token + 1 : token + 1) {
+        Range range = {0, (p.keys + 15) / 16};
+        i32 sequence = -1;
+        bool takes_part[2] = {tokens[0] >= 0, tokens[1] >= 0};
+        if (PAGED) {
+            // The keys that any of the queries of this pass sees.
+            i32 least = 0x7fffffff, most = -1;
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                shrink[r] = found.most[r] == most[r] ? 1.0f : fast_exp2(found.most[r] - most[r]);
-                found.sum[r] *= shrink[r], found.most[r] = most[r];
+                takes_part[r] = takes_part[r] && owner[r].sequence >= 0 && (together || tokens[r] == token);
+                if (takes_part[r]) {
+                    least = owner[r].first < least ? owner[r].first : least;
+                    most = owner[r].last > most ? owner[r].last : most;
+                    sequence = owner[r].sequence;
+                }
             }
 #pragma unroll
-            for (int c = 0; c < DV / 64; c++)
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) found.value[c][i][e] *= shrink[e / 2];
-        }
-        u32 weight[4];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float w[4];
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                w[e] = fast_exp2(score[i][e] - finite_or(found.most[e / 2], 0.0f));
-                found.sum[e / 2] += w[e];
+            for (int s = 16; s > 0; s /= 2) {
+                i32 a = __shfl_xor_sync(ALL_LANES, least, s), b = __shfl_xor_sync(ALL_LANES, most, s), c = __shfl_xor_sync(ALL_LANES, sequence, s);
+                least = a < least ? a : least, most = b > most ? b : most, sequence = c > sequence ? c : sequence;
             }
-            weight[2 * i] = pack_pair<KIND>(w[0], w[1]), weight[2 * i + 1] = pack_pair<KIND>(w[2], w[3]);
+            if (most < 0) continue;
+            range.first = least / 16, range.last = most / 16 + 1;
         }
-        const u8* rows[4];
+        if (!p.by_rows) range = share_of(p, range.first, range.last);
+#pragma unroll 1
+        for (i64 tile = range.first + warp; tile < range.last; tile += step) {
+            i64 key = 16 * tile;
+            // What is seen first: where nothing is, nothing is read.
+            float bias[2][4];
+            bool seen = false;
 #pragma unroll
-        for (int i = 0; i < 4; i++) rows[i] = at(p.v, at_most(key + 2 * j + i % 2 + 8 * (i / 2), p.keys - 1), head, batch);
+            for (int i = 0; i < 2; i++) {
 #pragma unroll
-        for (int c = 0; c < DV / 64; c++) {
-            U4 v[4];
+                for (int e = 0; e < 4; e++) {
+                    i64 k = key + 8 * i + 2 * j + e % 2;
+                    int r = e / 2;
+                    float b = -INFINITY;
+                    if (PAGED) {
+                        if (takes_part[r] && k >= owner[r].first && k <= owner[r].last) b = p.max_bias > 0.0f ? -slope[r] * (float)(owner[r].last - k) : 0.0f;
+                    } else if (takes_part[r] && k < p.keys) {
+                        b = mask[r] ? slope[r] * from_half(mask[r][k]) : 0.0f;
+                    }
+                    bias[i][e] = b;
+                    seen = seen || b != -INFINITY;
+                }
+            }
+            if (!__any_sync(ALL_LANES, seen)) continue;
+            i64 cell = key, last_cell = p.keys - 1;
+            if (PAGED) {
+                cell = page_start(p, sequence, key);
+                if (cell < 0) continue;
+                last_cell = cell + 15;
+            }
+            float score[2][4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = eight_from<KIND>(rows[i], p.v.type, 64 * c + 8 * g, dv);
+            for (int i = 0; i < 2; i++) {
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                // Channel 64 c + 8 g + i of keys 2 j and 2 j + 1, and of those eight further.
-                u32 a = i / 2 == 0 ? v[0].x : i / 2 == 1 ? v[0].y : i / 2 == 2 ? v[0].z : v[0].w;
-                u32 b = i / 2 == 0 ? v[1].x : i / 2 == 1 ? v[1].y : i / 2 == 2 ? v[1].z : v[1].w;
-                u32 e = i / 2 == 0 ? v[2].x : i / 2 == 1 ? v[2].y : i / 2 == 2 ? v[2].z : v[2].w;
-                u32 f = i / 2 == 0 ? v[3].x : i / 2 == 1 ? v[3].y : i / 2 == 2 ? v[3].z : v[3].w;
-                u32 pick = i % 2 ? 0x7632 : 0x5410;
-                multiply<KIND>(found.value[c][i], weight, __byte_perm(a, b, pick), __byte_perm(e, f, pick));
+                for (int e = 0; e < 4; e++) score[i][e] = 0.0f;
+                const u8* row = at(p.k, at_most(cell + 8 * i + g, last_cell), head, batch);
+                U4 k[DK / 32];
+#pragma unroll
+                for (int c = 0; c < DK / 32; c++) k[c] = eight_from<KIND>(row, p.k.type, 32 * c + 8 * j, d);
+#pragma unroll
+                for (int c = 0; c < DK / 32; c++) {
+                    multiply<KIND>(score[i], query[c][0], k[c].x, k[c].y);
+                    multiply<KIND>(score[i], query[c][1], k[c].z, k[c].w);
+                }
+            }
+            float most[2] = {found.most[0], found.most[1]};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float s = score[i][e] * scale;
+                    if (p.softcap != 0.0f) s = p.softcap * LOG2_E * tanhf(s);
+                    score[i][e] = s + bias[i][e];
+                    most[e / 2] = fmaxf(most[e / 2], score[i][e]);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                most[r] = fmaxf(most[r], __shfl_xor_sync(ALL_LANES, most[r], 1));
+                most[r] = fmaxf(most[r], __shfl_xor_sync(ALL_LANES, most[r], 2));
+            }
+            bool grew = most[0] > found.most[0] || most[1] > found.most[1];
+            if (__any_sync(ALL_LANES, grew)) {
+                float shrink[2];
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    shrink[r] = found.most[r] == most[r] ? 1.0f : fast_exp2(found.most[r] - most[r]);
+                    found.sum[r] *= shrink[r], found.most[r] = most[r];
+                }
+#pragma unroll
+                for (int c = 0; c < DV / 64; c++)
+#pragma unroll
+                    for (int i = 0; i < 8; i++)
+#pragma unroll
+                        for (int e = 0; e < 4; e++) found.value[c][i][e] *= shrink[e / 2];
+            }
+            u32 weight[4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float w[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    w[e] = fast_exp2(score[i][e] - finite_or(found.most[e / 2], 0.0f));
+                    found.sum[e / 2] += w[e];
+                }
+                weight[2 * i] = pack_pair<KIND>(w[0], w[1]), weight[2 * i + 1] = pack_pair<KIND>(w[2], w[3]);
+            }
+            const u8* rows[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) rows[i] = at(p.v, at_most(cell + 2 * j + i % 2 + 8 * (i / 2), last_cell), head, batch);
+#pragma unroll
+            for (int c = 0; c < DV / 64; c++) {
+                U4 v[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) v[i] = eight_from<KIND>(rows[i], p.v.type, 64 * c + 8 * g, dv);
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    // Channel 64 c + 8 g + i of keys 2 j and 2 j + 1, and of those eight further.
+                    u32 a = i / 2 == 0 ? v[0].x : i / 2 == 1 ? v[0].y : i / 2 == 2 ? v[0].z : v[0].w;
+                    u32 b = i / 2 == 0 ? v[1].x : i / 2 == 1 ? v[1].y : i / 2 == 2 ? v[1].z : v[1].w;
+                    u32 e = i / 2 == 0 ? v[2].x : i / 2 == 1 ? v[2].y : i / 2 == 2 ? v[2].z : v[2].w;
+                    u32 f = i / 2 == 0 ? v[3].x : i / 2 == 1 ? v[3].y : i / 2 == 2 ? v[3].z : v[3].w;
+                    u32 pick = i % 2 ? 0x7632 : 0x5410;
+                    multiply<KIND>(found.value[c][i], weight, __byte_perm(a, b, pick), __byte_perm(e, f, pick));
+                }
             }
         }
     }
@@ -223,6 +276,28 @@ template <int DK, int DV, int KIND> DEVICE void attend(const AttentionParams& p,
         found.sum[r] += __shfl_xor_sync(ALL_LANES, found.sum[r], 1);
         found.sum[r] += __shfl_xor_sync(ALL_LANES, found.sum[r], 2);
     }
+}
+
+// How many blocks a run of tiles is shared by.
+DEVICE i64 blocks_of(const AttentionParams& p, i64 tiles) {
+    i64 per = at_least((tiles + p.splits - 1) / p.splits, ATTENTION_WARPS);
+    return (tiles + per - 1) / per;
+}
+
+// How many blocks have keys of some query, where blocks share them. Every thread counts for itself.
+template <bool PAGED> DEVICE int blocks_with_keys(const AttentionParams& p, i64 first_row) {
+    if (!PAGED) return (int)at_least(blocks_of(p, (p.keys + 15) / 16), 1);
+    // Tokens may be gone over together, from the first key that any sees to the last, or one by one.
+    i64 least = 0x7fffffff, last = 0, most = 1;
+    i64 first = first_row / p.group, end = at_most(first_row + 15, p.rows - 1) / p.group;
+    for (i64 token = first; token <= end; token++) {
+        Owner owner = owner_of(p, token);
+        if (owner.sequence < 0) continue;
+        i64 begin = owner.first / 16, stop = owner.last / 16 + 1;
+        most = at_least(most, blocks_of(p, stop - begin));
+        least = at_most(least, begin), last = at_least(last, stop);
+    }
+    return (int)at_least(most, blocks_of(p, at_least(last - least, 0)));
 }
 
 // Writes a query's result, from numbers that are summed up.
@@ -242,21 +317,16 @@ DEVICE float factor_of(const AttentionParams& p, i64 head, i64 row, float most, 
     return sum > 0.0f ? 1.0f / sum : 0.0f;
 }
 
-const int ATTENTION_WARPS = 4;
-
-template <int DK, int DV, int KIND> DEVICE void attention(const AttentionParams& p) {
+template <int DK, int DV, int KIND, bool PAGED> DEVICE void attention(const AttentionParams& p) {
     wait_for_previous();
     next_may_start();
     int warp = warp_number(), g = lane_number() / 4, j = lane_number() % 4;
     i64 batch = blockIdx.z, head = blockIdx.y % p.k.ne[2], tile = blockIdx.y / p.k.ne[2];
     Found<DV> found;
-    // Where keys are shared, this block's are a run of whole tiles, which warps take in turn.
-    i64 tiles = (p.keys + 15) / 16, per = (tiles + p.splits - 1) / p.splits;
-    i64 first = blockIdx.x * per, last = at_most(first + per, tiles), first_row = tile * 16;
-    i64 first_key = 16 * (first + warp), last_key = at_most(16 * last, p.keys);
-    int step = 16 * ATTENTION_WARPS;
-    if (p.by_rows) first_row = (tile * ATTENTION_WARPS + warp) * 16, first_key = 0, last_key = p.keys, step = 16;
-    attend<DK, DV, KIND>(p, head, batch, first_row, first_key, last_key, step, found);
+    i64 first_row = p.by_rows ? (tile * ATTENTION_WARPS + warp) * 16 : tile * 16;
+    int blocks = p.by_rows ? 1 : blocks_with_keys<PAGED>(p, first_row);
+    if ((int)blockIdx.x >= blocks) return;
+    attend<DK, DV, KIND, PAGED>(p, head, batch, first_row, p.by_rows ? 0 : warp, p.by_rows ? 1 : ATTENTION_WARPS, found);
     if (p.by_rows) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -304,7 +374,7 @@ template <int DK, int DV, int KIND> DEVICE void attention(const AttentionParams&
             float shrink = most[w * 16 + row] == -INFINITY ? 0.0f : fast_exp2(most[w * 16 + row] - largest);
             total += value[(w * 16 + row) * DV + channel] * shrink, weights += sum[w * 16 + row] * shrink;
         }
-        if (p.splits == 1) {
+        if (blocks == 1) {
             if (first_row + row < p.rows && channel < p.v.ne[0]) {
                 float shrink, factor = factor_of(p, head, first_row + row, largest, weights, shrink);
                 write_value(p, head, batch, first_row + row, channel, total * shrink * factor);
@@ -314,12 +384,12 @@ template <int DK, int DV, int KIND> DEVICE void attention(const AttentionParams&
             if (channel == 0) part[row] = largest, part[16 + row] = weights;
         }
     }
-    if (p.splits == 1) return;
+    if (blocks == 1) return;
     // Blocks meet in memory: the last one to come joins what all found.
     __shared__ bool is_last;
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicInc((u32*)p.counters + unit, (u32)p.splits - 1) == (u32)p.splits - 1;
+    if (threadIdx.x == 0) is_last = atomicInc((u32*)p.counters + unit, (u32)blocks - 1) == (u32)blocks - 1;
     __syncthreads();
     if (!is_last) return;
     __threadfence();
@@ -328,8 +398,8 @@ template <int DK, int DV, int KIND> DEVICE void attention(const AttentionParams&
         int row = n / DV, channel = n % DV;
         if (first_row + row >= p.rows || channel >= p.v.ne[0]) continue;
         float largest = -INFINITY, total = 0.0f, weights = 0.0f;
-        for (i64 s = 0; s < p.splits; s++) largest = fmaxf(largest, parts[s * 16 * (DV + 2) + row]);
-        for (i64 s = 0; s < p.splits; s++) {
+        for (int s = 0; s < blocks; s++) largest = fmaxf(largest, parts[s * 16 * (DV + 2) + row]);
+        for (int s = 0; s < blocks; s++) {
             const float* other = parts + s * 16 * (DV + 2);
             float shrink = other[row] == -INFINITY ? 0.0f : fast_exp2(other[row] - largest);
             total += other[32 + n] * shrink, weights += other[16 + row] * shrink;
@@ -339,102 +409,16 @@ template <int DK, int DV, int KIND> DEVICE void attention(const AttentionParams&
     }
 }
 
-#define ATTENTION(DK, DV, kind, KIND) \
-    KERNEL(attention_##DK##_##DV##_##kind, AttentionParams, 128) { attention<DK, DV, KIND>(p); }
+#define ATTENTION(DK, DV, kind, KIND)                                                                                    \
+    KERNEL(attention_##DK##_##DV##_##kind, AttentionParams, 128) { attention<DK, DV, KIND, false>(p); }                  \
+    KERNEL(paged_##DK##_##DV##_##kind, AttentionParams, 128) { attention<DK, DV, KIND, true>(p); }
 #define ATTENTION_EACH(kind, KIND) ATTENTION(64, 64, kind, KIND) ATTENTION(128, 128, kind, KIND) ATTENTION(192, 128, kind, KIND) ATTENTION(256, 256, kind, KIND)
+#if !defined(ONLY) || defined(ONLY_half)
 ATTENTION_EACH(half, HALF)
+#endif
+#if !defined(ONLY) || defined(ONLY_any)
 ATTENTION_EACH(any, ANY)
-#if defined(OXCART_EMULATE) || ARCH >= 800 || !defined(__CUDA_ARCH__)
+#endif
+#if (!defined(ONLY) || defined(ONLY_brain)) && (defined(OXCART_EMULATE) || ARCH >= 800 || !defined(__CUDA_ARCH__))
 ATTENTION_EACH(brain, BRAIN)
 #endif
-
-// ---- any shape, any type, 32-bit numbers throughout ----
-
-// Takes a row apart into shared memory, unit by unit.
-struct RowToShared {
-    const u8* row;
-    i64 units;
-    float* to;
-    template <class F> DEVICE_METHOD void run() {
-        const int per = F::BLOCK / 32;
-        for (i64 u = lane_number(); u < units; u += 32) {
-            Unit unit;
-            F::unit(row + u / per * F::BYTES, (int)(u % per), unit);
-#pragma unroll
-            for (int e = 0; e < 32; e++) to[32 * u + e] = element<F>(unit, e);
-        }
-    }
-};
-DEVICE void row_to_shared(const u8* row, i32 type, int count, float* to) {
-    if (type <= BF16) {
-        i32 size = type == F32 ? 4 : 2;
-        for (int i = lane_number(); i < count; i += 32) to[i] = load(row + i * size, type);
-    } else {
-        RowToShared body = {row, count / 32, to};
-        with_format(type, body);
-    }
-    __syncwarp();
-}
-
-const int WIDEST = 18;  // channels that a lane has at most
-
-// A block has one query; its warps take keys in turn.
-KERNEL(attention_plain, AttentionParams, 128) {
-    wait_for_previous();
-    int warp = warp_number(), d = (int)p.q.ne[0], dv = (int)p.v.ne[0];
-    i64 token = blockIdx.x, h = blockIdx.y, batch = blockIdx.z;
-    i64 kh = h / (p.q.ne[2] / p.k.ne[2]), vh = h / (p.q.ne[2] / p.v.ne[2]);
-    i64 kb = batch / (p.q.ne[3] / p.k.ne[3]), vb = batch / (p.q.ne[3] / p.v.ne[3]);
-    int room = d > dv ? d : dv;
-    float* query = (float*)dynamic_shared;
-    float* row = query + d + warp * room;
-    const float* q = (const float*)at(p.q, token, h, batch);
-    for (int i = threadIdx.x; i < d; i += blockDim.x) query[i] = q[i];
-    __syncthreads();
-    const u16* mask = p.mask.data ? (const u16*)at(p.mask, token, h % p.mask.ne[2], batch % p.mask.ne[3]) : nullptr;
-    float slope = slope_of(h, p), most = -INFINITY, sum = 0.0f, value[WIDEST];
-#pragma unroll
-    for (int m = 0; m < WIDEST; m++) value[m] = 0.0f;
-    float scale = p.softcap != 0.0f ? p.scale / p.softcap : p.scale;
-    for (i64 key = warp; key < p.keys; key += 4) {
-        float bias = mask ? slope * from_half(mask[key]) : 0.0f;
-        if (bias == -INFINITY) continue;
-        row_to_shared(at(p.k, key, kh, kb), p.k.type, d, row);
-        float s = 0.0f;
-        for (int i = lane_number(); i < d; i += 32) s = fmaf(row[i], query[i], s);
-        s = warp_sum(s) * scale;
-        if (p.softcap != 0.0f) s = p.softcap * tanhf(s);
-        s += bias;
-        __syncwarp();
-        float larger = fmaxf(most, s), shrink = most == -INFINITY ? 0.0f : expf(most - larger), weight = expf(s - larger);
-        most = larger, sum = sum * shrink + weight;
-        row_to_shared(at(p.v, key, vh, vb), p.v.type, dv, row);
-#pragma unroll
-        for (int m = 0; m < WIDEST; m++) {
-            int i = lane_number() + 32 * m;
-            if (i < dv) value[m] = value[m] * shrink + weight * row[i];
-        }
-        __syncwarp();
-    }
-    // Warps meet in shared memory, over what queries and rows were in.
-    __syncthreads();
-    float* parts = (float*)dynamic_shared;
-    if (lane_number() == 0) parts[2 * warp] = most, parts[2 * warp + 1] = sum;
-#pragma unroll
-    for (int m = 0; m < WIDEST; m++) {
-        int i = lane_number() + 32 * m;
-        if (i < dv) parts[8 + warp * dv + i] = value[m];
-    }
-    __syncthreads();
-    float largest = p.sinks ? ((const float*)p.sinks)[h] : -INFINITY, total = 0.0f;
-    for (int w = 0; w < 4; w++) largest = fmaxf(largest, parts[2 * w]);
-    if (p.sinks) total = expf(((const float*)p.sinks)[h] - largest);
-    for (int w = 0; w < 4; w++) total += parts[2 * w] == -INFINITY ? 0.0f : parts[2 * w + 1] * expf(parts[2 * w] - largest);
-    float factor = total > 0.0f ? 1.0f / total : 0.0f;
-    float* out = (float*)p.y.data + ((batch * p.y.ne[2] + token) * p.y.ne[1] + h) * p.y.ne[0];
-    for (int i = threadIdx.x; i < dv; i += blockDim.x) {
-        float x = 0.0f;
-        for (int w = 0; w < 4; w++) x += parts[2 * w] == -INFINITY ? 0.0f : parts[8 + w * dv + i] * expf(parts[2 * w] - largest);
-        out[i] = x * factor;
-    }
-}

@@ -13,6 +13,7 @@ struct MatvecPart {
     u64 bias;      // 0 for none; one number per row
     u64 residual;  // 0 for none; laid out as y
     i64 rows;
+    i64 y_stride;  // elements from column to column of results
 };
 
 struct MatvecParams {
@@ -22,7 +23,6 @@ struct MatvecParams {
     i64 k;
     u64 x;          // columns of f32, or what `columns_to_bytes` made of them where `prepared`
     i64 x_stride;   // bytes from column to column
-    i64 y_stride;   // elements from column to column of results
     u64 norm;       // weights of a norm; 0 for none
     u64 ids;        // numbers of experts; 0 for none
     i64 ids_nb[2];

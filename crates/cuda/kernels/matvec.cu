@@ -313,7 +313,7 @@ template <class M, int COLUMNS> DEVICE void matvec(const MatvecParams& p) {
         bool real = lane_number() < 2 * COLUMNS && (column < p.columns || p.ids) && (r == 0 || (set.pair && !p.gated));
         if (!real) continue;
         MatvecPart part = set.part == 0 ? p.part[0] : set.part == 1 ? p.part[1] : p.part[2];
-        i64 row = set.row + r, place = column * p.y_stride + row;
+        i64 row = set.row + r, place = column * part.y_stride + row;
         if (part.bias) value += ((const float*)part.bias)[row];
         if (COLUMNS == 1 && p.gated) {
             if (p.part[1].bias) gate += ((const float*)p.part[1].bias)[row];

@@ -99,7 +99,8 @@ impl Card {
         let module = match loaded.modules.get(&family) {
             Some(&module) => module,
             None => {
-                let image = images::image(family, self.info.capability);
+                let own = self.driver.has_kernels().then(Vec::new);
+                let image = own.or_else(|| images::image(family, self.info.capability));
                 let image = image.ok_or_else(|| Error::Unsupported {
                     device: self.name.clone(),
                     what: format!("kernels of the family {family:?}: there are none for its capability"),

@@ -145,7 +145,12 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
     ) -> Result<(), Failure>;
     fn fill(&self, card: u32, queue: Queue, to: Address, value: u8, bytes: usize) -> Result<(), Failure>;
 
+    /// Loads kernels that were compiled for a card; what a driver with kernels of its own is given does not matter.
     fn load(&self, card: u32, image: &[u8]) -> Result<Module, Failure>;
+    /// Whether it has kernels of its own.
+    fn has_kernels(&self) -> bool {
+        false
+    }
     fn unload(&self, card: u32, module: Module) -> Result<(), Failure>;
     fn function(&self, card: u32, module: Module, name: &str) -> Result<Function, Failure>;
     /// Lets a kernel's blocks have so much dynamic shared memory.

@@ -10,6 +10,7 @@ mod arrange;
 mod attention;
 mod conv;
 mod elementwise;
+mod fused;
 mod matvec;
 mod norm;
 mod product;
@@ -19,6 +20,7 @@ mod rope;
 mod rows;
 mod soft_max;
 mod sort;
+mod tiles;
 
 use oxcart_backend::Error;
 use oxcart_tensor::{Op, TensorRef};
@@ -33,9 +35,24 @@ pub(crate) fn supports(node: TensorRef<'_>, info: &CardInfo) -> bool {
 
 /// Adds the steps of nodes that follow each other.
 pub(crate) fn add_all(nodes: &[TensorRef<'_>], builder: &mut Builder<'_>) -> Result<(), Error> {
-    for &node in nodes {
+    let mut nodes = fused::Nodes::new(nodes);
+    for at in 0..nodes.list.len() {
+        if nodes.done[at] {
+            continue;
+        }
+        let (node, before) = (nodes.list[at], builder.step_count());
         builder.begin_node();
-        add(node, builder).map_err(|refused| match refused {
+        let added = match fused::add(&mut nodes, at, builder) {
+            Ok(true) => Ok(()),
+            // There is no kernel for all of them, perhaps because of what was found on the way.
+            Ok(false) | Err(Refused::Unsupported) => {
+                builder.take_back(before);
+                builder.begin_node();
+                add(node, builder)
+            }
+            Err(failed) => Err(failed),
+        };
+        added.map_err(|refused| match refused {
             Refused::Failed(error) => error,
             Refused::Unsupported => Error::Unsupported {
                 device: builder.info().name.clone(),
@@ -121,7 +138,7 @@ fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         | Op::Dsv4HcPost(_)
         | Op::OptStepAdamw(_)
         | Op::OptStepSgd(_) => recurrent::add(node, b),
-        Op::FlashAttnExt(_) => attention::add(node, b),
+        Op::FlashAttnExt(_) | Op::PagedAttn(_) => attention::add(node, b),
         Op::MulMat(_) | Op::MulMatId(_) | Op::OutProd(_) | Op::LightningIndexer(_) => product::add(node, b),
         _ => Err(Refused::Unsupported),
     }

@@ -394,6 +394,10 @@ impl Driver for Emulated {
         Ok(Module(number))
     }
 
+    fn has_kernels(&self) -> bool {
+        true
+    }
+
     fn unload(&self, _card: u32, module: Module) -> Result<(), Failure> {
         self.state().modules.remove(&module.0).expect("a module is unloaded once");
         self.call("unload").map(drop)

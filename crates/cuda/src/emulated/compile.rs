@@ -94,7 +94,7 @@ fn compile() -> Option<PathBuf> {
     let work = tempfile::tempdir().unwrap();
     let sources = files.iter().filter(|file| {
         file.extension().is_some_and(|e| e == "cpp" || e == "cu")
-            && file.file_stem().is_some_and(|s| s != "wgmma")
+            && file.file_stem().is_some_and(|s| s != "gemm")
     });
     let jobs: Vec<_> = sources
         .map(|source| {

@@ -6,3 +6,5 @@
 )]
 
 mod cases;
+mod fused;
+mod twins;

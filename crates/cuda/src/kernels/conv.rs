@@ -1,6 +1,6 @@
 //! Convolutions, pooling and resampling: the twins of `conv.cu`.
 
-use oxcart_tensor::ops::{Im2colGeometry, PoolKind, PoolWindow, ScaleMode, ConvGeometry};
+use oxcart_tensor::ops::{ConvGeometry, Im2colGeometry, PoolKind, PoolWindow, ScaleMode};
 use oxcart_tensor::{Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 

@@ -16,10 +16,15 @@ pub(super) struct Part {
     pub(super) bias: u64,
     pub(super) residual: u64,
     pub(super) rows: i64,
+    y_stride: i64,
 }
 
 impl Part {
-    const NONE: Part = Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0 };
+    const NONE: Part = Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0, y_stride: 0 };
+
+    pub(super) fn new(weights: &Tensor, y: &Tensor, bias: u64, residual: u64) -> Part {
+        Part { weights: weights.data, y: y.data, bias, residual, rows: weights.ne[1], y_stride: y.nb[1] / 4 }
+    }
 }
 
 /// `MatvecParams`.
@@ -32,7 +37,6 @@ pub(super) struct MatvecParams {
     k: i64,
     pub(super) x: u64,
     x_stride: i64,
-    y_stride: i64,
     pub(super) norm: u64,
     ids: u64,
     ids_nb: [i64; 2],
@@ -179,7 +183,7 @@ pub(super) fn suits_experts(node: TensorRef<'_>, a: &Tensor, x: &Tensor) -> bool
 /// Parameters of a product, without what is done around it.
 pub(super) fn params(weights: Tensor, x: Tensor, y: Tensor) -> MatvecParams {
     let mut part = [Part::NONE; 3];
-    part[0] = Part { weights: weights.data, y: y.data, bias: 0, residual: 0, rows: weights.ne[1] };
+    part[0] = Part::new(&weights, &y, 0, 0);
     MatvecParams {
         part,
         sets: 0,
@@ -187,7 +191,6 @@ pub(super) fn params(weights: Tensor, x: Tensor, y: Tensor) -> MatvecParams {
         k: weights.ne[0],
         x: x.data,
         x_stride: x.nb[1],
-        y_stride: y.nb[1] / 4,
         norm: 0,
         ids: 0,
         ids_nb: [0; 2],

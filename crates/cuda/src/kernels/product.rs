@@ -4,7 +4,7 @@ use oxcart_tensor::ops::Hint;
 use oxcart_tensor::{DType, Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{count, matvec};
+use super::{count, matvec, tiles};
 use crate::images::Family;
 use crate::plan::{Builder, Done, Refused, Tensor};
 
@@ -85,6 +85,11 @@ fn mul_mat(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
     if matvec::suits(node, &a, &right) {
         return matvec::launch(matvec::params(a, right, y), weights.dtype(), b);
     }
+    if tiles::suits(b.info(), node, &a, &right) {
+        let around = tiles::Around::default();
+        let product = tiles::Product { dtype: weights.dtype(), weights: a, x: right, y, around };
+        return tiles::launch(&product, b);
+    }
     let params = ProductParams { a, b: right, y, count: count(node), ids: 0, ids_nb: [0; 2], faults: 0 };
     let [m, n, p, q] = node.ne().extents();
     let (name, per_row, per_column, threads) = if is_plain(weights.dtype()) {
@@ -101,13 +106,18 @@ fn mul_mat(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
 }
 
 fn mul_mat_id(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
-    let columns = node.source(1).ok_or(Refused::Unsupported)?;
+    let (Some(weights), Some(columns)) = (node.source(0), node.source(1)) else {
+        return Err(Refused::Unsupported);
+    };
     if !is_plain(columns.dtype()) {
         return Err(Refused::Unsupported);
     }
     let (a, right, ids, y) = (b.source(node, 0)?, b.source(node, 1)?, b.source(node, 2)?, b.tensor(node)?);
     if matvec::suits_experts(node, &a, &right) {
         return matvec::add_experts(node, [a, right, ids, y], b);
+    }
+    if tiles::suits_experts(b.info(), node, &a) {
+        return tiles::launch_experts(weights.dtype(), [a, right, ids, y], b);
     }
     let [m, used, tokens, _] = node.ne().extents();
     if used > MOST_BLOCKS || tokens > MOST_BLOCKS {

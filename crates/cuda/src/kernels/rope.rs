@@ -1,11 +1,11 @@
 //! Rotary positions: the twins of `rope.cu`.
 
 use oxcart_tensor::ops::{Rope, RopeBack, RopeMode};
-use oxcart_tensor::{Op, TensorRef};
+use oxcart_tensor::{DType, Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::images::Family;
-use crate::plan::{Builder, Done, Refused, Tensor};
+use crate::plan::{Builder, Done, Tensor};
 
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
@@ -21,6 +21,23 @@ pub(super) struct RopeJob {
 impl RopeJob {
     const NONE: RopeJob =
         RopeJob { a: Tensor::NONE, y: Tensor::NONE, rows: 0, rows_type: 0, rotates: 0, count: 0 };
+
+    /// A tensor that is rotated by a node's law, or passed on as it is; to rows of `y`, where their numbers are given.
+    pub(super) fn new(
+        a: Tensor,
+        y: Tensor,
+        rows: Option<(u64, DType)>,
+        rotates: bool,
+        node: Option<TensorRef<'_>>,
+    ) -> RopeJob {
+        let turning = match node.map(|node| *node.op()) {
+            Some(Op::Rope(rope) | Op::RopeBack(RopeBack(rope))) if rotates => pairs(&rope) as i64,
+            _ => 0,
+        };
+        let count = (a.ne[0] - turning) * a.ne[1] * a.ne[2] * a.ne[3];
+        let (rows, rows_type) = rows.map_or((0, 0), |(rows, dtype)| (rows, dtype as i32));
+        RopeJob { a, y, rows, rows_type, rotates: rotates.into(), count }
+    }
 }
 
 #[derive(IntoBytes, Immutable)]
@@ -43,6 +60,8 @@ pub(super) struct RopeParams {
     size: f32,
     signed_size: f32,
 }
+
+const THREADS: usize = 256;
 
 /// Pairs of channels that rotate.
 fn pairs(rope: &Rope) -> usize {
@@ -87,21 +106,31 @@ fn law(rope: &Rope, backwards: bool) -> RopeParams {
     }
 }
 
-pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
-    let (rope, backwards) = match *node.op() {
-        Op::Rope(rope) => (rope, false),
-        Op::RopeBack(RopeBack(rope)) => (rope, true),
-        _ => return Err(Refused::Unsupported),
+/// Adds a launch of several tensors, of which those that rotate do so by the law of a node.
+pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Builder<'_>) -> Done {
+    let still = Rope::new(2, RopeMode::Normal, 10_000.0);
+    let (rope, backwards) = match node.map(|node| *node.op()) {
+        Some(Op::Rope(rope)) => (rope, false),
+        Some(Op::RopeBack(RopeBack(rope))) => (rope, true),
+        _ => (still, false),
     };
-    let (a, y, positions) = (b.source(node, 0)?, b.tensor(node)?, b.source(node, 1)?);
-    let factors = if node.source(2).is_some() { b.source(node, 2)?.data } else { 0 };
-    let threads = node.layout().elements() / node.ne()[0].max(1) * (node.ne()[0] - pairs(&rope));
     let mut params = law(&rope, backwards);
-    params.job[0] = RopeJob { a, y, rows: 0, rows_type: 0, rotates: 1, count: threads as i64 };
-    params.positions = positions.data;
-    params.factors = factors;
-    params.tokens = node.ne()[2] as i64;
+    if let Some(node) = node {
+        params.positions = b.source(node, 1)?.data;
+        params.factors = if node.source(2).is_some() { b.source(node, 2)?.data } else { 0 };
+        params.tokens = node.ne()[2] as i64;
+    }
     params.faults = b.faults();
-    b.launch_each(Family::Rope, "rope", threads, 256, &params);
+    for (place, job) in params.job.iter_mut().zip(jobs) {
+        *place = *job;
+    }
+    let most = jobs.iter().map(|job| job.count as usize).max().unwrap_or(0);
+    let blocks = most.div_ceil(THREADS).clamp(1, b.info().multiprocessors as usize * 32);
+    b.launch(Family::Rope, "rope", ([blocks as u32, jobs.len() as u32, 1], THREADS as u32, 0), &params);
     Ok(())
+}
+
+pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
+    let (a, y) = (b.source(node, 0)?, b.tensor(node)?);
+    launch(Some(node), &[RopeJob::new(a, y, None, true, Some(node))], b)
 }

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Buffer, Error, Work};
+use oxcart_backend::{Buffer, Error, Usage, Work};
 use oxcart_tensor::{DType, Layout, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::Step;
 use crate::card::Card;
-use crate::driver::{Address, CardInfo, Shape};
+use crate::driver::{Address, CardInfo, Shape, TileMap};
 use crate::images::Family;
 use crate::memory::CudaBuffer;
 
@@ -84,7 +84,7 @@ enum Memory<'w> {
     /// Nowhere: it is only asked whether there are kernels.
     Survey,
     /// From the buffers of some work.
-    Work { card: &'w Arc<Card>, work: Work<'w>, words: Words, scratch: Address },
+    Work { card: &'w Arc<Card>, work: Work<'w>, words: Words, scratch: Option<Address> },
 }
 
 /// Puts steps together.
@@ -103,8 +103,13 @@ pub(crate) struct Builder<'w> {
 const SCRATCH_ALIGN: usize = 256;
 
 impl<'w> Builder<'w> {
-    /// A builder over the memory of some work; scratch memory will begin at `scratch`.
-    pub(crate) fn new(card: &'w Arc<Card>, work: Work<'w>, words: Words, scratch: Address) -> Builder<'w> {
+    /// A builder over the memory of some work. Scratch memory begins at `scratch`; without, its size is only counted.
+    pub(crate) fn new(
+        card: &'w Arc<Card>,
+        work: Work<'w>,
+        words: Words,
+        scratch: Option<Address>,
+    ) -> Builder<'w> {
         let memory = Memory::Work { card, work, words, scratch };
         let (info, overlaps) = (&card.info, card.overlaps);
         Builder { info, overlaps, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
@@ -169,7 +174,7 @@ impl<'w> Builder<'w> {
         self.needed = self.needed.max(self.used);
         match self.memory {
             Memory::Survey => Address(0),
-            Memory::Work { scratch, .. } => scratch.plus(at),
+            Memory::Work { scratch, .. } => scratch.unwrap_or_default().plus(at),
         }
     }
 
@@ -247,6 +252,24 @@ impl<'w> Builder<'w> {
                 use oxcart_tensor::Op;
                 matches!(node.op(), Op::Cpy(_) | Op::SetRows(_) | Op::OptStepAdamw(_) | Op::OptStepSgd(_))
             }
+    }
+
+    /// Whether no step writes a tensor: a leaf in memory that holds weights.
+    pub(crate) fn is_constant(&self, tensor: TensorRef<'_>) -> bool {
+        let Memory::Work { work, .. } = self.memory else { return false };
+        let buffer = work.buffers.buffer_of(tensor).ok().flatten();
+        tensor.root().is_leaf() && buffer.is_some_and(|buffer| buffer.usage() == Usage::Weights)
+    }
+
+    /// The bytes by which a kernel names a matrix to the copy engine.
+    pub(crate) fn tile_map(&self, map: &TileMap) -> Result<[u8; 128], Refused> {
+        match self.memory {
+            // There is no memory in a survey, nor while it is only counted.
+            Memory::Work { card, scratch: Some(_), .. } => {
+                Ok(card.with(|driver, _| driver.encode_tiles(map))?)
+            }
+            _ => Ok([0; 128]),
+        }
     }
 
     /// Adds a copy.
