@@ -4,7 +4,10 @@
 
 #include "base.cuh"
 
-const int WARPS = 8;
+#ifndef WARPS_OF_BLOCK
+#define WARPS_OF_BLOCK 8
+#endif
+const int WARPS = WARPS_OF_BLOCK;
 const int ROWS = 2;
 
 struct MatvecPart {
@@ -12,15 +15,15 @@ struct MatvecPart {
     u64 y;
     u64 bias;      // 0 for none; one number per row
     u64 residual;  // 0 for none; laid out as y
-    i64 rows;
+    i32 rows, tiles;
     i64 y_stride;  // elements from column to column of results
 };
 
 struct MatvecParams {
     MatvecPart part[3];
-    i64 sets;       // of two rows, of all parts; where `gated`, of a row of the first part and one of the second
     i64 row_bytes;
-    i64 k;
+    i32 tiles;      // of all parts
+    i32 k;
     u64 x;          // columns of f32, or what `columns_to_bytes` made of them where `prepared`
     i64 x_stride;   // bytes from column to column
     u64 norm;       // weights of a norm; 0 for none
@@ -33,13 +36,16 @@ struct MatvecParams {
     u64 faults;
     i32 chunk;      // elements of a row that are under way at a time
     i32 slots;
-    i32 slot_bytes, second_at;
+    i32 slot_bytes; // of a block's rows, or, on cards without a copy engine, of a warp's two
+    i32 row_step;   // from row to row of a slot
+    i32 tile_rows;  // 16, or 8 or fewer where a warp has one; where `gated`, half of them are the second part's
     i32 columns;    // real ones
     i32 prepared;
     i32 gated;
     i32 glu;
     i32 early;      // weights may be read before the kernel before has ended
     i32 norms;      // whether x is normalized first
+    i32 aligned;    // whether every piece of a row begins at a multiple of 16 bytes
     float eps, alpha, limit;
     i32 unused;
 };
@@ -95,56 +101,89 @@ DEVICE void bytes_of(const HalfUnit& half, bool real, int h, u8* column, int pai
     }
 }
 
-// The factor that makes the squares of a column's numbers one on average.
-DEVICE float norm_factor(const float* x, i64 k, float eps) {
-    float squares = 0.0f;
-#pragma unroll 4
-    for (i64 i = 4 * threadIdx.x; i < k; i += 4 * blockDim.x) {
-        F4 four = *(const F4*)(x + i);
-        squares += four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
+// The factor that makes the squares of a column's numbers one on average, from each thread's part of their sum.
+DEVICE float norm_factor(const MatvecParams& p, float squares) { return 1.0f / sqrtf(block_sum(squares) / (float)p.k + p.eps); }
+
+// A column is read COUNT times a piece per thread at once, so that all reads are under way together. Where that is not all of
+// it, it is read twice, once for the norm.
+DEVICE float square(const F4& x) { return x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w; }
+template <int COUNT> DEVICE void pieces_of(const float* x, int first, int pieces, F4 (&out)[COUNT]) {
+    F4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int at = first + i * (int)blockDim.x;
+        out[i] = at < pieces ? ((const F4*)x)[at] : zero;
     }
-    return 1.0f / sqrtf(block_sum(squares) / (float)k + eps);
+}
+DEVICE float column_norm(const MatvecParams& p, const float* x) {
+    float squares = 0.0f;
+    for (int first = threadIdx.x; first < p.k / 4; first += 4 * blockDim.x) {
+        F4 four[4];
+        pieces_of(x, first, p.k / 4, four);
+#pragma unroll
+        for (int i = 0; i < 4; i++) squares += square(four[i]);
+    }
+    return norm_factor(p, squares);
 }
 
 DEVICE void column_to_bytes(const MatvecParams& p, const float* x, u8* column) {
-    int halves = (int)(p.k / 16), pairs = (int)((p.k + 63) / 64);
-    float factor = p.norms ? norm_factor(x, p.k, p.eps) : 1.0f;
+    int halves = p.k / 16, pairs = (p.k + 63) / 64;
+    bool at_once = halves <= (int)blockDim.x;
+    float factor = p.norms && !at_once ? column_norm(p, x) : 1.0f;
 #pragma unroll 1
-    for (int first = 0; first < halves; first += blockDim.x) {
-        int h = first + threadIdx.x;
-        bool real = h < halves;
-        HalfUnit half;
-        load_16(half, x + 16 * (real ? h : 0));
-        if (p.norms) {
-            HalfUnit weight;
-            if (p.norm) load_16(weight, (const float*)p.norm + 16 * (real ? h : 0));
+    for (int first = 0; first < halves; first += 2 * blockDim.x) {
+        HalfUnit half[2];
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                half.x[i] *= factor;
-                if (p.norm) half.x[i] *= weight.x[i];
-            }
+        for (int i = 0; i < 2; i++) {
+            int h = first + i * blockDim.x + threadIdx.x;
+            if (i == 0 || !at_once) load_16(half[i], x + 16 * (h < halves ? h : 0));
         }
-        bytes_of(half, real, h, column, pairs);
+        if (p.norms && at_once) {
+            float squares = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 16; i++) squares += half[0].x[i] * half[0].x[i];
+            factor = norm_factor(p, (int)threadIdx.x < halves ? squares : 0.0f);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (i == 1 && at_once) break;
+            int h = first + i * blockDim.x + threadIdx.x;
+            bool real = h < halves;
+            if (p.norms) {
+                HalfUnit weight;
+                if (p.norm) load_16(weight, (const float*)p.norm + 16 * (real ? h : 0));
+#pragma unroll
+                for (int e = 0; e < 16; e++) {
+                    half[i].x[e] *= factor;
+                    if (p.norm) half[i].x[e] *= weight.x[e];
+                }
+            }
+            bytes_of(half[i], real, h, column, pairs);
+        }
     }
 }
-
 
 // A column of plain numbers in shared memory: in pieces of 4, of which plane i holds those that follow each other in a
 // piece of `PER` numbers.
 template <int PER> DEVICE void column_to_floats(const MatvecParams& p, const float* x, u8* column) {
-    float factor = p.norms ? norm_factor(x, p.k, p.eps) : 1.0f;
-    int pieces = (int)(p.k / PER);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < (int)(p.k / 4); i += blockDim.x) {
-        F4 four = ((const F4*)x)[i];
-        if (p.norms) {
-            four.x *= factor, four.y *= factor, four.z *= factor, four.w *= factor;
-            if (p.norm) {
-                F4 w = ((const F4*)p.norm)[i];
-                four.x *= w.x, four.y *= w.y, four.z *= w.z, four.w *= w.w;
-            }
+    int fours = p.k / 4, pieces = p.k / PER;
+    bool at_once = fours <= 4 * (int)blockDim.x;
+    float factor = p.norms && !at_once ? column_norm(p, x) : 1.0f;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < fours || (at_once && first == (int)threadIdx.x); first += 4 * blockDim.x) {
+        F4 four[4], weight[4];
+        pieces_of(x, first, fours, four);
+        if (p.norm) pieces_of((const float*)p.norm, first, fours, weight);
+        if (p.norms && at_once) factor = norm_factor(p, square(four[0]) + square(four[1]) + square(four[2]) + square(four[3]));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = first + i * blockDim.x;
+            if (at >= fours) break;
+            F4 x = four[i];
+            if (p.norms) x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
+            if (p.norm) x.x *= weight[i].x, x.y *= weight[i].y, x.z *= weight[i].z, x.w *= weight[i].w;
+            int plane = at % (PER / 4), piece = at / (PER / 4);
+            *(F4*)(column + 16 * (plane * pieces + piece)) = x;
         }
-        int plane = i % (PER / 4), piece = i / (PER / 4);
-        *(F4*)(column + 16 * (plane * pieces + piece)) = four;
     }
 }

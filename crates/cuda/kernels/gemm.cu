@@ -24,15 +24,6 @@ struct GemmParams {
 
 const int COLUMNS = 128, DEPTH = 64, GROUP = 16;
 
-DEVICE void init_barrier(u64* barrier, u32 count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)); }
-DEVICE void expect_bytes(u64* barrier, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory"); }
-DEVICE void arrive(u64* barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
-DEVICE void wait_for(u64* barrier, u32 phase) {
-    u32 done;
-    do {
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(shared_address(barrier)), "r"(phase) : "memory");
-    } while (!done);
-}
 DEVICE void fetch_tile(u8* to, const TileMap* map, int k, int line, u64* barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(k), "r"(line) : "memory");
 }

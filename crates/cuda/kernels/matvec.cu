@@ -1,7 +1,7 @@
 // Products of a matrix with one or a few columns: what decoding is made of.
 //
-// Such a product reads every weight once and does little with it, so it is as fast as memory is read. A warp takes two rows
-// at a time and streams them through shared memory, so that all reads are whole lines and many are under way, and takes blocks
+// Such a product reads every weight once and does little with it, so it is as fast as memory is read. A block streams some
+// rows at a time through shared memory, so that all reads are whole lines and many are under way; a warp takes two of them
 // apart from there. Columns are rounded to 8 bits in blocks of 32, once per block of threads, and multiplied as integers;
 // with weights that are plain numbers they stay as they are.
 //
@@ -191,60 +191,151 @@ template <int TYPE> struct Plain {
     }
 };
 
-// Two rows of a set: where they are, and which they are.
-struct Set {
-    const u8 *first, *second;
-    int part;
-    i64 row;
-    bool pair;  // whether the second row exists
+// Some rows of one matrix that follow each other, or, where rows are gated, half as many of two: what a block takes at a time.
+struct Tile {
+    const u8 *first, *second;  // where its rows begin; the second only where rows are gated
+    int part, row;
+    int rows, own;             // that it has, and of one matrix
 };
 
-DEVICE Set set_of(const MatvecParams& p, i64 set, i64 expert_offset) {
-    Set out;
-    if (p.gated) {
-        out.part = 0, out.row = set, out.pair = true;
-        out.first = (const u8*)p.part[0].weights + expert_offset + set * p.row_bytes;
-        out.second = (const u8*)p.part[1].weights + expert_offset + set * p.row_bytes;
-        return out;
-    }
-    i64 rest = set;
-    int part = 0;
+DEVICE Tile tile_of(const MatvecParams& p, int tile, i64 expert_offset) {
+    Tile out;
+    int part = 0, own = p.gated ? p.tile_rows / 2 : p.tile_rows;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        i64 sets = (p.part[i].rows + 1) / 2;
-        if (part == i && rest >= sets) rest -= sets, part = i + 1;
+        if (part == i && tile >= p.part[i].tiles) tile -= p.part[i].tiles, part = i + 1;
     }
-    MatvecPart own = part == 0 ? p.part[0] : part == 1 ? p.part[1] : p.part[2];
-    out.part = part, out.row = 2 * rest, out.pair = 2 * rest + 1 < own.rows;
-    out.first = (const u8*)own.weights + expert_offset + out.row * p.row_bytes;
-    out.second = out.first + (out.pair ? p.row_bytes : 0);
+    const MatvecPart& of = p.part[part];
+    out.part = part, out.row = tile * own, out.own = own;
+    int left = of.rows - out.row;
+    out.rows = own < left ? own : left;
+    i64 offset = expert_offset + (i64)out.row * p.row_bytes;
+    out.first = (const u8*)of.weights + offset;
+    out.second = (const u8*)p.part[1].weights + offset;
     return out;
 }
 
-// Begins to read a step: some elements of both rows of a set.
-template <class M> DEVICE void begin_step(const MatvecParams& p, Slots& slots, int step, int steps, int chunks, i64 first_set, i64 stride, i64 expert_offset) {
-    if (step >= steps) {
-        slots.fill(step, nullptr, nullptr, 0, 0);
-        return;
-    }
-    Set set = set_of(p, first_set + step / chunks * stride, expert_offset);
-    i64 start = (i64)(step % chunks) * p.chunk, count = at_most(p.chunk, p.k - start);
-    i64 offset = start / M::BLOCK * M::BYTES, bytes = count / M::BLOCK * M::BYTES;
-    const u8 *a = set.first + offset, *b = set.second + offset;
-    // Whole pieces of 16 bytes around what is wanted; there are always some bytes to spare after the end.
-    u32 most = (u32)at_least((i64)((u64)a & 15) + bytes, (i64)((u64)b & 15) + bytes);
-    slots.fill(step, (const u8*)((u64)a & ~(u64)15), (const u8*)((u64)b & ~(u64)15), (most + 15) / 16 * 16, p.second_at);
+// Where row `r` of a tile begins.
+DEVICE const u8* row_from(const MatvecParams& p, const Tile& tile, int r) {
+    bool other = p.gated && r >= tile.own;
+    return (other ? tile.second : tile.first) + (i64)(other ? r - tile.own : r) * p.row_bytes;
 }
+
+// The tiles of a block in turn, each in pieces of `chunk` elements: a step each.
+template <class M> struct Steps {
+    int tile, start;  // its number, and the first element
+    DEVICE_METHOD void next(const MatvecParams& p) {
+        start += p.chunk;
+        if (start >= p.k) start = 0, tile += gridDim.x;
+    }
+    DEVICE_METHOD int offset() const { return start / M::BLOCK * M::BYTES; }
+    DEVICE_METHOD int count(const MatvecParams& p) const { return p.k - start < p.chunk ? p.k - start : p.chunk; }
+};
+
+// Bytes of a block's rows on their way through shared memory.
+//
+// Where the card's copy engine does it by itself, one warp orders all rows of a step, several steps ahead, and the others
+// tell it when they are done with one. Elsewhere every warp copies the two rows that it multiplies.
+#if !defined(OXCART_EMULATE) && ARCH >= 900
+#define ENGINE 1
+#else
+#define ENGINE 0
+#endif
+
+template <class M> struct Feed {
+    u8* memory;
+    u64 *full, *empty;
+    Steps<M> ahead;    // the step to be fetched next
+    int into;          // where it goes
+    u32 phase;
+#if ENGINE
+    const u8* from;    // this lane's row
+    int rows;          // of the tile
+    bool own;          // whether this lane has one
+#endif
+
+    DEVICE_METHOD void begin(const MatvecParams& p, u8* slots, u64* barriers) {
+        ahead.tile = blockIdx.x, ahead.start = 0;
+        memory = slots, full = barriers, empty = barriers + p.slots, into = 0, phase = 1;
+#if ENGINE
+        if (threadIdx.x == 32 * WARPS) {
+            for (int i = 0; i < p.slots; i++) {
+                init_barrier(full + i, 1);
+                init_barrier(empty + i, WARPS);
+            }
+            barriers_are_ready();
+        }
+        __syncwarp();
+#else
+        memory += warp_number() * p.slots * p.slot_bytes;
+#endif
+    }
+
+    // Orders the next step; `waits` where its slot may still be in use. By all lanes of the warp whose task it is.
+    DEVICE_METHOD void fetch(const MatvecParams& p, i64 expert_offset, bool waits) {
+        bool real = ahead.tile < p.tiles;
+        int offset = ahead.offset(), bytes = ahead.count(p) / M::BLOCK * M::BYTES;
+#if ENGINE
+        if (!real) return;
+        if (ahead.start == 0) {
+            Tile tile = tile_of(p, ahead.tile, expert_offset);
+            from = row_from(p, tile, lane_number());
+            own = lane_number() < p.tile_rows && (lane_number() < tile.own ? lane_number() : lane_number() - tile.own) < tile.rows;
+            rows = p.gated ? 2 * tile.rows : tile.rows;
+        }
+        // Rows that do not start at pieces of 16 bytes need one more.
+        u32 size = (u32)(bytes + 15 & ~15) + (p.aligned ? 0 : 16);
+        if (waits) wait_for(empty + into, phase);
+        if (lane_number() == 0) expect_bytes(full + into, rows * size);
+        __syncwarp();
+        if (own) fetch_bytes(memory + into * p.slot_bytes + lane_number() * p.row_step, (const u8*)((u64)(from + offset) & ~(u64)15), size, full + into);
+#else
+        if (real) {
+            Tile tile = tile_of(p, ahead.tile, expert_offset);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                int row = row_of(p, tile, r);
+                if (row < 0) continue;
+                const u8* from = row_from(p, tile, row) + offset;
+                u32 size = (u32)((u64)from & 15) + (u32)bytes;
+                for (u32 i = 16 * lane_number(); i < size; i += 16 * 32) copy_16(memory + into * p.slot_bytes + r * p.row_step + i, (const u8*)((u64)from & ~(u64)15) + i);
+            }
+        }
+        copies_begun();
+#endif
+        ahead.next(p);
+        if (++into == p.slots) into = 0, phase ^= 1;
+    }
+
+    // Which row of a tile is row `r` of this warp's two; negative for none.
+    static DEVICE_METHOD int row_of(const MatvecParams& p, const Tile& tile, int r) {
+        int row = p.gated ? warp_number() : p.tile_rows > WARPS ? ROWS * warp_number() + r : r == 0 ? warp_number() : -1;
+        return row < 0 || row >= tile.rows ? -1 : p.gated ? row + r * tile.own : row;
+    }
+
+    // Waits for a step in slot `at`.
+    DEVICE_METHOD void wait(const MatvecParams& p, int at, u32 its_phase) {
+#if ENGINE
+        wait_for(full + at, its_phase);
+#else
+        // All but the newest `slots - 1` must be there.
+        if (p.slots == 2) copies_done<1>();
+        else if (p.slots == 3) copies_done<2>();
+        else copies_done<3>();
+        __syncwarp();
+#endif
+    }
+};
 
 template <class M, int COLUMNS> DEVICE void matvec(const MatvecParams& p) {
     // Shared memory: barriers, columns, slots.
     u64* barriers = (u64*)dynamic_shared;
-    u8* columns = dynamic_shared + 512;
+    u8* columns = dynamic_shared + 128;
     int column_size = M::bytes(p);
-    u8* slot_memory = columns + (COLUMNS * column_size + 127) / 128 * 128;
-    int warp = warp_number();
-    Slots slots = {slot_memory + warp * p.slots * p.slot_bytes, barriers + 4 * warp, (u32)p.slot_bytes, p.slots};
-    slots.begin();
+    u8* slots = columns + (COLUMNS * column_size + 127) / 128 * 128;
+    bool fetches = !ENGINE || warp_number() == WARPS;
+    Feed<M> feed;
+    feed.begin(p, slots, barriers);
     next_may_start();
 
     i64 expert_offset = 0, x_offset = blockIdx.y * p.x_stride;
@@ -262,16 +353,14 @@ template <class M, int COLUMNS> DEVICE void matvec(const MatvecParams& p) {
         expert_offset = id * p.expert_bytes;
         x_offset = token * p.x_token_stride + slot % p.x_per_token * p.x_stride;
     }
-    // Sets go round the blocks first, so that all multiprocessors have the same to do.
-    i64 first_set = blockIdx.x + (i64)gridDim.x * warp, stride = (i64)gridDim.x * WARPS;
-    int sets = first_set < p.sets ? (int)((p.sets - 1 - first_set) / stride + 1) : 0;
-    int chunks = (int)((p.k + p.chunk - 1) / p.chunk), steps = sets * chunks;
     if (!waited && !p.early) {
         wait_for_previous();
         waited = true;
     }
+    if (fetches) {
 #pragma unroll 1
-    for (int step = 0; step < p.slots; step++) begin_step<M>(p, slots, step, steps, chunks, first_set, stride, expert_offset);
+        for (int i = 0; i < p.slots; i++) feed.fetch(p, expert_offset, false);
+    }
     if (!waited) wait_for_previous();
 
     if (COLUMNS > 1 || p.prepared) {
@@ -282,51 +371,76 @@ template <class M, int COLUMNS> DEVICE void matvec(const MatvecParams& p) {
         M::prepare(p, (const float*)(p.x + x_offset), columns);
     }
     __syncthreads();
-
-    float sum[ROWS][COLUMNS];
+#if ENGINE
+    if (fetches) {
 #pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-        if (step % chunks == 0) {
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) sum[0][c] = sum[1][c] = 0.0f;
+        while (feed.ahead.tile < p.tiles) feed.fetch(p, expert_offset, true);
+        return;
+    }
+#endif
+
+    Steps<M> here = {(int)blockIdx.x, 0};
+    int at = 0;
+    u32 phase = 0;
+#pragma unroll 1
+    while (here.tile < p.tiles) {
+        Tile tile = tile_of(p, here.tile, expert_offset);
+        int first = feed.row_of(p, tile, 0), second = feed.row_of(p, tile, 1);
+        // Where both rows are within a slot, and how far their starts are from pieces of 16 bytes.
+        u32 start_first = (u32)(u64)row_from(p, tile, first), start_second = (u32)(u64)row_from(p, tile, second < 0 ? first : second);
+        int at_first = (ENGINE ? first : 0) * p.row_step, at_second = second < 0 ? at_first : (ENGINE ? second : 1) * p.row_step;
+        const MatvecPart& part = p.part[tile.part];
+        // Lane 2 c + r has row r of column c; where rows are gated by each other, lane 2 c has both.
+        int r = lane_number() & 1;
+        i64 column = (i64)blockIdx.y * COLUMNS + lane_number() / 2;
+        bool real = lane_number() < 2 * COLUMNS && (column < p.columns || p.ids) && (r == 0 ? first >= 0 : second >= 0 && !p.gated);
+        i64 row = tile.row + (r == 0 ? first : second), place = column * part.y_stride + row;
+        float bias = 0.0f, gate_bias = 0.0f, residual = 0.0f;
+        if (real) {
+            if (part.bias) bias = ((const float*)part.bias)[row];
+            if (p.gated && p.part[1].bias) gate_bias = ((const float*)p.part[1].bias)[row];
+            if (part.residual) residual = ((const float*)part.residual)[place];
         }
-        i64 set_number = first_set + step / chunks * stride;
-        Set set = set_of(p, set_number, expert_offset);
-        int start = step % chunks * p.chunk, count = (int)at_most(p.chunk, p.k - start);
-        i64 offset = (i64)start / M::BLOCK * M::BYTES;
-        const u8* slot = slots.wait(step);
-        M::template multiply<COLUMNS>(p, slot + ((u64)(set.first + offset) & 15), slot + p.second_at + ((u64)(set.second + offset) & 15), columns, start, count, sum);
-        __syncwarp();
-        begin_step<M>(p, slots, step + p.slots, steps, chunks, first_set, stride, expert_offset);
-        if (step % chunks != chunks - 1) continue;
+        float sum[ROWS][COLUMNS];
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) sum[0][c] = sum[1][c] = 0.0f;
+#pragma unroll 1
+        do {
+            feed.wait(p, at, phase);
+            if (first >= 0) {
+                const u8* slot = feed.memory + at * p.slot_bytes;
+                int offset = here.offset();
+                M::template multiply<COLUMNS>(p, slot + at_first + (start_first + offset & 15), slot + at_second + (start_second + offset & 15), columns, here.start, here.count(p), sum);
+            }
+            __syncwarp();
+#if ENGINE
+            if (lane_number() == 0) arrive(feed.empty + at);
+#else
+            feed.fetch(p, expert_offset, false);
+#endif
+            if (++at == p.slots) at = 0, phase ^= 1;
+            here.next(p);
+        } while (here.start > 0);
+        if (first < 0) continue;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) sum[0][c] = warp_sum(sum[0][c]), sum[1][c] = warp_sum(sum[1][c]);
-        // Lane 2 c + r has row r of column c; where rows are gated by each other, lane 2 c has both.
         float value = 0.0f, gate = 0.0f;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
             if (lane_number() == 2 * c) value = sum[0][c], gate = sum[1][c];
             if (lane_number() == 2 * c + 1) value = sum[1][c];
         }
-        int r = lane_number() & 1;
-        i64 column = (i64)blockIdx.y * COLUMNS + lane_number() / 2;
-        bool real = lane_number() < 2 * COLUMNS && (column < p.columns || p.ids) && (r == 0 || (set.pair && !p.gated));
         if (!real) continue;
-        MatvecPart part = set.part == 0 ? p.part[0] : set.part == 1 ? p.part[1] : p.part[2];
-        i64 row = set.row + r, place = column * part.y_stride + row;
-        if (part.bias) value += ((const float*)part.bias)[row];
-        if (COLUMNS == 1 && p.gated) {
-            if (p.part[1].bias) gate += ((const float*)p.part[1].bias)[row];
-            value = gated(p.glu, F32, value, gate, p.alpha, p.limit);
-        }
-        if (part.residual) value += ((const float*)part.residual)[place];
+        value += bias;
+        if (COLUMNS == 1 && p.gated) value = gated(p.glu, F32, value, gate + gate_bias, p.alpha, p.limit);
+        if (part.residual) value += residual;
         ((float*)part.y)[place] = value;
     }
 }
 
 // One type at a time (`ONLY`), so that a card loads what its model needs; all of them for the emulated card.
 #define MATVEC(name, M, COLUMNS) \
-    KERNEL(matvec_##name##_##COLUMNS, MatvecParams, 256) { matvec<M, COLUMNS>(p); }
+    KERNEL_BLOCKS(matvec_##name##_##COLUMNS, MatvecParams, 32 * (WARPS + ENGINE), COLUMNS <= 2 ? 2 : 1) { matvec<M, COLUMNS>(p); }
 #define MATVEC_FEW(name, M) MATVEC(name, M, 1) MATVEC(name, M, 4)
 #ifdef FEWER
 #define MATVEC_MANY(name, M) MATVEC_FEW(name, M)

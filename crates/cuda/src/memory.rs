@@ -115,11 +115,6 @@ pub(crate) struct CudaBuffer {
 }
 
 impl CudaBuffer {
-    /// Its first byte.
-    pub(crate) fn start(&self) -> Address {
-        self.memory.start
-    }
-
     /// The card it is on.
     pub(crate) fn card(&self) -> &Arc<Card> {
         &self.card

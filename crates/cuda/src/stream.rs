@@ -31,8 +31,14 @@ pub(crate) struct Lane {
     /// Zeros that kernels count with.
     counters: Allocation,
     scratch: Mutex<Option<Arc<Allocation>>>,
+    /// Host memory for bytes on their way from the card, and their marks, that is free to be used again.
+    arrivals: Mutex<Vec<(Pinned, Mark)>>,
     max_scratch: usize,
 }
+
+/// Pieces of host memory for arriving bytes that are kept, and how large the least is.
+const KEPT_ARRIVALS: usize = 4;
+const LEAST_ARRIVAL: usize = 64 << 10;
 
 impl Lane {
     fn new(card: &Arc<Card>, max_scratch: Option<usize>) -> Result<Lane, Error> {
@@ -41,7 +47,31 @@ impl Lane {
         let queue = card.with(|driver, number| driver.open_queue(number))?;
         let max_scratch = max_scratch.unwrap_or(usize::MAX);
         let card = Arc::clone(card);
-        Ok(Lane { card, queue, faults, counters, scratch: Mutex::default(), max_scratch })
+        let (scratch, arrivals) = (Mutex::default(), Mutex::default());
+        Ok(Lane { card, queue, faults, counters, scratch, arrivals, max_scratch })
+    }
+
+    /// Begins to copy bytes from the card.
+    fn begin_arrival(self: &Arc<Lane>, from: Address, len: usize) -> Result<Arriving, Error> {
+        let mut kept = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept.iter().position(|(piece, _)| piece.as_ref().len() >= len);
+        let found = found.map(|index| kept.swap_remove(index));
+        drop(kept);
+        let (mut piece, mark) = match found {
+            Some(found) => found,
+            None => {
+                let piece = Pinned::zeroed(&self.card, len.next_power_of_two().max(LEAST_ARRIVAL))?;
+                (piece, self.card.with(|driver, number| driver.make_mark(number))?)
+            }
+        };
+        let begun = self.card.with(|driver, number| {
+            let to = piece.as_mut().as_mut_ptr();
+            // SAFETY: the caller checked the source; the target is kept until the mark after the copy has been reached.
+            unsafe { driver.copy_out(number, self.queue, to, from, len) }?;
+            driver.set_mark(number, mark, self.queue)
+        });
+        let arriving = Arriving { pair: Some((piece, mark)), len, lane: Arc::clone(self) };
+        begun.map(|()| arriving)
     }
 
     /// The words that kernels share.
@@ -94,6 +124,9 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let _ = self.card.driver.drain(self.card.number, self.queue);
+        for (_, mark) in self.arrivals.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            let _ = self.card.driver.drop_mark(self.card.number, *mark);
+        }
         let _ = self.card.driver.close_queue(self.card.number, self.queue);
     }
 }
@@ -211,23 +244,30 @@ impl Stream for CudaStream {
 
     fn get_async(&self, source: &Place) -> Result<Pending, Error> {
         let Some(from) = self.own(source)? else { return source.bytes().map(Pending::Ready) };
-        let (card, lane, len) = (Arc::clone(self.card()), Arc::clone(&self.lane), source.len);
-        let mut piece = Pinned::zeroed(&card, len)?;
-        let mark = card.with(|driver, number| driver.make_mark(number))?;
-        card.with(|driver, number| {
-            let to = piece.as_mut().as_mut_ptr();
-            // SAFETY: the source was checked; the target is kept until the mark after the copy has been reached.
-            unsafe { driver.copy_out(number, lane.queue, to, from, len) }?;
-            driver.set_mark(number, mark, lane.queue)
-        })?;
+        let arriving = self.lane.begin_arrival(from, source.len)?;
         // The buffer must stay until its bytes are here.
         let buffer = Arc::clone(&source.buffer);
-        let arriving = Arriving { card, piece, mark, lane };
         Ok(Pending::Waiting(Box::new(move || {
-            let bytes = arriving.wait();
+            let bytes = arriving.wait().map(<[u8]>::to_vec);
             drop(buffer);
             bytes
         })))
+    }
+
+    fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
+        /// More is copied to where it belongs at once.
+        const MOST_IN_PASSING: usize = 16 << 20;
+        match self.own(source)? {
+            Some(from) if out.len() <= source.len.min(MOST_IN_PASSING) => {
+                let arriving = self.lane.begin_arrival(from, out.len())?;
+                out.copy_from_slice(arriving.wait()?);
+                Ok(())
+            }
+            _ => {
+                self.synchronize()?;
+                source.read(out)
+            }
+        }
     }
 
     fn copy_in(&self, source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
@@ -336,25 +376,33 @@ impl Drop for CudaStream {
 }
 
 /// Bytes on their way from a card.
+#[derive(Debug)]
 struct Arriving {
-    card: Arc<Card>,
-    piece: Pinned,
-    mark: Mark,
+    pair: Option<(Pinned, Mark)>,
+    len: usize,
     lane: Arc<Lane>,
 }
 
 impl Arriving {
-    fn wait(&self) -> Result<Vec<u8>, Error> {
-        self.card.with(|driver, number| driver.wait_for_mark(number, self.mark))?;
+    fn wait(&self) -> Result<&[u8], Error> {
+        let Some((piece, mark)) = &self.pair else { return Ok(&[]) };
+        self.lane.card.with(|driver, number| driver.wait_for_mark(number, *mark))?;
         self.lane.look_for_faults()?;
-        Ok(self.piece.as_ref().to_vec())
+        Ok(&piece.as_ref()[..self.len])
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        // Not before the copy is done, or it would write to memory that is somebody else's by then.
-        let _ = self.card.driver.wait_for_mark(self.card.number, self.mark);
-        let _ = self.card.driver.drop_mark(self.card.number, self.mark);
+        let Some((piece, mark)) = self.pair.take() else { return };
+        let card = &self.lane.card;
+        // Not before the copy is done, or it would write to memory that is another's by then.
+        let _ = card.driver.wait_for_mark(card.number, mark);
+        let mut kept = self.lane.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_ARRIVALS {
+            kept.push((piece, mark));
+        } else {
+            let _ = card.driver.drop_mark(card.number, mark);
+        }
     }
 }

@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Place, Plan, Ticket, Work, copy_async, copy_place};
+use oxcart_backend::{Buffers, Place, Plan, Stream, Ticket, Work, copy_async, copy_place};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
@@ -120,8 +120,6 @@ impl Prepared {
             }
             return Err(Error::NotAnInput { id, name: tensor.label() });
         };
-        self.wait_for_readers()?;
-        let run = &self.runs[self.current];
         let place = &run.inputs[index];
         if data.len() != place.len {
             let what = run.graph.label(id);
@@ -129,7 +127,19 @@ impl Prepared {
                 oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
             return Err(error.into());
         }
+        // What one stream alone reads it can be given in passing: it gets there after it has read what was there before.
+        if let Some(stream) = self.only_stream().filter(|stream| stream.device().caps().asynchronous) {
+            return Ok(stream.set_async(place, data.to_vec())?);
+        }
+        self.wait_for_readers()?;
+        let place = &self.runs[self.current].inputs[index];
         Ok(place.buffer.write(place.offset, data)?)
+    }
+
+    /// The stream that runs all splits, if there is only one.
+    fn only_stream(&self) -> Option<&dyn Stream> {
+        let first = self.splits.first()?.stream;
+        self.splits.iter().all(|split| split.stream == first).then(|| self.streams.stream(first))
     }
 
     /// Waits until no earlier run reads this run's inputs and copies any more.

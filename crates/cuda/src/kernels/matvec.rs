@@ -15,15 +15,17 @@ pub(super) struct Part {
     pub(super) y: u64,
     pub(super) bias: u64,
     pub(super) residual: u64,
-    pub(super) rows: i64,
+    pub(super) rows: i32,
+    tiles: i32,
     y_stride: i64,
 }
 
 impl Part {
-    const NONE: Part = Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0, y_stride: 0 };
+    const NONE: Part = Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0, tiles: 0, y_stride: 0 };
 
     pub(super) fn new(weights: &Tensor, y: &Tensor, bias: u64, residual: u64) -> Part {
-        Part { weights: weights.data, y: y.data, bias, residual, rows: weights.ne[1], y_stride: y.nb[1] / 4 }
+        let (rows, y_stride) = (weights.ne[1] as i32, y.nb[1] / 4);
+        Part { weights: weights.data, y: y.data, bias, residual, rows, tiles: 0, y_stride }
     }
 }
 
@@ -32,9 +34,9 @@ impl Part {
 #[repr(C)]
 pub(super) struct MatvecParams {
     pub(super) part: [Part; 3],
-    sets: i64,
     row_bytes: i64,
-    k: i64,
+    tiles: i32,
+    k: i32,
     pub(super) x: u64,
     x_stride: i64,
     pub(super) norm: u64,
@@ -49,13 +51,15 @@ pub(super) struct MatvecParams {
     chunk: i32,
     slots: i32,
     slot_bytes: i32,
-    second_at: i32,
+    row_step: i32,
+    tile_rows: i32,
     columns: i32,
     prepared: i32,
     pub(super) gated: i32,
     pub(super) glu: i32,
     pub(super) early: i32,
     pub(super) norms: i32,
+    aligned: i32,
     pub(super) eps: f32,
     pub(super) alpha: f32,
     pub(super) limit: f32,
@@ -77,15 +81,12 @@ pub(super) const MOST_COLUMNS: usize = 8;
 /// Tokens and experts up to which each expert's product is one of this kind.
 const MOST_EXPERT_COLUMNS: usize = 32;
 
-/// Warps of a block, and rows that a warp takes at a time.
+/// Warps of a block that multiply, and rows that each takes at a time.
 const WARPS: usize = 8;
 const ROWS: usize = 2;
 
 /// Shared memory before columns.
-const BARRIERS: usize = 512;
-
-/// Bytes under way per warp that suffice.
-const SLOT: usize = 4608;
+const BARRIERS: usize = 128;
 
 /// How many columns kernels for a type take.
 fn widths(info: &CardInfo, dtype: DType) -> &'static [usize] {
@@ -113,33 +114,67 @@ fn column_bytes(dtype: DType, k: usize) -> usize {
 
 /// How a product is cut into what is under way at a time.
 struct Cut {
+    /// Elements of a row.
     chunk: usize,
     slots: usize,
     slot_bytes: usize,
-    second_at: usize,
+    row_step: usize,
+    /// Shared memory of a block, and how many blocks a multiprocessor has.
     shared: usize,
+    resident: usize,
+}
+
+/// Whether a copy engine brings rows, so that a block has a warp for it and slots of its own.
+fn has_engine(info: &CardInfo) -> bool {
+    info.capability == (9, 0)
 }
 
 fn cut(info: &CardInfo, dtype: DType, k: usize, columns: usize) -> Option<Cut> {
     // Whole blocks of every type, and whole pieces of columns.
     const STEP: usize = 256;
-    let per_step = dtype.row_bytes(STEP)?;
-    let steps = (SLOT / ROWS / per_step).max(1);
-    let chunk = (steps * STEP).min(k.next_multiple_of(64));
-    let bytes = dtype.row_bytes(chunk.min(k))?;
-    // Room for whole pieces of 16 bytes on both sides.
-    let second_at = (bytes + 32).next_multiple_of(16);
-    let slot_bytes = (ROWS * second_at).next_multiple_of(128);
+    // As measured on an H200: steps of about 2048 elements, as many bytes as fit with two blocks on a multiprocessor where
+    // taking apart is most of the work, and one block with more of them where reading is.
+    const MOST_STEPS: usize = 8;
+    const ENGINE_ROW: usize = 2240;
+    const PLAIN_ROW: usize = 2304;
+    const SMALL_SLOT: usize = 20 << 10;
+    const TWO_BLOCKS: usize = 75_000;
+    let (engine, per_step) = (has_engine(info), dtype.row_bytes(STEP)?);
     let before = BARRIERS + (columns * column_bytes(dtype, k)).next_multiple_of(128);
     let room = (info.shared_memory as usize).checked_sub(before)?;
-    let slots = (room / (WARPS * slot_bytes)).min(3);
-    (slots >= 2).then(|| Cut {
-        chunk,
-        slots,
-        slot_bytes,
-        second_at,
-        shared: before + WARPS * slots * slot_bytes,
-    })
+    let most = if engine { (ENGINE_ROW / per_step).min(MOST_STEPS) } else { PLAIN_ROW / per_step };
+    for steps in (1..=most.max(1)).rev() {
+        let chunk = (steps * STEP).min(k.next_multiple_of(64));
+        let bytes = dtype.row_bytes(chunk.min(k))?;
+        // Room for whole pieces of 16 bytes on both sides.
+        let row_step = (bytes + 32).next_multiple_of(16);
+        let rows = if engine { WARPS * ROWS } else { ROWS };
+        let slot_bytes = (rows * row_step).next_multiple_of(128);
+        let of_block = if engine { slot_bytes } else { WARPS * slot_bytes };
+        let (wanted, resident) = match engine {
+            true if of_block <= SMALL_SLOT && before + 2 * of_block <= TWO_BLOCKS => (3, 2),
+            true => (4, 1),
+            false => (3, 1),
+        };
+        let room = if resident == 2 { TWO_BLOCKS - before } else { room };
+        let slots = (room / of_block).min(wanted);
+        if slots >= 2 {
+            return Some(Cut {
+                chunk,
+                slots,
+                slot_bytes,
+                row_step,
+                shared: before + slots * of_block,
+                resident,
+            });
+        }
+    }
+    None
+}
+
+/// Rows that a block takes at a time: fewer where there would not be enough for all multiprocessors.
+fn tile_rows(info: &CardInfo, rows: usize) -> usize {
+    if rows.div_ceil(WARPS * ROWS) >= info.multiprocessors as usize { WARPS * ROWS } else { WARPS }
 }
 
 /// Whether rows of weights can be streamed. Where memory begins counts too; in a survey it begins where it suits.
@@ -157,6 +192,7 @@ fn rows_suit(dtype: DType, weights: &Tensor, x: &Tensor, x_dtype: DType) -> bool
         && dtype.decodes()
         && weights.ne[0] % 64 == 0
         && weights.ne[0] > 0
+        && weights.ne.iter().all(|&n| i32::try_from(n).is_ok())
         && row.is_multiple_of(step)
         && start.is_multiple_of(step)
         && x_dtype == DType::F32
@@ -186,9 +222,9 @@ pub(super) fn params(weights: Tensor, x: Tensor, y: Tensor) -> MatvecParams {
     part[0] = Part::new(&weights, &y, 0, 0);
     MatvecParams {
         part,
-        sets: 0,
         row_bytes: weights.nb[1],
-        k: weights.ne[0],
+        tiles: 0,
+        k: weights.ne[0] as i32,
         x: x.data,
         x_stride: x.nb[1],
         norm: 0,
@@ -203,13 +239,15 @@ pub(super) fn params(weights: Tensor, x: Tensor, y: Tensor) -> MatvecParams {
         chunk: 0,
         slots: 0,
         slot_bytes: 0,
-        second_at: 0,
+        row_step: 0,
+        tile_rows: 0,
         columns: x.ne[1] as i32,
         prepared: 0,
         gated: 0,
         glu: 0,
         early: 0,
         norms: 0,
+        aligned: 0,
         eps: 0.0,
         alpha: 0.0,
         limit: 0.0,
@@ -228,9 +266,21 @@ pub(super) fn launch(mut params: MatvecParams, dtype: DType, b: &mut Builder<'_>
     params.chunk = cut.chunk as i32;
     params.slots = cut.slots as i32;
     params.slot_bytes = cut.slot_bytes as i32;
-    params.second_at = cut.second_at as i32;
-    let sets = |part: &Part| (part.rows + 1) / ROWS as i64;
-    params.sets = if params.gated != 0 { params.part[0].rows } else { params.part.iter().map(sets).sum() };
+    params.row_step = cut.row_step as i32;
+    let is_gated = params.gated != 0;
+    let rows = params.part.iter().map(|part| part.rows as usize).sum::<usize>();
+    let tile_rows = tile_rows(b.info(), rows);
+    params.tile_rows = tile_rows as i32;
+    let of_part = if is_gated { tile_rows / 2 } else { tile_rows };
+    for part in &mut params.part {
+        part.tiles = (part.rows as usize).div_ceil(of_part) as i32;
+    }
+    let counted = if is_gated { 1 } else { params.part.len() };
+    params.tiles = params.part[..counted].iter().map(|part| part.tiles).sum();
+    let chunk_bytes = dtype.row_bytes(cut.chunk.min(k)).unwrap_or(1) as u64;
+    let starts = params.part.iter().fold(0, |bits, part| bits | part.weights);
+    let bits = starts | params.row_bytes as u64 | params.expert_bytes as u64 | chunk_bytes;
+    params.aligned = bits.is_multiple_of(16).into();
     if width > 1 {
         let bytes = column_bytes(dtype, k);
         let image = b.scratch(columns.next_multiple_of(width) * bytes);
@@ -244,11 +294,12 @@ pub(super) fn launch(mut params: MatvecParams, dtype: DType, b: &mut Builder<'_>
         params.x = image.0;
         params.prepared = 1;
     }
-    let blocks = (params.sets as usize).div_ceil(WARPS).clamp(1, b.info().multiprocessors as usize);
+    let blocks = (params.tiles as usize).clamp(1, cut.resident * b.info().multiprocessors as usize);
     let groups = if experts { columns } else { columns.div_ceil(width) };
     let name = format!("matvec_{}_{width}", dtype.name());
     let grid = [blocks as u32, groups as u32, 1];
-    b.launch(Family::Matvec(dtype), name, (grid, (32 * WARPS) as u32, cut.shared as u32), &params);
+    let threads = 32 * (WARPS + usize::from(has_engine(b.info())));
+    b.launch(Family::Matvec(dtype), name, (grid, threads as u32, cut.shared as u32), &params);
     Ok(())
 }
 

@@ -213,11 +213,6 @@ impl<'w> Builder<'w> {
         Ok(Tensor::new(self.address(tensor)?, tensor.layout()))
     }
 
-    /// A source that may be absent.
-    pub(crate) fn optional(&mut self, tensor: Option<TensorRef<'_>>) -> Result<Tensor, Refused> {
-        tensor.map_or(Ok(Tensor::NONE), |tensor| self.tensor(tensor))
-    }
-
     /// A source of a node. One that overlaps the result, and is not the result element for element where the op allows it, is
     /// read from a copy.
     pub(crate) fn source(&mut self, node: TensorRef<'_>, slot: usize) -> Result<Tensor, Refused> {
