@@ -193,19 +193,33 @@ template <int DK, int DV, int KIND, bool PAGED> DEVICE void attend(const Attenti
                 if (cell < 0) continue;
                 last_cell = cell + 15;
             }
+            // Keys, and values where there are registers for them, are all under way at the same time.
+            const bool AHEAD = DV <= 128 && KIND != ANY;
+            U4 k[2][DK / 32], value[AHEAD ? DV / 64 : 1][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const u8* row = at(p.k, at_most(cell + 8 * i + g, last_cell), head, batch);
+#pragma unroll
+                for (int c = 0; c < DK / 32; c++) k[i][c] = eight_from<KIND>(row, p.k.type, 32 * c + 8 * j, d);
+            }
+            const u8* rows[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) rows[i] = at(p.v, at_most(cell + 2 * j + i % 2 + 8 * (i / 2), last_cell), head, batch);
+            if (AHEAD) {
+#pragma unroll
+                for (int c = 0; c < DV / 64; c++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) value[c][i] = eight_from<KIND>(rows[i], p.v.type, 64 * c + 8 * g, dv);
+            }
             float score[2][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) score[i][e] = 0.0f;
-                const u8* row = at(p.k, at_most(cell + 8 * i + g, last_cell), head, batch);
-                U4 k[DK / 32];
-#pragma unroll
-                for (int c = 0; c < DK / 32; c++) k[c] = eight_from<KIND>(row, p.k.type, 32 * c + 8 * j, d);
 #pragma unroll
                 for (int c = 0; c < DK / 32; c++) {
-                    multiply<KIND>(score[i], query[c][0], k[c].x, k[c].y);
-                    multiply<KIND>(score[i], query[c][1], k[c].z, k[c].w);
+                    multiply<KIND>(score[i], query[c][0], k[i][c].x, k[i][c].y);
+                    multiply<KIND>(score[i], query[c][1], k[i][c].z, k[i][c].w);
                 }
             }
             float most[2] = {found.most[0], found.most[1]};
@@ -250,14 +264,13 @@ template <int DK, int DV, int KIND, bool PAGED> DEVICE void attend(const Attenti
                 }
                 weight[2 * i] = pack_pair<KIND>(w[0], w[1]), weight[2 * i + 1] = pack_pair<KIND>(w[2], w[3]);
             }
-            const u8* rows[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) rows[i] = at(p.v, at_most(cell + 2 * j + i % 2 + 8 * (i / 2), last_cell), head, batch);
 #pragma unroll
             for (int c = 0; c < DV / 64; c++) {
-                U4 v[4];
+                if (!AHEAD) {
 #pragma unroll
-                for (int i = 0; i < 4; i++) v[i] = eight_from<KIND>(rows[i], p.v.type, 64 * c + 8 * g, dv);
+                    for (int i = 0; i < 4; i++) value[0][i] = eight_from<KIND>(rows[i], p.v.type, 64 * c + 8 * g, dv);
+                }
+                const U4(&v)[4] = value[AHEAD ? c : 0];
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     // Channel 64 c + 8 g + i of keys 2 j and 2 j + 1, and of those eight further.
@@ -305,18 +318,6 @@ DEVICE void write_value(const AttentionParams& p, i64 head, i64 batch, i64 row, 
     i64 token = row / p.group, h = head * p.group + row % p.group;
     ((float*)p.y.data)[((batch * p.y.ne[2] + token) * p.y.ne[1] + h) * p.y.ne[0] + channel] = value;
 }
-// One over the sum of weights, with the weight that belongs to no key.
-DEVICE float factor_of(const AttentionParams& p, i64 head, i64 row, float most, float sum, float& shrink) {
-    shrink = 1.0f;
-    if (p.sinks) {
-        float sink = ((const float*)p.sinks)[head * p.group + row % p.group] * LOG2_E;
-        float larger = fmaxf(most, sink);
-        shrink = most == -INFINITY ? 0.0f : fast_exp2(most - larger);
-        sum = sum * shrink + fast_exp2(sink - larger);
-    }
-    return sum > 0.0f ? 1.0f / sum : 0.0f;
-}
-
 template <int DK, int DV, int KIND, bool PAGED> DEVICE void attention(const AttentionParams& p) {
     wait_for_previous();
     next_may_start();

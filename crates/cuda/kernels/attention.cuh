@@ -67,3 +67,15 @@ DEVICE i64 page_start(const AttentionParams& p, i32 sequence, i64 position) {
     }
     return (i64)page * PAGE + position % PAGE;
 }
+
+// One over the sum of weights, with the weight that belongs to no key.
+DEVICE float factor_of(const AttentionParams& p, i64 head, i64 row, float most, float sum, float& shrink) {
+    shrink = 1.0f;
+    if (p.sinks) {
+        float sink = ((const float*)p.sinks)[head * p.group + row % p.group] * LOG2_E;
+        float larger = fmaxf(most, sink);
+        shrink = most == -INFINITY ? 0.0f : fast_exp2(most - larger);
+        sum = sum * shrink + fast_exp2(sink - larger);
+    }
+    return sum > 0.0f ? 1.0f / sum : 0.0f;
+}

@@ -29,23 +29,51 @@ DEVICE void mma_brain(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { emulat
 #else
 DEVICE void mma_half(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if ARCH >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
 #if ARCH >= 800
 DEVICE void mma_brain(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #endif
+#endif
+
+// Four matrices of 8 x 8 16-bit numbers from shared memory, as the product above wants b: lane l names where row l % 8 of matrix
+// l / 8 begins. Word i of lane l is row l / 4, columns 2 (l % 4) and the next, of matrix i; turned around, it is column l / 4,
+// rows 2 (l % 4) and the next.
+#ifdef OXCART_EMULATE
+template <bool TURNED> DEVICE void emulate_matrices(u32 (&out)[4], const u8* row) {
+    auto& warp = emulate::offer(row);
+    int g = lane_number() / 4, j = lane_number() % 4;
+    for (int i = 0; i < 4; i++) {
+        if (TURNED) {
+            const u16 *first = (const u16*)emulate::offered<const u8*>(warp, 8 * i + 2 * j), *second = (const u16*)emulate::offered<const u8*>(warp, 8 * i + 2 * j + 1);
+            out[i] = (u32)first[g] | (u32)second[g] << 16;
+        } else {
+            out[i] = ((const u32*)emulate::offered<const u8*>(warp, 8 * i + g))[j];
+        }
+    }
+    emulate::taken();
+}
+DEVICE void load_matrices(u32 (&out)[4], const u8* row) { emulate_matrices<false>(out, row); }
+DEVICE void load_matrices_turned(u32 (&out)[4], const u8* row) { emulate_matrices<true>(out, row); }
+#else
+DEVICE void load_matrices(u32 (&out)[4], const u8* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}
+DEVICE void load_matrices_turned(u32 (&out)[4], const u8* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}
 #endif

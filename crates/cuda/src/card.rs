@@ -111,8 +111,8 @@ impl Card {
             }
         };
         let function = self.with(|driver, card| driver.function(card, module, name))?;
-        /// What a block may have without asking.
-        const DEFAULT_SHARED: u32 = 48 << 10;
+        /// What a block may have without asking: less than the limit, which counts what kernels have of their own, too.
+        const DEFAULT_SHARED: u32 = 32 << 10;
         if shared > DEFAULT_SHARED {
             self.with(|driver, card| driver.allow_shared(card, function, shared))?;
         }

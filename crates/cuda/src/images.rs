@@ -21,6 +21,10 @@ pub(crate) enum Family {
     /// Attention by matrix instructions.
     Attention(Numbers),
     AttentionPlain,
+    /// The same for many queries.
+    AttentionPrompt(Numbers),
+    /// The same for few tokens.
+    AttentionDecode(Numbers),
     /// Columns for products with few of them.
     Columns,
     /// Products with few columns.
@@ -55,28 +59,59 @@ impl Numbers {
     }
 }
 
-/// A file of `images/`: compressed, for cards from a capability on.
-struct Image {
-    family: Family,
+impl Family {
+    /// The file of `kernels/` it is made from, and which of the images that were made of it.
+    fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Family::Elementwise => ("elementwise", ""),
+            Family::Arrange => ("arrange", ""),
+            Family::Reduce => ("reduce", ""),
+            Family::Rows => ("rows", ""),
+            Family::Norm => ("norm", ""),
+            Family::SoftMax => ("soft_max", ""),
+            Family::Rope => ("rope", ""),
+            Family::Sort => ("sort", ""),
+            Family::Conv => ("conv", ""),
+            Family::Recurrent => ("recurrent", ""),
+            Family::Product => ("product", ""),
+            Family::Attention(numbers) => ("attention", numbers.name()),
+            Family::AttentionPlain => ("attention_plain", ""),
+            Family::AttentionPrompt(numbers) => ("attention_prompt", numbers.name()),
+            Family::AttentionDecode(numbers) => ("attention_decode", numbers.name()),
+            Family::Columns => ("columns", ""),
+            Family::Matvec(dtype) => ("matvec", dtype.name()),
+            Family::Sixteen => ("sixteen", ""),
+            Family::Tiles(dtype) => ("tiles", dtype.name()),
+            Family::Gemm => ("gemm", ""),
+        }
+    }
+}
+
+/// A file of `images/`: images of one family, compressed together, for cards from a capability on.
+struct File {
+    name: &'static str,
     capability: (u32, u32),
     /// Only for cards of exactly this capability: machine code instead of something the driver translates.
     exact: bool,
     bytes: &'static [u8],
 }
 
-macro_rules! image {
-    ($family:expr, $name:expr, compute_75) => {
-        image!($family, $name, "compute_75", (7, 5), false)
+macro_rules! files {
+    ($($name:literal: $($target:ident)*;)*) => {
+        &[$($(files!($name, $target),)*)*]
     };
-    ($family:expr, $name:expr, compute_80) => {
-        image!($family, $name, "compute_80", (8, 0), false)
+    ($name:literal, compute_75) => {
+        files!($name, "compute_75", (7, 5), false)
     };
-    ($family:expr, $name:expr, sm_90a) => {
-        image!($family, $name, "sm_90a", (9, 0), true)
+    ($name:literal, compute_80) => {
+        files!($name, "compute_80", (8, 0), false)
     };
-    ($family:expr, $name:expr, $target:literal, $capability:expr, $exact:expr) => {
-        Image {
-            family: $family,
+    ($name:literal, sm_90a) => {
+        files!($name, "sm_90a", (9, 0), true)
+    };
+    ($name:literal, $target:literal, $capability:expr, $exact:literal) => {
+        File {
+            name: $name,
             capability: $capability,
             exact: $exact,
             bytes: include_bytes!(concat!("../images/", $name, ".", $target)),
@@ -84,80 +119,60 @@ macro_rules! image {
     };
 }
 
-macro_rules! images {
-    ([$($family:ident $name:literal;)*] numbers: [$($plain:ident $plain_name:literal,)*] blocks: [$($type:ident $type_name:literal,)*]) => {
-        const IMAGES: &[Image] = &[
-            image!(Family::Attention(Numbers::Half), "attention-half", compute_75),
-            image!(Family::Attention(Numbers::Half), "attention-half", compute_80),
-            image!(Family::Attention(Numbers::Half), "attention-half", sm_90a),
-            image!(Family::Attention(Numbers::Any), "attention-any", compute_75),
-            image!(Family::Attention(Numbers::Any), "attention-any", compute_80),
-            image!(Family::Attention(Numbers::Any), "attention-any", sm_90a),
-            image!(Family::Attention(Numbers::Brain), "attention-brain", compute_80),
-            image!(Family::Attention(Numbers::Brain), "attention-brain", sm_90a),
-            image!(Family::Gemm, "gemm", sm_90a),
-            image!(Family::Tiles(DType::F16), "tiles-f16", compute_75),
-            image!(Family::Tiles(DType::F16), "tiles-f16", compute_80),
-            image!(Family::Tiles(DType::F16), "tiles-f16", sm_90a),
-            image!(Family::Tiles(DType::BF16), "tiles-bf16", compute_80),
-            image!(Family::Tiles(DType::BF16), "tiles-bf16", sm_90a),
-            $(
-                image!(Family::$family, $name, compute_75),
-                image!(Family::$family, $name, sm_90a),
-            )*
-            $(
-                image!(Family::Matvec(DType::$plain), concat!("matvec-", $plain_name), compute_75),
-                image!(Family::Matvec(DType::$plain), concat!("matvec-", $plain_name), compute_80),
-                image!(Family::Matvec(DType::$plain), concat!("matvec-", $plain_name), sm_90a),
-            )*
-            $(
-                image!(Family::Tiles(DType::$type), concat!("tiles-", $type_name), compute_75),
-                image!(Family::Tiles(DType::$type), concat!("tiles-", $type_name), compute_80),
-                image!(Family::Tiles(DType::$type), concat!("tiles-", $type_name), sm_90a),
-                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), compute_75),
-                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), compute_80),
-                image!(Family::Matvec(DType::$type), concat!("matvec-", $type_name), sm_90a),
-            )*
-        ];
-    };
-}
+const FILES: &[File] = files! {
+    "elementwise": compute_75 sm_90a;
+    "arrange": compute_75 sm_90a;
+    "reduce": compute_75 sm_90a;
+    "rows": compute_75 sm_90a;
+    "norm": compute_75 sm_90a;
+    "soft_max": compute_75 sm_90a;
+    "rope": compute_75 sm_90a;
+    "sort": compute_75 sm_90a;
+    "conv": compute_75 sm_90a;
+    "recurrent": compute_75 sm_90a;
+    "product": compute_75 sm_90a;
+    "attention_plain": compute_75 sm_90a;
+    "columns": compute_75 sm_90a;
+    "sixteen": compute_75 sm_90a;
+    "attention": compute_75 compute_80 sm_90a;
+    "attention_prompt": compute_75 compute_80 sm_90a;
+    "attention_decode": compute_75 compute_80 sm_90a;
+    "matvec": compute_75 compute_80 sm_90a;
+    "tiles": compute_75 compute_80 sm_90a;
+    "gemm": sm_90a;
+};
 
-images! {
-    [
-    Elementwise "elementwise";
-    Arrange "arrange";
-    Reduce "reduce";
-    Rows "rows";
-    Norm "norm";
-    SoftMax "soft_max";
-    Rope "rope";
-    Sort "sort";
-    Conv "conv";
-    Recurrent "recurrent";
-    Product "product";
-    AttentionPlain "attention_plain";
-    Columns "columns";
-    Sixteen "sixteen";
-    ]
-    numbers: [F32 "f32", F16 "f16", BF16 "bf16",]
-    blocks: [
-    Q1_0 "q1_0", Q2_0 "q2_0", Q4_0 "q4_0", Q4_1 "q4_1", Q5_0 "q5_0", Q5_1 "q5_1", Q8_0 "q8_0",
-    Q2_K "q2_K", Q3_K "q3_K", Q4_K "q4_K", Q5_K "q5_K", Q6_K "q6_K",
-    IQ1_S "iq1_s", IQ1_M "iq1_m", IQ2_XXS "iq2_xxs", IQ2_XS "iq2_xs", IQ2_S "iq2_s",
-    IQ3_XXS "iq3_xxs", IQ3_S "iq3_s", IQ4_NL "iq4_nl", IQ4_XS "iq4_xs",
-    TQ1_0 "tq1_0", TQ2_0 "tq2_0", MXFP4 "mxfp4", NVFP4 "nvfp4",
-    ]
-}
-
-/// The kernels of a family that suit a card best.
+/// The image of a family that suits a card best.
 pub(crate) fn image(family: Family, capability: (u32, u32)) -> Option<Vec<u8>> {
-    let fits = |image: &&Image| {
-        image.family == family
-            && if image.exact { image.capability == capability } else { image.capability <= capability }
+    let (name, part) = family.file();
+    let fits = |file: &&File| {
+        file.name == name
+            && if file.exact { file.capability == capability } else { file.capability <= capability }
     };
-    let best = IMAGES.iter().filter(fits).max_by_key(|image| (image.capability, image.exact))?;
-    // What was committed decompresses; a test looks at all of it.
-    miniz_oxide::inflate::decompress_to_vec_zlib(best.bytes).ok()
+    let best = FILES.iter().filter(fits).max_by_key(|file| (file.capability, file.exact))?;
+    unpack(best.bytes)?.into_iter().find(|(name, _)| name == part).map(|(_, image)| image)
+}
+
+/// Images and their names, from the bytes of a file: a count, name and length of each, then the images. What was committed is
+/// whole; a test looks at all of it.
+fn unpack(mut bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
+    let mut content = Vec::new();
+    lzma_rs::xz_decompress(&mut bytes, &mut content).ok()?;
+    let mut rest = content.as_slice();
+    let mut take = |count: usize| {
+        let (taken, after) = rest.split_at_checked(count)?;
+        rest = after;
+        Some(taken)
+    };
+    let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize);
+    let count = number(take(4)?)?;
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let length = usize::from(take(1)?[0]);
+        let name = String::from_utf8(take(length)?.to_vec()).ok()?;
+        entries.push((name, number(take(4)?)?));
+    }
+    entries.into_iter().map(|(name, length)| Some((name, take(length)?.to_vec()))).collect()
 }
 
 #[cfg(test)]
@@ -165,23 +180,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_has_kernels_for_every_card() {
-        for file in IMAGES {
-            let text = miniz_oxide::inflate::decompress_to_vec_zlib(file.bytes).unwrap();
+    fn every_file_is_whole() {
+        for file in FILES {
             let start: &[u8] = if file.exact { b"\x7fELF" } else { b"//" };
-            assert!(text.starts_with(start), "{:?} {:?}", file.family, file.capability);
-            // Cards below 8.0 know no brain floats; tiles of Hopper are for Hopper.
-            let is_new =
-                matches!(file.family, Family::Attention(Numbers::Brain) | Family::Tiles(DType::BF16));
-            if file.family == Family::Gemm {
-                continue;
+            let images = unpack(file.bytes).unwrap();
+            assert!(!images.is_empty());
+            for (name, image) in images {
+                assert!(image.starts_with(start), "{} {name} {:?}", file.name, file.capability);
             }
-            for capability in
-                [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().skip(is_new.into())
-            {
-                assert!(image(file.family, capability).is_some(), "{:?} {capability:?}", file.family);
+        }
+        let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
+        assert!(bytes <= 8 << 20, "{bytes} bytes of images");
+    }
+
+    #[test]
+    fn every_type_has_kernels_for_every_card() {
+        const CARDS: [(u32, u32); 7] = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
+        for capability in CARDS {
+            for family in [Family::Norm, Family::Sixteen, Family::Attention(Numbers::Any)] {
+                assert!(image(family, capability).is_some(), "{family:?} {capability:?}");
+            }
+            // Cards below 8.0 know no brain floats.
+            for numbers in [Numbers::Half, Numbers::Brain] {
+                let known = numbers == Numbers::Half || capability >= (8, 0);
+                for family in [Family::AttentionPrompt(numbers), Family::AttentionDecode(numbers)] {
+                    assert_eq!(image(family, capability).is_some(), known, "{family:?} {capability:?}");
+                }
             }
         }
         assert!(image(Family::Norm, (7, 0)).is_none());
+        let is_known = |dtype: &DType| dtype.is_quantized() && dtype.decodes();
+        for file in FILES.iter().filter(|file| matches!(file.name, "matvec" | "tiles")) {
+            let images = unpack(file.bytes).unwrap();
+            for dtype in DType::all().filter(is_known) {
+                assert!(images.iter().any(|(name, _)| name == dtype.name()), "{} {dtype}", file.name);
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Place, Plan, Stream, Ticket, Work, copy_async, copy_place};
+use oxcart_backend::{Buffers, Place, Plan, Stream, Ticket, Work, copy_async, copy_place, same_buffer_type};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
@@ -127,8 +127,8 @@ impl Prepared {
                 oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
             return Err(error.into());
         }
-        // What one stream alone reads it can be given in passing: it gets there after it has read what was there before.
-        if let Some(stream) = self.only_stream().filter(|stream| stream.device().caps().asynchronous) {
+        // Memory of a stream's own device is written when the stream gets there: another graph that is under way may use it.
+        if let Some(stream) = self.only_stream().filter(|stream| is_late(*stream) && has(*stream, place)) {
             return Ok(stream.set_async(place, data.to_vec())?);
         }
         self.wait_for_readers()?;
@@ -247,8 +247,13 @@ impl Prepared {
             self.streams.stream(other).synchronize()?;
         }
         for copy in &run.copies[index] {
+            if copy.is_input && is_late(stream) {
+                // The caller may overwrite it as soon as we return, so it is read now; but the stream may have another graph
+                // under way that uses the same memory, so it is written when the stream gets there.
+                stream.set_async(&copy.target, copy.source.bytes()?)?;
+                continue;
+            }
             if copy.is_input {
-                // The caller may overwrite it as soon as we return, so it is copied now, past the stream.
                 self.wait_for_reader(split.stream)?;
                 copy_place(&copy.source, &copy.target)?;
                 continue;
@@ -280,4 +285,14 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Whether a stream's calls return before they have taken effect.
+fn is_late(stream: &dyn Stream) -> bool {
+    stream.device().caps().asynchronous
+}
+
+/// Whether a place is in the memory of a stream's device.
+fn has(stream: &dyn Stream, place: &Place) -> bool {
+    same_buffer_type(place.buffer.buffer_type(), &stream.device().buffer_type())
 }

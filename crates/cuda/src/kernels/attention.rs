@@ -48,6 +48,13 @@ const WARPS: usize = 4;
 const QUERIES: usize = 16;
 const KEYS: usize = 16;
 
+/// Keys that a block of many queries takes at a time.
+const PROMPT_KEYS: usize = 64;
+
+/// Queries that share keys, at most, where few tokens have kernels of their own, and tiles of keys under way there.
+const DECODE_QUERIES: usize = 8;
+const DECODE_STAGES: usize = 3;
+
 /// The most channels that the slow way has room for.
 const WIDEST: usize = 576;
 
@@ -224,6 +231,14 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     let (tiles, multiprocessors) = (rows.div_ceil(QUERIES), b.info().multiprocessors as usize);
     // With enough queries for all multiprocessors, warps have their own.
     let by_rows = rows.div_ceil(QUERIES * WARPS) * key_heads * batch >= multiprocessors;
+    let group = heads / key_heads.max(1);
+    if wide_d == wide_dv && wide_d <= 128 && numbers != Numbers::Any && (by_rows || group <= DECODE_QUERIES) {
+        return if by_rows {
+            prompt(&params, shape, (numbers, wide_d), prefix, b)
+        } else {
+            decode(params, shape, (numbers, wide_d), prefix, b)
+        };
+    }
     let (grid, shared) = if by_rows {
         params.by_rows = 1;
         ([1, rows.div_ceil(QUERIES * WARPS) * key_heads, batch], 0)
@@ -245,5 +260,61 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     let name = format!("{prefix}_{wide_d}_{wide_dv}_{}", numbers.name());
     let family = Family::Attention(numbers);
     b.launch(family, name, (grid.map(|n| n as u32), (32 * WARPS) as u32, shared as u32), &params);
+    Ok(())
+}
+
+/// Many queries: blocks of 64 go over keys together.
+fn prompt(
+    params: &AttentionParams,
+    shape: &Shape,
+    (numbers, wide): (Numbers, usize),
+    prefix: &str,
+    b: &mut Builder<'_>,
+) -> Done {
+    let rows = params.rows as usize;
+    let grid = [rows.div_ceil(QUERIES * WARPS), shape.key_heads, shape.batch];
+    // Two tiles of keys and two of values.
+    let shared = 4 * PROMPT_KEYS * wide * 2;
+    let paged = if prefix == "paged" { "paged_" } else { "" };
+    let name = format!("prompt_{paged}{wide}_{}", numbers.name());
+    launch_blocks(Family::AttentionPrompt(numbers), name, grid, shared, params, b)
+}
+
+/// Few tokens: blocks share the keys of each.
+fn decode(
+    mut params: AttentionParams,
+    shape: &Shape,
+    (numbers, wide): (Numbers, usize),
+    prefix: &str,
+    b: &mut Builder<'_>,
+) -> Done {
+    let units = shape.tokens * shape.key_heads * shape.batch;
+    // A block for each multiprocessor, each with two tiles of keys for all its warps.
+    let most = shape.keys.div_ceil(2 * KEYS * WARPS).max(1);
+    let splits = (b.info().multiprocessors as usize / units.max(1)).clamp(1, most);
+    params.splits = splits as i64;
+    if splits > 1 {
+        params.parts = b.scratch(units * splits * DECODE_QUERIES * (wide + 2) * 4).0;
+        params.counters = b.counters(units).ok_or(Refused::Unsupported)?.0;
+    }
+    let grid = [splits, shape.tokens * shape.key_heads, shape.batch];
+    let shared = (DECODE_STAGES * WARPS * KEYS * wide * 4).max(WARPS * DECODE_QUERIES * (wide + 2) * 4);
+    let paged = if prefix == "paged" { "paged_" } else { "" };
+    let name = format!("decode_{paged}{wide}_{}", numbers.name());
+    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)
+}
+
+fn launch_blocks(
+    family: Family,
+    name: String,
+    grid: [usize; 3],
+    shared: usize,
+    params: &AttentionParams,
+    b: &mut Builder<'_>,
+) -> Done {
+    if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || shared > b.info().shared_memory as usize {
+        return Err(Refused::Unsupported);
+    }
+    b.launch(family, name, (grid.map(|n| n as u32), 32 * WARPS as u32, shared as u32), params);
     Ok(())
 }

@@ -96,7 +96,7 @@ struct GemmParams {
 const MOST_BLOCKS: usize = 65535;
 
 /// Columns from which on Hopper's own kernels pay.
-const LEAST_GEMM_COLUMNS: usize = 96;
+const LEAST_GEMM_COLUMNS: usize = 32;
 
 /// Bytes of expanded weights that are made and used at a time.
 const EXPANDED: usize = 128 << 20;

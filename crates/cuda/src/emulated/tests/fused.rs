@@ -74,7 +74,7 @@ impl Block {
         let k = graph.rope(k, leaf[12], None, rope).unwrap();
         graph.expand(q).unwrap();
         graph.expand(v).unwrap();
-        let mut store = |graph: &mut Graph, rows: TensorId, cache: TensorId| {
+        let store = |graph: &mut Graph, rows: TensorId, cache: TensorId| {
             let token = graph.tensor(rows).unwrap().layout().nb()[2];
             let rows = graph.view(rows, [HEAD * KEY_HEADS, tokens], &[token], 0).unwrap();
             let stored = graph.set_rows(cache, rows, leaf[13]).unwrap();
