@@ -30,13 +30,13 @@ template <int D, bool PAGED> DEVICE void begin_tile(const AttentionParams& p, in
     const int PIECES = D / 8, AT_ONCE = 32 / PIECES;
     int piece = lane_number() % PIECES, row = lane_number() / PIECES;
     i64 cell = PAGED ? page_start(p, sequence, key) : key;
-    bool there = cell >= 0 && 8 * piece < p.k.ne[0];
+    bool k_there = cell >= 0 && 8 * piece < p.k.ne[0], v_there = cell >= 0 && 8 * piece < p.v.ne[0];
     const u8 *k = at(p.k, cell + row, head, batch) + 16 * piece, *v = at(p.v, cell + row, head, batch) + 16 * piece;
 #pragma unroll
     for (int i = 0; i < DECODE_KEYS; i += AT_ONCE) {
-        bool real = there && key + row + i <= last;
-        copy_16_or_zero(to + place_in_tile<D>(row + i, piece), real ? k + i * p.k.nb[1] : (const u8*)p.k.data, real);
-        copy_16_or_zero(to + DECODE_KEYS * D * 2 + place_in_tile<D>(row + i, piece), real ? v + i * p.v.nb[1] : (const u8*)p.v.data, real);
+        bool k_real = k_there && key + row + i <= last, v_real = v_there && key + row + i <= last;
+        copy_16_or_zero(to + place_in_tile<D>(row + i, piece), k_real ? k + i * p.k.nb[1] : (const u8*)p.k.data, k_real);
+        copy_16_or_zero(to + DECODE_KEYS * D * 2 + place_in_tile<D>(row + i, piece), v_real ? v + i * p.v.nb[1] : (const u8*)p.v.data, v_real);
     }
 }
 
@@ -80,9 +80,9 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_few(const AttentionP
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int channel = 16 * s + 8 * half + 2 * j;
-            F2 both = {0.0f, 0.0f};
-            if (real && channel < p.q.ne[0]) both = *(const F2*)(q + channel);
-            query[s][2 * half] = pair_of<BRAIN>(both.x, both.y), query[s][2 * half + 1] = 0;
+            // Queries need not begin at a multiple of eight bytes.
+            bool there = real && channel < p.q.ne[0];
+            query[s][2 * half] = there ? pair_of<BRAIN>(q[channel], q[channel + 1]) : 0, query[s][2 * half + 1] = 0;
         }
     }
     float scale = p.softcap != 0.0f ? p.scale / p.softcap : p.scale * LOG2_E, slope = slope_of(my_head, p) * LOG2_E;
