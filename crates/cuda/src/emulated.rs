@@ -4,6 +4,8 @@
 //! they are skipped. Work is done when it is given. Memory has a page without access before and after it, so a kernel that
 //! strays ends the test at once. Any call can be made to fail ([`Emulated::fail`]), once or for good.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod card;
 mod compile;
 mod tests;

@@ -103,7 +103,7 @@ fn compile() -> Option<PathBuf> {
             command
                 .args([
                     "-std=c++17",
-                    "-O2",
+                    "-O1",
                     "-fPIC",
                     "-w",
                     "-ffp-contract=off",

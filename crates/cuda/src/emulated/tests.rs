@@ -6,5 +6,6 @@
 )]
 
 mod cases;
+mod faults;
 mod fused;
 mod twins;
