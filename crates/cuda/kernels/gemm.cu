@@ -77,6 +77,8 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     int own = group - 1, warp = threadIdx.x % 128 / 32, g = lane_number() / 4, j = lane_number() % 4;
     int stage = 0, phase = 0;
+    // Whether two neighbours of every column can be written at once.
+    bool pairs = ((p.y | p.residual | (u64)p.y_step * 4) & 7) == 0;
     for (int n = blockIdx.x; n < tiles; n += gridDim.x) {
         int column, row;
         tile_of(n, column_tiles, row_tiles, column, row);
@@ -108,7 +110,7 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
             for (int i = 0; i < ROWS / 8; i++) {
                 i64 m = (i64)row * ROWS + 8 * i + 2 * j, place = c * p.y_step + m;
                 float low = d[4 * i + 2 * r], high = d[4 * i + 2 * r + 1];
-                if (m + 1 < p.rows) {
+                if (pairs && m + 1 < p.rows) {
                     if (p.bias) low += ((const float*)p.bias)[m], high += ((const float*)p.bias)[m + 1];
                     if (p.residual) {
                         F2 other = *(const F2*)((const float*)p.residual + place);
@@ -116,10 +118,15 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
                     }
                     F2 both = {low, high};
                     *(F2*)((float*)p.y + place) = both;
-                } else if (m < p.rows) {
-                    if (p.bias) low += ((const float*)p.bias)[m];
-                    if (p.residual) low += ((const float*)p.residual)[place];
-                    ((float*)p.y)[place] = low;
+                } else {
+#pragma unroll
+                    for (int n = 0; n < 2; n++) {
+                        if (m + n >= p.rows) continue;
+                        float value = n ? high : low;
+                        if (p.bias) value += ((const float*)p.bias)[m + n];
+                        if (p.residual) value += ((const float*)p.residual)[place + n];
+                        ((float*)p.y)[place + n] = value;
+                    }
                 }
             }
         }

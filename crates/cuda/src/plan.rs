@@ -41,8 +41,8 @@ enum Ready {
     Fill { to: Address, value: u8, bytes: usize },
 }
 
-/// Runs after which a plan is recorded: those of prompts are few, and recording takes as long as some of them.
-const RUNS_BEFORE_RECORDING: u32 = 3;
+/// Runs after which a plan is recorded. The first one may be the only one.
+const RUNS_BEFORE_RECORDING: u32 = 1;
 
 /// Fewer steps than this are not worth a recording.
 const LEAST_RECORDED_STEPS: usize = 4;

@@ -60,6 +60,9 @@ impl Kernels {
         let mut aligned = vec![0_u128; params.len().div_ceil(16)];
         zerocopy::IntoBytes::as_mut_bytes(aligned.as_mut_slice())[..params.len()].copy_from_slice(params);
         let text = std::ffi::CString::new(name).unwrap();
+        // Tests run at the same time, each with a card of its own; kernels have variables that are all threads'.
+        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // SAFETY: as the caller says.
         unsafe {
             (self.run)(text.as_ptr(), grid.as_ptr(), block.as_ptr(), shared as usize, aligned.as_ptr().cast())
