@@ -35,7 +35,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, u8, Vec<(Vec<u8>, f32, u8)>, Vec<Vec<u8
         assert!(encoded.iter().all(|&token| (token as usize) < vocab.len()));
         let decoded = vocab.decode(&encoded, Decode::default());
         let mut streamer = Streamer::new();
-        let mut stop = StopStrings::new(["\u{fffd}\u{fffd}", "ab"]);
+        let mut stop = StopStrings::new(["\u{fffd}\u{fffd}", "ab"]).unwrap();
         let mut streamed = String::new();
         for &token in &encoded {
             let piece = streamer.push(&vocab, token);

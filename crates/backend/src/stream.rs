@@ -75,7 +75,8 @@ pub struct Ticket(pub u64);
 pub struct StreamOptions {
     /// Threads that compute, where the device computes with threads of this program; by default one per processor.
     pub threads: Option<NonZeroUsize>,
-    /// Processors those threads are pinned to, in order; by default they go where the system puts them.
+    /// Processors those threads are pinned to, in order; by default they go where the system puts them. Refused where the
+    /// system allows nothing else.
     pub cpus: Vec<usize>,
     /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs that are not trusted: rows
     /// that overlap make much scratch out of little memory.

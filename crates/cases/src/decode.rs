@@ -9,8 +9,7 @@ use crate::json::text;
 impl Case {
     /// What it is called on the wire.
     pub fn op_code(&self) -> OpCode {
-        let known = OpCode::ALL.iter().copied().find(|op| op.name() == self.op_name());
-        known.unwrap_or_else(|| panic!("no op is called {}", self.op_name()))
+        OpCode::named(self.op_name()).unwrap_or_else(|| panic!("no op is called {}", self.op_name()))
     }
 
     /// The op with its parameters.

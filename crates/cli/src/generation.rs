@@ -48,7 +48,7 @@ pub(crate) struct SamplerArgs {
 
 impl SamplerArgs {
     pub(crate) fn settings(&self, vocab: &Vocab) -> SamplerSettings {
-        SamplerSettings {
+        let settings = SamplerSettings {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -57,10 +57,10 @@ impl SamplerArgs {
             repeat_penalty: self.repeat_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
-            banned: vocab.suppressed().to_vec(),
             seed: self.seed.unwrap_or_else(any_seed),
             ..SamplerSettings::default()
-        }
+        };
+        settings.ban(vocab.suppressed())
     }
 }
 
@@ -89,6 +89,8 @@ pub(crate) fn answer(
     let failure = |error| match error {
         RequestError::Model(error) => loaded.failure(error),
         RequestError::Sample(error @ SampleError::Setting { .. }) => Failure::Usage(error.to_string()),
+        RequestError::Stop(error) => Failure::Usage(error.to_string()),
+        RequestError::Constrain(error) => Failure::Usage(error.to_string()),
         RequestError::Refused(reason) => Failure::Usage(reason),
         error => Failure::Machine(error.to_string()),
     };

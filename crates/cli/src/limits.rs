@@ -1,4 +1,4 @@
-//! Every bound on what is shown of a file, named once.
+//! Every bound on what is read and shown of a file, named once.
 //!
 //! Invariant: what a command remembers of a file, beyond the header that the reader holds, is bounded by these numbers
 //! and not by the file. Whatever may be long is written as it is read.
@@ -15,3 +15,6 @@ pub(crate) const SHORT_ARRAY: usize = 64;
 
 /// Elements printed of arrays that are longer.
 pub(crate) const FIRST_ELEMENTS: usize = 8;
+
+/// Bytes of a file with a schema or a grammar. What the library takes is less, but does not count the layout of JSON.
+pub(crate) const MAX_FORM_BYTES: u64 = 4 << 20;

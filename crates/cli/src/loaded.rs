@@ -11,7 +11,7 @@ use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions
 use oxcart::llm::runner::{
     AttentionChoice, Encoder, EncoderOptions, Logits, Piece, Runner, RunnerOptions, SequenceId, Wanted,
 };
-use oxcart::llm::text::Vocab;
+use oxcart::llm::text::{Encode, TokenizerKind, Vocab};
 use oxcart::pull::Name;
 use oxcart::tensor::DType;
 use serde_json::{Value, json};
@@ -148,6 +148,22 @@ fn open_file(args: &ModelArgs) -> Result<(PathBuf, ModelFile), Failure> {
     Ok((path, file))
 }
 
+/// The tokens of a text, which a model without a tokenizer does not have.
+pub(crate) fn encode(
+    vocab: &Vocab,
+    path: &Path,
+    text: impl AsRef<[u8]>,
+    options: Encode,
+) -> Result<Vec<u32>, Failure> {
+    if vocab.kind() == TokenizerKind::None {
+        let shown = oxcart::gguf::Text::new(path.as_os_str().as_encoded_bytes());
+        return Err(Failure::Usage(format!(
+            "{shown}: the model has no tokenizer, so a text has no tokens; oxcart score --tokens takes their numbers"
+        )));
+    }
+    Ok(vocab.encode(text, options))
+}
+
 /// A model with its place.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -209,6 +225,11 @@ impl Loaded {
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
         Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, settings: args.clone(), workers })))
+    }
+
+    /// The tokens of a text.
+    pub(crate) fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Result<Vec<u32>, Failure> {
+        encode(&self.vocab, &self.path, text, options)
     }
 
     /// Streams on the devices of the placement.

@@ -7,14 +7,17 @@
 mod commands;
 mod conversation;
 mod failure;
+mod form;
 mod generation;
 mod limits;
 mod loaded;
 mod local;
 mod models;
+mod os;
 mod printable;
 mod progress;
 mod quantity;
+mod speculation;
 mod table;
 mod terminal;
 mod workers;
@@ -29,7 +32,7 @@ use crate::terminal::Terminal;
 
 /// Run one model on the machines you own.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "oxcart", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

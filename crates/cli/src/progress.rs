@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::ByteSize;
 
+use crate::os;
 use crate::quantity;
 
 /// How often a bar is drawn.
@@ -44,7 +45,7 @@ impl Progress {
             what: what.into(),
             start: Instant::now(),
             shown: None,
-            is_drawn: io::stderr().is_terminal() && !dumb,
+            is_drawn: io::stderr().is_terminal() && !dumb && os::has_escape_sequences(),
             done: 0,
             total: None,
             show,

@@ -3,6 +3,8 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
+use crate::os;
+
 /// How text stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -24,7 +26,7 @@ impl Terminal {
     pub(crate) fn from_env() -> Terminal {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Terminal { colour: io::stdout().is_terminal() && !refused && !dumb }
+        Terminal { colour: io::stdout().is_terminal() && !refused && !dumb && os::has_escape_sequences() }
     }
 
     /// `text` in `tone`.

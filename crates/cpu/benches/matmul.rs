@@ -1,7 +1,7 @@
 //! How fast matrix products are, as parts of what this processor and its memory can do.
 //!
 //! `cargo bench -p oxcart-cpu --bench matmul -- [types=q4_0+f32] [level=avx2] [threads=2] [m=4096] [k=4096] [n=512] [mv=1]
-//! [seconds=2] [clock=cpu]`
+//! [widths=1+2+4+8+16+32] [mib=256] [seconds=2] [clock=cpu]`
 //!
 //! For each type two products are timed, as often as fits the time, medians printed:
 //! - matrix times matrix (`n` columns), in operations per second, where a multiplication and an addition are two. The
@@ -9,6 +9,11 @@
 //!   8-bit integers for quantized ones (`vpdpbusd`, or `vpmaddubsw` + `vpmaddwd` + `vpaddd` with AVX2).
 //! - matrix times vector (`mv` columns), in bytes of weights per second. The ceiling is a sum over as much memory, on
 //!   all threads.
+//!
+//! Then products of the same weights with few columns, what decoding several sequences at once needs: for each of `widths`,
+//! operations per second, and how many times as many columns are done in a second as one column at a time. All widths are
+//! timed in turns, the best of each is taken. `n=0`, `mv=0` or `widths=` leaves a part out. Weights for few columns are several
+//! matrices, `mib` MiB in all; so many that none is still in a cache, unless less is asked for.
 //!
 //! Ceilings are measured right before and after each product, because machines get slower and faster. Each number is the
 //! best of three tries, of ceilings and products alike.
@@ -33,6 +38,8 @@ struct Options {
     k: usize,
     n: usize,
     mv: usize,
+    widths: Vec<usize>,
+    mib: usize,
     seconds: f64,
     cpu_time: bool,
 }
@@ -52,6 +59,8 @@ impl Options {
             k: 4096,
             n: 512,
             mv: 1,
+            widths: vec![1, 2, 4, 8, 16, 32],
+            mib: 256,
             seconds: 2.0,
             cpu_time: false,
         };
@@ -69,6 +78,11 @@ impl Options {
                 "k" => options.k = number(),
                 "n" => options.n = number(),
                 "mv" => options.mv = number(),
+                "widths" => {
+                    let widths = value.split('+').filter(|width| !width.is_empty());
+                    options.widths = widths.map(|width| width.parse().unwrap()).collect();
+                }
+                "mib" => options.mib = number(),
                 "clock" => options.cpu_time = value == "cpu",
                 "seconds" => options.seconds = value.parse().unwrap(),
                 _ => panic!("unknown option {name}"),
@@ -89,12 +103,49 @@ fn main() {
         "level", "type", "Gop/s", "peak", "of peak", "GB/s", "memory", "of mem"
     );
     for &level in &options.levels {
-        for &dtype in &options.types {
+        for &dtype in options.types.iter().filter(|_| options.n > 0 || options.mv > 0) {
             bench(&options, level, dtype);
+        }
+    }
+    if options.widths.is_empty() {
+        return;
+    }
+    print!("\n{:8} {:8}", "level", "type");
+    options.widths.iter().for_each(|width| print!(" {:>7} {:>6}", format!("n={width}"), "times"));
+    println!();
+    for &level in &options.levels {
+        for &dtype in &options.types {
+            few(&options, level, dtype);
         }
     }
 }
 
+/// Prints Gop/s for each width, and columns per second in parts of what the first width would give one at a time.
+fn few(options: &Options, level: Level, dtype: DType) {
+    let &Options { m, k, threads, seconds, .. } = options;
+    let matrices = (options.mib << 20).div_ceil(dtype.row_bytes(k).unwrap() * m);
+    let product =
+        |width: &usize| (*width, f64::MAX, Product::new(level, threads, dtype, [k, m, matrices], *width));
+    let mut products: Vec<_> = options.widths.iter().map(product).collect();
+    let start = Instant::now();
+    let mut rounds = 0;
+    while rounds < TRIES || start.elapsed().as_secs_f64() < seconds {
+        for (_, best, product) in &mut products {
+            *best = best.min(product.seconds(options));
+        }
+        rounds += 1;
+    }
+    print!("{level:8} {dtype:8}");
+    let (first_width, first, _) = &products[0];
+    for (width, best, _) in &products {
+        let count = 2.0 * (m * k * matrices * width) as f64;
+        let times = (*width as f64 / best) / (*first_width as f64 / first);
+        print!(" {:7.1} {times:6.2}", count / best / 1e9);
+    }
+    println!();
+}
+
+/// Prints how near products with many columns and with one come to the ceilings.
 fn bench(options: &Options, level: Level, dtype: DType) {
     let &Options { m, k, n, mv, threads, seconds, .. } = options;
     let time = Duration::from_secs_f64(seconds);
@@ -106,9 +157,8 @@ fn bench(options: &Options, level: Level, dtype: DType) {
     }
     let mut vector = NOT_MEASURED;
     if mv > 0 {
-        // Several matrices, one after another, so that none is still in a cache.
         let bytes = dtype.row_bytes(k).unwrap() * m;
-        let matrices = (256usize << 20).div_ceil(bytes);
+        let matrices = (options.mib << 20).div_ceil(bytes);
         let mut product = Product::new(level, threads, dtype, [k, m, matrices], mv);
         let sweep = Sweep::new(bytes * matrices);
         let count = (bytes * matrices) as f64;

@@ -9,7 +9,7 @@ use oxcart_backend::{
 use oxcart_tensor::TensorRef;
 
 use crate::kernels::choose;
-use crate::os_memory;
+use crate::os;
 use crate::simd::Level;
 use crate::stream::CpuStream;
 
@@ -36,7 +36,8 @@ impl CpuDevice {
 
     /// The device, with these instructions.
     pub fn with_level(level: Level) -> Arc<CpuDevice> {
-        let description = format!("{}, {level} instructions", processor().unwrap_or("processor".into()));
+        let description =
+            format!("{}, {level} instructions", os::processor::name().unwrap_or("processor".into()));
         Arc::new(CpuDevice { level, description, buffer_type: HostBufferType::new(NAME) })
     }
 
@@ -60,7 +61,7 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self) -> Result<Memory, Error> {
-        os_memory::memory().ok_or_else(|| Error::DeviceFailed {
+        os::memory::memory().ok_or_else(|| Error::DeviceFailed {
             device: NAME.to_owned(),
             reason: "the system does not tell how much memory there is".into(),
         })
@@ -89,13 +90,6 @@ impl Device for CpuDevice {
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(buffer_type, &self.buffer_type) || buffer_type.is_host()
     }
-}
-
-/// What the processor calls itself, where the system passes it on.
-fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.trim().strip_prefix(':'))?;
-    Some(name.trim().to_owned())
 }
 
 /// The family that has the CPU and nothing else.

@@ -1,12 +1,13 @@
 //! What a kernel is, and what it is given: one thread's part of one phase of one node.
 //!
-//! Invariant: all threads of a step get jobs with the same tensors and different shares; a phase begins only after
-//! every thread has finished the one before.
+//! Invariant: all jobs of a step have the same tensors and different shares; a phase begins only after all shares of the one
+//! before are finished. Any thread may be given any share, and several.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use oxcart_tensor::{Layout, Op};
 
+use crate::pool::Pace;
 use crate::view::{Dst, Share, Src};
 
 /// The most sources an op has.
@@ -39,7 +40,7 @@ pub(crate) type Run = fn(Job<'_>) -> Result<(), Fault>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) run: Run,
-    /// How often every thread is called, with a barrier in between.
+    /// How often all shares are gone through, each time after the time before is over.
     pub(crate) phases: usize,
     /// The most threads that can do something useful.
     pub(crate) width: usize,
@@ -62,7 +63,7 @@ const WORK_PER_THREAD: usize = if cfg!(test) { 1 } else { 8 * 1024 };
 const WORK_PER_CUT: usize = if cfg!(test) { 64 } else { 1 << 24 };
 
 /// The most shares that the work of a node is cut into.
-const MAX_CUTS: usize = 1 << 16;
+pub(crate) const MAX_CUTS: usize = 1 << 16;
 
 /// What packing a value into a block counts: it takes a search.
 pub(crate) const PACKING: usize = 8;
@@ -96,6 +97,11 @@ impl Kernel {
     pub(crate) fn units(run: Run, units: usize, work: usize) -> Kernel {
         let cuts = (work / WORK_PER_CUT).min(units).clamp(1, MAX_CUTS);
         Kernel { cuts, ..Kernel::new(run).width((work / WORK_PER_THREAD).min(units)) }
+    }
+
+    /// A kernel whose threads claim units ([`Job::claims`]), and look whether to stop themselves.
+    pub(crate) fn claimed(run: Run, units: usize, work: usize) -> Kernel {
+        Kernel { cuts: 1, ..Kernel::units(run, units, work) }
     }
 
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
@@ -161,6 +167,8 @@ pub(crate) struct Job<'t> {
     pub(crate) counter: &'t AtomicUsize,
     /// Whether to give up; work that takes long looks here now and then.
     pub(crate) stop: Stop<'t>,
+    /// Whether to go on later; see [`Claims::of`].
+    pub(crate) pause: Pause<'t>,
 }
 
 impl<'t> Job<'t> {
@@ -184,13 +192,59 @@ impl<'t> Job<'t> {
         self.written[slot].take().unwrap_or_else(|| unreachable!("the op does not write to this source"))
     }
 
-    /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
-    /// long. Each unit goes to exactly one thread, and those after a request to stop to none.
+    /// Units out of `count` that this thread does; see [`Claims::of`].
     pub(crate) fn claims(&self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
-        let (counter, stop) = (self.counter, self.stop);
+        self.to_claim().of(count)
+    }
+
+    /// What this thread claims units from, if it does not yet know how many there are.
+    pub(crate) const fn to_claim(&self) -> Claims<'t> {
+        Claims { counter: self.counter, stop: self.stop, pause: self.pause }
+    }
+}
+
+/// Whether a kernel should end between two units, and be called again for the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause<'t> {
+    /// Says when, if ever.
+    pub(crate) pace: Option<&'t Pace>,
+    /// Set once a kernel has ended for this reason.
+    pub(crate) paused: &'t AtomicBool,
+}
+
+impl Pause<'_> {
+    fn now(self) -> bool {
+        let due = self.pace.is_some_and(Pace::is_due);
+        if due {
+            self.paused.store(true, Ordering::Relaxed);
+        }
+        due
+    }
+}
+
+/// Units that go to whichever thread comes first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claims<'t> {
+    counter: &'t AtomicUsize,
+    stop: Stop<'t>,
+    pause: Pause<'t>,
+}
+
+impl<'t> Claims<'t> {
+    /// Units out of `count` that this thread does, first come, first served; for units that take long or unequally
+    /// long. Each unit goes to exactly one job, and those after a request to stop to none. When a thread should give way they
+    /// end too, and the kernel is called again for the others: a kernel that claims units does nothing else that counts.
+    pub(crate) fn of(self, count: usize) -> impl Iterator<Item = usize> + use<'t> {
+        let mut is_first = true;
         std::iter::from_fn(move || {
-            let unit = counter.fetch_add(1, Ordering::Relaxed);
-            (unit < count && !stop.now()).then_some(unit)
+            if !std::mem::take(&mut is_first)
+                && self.counter.load(Ordering::Relaxed) < count
+                && self.pause.now()
+            {
+                return None;
+            }
+            let unit = self.counter.fetch_add(1, Ordering::Relaxed);
+            (unit < count && !self.stop.now()).then_some(unit)
         })
     }
 }

@@ -15,7 +15,7 @@ mod device;
 mod float16;
 mod job;
 mod kernels;
-mod os_memory;
+mod os;
 mod plan;
 mod pool;
 mod simd;
@@ -23,6 +23,6 @@ mod stream;
 mod view;
 
 pub use device::{CpuDevice, CpuRegistry};
-pub use os_memory::{return_freed_memory, return_kept_memory};
+pub use os::allocator::{return_freed_memory, return_kept_memory};
 pub use simd::{Level, LevelError};
 pub use stream::CpuStream;

@@ -5,7 +5,7 @@
 //! where the op allows it. A source that overlaps the result in any other way is copied aside before the step runs.
 //!
 //! Concurrency: all buffers of a plan are locked while it runs, in the order of their addresses, for writing if some
-//! step writes to them. All threads walk the steps together; see [`Steps::run`].
+//! step writes to them. The pool's threads take pieces of one stage after another; see [`run`].
 
 mod bind;
 mod run;

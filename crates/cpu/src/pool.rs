@@ -1,32 +1,46 @@
-//! A few threads that run one function together, many times a second.
+//! A few threads that do the stages of a run together, piece by piece, many times a second.
 //!
-//! Between two runs workers spin for a moment, then sleep; asleep they cost nothing. Inside a run they meet at a
-//! [`Barrier`].
+//! A stage is over when all of its pieces are done, whoever did them; then the next is opened. Threads take pieces when they
+//! happen to run: on a machine that has other work too, one that is late finds the stage over and goes on with the one under
+//! way, and the others have not waited for it. What they do wait for is pieces that were taken. A thread is taken off its
+//! processor when its time slice is over, in the middle of a piece, for milliseconds; so threads give way by themselves, a
+//! little earlier and between two pieces ([`Pace`]).
 //!
-//! Concurrency: one run at a time ([`Pool::run`] takes a lock). The function is borrowed by the workers only between the
-//! moment it is published and the moment the last of them reports back, and `run` does not return before that.
+//! Concurrency: one run at a time ([`Pool::run`] takes a lock). Its stages are borrowed by workers only while they hold a piece,
+//! and `run` does not return before none is held.
 
-mod affinity;
-mod barrier;
+mod board;
+mod pace;
 
-pub(crate) use barrier::Barrier;
+pub(crate) use board::MAX_PIECES;
+pub(crate) use pace::Pace;
 
 use std::cell::UnsafeCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use oxcart_backend::StreamOptions;
 
-/// How often a worker looks for work before it sleeps; some ten microseconds.
-const SPINS: usize = 2_000;
+use self::board::{Board, Found};
+use crate::os::affinity;
 
-/// A function that all threads run, each with its number. Its lifetime is erased; [`Pool::run`] keeps it alive for as long
-/// as a worker may call it.
-type Function = *const (dyn Fn(usize) + Sync);
+/// What a run does.
+pub(crate) trait Stages: Sync {
+    /// Makes the next stage ready, and says of how many pieces it is; `None` if there is none. One thread does this at a time,
+    /// and none does a piece meanwhile.
+    fn next(&self) -> Option<usize>;
 
-/// The most threads a stream has; beyond, barriers cost more than threads bring.
+    /// Does a piece, as one of the pool's threads. Pieces of a stage have numbers from 0 on. Says whether it is finished; if it
+    /// is not, some thread does it again, perhaps under another number.
+    fn work(&self, piece: usize, thread: usize, pace: &Pace) -> bool;
+}
+
+/// Where stages are. Their lifetime is erased; [`Pool::run`] keeps them alive for as long as a thread may use them.
+type Borrowed = *const (dyn Stages + 'static);
+
+/// The most threads a stream has; beyond, taking turns costs more than threads bring.
 const MAX_THREADS: usize = 512;
 
 /// The number of threads to use.
@@ -46,23 +60,18 @@ pub(crate) struct Pool {
 /// What the pool and its workers share.
 #[derive(Debug)]
 struct PoolState {
-    /// What to run; written under `sleep`'s lock before `round` changes, read only after `round` was seen to change.
-    function: UnsafeCell<Option<Function>>,
-    /// How many workers take part in the round; same rule.
-    wanted: AtomicUsize,
-    /// Goes up with every run.
-    round: AtomicUsize,
-    /// Workers that have not reported back.
-    busy: AtomicUsize,
-    stop: AtomicBool,
-    sleep: Mutex<()>,
-    wake: Condvar,
+    board: Board,
+    /// The stages of the run; written only while the board is closed, read only by threads that hold a piece.
+    stages: UnsafeCell<Option<Borrowed>>,
+    /// Pieces of the stage under way; written only between stages.
+    pieces: AtomicUsize,
+    panicked: AtomicBool,
 }
 
-// SAFETY: `function` is written by the one thread that runs (see `Pool::running`) while no worker is busy, and read by
-// workers only after they have seen `round` change, which happens after the write.
+// SAFETY: `stages` is written by the one thread that runs (see `Pool::running`) while the board is closed, and read by threads
+// that hold a piece, which they can take only after the board was opened.
 unsafe impl Sync for PoolState {}
-// SAFETY: the pointer is to a `Sync` function and used only while `run` keeps it alive.
+// SAFETY: the pointer is to something `Sync`, and used only while `run` keeps it alive.
 unsafe impl Send for PoolState {}
 
 impl Pool {
@@ -70,13 +79,10 @@ impl Pool {
     pub(crate) fn new(options: &StreamOptions) -> std::io::Result<Pool> {
         let threads = thread_count(options);
         let shared = Arc::new(PoolState {
-            function: UnsafeCell::new(None),
-            wanted: AtomicUsize::new(0),
-            round: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
+            board: Board::new(),
+            stages: UnsafeCell::new(None),
+            pieces: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
         });
         let mut pool = Pool { shared, workers: Vec::with_capacity(threads - 1), running: Mutex::new(()) };
         for index in 1..threads {
@@ -84,8 +90,10 @@ impl Pool {
             let cpu = options.cpus.get(index % options.cpus.len().max(1)).copied();
             let worker =
                 std::thread::Builder::new().name(format!("oxcart-cpu-{index}")).spawn(move || {
-                    affinity::pin(cpu);
-                    work(&shared, index);
+                    if let Some(cpu) = cpu {
+                        affinity::pin(cpu);
+                    }
+                    shared.help(index);
                 })?;
             pool.workers.push(worker);
         }
@@ -97,157 +105,73 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `function(0)` here and `function(1..threads)` on workers, and returns when all are done. If one of them
-    /// panics, so does this, after the others are done.
-    pub(crate) fn run(&self, threads: usize, function: &(dyn Fn(usize) + Sync)) {
+    /// Does all stages, as thread 0, together with the workers that come.
+    ///
+    /// # Panics
+    ///
+    /// When a piece did, after all others are done.
+    pub(crate) fn run(&self, stages: &dyn Stages) {
         let _one_at_a_time = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let helpers = threads.clamp(1, self.threads()) - 1;
-        if helpers == 0 {
-            return function(0);
-        }
-        // SAFETY: only the lifetime changes. Workers use the pointer until they count themselves out of `busy`, and this
-        // function returns (or unwinds) only after `busy` has come down to zero.
-        let function_ptr: Function =
-            unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Function>(function) };
-        {
-            let _asleep = self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: no worker is busy, so none reads it; see `PoolState`.
-            unsafe { *self.shared.function.get() = Some(function_ptr) };
-            self.shared.wanted.store(helpers, Ordering::Relaxed);
-            self.shared.busy.store(helpers, Ordering::Relaxed);
-            self.shared.round.fetch_add(1, Ordering::Release);
-        }
-        self.shared.wake.notify_all();
-        let mine = catch_unwind(AssertUnwindSafe(|| function(0)));
-        barrier::wait_until(|| self.shared.busy.load(Ordering::Acquire) == 0);
-        if let Err(panic) = mine {
-            resume_unwind(panic);
-        }
+        let Some(pieces) = stages.next() else { return };
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes. The pointer is used by threads that hold a piece or have ended a stage, and this
+        // function returns only after the board was closed, which happens after both.
+        let borrowed = unsafe { std::mem::transmute::<*const (dyn Stages + '_), Borrowed>(stages) };
+        // SAFETY: the board is closed, so no thread holds a piece.
+        unsafe { *shared.stages.get() = Some(borrowed) };
+        shared.panicked.store(false, Ordering::Relaxed);
+        shared.pieces.store(pieces, Ordering::Relaxed);
+        shared.board.open(pieces);
+        shared.help(0);
+        assert!(!shared.panicked.load(Ordering::Relaxed), "a piece of work panicked");
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        {
-            let _asleep = self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-            self.shared.stop.store(true, Ordering::Relaxed);
-            self.shared.round.fetch_add(1, Ordering::Release);
-        }
-        self.shared.wake.notify_all();
+        self.shared.board.stop();
         for worker in self.workers.drain(..) {
-            // Functions that panic are caught in `work`, so there is nothing to report.
+            // Pieces that panic are caught in `help`, so there is nothing to report.
             let _ = worker.join();
         }
     }
 }
 
-/// The life of a worker.
-fn work(shared: &PoolState, index: usize) {
-    let mut seen = 0;
-    loop {
-        seen = next_round(shared, seen);
-        if shared.stop.load(Ordering::Relaxed) {
-            return;
+impl PoolState {
+    /// Does pieces: thread 0, until the board is closed; others, until they are told to go.
+    fn help(&self, thread: usize) {
+        let pace = Pace::new();
+        loop {
+            let Some(left) = self.board.take() else {
+                if self.board.wait(thread != 0) != Found::Pieces {
+                    return;
+                }
+                continue;
+            };
+            // SAFETY: this thread holds a piece, so the stages were published and stay alive until it is done with it.
+            let stages = unsafe { (*self.stages.get()).map(|stages| &*stages) };
+            let stages = stages.unwrap_or_else(|| unreachable!("written before the board was opened"));
+            let piece = self.pieces.load(Ordering::Relaxed) - left;
+            // A kernel's panic is caught closer to it; this keeps the counts right whatever happens.
+            let finished = catch_unwind(AssertUnwindSafe(|| stages.work(piece, thread, &pace)));
+            if finished.is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            if !finished.unwrap_or(true) {
+                self.board.give_back();
+            } else if self.board.done() {
+                match stages.next() {
+                    Some(pieces) => {
+                        self.pieces.store(pieces, Ordering::Relaxed);
+                        self.board.open(pieces);
+                    }
+                    None => self.board.close(),
+                }
+            }
+            pace.give_way();
         }
-        if index > shared.wanted.load(Ordering::Relaxed) {
-            continue;
-        }
-        // SAFETY: the round has changed, so the function was published and stays alive until `busy` goes down.
-        let function = unsafe { (*shared.function.get()).map(|function| &*function) };
-        if let Some(function) = function {
-            // A kernel's panic is caught closer to it; this keeps the count right whatever happens.
-            let _ = catch_unwind(AssertUnwindSafe(|| function(index)));
-        }
-        shared.busy.fetch_sub(1, Ordering::Release);
-    }
-}
-
-/// Waits for a round after `seen`: spins, then sleeps.
-fn next_round(shared: &PoolState, seen: usize) -> usize {
-    for _ in 0..SPINS {
-        let round = shared.round.load(Ordering::Acquire);
-        if round != seen {
-            return round;
-        }
-        std::hint::spin_loop();
-    }
-    let mut asleep = shared.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        let round = shared.round.load(Ordering::Acquire);
-        if round != seen {
-            return round;
-        }
-        asleep = shared.wake.wait(asleep).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pool(threads: usize) -> Pool {
-        Pool::new(&StreamOptions::threads(threads)).unwrap()
-    }
-
-    #[test]
-    fn every_thread_runs_once_a_round() {
-        let pool = pool(4);
-        for threads in [1, 2, 4, 3, 9] {
-            let counts: Vec<_> = (0..4).map(|_| AtomicUsize::new(0)).collect();
-            for _ in 0..200 {
-                pool.run(threads, &|index| {
-                    counts[index].fetch_add(1, Ordering::Relaxed);
-                });
-            }
-            let counts: Vec<_> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-            let expected: Vec<_> = (0..4).map(|index| if index < threads { 200 } else { 0 }).collect();
-            assert_eq!(counts, expected);
-        }
-    }
-
-    #[test]
-    fn workers_wake_from_sleep() {
-        let pool = pool(2);
-        let count = AtomicUsize::new(0);
-        for _ in 0..3 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            pool.run(2, &|_| {
-                count.fetch_add(1, Ordering::Relaxed);
-            });
-        }
-        assert_eq!(count.into_inner(), 6);
-    }
-
-    #[test]
-    fn a_panic_hangs_no_thread() {
-        let pool = pool(3);
-        let here = catch_unwind(AssertUnwindSafe(|| pool.run(3, &|index| assert_ne!(index, 0))));
-        assert!(here.is_err());
-        pool.run(3, &|index| assert_ne!(index, 1));
-        let count = AtomicUsize::new(0);
-        pool.run(3, &|_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        assert_eq!(count.into_inner(), 3);
-    }
-
-    #[test]
-    fn callers_from_several_threads_take_turns() {
-        let pool = pool(2);
-        let inside = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for _ in 0..100 {
-                        pool.run(2, &|index| {
-                            if index == 0 {
-                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                                inside.fetch_sub(1, Ordering::SeqCst);
-                            }
-                        });
-                    }
-                });
-            }
-        });
-    }
-}
+mod tests;

@@ -26,7 +26,7 @@ pub(crate) use avx512::Avx512;
 pub use level::{Level, LevelError};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
-pub(crate) use scalar::Scalar;
+pub(crate) use scalar::{Scalar, fused};
 
 use half::{bf16, f16};
 
@@ -50,6 +50,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The first lanes of a slice, widened exactly.
     fn load_bf16(self, from: &[bf16]) -> Self::F32;
 
+    /// All lanes the same, widened exactly.
+    fn splat_f16(self, x: f16) -> Self::F32;
+    /// The first lanes of a slice, as numbers.
+    fn load_i8(self, from: &[i8]) -> Self::F32;
+
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
     fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
@@ -67,8 +72,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// `a > b ? yes : no`, lane by lane; `no` where one of them is NaN.
     fn where_greater(self, a: Self::F32, b: Self::F32, yes: Self::F32, no: Self::F32) -> Self::F32;
 
+    /// `a * 2^n` for a whole `n` from -152 to 130 and `a` near 1, rounded once.
+    #[inline(always)]
+    fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32 {
+        // In two steps, because neither the smallest nor the largest power of two is a number by itself. The first is exact.
+        let half = self.round(self.mul(n, self.splat(0.5)));
+        self.mul(self.mul(a, self.pow2(half)), self.pow2(self.sub(n, half)))
+    }
+
     /// The sum of all lanes.
     fn sum(self, v: Self::F32) -> f32;
+    /// The sum of all lanes of each of four vectors, in this order: the upper half of the lanes is added to the lower half,
+    /// and so on until one is left.
+    fn fold_four(self, v: [Self::F32; 4]) -> [f32; 4];
     /// The largest lane.
     fn largest(self, v: Self::F32) -> f32;
 }
@@ -157,12 +173,34 @@ impl<F: Copy> Compiled<F> {
 /// Asks for bytes that will be needed soon.
 #[inline(always)]
 pub(crate) fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
     for at in (0..bytes.len()).step_by(64) {
+        prefetch_line(&bytes[at]);
+    }
+}
+
+/// Asks for the bytes around an address, which may be any.
+#[inline(always)]
+pub(crate) fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, and the address lies in the slice.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().add(at).cast()) };
+        // SAFETY: a hint, which reads nothing and fails for no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    // There is no stable way to ask elsewhere.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks for what lies so far behind a place, if there is anything: what follows a row of a tensor is often the next.
+#[inline(always)]
+pub(crate) fn prefetch_at(place: *const u8, distance: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, wherever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(distance).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = (place, distance);
 }

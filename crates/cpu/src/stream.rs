@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oxcart_backend::{Device, Error, Guid, Plan, Stream, StreamOptions, Work};
 
 use crate::device::{CpuDevice, NAME};
+use crate::os::affinity;
 use crate::plan::{CpuPlan, Scratch};
 use crate::pool::Pool;
 use crate::simd::Level;
@@ -25,6 +26,9 @@ pub struct CpuStream {
 
 impl CpuStream {
     pub(crate) fn new(device: Arc<CpuDevice>, options: &StreamOptions) -> Result<CpuStream, Error> {
+        if let Some(what) = affinity::CANNOT.filter(|_| !options.cpus.is_empty()) {
+            return Err(Error::Unsupported { device: NAME.to_owned(), what: what.to_owned() });
+        }
         let level = device.level();
         let failed = |error: std::io::Error| Error::DeviceFailed {
             device: NAME.to_owned(),

@@ -72,6 +72,17 @@ pub(crate) struct Rows<'t, T> {
     life: PhantomData<&'t T>,
 }
 
+/// The same elements of some neighbouring rows of a plane, for inner loops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strip<'t, T> {
+    at: *const T,
+    /// Bytes from one row to the next.
+    stride: usize,
+    count: usize,
+    len: usize,
+    life: PhantomData<&'t T>,
+}
+
 /// A tensor that a step writes.
 #[derive(Debug)]
 pub(crate) struct Dst<'t> {
@@ -261,6 +272,68 @@ impl<'t, T: Plain> Rows<'t, T> {
         assert!(row < self.count, "row outside its plane");
         // SAFETY: the row lies inside the tensor, as just checked, aligned, and is not written while the step runs.
         unsafe { std::slice::from_raw_parts(self.at.add(row * self.stride).cast(), self.len) }
+    }
+}
+
+impl<'t> Rows<'t, u8> {
+    /// Some rows, and of each the elements that lie in these bytes.
+    ///
+    /// # Panics
+    ///
+    /// When rows or bytes are outside, or elements are not aligned.
+    #[inline(always)]
+    pub(crate) fn strip<T: Plain>(&self, rows: Range<usize>, bytes: Range<usize>) -> Strip<'t, T> {
+        assert!(rows.start <= rows.end && rows.end <= self.count, "rows outside their plane");
+        assert!(bytes.start <= bytes.end && bytes.end <= self.len, "bytes outside a row");
+        // SAFETY: without rows nothing is added; else the first row lies inside the tensor, and the bytes inside the row.
+        let at =
+            unsafe { self.at.add(if rows.is_empty() { 0 } else { rows.start * self.stride + bytes.start }) };
+        let at = at.cast::<T>();
+        let (size, align) = (size_of::<T>(), align_of::<T>());
+        assert!(
+            at.is_aligned() && (rows.len() <= 1 || self.stride.is_multiple_of(align)),
+            "elements are not aligned"
+        );
+        assert!(bytes.len().is_multiple_of(size), "part of an element");
+        Strip { at, stride: self.stride, count: rows.len(), len: bytes.len() / size, life: PhantomData }
+    }
+}
+
+impl<'t, T: Plain> Strip<'t, T> {
+    /// Rows of a slice that are `stride` elements apart, `len` of each.
+    #[inline(always)]
+    pub(crate) fn of(from: &'t [T], stride: usize, len: usize) -> Strip<'t, T> {
+        assert!(len <= stride);
+        let count = from.len().checked_div(stride).unwrap_or(0);
+        Strip { at: from.as_ptr(), stride: stride * size_of::<T>(), count, len, life: PhantomData }
+    }
+
+    /// Rows.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Elements of a row.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The elements of one row.
+    #[inline(always)]
+    pub(crate) fn get(&self, row: usize) -> &'t [T] {
+        assert!(row < self.count, "row outside its strip");
+        // SAFETY: the row lies inside the tensor and its elements are aligned, as was checked when the strip was made; they are
+        // not written while the step runs.
+        unsafe { std::slice::from_raw_parts(self.at.byte_add(row * self.stride), self.len) }
+    }
+
+    /// Asks memory for the elements of a row; one that is not there does no harm.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, row: usize) {
+        let row = self.at.wrapping_byte_add(row * self.stride);
+        for at in (0..self.len * size_of::<T>()).step_by(64) {
+            crate::simd::prefetch_line(row.wrapping_byte_add(at).cast());
+        }
     }
 }
 

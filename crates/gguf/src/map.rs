@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 
 /// The bytes of a file, read by the system when they are touched.
 ///
-/// On systems without the signal that this is built around, the file is read into memory instead.
+/// On systems without the signal that this is built around, the file is read into memory instead, all of it at once.
 #[derive(Debug)]
 pub struct Mapping {
     inner: system::Mapping,
@@ -49,6 +49,12 @@ impl Mapping {
         if self.inner.is_lost() { Err(Error::Shrunk) } else { Ok(()) }
     }
 }
+
+// Tested wherever tests run.
+#[cfg(any(not(unix), test))]
+mod copied;
+#[cfg(not(unix))]
+use copied as system;
 
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "maps files and handles a signal; see the module's header")]
@@ -274,38 +280,6 @@ mod system {
     #[cfg(test)]
     pub(super) fn slots_in_use() -> usize {
         SLOTS.iter().filter(|slot| slot.taken.load(Ordering::Relaxed)).count()
-    }
-}
-
-#[cfg(not(unix))]
-mod system {
-    use std::fs::File;
-    use std::io::{Read, Seek, SeekFrom};
-
-    use crate::error::{Error, Result};
-
-    /// A private copy, which cannot be lost.
-    #[derive(Debug)]
-    pub(super) struct Mapping(Vec<u8>);
-
-    impl Mapping {
-        pub(super) fn new(file: &File, len: usize) -> Result<Mapping> {
-            let mut bytes = Vec::new();
-            let asked = crate::cursor::len_u64(len);
-            bytes.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { bytes: asked })?;
-            let mut file = file.try_clone().map_err(Error::io("read"))?;
-            file.seek(SeekFrom::Start(0)).map_err(Error::io("read"))?;
-            file.take(asked).read_to_end(&mut bytes).map_err(Error::io("read"))?;
-            if bytes.len() == len { Ok(Mapping(bytes)) } else { Err(Error::Shrunk) }
-        }
-
-        pub(super) fn bytes(&self) -> &[u8] {
-            &self.0
-        }
-
-        pub(super) fn is_lost(&self) -> bool {
-            false
-        }
     }
 }
 

@@ -13,9 +13,11 @@ mod job;
 mod parked;
 mod request;
 mod schedule;
+mod speculate;
 
 pub use answer::Answer;
 pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
+pub use speculate::{Draft, Speculation};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 use crate::model::Error;
 use crate::runner::{Runner, SequenceId};
-use crate::text::{SampleError, Vocab};
+use crate::text::{ConstrainError, Constraint, Constraints, Grammar, SampleError, StopError, Vocab};
 use job::Job;
 use parked::Parked;
 
@@ -41,6 +43,12 @@ pub enum RequestError {
     /// No token could be chosen.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// The stop strings.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// The form that the answer shall have.
+    #[error(transparent)]
+    Constrain(#[from] ConstrainError),
 }
 
 /// How an engine shares its steps out.
@@ -65,8 +73,11 @@ type Clock = Box<dyn Fn() -> Duration + Send>;
 pub struct Engine {
     runner: Runner,
     vocab: Arc<Vocab>,
+    /// Made for the first grammar.
+    constraints: Option<Constraints>,
     clock: Clock,
     options: EngineOptions,
+    speculation: Speculation,
     /// By the order in which they came.
     jobs: BTreeMap<RequestId, Job>,
     /// Sequences of requests that have ended, kept for those that go on from there; the longest unused first.
@@ -96,8 +107,10 @@ impl Engine {
         Engine {
             runner,
             vocab,
+            constraints: None,
             clock,
             options,
+            speculation: Speculation::None,
             jobs: BTreeMap::new(),
             parked: VecDeque::new(),
             events: VecDeque::new(),
@@ -120,6 +133,18 @@ impl Engine {
         &self.vocab
     }
 
+    /// The form of an answer by a grammar, which is compiled unless it was among the last few.
+    ///
+    /// The first call prepares the vocabulary, and a large grammar takes a while; a program that cannot wait makes
+    /// [`Constraints`] of its own and compiles elsewhere.
+    pub fn compile(&mut self, grammar: &Grammar) -> Result<Constraint, ConstrainError> {
+        let constraints = match self.constraints.take() {
+            Some(constraints) => constraints,
+            None => Constraints::new(&self.vocab)?,
+        };
+        self.constraints.insert(constraints).compile(grammar)
+    }
+
     /// Takes a request on; what becomes of it is told by events.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let limit = self.runner.options().context;
@@ -134,12 +159,18 @@ impl Engine {
         if let Some(&token) = request.prompt.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(Error::NoSuchToken { token, vocabulary }.into());
         }
+        if let Some(constraint) = &request.constraint
+            && constraint.vocabulary() != self.vocab.len()
+        {
+            return Err(RequestError::Refused("the constraint was made for another vocabulary".into()));
+        }
         let waiting = self.jobs.values().filter(|job| job.sequence.is_none()).count();
         if waiting >= self.options.queue {
             return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
         }
         let id = RequestId(self.next_id);
-        let job = Job::new(id, request, (self.clock)())?;
+        let mut job = Job::new(id, request, (self.clock)())?;
+        job.look_up(&self.speculation);
         self.next_id += 1;
         self.jobs.insert(id, job);
         Ok(id)
@@ -181,6 +212,7 @@ impl Engine {
 
     /// Tells how a request ended and keeps what devices hold of it.
     fn finish(&mut self, mut job: Job, end: End) {
+        self.end_guesses(job.id);
         if let Some(sequence) = job.sequence.take() {
             self.parked.push_back(Parked { sequence });
         }
@@ -188,6 +220,7 @@ impl Engine {
     }
 
     fn fail(&mut self, mut job: Job, error: RequestError) {
+        self.end_guesses(job.id);
         if let Some(sequence) = job.sequence.take() {
             self.close(sequence);
         }

@@ -23,7 +23,10 @@ mod weights;
 pub use arch::names as architectures;
 pub use error::Error;
 pub use file::ModelFile;
-pub use hyper_parameters::{Block, BlockState, Experts, HyperParameters, Pooling, RecurrentState, TokenRows};
+pub use hyper_parameters::{
+    Block, BlockState, Experts, Factors, Gating, HyperParameters, Latent, Pooling, RecurrentState,
+    StateSpace, Temperature, TokenRows,
+};
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};
 pub use weights::{Model, Progress};

@@ -173,8 +173,10 @@ impl Runner {
         let mut built = None;
         for &path in options.paths() {
             let is_masked = path != AttentionPath::Paged;
-            let largest =
-                StepShape { cells: if is_masked { cells } else { [0; KINDS] }, ..options.largest_step() };
+            let largest = StepShape {
+                cells: if is_masked { cells } else { [0; KINDS] },
+                ..options.largest_step(hyper)
+            };
             graphs.style.path = path;
             let survey = model.file().survey(largest, graphs.style)?;
             let fits = path == AttentionPath::Plain || graphs.attends(&survey)?;
@@ -246,12 +248,6 @@ impl Runner {
     /// Opens a sequence without tokens.
     pub fn open(&mut self) -> Result<SequenceId, Error> {
         let row = self.take_row()?;
-        if let Some(state) = self.graphs.state()
-            && let Err(error) = state.clear_row(row)
-        {
-            self.free_rows.push(row);
-            return Err(error);
-        }
         Ok(self.insert(Sequence::new(row)))
     }
 
@@ -302,8 +298,19 @@ impl Runner {
         Ok(&self.sequence(id)?.tokens)
     }
 
-    /// Goes back to a position: forgets the tokens from there on.
+    /// Goes back to a position: forgets the tokens from there on. A sequence that cannot says why, and is as it was.
     pub fn truncate(&mut self, id: SequenceId, position: usize) -> Result<(), Error> {
+        self.check_truncation(id, position)?;
+        self.go_back(id, position);
+        Ok(())
+    }
+
+    /// Whether a sequence can go back to a position.
+    pub fn can_truncate(&self, id: SequenceId, position: usize) -> bool {
+        self.check_truncation(id, position).is_ok()
+    }
+
+    fn check_truncation(&self, id: SequenceId, position: usize) -> Result<(), Error> {
         let sequence = self.sequence(id)?;
         let used = sequence.len();
         let refuse = |reason| Err(Error::CannotTruncate { position, used, reason });
@@ -318,23 +325,26 @@ impl Runner {
                 return refuse("windowed blocks have forgotten what was before; begin anew");
             }
         }
-        self.go_back(id, position)
+        Ok(())
+    }
+
+    /// How many tokens could be computed after the next one and be taken back again, as far as what blocks remember and the
+    /// context allow for it.
+    pub fn room_to_go_back(&self, id: SequenceId) -> Result<usize, Error> {
+        let (used, hyper) = (self.sequence(id)?.len(), self.model().hyper());
+        if hyper.is_recurrent() {
+            return Ok(0);
+        }
+        let room = self.options.context.saturating_sub(used + 1);
+        let window = hyper.window.filter(|_| self.pools[1].is_some());
+        Ok(window.map_or(room, |window| room.min(sequence::tokens_until_forgotten(used + 1, window))))
     }
 
     /// Forgets tokens of a sequence, all of them if it cannot go back there.
-    fn go_back(&mut self, id: SequenceId, position: usize) -> Result<(), Error> {
-        let hyper = self.graphs.model().hyper();
-        let (window, is_recurrent, has_windows) =
-            (hyper.window, hyper.is_recurrent(), self.pools[1].is_some());
-        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
-        if position == sequence.len() {
-            return Ok(());
-        }
-        let possible = !is_recurrent && sequence.can_go_back_to(position, window, has_windows);
-        sequence.truncate(if possible { position } else { 0 }, &mut self.pools);
-        match self.graphs.state().filter(|_| is_recurrent) {
-            Some(state) => state.clear_row(sequence.row),
-            None => Ok(()),
+    fn go_back(&mut self, id: SequenceId, position: usize) {
+        let possible = self.can_truncate(id, position);
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.truncate(if possible { position } else { 0 }, &mut self.pools);
         }
     }
 

@@ -6,6 +6,8 @@
 //! | turn text into tokens | [`Vocab::encode`] |
 //! | turn a conversation into tokens | [`ChatTemplate::prompt`], [`Vocab::encode_prompt`] |
 //! | choose the next token | [`Sampler`] |
+//! | make an answer JSON, or follow a grammar | [`Constraints`] |
+//! | guess the next tokens from what was said before | [`Lookup`] |
 //! | turn tokens into text as they come | [`Streamer`] |
 //! | end an answer at certain words | [`StopStrings`] |
 //! | turn tokens into text at once | [`Vocab::decode`] |
@@ -15,9 +17,12 @@
 
 mod bpe;
 mod chat;
+mod constrain;
 mod decode;
 mod encode;
 pub mod limits;
+mod lookup;
+mod mask;
 mod merge;
 mod pieces;
 mod pretokenize;
@@ -31,9 +36,16 @@ mod vocab;
 mod wpm;
 
 pub use chat::{ChatOptions, ChatTemplate, Message, Prompt, TemplateError};
+pub use constrain::{
+    ConstrainError, Constraint, Constraints, Grammar, GrammarKind, JsonOptions, JsonWhitespace,
+};
 pub use decode::Decode;
 pub use encode::Encode;
-pub use sample::{Choice, SampleError, Sampler, SamplerSettings, logprob, top_logprobs};
-pub use stop::{Passed, StopStrings};
+pub use lookup::{Lookup, LookupSettings};
+pub use mask::TokenMask;
+pub use sample::{
+    Choice, Dry, Mirostat, SampleError, Sampler, SamplerSettings, SavedSamplerError, logprob, top_logprobs,
+};
+pub use stop::{Passed, StopError, StopStrings};
 pub use stream::Streamer;
 pub use vocab::{SpecialTokens, Token, TokenizerKind, Vocab, VocabError};

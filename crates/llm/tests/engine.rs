@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_llm::engine::{AtLimit, End, Engine, EngineOptions, Event, Report, Request, RequestError};
+use oxcart_llm::engine::{
+    AtLimit, Draft, End, Engine, EngineOptions, Event, Report, Request, RequestError, Speculation,
+};
 use oxcart_llm::model::{Error, Model, ModelFile, Placement, PlacementOptions};
 use oxcart_llm::runner::{Runner, RunnerOptions};
-use oxcart_llm::text::{SamplerSettings, Vocab};
+use oxcart_llm::text::{Constraints, Grammar, LookupSettings, SamplerSettings, Vocab};
 
 fn model() -> (Arc<Model>, Arc<Vocab>, Arc<CpuDevice>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
@@ -249,4 +251,122 @@ fn what_was_computed_is_found_again() {
     }
     // All but the last token of each answer, which was chosen and not computed.
     assert_eq!(known, [0, 99, 112, 125]);
+}
+
+/// What the tiny model says under grammars of all kinds, beside others that are free.
+#[test]
+fn constrained_answers_have_their_form() {
+    let grammars = [
+        Grammar::Regex("(yes|no), [a-z]{3,9}!".into()),
+        Grammar::Gbnf("root ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= [0-9] | root".into()),
+        Grammar::json_schema(serde_json::json!({
+            "type": "object",
+            "properties": { "ok": { "type": "boolean" }, "word": { "type": "string", "maxLength": 6 } },
+            "required": ["ok", "word"],
+            "additionalProperties": false,
+        })),
+        Grammar::Regex("".into()),
+    ];
+    let ask = |engine: &mut Engine, number: u32| {
+        let constraint = grammars.get(number as usize % 5).map(|grammar| engine.compile(grammar).unwrap());
+        let ignore_end = constraint.is_none() || number.is_multiple_of(2);
+        let plain = request(number);
+        let limit = if constraint.is_some() { 150 } else { plain.limit };
+        engine.submit(Request { constraint, ignore_end, limit, ..plain }).unwrap()
+    };
+    let mut engine = engine(small(6), EngineOptions::default());
+    let ids = (0..25).map(|number| (ask(&mut engine, number).to_string(), u64::from(number))).collect();
+    let (mut answers, mut complete) = (Answers::new(), 0);
+    finish(&mut engine, &mut answers, &ids);
+    assert_eq!(answers.len(), 25);
+    for (number, (_, text, end, _)) in &answers {
+        if !matches!(end, End::Complete | End::Model) {
+            assert!(*end == End::Length, "request {number}: {end:?}");
+            continue;
+        }
+        complete += 1;
+        match number % 5 {
+            0 => assert!(
+                text.ends_with('!') && (text.starts_with("yes, ") || text.starts_with("no, ")),
+                "{text}"
+            ),
+            1 | 2 => assert!(serde_json::from_str::<serde_json::Value>(text).is_ok(), "{text}"),
+            3 => assert_eq!((text.as_str(), *end), ("", End::Complete)),
+            _ => panic!("{text}"),
+        }
+    }
+    assert!(complete >= 15, "{complete}");
+}
+
+#[test]
+fn a_constraint_of_another_vocabulary_is_refused() {
+    let mut builder = oxcart_gguf::Builder::new();
+    builder
+        .set("tokenizer.ggml.model", "gpt2")
+        .set("tokenizer.ggml.tokens", ["a", "b"])
+        .set("tokenizer.ggml.token_type", [1, 1])
+        .set("tokenizer.ggml.merges", ["a b"]);
+    let mut file = Vec::new();
+    builder.write(&mut file).unwrap();
+    let other = Vocab::from_gguf(&oxcart_gguf::Header::parse(&file).unwrap().metadata()).unwrap();
+    let constraint = Constraints::new(&other).unwrap().compile(&Grammar::Regex("a*".into())).unwrap();
+    let mut engine = engine(small(1), EngineOptions::default());
+    let refused = engine.submit(Request { constraint: Some(constraint), ..Request::new(vec![1]) });
+    assert_eq!(refused.unwrap_err().to_string(), "the constraint was made for another vocabulary");
+    assert!(engine.compile(&Grammar::Regex("(".into())).is_err());
+    assert!(engine.compile(&Grammar::Regex("a".into())).is_ok());
+}
+
+/// Answers of an engine with guesses, and how many of these were right.
+fn with_guesses(speculation: impl FnOnce(&Engine) -> Speculation) -> (Answers, usize) {
+    let mut engine = engine(small(4), EngineOptions::default());
+    let speculation = speculation(&engine);
+    engine.speculate(speculation);
+    let mut ids = BTreeMap::new();
+    for number in 0..20 {
+        ids.insert(engine.submit(repeating(number)).unwrap().to_string(), u64::from(number));
+    }
+    let mut answers = Answers::new();
+    finish(&mut engine, &mut answers, &ids);
+    let right = answers.values().map(|(.., report)| report.right_guesses).sum();
+    (answers, right)
+}
+
+/// A request whose prompt says things more than once.
+fn repeating(number: u32) -> Request {
+    let plain = request(number);
+    let mut prompt = plain.prompt.clone();
+    (0..3).for_each(|_| prompt.extend_from_slice(&plain.prompt));
+    prompt.truncate(90);
+    let temperature = if number.is_multiple_of(2) { 0.0 } else { 0.7 };
+    let sampler = SamplerSettings { temperature, ..plain.sampler.clone() };
+    Request { prompt, sampler, limit: 40, ..plain }
+}
+
+/// Neither where guesses come from nor whether there are any changes a token.
+#[test]
+fn guesses_change_no_answer() {
+    let (plain, none) = with_guesses(|_| Speculation::None);
+    assert_eq!(none, 0);
+    let check = |answers: &Answers| {
+        for (number, (tokens, text, end, _)) in answers {
+            let (expected, expected_text, expected_end, _) = &plain[number];
+            assert_eq!((tokens, text, end), (expected, expected_text, expected_end), "request {number}");
+        }
+        assert_eq!(answers.len(), plain.len());
+    };
+    let settings = LookupSettings { token_cost: 0.05, waste: 0.5, ..LookupSettings::default() };
+    let (looked_up, right) = with_guesses(|_| Speculation::Lookup(settings));
+    assert!(right > 0, "the tiny model repeats itself");
+    check(&looked_up);
+    // A model is its own best draft: with the same numbers, it is never wrong.
+    let (drafted, right) = with_guesses(|engine| {
+        let (model, vocab, device) = model();
+        let stream = device.open(&StreamOptions::threads(1)).unwrap();
+        let runner = Runner::new(model, vec![stream], small(4)).unwrap();
+        Speculation::Draft(Box::new(Draft::new(runner, &vocab, engine.vocab(), 4).unwrap()))
+    });
+    let made: usize = plain.values().map(|(tokens, ..)| tokens.len()).sum();
+    assert!(right > made / 2, "{right} of {made}");
+    check(&drafted);
 }

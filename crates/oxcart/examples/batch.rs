@@ -1,4 +1,5 @@
 //! Many questions at a time: `cargo run --release -p oxcart --example batch -- [MODEL]`
+#![allow(clippy::print_stdout, reason = "an example is there to be looked at")]
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,4 +1,5 @@
 //! A question and its answer, as it comes: `cargo run --release -p oxcart --example chat -- "Why is the sky blue?" [MODEL]`
+#![allow(clippy::print_stdout, reason = "an example is there to be looked at")]
 
 use std::env::args;
 use std::error::Error;

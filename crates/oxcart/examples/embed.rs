@@ -1,4 +1,5 @@
 //! How alike texts are: `cargo run --release -p oxcart --example embed -- MODEL TEXT TEXT…`
+#![allow(clippy::print_stdout, reason = "an example is there to be looked at")]
 
 use std::error::Error;
 

@@ -1,4 +1,5 @@
 //! A model over workers: `cargo run --release -p oxcart --example remote -- MODEL HOST:PORT…`
+#![allow(clippy::print_stdout, reason = "an example is there to be looked at")]
 
 use std::error::Error;
 use std::io::{Write, stdout};

@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::os;
+
 /// Where models are kept; `None` for users without a home.
 pub fn models() -> Option<PathBuf> {
     Folders::from_env().models()
@@ -28,7 +30,7 @@ impl Folders {
     fn new(env: impl Fn(&str) -> Option<OsString>) -> Folders {
         // The convention is to ignore paths that are not absolute.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| os::cache_folder(folder));
         Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
     }
 
@@ -41,7 +43,8 @@ impl Folders {
     }
 }
 
-#[cfg(test)]
+// Paths of other systems look different.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 

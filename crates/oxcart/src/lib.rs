@@ -19,6 +19,7 @@
 pub mod devices;
 mod error;
 pub mod folders;
+mod os;
 mod session;
 
 pub use error::Error;

@@ -190,7 +190,7 @@ impl Session {
 
     fn request(&self, tokens: Vec<u32>) -> Request {
         let mut request = Request::new(tokens);
-        request.sampler.banned = self.vocab().suppressed().to_vec();
+        request.sampler = request.sampler.ban(self.vocab().suppressed());
         request
     }
 

@@ -34,6 +34,13 @@ fn batch() {
 }
 
 #[test]
+fn constrained() {
+    let shown = example("constrained", &[&tiny()]);
+    let person: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert!(person["name"].is_string() && person["born"].is_u64(), "{shown}");
+}
+
+#[test]
 fn embed() {
     let Some(golden) = oxcart_fixtures::golden() else { return };
     let folder = golden.join("tiny-models");

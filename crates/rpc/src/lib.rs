@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod os;
 pub mod wire;
 pub mod worker;

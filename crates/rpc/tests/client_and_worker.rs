@@ -14,6 +14,7 @@ use oxcart_backend::{
 };
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::wire::Dialect;
+use oxcart_tensor::ops::PagedAttn;
 use oxcart_tensor::{DType, Graph, TensorId};
 
 /// A little of everything the test device can do.
@@ -145,4 +146,31 @@ fn results_are_those_of_the_device_itself() {
         assert!(memory.free > 0 && memory.free <= memory.total);
     }
     assert!(fixture.counters().refusals.is_empty(), "{}", fixture.counters());
+}
+
+#[test]
+fn own_ops_are_for_workers_that_say_they_have_them() {
+    let fixture = Fixture::new();
+    let stock = fixture.address(Dialect::newest());
+    let connect = |address: SocketAddr, dialect| {
+        let options = Options { dialect, ..Options::default() };
+        RemoteRegistry::connect(&address.to_string(), &options)
+    };
+    let supports = |address, dialect| {
+        let device = connect(address, dialect).unwrap().devices().remove(0);
+        let mut graph = Graph::new();
+        let q = graph.leaf(DType::F32, [64, 2, 3]).unwrap();
+        let [keys, values] = [0; 2].map(|_| graph.leaf(DType::F16, [64, 128]).unwrap());
+        let table = graph.leaf(DType::I32, [2, 1]).unwrap();
+        let tokens = graph.leaf(DType::I32, [2, 3]).unwrap();
+        let op = PagedAttn { key_heads: 1, scale: 0.125, softcap: 0.0, max_bias: 0.0, window: 0, chunk: 0 };
+        let result = graph.paged_attn([q, keys, values], table, tokens, None, op).unwrap();
+        device.supports_op(graph.tensor(result).unwrap())
+    };
+    assert!(supports(fixture.auto, None));
+    assert!(supports(fixture.auto, Some(Dialect::own())));
+    assert!(!supports(fixture.auto, Some(Dialect::newest())));
+    assert!(!supports(stock, None));
+    let refused = connect(stock, Some(Dialect::own())).unwrap_err().to_string();
+    assert!(refused.contains("dialect 7.0+ was asked for"), "{refused}");
 }

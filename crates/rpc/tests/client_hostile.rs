@@ -186,7 +186,7 @@ fn a_deaf_worker_is_given_up() {
     let started = Instant::now();
     let error = buffer.write(0, &vec![1; 64 << 20]).unwrap_err().to_string();
     assert!(error.contains("took no data for"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(started.elapsed() < Duration::from_secs(8));
 }
 
 /// Versions that no dialect has, and answers that are no versions.

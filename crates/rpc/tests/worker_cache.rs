@@ -1,4 +1,6 @@
-//! The cache of weights under attack and on failing disks. `docs/threat-tests.md` says which threat each test answers.
+//! The cache of weights under attack and on failing disks. `docs/threat-tests.md` says which threat each test answers. There
+//! is no cache where its folder cannot be trusted.
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

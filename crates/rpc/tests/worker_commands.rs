@@ -31,13 +31,21 @@ fn the_worked_example_byte_by_byte() {
     let mut reply = [0; 11];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(reply, [3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
-    // 7.0.0.
-    let mut stream = dial(fixture.auto);
-    stream.write_all(&request(0x0e, &[0; 24])).unwrap();
-    let mut reply = [0; 36];
-    stream.read_exact(&mut reply).unwrap();
-    assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
-    assert_eq!(reply[12..], [0; 24]);
+    // 7.0.0: a client that offers a transport is told that there is none, one that offers nothing who it talks to.
+    for first in [1, 0] {
+        let mut stream = dial(fixture.auto);
+        let mut capabilities = [0; 24];
+        capabilities[0] = first;
+        stream.write_all(&request(0x0e, &capabilities)).unwrap();
+        let mut reply = [0; 36];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+        let mut expected = [0; 24];
+        if first == 0 {
+            expected[..9].copy_from_slice(b"oxcart\0\0\x01");
+        }
+        assert_eq!(reply[12..], expected);
+    }
     // The sizes of the example's graphs.
     for (dialect, size) in [(Dialect::classic(), 904), (Dialect::newest(), 908)] {
         let mut peer = fixture.connect(dialect);

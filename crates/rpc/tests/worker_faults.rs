@@ -309,7 +309,7 @@ fn names_and_addresses_of_either_kind() {
         Err(error) => panic!("this machine has no IPv6 loopback: {error}"),
     };
     let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
-    assert_eq!(registry.dialect(), Dialect::newest());
+    assert_eq!(registry.dialect(), Dialect::own());
     Example::new(&mut Peer::connect(address, Dialect::classic())).check();
     let four = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
     let by_name = format!("localhost:{}", four.port());

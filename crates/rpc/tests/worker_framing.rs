@@ -180,7 +180,7 @@ fn clients_may_leave_without_reading_their_replies() {
 
 #[test]
 fn a_reply_that_is_never_read_ends_the_connection() {
-    let limits = Limits { write_stall: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { write_stall: Duration::from_millis(1200), ..Limits::default() };
     let fixture = Fixture::limited(limits);
     let mut peer = fixture.newest();
     let handle = peer.alloc(32 << 20);
@@ -229,7 +229,7 @@ fn capabilities_are_declined() {
 
 #[test]
 fn late_hellos_and_late_messages_end_the_connection() {
-    let short = Duration::from_millis(300);
+    let short = Duration::from_millis(1500);
     let fixture = Fixture::limited(Limits { hello: short, message: short, ..Limits::default() });
     let mut silent = dial(fixture.auto);
     let mut begun = dial(fixture.auto);
@@ -239,14 +239,14 @@ fn late_hellos_and_late_messages_end_the_connection() {
     let mut idle = fixture.newest();
     assert!(closes(&mut silent) && closes(&mut begun) && closes(&mut peer.stream));
     // Silence between messages is not lateness.
-    std::thread::sleep(3 * short);
+    std::thread::sleep(2 * short);
     assert!(idle.is_alive());
     fixture.until("three were dropped", |fixture| fixture.counters().dropped == 3);
 }
 
 #[test]
 fn an_idle_client_may_be_given_up() {
-    let idle = Some(Duration::from_millis(300));
+    let idle = Some(Duration::from_millis(1500));
     let fixture = Fixture::limited(Limits { idle, ..Limits::default() });
     let mut peer = fixture.newest();
     let handle = peer.alloc(100);

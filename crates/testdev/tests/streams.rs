@@ -167,7 +167,10 @@ fn other_streams_are_waited_for() {
     here.write(&[4; 4]).unwrap();
     slow_stream.set_async(&there, vec![5; 4]).unwrap();
     let route = copy_async(&*host_stream, &here, &*slow_stream, &there).unwrap();
-    assert_eq!((route, there.bytes().unwrap()), (Some(Route::HostSource), vec![4; 4]));
+    // The bytes are taken at once and written in the order of the target's stream.
+    here.write(&[6; 4]).unwrap();
+    slow_stream.synchronize().unwrap();
+    assert_eq!((route, there.bytes().unwrap()), (Some(Route::Staged), vec![4; 4]));
 }
 
 #[test]

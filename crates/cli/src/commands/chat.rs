@@ -3,12 +3,14 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use oxcart::llm::engine::{Engine, Request};
-use oxcart::llm::text::{ChatTemplate, Message, SamplerSettings};
+use oxcart::llm::text::{ChatTemplate, Constraint, Message, SamplerSettings};
 
 use crate::conversation;
 use crate::failure::Failure;
+use crate::form::FormArgs;
 use crate::generation::{SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
 
 /// Talk with a model
@@ -23,6 +25,12 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     sampler: SamplerArgs,
+
+    #[command(flatten)]
+    form: FormArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     /// Tokens of an answer at most
     #[arg(short, long, value_name = "N", default_value_t = 1024)]
@@ -44,10 +52,17 @@ const HELP: &str = "Commands:
   /exit            leave; so does the end of input (Ctrl-D)";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    if args.form.reads_stdin() {
+        return Err(Failure::Usage("messages come from stdin; give --json-schema a file".into()));
+    }
+    let form = args.form.read()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
+    let mut engine = loaded.engine()?;
+    args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let mut chat = Chat {
         template: conversation::template(&loaded)?,
-        engine: loaded.engine()?,
+        constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
+        engine,
         sampler: args.sampler.settings(&loaded.vocab),
         messages: Vec::new(),
         system: args.system.clone(),
@@ -103,6 +118,8 @@ struct Chat<'l> {
     template: ChatTemplate,
     engine: Engine,
     sampler: SamplerSettings,
+    /// At the beginning of an answer.
+    constraint: Option<Constraint>,
     messages: Vec<Message>,
     system: Option<String>,
     limit: usize,
@@ -161,7 +178,12 @@ impl Chat<'_> {
             return Ok(());
         }
         // What was computed for the messages before is still held, and used.
-        let request = Request { sampler: self.sampler.clone(), limit: self.limit, ..Request::new(prompt) };
+        let request = Request {
+            sampler: self.sampler.clone(),
+            constraint: self.constraint.clone(),
+            limit: self.limit,
+            ..Request::new(prompt)
+        };
         let answered = answer(self.loaded, &mut self.engine, request, |text| {
             out.write_all(text.as_bytes())?;
             Ok(out.flush()?)

@@ -51,14 +51,13 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let encode =
-        |text: &String| loaded.vocab.encode(text, Encode { add_special: true, parse_special: false });
+    let encode = |text: &String| loaded.encode(text, Encode { add_special: true, parse_special: false });
     let texts: Vec<Vec<u32>> = if !args.tokens.is_empty() {
         vec![args.tokens.clone()]
     } else if args.texts.is_empty() {
-        read_lines()?.iter().map(encode).collect()
+        read_lines()?.iter().map(encode).collect::<Result<_, _>>()?
     } else {
-        args.texts.iter().map(encode).collect()
+        args.texts.iter().map(encode).collect::<Result<_, _>>()?
     };
     let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
     let mut vectors = Vec::new();

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         .map_err(|error| Failure::Usage(format!("{}: {error}, check the path", args.file.display())))?;
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let tokens = loaded.vocab.encode(text, Encode { add_special: true, parse_special: false });
+    let tokens = loaded.encode(text, Encode { add_special: true, parse_special: false })?;
     let count = (tokens.len() / window.max(1)).min(args.chunks.unwrap_or(usize::MAX));
     if window < 4 || count == 0 {
         return Err(Failure::Usage(format!(

@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 
 use crate::conversation;
 use crate::failure::Failure;
+use crate::form::FormArgs;
 use crate::generation::{Answered, SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
+use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
 
 /// Answer a prompt
@@ -28,6 +30,12 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     sampler: SamplerArgs,
+
+    #[command(flatten)]
+    form: FormArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     /// Tokens at most
     #[arg(short, long, value_name = "N", default_value_t = 512)]
@@ -60,6 +68,8 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "Examples:
   oxcart run \"Why is the sky blue?\"
+  oxcart run --regex \"(yes|no)\" \"Is the sky blue?\"
+      Nothing but yes or no; --json-schema and --grammar are for more
   oxcart run --workers local:3 \"Why is the sky blue?\"
       The same on three workers of this machine, to see how it works
   oxcart run -m model.gguf --workers 192.168.1.5:50052,192.168.1.6:50052 \"…\"
@@ -68,6 +78,11 @@ const EXAMPLES: &str = "Examples:
       Which machine would get what";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let prompt_on_stdin = matches!(args.prompt.as_deref(), None | Some("-"));
+    if prompt_on_stdin && args.form.reads_stdin() {
+        return Err(Failure::Usage("the schema and the prompt cannot both come from stdin".into()));
+    }
+    let form = args.form.read()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let text = match args.prompt.as_deref() {
         None | Some("-") => read_prompt()?,
@@ -75,7 +90,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     // A model without a template was never taught to answer.
     let tokens = if args.raw || !conversation::has_template(&loaded)? {
-        loaded.vocab.encode(&text, Encode { add_special: true, parse_special: true })
+        loaded.encode(&text, Encode { add_special: true, parse_special: true })?
     } else {
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
@@ -86,6 +101,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Err(Failure::Usage("the prompt is empty".into()));
     }
     let mut engine = loaded.engine()?;
+    args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let at_limit = match args.shift {
         true => AtLimit::Shift { keep: tokens.len().min(64), exact: false },
         false => AtLimit::End,
@@ -94,6 +110,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         sampler: args.sampler.settings(&loaded.vocab),
         limit: args.n,
         stop: args.stop.clone(),
+        constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
         ignore_end: args.ignore_eos,
         at_limit,
         ..Request::new(tokens.clone())
@@ -156,6 +173,7 @@ fn report(loaded: &Loaded, prompt: &[u32], answered: &Answered) -> Value {
             "prompt_per_second": report.prompt_rate(),
             "decode_per_second": report.answer_rate(),
         },
+        "guesses": { "computed": report.guessed_tokens, "right": report.right_guesses },
         "placement": loaded.placement(),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })

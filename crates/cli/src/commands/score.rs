@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
     let tokens = match &args.text {
-        Some(text) => loaded.vocab.encode(text, Encode { add_special: true, parse_special: true }),
+        Some(text) => loaded.encode(text, Encode { add_special: true, parse_special: true })?,
         None => args.tokens.clone(),
     };
     let prompt = args.prompt;

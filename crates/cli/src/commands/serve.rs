@@ -1,7 +1,7 @@
 //! `oxcart serve`: lends this machine's devices to clients that speak ggml's RPC protocol.
 //!
-//! What happens is logged to stderr. SIGUSR1 logs the counters; SIGTERM, SIGINT and SIGHUP end it once running graphs are
-//! done, a second one at once.
+//! What happens is logged to stderr. A signal asks for the counters; others end it once running graphs are done, a second
+//! one at once.
 
 mod listen_on;
 mod log;
@@ -15,17 +15,16 @@ use std::thread;
 use std::time::Duration;
 
 use oxcart::backend::StreamOptions;
-use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Limits, WeightCache, Worker};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::iterator::Signals;
+use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, WeightCache, Worker};
 
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
+use crate::os::requests::{HELP, Request, Requests};
 use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
 
-/// How long running graphs may take to end after the first SIGTERM or SIGINT.
+/// How long running graphs may take to end after the first request to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Bytes of scratch memory that a client's graph may need.
@@ -36,7 +35,7 @@ const MAX_SCRATCH: usize = 512 << 20;
 /// Clients speak ggml's RPC protocol: llama.cpp with --rpc HOST:PORT, or another Oxcart. Many may be connected at a time;
 /// they take turns on the devices and see nothing of each other.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{HELP}"))]
 pub(crate) struct Args {
     /// Address to listen on
     ///
@@ -113,10 +112,7 @@ const EXAMPLES: &str = "Examples:
   oxcart serve --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on a port of its own
   oxcart serve --cache --cache-size 100G
-      Clients that come back need not send their model again
-
-Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs are done, a second one
-at once.";
+      Clients that come back need not send their model again";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
@@ -124,8 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         listed => listed.to_vec(),
     };
     let addresses = listen_on::resolve(&places, args.insecure)?;
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
-        .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
+    let requests =
+        Requests::watch().map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     // What clients leave behind goes back to the system.
     oxcart::cpu::return_freed_memory();
@@ -146,24 +142,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         })?;
     }
     if args.until_stdin_ends {
-        thread::spawn(|| {
+        let stop = requests.sender();
+        thread::spawn(move || {
             // What comes before the end does not matter, and what cannot be read has ended.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            let _ = signal_hook::low_level::raise(SIGTERM);
+            let _ = stop.send(Request::Stop);
         });
     }
-    for signal in signals.forever() {
-        if signal != SIGUSR1 {
-            break;
-        }
+    while requests.next() == Request::Report {
         log.counters(&worker.counters());
     }
     log.stopping();
     // It ends with the process.
     let _ = thread::Builder::new().spawn(move || {
-        if signals.forever().any(|signal| signal != SIGUSR1) {
-            std::process::exit(1);
-        }
+        while requests.next() != Request::Stop {}
+        std::process::exit(1);
     });
     log.counters(&worker.shutdown(GRACE));
     log.finish();
@@ -190,10 +183,12 @@ fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>
     let shown = folder.display().to_string();
     let cache = WeightCache::open(&settings).map_err(|error| {
         let shown = shown.escape_debug();
-        Failure::Machine(format!(
-            "cannot keep weights in '{shown}': {error}; it should be a folder of yours that no other user can write to"
-        ))
+        let advice = match error.kind() {
+            io::ErrorKind::Unsupported => "start the worker without --cache",
+            _ => "it should be a folder of yours that no other user can write to",
+        };
+        Failure::Machine(format!("cannot keep weights in '{shown}': {error}; {advice}"))
     })?;
-    log.caching(&shown, size);
+    log.caching(&shown, size, Domain::users_untold());
     Ok(cache)
 }

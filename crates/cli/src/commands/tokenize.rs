@@ -7,7 +7,7 @@ use oxcart::llm::text::{Encode, Vocab};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::loaded::ModelArgs;
+use crate::loaded::{ModelArgs, encode};
 use crate::printable;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let file = oxcart::gguf::GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
     let options = Encode { add_special: !args.no_special, parse_special: args.parse_special };
-    let tokens = vocab.encode(&args.text, options);
+    let tokens = encode(&vocab, &path, &args.text, options)?;
     if args.json {
         let pieces: Vec<String> = tokens
             .iter()

@@ -1,13 +1,16 @@
 //! Matrix products.
 //!
-//! Rows of activations are rounded to the partner type of the weights once ([`product`]), then multiplied: a few rows one
-//! dot product at a time, straight from the weights; more rows in tiles ([`micro`]), for which weights are packed a cache
-//! full at a time ([`pack`], [`format`]). Quantized weights become signed bytes with a scale per group ([`unpack`]), so that
-//! one micro-kernel per instruction set multiplies all of them.
+//! Rows of activations are rounded to the partner type of the weights once ([`product`]), then multiplied. Quantized weights
+//! are packed ([`pack`], [`format`]) as bytes with a scale per group ([`scales`]), a cache full at a time, so that one
+//! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). For a column that is
+//! alone they are multiplied where they lie ([`single`]), as plain numbers are ([`floats`]).
 //!
-//! Invariant: which way a result is computed depends on shapes and ids alone, never on the number of threads.
+//! Invariant: the bits of a result depend on its row of weights and its row of activations alone. `docs/numerics.md` says in
+//! which order it is added up.
 
+mod cut;
 mod experts;
+mod floats;
 mod format;
 mod hadamard;
 mod method;
@@ -16,10 +19,12 @@ mod outer;
 mod pack;
 mod planes;
 mod product;
+mod scales;
+mod single;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod types;
-mod unpack;
 
 use oxcart_tensor::ops::Hint;
 use oxcart_tensor::{Op, TensorRef};

@@ -8,8 +8,9 @@ use oxcart_tensor::{Layout, Op, TensorId, TensorRef};
 
 use super::unit::Unit;
 use crate::device::NAME;
-use crate::job::Kernel;
+use crate::job::{Kernel, MAX_CUTS};
 use crate::kernels::fuse;
+use crate::pool::MAX_PIECES;
 use crate::simd::Level;
 
 /// Scratch areas start at multiples of this: a cache line, and the widest vector.
@@ -63,7 +64,7 @@ pub(super) struct Step {
     pub(super) op: Op,
     pub(super) kernel: Kernel,
     pub(super) threads: usize,
-    /// Shares that the threads do in turn, at least one each.
+    /// Shares that any threads do, at least as many as there are threads.
     pub(super) shares: usize,
     pub(super) dst: Operand,
     /// Its sources: a range of [`Binding::sources`].
@@ -78,10 +79,41 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Barriers it needs: one per phase, one more if sources are copied first.
+    /// How often all of it is gone through: once per phase, once more if sources are copied first.
     pub(super) fn phases(&self) -> usize {
         self.kernel.phases + usize::from(self.has_copies)
     }
+}
+
+/// What must be over before anything that comes after it begins.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) steps: std::ops::Range<usize>,
+    /// The phase of the one step, or `None` for all phases of all steps, one after another.
+    pub(super) phase: Option<usize>,
+    /// Pieces that threads take: shares, or 1.
+    pub(super) pieces: usize,
+}
+
+const _: () = assert!(MAX_CUTS <= MAX_PIECES);
+
+/// Stages of steps: neighbouring steps for one thread are one piece, every phase of the others a stage.
+fn stages(steps: &[Step]) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::with_capacity(steps.len());
+    for (index, step) in steps.iter().enumerate() {
+        match stages.last_mut() {
+            Some(last) if step.threads == 1 && last.phase.is_none() => last.steps.end = index + 1,
+            _ if step.threads == 1 => {
+                stages.push(Stage { steps: index..index + 1, phase: None, pieces: 1 });
+            }
+            _ => stages.extend((0..step.phases()).map(|phase| Stage {
+                steps: index..index + 1,
+                phase: Some(phase),
+                pieces: step.shares,
+            })),
+        }
+    }
+    stages
 }
 
 /// A buffer that the plan uses.
@@ -112,20 +144,19 @@ fn refused(node: TensorRef<'_>, why: &str) -> Error {
 #[derive(Debug, Default)]
 pub(crate) struct Binding {
     pub(super) steps: Vec<Step>,
+    pub(super) stages: Vec<Stage>,
     pub(super) sources: Vec<Option<SourceBinding>>,
     /// Each buffer once.
     pub(super) buffers: Vec<BufferBinding>,
     /// Indices of `buffers` in the order in which they are locked.
     pub(super) lock_order: Vec<usize>,
     scratch: usize,
-    /// The most threads any step wants.
-    pub(super) threads: usize,
 }
 
 impl Binding {
     /// Chooses kernels and finds memory for every node that computes something.
     pub(crate) fn new(work: Work<'_>, level: Level, threads: usize) -> Result<Binding, Error> {
-        let mut binding = Binding { threads: 1, ..Binding::default() };
+        let mut binding = Binding::default();
         let graph = work.nodes.graph();
         let mut nodes = Vec::with_capacity(work.nodes.nodes().len());
         for &id in work.nodes.nodes() {
@@ -148,6 +179,7 @@ impl Binding {
         let mut order: Vec<_> = (0..binding.buffers.len()).collect();
         order.sort_by_key(|&index| std::ptr::from_ref(binding.buffers[index].memory()).addr());
         binding.lock_order = order;
+        binding.stages = stages(&binding.steps);
         Ok(binding)
     }
 
@@ -205,11 +237,12 @@ impl Binding {
             self.sources.push(Some(SourceBinding { operand, role }));
         }
         self.settle_written(first, unit)?;
+        // Any thread may do a share, so all have scratch memory; but where there is one share, it is of one thread.
+        let areas = if unit.kernel.width <= 1 { 1 } else { threads };
         let threads = unit.kernel.width.clamp(1, threads);
         let own_at = scratch + unit.kernel.shared.next_multiple_of(SCRATCH_ALIGN);
         let own_stride = unit.kernel.own.next_multiple_of(SCRATCH_ALIGN);
-        self.scratch = self.scratch.max(own_at + own_stride * threads);
-        self.threads = self.threads.max(threads);
+        self.scratch = self.scratch.max(own_at + own_stride * areas);
         self.steps.push(Step {
             node: unit.result.id(),
             op: unit.op,

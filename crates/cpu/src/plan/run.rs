@@ -1,9 +1,8 @@
-//! Running a plan: every thread walks all steps, and they meet at a barrier wherever one must see what another did.
+//! Running a plan: the pool's threads take pieces of one stage after another.
 //!
-//! Invariant: threads agree on where to stop. Phases of all steps are counted through. A failure carries the number of its
-//! phase, and after the barrier that ends phase `p` every thread stops exactly if a failure at `p` or before is known; a
-//! failure of a later phase, which a faster thread may already have had, waits for that phase's barrier. A kernel that gives
-//! up because it was asked to has failed: no thread goes on to its next phase or uses its result.
+//! Invariant: a stage begins when all pieces of the one before are done, so a failure is one of the stage under way; no stage
+//! begins after it. A kernel that gives up because it was asked to has failed: no thread goes on to its next phase or uses its
+//! result. Any thread may do any piece; what it needs for itself is its own part of the scratch memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +14,8 @@ use oxcart_tensor::TensorId;
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
-use crate::job::{Fault, Job, MAX_SOURCES, SharedScratch, Stop};
-use crate::pool::{Barrier, Pool};
+use crate::job::{Fault, Job, MAX_SOURCES, Pause, SharedScratch, Stop};
+use crate::pool::{Pace, Pool, Stages};
 use crate::view::{Dst, Share, Src};
 
 /// Why a run ended early.
@@ -97,15 +96,15 @@ pub(super) fn run(
         binding,
         bases: Bases(bases.collect()),
         scratch: ScratchArea { base: scratch.as_mut_ptr().cast(), len: size_of_val(scratch) },
-        barrier: Barrier::new(binding.threads),
+        begun: AtomicUsize::new(0),
         counter: AtomicUsize::new(0),
-        failed_phase: AtomicUsize::new(usize::MAX),
+        has_failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         cancel,
     };
-    pool.run(binding.threads, &|thread| run.walk(thread));
+    pool.run(&run);
     let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failure.map_or(Ok(()), |(_, failure)| Err(failure))
+    failure.map_or(Ok(()), Err)
 }
 
 /// What the threads of a run share.
@@ -113,78 +112,97 @@ struct Running<'r> {
     binding: &'r Binding,
     bases: Bases,
     scratch: ScratchArea,
-    barrier: Barrier,
-    /// See [`Job::claims`]; back to zero at every barrier.
+    /// Stages that have begun.
+    begun: AtomicUsize,
+    /// See [`Job::claims`]; back to zero at every stage.
     counter: AtomicUsize,
-    /// The earliest phase that failed.
-    failed_phase: AtomicUsize,
-    failure: Mutex<Option<(usize, RunFailure)>>,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<RunFailure>>,
     cancel: &'r AtomicBool,
 }
 
-impl Running<'_> {
-    /// One thread's way through all steps.
-    fn walk(&self, thread: usize) {
-        let steps = &self.binding.steps;
-        let mut number = 0;
-        for (place, step) in steps.iter().enumerate() {
-            if thread == 0 && self.cancel.load(Ordering::Relaxed) {
-                self.fail(number, RunFailure::Cancelled);
-            }
-            let alone = step.threads == 1;
-            let next_alone = steps.get(place + 1).is_none_or(|next| next.threads == 1);
-            for phase in 0..step.phases() {
-                if thread < step.threads && self.failed_phase.load(Ordering::Relaxed) > number {
-                    self.attempt(number, step, phase, thread);
-                }
-                // Between steps that only thread 0 does, no thread needs to wait.
-                if !alone || !next_alone && phase + 1 == step.phases() {
-                    self.barrier.wait(|| self.counter.store(0, Ordering::Relaxed));
-                    if self.failed_phase.load(Ordering::Relaxed) <= number {
-                        return;
-                    }
-                }
-                number += 1;
-            }
+impl Stages for Running<'_> {
+    fn next(&self) -> Option<usize> {
+        let stage = self.binding.stages.get(self.begun.load(Ordering::Relaxed))?;
+        if self.is_over() {
+            return None;
         }
+        // Threads see both through the pool, which they take their pieces from.
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.counter.store(0, Ordering::Relaxed);
+        Some(stage.pieces)
     }
 
-    /// One thread's part of one phase: every so many shares one.
-    fn attempt(&self, number: usize, step: &Step, phase: usize, thread: usize) {
-        let own_counter = AtomicUsize::new(0);
-        let counter = if step.threads == 1 { &own_counter } else { &self.counter };
-        let given_up = AtomicBool::new(false);
-        let stop = Stop { cancel: self.cancel, given_up: &given_up };
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            for share in (thread..step.shares).step_by(step.threads) {
-                if share != thread && stop.now() {
-                    break;
-                }
-                let share = Share::new(share, step.shares);
-                match phase.checked_sub(usize::from(step.has_copies)) {
-                    Some(phase) => {
-                        (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop)))?;
+    fn work(&self, piece: usize, thread: usize, pace: &Pace) -> bool {
+        let stage = &self.binding.stages[self.begun.load(Ordering::Relaxed) - 1];
+        if self.is_over() {
+            return true;
+        }
+        let steps = &self.binding.steps[stage.steps.clone()];
+        if let (Some(phase), [step]) = (stage.phase, steps) {
+            return self.attempt((step, phase, piece), thread, &self.counter, Some(pace));
+        }
+        // All of these steps are one piece.
+        for step in steps {
+            for phase in 0..step.phases() {
+                let counter = AtomicUsize::new(0);
+                for share in 0..step.shares {
+                    if self.is_over() {
+                        return true;
                     }
-                    None => self.copy_sources(step, share),
+                    self.attempt((step, phase, share), 0, &counter, None);
                 }
             }
-            Ok(())
+        }
+        true
+    }
+}
+
+impl Running<'_> {
+    /// Whether nothing more is to be done: something has failed, or the run is to stop.
+    fn is_over(&self) -> bool {
+        if self.cancel.load(Ordering::Relaxed) {
+            self.fail(RunFailure::Cancelled);
+        }
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// One share of one phase, and whether it is finished. With a pace, the kernel may end in between.
+    fn attempt(
+        &self,
+        (step, phase, share): (&Step, usize, usize),
+        thread: usize,
+        counter: &AtomicUsize,
+        pace: Option<&Pace>,
+    ) -> bool {
+        let (given_up, paused) = (AtomicBool::new(false), AtomicBool::new(false));
+        let stop = Stop { cancel: self.cancel, given_up: &given_up };
+        let pause = Pause { pace, paused: &paused };
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let share = Share::new(share, step.shares);
+            match phase.checked_sub(usize::from(step.has_copies)) {
+                Some(phase) => {
+                    (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop, pause)))
+                }
+                None => {
+                    self.copy_sources(step, share);
+                    Ok(())
+                }
+            }
         }));
         match done {
-            Ok(Ok(())) if given_up.into_inner() => self.fail(number, RunFailure::Cancelled),
-            Ok(Ok(())) => {}
-            Ok(Err(fault)) => self.fail(number, RunFailure::Data { node: step.node, fault }),
-            Err(_) => self.fail(number, RunFailure::Panic { node: step.node }),
+            Ok(Ok(())) if given_up.into_inner() => self.fail(RunFailure::Cancelled),
+            Ok(Ok(())) => return !paused.into_inner(),
+            Ok(Err(fault)) => self.fail(RunFailure::Data { node: step.node, fault }),
+            Err(_) => self.fail(RunFailure::Panic { node: step.node }),
         }
+        true
     }
 
-    /// Remembers the earliest failure.
-    fn fail(&self, number: usize, failure: RunFailure) {
-        let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_none_or(|&(earlier, _)| number < earlier) {
-            *known = Some((number, failure));
-            self.failed_phase.store(number, Ordering::Relaxed);
-        }
+    /// Remembers the first failure.
+    fn fail(&self, failure: RunFailure) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.has_failed.store(true, Ordering::Relaxed);
     }
 
     fn sources(&self, step: &Step) -> &[Option<SourceBinding>] {
@@ -213,7 +231,7 @@ impl Running<'_> {
         phase: usize,
         thread: usize,
         share: Share,
-        (counter, stop): (&'t AtomicUsize, Stop<'t>),
+        (counter, stop, pause): (&'t AtomicUsize, Stop<'t>, Pause<'t>),
     ) -> Job<'t> {
         let mut sources = [None; MAX_SOURCES];
         let mut written = [const { None }; MAX_SOURCES];
@@ -258,6 +276,7 @@ impl Running<'_> {
                 shared: SharedScratch::new(self.scratch.base.add(step.shared_at), step.kernel.shared),
                 counter,
                 stop,
+                pause,
             }
         }
     }

@@ -60,6 +60,17 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn splat_f16(self, x: f16) -> __m256 {
+        // SAFETY: this token exists only where the processor has the instructions.
+        unsafe { _mm256_cvtph_ps(_mm_set1_epi16(x.to_bits().cast_signed())) }
+    }
+    #[inline(always)]
+    fn load_i8(self, from: &[i8]) -> __m256 {
+        assert!(from.len() >= Self::LANES);
+        // SAFETY: the slice has enough lanes, and this token exists only where the processor has the instructions.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: this token exists only where the processor has the instructions.
         unsafe { _mm256_add_ps(a, b) }
@@ -120,6 +131,29 @@ impl Simd for Avx2 {
             let pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
             _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)))
         }
+    }
+    #[inline(always)]
+    fn fold_four(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
+        let mut folded = [0.0; 4];
+        // SAFETY: this token exists only where the processor has the instructions, and the array has four numbers.
+        unsafe {
+            // Four lanes of a and of b, then of c and of d.
+            let ab =
+                _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+            let cd =
+                _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(c, d), _mm256_permute2f128_ps::<0x31>(c, d));
+            // Two lanes of a and of c, then of b and of d.
+            let pairs = _mm256_add_ps(
+                _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd),
+                _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd),
+            );
+            let ones = _mm256_add_ps(pairs, _mm256_movehdup_ps(pairs));
+            let (ac, bd) = (_mm256_castps256_ps128(ones), _mm256_extractf128_ps::<1>(ones));
+            // a, c, b, d.
+            let all = _mm_shuffle_ps::<0b10_00_10_00>(ac, bd);
+            _mm_storeu_ps(folded.as_mut_ptr(), _mm_permute_ps::<0b11_01_10_00>(all));
+        }
+        folded
     }
     #[inline(always)]
     fn largest(self, v: __m256) -> f32 {

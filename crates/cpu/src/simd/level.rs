@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 /// Proof that the processor was asked.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(());
 

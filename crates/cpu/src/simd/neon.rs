@@ -58,6 +58,15 @@ impl Simd for Neon {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.as_ptr().cast()))) }
     }
     #[inline(always)]
+    fn splat_f16(self, x: f16) -> float32x4_t {
+        self.splat(x.to_f32())
+    }
+    #[inline(always)]
+    fn load_i8(self, from: &[i8]) -> float32x4_t {
+        let lanes: [f32; 4] = std::array::from_fn(|i| f32::from(from[i]));
+        self.load(&lanes)
+    }
+    #[inline(always)]
     fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
         // SAFETY: this token exists only where the processor has the instructions.
         unsafe { vaddq_f32(a, b) }
@@ -114,6 +123,18 @@ impl Simd for Neon {
     fn sum(self, v: float32x4_t) -> f32 {
         // SAFETY: this token exists only where the processor has the instructions.
         unsafe { vaddvq_f32(v) }
+    }
+    #[inline(always)]
+    fn fold_four(self, [a, b, c, d]: [float32x4_t; 4]) -> [f32; 4] {
+        let mut folded = [0.0; 4];
+        // SAFETY: this token exists only where the processor has the instructions, and the array has four numbers.
+        unsafe {
+            let two = |v: float32x4_t| vadd_f32(vget_low_f32(v), vget_high_f32(v));
+            let low = vpadd_f32(two(a), two(b));
+            let high = vpadd_f32(two(c), two(d));
+            vst1q_f32(folded.as_mut_ptr(), vcombine_f32(low, high));
+        }
+        folded
     }
     #[inline(always)]
     fn largest(self, v: float32x4_t) -> f32 {

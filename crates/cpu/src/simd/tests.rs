@@ -12,7 +12,8 @@ type Vector = [f32; MAX_LANES];
 fn everything<S: Simd>(s: S, a: &Vector, b: &Vector, out: &mut Vec<Vector>) {
     let halves = a.map(f16::from_f32);
     let brains = a.map(bf16::from_f32);
-    let mut results = [[0.0; MAX_LANES]; 11];
+    let bytes = a.map(|x| x as i8);
+    let mut results = [[0.0; MAX_LANES]; 14];
     for at in (0..MAX_LANES).step_by(S::LANES) {
         let (x, y) = (s.load(&a[at..]), s.load(&b[at..]));
         let whole = s.round(s.min(s.max(x, s.splat(-100.0)), s.splat(100.0)));
@@ -28,6 +29,9 @@ fn everything<S: Simd>(s: S, a: &Vector, b: &Vector, out: &mut Vec<Vector>) {
             s.where_greater(x, y, x, s.splat(0.5)),
             s.load_f16(&halves[at..]),
             s.load_bf16(&brains[at..]),
+            s.splat_f16(halves[0]),
+            s.load_i8(&bytes[at..]),
+            s.scale(s.splat(1.25), whole),
         ];
         for (result, value) in results.iter_mut().zip(values) {
             s.store(value, &mut result[at..]);
@@ -62,6 +66,35 @@ fn every_level_computes_what_scalar_computes() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// The sums of the lanes of four vectors, each as long as the instruction set's are.
+#[inline(always)]
+fn folds<S: Simd>(s: S, from: &[Vector; 4]) -> ([f32; 4], usize) {
+    let [a, b, c, d] = from;
+    (s.fold_four([s.load(a), s.load(b), s.load(c), s.load(d)]), S::LANES)
+}
+
+type Folds = fn(&[Vector; 4]) -> ([f32; 4], usize);
+
+const FOLDS: Compiled<Folds> = for_each_level!(folds: fn(from: &[Vector; 4]) -> ([f32; 4], usize));
+
+#[test]
+fn lanes_are_folded_by_halves() {
+    let vectors: [Vector; 4] = std::array::from_fn(|v| {
+        std::array::from_fn(|i| ((i * 7919 + v * 104_729) % 1009) as f32 * 1.7e-3 - 0.8)
+    });
+    for level in Level::available() {
+        let (found, lanes) = FOLDS.at(level)(&vectors);
+        for (found, vector) in found.iter().zip(&vectors) {
+            let mut left = vector[..lanes].to_vec();
+            while left.len() > 1 {
+                let (low, high) = left.split_at(left.len() / 2);
+                left = low.iter().zip(high).map(|(low, high)| low + high).collect();
+            }
+            assert_eq!(found.to_bits(), left[0].to_bits(), "{level}");
         }
     }
 }

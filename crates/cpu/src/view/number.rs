@@ -5,12 +5,12 @@
 
 use half::{bf16, f16};
 use oxcart_tensor::DType;
-use oxcart_tensor::quant::to_bf16;
+use oxcart_tensor::quant::{BlockIq4Nl, BlockQ4_0, BlockQ5_0, BlockQ8_0, to_bf16};
 
 use super::{In, Out};
 use crate::float16::{narrow_f16, widen_f16};
 
-/// A plain number that tensors hold; every bit pattern is one.
+/// A plain number, or a block of codes, that tensors hold; every bit pattern is one.
 ///
 /// # Safety
 ///
@@ -35,6 +35,15 @@ unsafe impl Plain for f32 {}
 unsafe impl Plain for f16 {}
 // SAFETY: a transparent u16.
 unsafe impl Plain for bf16 {}
+
+// SAFETY: blocks are made of bytes without padding, and any bytes are one.
+unsafe impl Plain for BlockQ8_0 {}
+// SAFETY: as above.
+unsafe impl Plain for BlockQ4_0 {}
+// SAFETY: as above.
+unsafe impl Plain for BlockQ5_0 {}
+// SAFETY: as above.
+unsafe impl Plain for BlockIq4Nl {}
 
 /// A number that kernels compute with, as `f32`.
 pub(crate) trait Number: Plain {

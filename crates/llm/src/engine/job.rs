@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::RequestError;
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
+use super::{RequestError, Speculation};
 use crate::runner::SequenceId;
-use crate::text::{Sampler, StopStrings, Streamer, Token, Vocab, top_logprobs};
+use crate::text::{Choice, Constraint, Lookup, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
 
 pub(super) struct Job {
     pub(super) id: RequestId,
@@ -19,6 +19,14 @@ pub(super) struct Job {
     sampler: Sampler,
     streamer: Streamer,
     stops: StopStrings,
+    /// After the tokens of the answer.
+    constraint: Option<Constraint>,
+    /// What the constraint allows next.
+    mask: TokenMask,
+    /// Guesses from what was said before, over `tokens`.
+    lookup: Option<Lookup>,
+    /// Guesses that were computed, and those of them that were right.
+    guesses: [usize; 2],
     /// Tokens of the answer.
     made: usize,
     times: Times,
@@ -34,7 +42,7 @@ struct Times {
 }
 
 impl Job {
-    pub(super) fn new(id: RequestId, request: Request, now: Duration) -> Result<Job, RequestError> {
+    pub(super) fn new(id: RequestId, mut request: Request, now: Duration) -> Result<Job, RequestError> {
         let mut sampler = Sampler::new(request.sampler.clone())?;
         request.prompt.iter().for_each(|&token| sampler.accept(token));
         Ok(Job {
@@ -43,7 +51,11 @@ impl Job {
             sequence: None,
             sampler,
             streamer: Streamer::new().show_special(request.ignore_end),
-            stops: StopStrings::new(&request.stop),
+            stops: StopStrings::new(&request.stop)?,
+            constraint: request.constraint.take(),
+            mask: TokenMask::default(),
+            lookup: None,
+            guesses: [0; 2],
             made: 0,
             times: Times { submitted: now, ..Times::default() },
             reused: None,
@@ -57,6 +69,42 @@ impl Job {
         self.times.started.get_or_insert(now);
         // When it is computed again because it had to make way, that is not its first start.
         self.reused.get_or_insert(reused);
+    }
+
+    /// What its tokens are chosen with.
+    pub(super) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// How many tokens it may still get.
+    pub(super) fn wants_more(&self) -> usize {
+        self.request.limit.saturating_sub(self.made)
+    }
+
+    /// Guesses, or guesses no longer, from what was said before.
+    pub(super) fn look_up(&mut self, speculation: &Speculation) {
+        self.lookup = match speculation {
+            Speculation::Lookup(settings) => {
+                let mut lookup = Lookup::new(*settings);
+                lookup.extend(&self.tokens);
+                Some(lookup)
+            }
+            Speculation::None | Speculation::Draft(_) => None,
+        };
+    }
+
+    /// What guesses from what was said before.
+    pub(super) fn lookup(&mut self) -> Option<&mut Lookup> {
+        self.lookup.as_mut()
+    }
+
+    /// Notes how guesses turned out.
+    pub(super) fn settle(&mut self, guessed: usize, right: usize) {
+        self.guesses[0] += guessed;
+        self.guesses[1] += right;
+        if let Some(lookup) = &mut self.lookup {
+            lookup.settle(guessed, right);
+        }
     }
 
     /// Whether its time is over or it was stopped.
@@ -75,30 +123,50 @@ impl Job {
         now: Duration,
         events: &mut impl Extend<Event>,
     ) -> Result<Option<End>, RequestError> {
-        let choice = self.sampler.sample(logits)?;
         self.times.first.get_or_insert(now);
         self.times.last = Some(now);
-        if vocab.is_end_of_generation(choice.token) && !self.request.ignore_end {
+        let must_end =
+            |constraint: &Option<Constraint>| constraint.as_ref().is_some_and(Constraint::must_end);
+        if must_end(&self.constraint) {
+            // There are grammars that allow for no text at all.
+            return Ok(Some(End::Complete));
+        }
+        let choice = self.choose(logits)?;
+        let is_end = match &self.constraint {
+            Some(constraint) => constraint.is_finished(),
+            None => vocab.is_end_of_generation(choice.token) && !self.request.ignore_end,
+        };
+        if is_end {
             return Ok(Some(End::Model));
         }
         self.tokens.push(choice.token);
+        if let Some(lookup) = &mut self.lookup {
+            lookup.push(choice.token);
+        }
         self.made += 1;
         let passed = self.stops.push(self.streamer.push(vocab, choice.token));
-        let alternatives = match self.request.alternatives {
-            0 => Vec::new(),
-            count => top_logprobs(logits, count).unwrap_or_default(),
-        };
         events.extend([Event::Token(TokenEvent {
             request: self.id,
             token: choice.token,
             text: passed.text.to_owned(),
             logprob: choice.logprob,
-            alternatives,
+            alternatives: self.sampler.top_logprobs().to_vec(),
         })]);
         if passed.stopped_by.is_some() {
             return Ok(Some(End::Stop));
         }
+        if must_end(&self.constraint) {
+            return Ok(Some(End::Complete));
+        }
         Ok((self.made >= self.request.limit).then_some(End::Length))
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<Choice, RequestError> {
+        let Some(constraint) = &mut self.constraint else { return Ok(self.sampler.sample(logits)?) };
+        constraint.mask(&mut self.mask)?;
+        let choice = self.sampler.sample_masked(logits, &self.mask)?;
+        constraint.accept(choice.token)?;
+        Ok(choice)
     }
 
     /// The last event about it.
@@ -119,6 +187,8 @@ impl Job {
             prompt_tokens: self.request.prompt.len(),
             reused_tokens: self.reused.unwrap_or(0),
             answer_tokens: self.made,
+            guessed_tokens: self.guesses[0],
+            right_guesses: self.guesses[1],
             waited: started.saturating_sub(submitted),
             prompt_time: first.saturating_sub(started),
             answer_time: last.unwrap_or(first).saturating_sub(first),

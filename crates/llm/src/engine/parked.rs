@@ -19,10 +19,9 @@ impl Engine {
     pub(super) fn find_sequence(&mut self, job: &Job) -> Result<Option<(SequenceId, usize)>, Error> {
         if let Some((at, common)) = self.best_parked(job)? {
             let sequence = self.parked[at].sequence;
-            if self.runner.truncate(sequence, common).is_ok() {
-                self.parked.remove(at);
-                return Ok(Some((sequence, common)));
-            }
+            self.runner.truncate(sequence, common)?;
+            self.parked.remove(at);
+            return Ok(Some((sequence, common)));
         }
         let sequence = loop {
             match self.runner.open() {
@@ -38,7 +37,8 @@ impl Engine {
         Ok(Some((sequence, reused)))
     }
 
-    /// The parked sequence that has most of a job's tokens, if that is worth more than what is shared anyway.
+    /// The parked sequence that can go on with most of a job's tokens. What recurrent blocks remember is only of use if all
+    /// tokens of the sequence are the job's.
     fn best_parked(&self, job: &Job) -> Result<Option<(usize, usize)>, Error> {
         // Logits of the last token are wanted, so it is computed in any case.
         let wanted = &job.tokens[..job.tokens.len() - 1];
@@ -46,7 +46,8 @@ impl Engine {
         for (at, parked) in self.parked.iter().enumerate() {
             let held = self.runner.tokens(parked.sequence)?;
             let common = held.iter().zip(wanted).take_while(|(a, b)| a == b).count();
-            if common > 0 && best.is_none_or(|(_, most)| common > most) {
+            let is_better = common > 0 && best.is_none_or(|(_, most)| common > most);
+            if is_better && self.runner.can_truncate(parked.sequence, common) {
                 best = Some((at, common));
             }
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::RequestError;
-use crate::text::{SamplerSettings, Token};
+use crate::text::{Constraint, SamplerSettings, Token};
 
 /// A request of an engine. It means nothing to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,12 +59,13 @@ pub struct Request {
     pub limit: usize,
     /// Texts at which it ends; they are not handed out.
     pub stop: Vec<String>,
-    /// Goes on after tokens that end a text, and hands special tokens out as text.
+    /// The form that the answer shall have; [`Engine::compile`](super::Engine::compile) makes one of a grammar. An answer that
+    /// ends by itself ([`End::Model`], [`End::Complete`]) has it, others have the beginning of it.
+    pub constraint: Option<Constraint>,
+    /// Goes on after tokens that end a text, and hands special tokens out as text. An answer with a form ends where that does.
     pub ignore_end: bool,
     /// What to do when the context is full.
     pub at_limit: AtLimit,
-    /// How many alternatives of each token are told.
-    pub alternatives: usize,
     /// When it must have ended, by the engine's clock.
     pub deadline: Option<Duration>,
     /// Stops it from anywhere.
@@ -79,9 +80,9 @@ impl Request {
             sampler: SamplerSettings::default(),
             limit: usize::MAX,
             stop: Vec::new(),
+            constraint: None,
             ignore_end: false,
             at_limit: AtLimit::End,
-            alternatives: 0,
             deadline: None,
             cancel: Cancel::default(),
         }
@@ -93,6 +94,8 @@ impl Request {
 pub enum End {
     /// The model said so.
     Model,
+    /// It has the form that was asked for, and nothing can follow.
+    Complete,
     /// A stop string came.
     Stop,
     /// There are as many tokens as were asked for.
@@ -110,6 +113,7 @@ impl End {
     pub const fn name(self) -> &'static str {
         match self {
             End::Model => "stop",
+            End::Complete => "complete",
             End::Stop => "stop_string",
             End::Length => "length",
             End::Context => "context",
@@ -128,9 +132,10 @@ pub struct TokenEvent {
     pub token: Token,
     /// Text that is complete with it; what may become a stop string is held back.
     pub text: String,
-    /// The natural logarithm of its probability by the model alone, if alternatives or it were asked for.
+    /// The natural logarithm of its probability by the model alone, if the sampler is to tell
+    /// ([`SamplerSettings::logprobs`]).
     pub logprob: Option<f32>,
-    /// The likeliest tokens in its place, and theirs.
+    /// The likeliest tokens in its place, and theirs; as many as the sampler is to tell.
     pub alternatives: Vec<(Token, f32)>,
 }
 
@@ -143,6 +148,10 @@ pub struct Report {
     pub reused_tokens: usize,
     /// Tokens of the answer.
     pub answer_tokens: usize,
+    /// Tokens that were guessed and computed along; see [`Speculation`](super::Speculation).
+    pub guessed_tokens: usize,
+    /// Of these, how many turned out to be the answer's.
+    pub right_guesses: usize,
     /// Before anything was computed.
     pub waited: Duration,
     /// From then to the first token.

@@ -7,13 +7,16 @@ use super::job::Job;
 use super::request::{AtLimit, End, RequestId};
 use super::{Engine, RequestError};
 use crate::model::Error;
-use crate::runner::{Piece, Wanted};
+use crate::runner::{Piece, SequenceId, Wanted};
+use crate::text::Token;
 
 /// What of a request a step computes.
 struct Share {
     id: RequestId,
     /// How many of the tokens that are to be computed.
     tokens: usize,
+    /// What may follow them.
+    guesses: Vec<Token>,
 }
 
 /// Forgotten tokens come in whole pages.
@@ -27,7 +30,7 @@ impl Engine {
         self.admit()?;
         self.make_room_in_contexts()?;
         loop {
-            let shares = self.share_out();
+            let shares = self.share_out()?;
             if shares.is_empty() {
                 return Ok(false);
             }
@@ -129,56 +132,79 @@ impl Engine {
     }
 
     /// What a step computes of each request.
-    fn share_out(&self) -> Vec<Share> {
+    fn share_out(&mut self) -> Result<Vec<Share>, Error> {
         let mut room = self.runner.options().batch;
-        let mut shares = Vec::new();
-        let running = || {
-            self.jobs.values().filter_map(|job| {
+        let running: Vec<(RequestId, usize)> = self
+            .jobs
+            .values()
+            .filter_map(|job| {
                 let held = self.runner.tokens(job.sequence?).ok()?.len();
                 Some((job.id, job.tokens.len() - held))
             })
-        };
-        for (id, _) in running().filter(|&(_, left)| left == 1).take(room) {
-            shares.push(Share { id, tokens: 1 });
+            .collect();
+        let waiting: Vec<RequestId> =
+            running.iter().filter(|&&(_, left)| left == 1).map(|&(id, _)| id).take(room).collect();
+        let guesses = self.guess(&waiting)?;
+        let mut shares: Vec<Share> = Vec::new();
+        for (&id, guesses) in waiting.iter().zip(guesses) {
+            shares.push(Share { id, tokens: 1, guesses });
         }
-        room -= shares.len();
+        room = room.saturating_sub(shares.iter().map(|share| 1 + share.guesses.len()).sum());
         if !shares.is_empty() {
             room = room.min(self.options.prompt_tokens_beside);
         }
-        for (id, left) in running().filter(|&(_, left)| left > 1) {
+        for (id, left) in running.into_iter().filter(|&(_, left)| left > 1) {
             let tokens = left.min(room);
             if tokens == 0 {
                 break;
             }
             room -= tokens;
-            shares.push(Share { id, tokens });
+            shares.push(Share { id, tokens, guesses: Vec::new() });
         }
-        shares
+        Ok(shares)
     }
 
     /// Computes what was shared out, and chooses tokens where that was all that was left.
     fn compute(&mut self, shares: &[Share]) -> Result<(), Error> {
-        let mut pieces = Vec::with_capacity(shares.len());
+        let mut parts: Vec<(SequenceId, Vec<Token>, Wanted)> = Vec::with_capacity(shares.len());
         for share in shares {
             let Some(job) = self.jobs.get(&share.id) else { continue };
             let Some(sequence) = job.sequence else { continue };
             let held = self.runner.tokens(sequence)?.len();
-            let tokens = &job.tokens[held..held + share.tokens];
+            let tokens = [&job.tokens[held..held + share.tokens], &share.guesses].concat();
             let is_all = held + share.tokens == job.tokens.len();
-            pieces.push(Piece { sequence, tokens, wanted: if is_all { Wanted::Last } else { Wanted::None } });
+            let wanted = if is_all { Wanted::From(share.tokens - 1) } else { Wanted::None };
+            parts.push((sequence, tokens, wanted));
         }
+        let pieces: Vec<Piece<'_>> =
+            parts.iter().map(|&(sequence, ref tokens, wanted)| Piece { sequence, tokens, wanted }).collect();
         let outputs = self.runner.compute(&pieces)?;
         let now = (self.clock)();
-        let ready: Vec<bool> = pieces.iter().map(|piece| piece.wanted == Wanted::Last).collect();
-        drop(pieces);
-        let mut ended = Vec::new();
-        for (index, share) in shares.iter().enumerate().filter(|&(index, _)| ready[index]) {
+        let (mut ended, mut settled) = (Vec::new(), Vec::new());
+        for (index, share) in shares.iter().enumerate().filter(|&(index, _)| parts[index].2 != Wanted::None) {
             let Some(job) = self.jobs.get_mut(&share.id) else { continue };
-            match job.advance(outputs.of(index).row(0), &self.vocab, now, &mut self.events) {
+            let rows = outputs.of(index);
+            let mut right = 0;
+            let end = loop {
+                let end = job.advance(rows.row(right), &self.vocab, now, &mut self.events);
+                match (&end, share.guesses.get(right)) {
+                    (Ok(None), Some(guess)) if job.tokens.last() == Some(guess) => right += 1,
+                    _ => break end,
+                }
+            };
+            settled.push((share.id, parts[index].0, share.guesses.len(), right));
+            match end {
                 Ok(None) => {}
                 Ok(Some(end)) => ended.push((share.id, Ok(end))),
                 Err(error) => ended.push((share.id, Err(error))),
             }
+        }
+        for (id, sequence, guessed, right) in settled {
+            if right < guessed {
+                let held = self.runner.tokens(sequence)?.len();
+                self.runner.truncate(sequence, held - (guessed - right))?;
+            }
+            self.settle(id, guessed, right);
         }
         for (id, end) in ended {
             let Some(job) = self.jobs.remove(&id) else { continue };

@@ -4,11 +4,16 @@
 //! anywhere: the graph is built once without data to find out which there must be.
 
 mod bert;
+mod deepseek;
 mod gemma;
 mod gpt_oss;
+mod granite;
+mod lfm2;
 mod llama;
+mod mamba;
 mod phi3;
 mod qwen;
+mod qwen_next;
 
 use std::fmt;
 
@@ -16,6 +21,8 @@ use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::RopeMode;
 
 use super::error::Error;
+use super::hyper_parameters::HyperParameters;
+use super::keys::Keys;
 use super::net::Net;
 
 /// Where a sliding window comes from.
@@ -50,6 +57,17 @@ pub(crate) enum ExpertSize {
     Own,
 }
 
+/// Which blocks have attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heads {
+    /// All of them.
+    Always,
+    /// Those with heads of keys.
+    Some,
+    /// None, whatever the file says.
+    None,
+}
+
 /// What hyper-parameters mean in an architecture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
@@ -59,6 +77,7 @@ pub(crate) struct Traits {
     pub(crate) rotates_all: bool,
     /// Base and scale of windowed blocks, where they differ.
     pub(crate) rope_windowed: Option<(f32, f32)>,
+    pub(crate) heads: Heads,
     pub(crate) window: Window,
     /// Every how many blocks one sees everything.
     pub(crate) window_period: usize,
@@ -73,6 +92,10 @@ pub(crate) struct Traits {
     pub(crate) logit_soft_cap: Option<f32>,
     pub(crate) experts: ExpertUse,
     pub(crate) expert_size: ExpertSize,
+    /// Whether the file says how many blocks come before the first one with experts.
+    pub(crate) leading_dense: bool,
+    /// Whether scales beside matrices of feed-forward networks count, whatever the type of the matrix.
+    pub(crate) scales: bool,
 }
 
 impl Traits {
@@ -82,6 +105,7 @@ impl Traits {
             rope: Some(rope),
             rotates_all: false,
             rope_windowed: None,
+            heads: Heads::Always,
             window: Window::Ignored,
             window_period: 1,
             layer_norm: false,
@@ -91,6 +115,8 @@ impl Traits {
             logit_soft_cap: None,
             experts: ExpertUse::Never,
             expert_size: ExpertSize::Dense,
+            leading_dense: false,
+            scales: false,
         }
     }
 }
@@ -103,12 +129,17 @@ pub(crate) trait Architecture: Sync + fmt::Debug {
     /// What its hyper-parameters mean.
     fn traits(&self) -> Traits;
 
+    /// Reads what only this architecture has, or has otherwise than others: what blocks remember, for example.
+    fn complete(&self, _hyper: &mut HyperParameters, _keys: &Keys<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Builds the graph from tokens to logits, or to one row of embeddings per token.
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error>;
 }
 
 /// All architectures.
-static ALL: [&dyn Architecture; 10] = [
+static ALL: [&dyn Architecture; 15] = [
     &llama::Llama,
     &qwen::Qwen2,
     &qwen::Qwen3,
@@ -117,6 +148,11 @@ static ALL: [&dyn Architecture; 10] = [
     &gemma::Gemma3,
     &phi3::Phi3,
     &gpt_oss::GptOss,
+    &deepseek::Deepseek2,
+    &mamba::Mamba2,
+    &granite::GraniteHybrid,
+    &lfm2::Lfm2,
+    &qwen_next::Qwen3Next,
     &bert::Bert,
     &bert::NomicBert,
 ];

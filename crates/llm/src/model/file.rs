@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use oxcart_gguf::{ByteOrder, GgufSet, Metadata};
+use oxcart_tensor::Shape;
 
 use super::error::Error;
 use super::hyper_parameters::{HyperParameters, Pooling};
-use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style};
+use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style, Survey};
 use crate::runner::RunnerOptions;
 
 /// A model whose file has been checked and whose weights have not been touched.
@@ -34,17 +35,11 @@ impl ModelFile {
             return Err(Error::BigEndian);
         }
         let hyper = HyperParameters::read(set.metadata())?;
-        let options = RunnerOptions::default();
-        let largest = options.largest_step();
-        // The pooling that needs most.
-        let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
-        let path =
-            if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged };
-        let shape = StepShape { pooling, ..largest };
-        let style = Style { path, cache_type: options.cache_type, long_context: false };
-        let (survey, needed) = Net::survey(&hyper, &set, shape, style)?;
-        let known: HashSet<&str> = needed.iter().map(|needed| needed.name.as_str()).collect();
-        let is_known = |name: &str| known.contains(name) || is_harmless(name);
+        let (shape, style) = large_step(&hyper);
+        let (survey, Survey { needed, unused }) = Net::survey(&hyper, &set, shape, style)?;
+        let names = needed.iter().map(|needed| &needed.name);
+        let known: HashSet<&str> = names.chain(&unused).map(String::as_str).collect();
+        let is_known = |name: &str| known.contains(name) || is_harmless(name, &hyper);
         if let Some(extra) = set.tensors().find(|tensor| !is_known(tensor.info.name())) {
             return Err(Error::ExtraTensor { name: extra.info.name().to_owned() });
         }
@@ -79,7 +74,38 @@ impl ModelFile {
     }
 }
 
-/// Tensors that change nothing if they are left out: heads for other purposes, tables that are computed here.
-fn is_harmless(name: &str) -> bool {
-    name.starts_with("cls.") || name == "rope_freqs.weight" || name.contains(".attn_rot_embd")
+impl HyperParameters {
+    /// The tensors that a file with these hyper-parameters must have, and their extents.
+    pub fn tensors(&self) -> Result<Vec<(String, Shape)>, Error> {
+        let (shape, style) = large_step(self);
+        let mut tensors: Vec<(String, Shape)> = Vec::new();
+        for needed in Net::wish(self, shape, style)? {
+            if !tensors.iter().any(|(name, _)| *name == needed.name) {
+                tensors.push((needed.name, needed.layout.ne()));
+            }
+        }
+        Ok(tensors)
+    }
+}
+
+/// A large step, as most runners will have it.
+fn large_step(hyper: &HyperParameters) -> (StepShape, Style) {
+    let options = RunnerOptions::default();
+    // The pooling that needs most.
+    let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
+    let path = if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged };
+    let shape = StepShape { pooling, ..options.largest_step(hyper) };
+    (shape, Style { path, cache_type: options.cache_type, long_context: false })
+}
+
+/// Tensors that change nothing if they are left out: heads for other purposes, tables that are computed here, what activations
+/// were scaled by when the file was made, and blocks that guess several tokens at once.
+fn is_harmless(name: &str, hyper: &HyperParameters) -> bool {
+    let block = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse().ok());
+    let guessing = hyper.blocks.len()..hyper.blocks.len() + hyper.guessing_blocks;
+    name.starts_with("cls.")
+        || name == "rope_freqs.weight"
+        || name.contains(".attn_rot_embd")
+        || name.ends_with(".input_scale")
+        || block.is_some_and(|block: usize| guessing.contains(&block))
 }

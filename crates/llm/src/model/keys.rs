@@ -36,15 +36,17 @@ impl<'a> Keys<'a> {
         Error::parameter(self.name(key), value, rule)
     }
 
-    /// A count from `least` to `most`.
-    pub(crate) fn count(&self, key: &str, least: usize, most: usize) -> Result<Option<usize>, Error> {
+    /// A count from 1 to `most`; zero is none.
+    pub(crate) fn count(&self, key: &str, most: usize) -> Result<Option<usize>, Error> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        self.in_range(key, entry.usize()?, least, most).map(Some)
+        let value = self.in_range(key, entry.usize()?, 0, most)?;
+        Ok(Some(value).filter(|&value| value > 0))
     }
 
-    pub(crate) fn need_count(&self, key: &str, least: usize, most: usize) -> Result<usize, Error> {
+    /// A count from 1 to `most` that must be there.
+    pub(crate) fn need_count(&self, key: &str, most: usize) -> Result<usize, Error> {
         self.metadata.require(&self.name(key))?;
-        Ok(self.count(key, least, most)?.unwrap_or(least))
+        self.count(key, most)?.ok_or_else(|| self.refuse(key, 0, format!("must be from 1 to {most}")))
     }
 
     /// One count for all blocks, or one for each.
@@ -82,10 +84,15 @@ impl<'a> Keys<'a> {
         if value.is_finite() { Ok(Some(value)) } else { Err(self.refuse(key, value, "must be finite")) }
     }
 
-    /// A finite number above zero.
+    /// A finite number that is not zero, which is none.
+    pub(crate) fn factor(&self, key: &str) -> Result<Option<f32>, Error> {
+        Ok(self.number(key)?.filter(|&value| value != 0.0))
+    }
+
+    /// A finite number above zero, which is none.
     pub(crate) fn positive(&self, key: &str) -> Result<Option<f32>, Error> {
-        match self.number(key)? {
-            Some(value) if value <= 0.0 => Err(self.refuse(key, value, "must be positive")),
+        match self.factor(key)? {
+            Some(value) if value < 0.0 => Err(self.refuse(key, value, "must not be negative")),
             value => Ok(value),
         }
     }

@@ -7,13 +7,16 @@
 //! ask for, and every node knows which part of the model it belongs to, so that it can be kept where that part is.
 
 mod attention;
+mod delta_net;
 mod experts;
+mod latent;
 mod layers;
 mod output;
+mod recurrent;
 mod shift;
 
 pub(crate) use attention::{Attention, AttentionPath};
-pub(crate) use experts::{Gating, Moe};
+pub(crate) use experts::Moe;
 pub(crate) use layers::Bias;
 pub(crate) use shift::{BuiltShift, ShiftInputs};
 
@@ -59,10 +62,20 @@ pub(crate) struct Needed {
     pub(crate) layout: Layout,
 }
 
+/// What a graph wants of a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) needed: Vec<Needed>,
+    /// Tensors that are there, but that the architecture passes over.
+    pub(crate) unused: Vec<String>,
+}
+
 /// Where weights and state come from.
 pub(crate) enum Supply<'a> {
+    /// Nowhere, and there is no file: the graph is built to see what one must have.
+    Wish { needed: Vec<Needed> },
     /// Nowhere: the graph is built to see what it needs.
-    Survey { file: &'a GgufSet, needed: Vec<Needed> },
+    Survey { file: &'a GgufSet, needed: Vec<Needed>, unused: Vec<String> },
     /// From devices' memory.
     Loaded { weights: &'a Weights, state: Option<&'a State> },
 }
@@ -107,6 +120,8 @@ pub(crate) struct Inputs {
     pub(crate) owners: Option<TensorId>,
     /// The rows of recurrent state that the sequences have.
     pub(crate) rows: Option<TensorId>,
+    /// What each token's queries are multiplied by.
+    pub(crate) temperatures: Option<TensorId>,
 }
 
 /// A leaf that is not an input.
@@ -198,28 +213,36 @@ impl<'a> Net<'a> {
         Ok(self.build_and_survey()?.0)
     }
 
+    /// What a file must have.
+    pub(crate) fn wish(hyper: &HyperParameters, step: StepShape, style: Style) -> Result<Vec<Needed>, Error> {
+        let supply = Supply::Wish { needed: Vec::new() };
+        Ok(Net::new(hyper, step, style, supply).build_and_survey()?.1.needed)
+    }
+
     /// Builds the graph without data, and returns it with what it needs.
     pub(crate) fn survey(
         hyper: &HyperParameters,
         file: &GgufSet,
         step: StepShape,
         style: Style,
-    ) -> Result<(Built, Vec<Needed>), Error> {
-        Net::new(hyper, step, style, Supply::Survey { file, needed: Vec::new() }).build_and_survey()
+    ) -> Result<(Built, Survey), Error> {
+        Net::new(hyper, step, style, Supply::Survey { file, needed: Vec::new(), unused: Vec::new() })
+            .build_and_survey()
     }
 
-    fn build_and_survey(mut self) -> Result<(Built, Vec<Needed>), Error> {
+    fn build_and_survey(mut self) -> Result<(Built, Survey), Error> {
         let rows = self.hyper.architecture.forward(&mut self)?;
         let output = if self.hyper.is_encoder() { self.pool(rows)? } else { rows };
         self.graph.set_name(output, "result_output")?;
         self.graph.mark_output(output)?;
         self.graph.expand(output)?;
         let Net { graph, inputs, leaves, sections: parts, supply, .. } = self;
-        let needed = match supply {
-            Supply::Survey { needed, .. } => needed,
-            Supply::Loaded { .. } => Vec::new(),
+        let survey = match supply {
+            Supply::Survey { needed, unused, .. } => Survey { needed, unused },
+            Supply::Wish { needed } => Survey { needed, unused: Vec::new() },
+            Supply::Loaded { .. } => Survey::default(),
         };
-        Ok((Built { graph, inputs, output, leaves, parts }, needed))
+        Ok((Built { graph, inputs, output, leaves, parts }, survey))
     }
 
     pub(crate) fn hyper(&self) -> &'a HyperParameters {
@@ -257,7 +280,7 @@ impl<'a> Net<'a> {
 
     /// The last node of a block: what it adds, and what it adds it to.
     pub(crate) fn leave_block(&mut self, change: TensorId, x: TensorId) -> Result<TensorId, Error> {
-        let sum = self.add(change, x)?;
+        let sum = self.add_to(change, x)?;
         self.name_block_result(sum)?;
         Ok(sum)
     }
@@ -277,8 +300,13 @@ impl<'a> Net<'a> {
 
     /// A tensor that must be there, in the part of the model that is being built.
     pub(crate) fn weight(&mut self, name: &str, shape: impl Into<Shape>) -> Result<TensorId, Error> {
-        let name = self.full_name(name);
-        self.find(&name, shape.into())?.ok_or(Error::MissingTensor { name })
+        let (name, shape) = (self.full_name(name), shape.into());
+        if let Supply::Wish { needed } = &mut self.supply {
+            let (section, layout) = (self.section, Layout::packed(DType::F32, shape)?);
+            needed.push(Needed { name: name.clone(), section, layout });
+            return self.stored(name.clone(), layout, None, Leaf::Weight(name, section));
+        }
+        self.find(&name, shape)?.ok_or(Error::MissingTensor { name })
     }
 
     /// A tensor that may be there, in the part of the model that is being built.
@@ -291,6 +319,17 @@ impl<'a> Net<'a> {
         self.find(&name, shape.into())
     }
 
+    /// A tensor that may be there and that the architecture passes over, in the part of the model that is being built.
+    pub(crate) fn pass_over(&mut self, name: &str) {
+        let name = self.full_name(name);
+        if let Supply::Survey { file, unused, .. } = &mut self.supply
+            && file.tensor(&name).is_some()
+            && !unused.contains(&name)
+        {
+            unused.push(name);
+        }
+    }
+
     /// A tensor of the whole model that may be there.
     pub(crate) fn global(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Option<TensorId>, Error> {
         self.find(name, shape.into())
@@ -299,7 +338,8 @@ impl<'a> Net<'a> {
     fn find(&mut self, name: &str, shape: Shape) -> Result<Option<TensorId>, Error> {
         let section = self.section;
         let (layout, place) = match &mut self.supply {
-            Supply::Survey { file, needed } => {
+            Supply::Wish { .. } => return Ok(None),
+            Supply::Survey { file, needed, .. } => {
                 let Some(tensor) = file.tensor(name) else { return Ok(None) };
                 check(name, tensor.info.layout(), shape)?;
                 let layout = tensor.info.layout();
@@ -321,7 +361,7 @@ impl<'a> Net<'a> {
         let block = self.block_index();
         let name = which.name(block, usize::from(self.block().windowed));
         let (layout, place) = match &self.supply {
-            Supply::Survey { .. } => {
+            Supply::Survey { .. } | Supply::Wish { .. } => {
                 let (block, cells) = (self.block(), self.step.cells[usize::from(self.block().windowed)]);
                 (which.sample(&block.state, cells, self.style.cache_type)?, None)
             }

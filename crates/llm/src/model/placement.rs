@@ -243,7 +243,7 @@ fn results(
         long_context: !hyper.is_encoder() && runner.context > hyper.rope.n_ctx_orig,
     };
     let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
-    let built = file.survey(StepShape { pooling, ..runner.largest_step() }, style)?;
+    let built = file.survey(StepShape { pooling, ..runner.largest_step(hyper) }, style)?;
     let (graph, blocks) = (&built.graph, hyper.blocks.len());
     let device = |id: TensorId| sections[built.part_of(id).index(blocks)] as u16;
     let pool_of: Vec<u16> = graph.ids().map(device).collect();

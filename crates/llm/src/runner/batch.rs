@@ -51,7 +51,8 @@ pub(crate) struct Part {
 
 /// Cuts pieces of these lengths into steps of at most `most` tokens.
 ///
-/// With recurrent blocks, all parts of a step have the same length: single tokens of several sequences, or some tokens of one.
+/// With recurrent blocks, all parts of a step have the same length: single tokens of several sequences, or some tokens of one,
+/// as many as a graph is built for.
 pub(crate) fn steps(lengths: &[usize], most: usize, recurrent: bool) -> Vec<Vec<Part>> {
     let mut steps: Vec<Vec<Part>> = Vec::new();
     if recurrent {
@@ -72,7 +73,10 @@ pub(crate) fn steps(lengths: &[usize], most: usize, recurrent: bool) -> Vec<Vec<
                 steps.push(Vec::new());
                 room = most;
             }
-            let end = (start + room).min(length);
+            let mut end = (start + room).min(length);
+            if recurrent {
+                end = start + largest_bucket(end - start);
+            }
             if let Some(step) = steps.last_mut() {
                 step.push(Part { piece, tokens: start..end });
             }
@@ -90,6 +94,15 @@ pub(crate) fn bucket(count: usize) -> usize {
         0..=EXACT => count,
         // Eight sizes from one power of two to the next.
         _ => count.next_multiple_of(count.next_power_of_two() / 16),
+    }
+}
+
+/// The largest size of a graph that so many tokens fill.
+pub(crate) fn largest_bucket(count: usize) -> usize {
+    match bucket(count) == count {
+        true => count,
+        // Sizes are multiples of the same number from half the next power of two on.
+        false => count - count % (count.next_power_of_two() / 16),
     }
 }
 
@@ -127,6 +140,11 @@ mod tests {
             let size = bucket(count);
             assert!(size >= count && size <= count + count / 8 + 1, "{count}: {size}");
             assert_eq!(bucket(size), size);
+            let below = largest_bucket(count);
+            assert!(
+                below <= count && bucket(below) == below && count - below <= count / 8,
+                "{count}: {below}"
+            );
         }
     }
 

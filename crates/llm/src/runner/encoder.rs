@@ -44,7 +44,7 @@ impl Encoder {
         let path = AttentionPath::Flash { mask_rows: 1 };
         let style = Style { path, cache_type: DType::F16, long_context: false };
         let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
-        let largest = StepShape { pooling: Pooling::Mean, ..RunnerOptions::default().largest_step() };
+        let largest = StepShape { pooling: Pooling::Mean, ..RunnerOptions::default().largest_step(hyper) };
         if !graphs.attends(&*model.file().survey(largest, style)?)? {
             graphs.style.path = AttentionPath::Plain;
         }

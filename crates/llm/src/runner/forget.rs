@@ -26,16 +26,14 @@ impl Runner {
             false => self.rotate(id, from, to),
         };
         if done.is_err() {
-            // What failed first is what the caller should hear of.
-            let _ = self.go_back(id, 0);
+            self.go_back(id, 0);
         }
         done
     }
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
     fn can_rotate(&self) -> bool {
-        let hyper = self.model().hyper();
-        hyper.rotates() && !hyper.is_recurrent()
+        self.model().hyper().keys_can_move()
     }
 
     fn compute_again(&mut self, id: SequenceId, from: usize, to: usize) -> Result<(), Error> {
@@ -44,7 +42,7 @@ impl Runner {
             Ok(()) => from,
             // It cannot go back there, so everything that is left is computed again.
             Err(_) => {
-                self.go_back(id, 0)?;
+                self.go_back(id, 0);
                 0
             }
         };

@@ -94,8 +94,10 @@ impl RunnerOptions {
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
             return Err(Error::setting("the type of the cache", dtype, "must be f32, f16, q8_0 or q4_0"));
         }
-        if !hyper.head_size.is_multiple_of(dtype.block_len()) {
-            let rule = format!("heads of {} channels are not whole blocks", hyper.head_size);
+        let sizes = hyper.blocks.iter().filter(|block| block.state.rows.is_some());
+        let mut sizes = sizes.flat_map(|block| [block.key_size, block.value_size]);
+        if let Some(size) = sizes.find(|size| !size.is_multiple_of(dtype.block_len())) {
+            let rule = format!("heads of {size} channels are not whole blocks");
             return Err(Error::setting("the type of the cache", dtype, rule));
         }
         if dtype.is_quantized() && self.attention == AttentionChoice::Plain {
@@ -104,10 +106,13 @@ impl RunnerOptions {
         Ok(self)
     }
 
-    /// The largest step there is in the course of generating text.
-    pub(crate) fn largest_step(&self) -> StepShape {
-        let outputs = self.sequences.min(self.batch);
-        StepShape { tokens: self.batch, outputs, sequences: 1, cells: [0; KINDS], pooling: Pooling::None }
+    /// A step that needs at least as much as any in the course of generating text: as many tokens as are computed at a time,
+    /// of as many sequences as there may be.
+    pub(crate) fn largest_step(&self, hyper: &HyperParameters) -> StepShape {
+        let most = self.sequences.min(self.batch);
+        let sequences = if hyper.is_recurrent() { most } else { 1 };
+        let tokens = self.batch.next_multiple_of(sequences);
+        StepShape { tokens, outputs: most, sequences, cells: [0; KINDS], pooling: Pooling::None }
     }
 
     /// Ways of computing attention, the preferred first.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 /// Positions of a page.
 pub(crate) const PAGE: usize = 64;
 
-/// What a full page holds: its tokens and all those before them, as a digest that nobody can make two texts of.
+/// What a full page holds: its tokens and all those before them, as a digest for which no two texts can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Content([u8; 16]);
 

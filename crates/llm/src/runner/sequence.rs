@@ -70,6 +70,18 @@ impl Sequence {
         self.contents[index]
     }
 
+    /// The pages, by their numbers here, that the next `count` positions need and that this sequence may not write to yet.
+    pub(crate) fn missing_pages(
+        &self,
+        kind: usize,
+        count: usize,
+        pool: &Pages,
+    ) -> impl Iterator<Item = usize> {
+        let held = move |index: usize| self.tables[kind].get(index).copied().flatten();
+        let pages = self.len() / PAGE..(self.len() + count).div_ceil(PAGE);
+        pages.filter(move |&index| !held(index).is_some_and(|page| pool.is_own(page)))
+    }
+
     /// Makes sure that the next `count` positions have pages that this sequence may write to. `None`, and nothing has
     /// changed, if there are not enough pages.
     pub(crate) fn make_room(
@@ -78,15 +90,12 @@ impl Sequence {
         pools: &mut [Option<Pages>; KINDS],
         changes: &mut Vec<Change>,
     ) -> Option<()> {
-        let (first, end) = (self.len() / PAGE, (self.len() + count).div_ceil(PAGE));
         let before = changes.len();
         for (kind, pool) in pools.iter_mut().enumerate() {
             let Some(pool) = pool else { continue };
-            for index in first..end {
+            let missing: Vec<usize> = self.missing_pages(kind, count, pool).collect();
+            for index in missing {
                 let held = self.tables[kind].get(index).copied().flatten();
-                if held.is_some_and(|page| pool.is_own(page)) {
-                    continue;
-                }
                 let Some(page) = pool.take() else {
                     self.undo(changes.drain(before..), pools);
                     return None;
@@ -290,6 +299,13 @@ pub(crate) fn first_seen(position: usize, window: usize) -> usize {
     (position + 1).saturating_sub(window)
 }
 
+/// How many tokens may follow `position` before pages are let go of that a token at `position` sees.
+pub(crate) fn tokens_until_forgotten(position: usize, window: usize) -> usize {
+    let first_page = first_seen(position, window) / PAGE;
+    // The first length at which the next page is the first one seen.
+    ((first_page + 1) * PAGE + window - 1).saturating_sub(position + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -378,6 +394,18 @@ mod tests {
     }
 
     proptest! {
+        /// So many tokens can be taken back, and not one more.
+        #[test]
+        fn room_to_go_back_is_what_windows_keep(position in 1_usize..500, window in 1_usize..200) {
+            let room = tokens_until_forgotten(position, window);
+            for more in [room, room + 1] {
+                let (mut pools, mut sequence) = (pools(20, 20), Sequence::new(0));
+                grow(&mut sequence, &text(position), &mut pools, Some(window)).unwrap();
+                grow(&mut sequence, &text(more), &mut pools, Some(window)).unwrap();
+                prop_assert_eq!(sequence.can_go_back_to(position, Some(window), true), more == room);
+            }
+        }
+
         /// Whatever sequences do, counts of pages agree with what they hold, and positions they can see have pages.
         #[test]
         fn pages_and_sequences_agree(steps in prop::collection::vec((0_u8..6, 0_usize..4, 1_usize..150), 1..80)) {

@@ -11,7 +11,7 @@ use super::pages::PAGE;
 use super::sequence::{Change, KINDS, Sequence, SequenceId, first_seen};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
-use crate::model::{Error, Pooling};
+use crate::model::{Error, Pooling, Temperature};
 
 /// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
 const MASK_STEP: usize = 256;
@@ -39,11 +39,13 @@ impl Runner {
         self.rows.resize(pieces.len(), 0..0);
         let lengths: Vec<usize> = pieces.iter().map(|piece| piece.tokens.len()).collect();
         let is_recurrent = self.model().hyper().is_recurrent();
+        if is_recurrent {
+            self.check_room(pieces)?;
+        }
         for parts in steps(&lengths, self.options.batch, is_recurrent) {
             if let Err(error) = self.compute_step(pieces, &parts) {
                 for (id, position) in before {
-                    // What failed first is what the caller should hear of.
-                    let _ = self.go_back(id, position);
+                    self.go_back(id, position);
                 }
                 return Err(error);
             }
@@ -75,15 +77,36 @@ impl Runner {
         Ok(())
     }
 
+    /// Refuses pieces for which there are not enough pages, where a sequence that was computed could not go back. Pages of
+    /// windowed blocks become free from step to step, so those are taken as they come.
+    fn check_room(&self, pieces: &[Piece<'_>]) -> Result<(), Error> {
+        let Some(pool) = &self.pools[0] else { return Ok(()) };
+        let mut missing = 0;
+        for &Piece { sequence: id, tokens, .. } in pieces {
+            let sequence = self.sequence(id)?;
+            missing += sequence.missing_pages(0, tokens.len(), pool).count();
+            if missing > pool.available() {
+                let error = Error::StateFull { asked: tokens.len(), used: sequence.len() };
+                return Err(Error::InSequence { sequence: id, error: Box::new(error) });
+            }
+        }
+        Ok(())
+    }
+
     fn compute_step(&mut self, pieces: &[Piece<'_>], parts: &[Part]) -> Result<(), Error> {
         let mut rows = self.make_room(pieces, parts)?;
-        let computed = self.write_tables(&rows).and_then(|()| self.run(pieces, parts, &rows));
-        let window = self.model().hyper().window;
+        let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows));
+        let (window, is_recurrent) = (self.model().hyper().window, self.model().hyper().is_recurrent());
         for row in &mut rows {
             let Some(sequence) = self.sequences.get_mut(&row.id) else { continue };
-            match computed {
-                Ok(()) => sequence.commit(row.tokens, &row.changes, &mut self.pools, window),
-                Err(_) => sequence.undo(row.changes.drain(..), &mut self.pools),
+            if computed.is_ok() {
+                sequence.commit(row.tokens, &row.changes, &mut self.pools, window);
+                continue;
+            }
+            sequence.undo(row.changes.drain(..), &mut self.pools);
+            if is_recurrent {
+                // Some blocks may remember these tokens already.
+                sequence.truncate(0, &mut self.pools);
             }
         }
         if computed.is_ok() {
@@ -117,8 +140,9 @@ impl Runner {
         Ok(rows)
     }
 
-    /// Copies pages that must not be written to where they are, and tells devices which pages the sequences have.
-    fn write_tables(&mut self, rows: &[Row<'_>]) -> Result<(), Error> {
+    /// Makes devices ready for a step: new sequences remember nothing, pages that must not be written to are copied, and
+    /// tables say which pages the sequences have.
+    fn prepare_state(&mut self, rows: &[Row<'_>]) -> Result<(), Error> {
         let Some(state) = self.graphs.state() else { return Ok(()) };
         for row in rows {
             for change in &row.changes {
@@ -126,10 +150,13 @@ impl Runner {
                     state.copy_page(change.kind, from, change.page)?;
                 }
             }
+            let Some(sequence) = self.sequences.get(&row.id) else { continue };
+            if row.first == 0 {
+                state.clear_row(sequence.row)?;
+            }
             if self.graphs.style.path != AttentionPath::Paged {
                 continue;
             }
-            let Some(sequence) = self.sequences.get(&row.id) else { continue };
             for (kind, table) in sequence.tables.iter().enumerate() {
                 let written = &mut self.written[kind][sequence.row];
                 let differs = |&index: &usize| table[index] != written[index];
@@ -148,8 +175,10 @@ impl Runner {
         let is_recurrent = self.model().hyper().is_recurrent();
         let count: usize = rows.iter().map(|row| row.tokens.len()).sum();
         let outputs: usize = rows.iter().map(|row| row.wanted.len()).sum();
-        // Recurrent blocks would remember what only fills up.
-        let tokens = if is_recurrent { count } else { bucket(count).min(self.options.batch.max(count)) };
+        // Recurrent blocks remember what fills up a step of single tokens in a row that no sequence has; among the tokens of
+        // a sequence, nothing may fill up.
+        let is_rectangle = is_recurrent && count > rows.len();
+        let tokens = if is_rectangle { count } else { bucket(count).min(self.options.batch.max(count)) };
         let cells = match self.graphs.style.path {
             AttentionPath::Paged => [0; KINDS],
             AttentionPath::Flash { .. } | AttentionPath::Plain => self.pools.each_ref().map(|pool| {
@@ -162,7 +191,11 @@ impl Runner {
         StepShape {
             tokens,
             outputs: bucket(outputs.max(1)).min(tokens),
-            sequences: if is_recurrent { rows.len() } else { 1 },
+            sequences: match (is_recurrent, is_rectangle) {
+                (false, _) => 1,
+                (true, true) => rows.len(),
+                (true, false) => tokens,
+            },
             cells,
             pooling: Pooling::None,
         }
@@ -173,8 +206,10 @@ impl Runner {
         let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
         let (path, window) = (self.graphs.style.path, self.model().hyper().window);
+        let temperature = self.model().hyper().temperature;
         let step = self.graphs.step(shape)?;
         set_inputs(step, rows, &self.sequences, &mut self.input_bytes)?;
+        set_temperatures(step, rows, temperature, &mut self.input_bytes)?;
         for kind in 0..KINDS {
             let window = window.filter(|_| kind == 1);
             set_mask(step, (kind, path), rows, window, &self.sequences, &mut self.input_bytes)?;
@@ -223,8 +258,8 @@ fn set_inputs(
         let owner = row_of(&row.id);
         (row.first..row.first + row.tokens.len()).flat_map(move |position| [owner, position as i32])
     });
-    let nobody = std::iter::repeat_n([-1, 0], spare).flatten();
-    bytes.set(prepared, inputs.owners, owners.chain(nobody).map(i32::to_le_bytes))?;
+    let unowned = std::iter::repeat_n([-1, 0], spare).flatten();
+    bytes.set(prepared, inputs.owners, owners.chain(unowned).map(i32::to_le_bytes))?;
     for (kind, &input) in inputs.cells.iter().enumerate() {
         let cells = rows.iter().flat_map(|row| {
             let sequence = sequences.get(&row.id);
@@ -235,8 +270,8 @@ fn set_inputs(
         let cells = cells.map(|cell| cell as i64).chain(std::iter::repeat_n(0, spare));
         bytes.set(prepared, input, cells.map(i64::to_le_bytes))?;
     }
-    let states = rows.iter().map(|row| row_of(&row.id).to_le_bytes());
-    bytes.set(prepared, inputs.rows, states)?;
+    let states = rows.iter().map(|row| row_of(&row.id)).chain(std::iter::repeat(0)).take(shape.sequences);
+    bytes.set(prepared, inputs.rows, states.map(i32::to_le_bytes))?;
     let mut start = 0;
     let mut wanted: Vec<i32> = Vec::with_capacity(shape.outputs);
     for row in rows {
@@ -245,6 +280,20 @@ fn set_inputs(
     }
     wanted.resize(shape.outputs, wanted.last().copied().unwrap_or(0));
     bytes.set(prepared, inputs.wanted, wanted.into_iter().map(i32::to_le_bytes))
+}
+
+/// Sets what queries are multiplied by, where that depends on their positions.
+fn set_temperatures(
+    step: &mut Step,
+    rows: &[Row<'_>],
+    temperature: Option<Temperature>,
+    bytes: &mut InputBytes,
+) -> Result<(), Error> {
+    let Some(temperature) = temperature else { return Ok(()) };
+    let positions = rows.iter().flat_map(|row| row.first..row.first + row.tokens.len());
+    let all = positions.chain(std::iter::repeat(0)).take(step.shape.tokens);
+    let factors = all.map(|position| temperature.at(position).to_le_bytes());
+    bytes.set(&mut step.prepared, step.inputs.temperatures, factors)
 }
 
 /// Sets a mask: which cells each token sees, and none in rows beyond.

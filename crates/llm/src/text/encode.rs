@@ -20,7 +20,7 @@ impl Vocab {
     ///
     /// Byte-pair and SentencePiece vocabularies keep bytes that are no UTF-8 as far as they have tokens for them, and the
     /// former put U+FFFD for the others (llama.cpp puts it for all); WordPiece drops them along with everything else that
-    /// its normalization drops.
+    /// its normalization drops. Without a tokenizer, no text has tokens: see [`Vocab::kind`].
     pub fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Vec<Token> {
         let parse = if options.parse_special { Parse::Special } else { Parse::Text };
         self.encode_with(text.as_ref(), parse, options.add_special)
@@ -79,6 +79,7 @@ impl Vocab {
                             spm.encode(pieces, raw, space_prefix, &mut work, &mut tokens);
                         }
                         Tokenizer::Wpm(wpm) => wpm.encode(&self.texts, raw, &mut tokens),
+                        Tokenizer::None => {}
                     }
                     after_special = false;
                 }

@@ -1,22 +1,28 @@
 //! Choosing the next token.
 //!
-//! The steps and their order: penalties, banned tokens, top-k, typical, top-p, min-p, temperature, a draw. Each looks at
-//! what the ones before have left, with probabilities at temperature one; this is the order that llama.cpp has by default.
+//! The steps and their order: logit biases, the mask, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
+//! temperature, a draw; with Mirostat, its cut instead of the others. Each looks at what the ones before have left, with
+//! probabilities at temperature one; this is the order that llama.cpp has by default.
 //!
-//! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree. No
-//! logits panic: those that are no numbers are an error.
+//! Invariant: the same settings and the same logits give the same tokens, on every machine whose `exp` and `ln` agree; the
+//! random numbers of a token depend on the seed and its index alone. No logits panic: those that are no numbers are an
+//! error, after which the sampler is as it was. Once it has seen a few tokens, choosing one allocates nothing.
 
 mod candidates;
+mod dry;
 mod penalties;
 mod random;
+mod saved;
 mod settings;
 
-pub use settings::SamplerSettings;
+pub use saved::SavedSamplerError;
+pub use settings::{Dry, Mirostat, SamplerSettings};
 
+use super::mask::TokenMask;
 use super::vocab::Token;
-use candidates::Candidates;
+use candidates::{BLOCK, Candidates, largest_of};
+use dry::Repetitions;
 use penalties::Penalties;
-use random::Random;
 
 /// Why no token could be chosen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -31,6 +37,26 @@ pub enum SampleError {
         value: f32,
         /// What it may be.
         wanted: &'static str,
+    },
+    /// A logit bias that makes no sense.
+    #[error(
+        "the logit bias of token {token} is {value}, but should be a finite number, or minus infinity to ban it"
+    )]
+    Bias {
+        /// Of which token.
+        token: Token,
+        /// What it is.
+        value: f32,
+    },
+    /// More of something than is supported.
+    #[error("{count} {name} are asked for, but at most {limit} are supported")]
+    TooMany {
+        /// Of what.
+        name: &'static str,
+        /// How many.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
     },
     /// The model gave something that is no number, or infinity.
     #[error("the model gave {value} for token {token}; its weights may be damaged")]
@@ -50,48 +76,61 @@ pub enum SampleError {
 pub struct Choice {
     /// The token.
     pub token: Token,
-    /// The natural logarithm of its probability by the model alone, before any penalty or cut. Only where the settings
-    /// ask for it.
+    /// The natural logarithm of its probability by the model alone, before any bias, mask, penalty or cut. Only where the
+    /// settings ask for it.
     pub logprob: Option<f32>,
 }
 
 /// Chooses tokens, one after another.
 ///
 /// ```
-/// use oxcart_llm::text::{Sampler, SamplerSettings};
+/// use oxcart_llm::text::{SampleError, Sampler, SamplerSettings};
 ///
 /// let mut greedy = Sampler::new(SamplerSettings::greedy())?;
 /// assert_eq!(greedy.sample(&[0.0, 2.0, 1.0])?.token, 1);
 ///
-/// let settings = SamplerSettings { seed: 7, ..SamplerSettings::default() };
-/// let tokens = |settings: SamplerSettings| -> Result<Vec<u32>, _> {
-///     let mut sampler = Sampler::new(settings)?;
+/// let mut sampler = Sampler::new(SamplerSettings { seed: 7, ..SamplerSettings::default() })?;
+/// let tokens = |sampler: &mut Sampler| -> Result<Vec<u32>, SampleError> {
 ///     (0..10).map(|_| Ok(sampler.sample(&[1.0, 1.5, 0.5])?.token)).collect()
 /// };
-/// assert_eq!(tokens(settings.clone())?, tokens(settings)?);
-/// # Ok::<(), oxcart_llm::text::SampleError>(())
+/// tokens(&mut sampler)?;
+/// let mut restored = Sampler::restore(&sampler.save())?;
+/// assert_eq!(restored, sampler);
+/// assert_eq!(tokens(&mut restored)?, tokens(&mut sampler)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sampler {
     settings: SamplerSettings,
-    random: Random,
+    /// How many tokens were chosen.
+    index: u64,
     penalties: Penalties,
+    repetitions: Option<Repetitions>,
+    /// How much surprise Mirostat allows, in bits.
+    mu: f32,
     candidates: Candidates,
-    /// Logits after penalties; only used where there are any.
+    /// Logits after biases, mask and penalties; only used where there are any.
     changed: Vec<f32>,
+    /// The likeliest tokens of the last choice.
+    top: Vec<(Token, f32)>,
 }
 
 impl Sampler {
     /// A sampler with these settings, unless they make no sense.
     pub fn new(settings: SamplerSettings) -> Result<Sampler, SampleError> {
         settings.check()?;
-        Ok(Sampler {
-            random: Random::new(settings.seed),
+        let mut sampler = Sampler {
+            index: 0,
             penalties: Penalties::new(&settings),
+            repetitions: settings.dry.as_ref().map(Repetitions::new),
+            mu: 0.0,
             candidates: Candidates::default(),
             changed: Vec::new(),
+            top: Vec::new(),
             settings,
-        })
+        };
+        sampler.reset();
+        Ok(sampler)
     }
 
     /// The settings.
@@ -99,49 +138,109 @@ impl Sampler {
         &self.settings
     }
 
-    /// Takes note of a token that was not chosen here, such as those of a prompt, for the penalties.
-    pub fn accept(&mut self, token: Token) {
-        self.penalties.accept(token);
+    /// How many tokens were chosen: the index that the next one draws its random numbers by.
+    pub fn index(&self) -> u64 {
+        self.index
     }
 
-    /// Begins anew, with nothing noted and the seed as it was.
+    /// Takes note of a token of the prompt, for the penalties.
+    pub fn accept(&mut self, token: Token) {
+        if self.settings.penalize_prompt {
+            self.penalties.accept(token);
+        }
+        if let Some(repetitions) = &mut self.repetitions {
+            repetitions.accept(token);
+        }
+    }
+
+    /// Takes note of a token of the answer that was chosen elsewhere, as if it had been chosen here: after a restart from
+    /// the tokens alone. Only what Mirostat has learned does not come back in this way.
+    pub fn replay(&mut self, token: Token) {
+        self.index += 1;
+        self.penalties.accept(token);
+        if let Some(repetitions) = &mut self.repetitions {
+            repetitions.accept(token);
+        }
+    }
+
+    /// Begins anew, with nothing noted and the first token's random numbers next.
     pub fn reset(&mut self) {
-        self.random = Random::new(self.settings.seed);
+        self.index = 0;
         self.penalties.clear();
+        self.repetitions.iter_mut().for_each(Repetitions::clear);
+        self.mu = 2.0 * self.settings.mirostat.map_or(0.0, |mirostat| mirostat.tau);
+        self.top.clear();
     }
 
     /// Chooses a token and takes note of it. Logits of minus infinity are never chosen.
     pub fn sample(&mut self, logits: &[f32]) -> Result<Choice, SampleError> {
-        let best = check(logits)?;
-        let plain = !self.penalties.are_active() && self.settings.banned.is_empty();
-        let token = match (plain, self.settings.is_greedy()) {
-            (true, true) => best,
-            (true, false) => self.candidates.choose(logits, &self.settings, &mut self.random)?,
-            (false, greedy) => {
-                self.changed.clear();
-                self.changed.extend_from_slice(logits);
-                self.penalties.apply(&mut self.changed);
-                for &token in &self.settings.banned {
-                    if let Some(logit) = self.changed.get_mut(token as usize) {
-                        *logit = f32::NEG_INFINITY;
-                    }
-                }
-                match greedy {
-                    true => check(&self.changed)?,
-                    false => self.candidates.choose(&self.changed, &self.settings, &mut self.random)?,
-                }
+        self.choose(logits, None)
+    }
+
+    /// Chooses one of the tokens of a mask and takes note of it.
+    pub fn sample_masked(&mut self, logits: &[f32], mask: &TokenMask) -> Result<Choice, SampleError> {
+        self.choose(logits, Some(mask))
+    }
+
+    /// The likeliest tokens of the last choice and the natural logarithms of their probabilities, the likeliest first: as
+    /// many as the settings ask for, by the model alone.
+    pub fn top_logprobs(&self) -> &[(Token, f32)] {
+        &self.top
+    }
+
+    fn choose(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Choice, SampleError> {
+        let mut best = check(logits)?;
+        let mut offered = logits;
+        let repetitions = self.repetitions.as_mut().filter(|repetitions| !repetitions.recent().is_empty());
+        let biased = !self.settings.logit_bias.is_empty();
+        if biased || mask.is_some() || self.penalties.are_active() || repetitions.is_some() {
+            self.changed.clear();
+            self.changed.extend_from_slice(logits);
+            add_biases(&mut self.changed, &self.settings.logit_bias);
+            if let Some(mask) = mask {
+                mask.apply(&mut self.changed);
+            }
+            self.penalties.apply(&mut self.changed);
+            if let Some(repetitions) = repetitions {
+                repetitions.apply(&mut self.changed);
+            }
+            offered = &self.changed;
+            best = check(offered)?;
+        }
+        let token = match self.settings.is_greedy() {
+            true => best,
+            false => {
+                let draws = random::draws(self.settings.seed, self.index);
+                let chosen = self.candidates.choose(offered, &self.settings, draws, &mut self.mu);
+                chosen.ok_or(SampleError::NothingLeft)?
             }
         };
-        self.accept(token);
-        let logprob = if self.settings.logprobs { logprob(logits, token) } else { None };
+        self.replay(token);
+        let logprob = self.settings.logprobs.and_then(|count| {
+            let total = log_sum_exp(logits);
+            self.candidates.take_top(logits, count, f32::NEG_INFINITY);
+            self.top.clear();
+            self.top.extend(self.candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))));
+            Some(logprob_of(*logits.get(token as usize)?, total))
+        });
         Ok(Choice { token, logprob })
+    }
+}
+
+impl PartialEq for Sampler {
+    /// Whether both will choose the same tokens.
+    fn eq(&self, other: &Sampler) -> bool {
+        self.settings == other.settings
+            && self.index == other.index
+            && self.mu.to_bits() == other.mu.to_bits()
+            && self.penalties == other.penalties
+            && self.repetitions == other.repetitions
     }
 }
 
 /// The natural logarithm of a token's probability.
 pub fn logprob(logits: &[f32], token: Token) -> Option<f32> {
-    let logit = *logits.get(token as usize)?;
-    Some((f64::from(logit) - log_sum_exp(logits)) as f32)
+    Some(logprob_of(*logits.get(token as usize)?, log_sum_exp(logits)))
 }
 
 /// The most likely tokens and the natural logarithms of their probabilities, the most likely first.
@@ -149,19 +248,34 @@ pub fn top_logprobs(logits: &[f32], count: usize) -> Result<Vec<(Token, f32)>, S
     check(logits)?;
     let total = log_sum_exp(logits);
     let mut candidates = Candidates::default();
-    candidates.take_top(logits, count);
-    let tokens = candidates.iter().map(|(token, logit)| (token, (f64::from(logit) - total) as f32));
-    Ok(tokens.collect())
+    candidates.take_top(logits, count, f32::NEG_INFINITY);
+    Ok(candidates.iter().map(|(token, logit)| (token, logprob_of(logit, total))).collect())
+}
+
+/// Adds biases; sums stay below plus infinity.
+fn add_biases(logits: &mut [f32], biases: &[(Token, f32)]) {
+    for &(token, bias) in biases {
+        if let Some(logit) = logits.get_mut(token as usize) {
+            *logit = (*logit + bias).min(f32::MAX);
+        }
+    }
 }
 
 /// The token with the largest logit, of equals the first. All must be numbers, and one at least finite.
 fn check(logits: &[f32]) -> Result<Token, SampleError> {
     let mut best = (f32::NEG_INFINITY, None);
-    for (token, &logit) in (0..).zip(logits) {
-        if logit > best.0 {
-            best = (logit, Some(token));
-        } else if logit.is_nan() {
-            return Err(SampleError::NotFinite { token, value: logit });
+    for (block, logits) in logits.chunks(BLOCK).enumerate() {
+        // Without a branch, so that it becomes vector code.
+        let odd = logits.iter().fold(false, |odd, logit| odd | logit.is_nan());
+        if !odd && largest_of(logits) <= best.0 {
+            continue;
+        }
+        for (token, &logit) in (block as Token * BLOCK as Token..).zip(logits) {
+            if logit > best.0 {
+                best = (logit, Some(token));
+            } else if logit.is_nan() {
+                return Err(SampleError::NotFinite { token, value: logit });
+            }
         }
     }
     match best {
@@ -171,8 +285,12 @@ fn check(logits: &[f32]) -> Result<Token, SampleError> {
     }
 }
 
+fn logprob_of(logit: f32, total: f64) -> f32 {
+    (f64::from(logit) - total) as f32
+}
+
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let largest = largest_of(logits);
     // Differences are exact enough in f32, and sums of many need more.
     let sum: f64 = logits.iter().map(|&logit| f64::from((logit - largest).exp())).sum();
     f64::from(largest) + sum.ln()

@@ -1,18 +1,22 @@
 //! Stop strings in a stream of text.
 //!
 //! Invariant: text is handed out as soon as no stop string can begin in it any more, and never later; text that belongs
-//! to a stop string is never handed out. Time is linear in the text, whatever the strings.
+//! to a stop string is never handed out. Time is in proportion to the text and to the number of strings, which is bounded,
+//! whatever they are.
+
+use super::limits::{MAX_STOP_BYTES, MAX_STOP_STRINGS};
 
 /// Looks for strings at which an answer ends, and holds back what may become one.
 ///
 /// ```
 /// use oxcart_llm::text::StopStrings;
 ///
-/// let mut stop = StopStrings::new(["\nUser:"]);
+/// let mut stop = StopStrings::new(["\nUser:"])?;
 /// assert_eq!(stop.push("Yes.\nUs").text, "Yes.");
 /// assert_eq!(stop.push("ually").text, "\nUsually");
 /// let found = stop.push("!\nUser: no");
 /// assert_eq!((found.text, found.stopped_by), ("!", Some(0)));
+/// # Ok::<(), oxcart_llm::text::StopError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
@@ -22,6 +26,24 @@ pub struct StopStrings {
     /// How much of the buffer was handed out by the last call.
     handed_out: usize,
     stopped_by: Option<usize>,
+}
+
+/// Why strings are not looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// There are too many.
+    #[error("{count} stop strings are asked for, but at most {MAX_STOP_STRINGS} are supported")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// They are too long.
+    #[error("the stop strings have {bytes} bytes, but at most {MAX_STOP_BYTES} are supported")]
+    TooLong {
+        /// How long all of them are.
+        bytes: usize,
+    },
 }
 
 /// What came out of a piece of text.
@@ -69,9 +91,19 @@ impl Pattern {
 
 impl StopStrings {
     /// Looks for these strings. Empty ones are not looked for, but are counted.
-    pub fn new(strings: impl IntoIterator<Item = impl AsRef<str>>) -> StopStrings {
-        let patterns = strings.into_iter().map(|text| Pattern::new(text.as_ref())).collect();
-        StopStrings { patterns, ..StopStrings::default() }
+    pub fn new(strings: impl IntoIterator<Item = impl AsRef<str>>) -> Result<StopStrings, StopError> {
+        let (mut patterns, mut bytes) = (Vec::new(), 0_usize);
+        for text in strings {
+            bytes = bytes.saturating_add(text.as_ref().len());
+            if bytes > MAX_STOP_BYTES {
+                return Err(StopError::TooLong { bytes });
+            }
+            if patterns.len() == MAX_STOP_STRINGS {
+                return Err(StopError::TooMany { count: patterns.len() + 1 });
+            }
+            patterns.push(Pattern::new(text.as_ref()));
+        }
+        Ok(StopStrings { patterns, ..StopStrings::default() })
     }
 
     /// Takes a piece of text and hands out what is safe to show. The string that ends first wins; of those that end at
@@ -128,7 +160,7 @@ mod tests {
 
     #[test]
     fn overlaps() {
-        let mut stop = StopStrings::new(["aab", "", "ab"]);
+        let mut stop = StopStrings::new(["aab", "", "ab"]).unwrap();
         assert_eq!(stop.push("aa"), Passed { text: "", stopped_by: None });
         assert_eq!(stop.push("a"), Passed { text: "a", stopped_by: None });
         assert_eq!(stop.push("b"), Passed { text: "", stopped_by: Some(0) });
@@ -138,20 +170,55 @@ mod tests {
 
     #[test]
     fn what_is_held_back_comes_out_at_the_end() {
-        let mut stop = StopStrings::new(["éa"]);
+        let mut stop = StopStrings::new(["éa"]).unwrap();
         assert_eq!(stop.push("xé").text, "x");
         assert_eq!(stop.finish(), "é");
         assert_eq!(stop.finish(), "");
     }
 
+    #[test]
+    fn strings_are_bounded() {
+        assert!(StopStrings::new(vec!["a"; MAX_STOP_STRINGS]).is_ok());
+        let many = StopStrings::new(vec!["a"; MAX_STOP_STRINGS + 5]);
+        assert_eq!(many.unwrap_err(), StopError::TooMany { count: MAX_STOP_STRINGS + 1 });
+        let long = StopStrings::new(["a".repeat(MAX_STOP_BYTES), "b".to_owned()]);
+        assert_eq!(long.unwrap_err(), StopError::TooLong { bytes: MAX_STOP_BYTES + 1 });
+        // The worst that they can do: nearly all of every string fits at every place.
+        let worst =
+            StopStrings::new((0..MAX_STOP_STRINGS).map(|n| format!("{}b", "a".repeat(200 - n % 100))));
+        let mut worst = worst.unwrap();
+        assert_eq!(worst.push(&"a".repeat(20_000)).text.len(), 20_000 - 200);
+    }
+
     proptest! {
+        /// What is held back is the longest end of the text that a string begins with, and not a byte more.
+        #[test]
+        fn no_more_is_held_back_than_must_be(
+            strings in prop::collection::vec("[abé]{1,4}", 0..4), pieces in prop::collection::vec("[abé]{0,3}", 0..12),
+        ) {
+            let mut stop = StopStrings::new(&strings).unwrap();
+            let (mut whole, mut shown) = (String::new(), 0);
+            for piece in &pieces {
+                whole.push_str(piece);
+                let passed = stop.push(piece);
+                shown += passed.text.len();
+                if passed.stopped_by.is_some() {
+                    break;
+                }
+                let begins = |end: &str| strings.iter().any(|string| string.starts_with(end));
+                let ends = (0..=whole.len()).filter(|&at| whole.is_char_boundary(at));
+                let held = ends.map(|at| &whole[at..]).find(|end| begins(end) || end.is_empty());
+                prop_assert_eq!(&whole[shown..], held.unwrap_or_default());
+            }
+        }
+
         #[test]
         fn cuts_do_not_matter(
             strings in prop::collection::vec("[abé]{1,4}", 0..3),
             pieces in prop::collection::vec("[abé]{0,5}", 0..12),
         ) {
             let whole = pieces.concat();
-            let mut stop = StopStrings::new(&strings);
+            let mut stop = StopStrings::new(&strings).unwrap();
             let mut shown = String::new();
             let mut stopped = false;
             for piece in &pieces {

@@ -32,6 +32,8 @@ pub enum TokenizerKind {
     Spm,
     /// The longest pieces of words (`bert` in files, WordPiece).
     Wpm,
+    /// Not at all: the model is used with the numbers of tokens (`none` in files).
+    None,
 }
 
 impl fmt::Display for TokenizerKind {
@@ -40,6 +42,7 @@ impl fmt::Display for TokenizerKind {
             TokenizerKind::Bpe => "byte-pair encoding",
             TokenizerKind::Spm => "SentencePiece",
             TokenizerKind::Wpm => "WordPiece",
+            TokenizerKind::None => "none, token numbers only",
         })
     }
 }
@@ -50,6 +53,7 @@ pub(crate) enum Tokenizer {
     Bpe(Box<Bpe>),
     Spm(Box<Spm>),
     Wpm(Wpm),
+    None,
 }
 
 /// The tokens of a model and the tokenizer that goes with them.
@@ -123,6 +127,7 @@ impl Vocab {
             Tokenizer::Bpe(_) => TokenizerKind::Bpe,
             Tokenizer::Spm(_) => TokenizerKind::Spm,
             Tokenizer::Wpm(_) => TokenizerKind::Wpm,
+            Tokenizer::None => TokenizerKind::None,
         }
     }
 
@@ -144,6 +149,16 @@ impl Vocab {
     /// The token with this text, as the file spells it.
     pub fn find(&self, text: impl AsRef<[u8]>) -> Option<Token> {
         self.texts.find(text.as_ref())
+    }
+
+    /// The tokens whose bytes contain one of these texts, in ascending order. Control tokens are not among them.
+    pub fn tokens_containing(&self, texts: &[impl AsRef<[u8]>]) -> Vec<Token> {
+        let finders: Vec<_> = texts.iter().map(|text| memchr::memmem::Finder::new(text.as_ref())).collect();
+        let contains = |token: &Token| {
+            let bytes = self.meanings.get(*token);
+            !self.is_control(*token) && finders.iter().any(|finder| finder.find(bytes).is_some())
+        };
+        (0..self.len() as Token).filter(contains).collect()
     }
 
     /// Whether a token steers the model instead of standing for text, such as the ends of turns.
@@ -191,7 +206,7 @@ impl Vocab {
         match &self.tokenizer {
             Tokenizer::Bpe(bpe) => bpe.byte_token(byte),
             Tokenizer::Spm(spm) => spm.byte_token(byte),
-            Tokenizer::Wpm(_) => None,
+            Tokenizer::Wpm(_) | Tokenizer::None => None,
         }
     }
 

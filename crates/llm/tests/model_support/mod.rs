@@ -1,6 +1,8 @@
 //! Recorded models, runs of them, and how far off a run may be.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod together;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,22 +76,24 @@ pub(crate) enum Precision {
     Quantized,
 }
 
-pub(crate) fn load(path: &Path, devices: usize) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
-    let devices: Vec<Arc<CpuDevice>> = (0..devices).map(|_| CpuDevice::new().unwrap()).collect();
-    let file = ModelFile::open(path).unwrap();
-    let options = PlacementOptions {
-        proportions: Proportions::Ratios(vec![1.0; devices.len()]),
-        ..PlacementOptions::default()
-    };
-    let placement = Placement::new(
-        &file,
-        devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect(),
-        &options,
-    );
-    let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
-    let streams =
-        devices.into_iter().map(|device| device.open(&StreamOptions::threads(1)).unwrap()).collect();
-    (model, streams)
+pub(crate) fn load(path: &Path, devices: usize) -> Loaded {
+    try_load(path, vec![1.0; devices]).unwrap()
+}
+
+/// A model, and streams on its devices.
+pub(crate) type Loaded = (Arc<Model>, Vec<Box<dyn Stream>>);
+
+/// A model on devices of this machine, so much of it on each.
+pub(crate) fn try_load(path: &Path, ratios: Vec<f64>) -> Result<Loaded, Error> {
+    let devices: Vec<Arc<CpuDevice>> = ratios.iter().map(|_| CpuDevice::new().unwrap()).collect();
+    let file = ModelFile::open(path)?;
+    let proportions = Proportions::Ratios(ratios);
+    let options = PlacementOptions { proportions, ..PlacementOptions::default() };
+    let list = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+    let placement = Placement::new(&file, list, &options)?;
+    let model = Model::load(file, placement, &|_| {})?;
+    let open = |device: Arc<CpuDevice>| device.open(&StreamOptions::threads(1)).unwrap();
+    Ok((model, devices.into_iter().map(open).collect()))
 }
 
 /// One sequence of a runner of its own.

@@ -8,25 +8,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
-
 use super::endpoint::Endpoint;
 use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
 use super::traffic::Traffic;
-use crate::wire::{Command, Dialect, Version};
+use crate::os::socket::{KeepAlive, keep_alive};
+use crate::wire::{CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_own_ops};
 
-/// When an idle connection is first asked whether it is alive, how often then, and how many questions may go unanswered.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-
-/// How long sent bytes may stay unacknowledged.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
-
-/// The capabilities that a client of no other transport offers.
-const NO_CAPABILITIES: [u8; 24] = [0; 24];
+/// When a silent worker is taken for lost.
+const KEEPALIVE: KeepAlive = KeepAlive {
+    after: Duration::from_secs(30),
+    every: Duration::from_secs(10),
+    tries: 3,
+    unacknowledged: Duration::from_secs(60),
+};
 
 /// Connects and says HELLO.
 pub(super) fn greet(
@@ -46,8 +43,8 @@ pub(super) fn greet(
         let line = Line::new(stream, name, provisional, Arc::clone(traffic), options.timeouts);
         let mut line = line.map_err(|error| unreachable_endpoint(endpoint, error))?;
         let failure = match hello(&mut line, with_capabilities) {
-            Ok(version) => {
-                line.dialect = choose(endpoint, version, options.dialect, with_capabilities)?;
+            Ok(answer) => {
+                line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -63,39 +60,51 @@ pub(super) fn greet(
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
 }
 
-fn hello(line: &mut Line, with_capabilities: bool) -> Result<Version, WorkerFailure> {
+/// What a worker answers to HELLO.
+struct Answer {
+    version: Version,
+    /// Whether it is a worker of ours, with all the operations that only we have.
+    is_own: bool,
+}
+
+fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
     let head = Head::new(Command::Hello);
     let head = if with_capabilities { head.raw(&NO_CAPABILITIES) } else { head }.whole();
     let message =
         Message { command: Command::Hello, head: &head, payload: &[], about: &About::Nothing, work: 0 };
-    let [major, minor, patch] = if with_capabilities {
-        // Version, padding, and what the worker offers, which is declined by not taking it up.
-        let mut answer = [0; 28];
+    // Version, padding, and what the worker offers: transports are declined by not taking them up.
+    let (mut start, mut offer) = ([0; 4], NO_CAPABILITIES);
+    if with_capabilities {
+        let mut answer = [0; 4 + CAPABILITY_BYTES];
         line.exchange(&message, &mut answer)?;
-        [answer[0], answer[1], answer[2]]
+        start.copy_from_slice(&answer[..4]);
+        offer.copy_from_slice(&answer[4..]);
     } else {
-        let mut answer = [0; 3];
-        line.exchange(&message, &mut answer)?;
-        answer
-    };
-    Ok(Version { major, minor, patch })
+        line.exchange(&message, &mut start[..3])?;
+    }
+    let [major, minor, patch, _] = start;
+    Ok(Answer { version: Version { major, minor, patch }, is_own: offers_own_ops(&offer) })
 }
 
 /// The dialect to speak with a worker of a version.
 fn choose(
     endpoint: &Endpoint,
-    found: Version,
+    answer: Answer,
     wanted: Option<&'static Dialect>,
     with_capabilities: bool,
 ) -> Result<&'static Dialect, ConnectError> {
     let endpoint = || endpoint.to_string();
+    let Answer { version: found, is_own } = answer;
     if let Some(wanted) = wanted {
-        let matches = wanted.version.major == found.major;
+        let matches = wanted.version.major == found.major && (is_own || wanted.own_ops.is_empty());
         return matches.then_some(wanted).ok_or(ConnectError::OtherDialect {
             endpoint: endpoint(),
             found,
             wanted,
         });
+    }
+    if is_own && found == Dialect::own().version {
+        return Ok(Dialect::own());
     }
     Dialect::for_worker(found)
         .filter(|dialect| dialect.has_capabilities == with_capabilities)
@@ -129,16 +138,7 @@ fn unreachable_endpoint(endpoint: &Endpoint, error: io::Error) -> ConnectError {
 fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(address, limit)?;
     stream.set_nodelay(true)?;
-    let (idle, every, times) = KEEPALIVE;
-    let keepalive = TcpKeepalive::new().with_time(idle);
-    #[cfg(not(any(target_os = "openbsd", target_os = "solaris")))]
-    let keepalive = keepalive.with_interval(every);
-    #[cfg(not(any(windows, target_os = "openbsd", target_os = "solaris")))]
-    let keepalive = keepalive.with_retries(times);
-    let socket = SockRef::from(&stream);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    keep_alive(&stream, &KEEPALIVE)?;
     Ok(stream)
 }
 
@@ -150,11 +150,11 @@ mod tests {
     fn workers_that_vanish_are_noticed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
-        let socket = SockRef::from(&stream);
+        let socket = socket2::SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE.0);
-        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE.1);
-        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE.2);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE.after);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE.every);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE.tries);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(KEEPALIVE.unacknowledged));
     }
 }

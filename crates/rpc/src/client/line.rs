@@ -3,7 +3,7 @@
 //! Invariants: a request leaves with one call where the system takes it; a reply is read only after its length was found
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,13 @@ use super::limits::TICK;
 use super::message::Message;
 use super::options::Timeouts;
 use super::traffic::Traffic;
+use crate::os::socket::{TimedSocket, arrived, is_tick};
 use crate::wire::{Command, Dialect, Reply};
 
 /// A connection and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Line {
-    stream: TcpStream,
+    socket: TimedSocket,
     endpoint: Arc<str>,
     pub(super) dialect: &'static Dialect,
     traffic: Arc<Traffic>,
@@ -39,10 +40,8 @@ impl Line {
         // Waits look at the clock in between; the shorter the limits, the more often.
         let shortest = timeouts.connect.min(timeouts.control).min(timeouts.data).min(timeouts.compute);
         let tick = TICK.min(shortest / 4).max(Duration::from_millis(5));
-        stream.set_read_timeout(Some(tick))?;
-        stream.set_write_timeout(Some(tick))?;
         Ok(Line {
-            stream,
+            socket: TimedSocket::new(stream, Some(tick), Some(tick))?,
             endpoint,
             dialect,
             traffic,
@@ -54,7 +53,7 @@ impl Line {
 
     /// Another handle of the socket, to end waits from outside.
     pub(super) fn handle(&self) -> io::Result<TcpStream> {
-        self.stream.try_clone()
+        self.socket.stream().try_clone()
     }
 
     /// Whether every command sent so far is known to be done.
@@ -80,7 +79,7 @@ impl Line {
     /// Ends the connection both ways.
     pub(super) fn hang_up(&self) {
         // A connection that is gone already needs no end.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.socket.stream().shutdown(Shutdown::Both);
     }
 
     /// Sends a request that has no answer.
@@ -129,7 +128,7 @@ impl Line {
         let mut rest: &mut [IoSlice<'_>] = &mut slices;
         let mut left = len;
         while left > 0 {
-            match write_some(&self.stream, rest) {
+            match (&self.socket).write_vectored(rest) {
                 Ok(0) => return Err(WorkerFault::Closed),
                 Ok(written) => {
                     left -= written;
@@ -159,7 +158,7 @@ impl Line {
             );
             let mut slices =
                 [IoSliceMut::new(size_left), IoSliceMut::new(out_left), IoSliceMut::new(&mut surplus)];
-            match self.stream.read_vectored(&mut slices) {
+            match (&self.socket).read_vectored(&mut slices) {
                 Ok(0) => return Err(WorkerFault::Closed),
                 Ok(read) => have += read,
                 Err(error) if is_tick(&error) => {}
@@ -180,48 +179,13 @@ impl Line {
     }
 
     /// Between messages a worker has nothing to say. If it has closed, that shows here, before more is sent for nothing.
-    #[cfg(unix)]
     fn check_quiet(&self) -> Result<(), WorkerFault> {
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        match socket2::SockRef::from(&self.stream).recv_with_flags(&mut byte, flags) {
-            Ok(0) => Err(WorkerFault::Closed),
-            Ok(_) => Err(WorkerFault::Unsolicited),
+        match arrived(self.socket.stream()) {
+            Ok(None) => Ok(()),
+            Ok(Some(0)) => Err(WorkerFault::Closed),
+            Ok(Some(_)) => Err(WorkerFault::Unsolicited),
             Err(error) if is_tick(&error) => Ok(()),
             Err(error) => Err(WorkerFault::from_io(error)),
         }
     }
-
-    /// Elsewhere it shows a little later.
-    #[cfg(not(unix))]
-    fn check_quiet(&self) -> Result<(), WorkerFault> {
-        Ok(())
-    }
-}
-
-/// Whether a call ended only so that the deadline can be checked.
-fn is_tick(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
-        && error.raw_os_error() != Some(KEEPALIVE_EXPIRED)
-}
-
-/// Keep-alive gave up. It is told as a time-out too, but waiting on is of no use.
-#[cfg(unix)]
-const KEEPALIVE_EXPIRED: i32 = libc::ETIMEDOUT;
-#[cfg(not(unix))]
-const KEEPALIVE_EXPIRED: i32 = i32::MIN;
-
-/// Writes what the system takes now. A host that does not ignore SIGPIPE must survive a lost worker too.
-#[cfg(unix)]
-fn write_some(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    const FLAGS: i32 = libc::MSG_NOSIGNAL;
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    const FLAGS: i32 = 0;
-    socket2::SockRef::from(stream).send_vectored_with_flags(slices, FLAGS)
-}
-
-#[cfg(not(unix))]
-fn write_some(mut stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    io::Write::write_vectored(&mut stream, slices)
 }

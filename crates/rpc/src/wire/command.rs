@@ -1,6 +1,7 @@
 //! The commands, their sizes and whether they are answered.
 
 use super::dialect::Dialect;
+use super::offer::CAPABILITY_BYTES;
 use super::record::RECORD_BYTES;
 
 /// What a client can ask for. The numbers are the same in every dialect.
@@ -115,7 +116,7 @@ impl Command {
             Command::GetAllocSize => RECORD_BYTES,
             Command::Hello => {
                 if dialect.has_capabilities {
-                    24
+                    CAPABILITY_BYTES
                 } else {
                     0
                 }
@@ -155,7 +156,7 @@ impl Command {
                     Reply::Bytes(1)
                 }
             }
-            Command::Hello => Reply::Bytes(if dialect.has_capabilities { 28 } else { 3 }),
+            Command::Hello => Reply::Bytes(if dialect.has_capabilities { 4 + CAPABILITY_BYTES } else { 3 }),
             Command::DeviceCount => Reply::Bytes(4),
         }
     }

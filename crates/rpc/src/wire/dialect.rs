@@ -35,6 +35,9 @@ pub struct Dialect {
     pub version: Version,
     /// Operations by number.
     pub ops: &'static [OpCode],
+    /// Operations that ggml does not have, by number from [`Dialect::FIRST_OWN_OP`] on. Only spoken with workers that said they
+    /// are ours; see [`offers_own_ops`](super::offers_own_ops).
+    pub own_ops: &'static [OpCode],
     /// The first type number that does not exist.
     pub type_count: u32,
     /// ggml's names of unary functions by number.
@@ -100,7 +103,10 @@ impl fmt::Display for Dialect {
 }
 
 impl Dialect {
-    /// Every dialect, newest first.
+    /// The number of the first of [`Dialect::own_ops`]: too large for ggml to get there.
+    pub const FIRST_OWN_OP: u32 = 0x1000;
+
+    /// Every dialect, newest first; our own last.
     pub const fn all() -> &'static [&'static Dialect] {
         dialects::ALL
     }
@@ -108,6 +114,11 @@ impl Dialect {
     /// The newest dialect.
     pub const fn newest() -> &'static Dialect {
         &dialects::V7_0
+    }
+
+    /// The newest dialect, with the operations that only Oxcart has.
+    pub const fn own() -> &'static Dialect {
+        &dialects::V7_0_OWN
     }
 
     /// The oldest dialect that is still carried by a package; what the protocol was first described as.
@@ -129,15 +140,22 @@ impl Dialect {
 
     /// The operation with this number.
     pub fn op(&self, number: u32) -> Option<OpCode> {
-        self.ops.get(usize::try_from(number).ok()?).copied()
+        let (table, number) = match number.checked_sub(Dialect::FIRST_OWN_OP) {
+            Some(number) => (self.own_ops, number),
+            None => (self.ops, number),
+        };
+        table.get(usize::try_from(number).ok()?).copied()
     }
 
     /// The number of an operation.
     pub fn op_number(&self, op: OpCode) -> Option<u32> {
+        let number = |found: usize| u32::try_from(found).ok();
+        if let Some(found) = self.own_ops.iter().position(|&known| known == op) {
+            return number(found)?.checked_add(Dialect::FIRST_OWN_OP);
+        }
         // The table is the full list less some entries, so the number is at most the full one.
         let last = (op as usize).min(self.ops.len().checked_sub(1)?);
-        let found = self.ops[..=last].iter().rposition(|&known| known == op)?;
-        u32::try_from(found).ok()
+        number(self.ops[..=last].iter().rposition(|&known| known == op)?)
     }
 }
 
@@ -152,10 +170,18 @@ mod tests {
                 assert_eq!(dialect.op(number), Some(op));
                 assert_eq!(dialect.op_number(op), Some(number), "{dialect}: {}", op.name());
             }
+            for (number, &op) in (Dialect::FIRST_OWN_OP..).zip(dialect.own_ops) {
+                assert_eq!(dialect.op(number), Some(op));
+                assert_eq!(dialect.op_number(op), Some(number), "{dialect}: {}", op.name());
+            }
             assert_eq!(dialect.op(u32::try_from(dialect.ops.len()).unwrap()), None);
+            let own = u32::try_from(dialect.own_ops.len()).unwrap();
+            assert_eq!(dialect.op(Dialect::FIRST_OWN_OP + own), None);
             assert_eq!(dialect.op(u32::MAX), None);
         }
         assert_eq!(Dialect::classic().op_number(OpCode::TopK), None);
+        assert_eq!(Dialect::newest().op_number(OpCode::PagedAttn), None);
+        assert_eq!(Dialect::own().op_number(OpCode::PagedAttn), Some(0x1000));
     }
 
     #[test]
@@ -163,6 +189,7 @@ mod tests {
         let number = |name: &str, op| name.parse::<&Dialect>().unwrap().op_number(op);
         let table = [
             ("7.0", 29, 101),
+            ("7.0+", 29, 101),
             ("5.1", 29, 101),
             ("4.0.3", 29, 101),
             ("4.0.2", 29, 98),

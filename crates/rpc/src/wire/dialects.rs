@@ -7,12 +7,12 @@ mod v5_1;
 mod v7_0;
 
 pub(super) use v2_0::V2_0;
-pub(super) use v7_0::V7_0;
+pub(super) use v7_0::{V7_0, V7_0_OWN};
 
 use super::dialect::Dialect;
 use super::op_code::OpCode;
 
-/// Newest first; of those that share a version number, the newest carrier first.
+/// Those of ggml, newest first; of those that share a version number, the newest carrier first. Then our own.
 pub(super) const ALL: &[&Dialect] = &[
     &V7_0,
     &v5_1::V5_1,
@@ -24,6 +24,7 @@ pub(super) const ALL: &[&Dialect] = &[
     &V2_0,
     &v2_0::V2_0_OF_0_3_14,
     &v2_0::V2_0_OF_0_3_9,
+    &V7_0_OWN,
 ];
 
 /// `ops` less some; `N` is how many are left.

@@ -22,6 +22,7 @@ mod domain;
 mod entry;
 mod folder;
 mod keeping;
+mod owner;
 mod room;
 mod store;
 mod writers;

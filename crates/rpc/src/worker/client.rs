@@ -3,10 +3,12 @@
 //! Concurrency: the connection's own thread says what it is doing; the watcher and the listeners read it and may end the
 //! connection from outside, by shutting its socket down. Then its thread wakes up and cleans up after itself.
 
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::os::socket::TimedSocket;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,7 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     /// What to watch and to shut down; a conversation over other streams has none and ends by itself.
-    pub(crate) socket: Option<TcpStream>,
+    pub(crate) socket: Option<TimedSocket>,
     since: Instant,
     phase: AtomicU8,
     /// Milliseconds after `since`.
@@ -76,7 +78,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u64, peer: SocketAddr, socket: Option<TcpStream>, hello: Duration) -> Client {
+    pub(crate) fn new(id: u64, peer: SocketAddr, socket: Option<TimedSocket>, hello: Duration) -> Client {
         let client = Client {
             id,
             peer,
@@ -151,7 +153,7 @@ impl Client {
     pub(crate) fn hang_up(&self) {
         if let Some(socket) = &self.socket {
             // It may be closed already.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.stream().shutdown(Shutdown::Both);
         }
     }
 

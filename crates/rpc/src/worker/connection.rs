@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
-use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply};
+use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply, answer_capabilities};
 
 /// What GRAPH_COMPUTE answers in version 2.
 const SUCCESS: u8 = 0;
@@ -127,14 +127,15 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         }
         let (_, size) = self.read_header()?;
         let dialect = choice.for_hello(size).ok_or_else(|| refused(Refusal::HelloSize { size }))?;
-        // Capabilities are of transports that we do not have; whatever is offered, we decline.
         self.read_body(Command::Hello.request_bytes(dialect))?;
         self.client.enter(Phase::Working, None);
         let version = [dialect.version.major, dialect.version.minor, dialect.version.patch];
-        let mut reply = [0; 28];
-        let reply = if dialect.has_capabilities { &mut reply[..] } else { &mut reply[..3] };
-        reply[..3].copy_from_slice(&version);
-        let reply = reply.to_vec();
+        let mut reply = version.to_vec();
+        if dialect.has_capabilities {
+            // Capabilities are of transports that we do not have; whatever is offered, we decline.
+            reply.push(0);
+            reply.extend(answer_capabilities(dialect, &self.body));
+        }
         self.reply(&reply)?;
         Ok(dialect)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::os::socket::KeepAlive;
 use crate::wire::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
 
 /// What one worker allows its clients.
@@ -115,14 +116,13 @@ pub(crate) const BACKLOG: i32 = 4096;
 pub(crate) const ACCEPT_POLL: Duration = Duration::from_millis(200);
 /// Pause after a failed accept.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Silence after which a peer is asked whether it is still there.
-pub(crate) const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-/// Time between two such questions.
-pub(crate) const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-/// Unanswered questions after which the peer is gone.
-pub(crate) const KEEPALIVE_TRIES: u32 = 3;
-/// Time that sent bytes may stay unacknowledged.
-pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// When a silent peer is taken for lost.
+pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {
+    after: Duration::from_secs(30),
+    every: Duration::from_secs(10),
+    tries: 3,
+    unacknowledged: Duration::from_secs(60),
+};
 
 /// Log lines at once, and per second in the long run.
 pub(crate) const LOG_BURST: u32 = 100;

@@ -1,29 +1,25 @@
 //! Listeners: one thread per address, and the way in for every client. An error from accept never ends a listener.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
 use super::connection;
 use super::counters::add;
 use super::event::Event;
-use super::limits::{
-    ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE_AFTER, KEEPALIVE_EVERY, KEEPALIVE_TRIES, STACK_BYTES,
-    UNACKNOWLEDGED,
-};
+use super::limits::{ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE, STACK_BYTES};
 use super::outlet::{Outlet, tick};
 use super::server::{DialectChoice, WorkerState};
+use crate::os::socket::{
+    SpareDescriptor, TimedSocket, allow_restart, is_exhausted, keep_alive, wait_for_connection,
+};
 
 /// Opens the first of some addresses that can be listened on. Accepting from it never blocks: waiting is done elsewhere,
 /// where it can be interrupted.
@@ -32,9 +28,7 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
     for address in addresses.to_socket_addrs()? {
         let open = || {
             let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-            // As the standard library does: a worker that was restarted gets its port back.
-            #[cfg(not(windows))]
-            socket.set_reuse_address(true)?;
+            allow_restart(&socket)?;
             socket.bind(&address.into())?;
             socket.listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
@@ -50,11 +44,9 @@ pub(crate) fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
 
 /// Accepts connections until the worker stops.
 pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: DialectChoice) {
-    let mut spare = Spare::new();
+    let mut spare = SpareDescriptor::new();
     while !shared.stopping.load(Ordering::Relaxed) {
-        let mut waiting = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        let limit = Timespec { tv_sec: 0, tv_nsec: ACCEPT_POLL.subsec_nanos().into() };
-        if !matches!(poll(&mut waiting, Some(&limit)), Ok(1..)) {
+        if !wait_for_connection(listener, ACCEPT_POLL) {
             continue;
         }
         match listener.accept() {
@@ -86,42 +78,15 @@ fn is_harmless(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
-/// A descriptor kept for the moment when there are no more: with it, a connection that waits can at least be turned
-/// away, or it would be found waiting for ever.
-struct Spare(Option<File>);
-
-impl Spare {
-    fn new() -> Spare {
-        Spare(File::open("/dev/null").ok())
-    }
-
-    fn turn_away(&mut self, listener: &TcpListener) {
-        drop(self.0.take());
-        drop(listener.accept());
-        *self = Spare::new();
-    }
-}
-
 /// Sets options of a connection that has just been accepted.
-fn prepare(socket: &TcpStream, write_stall: Duration) -> io::Result<()> {
-    // Some systems let it inherit what the listener is.
-    socket.set_nonblocking(false)?;
+fn prepare(socket: TcpStream, write_stall: Duration) -> io::Result<TimedSocket> {
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(tick(write_stall)))?;
-    let options = SockRef::from(socket);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    options.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_TRIES))?;
-    #[cfg(target_os = "linux")]
-    options.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-    Ok(())
+    keep_alive(&socket, &KEEPALIVE)?;
+    TimedSocket::new(socket, None, Some(tick(write_stall)))
 }
 
 /// Takes a connection in, if there is room.
-fn admit(shared: &Arc<WorkerState>, socket: Option<TcpStream>, peer: SocketAddr) -> Option<Arc<Client>> {
+fn admit(shared: &Arc<WorkerState>, socket: Option<TimedSocket>, peer: SocketAddr) -> Option<Arc<Client>> {
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let client = Arc::new(Client::new(id, peer, socket, shared.limits.hello));
     add(&shared.counters.accepted, 1);
@@ -140,7 +105,7 @@ fn start(
     peer: SocketAddr,
     choice: DialectChoice,
 ) -> io::Result<()> {
-    prepare(&socket, shared.limits.write_stall)?;
+    let socket = prepare(socket, shared.limits.write_stall)?;
     let Some(client) = admit(shared, Some(socket), peer) else { return Ok(()) };
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
     let thread = thread::Builder::new().name(format!("client {}", client.id)).stack_size(STACK_BYTES);
@@ -180,7 +145,8 @@ fn run(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, stream
     shared.roster.remove(client);
 }
 
-#[cfg(test)]
+// Elsewhere, what was set cannot be asked for.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
@@ -189,14 +155,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
-        prepare(&socket, Duration::from_secs(8)).unwrap();
-        let options = SockRef::from(&socket);
+        let socket = prepare(socket, Duration::from_secs(8)).unwrap();
+        let options = socket2::SockRef::from(socket.stream());
         assert!(options.keepalive().unwrap());
         assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
         assert_eq!(options.tcp_keepalive_retries().unwrap(), 3);
-        #[cfg(target_os = "linux")]
-        assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
-        assert_eq!(socket.write_timeout().unwrap(), Some(Duration::from_secs(1)));
     }
 }

@@ -3,34 +3,33 @@
 //! Invariant: a write ends with an error once a whole limit has passed without a byte taken, and not before. The system's
 //! own limit on a call cannot do that: a call that got rid of a few bytes at its start counts as a success at its end.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
-use std::net::TcpStream;
+use std::io::{self, IoSlice, Write};
 use std::time::{Duration, Instant};
+
+use crate::os::socket::{TimedSocket, is_tick};
 
 /// A socket to write to.
 #[derive(Debug)]
 pub(crate) struct Outlet<'a> {
-    socket: &'a TcpStream,
+    socket: &'a TimedSocket,
     limit: Duration,
 }
 
 impl<'a> Outlet<'a> {
     /// Writes to a socket whose calls end after a [`tick`] of the limit.
-    pub(crate) fn new(socket: &'a TcpStream, limit: Duration) -> Outlet<'a> {
+    pub(crate) fn new(socket: &'a TimedSocket, limit: Duration) -> Outlet<'a> {
         Outlet { socket, limit }
     }
 
     /// Tries until some bytes are taken, or for as long as the limit allows.
     fn retry_within_limit(
         &mut self,
-        mut write: impl FnMut(&mut &TcpStream) -> io::Result<usize>,
+        mut write: impl FnMut(&mut &TimedSocket) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let start = Instant::now();
         loop {
             match write(&mut self.socket) {
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-                        && start.elapsed() < self.limit => {}
+                Err(error) if is_tick(&error) && start.elapsed() < self.limit => {}
                 written => return written,
             }
         }

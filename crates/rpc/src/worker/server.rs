@@ -29,7 +29,8 @@ use crate::wire::{Command, Dialect};
 /// Which dialect a listener speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialectChoice {
-    /// The oldest with clients whose HELLO is empty, the newest with others: more cannot be told from a HELLO.
+    /// The oldest with clients whose HELLO is empty, the newest with others: more cannot be told from a HELLO. The newest comes
+    /// with the operations that only Oxcart has, and only clients of ours will use them.
     Auto,
     /// Always this one.
     Fixed(&'static Dialect),
@@ -40,7 +41,7 @@ impl DialectChoice {
     pub(crate) fn for_hello(self, size: u64) -> Option<&'static Dialect> {
         let has_size = |dialect: &&'static Dialect| Command::Hello.request_bytes(dialect) as u64 == size;
         match self {
-            DialectChoice::Auto => [Dialect::classic(), Dialect::newest()].into_iter().find(has_size),
+            DialectChoice::Auto => [Dialect::classic(), Dialect::own()].into_iter().find(has_size),
             DialectChoice::Fixed(dialect) => Some(dialect).filter(has_size),
         }
     }

@@ -106,7 +106,7 @@ impl<'a> Fields<'a> {
 impl Session {
     pub(crate) fn new(shared: Arc<WorkerState>, dialect: &'static Dialect, client: &Client) -> Session {
         let stored = shared.devices.iter().map(|_| None).collect();
-        let local = client.socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let local = client.socket.as_ref().and_then(|socket| socket.stream().local_addr().ok());
         let ends = local.map(|local| (client.peer, local));
         let (space, leases) = (Space::default(), HashMap::new());
         Session { shared, dialect, stored, space, leases, ends, domain: OnceCell::new() }

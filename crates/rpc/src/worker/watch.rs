@@ -1,24 +1,15 @@
 //! One thread that watches all connections: ends those that are late, and stops the graphs of those that have gone.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::limits::WATCH_EVERY;
 use super::server::WorkerState;
-
-/// What says that the other end is gone. Half a connection is of no use to a client: it could not read a result
-/// that is worth computing, or would have read it before it stopped writing.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const GONE: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const GONE: PollFlags = PollFlags::HUP.union(PollFlags::ERR);
+use crate::os::socket;
 
 /// How long the watcher sleeps while no client is connected.
 const IDLE_SLEEP: Duration = Duration::from_millis(250);
@@ -46,20 +37,12 @@ pub(crate) fn watch(shared: &WorkerState) {
     }
 }
 
-/// Clients that have left while their graph runs.
+/// Clients that have left while their graph runs. Half a connection is of no use to a client: it could not read a result
+/// that is worth computing, or would have read it before it stopped writing.
 fn gone(clients: &[Arc<Client>]) -> Vec<&Arc<Client>> {
     let computing = clients.iter().filter(|client| client.is(Phase::Computing));
-    let computing = computing.filter_map(|client| Some((client, client.socket.as_ref()?)));
-    let (computing, mut sockets): (Vec<_>, Vec<_>) =
-        computing.map(|(client, socket)| (client, PollFd::from_borrowed_fd(socket.as_fd(), GONE))).unzip();
-    if computing.is_empty() {
-        return Vec::new();
-    }
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut sockets, Some(&at_once)).is_err() {
-        // Interrupted, or too many descriptors for now: the next round is soon.
-        return Vec::new();
-    }
-    let left = sockets.iter().zip(&computing).filter(|(socket, _)| socket.revents().intersects(GONE));
-    left.map(|(_, client)| *client).collect()
+    let (computing, sockets): (Vec<_>, Vec<_>) =
+        computing.filter_map(|client| Some((client, client.socket.as_ref()?.stream()))).unzip();
+    let left = socket::gone(&sockets).into_iter().zip(computing).filter(|(gone, _)| *gone);
+    left.map(|(_, client)| client).collect()
 }

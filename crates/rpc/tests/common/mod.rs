@@ -7,7 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use oxcart_rpc::wire::{Command, Dialect, OpCode, Reply, TensorRecord, encode_graph};
+use oxcart_rpc::wire::{
+    Command, Dialect, NO_CAPABILITIES, OpCode, Reply, TensorRecord, encode_graph, offers_own_ops,
+};
 use oxcart_rpc::worker::{Config, DialectChoice, Limits, Snapshot, Worker};
 use oxcart_testdev::{Config as DeviceConfig, TestDevice};
 use zerocopy::IntoBytes;
@@ -176,8 +178,11 @@ impl Peer {
         let reply = peer.reply().expect("HELLO is answered");
         let version = dialect.version;
         assert_eq!(reply[..3], [version.major, version.minor, version.patch]);
-        assert!(reply[3..].iter().all(|&byte| byte == 0), "capabilities are declined");
         assert_eq!(reply.len(), if dialect.has_capabilities { 28 } else { 3 });
+        if let Some(offer) = reply.get(4..) {
+            let is_own = offers_own_ops(offer.try_into().unwrap());
+            assert!(is_own || offer == NO_CAPABILITIES, "transports are declined");
+        }
         peer
     }
 

@@ -180,10 +180,10 @@ impl Drop for FakeWorker {
 pub(crate) fn options() -> Options {
     let timeouts = Timeouts {
         connect: Duration::from_millis(1500),
-        control: Duration::from_millis(600),
-        data: Duration::from_millis(600),
+        control: Duration::from_millis(1200),
+        data: Duration::from_millis(1200),
         slowest_rate: 1 << 30,
-        compute: Duration::from_millis(600),
+        compute: Duration::from_millis(1200),
     };
     Options { timeouts, ..Options::default() }
 }
@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
             Misbehaviour::Silence => {}
             Misbehaviour::Drip => {
                 for byte in reply {
-                    std::thread::sleep(Duration::from_millis(400));
+                    std::thread::sleep(Duration::from_millis(800));
                     if self.stream.write_all(&[byte]).is_err() {
                         return false;
                     }

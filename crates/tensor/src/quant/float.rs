@@ -23,6 +23,12 @@ impl StoredF16 {
         Self(U16::new(to_f16(value).to_bits()))
     }
 
+    /// The bits of the f16.
+    #[inline(always)]
+    pub fn bits(self) -> u16 {
+        self.0.get()
+    }
+
     /// The exact value.
     #[inline(always)]
     pub fn get(self) -> f32 {

@@ -44,9 +44,14 @@ impl Log {
         self.line("lending", &text, json!({"device": name, "description": description, "bytes": memory}));
     }
 
-    pub(crate) fn caching(&self, folder: &str, size: u64) {
-        let text = format!("keeping weights in {}, at most {}", folder.escape_debug(), ByteSize(size));
-        self.line("caching", &text, json!({"folder": folder, "bytes": size}));
+    /// `except` says what is not kept, if there is such.
+    pub(crate) fn caching(&self, folder: &str, size: u64, except: Option<&str>) {
+        let mut text = format!("keeping weights in {}, at most {}", folder.escape_debug(), ByteSize(size));
+        if let Some(except) = except {
+            text.push_str("; ");
+            text.push_str(except);
+        }
+        self.line("caching", &text, json!({"folder": folder, "bytes": size, "except": except}));
     }
 
     pub(crate) fn counters(&self, counters: &Snapshot) {

@@ -1,15 +1,21 @@
-//! Rows of any type as `f32`, and numbers as they lie in memory.
+//! Rows of any type as `f32`, as codes of 8 bits, and as the numbers they are in memory.
+
+use std::ops::Range;
 
 use half::{bf16, f16};
 use oxcart_tensor::DType;
-use oxcart_tensor::quant::{BlockQ4_0, BlockQ8_0, dequantize_row};
-use zerocopy::FromBytes;
+use oxcart_tensor::quant::{BlockIq4Nl, BlockQ4_0, BlockQ5_0, BlockQ8_0, IQ4_LEVELS, dequantize_row};
+use zerocopy::{Immutable, IntoBytes};
 
+use super::lens::{HeadAt, KEYS};
 use crate::simd::{Scalar, Simd};
-use crate::view::{Number, Src};
+use crate::view::{Number, Plain, Rows, Src, Strip};
+
+/// Elements that share a scale where keys are codes.
+pub(super) const GROUP: usize = 32;
 
 /// A number that vectors can be loaded from.
-pub(super) trait Lanes: Number {
+pub(super) trait Lanes: Number + Default {
     /// The first lanes of a slice, widened exactly.
     fn lanes<S: Simd>(s: S, from: &[Self]) -> S::F32;
 }
@@ -48,83 +54,210 @@ fn widen<S: Simd, T: Lanes>(s: S, from: &[T], to: &mut [f32]) {
     }
 }
 
-/// Whether rows of a type are expanded with this processor's vectors.
-pub(super) fn is_fast(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0 | DType::Q4_0)
+/// One head of keys or of values: the same channels of every row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<'t> {
+    pub(super) dtype: DType,
+    /// Channels.
+    pub(super) len: usize,
+    rows: Rows<'t, u8>,
+    /// Bytes of a row in front of the head, and of the head.
+    first: usize,
+    bytes: usize,
 }
 
-/// Expands the rows `keys` of a plane into rows of `to` that are `stride` apart; zeros fill the rest of each row.
-#[inline(always)]
-pub(super) fn rows<S: Simd>(
-    s: S,
-    src: &Src<'_>,
-    plane: [usize; 2],
-    keys: std::ops::Range<usize>,
-    to: &mut [f32],
-    stride: usize,
-) {
-    let len = src.ne()[0];
-    for (key, to) in keys.zip(to.chunks_exact_mut(stride)) {
-        let (to, rest) = to.split_at_mut(len);
-        row(s, src, [key, plane[0], plane[1]], to);
-        rest.fill(0.0);
+impl<'t> Head<'t> {
+    /// `len` channels of a tensor's rows.
+    pub(super) fn new(src: &Src<'t>, at: HeadAt, len: usize) -> Head<'t> {
+        let dtype = src.dtype();
+        let [first, bytes] = [at.channel, len].map(|n| n / dtype.block_len() * dtype.block_bytes());
+        Head { dtype, len, rows: src.rows(at.plane), first, bytes }
+    }
+
+    /// The head of some rows, as numbers, as blocks or (`T = u8`) as bytes.
+    #[inline(always)]
+    pub(super) fn strip<T: Plain>(&self, cells: Range<usize>) -> Strip<'t, T> {
+        self.rows.strip(cells, self.first..self.first + self.bytes)
     }
 }
 
-/// Expands a row.
+/// Expands the head of some rows into rows of `to` that are `stride` apart; zeros fill the rest of each.
 #[inline(always)]
-pub(super) fn row<S: Simd>(s: S, src: &Src<'_>, at: [usize; 3], to: &mut [f32]) {
-    part(s, src, at, 0, to);
-}
-
-/// Expands a part of a row, from an element that begins a block on. The types that caches of keys and values mostly have are
-/// done here, with this processor's vectors.
-#[inline(always)]
-pub(super) fn part<S: Simd>(s: S, src: &Src<'_>, at: [usize; 3], first: usize, to: &mut [f32]) {
-    let len = to.len();
-    match src.dtype() {
-        DType::F32 => to.copy_from_slice(&src.row::<f32>(at).slice()[first..][..len]),
-        DType::F16 => widen(s, &src.row::<f16>(at).slice()[first..][..len], to),
-        DType::BF16 => widen(s, &src.row::<bf16>(at).slice()[first..][..len], to),
+pub(super) fn rows<S: Simd>(s: S, head: &Head<'_>, cells: Range<usize>, to: &mut [f32], stride: usize) {
+    match head.dtype {
+        DType::F32 => each_row(s, head.strip::<f32>(cells), head.len, to, stride),
+        DType::F16 => each_row(s, head.strip::<f16>(cells), head.len, to, stride),
+        DType::BF16 => each_row(s, head.strip::<bf16>(cells), head.len, to, stride),
+        DType::Q8_0 => each_row(s, head.strip::<BlockQ8_0>(cells), head.len, to, stride),
+        DType::Q4_0 => each_row(s, head.strip::<BlockQ4_0>(cells), head.len, to, stride),
         dtype => {
-            let [start, len] = [first, len].map(|n| n / dtype.block_len() * dtype.block_bytes());
-            let bytes = &src.row::<u8>(at).slice()[start..][..len];
-            match dtype {
-                DType::Q8_0 => blocks(bytes, to, q8_0),
-                DType::Q4_0 => blocks(bytes, to, q4_0),
-                // The door has checked that the type decodes and that rows are whole blocks.
-                _ => dequantize_row(dtype, bytes, to).unwrap_or_else(|error| unreachable!("{error}")),
+            let rows = head.strip::<u8>(cells);
+            for (row, to) in to.chunks_exact_mut(stride.max(1)).enumerate().take(rows.count()) {
+                let (to, rest) = to.split_at_mut(head.len);
+                // The door has checked that the type decodes and that heads are whole blocks.
+                dequantize_row(dtype, rows.get(row), to).unwrap_or_else(|error| unreachable!("{error}"));
+                rest.fill(0.0);
             }
         }
     }
 }
 
 #[inline(always)]
-fn blocks<B: FromBytes + zerocopy::Unaligned + zerocopy::Immutable + zerocopy::KnownLayout>(
-    bytes: &[u8],
-    to: &mut [f32],
-    decode: impl Fn(&B, &mut [f32; 32]),
-) {
-    let blocks = <[B]>::ref_from_bytes(bytes).unwrap_or_else(|_| unreachable!("rows are whole blocks"));
-    for (block, to) in blocks.iter().zip(to.as_chunks_mut::<32>().0) {
-        decode(block, to);
+fn each_row<S: Simd, T: Expand>(s: S, rows: Strip<'_, T>, len: usize, to: &mut [f32], stride: usize) {
+    for (row, to) in to.chunks_exact_mut(stride.max(1)).enumerate().take(rows.count()) {
+        let (to, rest) = to.split_at_mut(len);
+        T::expand(s, rows.get(row), to);
+        if !rest.is_empty() {
+            rest.fill(0.0);
+        }
     }
 }
 
-// Both copy a block's codes before they write a number: the compiler then knows that writing changes none of them, and
-// uses vectors.
+/// What is expanded with this processor's vectors.
+trait Expand: Plain {
+    fn expand<S: Simd>(s: S, from: &[Self], to: &mut [f32]);
+}
 
+impl Expand for f32 {
+    #[inline(always)]
+    fn expand<S: Simd>(_s: S, from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Expand for f16 {
+    #[inline(always)]
+    fn expand<S: Simd>(s: S, from: &[f16], to: &mut [f32]) {
+        widen(s, from, to);
+    }
+}
+
+impl Expand for bf16 {
+    #[inline(always)]
+    fn expand<S: Simd>(s: S, from: &[bf16], to: &mut [f32]) {
+        widen(s, from, to);
+    }
+}
+
+impl Expand for BlockQ8_0 {
+    #[inline(always)]
+    fn expand<S: Simd>(s: S, from: &[BlockQ8_0], to: &mut [f32]) {
+        scaled(s, from, to);
+    }
+}
+
+impl Expand for BlockQ4_0 {
+    #[inline(always)]
+    fn expand<S: Simd>(s: S, from: &[BlockQ4_0], to: &mut [f32]) {
+        scaled(s, from, to);
+    }
+}
+
+/// A block of 32 codes with one scale.
+trait Coded: Plain + IntoBytes + Immutable {
+    fn codes(&self) -> [i8; GROUP];
+
+    /// All of them begin with their scale.
+    #[inline(always)]
+    fn scale(&self) -> f16 {
+        match self.as_bytes() {
+            &[low, high, ..] => f16::from_bits(u16::from_le_bytes([low, high])),
+            _ => unreachable!("a block is longer"),
+        }
+    }
+}
+
+impl Coded for BlockQ8_0 {
+    #[inline(always)]
+    fn codes(&self) -> [i8; GROUP] {
+        self.codes
+    }
+}
+
+impl Coded for BlockQ4_0 {
+    #[inline(always)]
+    fn codes(&self) -> [i8; GROUP] {
+        let nibbles = self.nibbles;
+        let mut codes = [0; GROUP];
+        for i in 0..16 {
+            codes[i] = (nibbles[i] & 15) as i8 - 8;
+            codes[16 + i] = (nibbles[i] >> 4) as i8 - 8;
+        }
+        codes
+    }
+}
+
+impl Coded for BlockQ5_0 {
+    #[inline(always)]
+    fn codes(&self) -> [i8; GROUP] {
+        let (nibbles, high) = (self.nibbles, self.high.get());
+        let mut codes = [0; GROUP];
+        for i in 0..16 {
+            codes[i] = ((nibbles[i] & 15) | (((high >> i) as u8 & 1) << 4)) as i8 - 16;
+            codes[16 + i] = ((nibbles[i] >> 4) | (((high >> (16 + i)) as u8 & 1) << 4)) as i8 - 16;
+        }
+        codes
+    }
+}
+
+impl Coded for BlockIq4Nl {
+    #[inline(always)]
+    fn codes(&self) -> [i8; GROUP] {
+        let nibbles = self.nibbles;
+        let mut codes = [0; GROUP];
+        for i in 0..16 {
+            codes[i] = IQ4_LEVELS[usize::from(nibbles[i] & 15)];
+            codes[16 + i] = IQ4_LEVELS[usize::from(nibbles[i] >> 4)];
+        }
+        codes
+    }
+}
+
+/// Codes times scales.
 #[inline(always)]
-fn q8_0(block: &BlockQ8_0, to: &mut [f32; 32]) {
-    let (scale, codes) = (block.scale.get(), block.codes);
-    *to = std::array::from_fn(|i| scale * f32::from(codes[i]));
+fn scaled<S: Simd, B: Coded>(s: S, blocks: &[B], to: &mut [f32]) {
+    for (block, to) in blocks.iter().zip(to.as_chunks_mut::<GROUP>().0) {
+        let (scale, codes) = (s.splat_f16(block.scale()), block.codes());
+        for i in (0..GROUP).step_by(S::LANES) {
+            s.store(s.mul(scale, s.load_i8(&codes[i..][..S::LANES])), &mut to[i..][..S::LANES]);
+        }
+    }
+}
+
+/// The head of some rows as codes, row after row, and their scales, `scales[group][key]`, the first key being at `first`.
+#[inline(always)]
+pub(super) fn codes(
+    head: &Head<'_>,
+    cells: Range<usize>,
+    to: &mut [i8],
+    scales: &mut [[f16; KEYS]],
+    first: usize,
+) {
+    match head.dtype {
+        DType::Q8_0 => coded(head.strip::<BlockQ8_0>(cells), to, scales, first),
+        DType::Q4_0 => coded(head.strip::<BlockQ4_0>(cells), to, scales, first),
+        DType::Q5_0 => coded(head.strip::<BlockQ5_0>(cells), to, scales, first),
+        DType::IQ4_NL => coded(head.strip::<BlockIq4Nl>(cells), to, scales, first),
+        _ => unreachable!("only these are codes; see `KeyForm`"),
+    }
 }
 
 #[inline(always)]
-fn q4_0(block: &BlockQ4_0, to: &mut [f32; 32]) {
-    let (scale, nibbles) = (block.scale.get(), block.nibbles);
-    let low: [f32; 16] = std::array::from_fn(|i| scale * (f32::from(nibbles[i] & 15) - 8.0));
-    let high: [f32; 16] = std::array::from_fn(|i| scale * (f32::from(nibbles[i] >> 4) - 8.0));
-    to[..16].copy_from_slice(&low);
-    to[16..].copy_from_slice(&high);
+fn coded<B: Coded>(rows: Strip<'_, B>, to: &mut [i8], scales: &mut [[f16; KEYS]], first: usize) {
+    let (groups, count) = (rows.len(), rows.count());
+    assert!(scales.len() >= groups && first + count <= KEYS);
+    for (key, to) in to.chunks_exact_mut((groups * GROUP).max(1)).enumerate().take(count) {
+        for (group, (block, to)) in rows.get(key).iter().zip(to.as_chunks_mut::<GROUP>().0).enumerate() {
+            *to = block.codes();
+            scales[group][first + key] = block.scale();
+        }
+    }
+}
+
+/// Scales as numbers.
+#[inline(always)]
+pub(super) fn widen_scales<S: Simd>(s: S, from: &[[f16; KEYS]], to: &mut [f32]) {
+    for (from, to) in from.iter().zip(to.as_chunks_mut::<KEYS>().0) {
+        widen(s, from, to);
+    }
 }

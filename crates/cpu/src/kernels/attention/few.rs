@@ -1,324 +1,332 @@
-//! Few rows: keys and values are used as they lie in memory, which is what takes the time.
+//! One tile for few rows: keys and values are used as they lie in memory, which is what takes the time.
 
 use half::{bf16, f16};
 use oxcart_tensor::DType;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::dot::{self, Dot};
-use super::cut::{Item, KEYS};
-use super::expand::{self, Lanes};
-use super::flash::{Attention, AttentionScratch};
-use super::product::{Weights, accumulate, accumulate_guarded, dots, finite};
+use super::codes::{self, CodedKeys, CodedQueries};
+use super::expand::{self, Head, Lanes};
+use super::lens::{Attention, Item, KEYS, KeyForm, MANY, Sight, Tile};
+use super::product::{Weights, accumulate, accumulate_seen, finite};
+use super::sixteen::{AT_ONCE, dots};
 use super::soften::{self, State};
-use crate::simd::{MAX_LANES, Simd};
-use crate::view::Src;
+use super::walk::AttentionScratch;
+use crate::simd::{MAX_LANES, Simd, for_each_level};
+use crate::view::Strip;
 
-/// Walks over an item's keys. Afterwards `scratch` holds its rows' weighted values and states.
+/// Puts the queries of an item where [`step`] wants them.
 #[inline(always)]
-pub(super) fn attend<S: Simd>(
+pub(super) fn prepare<S: Simd>(
     s: S,
     attention: &Attention<'_>,
     item: &Item,
     scratch: &mut AttentionScratch<'_>,
 ) {
-    let cut = &attention.cut;
-    let dot = prepare::<S>(attention, item, scratch);
-    let planes = [attention.plane(&attention.k, item), attention.plane(&attention.v, item)];
-    for first in (item.keys.0..item.keys.1).step_by(KEYS) {
-        let count = KEYS.min(item.keys.1 - first);
-        let queries = || (0..item.rows).map(|row| cut.query(item, row));
-        let masks = || queries().filter_map(|query| attention.mask(query, first, count));
-        if attention.mask.is_some() && masks().all(|mask| mask.iter().all(|&x| x == f16::NEG_INFINITY)) {
-            continue;
-        }
-        let ahead = Ahead { attention, planes, first, end: item.keys.1 };
-        score(s, &ahead, item.rows, scratch, dot, count);
-        let mut some_masked = false;
-        for (row, query) in queries().enumerate() {
-            let mut biases = [0.0; KEYS];
-            let mask = attention.mask(query, first, count);
-            if let Some(mask) = mask {
-                f16_times(mask, attention.slopes.of(query.head), &mut biases);
-                some_masked |= biases[..count].contains(&f32::NEG_INFINITY);
-            }
-            let state = State { largest: scratch.largest[row], sum: scratch.weight_sums[row] };
-            let products = &mut scratch.scores[row * KEYS..][..KEYS];
-            let (state, factor) =
-                soften::row(s, products, count, mask.map(|_| &biases), attention.shaping, state);
-            (scratch.largest[row], scratch.weight_sums[row]) = (state.largest, state.sum);
-            if factor != 1.0 {
-                let sums = &mut scratch.sums[row * cut.padded_dv()..][..cut.padded_dv()];
-                sums.iter_mut().for_each(|x| *x *= factor);
+    let sizes = &attention.sizes;
+    for row in 0..item.rows {
+        let query = attention.lens.query(item.query(sizes, row));
+        match attention.form {
+            KeyForm::Codes => scratch.coded_queries().set_row(s, row, query),
+            KeyForm::Numbers | KeyForm::Expanded => {
+                let to = &mut scratch.queries[row * sizes.padded_d()..][..sizes.padded_d()];
+                to[..sizes.d].copy_from_slice(query);
+                to[sizes.d..].fill(0.0);
             }
         }
-        add_values(s, attention, scratch, item.rows, planes[1], first, count, some_masked);
     }
 }
 
-/// Puts the queries where [`score`] wants them; gives the dot product for keys that are not numbers.
+/// Lets an item's rows see a tile. `next` is the tile after it.
+#[expect(clippy::needless_range_loop, reason = "a row is an index into several areas")]
 #[inline(always)]
-fn prepare<S: Simd>(
+pub(super) fn step<S: Simd>(
+    s: S,
     attention: &Attention<'_>,
     item: &Item,
+    heads: &[Head<'_>; 2],
+    (tile, next): (&Tile, Option<&Tile>),
     scratch: &mut AttentionScratch<'_>,
-) -> Option<Dot> {
-    let (cut, dtype) = (&attention.cut, attention.k.dtype());
-    let coder = (dtype.is_quantized() && !cut.expands_keys).then(|| {
-        let partner = dtype.dot_partner();
-        let coder = (dot::dot(dtype, S::LEVEL), partner.and_then(|partner| dot::encode(partner, S::LEVEL)));
-        let (Some(dot), Some(encode)) = coder else { unreachable!("checked when the kernel was chosen") };
-        let bytes = partner.and_then(|partner| partner.row_bytes(cut.d));
-        (dot, encode, bytes.unwrap_or_else(|| unreachable!("keys are whole blocks")))
-    });
+) {
+    let (sizes, keys) = (&attention.sizes, tile.keys.clone());
+    score(s, attention, item, heads, (tile, next), scratch);
+    let (mut seen, mut all_seen) = ([u64::MAX; MANY], true);
     for row in 0..item.rows {
-        let query = attention.query(cut.query(item, row));
-        match coder {
-            Some((_, encode, bytes)) => {
-                let area = &mut scratch.encoded[row * cut.encoded..][..cut.encoded];
-                encode(query, &mut area.as_mut_bytes()[..bytes]);
-            }
-            None => scratch.queries[row * cut.padded_d()..][..cut.d].copy_from_slice(query),
-        }
-    }
-    coder.map(|(dot, ..)| dot)
-}
-
-/// A tile of keys, and what will be wanted soon.
-struct Ahead<'a, 't> {
-    attention: &'a Attention<'t>,
-    /// Of keys and of values.
-    planes: [[usize; 2]; 2],
-    /// First key.
-    first: usize,
-    /// Where the keys of all tiles end.
-    end: usize,
-}
-
-impl Ahead<'_, '_> {
-    /// Asks memory for keys a little further on and for the values of `count` keys from `key` on. Tiles are too short for
-    /// a processor to see that keys and values are two long streams. Only worth it for plain numbers: what must be
-    /// decoded takes longer than its way from memory.
-    #[inline(always)]
-    fn fetch(&self, key: usize, count: usize) {
-        const DISTANCE: usize = 8;
-        let (k, v) = (&self.attention.k, &self.attention.v);
-        for key in self.first + key..self.first + key + count {
-            if key + DISTANCE < self.end {
-                prefetch(k.row::<u8>([key + DISTANCE, self.planes[0][0], self.planes[0][1]]).slice());
-            }
-            if key < self.end {
-                prefetch(v.row::<u8>([key, self.planes[1][0], self.planes[1][1]]).slice());
+        let query = item.query(sizes, row);
+        let mut biases = [0.0; KEYS];
+        let slope = attention.slopes.of(query.head);
+        let sight = attention.lens.sight(item, query, tile, slope, &mut biases);
+        let state = State { largest: scratch.largest[row], sum: scratch.weight_sums[row] };
+        let products = &mut scratch.scores.as_chunks_mut::<KEYS>().0[row];
+        let (range, biases) = match &sight {
+            Sight::All => (keys.clone(), None),
+            Sight::Keys(range) => (range.clone(), None),
+            Sight::Biased => (keys.clone(), Some(&biases)),
+        };
+        seen[row] = seen_keys(&sight, &range, biases);
+        all_seen &= seen[row] >> keys.start & bits(keys.len()) == bits(keys.len());
+        // What is outside of the row's own keys must be zero too.
+        products[keys.start..range.start.max(keys.start)].fill(0.0);
+        products[range.end.min(keys.end)..keys.end].fill(0.0);
+        let (state, factor) = match range.is_empty() {
+            true => (state, 1.0),
+            false => soften::row(s, products, range, biases, attention.shaping, state),
+        };
+        (scratch.largest[row], scratch.weight_sums[row]) = (state.largest, state.sum);
+        if factor != 1.0 {
+            let sums = &mut scratch.sums[row * sizes.padded_dv()..][..sizes.padded_dv()];
+            for sums in sums.chunks_exact_mut(S::LANES) {
+                s.store(s.mul(s.load(sums), s.splat(factor)), sums);
             }
         }
     }
+    seen.iter_mut().for_each(|seen| *seen >>= keys.start);
+    let seen = (!all_seen).then_some(&seen[..item.rows]);
+    add_values(s, attention, scratch, item.rows, &heads[1], tile, seen);
 }
 
-/// Asks for bytes before they are needed.
+/// The lowest `count` bits.
+pub(super) const fn bits(count: usize) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+/// A bit for each key that a row sees.
 #[inline(always)]
-fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: part of what every x86-64 has; a hint, which reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+pub(super) fn seen_keys(sight: &Sight, range: &std::ops::Range<usize>, biases: Option<&[f32; KEYS]>) -> u64 {
+    match (sight, biases) {
+        (Sight::All, _) => u64::MAX,
+        (Sight::Biased, Some(biases)) => {
+            let mut seen = 0;
+            for (key, bias) in biases.iter().enumerate() {
+                seen |= u64::from(*bias != f32::NEG_INFINITY) << key;
+            }
+            seen
+        }
+        _ => bits(range.len()) << range.start.min(KEYS - 1),
     }
-    // There is no stable way to ask elsewhere.
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+}
+
+/// Asks memory for the values of a tile, and for the keys of the next one, while keys are multiplied. Tiles are too short for
+/// a processor to see that keys and values are two long streams.
+struct Ahead<'t> {
+    values: Strip<'t, u8>,
+    keys: Option<Strip<'t, u8>>,
+}
+
+impl Ahead<'_> {
+    /// What belongs to the `i`th key of the tile.
+    #[inline(always)]
+    fn fetch(&self, i: usize) {
+        self.values.prefetch(i);
+        if let Some(keys) = &self.keys {
+            keys.prefetch(i);
+        }
+    }
 }
 
 /// Products of all rows with a tile of keys: `scores[row][key]`.
 #[inline(always)]
 fn score<S: Simd>(
     s: S,
-    ahead: &Ahead<'_, '_>,
-    rows: usize,
+    attention: &Attention<'_>,
+    item: &Item,
+    heads: &[Head<'_>; 2],
+    (tile, next): (&Tile, Option<&Tile>),
     scratch: &mut AttentionScratch<'_>,
-    dot: Option<Dot>,
-    count: usize,
 ) {
-    let (cut, k) = (&ahead.attention.cut, &ahead.attention.k);
-    let (plane, first) = (ahead.planes[0], ahead.first);
-    if let Some(dot) = dot {
-        let bytes = k.dtype().dot_partner().and_then(|partner| partner.row_bytes(cut.d)).unwrap_or(0);
-        for key in 0..count {
-            let weights = k.row::<u8>([first + key, plane[0], plane[1]]).slice();
-            for row in 0..rows {
-                let query = &scratch.encoded[row * cut.encoded..][..cut.encoded];
-                scratch.scores[row * KEYS + key] = dot(weights, &query.as_bytes()[..bytes]);
-            }
-        }
-        return;
+    let (sizes, keys, rows) = (&attention.sizes, &heads[0], item.rows);
+    let next = next.map(|next| keys.strip(next.cells()));
+    let ahead = &Ahead { values: heads[1].strip(tile.cells()), keys: next };
+    if attention.form == KeyForm::Codes {
+        return score_codes(s, attention, rows, keys, tile, ahead, scratch);
     }
-    let (queries, scores) = (&*scratch.queries, &mut *scratch.scores);
-    if cut.expands_keys {
-        expand::rows(s, k, plane, first..first + count, scratch.keys, cut.d.max(1));
-        let mut list: [&[f32]; KEYS] = [&[]; KEYS];
-        for (row, keys) in list.iter_mut().zip(scratch.keys.chunks_exact(cut.d.max(1))) {
-            *row = keys;
-        }
-        return score_numbers(s, None, queries, cut.padded_d(), &list[..count], scores);
+    let stride = sizes.padded_d();
+    // Where vectors are short, numbers are widened once for all rows.
+    let widened = rows > 1 && S::LANES < MAX_LANES && keys.dtype != DType::F32;
+    if attention.form == KeyForm::Expanded || widened {
+        let count = tile.keys.len();
+        expand::rows(s, keys, tile.cells(), scratch.keys, stride);
+        let strip = Strip::of(&scratch.keys[..count * stride], stride, sizes.d);
+        return scoring::<S, f32>()(
+            strip,
+            ahead,
+            scratch.queries,
+            stride,
+            tile.keys.start,
+            rows,
+            scratch.scores,
+        );
     }
-    match k.dtype() {
-        DType::F32 => score_plane::<S, f32>(s, ahead, queries, count, scores),
-        DType::F16 => score_plane::<S, f16>(s, ahead, queries, count, scores),
-        _ => score_plane::<S, bf16>(s, ahead, queries, count, scores),
+    let (queries, scores, first) = (&*scratch.queries, &mut *scratch.scores, tile.keys.start);
+    match keys.dtype {
+        DType::F32 => {
+            scoring::<S, f32>()(keys.strip(tile.cells()), ahead, queries, stride, first, rows, scores)
+        }
+        DType::F16 => {
+            scoring::<S, f16>()(keys.strip(tile.cells()), ahead, queries, stride, first, rows, scores)
+        }
+        _ => scoring::<S, bf16>()(keys.strip(tile.cells()), ahead, queries, stride, first, rows, scores),
     }
 }
 
-/// As [`score`], for keys as they lie in memory.
 #[inline(always)]
-fn score_plane<S: Simd, T: Lanes>(
+fn score_codes<S: Simd>(
     s: S,
-    ahead: &Ahead<'_, '_>,
-    queries: &[f32],
-    count: usize,
-    scores: &mut [f32],
+    attention: &Attention<'_>,
+    rows: usize,
+    head: &Head<'_>,
+    tile: &Tile,
+    ahead: &Ahead<'_>,
+    scratch: &mut AttentionScratch<'_>,
 ) {
-    let keys = numbers::<T>(&ahead.attention.k, ahead.planes[0], ahead.first, count);
-    score_numbers(s, Some(ahead), queries, ahead.attention.cut.padded_d(), &keys[..count], scores);
-}
-
-/// Rows of a plane as they lie in memory.
-#[inline(always)]
-fn numbers<'t, T: Lanes>(src: &Src<'t>, plane: [usize; 2], first: usize, count: usize) -> [&'t [T]; KEYS] {
-    let mut rows: [&[T]; KEYS] = [&[]; KEYS];
-    for (key, row) in rows[..count].iter_mut().enumerate() {
-        *row = src.row::<T>([first + key, plane[0], plane[1]]).slice();
+    let sizes = &attention.sizes;
+    for i in 0..tile.keys.len() {
+        ahead.fetch(i);
     }
-    rows
+    // Keys are arranged in vectors of the longest kind; those in front of the first that is seen are there too.
+    let first = tile.keys.start / MAX_LANES * MAX_LANES;
+    let range = first..tile.keys.end;
+    let AttentionScratch { queries, query_scales, corrections, keys, key_scales, key_halves, scores, .. } =
+        scratch;
+    let [area, _] = codes::key_areas(sizes.d);
+    let (codes, arranged) = keys.split_at_mut(area);
+    let codes = <[i8]>::mut_from_bytes(codes.as_mut_bytes()).unwrap_or_else(|_| unreachable!("bytes"));
+    expand::codes(head, tile.cell + first..tile.cells().end, codes, key_halves, first);
+    let queries = CodedQueries { codes: queries, scales: query_scales, corrections };
+    let scores = &mut scores.as_chunks_mut::<KEYS>().0[..rows];
+    let keys = CodedKeys { codes, halves: key_halves, scales: key_scales, arranged };
+    codes::few(s, &queries, keys, sizes.d, range, scores);
 }
 
+/// [`score_numbers`], compiled once for each type and instruction set.
+fn scoring<S: Simd, T: Lanes>() -> Score<T> {
+    for_each_level!(
+        score_numbers[T: Lanes]: fn(
+            keys: Strip<'_, T>,
+            ahead: &Ahead<'_>,
+            queries: &[f32],
+            stride: usize,
+            first: usize,
+            rows: usize,
+            scores: &mut [f32],
+        )
+    )
+    .at(S::LEVEL)
+}
+
+type Score<T> = fn(Strip<'_, T>, &Ahead<'_>, &[f32], usize, usize, usize, &mut [f32]);
+
+/// Products of rows with keys, the first of which is `first` of its tile.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "an inner loop, apart only to be compiled for each instruction set"
+)]
 #[inline(always)]
 fn score_numbers<S: Simd, T: Lanes>(
     s: S,
-    ahead: Option<&Ahead<'_, '_>>,
+    keys: Strip<'_, T>,
+    ahead: &Ahead<'_>,
     queries: &[f32],
     stride: usize,
-    keys: &[&[T]],
+    first: usize,
+    rows: usize,
     scores: &mut [f32],
 ) {
-    let rows = scores.len() / KEYS;
     let mut row = 0;
-    while row + 4 <= rows {
+    while row < rows {
         let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
-        score_rows::<S, T, 4, 2>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
-        row += 4;
-    }
-    while row + 2 <= rows {
-        let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
-        score_rows::<S, T, 2, 4>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
-        row += 2;
-    }
-    if row < rows {
-        let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
-        score_rows::<S, T, 1, 4>(s, ahead.filter(|_| row == 0), queries, stride, keys, scores);
+        let ahead = (row == 0).then_some(ahead);
+        // As many rows at a time as there are registers for.
+        let most = if S::LANES == MAX_LANES { 4 } else { 1 };
+        match (rows - row).min(most) {
+            1 => score_rows::<S, T, 1>(s, keys, ahead, queries, stride, first, scores),
+            2 => score_rows::<S, T, 2>(s, keys, ahead, queries, stride, first, scores),
+            3 => score_rows::<S, T, 3>(s, keys, ahead, queries, stride, first, scores),
+            _ => score_rows::<S, T, 4>(s, keys, ahead, queries, stride, first, scores),
+        }
+        row += most;
     }
 }
 
 #[inline(always)]
-fn score_rows<S: Simd, T: Lanes, const R: usize, const K: usize>(
+fn score_rows<S: Simd, T: Lanes, const R: usize>(
     s: S,
-    ahead: Option<&Ahead<'_, '_>>,
+    keys: Strip<'_, T>,
+    ahead: Option<&Ahead<'_>>,
     queries: &[f32],
     stride: usize,
-    keys: &[&[T]],
+    first: usize,
     scores: &mut [f32],
 ) {
-    for first in (0..keys.len()).step_by(K) {
+    let count = keys.count();
+    let whole = count - count % AT_ONCE;
+    for i in (0..count).step_by(AT_ONCE) {
         if let Some(ahead) = ahead {
-            ahead.fetch(first, K);
+            (i..i + AT_ONCE).for_each(|i| ahead.fetch(i));
         }
-        // At the end, the last key fills the block; its products land where they are not read.
-        let mut block = [keys[first]; K];
+        let mut block = [keys.get(i); AT_ONCE];
         for (k, slot) in block.iter_mut().enumerate() {
-            *slot = keys[(first + k).min(keys.len() - 1)];
+            // The last key fills the last block.
+            *slot = keys.get(if i < whole { i + k } else { (i + k).min(count - 1) });
         }
-        let products = dots::<S, T, R, K>(s, queries, stride, block);
+        let products = dots::<S, T, R>(s, queries, stride, block);
         for (r, products) in products.iter().enumerate() {
-            scores[r * KEYS + first..][..K].copy_from_slice(products);
+            let to = &mut scores[r * KEYS + first + i..r * KEYS + KEYS];
+            match to.first_chunk_mut() {
+                Some(to) if i < whole => *to = *products,
+                _ => to.iter_mut().zip(products).take(count - i).for_each(|(to, product)| *to = *product),
+            }
         }
     }
 }
 
-/// Adds weighted values to the rows' sums.
-#[expect(clippy::too_many_arguments, reason = "one step of one loop, apart only to be readable")]
+/// Adds weighted values to the rows' sums. `seen` says which keys each row sees, if that is not all.
 #[inline(always)]
 fn add_values<S: Simd>(
     s: S,
     attention: &Attention<'_>,
     scratch: &mut AttentionScratch<'_>,
     rows: usize,
-    plane: [usize; 2],
-    first: usize,
-    count: usize,
-    some_masked: bool,
+    values: &Head<'_>,
+    tile: &Tile,
+    seen: Option<&[u64]>,
 ) {
-    let (cut, v) = (&attention.cut, &attention.v);
-    let stride = cut.padded_dv();
-    let weights = Weights { values: scratch.scores, row_stride: KEYS, key_stride: 1 };
+    let sizes = &attention.sizes;
+    let stride = sizes.padded_dv();
+    let weights = Weights { values: &scratch.scores[tile.keys.start..], row_stride: KEYS, key_stride: 1 };
     let sums = &mut scratch.sums[..rows * stride];
-    match v.dtype() {
-        DType::F16 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(
-                s,
-                weights,
-                &numbers::<f16>(v, plane, first, count)[..count],
-                sums,
-                stride,
-                some_masked,
-            );
-        }
-        DType::BF16 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(
-                s,
-                weights,
-                &numbers::<bf16>(v, plane, first, count)[..count],
-                sums,
-                stride,
-                some_masked,
-            );
-        }
-        DType::F32 if cut.dv.is_multiple_of(MAX_LANES) => {
-            add_numbers(
-                s,
-                weights,
-                &numbers::<f32>(v, plane, first, count)[..count],
-                sums,
-                stride,
-                some_masked,
-            );
-        }
+    let whole = sizes.dv.is_multiple_of(MAX_LANES);
+    match values.dtype {
+        DType::F16 if whole => adding::<S, f16>()(weights, values.strip(tile.cells()), sums, stride, seen),
+        DType::BF16 if whole => adding::<S, bf16>()(weights, values.strip(tile.cells()), sums, stride, seen),
+        DType::F32 if whole => adding::<S, f32>()(weights, values.strip(tile.cells()), sums, stride, seen),
         _ => {
-            expand::rows(s, v, plane, first..first + count, scratch.values, stride);
-            let mut list: [&[f32]; KEYS] = [&[]; KEYS];
-            for (row, values) in list.iter_mut().zip(scratch.values.chunks_exact(stride)) {
-                *row = values;
-            }
-            add_numbers(s, weights, &list[..count], sums, stride, some_masked);
+            let count = tile.keys.len();
+            expand::rows(s, values, tile.cells(), scratch.values, stride);
+            let strip = Strip::of(&scratch.values[..count * stride], stride, stride);
+            adding::<S, f32>()(weights, strip, sums, stride, seen);
         }
     }
 }
 
+/// [`add_numbers`], compiled once for each type and instruction set.
+pub(super) fn adding<S: Simd, T: Lanes>() -> Add<T> {
+    for_each_level!(add_numbers[T: Lanes]: fn(weights: Weights<'_>, values: Strip<'_, T>, sums: &mut [f32], stride: usize, seen: Option<&[u64]>)).at(S::LEVEL)
+}
+
+type Add<T> = fn(Weights<'_>, Strip<'_, T>, &mut [f32], usize, Option<&[u64]>);
+
+/// Adds weighted values. `seen` says which of them each row sees, if that is not all.
 #[inline(always)]
 fn add_numbers<S: Simd, T: Lanes>(
     s: S,
     weights: Weights<'_>,
-    values: &[&[T]],
+    values: Strip<'_, T>,
     sums: &mut [f32],
     stride: usize,
-    some_masked: bool,
+    seen: Option<&[u64]>,
 ) {
-    if some_masked && !finite(s, values) {
-        accumulate_guarded(s, weights, values, sums, stride);
-    } else {
-        accumulate(s, weights, values, sums, stride);
+    match seen {
+        Some(seen) if !finite(s, values) => accumulate_seen(s, weights, values, sums, stride, seen),
+        _ => accumulate(s, weights, values, sums, stride),
     }
-}
-
-/// A mask's row times a slope, as `f32`.
-#[inline(always)]
-fn f16_times(mask: &[f16], slope: f32, to: &mut [f32; KEYS]) {
-    oxcart_tensor::quant::from_f16_slice(mask, &mut to[..mask.len()]);
-    to.iter_mut().for_each(|x| *x *= slope);
 }

@@ -1,241 +1,254 @@
-//! FLASH_ATTN_EXT: softmax attention without ever holding all scores.
+//! FLASH_ATTN_EXT: softmax attention over one cache, with a mask.
 //!
-//! Work is claimed piece by piece. Where there are few queries and many keys, a query's keys are several pieces: then each
-//! leaves its maximum, sum and weighted values in shared memory, and a second phase merges them in the order of keys.
+//! Work is claimed item by item. Where there are few of them and many keys, spans of keys are items too: then each leaves what
+//! it has found in shared memory, and a second phase merges them in the order of keys.
 
 use half::f16;
-use oxcart_tensor::TensorRef;
 use oxcart_tensor::ops::FlashAttnExt;
-use zerocopy::FromBytes;
+use oxcart_tensor::{Layout, TensorRef};
 
-use super::super::dot;
 use super::super::soft_max::Slopes;
-use super::cut::{Cut, Item, Query};
-use super::soften::{Shaping, State};
-use super::{few, many, multiply_adds, take};
-use crate::job::{Fault, Job, Kernel, SharedScratch, as_floats};
+use super::lens::{Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_ROWS, Query, SPAN, Sight, Sizes, Tile};
+use super::slots::Slots;
+use super::soften::Shaping;
+use super::walk::{AttentionScratch, finish, walk};
+use super::{ENOUGH_ITEMS, MOST_SLOT_FLOATS, multiply_adds};
+use crate::job::{Fault, Job, Kernel, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
-use crate::view::{Dst, Src};
+use crate::view::Src;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [q, k, v] = [0, 1, 2].map(|slot| node.source(slot));
     let (q, k, v) = (q?, k?, v?);
-    if k.dtype().is_quantized() {
-        dot::dot(k.dtype(), level)?;
-        dot::encode(k.dtype().dot_partner()?, level)?;
-    }
     let cut = Cut::new(q.layout(), k.layout(), v.layout());
     let run = for_each_level!(flash: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    let kernel = Kernel::units(run, cut.items(), multiply_adds(cut.work()))
-        .own(cut.areas().total() * size_of::<f32>());
-    Some(match cut.pieces {
-        1 => kernel,
-        pieces => kernel.phases(2).shared(cut.queries() * pieces * cut.partial() * size_of::<f32>()),
+    let work = cut.queries().saturating_mul(cut.kv).saturating_mul(cut.sizes.d + cut.sizes.dv);
+    let form = KeyForm::of(k.dtype());
+    let kernel = Kernel::claimed(run, cut.items(), multiply_adds(work)).own(AttentionScratch::bytes(
+        &cut.sizes,
+        form,
+        cut.most_rows(),
+    ));
+    Some(match cut.is_split {
+        true => kernel.phases(2).shared(cut.slots() * size_of::<f32>()),
+        false => kernel,
     })
 }
 
-/// What all pieces of work look at.
-pub(super) struct Attention<'t> {
-    pub(super) cut: Cut,
-    pub(super) q: Src<'t>,
-    pub(super) k: Src<'t>,
-    pub(super) v: Src<'t>,
-    pub(super) mask: Option<Src<'t>>,
-    sinks: Option<Src<'t>>,
-    pub(super) slopes: Slopes,
-    pub(super) shaping: Shaping,
+/// How the work is cut; it follows from the shapes alone.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    sizes: Sizes,
+    kv: usize,
+    tokens: usize,
+    batch: usize,
+    /// Whether each span is an item.
+    is_split: bool,
 }
 
-impl<'t> Attention<'t> {
-    fn new(job: &Job<'t>) -> Attention<'t> {
-        let (op, [q, k, v]): (FlashAttnExt, _) = (job.op(), [0, 1, 2].map(|slot| job.src(slot)));
-        let cut = Cut::new(q.layout(), k.layout(), v.layout());
-        Attention {
-            cut,
-            q,
-            k,
-            v,
-            mask: job.may(3),
-            sinks: job.may(4),
-            slopes: Slopes::new(op.max_bias, cut.heads),
-            shaping: Shaping::new(op.scale, op.softcap),
-        }
+impl Cut {
+    fn new(q: &Layout, k: &Layout, v: &Layout) -> Cut {
+        let ([d, tokens, heads, batch], kv) = (q.ne().extents(), k.ne()[1]);
+        // An empty result has no rows, and is only asked about.
+        let group = greatest_common_divisor(heads / k.ne()[2], heads / v.ne()[2]).max(1);
+        let sizes = Sizes { d, dv: v.ne()[0], group, heads };
+        let mut cut = Cut { sizes, kv, tokens, batch, is_split: false };
+        cut.is_split = cut.spans() > 1 && cut.tiles() < ENOUGH_ITEMS && cut.slots() <= MOST_SLOT_FLOATS;
+        cut
     }
 
-    /// Head and batch of the keys, or of the values, of a piece of work.
-    pub(super) fn plane(&self, of: &Src<'_>, item: &Item) -> [usize; 2] {
-        let [.., heads, batch] = of.ne();
-        [item.first_head / (self.cut.heads / heads), item.batch / (self.cut.batch / batch)]
+    fn groups(&self) -> usize {
+        self.sizes.heads / self.sizes.group
     }
 
-    /// A query's numbers.
+    /// Rows of a group.
+    fn rows(&self) -> usize {
+        self.tokens * self.sizes.group
+    }
+
+    fn most_rows(&self) -> usize {
+        self.rows().clamp(1, MOST_ROWS)
+    }
+
+    fn row_tiles(&self) -> usize {
+        self.rows().div_ceil(MOST_ROWS)
+    }
+
+    /// Rows that share keys, in as many pieces as it takes.
+    fn tiles(&self) -> usize {
+        self.batch * self.groups() * self.row_tiles()
+    }
+
+    fn spans(&self) -> usize {
+        self.kv.div_ceil(SPAN)
+    }
+
+    fn items(&self) -> usize {
+        self.tiles() * if self.is_split { self.spans() } else { 1 }
+    }
+
+    fn queries(&self) -> usize {
+        self.batch * self.tokens * self.sizes.heads
+    }
+
+    /// Floats of all slots.
+    fn slots(&self) -> usize {
+        self.queries().saturating_mul(self.spans()).saturating_mul(self.sizes.partial())
+    }
+
+    /// All spans of some rows, and the first float of their slots.
+    fn tile(&self, index: usize) -> (Item, usize) {
+        // With a causal mask the last rows are the most work; they come first.
+        let (tile, rest) = (self.row_tiles() - 1 - index % self.row_tiles(), index / self.row_tiles());
+        let first_row = tile * MOST_ROWS;
+        let item = Item {
+            batch: rest / self.groups(),
+            first_head: rest % self.groups() * self.sizes.group,
+            first_row,
+            rows: MOST_ROWS.min(self.rows() - first_row),
+            spans: 0..self.spans(),
+        };
+        (item, (rest * self.rows() + first_row) * self.spans() * self.sizes.partial())
+    }
+}
+
+const fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// What a mask lets rows see.
+struct Masked<'t> {
+    q: Src<'t>,
+    mask: Option<Src<'t>>,
+    kv: usize,
+    sizes: Sizes,
+    batch: usize,
+    /// Heads and batch of keys, and of values.
+    planes: [[usize; 2]; 2],
+}
+
+impl<'t> Masked<'t> {
+    /// A query's mask over a tile of keys.
     #[inline(always)]
-    pub(super) fn query(&self, query: Query) -> &'t [f32] {
-        self.q.row::<f32>([query.token, query.head, query.batch]).slice()
-    }
-
-    /// A query's mask over some keys.
-    #[inline(always)]
-    pub(super) fn mask(&self, query: Query, first: usize, count: usize) -> Option<&'t [f16]> {
+    fn mask(&self, query: Query, first: usize, count: usize) -> Option<&'t [f16]> {
         let mask = self.mask?;
         let [.., heads, batch] = mask.ne();
         let row = mask.row::<f16>([query.token, query.head % heads, query.batch % batch]).slice();
         Some(&row[first..][..count])
     }
-}
 
-/// A thread's own scratch memory, cut into areas.
-pub(super) struct AttentionScratch<'a> {
-    pub(super) queries: &'a mut [f32],
-    pub(super) encoded: &'a mut [f32],
-    pub(super) keys: &'a mut [f32],
-    pub(super) values: &'a mut [f32],
-    pub(super) scores: &'a mut [f32],
-    pub(super) biases: &'a mut [f32],
-    /// Weighted values, a row per query.
-    pub(super) sums: &'a mut [f32],
-    /// States of the softmax; see [`soften`](super::soften).
-    pub(super) largest: &'a mut [f32],
-    pub(super) weight_sums: &'a mut [f32],
-    pub(super) factors: &'a mut [f32],
-}
-
-impl<'a> AttentionScratch<'a> {
-    fn new(cut: &Cut, own: &'a mut [u8]) -> AttentionScratch<'a> {
-        let (mut rest, areas) = (as_floats(own), cut.areas());
-        AttentionScratch {
-            queries: take(&mut rest, areas.queries),
-            encoded: take(&mut rest, areas.encoded),
-            keys: take(&mut rest, areas.keys),
-            values: take(&mut rest, areas.values),
-            scores: take(&mut rest, areas.scores),
-            biases: take(&mut rest, areas.biases),
-            sums: take(&mut rest, areas.sums),
-            largest: take(&mut rest, areas.states),
-            weight_sums: take(&mut rest, areas.states),
-            factors: take(&mut rest, areas.states),
+    /// Whether the masks of all rows hide all keys.
+    #[inline(always)]
+    fn hides(&self, item: &Item, first: usize, count: usize) -> bool {
+        let mut last: Option<&[f16]> = None;
+        for row in 0..item.rows {
+            let Some(mask) = self.mask(item.query(&self.sizes, row), first, count) else { return false };
+            // Heads of a token mostly share their mask.
+            if last.is_some_and(|last| std::ptr::eq(last, mask)) {
+                continue;
+            }
+            last = Some(mask);
+            let seen = mask.iter().fold(0, |seen, x| seen | (x.to_bits() ^ f16::NEG_INFINITY.to_bits()));
+            if seen != 0 {
+                return false;
+            }
         }
+        true
+    }
+}
+
+impl Lens for Masked<'_> {
+    fn heads(&self, item: &Item) -> [HeadAt; 2] {
+        self.planes.map(|[heads, batch]| {
+            let plane = [item.first_head / (self.sizes.heads / heads), item.batch / (self.batch / batch)];
+            HeadAt { plane, channel: 0 }
+        })
     }
 
-    /// Nothing seen yet.
-    pub(super) fn clear(&mut self) {
-        self.sums.fill(0.0);
-        self.largest.fill(f32::NEG_INFINITY);
-        self.weight_sums.fill(0.0);
+    fn tile(&self, item: &Item, number: usize) -> Result<Option<Tile>, Fault> {
+        let cell = number * KEYS;
+        let count = self.kv.saturating_sub(cell).min(KEYS);
+        if count == 0 || self.hides(item, cell, count) {
+            return Ok(None);
+        }
+        Ok(Some(Tile { number, cell, keys: 0..count }))
+    }
+
+    fn sight(&self, _item: &Item, query: Query, tile: &Tile, slope: f32, biases: &mut [f32; KEYS]) -> Sight {
+        let Some(mask) = self.mask(query, tile.cell, tile.keys.len()) else { return Sight::All };
+        // Zeros of either sign.
+        if mask.iter().fold(0, |set, x| set | x.to_bits() << 1) == 0 {
+            return Sight::All;
+        }
+        let biases = &mut biases[..mask.len()];
+        oxcart_tensor::quant::from_f16_slice(mask, biases);
+        biases.iter_mut().for_each(|x| *x *= slope);
+        Sight::Biased
+    }
+
+    fn query(&self, query: Query) -> &[f32] {
+        self.q.row::<f32>([query.token, query.head, query.batch]).slice()
     }
 }
 
 #[inline(always)]
 fn flash<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
-    let attention = Attention::new(&job);
-    let cut = attention.cut;
+    let (op, [q, k, v]): (FlashAttnExt, _) = (job.op(), [0, 1, 2].map(|slot| job.src(slot)));
+    let cut = Cut::new(q.layout(), k.layout(), v.layout());
+    let planes = [&k, &v].map(|src| [src.ne()[2], src.ne()[3]]);
+    let lens = Masked { q, mask: job.may(3), kv: cut.kv, sizes: cut.sizes, batch: cut.batch, planes };
+    let attention = Attention {
+        lens: &lens,
+        sizes: cut.sizes,
+        form: KeyForm::of(k.dtype()),
+        keys: k,
+        values: v,
+        sinks: job.may(4),
+        slopes: Slopes::new(op.max_bias, cut.sizes.heads),
+        shaping: Shaping::new(op.scale, op.softcap),
+    };
     if job.phase == 1 {
-        merge(&attention, job);
+        merge(s, &cut, &attention, job);
         return Ok(());
     }
-    let claims = job.claims(cut.items());
+    let (claims, stop) = (job.claims(cut.items()), job.stop);
     let (dst, shared) = (job.dst, job.shared);
-    let mut scratch = AttentionScratch::new(&cut, job.own);
+    let mut scratch = AttentionScratch::new(&cut.sizes, attention.form, cut.most_rows(), job.own);
     for index in claims {
-        let item = cut.item(index);
-        scratch.clear();
-        match cut.few {
-            true => few::attend(s, &attention, &item, &mut scratch),
-            false => many::attend(s, &attention, &item, &mut scratch),
-        }
-        for (row, sums) in scratch.sums.chunks_exact_mut(cut.padded_dv()).take(item.rows).enumerate() {
-            let state = State { largest: scratch.largest[row], sum: scratch.weight_sums[row] };
-            let (query, sums) = (cut.query(&item, row), &mut sums[..cut.dv]);
-            match cut.pieces {
-                // SAFETY: each item is claimed by one thread, each query belongs to one item, and no other phase writes.
-                1 => unsafe { finish(&attention, &dst, query, state, sums) },
-                // SAFETY: as above, for each query and piece.
-                _ => unsafe { leave(&cut, shared, query, item.piece, state, sums) },
+        if !cut.is_split {
+            let (item, _) = cut.tile(index);
+            if walk(S::LEVEL)(&attention, &item, &mut scratch, stop, None)? {
+                // SAFETY: each item is claimed by one thread, and each row belongs to one item.
+                unsafe { finish(s, &attention, &item, &scratch, &dst) };
             }
+            continue;
         }
+        let (tile, span) = (index / cut.spans(), index % cut.spans());
+        let (item, first) = cut.tile(tile);
+        // SAFETY: each item is claimed by one thread, and slots of tiles do not meet; they are merged in the next phase.
+        let slots = unsafe { Slots::new(shared, first, item.spans.clone()) };
+        walk(S::LEVEL)(
+            &attention,
+            &Item { spans: span..span + 1, ..item },
+            &mut scratch,
+            stop,
+            Some(&slots),
+        )?;
     }
     Ok(())
 }
 
-/// Lets the sink take part, and writes a query's result.
-///
-/// # Safety
-///
-/// No other thread reads or writes the query's result in this phase, and this thread has no other handle of it.
+/// Puts the spans of all rows together.
 #[inline(always)]
-unsafe fn finish(attention: &Attention<'_>, dst: &Dst<'_>, query: Query, state: State, sums: &[f32]) {
-    let State { largest, mut sum } = state;
-    let mut factor = 1.0;
-    if let Some(sinks) = attention.sinks {
-        let sink = sinks.row::<f32>([0; 3]).get(query.head);
-        if sink > largest {
-            factor = (largest - sink).exp();
-            sum = sum * factor + 1.0;
-        } else {
-            sum += (sink - largest).exp();
+fn merge<S: Simd>(s: S, cut: &Cut, attention: &Attention<'_>, job: Job<'_>) {
+    let totals = as_floats(job.own);
+    for index in job.share.of(cut.tiles()) {
+        let (item, first) = cut.tile(index);
+        // SAFETY: no thread leaves anything in this phase.
+        let slots = unsafe { Slots::new(job.shared, first, item.spans.clone()) };
+        for row in 0..item.rows {
+            // SAFETY: shares do not meet, and each row belongs to one tile.
+            unsafe { slots.merge(s, attention, &item, row, totals, &job.dst) };
         }
-    }
-    // Without a single key the result is zero.
-    let factor = if sum == 0.0 { 0.0 } else { factor / sum };
-    // SAFETY: the row is this thread's, as the caller says.
-    let mut row = unsafe { dst.row::<f32>([query.head, query.token, query.batch]) };
-    for (to, sum) in row.slice().iter_mut().zip(sums) {
-        *to = sum * factor;
-    }
-}
-
-/// Leaves what a piece has found for the second phase.
-///
-/// # Safety
-///
-/// Only one thread does this for a query and a piece.
-#[inline(always)]
-unsafe fn leave(
-    cut: &Cut,
-    shared: SharedScratch<'_>,
-    query: Query,
-    piece: usize,
-    state: State,
-    sums: &[f32],
-) {
-    let bytes = cut.partial() * size_of::<f32>();
-    let at = (cut.number(query) * cut.pieces + piece) * bytes;
-    // SAFETY: areas of different queries and pieces do not meet, and this thread has no other handle of this one.
-    let area = as_floats(unsafe { shared.bytes_mut(at, bytes) });
-    area[0] = state.largest;
-    area[1] = state.sum;
-    area[2..].copy_from_slice(sums);
-}
-
-/// Puts the pieces of each query together, in the order of keys.
-#[inline(always)]
-fn merge(attention: &Attention<'_>, job: Job<'_>) {
-    let cut = attention.cut;
-    let area = cut.pieces * cut.partial() * size_of::<f32>();
-    let sums = &mut as_floats(job.own)[..cut.dv];
-    for number in job.share.of(cut.queries()) {
-        // SAFETY: in this phase no thread writes to shared memory.
-        let bytes = unsafe { job.shared.bytes(number * area, area) };
-        let pieces = <[f32]>::ref_from_bytes(bytes)
-            .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole floats"));
-        sums.fill(0.0);
-        let mut state = State { largest: f32::NEG_INFINITY, sum: 0.0 };
-        for piece in pieces.chunks_exact(cut.partial()) {
-            let (found, values) = (State { largest: piece[0], sum: piece[1] }, &piece[2..]);
-            if found.sum == 0.0 {
-                continue;
-            }
-            let largest = if found.largest > state.largest { found.largest } else { state.largest };
-            let base = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
-            let (before, now) = ((state.largest - base).exp(), (found.largest - base).exp());
-            // A piece that found nothing but NaN has no largest score; its sum says so.
-            let now = if found.sum.is_nan() { f32::NAN } else { now };
-            for (sum, value) in sums.iter_mut().zip(values) {
-                *sum = *sum * before + value * now;
-            }
-            state = State { largest, sum: state.sum * before + found.sum * now };
-        }
-        // SAFETY: shares do not meet, and each query of this one is visited once.
-        unsafe { finish(attention, &job.dst, cut.numbered(number), state, sums) };
     }
 }

@@ -5,9 +5,9 @@
 use half::f16;
 use oxcart_tensor::TensorRef;
 
-use super::cut::KEYS;
-use super::expand;
-use super::product::products;
+use super::expand::{self, Head};
+use super::lens::{HeadAt, KEYS};
+use super::product::{KEYS_AT_ONCE, products};
 use super::{multiply_adds, room, take};
 use crate::job::{Fault, Job, Kernel, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
@@ -22,11 +22,12 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let items = kv.div_ceil(KEYS) * tokens.div_ceil(TOKENS) * streams;
     let work = node.layout().elements().saturating_mul(d * heads);
     let floats: usize = areas(d, heads).map(room).iter().sum();
-    Some(Kernel::units(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
+    Some(Kernel::claimed(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
 }
 
-/// Floats of scratch: keys, keys transposed, queries, products.
+/// Floats of scratch: keys, keys transposed, queries, products. Products are made of whole blocks of heads.
 const fn areas(d: usize, heads: usize) -> [usize; 4] {
+    let heads = heads.next_multiple_of(KEYS_AT_ONCE);
     [KEYS * d, KEYS * d, heads * d, heads * KEYS]
 }
 
@@ -38,12 +39,14 @@ fn index<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let claims = job.claims(tiles * blocks * streams);
     let mut rest = as_floats(job.own);
     let [keys, transposed, queries, scores] = areas(d, heads).map(|len| take(&mut rest, len));
+    queries.fill(0.0);
     for item in claims {
         let (first, block, stream) = (item % tiles * KEYS, item / tiles % blocks, item / (tiles * blocks));
         let count = KEYS.min(kv - first);
         transposed.fill(0.0);
         for key in 0..count {
-            expand::row(s, &k, [0, first + key, stream], &mut keys[key * d..][..d]);
+            let head = Head::new(&k, HeadAt { plane: [first + key, stream], channel: 0 }, d);
+            expand::rows(s, &head, 0..1, &mut keys[key * d..][..d], d);
             for (to, &x) in transposed.chunks_exact_mut(KEYS).zip(&keys[key * d..][..d]) {
                 to[key] = x;
             }

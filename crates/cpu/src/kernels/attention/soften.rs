@@ -1,13 +1,20 @@
-//! From products to weights: scale, soft cap, mask, and the running maximum and sum of a softmax.
+//! From products to weights: scale, soft cap, biases, and the running maximum and sum of a softmax.
 //!
 //! A row's state is the largest score so far and the sum of all `exp(score - largest)`; weights and weighted values are
-//! relative to the same largest score. When it grows, what was summed before is multiplied by a factor. Scores of masked
-//! keys are minus infinity, whatever the product was; rows that have only those so far keep minus infinity as their
+//! relative to the same largest score. When it grows, what was summed before is multiplied by a factor. Scores of keys that
+//! are not seen are minus infinity, whatever the product was; rows that have only those so far keep minus infinity as their
 //! largest and zero as their sum.
+//!
+//! Invariant: weights of a tile are added in sixteen partial sums, of every sixteenth key, and those as in
+//! [`sixteen`](super::sixteen). [`row`] and [`columns`] give the same bits, and so does a tile of which a row sees nothing and
+//! a tile that is left out.
+
+use std::ops::Range;
 
 use super::super::math::exp;
-use super::cut::KEYS;
-use crate::simd::Simd;
+use super::lens::KEYS;
+use super::sixteen::fold_numbers;
+use crate::simd::{MAX_LANES, Simd};
 
 /// What happens to a product before it is a score.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +54,22 @@ fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.where_greater(magnitude, s.splat(0.625), large, small)
 }
 
+/// The exponential of one number, as vectors compute it.
+#[inline(always)]
+fn exp_of<S: Simd>(s: S, x: f32) -> f32 {
+    let mut lanes = [0.0; MAX_LANES];
+    s.store(exp(s, s.splat(x)), &mut lanes);
+    lanes[0]
+}
+
+/// `a * b + c` for one number, rounded as vectors do it.
+#[inline(always)]
+fn mul_add_of<S: Simd>(s: S, a: f32, b: f32, c: f32) -> f32 {
+    let mut lanes = [0.0; MAX_LANES];
+    s.store(s.mul_add(s.splat(a), s.splat(b), s.splat(c)), &mut lanes);
+    lanes[0]
+}
+
 /// The state of one row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
@@ -54,43 +77,80 @@ pub(super) struct State {
     pub(super) sum: f32,
 }
 
-/// Turns a row of products into weights. `biases` holds a value to add to each score, the first `count` of which count;
-/// those beyond are made to take no part. Returns the new state and the factor of what was summed before.
+impl State {
+    /// Nothing seen yet.
+    pub(super) const EMPTY: State = State { largest: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// What was found so far, and what a later span found, become one: the factors of the weighted values of both, and the
+    /// state. A NaN is never lost.
+    #[inline(always)]
+    pub(super) fn merge<S: Simd>(self, s: S, found: State) -> ([f32; 2], State) {
+        let largest = if found.largest > self.largest { found.largest } else { self.largest };
+        let base = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
+        let before = if self.sum.is_nan() { f32::NAN } else { exp_of(s, self.largest - base) };
+        let now = if found.sum.is_nan() { f32::NAN } else { exp_of(s, found.largest - base) };
+        ([before, now], State { largest, sum: mul_add_of(s, self.sum, before, found.sum * now) })
+    }
+
+    /// What weighted values are to be multiplied with in the end, a sink having taken part.
+    #[inline(always)]
+    pub(super) fn finish<S: Simd>(self, s: S, sink: Option<f32>) -> f32 {
+        let State { largest, mut sum } = self;
+        let mut factor = 1.0;
+        if let Some(sink) = sink {
+            if sink > largest {
+                factor = exp_of(s, largest - sink);
+                sum = mul_add_of(s, sum, factor, 1.0);
+            } else {
+                sum += exp_of(s, sink - largest);
+            }
+        }
+        // Without a single key the result is zero.
+        if sum == 0.0 { 0.0 } else { factor / sum }
+    }
+}
+
+/// Turns the products of a row with a tile's keys into weights, and those of all other keys into zero. `biases` holds a value
+/// to add to the score of each of the keys. Returns the new state and the factor of what was summed before.
 #[inline(always)]
 pub(super) fn row<S: Simd>(
     s: S,
-    products: &mut [f32],
-    count: usize,
+    products: &mut [f32; KEYS],
+    keys: Range<usize>,
     biases: Option<&[f32; KEYS]>,
     shaping: Shaping,
     state: State,
 ) -> (State, f32) {
-    let masked = s.splat(f32::NEG_INFINITY);
-    let used = count.next_multiple_of(crate::simd::MAX_LANES);
-    for (i, lanes) in products[..used].chunks_exact_mut(S::LANES).enumerate() {
+    let hidden = s.splat(f32::NEG_INFINITY);
+    let used = keys.start / MAX_LANES * MAX_LANES..keys.end.next_multiple_of(MAX_LANES);
+    for i in used.clone().step_by(S::LANES) {
+        let lanes = &mut products[i..][..S::LANES];
         let mut score = shaping.apply(s, s.load(lanes));
         if let Some(biases) = biases {
-            let bias = s.load(&biases[i * S::LANES..]);
-            score = s.where_greater(bias, masked, s.add(score, bias), masked);
+            let bias = s.load(&biases[i..][..S::LANES]);
+            score = s.where_greater(bias, hidden, s.add(score, bias), hidden);
         }
         s.store(score, lanes);
     }
-    products[count..used].fill(f32::NEG_INFINITY);
-    let mut largest = masked;
-    for lanes in products[..used].chunks_exact(S::LANES) {
-        largest = s.max(s.load(lanes), largest);
+    products[used.start..keys.start].fill(f32::NEG_INFINITY);
+    products[keys.end..used.end].fill(f32::NEG_INFINITY);
+    let mut largest = hidden;
+    for i in used.clone().step_by(S::LANES) {
+        largest = s.max(s.load(&products[i..][..S::LANES]), largest);
     }
     let found = s.largest(largest);
     let largest = if found > state.largest { found } else { state.largest };
     let base = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
-    let factor = if largest == state.largest { 1.0 } else { (state.largest - base).exp() };
-    let mut sum = s.splat(0.0);
-    for lanes in products[..used].chunks_exact_mut(S::LANES) {
+    let factor = if largest == state.largest { 1.0 } else { exp_of(s, state.largest - base) };
+    let mut sums = [0.0; MAX_LANES];
+    for i in used.step_by(S::LANES) {
+        let lanes = &mut products[i..][..S::LANES];
         let weight = exp(s, s.sub(s.load(lanes), s.splat(base)));
         s.store(weight, lanes);
-        sum = s.add(sum, weight);
+        let sums = &mut sums[i % MAX_LANES..][..S::LANES];
+        s.store(s.add(s.load(sums), weight), sums);
     }
-    (State { largest, sum: state.sum * factor + s.sum(sum) }, factor)
+    (State { largest, sum: mul_add_of(s, state.sum, factor, fold_numbers(&sums)) }, factor)
 }
 
 /// States of many rows, as lanes.
@@ -101,41 +161,63 @@ pub(super) struct States<'a> {
     pub(super) factors: &'a mut [f32],
 }
 
-/// As [`row`] for many rows at once, products and biases lying key by key: `products[key][row]`.
+/// As [`row`] for many rows at once, products and biases lying key by key: `products[key][row]`. Products of other keys are
+/// left alone.
 #[inline(always)]
 pub(super) fn columns<S: Simd>(
     s: S,
     products: &mut [f32],
+    keys: Range<usize>,
     biases: Option<&[f32]>,
     shaping: Shaping,
     states: &mut States<'_>,
 ) {
     let rows = states.largest.len();
-    let masked = s.splat(f32::NEG_INFINITY);
+    let hidden = s.splat(f32::NEG_INFINITY);
     for first in (0..rows).step_by(S::LANES) {
         let before = s.load(&states.largest[first..]);
         let mut largest = before;
-        for (key, products) in products.chunks_exact_mut(rows).enumerate() {
-            let mut score = shaping.apply(s, s.load(&products[first..]));
+        for key in keys.clone() {
+            let lanes = &mut products[key * rows + first..][..S::LANES];
+            let mut score = shaping.apply(s, s.load(lanes));
             if let Some(biases) = biases {
-                let bias = s.load(&biases[key * rows + first..]);
-                score = s.where_greater(bias, masked, s.add(score, bias), masked);
+                let bias = s.load(&biases[key * rows + first..][..S::LANES]);
+                score = s.where_greater(bias, hidden, s.add(score, bias), hidden);
             }
-            s.store(score, &mut products[first..]);
+            s.store(score, lanes);
             largest = s.max(score, largest);
         }
-        let base = s.where_greater(largest, masked, largest, s.splat(0.0));
+        let base = s.where_greater(largest, hidden, largest, s.splat(0.0));
         let factor = exp(s, s.sub(before, base));
-        let mut sum = s.mul(s.load(&states.sums[first..]), factor);
-        for products in products.chunks_exact_mut(rows) {
-            let weight = exp(s, s.sub(s.load(&products[first..]), base));
-            s.store(weight, &mut products[first..]);
-            sum = s.add(sum, weight);
+        let mut sums = [s.splat(0.0); MAX_LANES];
+        for tier in (0..KEYS).step_by(MAX_LANES) {
+            if keys.start <= tier && tier + MAX_LANES <= keys.end {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.add(*sum, raise(s, products, (tier + i) * rows + first, base));
+                }
+                continue;
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                if keys.contains(&(tier + i)) {
+                    *sum = s.add(*sum, raise(s, products, (tier + i) * rows + first, base));
+                }
+            }
         }
+        let found = super::sixteen::fold(s, sums);
+        let sum = s.mul_add(s.load(&states.sums[first..]), factor, found);
         s.store(largest, &mut states.largest[first..]);
         s.store(sum, &mut states.sums[first..]);
         s.store(factor, &mut states.factors[first..]);
     }
+}
+
+/// Turns one vector of scores into weights.
+#[inline(always)]
+fn raise<S: Simd>(s: S, scores: &mut [f32], at: usize, base: S::F32) -> S::F32 {
+    let lanes = &mut scores[at..][..S::LANES];
+    let weight = exp(s, s.sub(s.load(lanes), base));
+    s.store(weight, lanes);
+    weight
 }
 
 #[cfg(test)]

@@ -43,28 +43,47 @@ fn where_set(bits: u64, part: usize) -> uint8x16_t {
     }
 }
 
-/// Sums of the products of neighbouring bytes, which must fit.
-#[inline(always)]
-fn pairwise(a: uint8x16_t, b: uint8x16_t) -> int16x8_t {
-    // SAFETY: NEON is there.
-    unsafe {
-        let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
-        vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b))
-    }
-}
-
 impl Lanes for Neon {
     type Bytes = Bytes;
     type Sums = Sums;
     type Floats = Floats;
-    type Words = [int16x8_t; 4];
-    type Groups = uint8x16_t;
-    type Scales = [i8; 16];
-    type Heads = float32x4_t;
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
         each!(|i| load(from, 16 * i))
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
+        let (parts, _) = to.as_chunks_mut::<16>();
+        for (part, bytes) in parts.iter_mut().zip(bytes) {
+            // SAFETY: NEON is there, and the part has 16 bytes.
+            unsafe { vst1q_u8(part.as_mut_ptr(), bytes) };
+        }
+    }
+    #[inline(always)]
+    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
+        let mut to = from;
+        // Squares of four rows by four words.
+        for rows in 0..4 {
+            for words in 0..4 {
+                // SAFETY: NEON is there.
+                unsafe {
+                    let row = |r: usize| vreinterpretq_u32_u8(from[4 * rows + r][words]);
+                    let (even, odd) = (vtrnq_u32(row(0), row(1)), vtrnq_u32(row(2), row(3)));
+                    let low = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_low_u32(a), vget_low_u32(b)));
+                    let high = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_high_u32(a), vget_high_u32(b)));
+                    to[4 * words][rows] = low(even.0, odd.0);
+                    to[4 * words + 1][rows] = low(even.1, odd.1);
+                    to[4 * words + 2][rows] = high(even.0, odd.0);
+                    to[4 * words + 3][rows] = high(even.1, odd.1);
+                }
+            }
+        }
+        to
+    }
+    #[inline(always)]
+    fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
+        each!(|i| load(from[i], 0))
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
@@ -118,23 +137,8 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn code_words(self, codes: Bytes, acts: Bytes) -> [int16x8_t; 4] {
-        each!(|i| pairwise(codes[i], acts[i]))
-    }
-    #[inline(always)]
-    fn level_words(self, levels: Bytes, acts: Bytes) -> [int16x8_t; 4] {
-        each!(|i| pairwise(levels[i], acts[i]))
-    }
-
-    #[inline(always)]
     fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
         self.dot_signed(codes, acts)
-    }
-    #[inline(always)]
-    fn dot_centred(self, codes: Bytes, middle: u8, acts: Bytes) -> Sums {
-        // SAFETY: NEON is there.
-        let levels = each!(|i| unsafe { vsubq_u8(codes[i], vdupq_n_u8(middle)) });
-        self.dot_signed(levels, acts)
     }
     #[inline(always)]
     fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
@@ -152,67 +156,28 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn groups(self, from: &[u8; 16]) -> uint8x16_t {
-        load(from, 0)
-    }
-    #[inline(always)]
-    fn interleaved(self, even: u64, odd: u64) -> uint8x16_t {
-        // SAFETY: NEON is there.
-        unsafe {
-            let (even, odd) = (vcreate_u8(even), vcreate_u8(odd));
-            vcombine_u8(vzip1_u8(even, odd), vzip2_u8(even, odd))
-        }
-    }
-    #[inline(always)]
-    fn group_field(self, groups: uint8x16_t, shift: u32, mask: u8) -> uint8x16_t {
-        shift_right(groups, shift, mask)
-    }
-    #[inline(always)]
-    fn scales(self, groups: uint8x16_t) -> [i8; 16] {
-        let mut scales = [0; 16];
-        // SAFETY: NEON is there, and the array has 16 bytes.
-        unsafe { vst1q_s8(scales.as_mut_ptr(), vreinterpretq_s8_u8(groups)) };
-        scales
-    }
-
-    #[inline(always)]
     fn no_sums(self) -> Sums {
         // SAFETY: NEON is there.
         unsafe { [vdupq_n_s32(0); 4] }
     }
     #[inline(always)]
-    fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
+    fn splat_sums(self, x: i32) -> Sums {
         // SAFETY: NEON is there.
-        each!(|i| unsafe { vsubq_s32(a[i], vshlq_s32(b[i], vdupq_n_s32(shift as i32))) })
+        [unsafe { vdupq_n_s32(x) }; 4]
     }
     #[inline(always)]
-    fn add_words(self, to: Sums, words: [int16x8_t; 4]) -> Sums {
+    fn add_sums(self, a: Sums, b: Sums) -> Sums {
         // SAFETY: NEON is there.
-        each!(|i| unsafe { vpadalq_s16(to[i], words[i]) })
+        each!(|i| unsafe { vaddq_s32(a[i], b[i]) })
     }
     #[inline(always)]
-    fn add_scaled(self, to: Sums, words: [int16x8_t; 4], scales: [i8; 16], part: usize) -> Sums {
+    fn fours(self, [a, b, c, d]: [Sums; 4]) -> Sums {
         // SAFETY: NEON is there.
-        each!(|i| unsafe {
-            let sums = vpaddlq_s16(words[i]);
-            vmlaq_n_s32(to[i], sums, i32::from(scales[4 * part + i]))
-        })
+        each!(|i| unsafe { vpaddq_s32(vpaddq_s32(a[i], b[i]), vpaddq_s32(c[i], d[i])) })
     }
     #[inline(always)]
-    fn dot_groups(self, groups: uint8x16_t, sums: &[u8; 32]) -> Sums {
-        // SAFETY: NEON is there.
-        unsafe {
-            let scales = vreinterpretq_s8_u8(groups);
-            let (low, high) = (vmovl_s8(vget_low_s8(scales)), vmovl_high_s8(scales));
-            let first = vreinterpretq_s16_u8(load(sums, 0));
-            let second = vreinterpretq_s16_u8(load(sums, 16));
-            [
-                vmull_s16(vget_low_s16(low), vget_low_s16(first)),
-                vmull_high_s16(low, first),
-                vmull_s16(vget_low_s16(high), vget_low_s16(second)),
-                vmull_high_s16(high, second),
-            ]
-        }
+    fn swap_quarters(self, [a, b, c, d]: [Sums; 4]) -> [Sums; 4] {
+        each!(|q| [a[q], b[q], c[q], d[q]])
     }
 
     #[inline(always)]
@@ -225,14 +190,9 @@ impl Lanes for Neon {
         each!(|i| unsafe { vcvtq_f32_s32(sums[i]) })
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: Floats, b: Floats, c: Floats) -> Floats {
+    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
         // SAFETY: NEON is there.
         each!(|i| unsafe { vfmaq_f32(c[i], a[i], b[i]) })
-    }
-    #[inline(always)]
-    fn add_floats(self, a: Floats, b: Floats) -> Floats {
-        // SAFETY: NEON is there.
-        each!(|i| unsafe { vaddq_f32(a[i], b[i]) })
     }
     #[inline(always)]
     fn splat_floats(self, x: f32) -> Floats {
@@ -240,14 +200,20 @@ impl Lanes for Neon {
         unsafe { [vdupq_n_f32(x); 4] }
     }
     #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> Floats {
-        // SAFETY: NEON is there.
-        each!(|i| unsafe { vdupq_n_f32(numbers[i]) })
-    }
-    #[inline(always)]
     fn total(self, v: Floats) -> f32 {
         // SAFETY: NEON is there.
-        unsafe { vaddvq_f32(vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]))) }
+        unsafe {
+            let four = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+            vpadds_f32(vadd_f32(vget_low_f32(four), vget_high_f32(four)))
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: Floats, to: &mut [f32; 16]) {
+        let (parts, _) = to.as_chunks_mut::<4>();
+        for (part, floats) in parts.iter_mut().zip(floats) {
+            // SAFETY: NEON is there, and the part has four numbers.
+            unsafe { vst1q_f32(part.as_mut_ptr(), floats) };
+        }
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> Floats {
@@ -282,44 +248,5 @@ impl Lanes for Neon {
     #[inline(always)]
     fn half(self, bits: u16) -> f32 {
         f16::from_bits(bits).to_f32()
-    }
-    #[inline(always)]
-    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> float32x4_t {
-        let product = |block: usize, at: usize| {
-            let number = |from: &[u8; 16]| self.half(u16::from_le_bytes([from[at], from[at + 1]]));
-            number(a[block]) * number(b[block])
-        };
-        let four = [product(0, 0), product(0, 2), product(1, 4), product(1, 6)];
-        // SAFETY: NEON is there, and the array has four numbers.
-        unsafe { vld1q_f32(four.as_ptr()) }
-    }
-    #[inline(always)]
-    fn two_heads(self, numbers: [f32; 2]) -> float32x4_t {
-        let four = [numbers[0], 0.0, numbers[1], 0.0];
-        // SAFETY: NEON is there, and the array has four numbers.
-        unsafe { vld1q_f32(four.as_ptr()) }
-    }
-    #[inline(always)]
-    fn no_heads(self) -> float32x4_t {
-        // SAFETY: NEON is there.
-        unsafe { vdupq_n_f32(0.0) }
-    }
-    #[inline(always)]
-    fn add_heads(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        // SAFETY: NEON is there.
-        unsafe { vaddq_f32(a, b) }
-    }
-    #[inline(always)]
-    fn spread(self, heads: float32x4_t) -> Floats {
-        // SAFETY: NEON is there.
-        unsafe {
-            let (first, second) = (vdupq_laneq_f32::<0>(heads), vdupq_laneq_f32::<2>(heads));
-            [first, first, second, second]
-        }
-    }
-    #[inline(always)]
-    fn total_seconds(self, heads: float32x4_t) -> f32 {
-        // SAFETY: NEON is there.
-        unsafe { vgetq_lane_f32::<1>(heads) + vgetq_lane_f32::<3>(heads) }
     }
 }

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::lanes::Lanes;
-use crate::simd::Scalar;
+use crate::simd::{Scalar, fused};
 
 type Bytes = [u8; 64];
 type Sums = [i32; 16];
@@ -16,12 +16,6 @@ fn fours(product: impl Fn(usize) -> i32) -> Sums {
         let at = 4 * lane;
         product(at) + product(at + 1) + product(at + 2) + product(at + 3)
     })
-}
-
-/// Lane `i` is the sum of `product` over its two elements, which must fit.
-#[inline(always)]
-fn twos(product: impl Fn(usize) -> i32) -> [i16; 32] {
-    std::array::from_fn(|lane| (product(2 * lane) + product(2 * lane + 1)) as i16)
 }
 
 #[inline(always)]
@@ -38,14 +32,22 @@ impl Lanes for Scalar {
     type Bytes = Bytes;
     type Sums = Sums;
     type Floats = Floats;
-    type Words = [i16; 32];
-    type Groups = [u8; 16];
-    type Scales = [u8; 16];
-    type Heads = [[f32; 2]; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> Bytes {
         *from
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
+        *to = bytes;
+    }
+    #[inline(always)]
+    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
+        std::array::from_fn(|i| std::array::from_fn(|at| from[at / 4][4 * i + at % 4]))
+    }
+    #[inline(always)]
+    fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
+        std::array::from_fn(|i| from[i / 16][i % 16])
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
@@ -92,21 +94,8 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn code_words(self, codes: Bytes, acts: Bytes) -> [i16; 32] {
-        twos(|i| i32::from(codes[i]) * signed(acts[i]))
-    }
-    #[inline(always)]
-    fn level_words(self, levels: Bytes, acts: Bytes) -> [i16; 32] {
-        twos(|i| signed(levels[i]) * signed(acts[i]))
-    }
-
-    #[inline(always)]
     fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
         fours(|i| i32::from(codes[i]) * signed(acts[i]))
-    }
-    #[inline(always)]
-    fn dot_centred(self, codes: Bytes, middle: u8, acts: Bytes) -> Sums {
-        fours(|i| (i32::from(codes[i]) - i32::from(middle)) * signed(acts[i]))
     }
     #[inline(always)]
     fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
@@ -118,45 +107,27 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn groups(self, from: &[u8; 16]) -> [u8; 16] {
-        *from
-    }
-    #[inline(always)]
-    fn interleaved(self, even: u64, odd: u64) -> [u8; 16] {
-        let both = [even.to_le_bytes(), odd.to_le_bytes()];
-        std::array::from_fn(|i| both[i % 2][i / 2])
-    }
-    #[inline(always)]
-    fn group_field(self, groups: [u8; 16], shift: u32, mask: u8) -> [u8; 16] {
-        groups.map(|group| group >> shift & mask)
-    }
-    #[inline(always)]
-    fn scales(self, groups: [u8; 16]) -> [u8; 16] {
-        groups
-    }
-
-    #[inline(always)]
     fn no_sums(self) -> Sums {
         [0; 16]
     }
     #[inline(always)]
-    fn sub_sums(self, a: Sums, b: Sums, shift: u32) -> Sums {
-        std::array::from_fn(|i| a[i].wrapping_sub(b[i] << shift))
+    fn splat_sums(self, x: i32) -> Sums {
+        [x; 16]
     }
     #[inline(always)]
-    fn add_words(self, to: Sums, words: [i16; 32]) -> Sums {
-        std::array::from_fn(|i| to[i].wrapping_add(i32::from(words[2 * i]) + i32::from(words[2 * i + 1])))
+    fn add_sums(self, a: Sums, b: Sums) -> Sums {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
     }
     #[inline(always)]
-    fn add_scaled(self, to: Sums, words: [i16; 32], scales: [u8; 16], part: usize) -> Sums {
-        std::array::from_fn(|i| {
-            let sum = i32::from(words[2 * i]) + i32::from(words[2 * i + 1]);
-            to[i].wrapping_add(sum * signed(scales[4 * part + i / 4]))
+    fn fours(self, v: [Sums; 4]) -> Sums {
+        std::array::from_fn(|lane| {
+            let (quarter, from) = (lane / 4 * 4, v[lane % 4]);
+            (quarter..quarter + 4).fold(0i32, |sum, i| sum.wrapping_add(from[i]))
         })
     }
     #[inline(always)]
-    fn dot_groups(self, groups: [u8; 16], sums: &[u8; 32]) -> Sums {
-        std::array::from_fn(|i| signed(groups[i]) * i32::from(word(sums, i) as i16))
+    fn swap_quarters(self, v: [Sums; 4]) -> [Sums; 4] {
+        std::array::from_fn(|q| std::array::from_fn(|lane| v[lane / 4][4 * q + lane % 4]))
     }
 
     #[inline(always)]
@@ -168,20 +139,12 @@ impl Lanes for Scalar {
         sums.map(|sum| sum as f32)
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: Floats, b: Floats, c: Floats) -> Floats {
-        std::array::from_fn(|i| a[i] * b[i] + c[i])
-    }
-    #[inline(always)]
-    fn add_floats(self, a: Floats, b: Floats) -> Floats {
-        std::array::from_fn(|i| a[i] + b[i])
+    fn fused(self, a: Floats, b: Floats, c: Floats) -> Floats {
+        std::array::from_fn(|i| fused(a[i], b[i], c[i]))
     }
     #[inline(always)]
     fn splat_floats(self, x: f32) -> Floats {
         [x; 16]
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> Floats {
-        std::array::from_fn(|i| numbers[i / 4])
     }
     #[inline(always)]
     fn total(self, v: Floats) -> f32 {
@@ -189,6 +152,10 @@ impl Lanes for Scalar {
         let eight: [f32; 8] = std::array::from_fn(|i| v[i] + v[i + 8]);
         let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
         (four[0] + four[2]) + (four[1] + four[3])
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: Floats, to: &mut [f32; 16]) {
+        *to = floats;
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> Floats {
@@ -208,30 +175,5 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn half(self, bits: u16) -> f32 {
         f16::from_bits(bits).to_f32_const()
-    }
-    #[inline(always)]
-    fn heads(self, a: [&[u8; 16]; 2], b: [&[u8; 16]; 2]) -> [[f32; 2]; 2] {
-        let product = |block: usize, i: usize| self.half(word(a[block], i)) * self.half(word(b[block], i));
-        [[product(0, 0), product(0, 1)], [product(1, 2), product(1, 3)]]
-    }
-    #[inline(always)]
-    fn two_heads(self, numbers: [f32; 2]) -> [[f32; 2]; 2] {
-        numbers.map(|number| [number, 0.0])
-    }
-    #[inline(always)]
-    fn no_heads(self) -> [[f32; 2]; 2] {
-        [[0.0; 2]; 2]
-    }
-    #[inline(always)]
-    fn add_heads(self, a: [[f32; 2]; 2], b: [[f32; 2]; 2]) -> [[f32; 2]; 2] {
-        std::array::from_fn(|block| std::array::from_fn(|i| a[block][i] + b[block][i]))
-    }
-    #[inline(always)]
-    fn spread(self, heads: [[f32; 2]; 2]) -> Floats {
-        std::array::from_fn(|i| heads[i / 8][0])
-    }
-    #[inline(always)]
-    fn total_seconds(self, heads: [[f32; 2]; 2]) -> f32 {
-        heads[0][1] + heads[1][1]
     }
 }

@@ -3,14 +3,6 @@
 /// A one in each byte.
 pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Eight 4-bit fields, each in a byte of its own.
-#[inline(always)]
-pub(super) fn spread_nibbles(nibbles: u32) -> u64 {
-    let fours = u64::from(nibbles & 0xFFFF) | u64::from(nibbles >> 16) << 32;
-    let twos = (fours | fours << 8) & (0xFF * 0x0001_0001_0001_0001);
-    (twos | twos << 4) & (15 * ONES)
-}
-
 /// Eight 2-bit fields, each in a byte of its own.
 #[inline(always)]
 pub(super) fn spread_crumbs(crumbs: u16) -> u64 {
@@ -28,13 +20,6 @@ pub(super) fn spread_bits(bits: u8) -> u64 {
     top * 0xFF
 }
 
-/// Takes 32 off codes below 64; the results are signed.
-#[inline(always)]
-pub(super) fn minus_32(codes: u64) -> u64 {
-    // With the top bit set nothing is borrowed from the next byte.
-    ((codes | (0x80 * ONES)) - 32 * ONES) ^ (0x80 * ONES)
-}
-
 /// Seven signs each, and an eighth that makes their number even.
 #[inline(always)]
 pub(super) fn even_signs(fields: u64) -> u64 {
@@ -50,20 +35,10 @@ mod tests {
 
     #[test]
     fn fields_get_bytes_of_their_own() {
-        assert_eq!(spread_nibbles(0x8765_4321), 0x0807_0605_0403_0201);
         assert_eq!(spread_crumbs(0b11_10_01_00_00_01_10_11), 0x0302_0100_0001_0203);
         for bits in 0..=u8::MAX {
             let expected = std::array::from_fn(|i| if bits >> i & 1 == 1 { 0xFF } else { 0 });
             assert_eq!(spread_bits(bits).to_le_bytes(), expected);
-        }
-    }
-
-    #[test]
-    fn bytes_do_not_disturb_each_other() {
-        for code in 0..64u64 {
-            let codes = minus_32((code * ONES) ^ (63 << 8)).to_le_bytes();
-            assert_eq!(codes[0] as i8, code as i8 - 32);
-            assert_eq!(codes[1] as i8, (code as i8 ^ 63) - 32);
         }
     }
 

@@ -5,8 +5,9 @@
 
 use oxcart_tensor::TensorRef;
 
+use super::cut::Matching;
 use super::format::{items, items_mut};
-use super::product::{Matching, Product};
+use super::product::Product;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::RowAt;

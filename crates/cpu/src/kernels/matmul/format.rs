@@ -2,7 +2,7 @@
 //! activations side by side, both in the order in which a micro-kernel reads them.
 //!
 //! Codes of a panel come in steps of `step` consecutive elements: step 0 of every row, then step 1 of every row, and so
-//! on. With the codes of quantized types go `f32` scales, one per group and row of weights and one per run and column;
+//! on. With the codes go `f32` scales, one per group and row of weights and one per run and column;
 //! they lie row by row (column by column) within a group (run) as well.
 //!
 //! Invariant: the parts of a panel start at multiples of 64 bytes and do not meet. A block of `k` elements of a panel of
@@ -12,9 +12,19 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Scales of a quantized weight type.
+/// How panels of one weight type look on one instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Groups {
+pub(super) struct Format {
+    /// Rows in a panel of weights: a multiple of 16.
+    pub(super) rows: usize,
+    /// Columns in a panel of activations; the most that micro-kernels take, until [`Format::narrowed`].
+    pub(super) cols: usize,
+    /// Bytes of a code.
+    pub(super) code: usize,
+    /// Consecutive elements of one row that lie together.
+    pub(super) step: usize,
+    /// Steps whose products can be added up in 16 bits.
+    pub(super) reach: usize,
     /// Elements that share a scale of the weights.
     pub(super) group: usize,
     /// Elements that share a scale of the activations; a multiple of `group`.
@@ -24,23 +34,6 @@ pub(super) struct Groups {
     /// What was added to the codes of the weights; if it is not zero, a sum of codes per group of activations is needed to
     /// correct products.
     pub(super) offset: i32,
-}
-
-/// How panels of one weight type look on one instruction set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Format {
-    /// Rows in a panel of weights.
-    pub(super) rows: usize,
-    /// Columns in a panel of activations.
-    pub(super) cols: usize,
-    /// Bytes of a code.
-    pub(super) code: usize,
-    /// Consecutive elements of one row that lie together.
-    pub(super) step: usize,
-    /// Steps whose products can be added up in 16 bits.
-    pub(super) reach: usize,
-    /// Scales, if there are any.
-    pub(super) groups: Option<Groups>,
 }
 
 const ALIGN: usize = 64;
@@ -74,7 +67,7 @@ struct ColumnParts {
 }
 
 /// Some rows of weights, packed.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors add up in 16 bits"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights<'p> {
     pub(super) codes: &'p [u8],
@@ -95,9 +88,11 @@ pub(super) struct WeightsMut<'p> {
 }
 
 /// Some columns, packed.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors multiply bytes"))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors need corrections"))]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns<'p> {
+    /// How many.
+    pub(super) cols: usize,
     pub(super) codes: &'p [u8],
     /// By run and column.
     pub(super) scales: &'p [f32],
@@ -127,25 +122,27 @@ pub(super) fn items_mut<T: FromBytes + IntoBytes + Immutable + KnownLayout>(byte
 }
 
 impl Format {
+    /// The same with fewer columns in a panel.
+    pub(super) fn narrowed(self, cols: usize) -> Format {
+        assert!(cols <= self.cols);
+        Format { cols, ..self }
+    }
+
     fn weight_parts(&self, k: usize) -> WeightParts {
         let mut placer = Placer(0);
         let codes = placer.place(k * self.rows * self.code);
-        let groups = self.groups.map_or(0, |groups| k / groups.group);
-        let min_groups = self.groups.map_or(0, |groups| if groups.mins { k / groups.group } else { 0 });
-        let scales = placer.place(groups * self.rows * 4);
-        let mins = placer.place(min_groups * self.rows * 4);
+        let scales = placer.place(k / self.group * self.rows * 4);
+        let mins = placer.place(if self.mins { k / self.group * self.rows * 4 } else { 0 });
         WeightParts { codes, scales, mins, end: placer.0 }
     }
 
     fn column_parts(&self, k: usize) -> ColumnParts {
-        let count = |wanted: fn(&Groups) -> bool, len: fn(&Groups) -> usize| {
-            self.groups.filter(wanted).map_or(0, |groups| k / len(&groups)) * self.cols * 4
-        };
+        let numbers = |wanted: bool, len: usize| if wanted { k / len * self.cols * 4 } else { 0 };
         let mut placer = Placer(0);
         let codes = placer.place(k * self.cols * self.code);
-        let scales = placer.place(count(|_| true, |groups| groups.run));
-        let sums = placer.place(count(|groups| groups.mins, |groups| groups.group));
-        let corrections = placer.place(count(|groups| groups.offset != 0, |groups| groups.group));
+        let scales = placer.place(numbers(true, self.run));
+        let sums = placer.place(numbers(self.mins, self.group));
+        let corrections = placer.place(numbers(self.offset != 0, self.group));
         ColumnParts { codes, scales, sums, corrections, end: placer.0 }
     }
 
@@ -185,18 +182,17 @@ impl Format {
     /// Some elements of a packed panel of columns that has `k` of them.
     pub(super) fn columns<'p>(&self, panel: &'p [u8], k: usize, block: Range<usize>) -> Columns<'p> {
         let parts = self.column_parts(k);
-        let (mut scales, mut groups) = (0..0, 0..0);
-        if let Some(Groups { group, run, .. }) = self.groups {
-            scales = block.start / run * self.cols..block.end / run * self.cols;
-            groups = block.start / group * self.cols..block.end / group * self.cols;
-        }
-        let per_group = |part: Range<usize>| if part.is_empty() { 0..0 } else { groups.clone() };
         let codes = block.start * self.cols * self.code..block.end * self.cols * self.code;
+        let scales = block.start / self.run * self.cols..block.end / self.run * self.cols;
+        let groups = block.start / self.group * self.cols..block.end / self.group * self.cols;
+        let per_group = |part: &Range<usize>| if part.is_empty() { 0..0 } else { groups.clone() };
+        let (of_sums, of_corrections) = (per_group(&parts.sums), per_group(&parts.corrections));
         Columns {
+            cols: self.cols,
             codes: &panel[parts.codes][codes],
             scales: &items(&panel[parts.scales])[scales],
-            sums: &items(&panel[parts.sums.clone()])[per_group(parts.sums)],
-            corrections: &items(&panel[parts.corrections.clone()])[per_group(parts.corrections)],
+            sums: &items(&panel[parts.sums])[of_sums],
+            corrections: &items(&panel[parts.corrections])[of_corrections],
         }
     }
 

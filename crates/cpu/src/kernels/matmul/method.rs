@@ -1,75 +1,66 @@
-//! How weights of a type are multiplied on an instruction set, once there are enough columns to pack them.
+//! How quantized weights of a type are multiplied on an instruction set.
 
 use oxcart_tensor::DType;
 
-use super::format::{Columns, Weights};
-use super::format::{Format, Groups};
-use super::micro::{Multiply, code_shape, float_shape, multiply_codes, multiply_floats};
-use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes, pack_floats};
+use super::format::Format;
+use super::micro::{Multiply, code_shape, multiply_codes};
+use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes};
+use super::scales::Scaled;
+use super::single::{MultiplySingle, multiply_single, offset};
 use super::types::{Visit, visit};
-use super::unpack::Unpack;
-use crate::simd::{Level, for_each_level};
+use crate::simd::Level;
 
 /// Everything that tiles of a weight type need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Method {
     pub(super) format: Format,
-    /// Elements of each row that are packed and multiplied at a time; a multiple of every block length.
-    pub(super) k_block: usize,
-    /// Up to this many columns weights are not worth packing; measured.
-    pub(super) few: usize,
     pub(super) pack_weights: PackWeights,
     pub(super) pack_column: PackColumn,
     pub(super) multiply: Multiply,
+    /// The form of a column that is alone.
+    pub(super) single_format: Format,
+    pub(super) multiply_single: MultiplySingle,
 }
 
 impl Method {
-    /// The method for weights of a type; `None` if it cannot be a weight.
+    /// The method for weights of a type; `None` if it is not a quantized one.
     pub(super) fn of(dtype: DType, level: Level) -> Option<Method> {
-        visit(dtype, Make(level))
+        visit(dtype, Make(level))?
     }
 }
 
 struct Make(Level);
 
 impl Visit for Make {
-    type Answer = Method;
+    type Answer = Option<Method>;
 
-    fn float(self, dtype: DType) -> Method {
-        let (rows, cols) = float_shape(self.0);
-        let (pack_weights, pack_column) = pack_floats(dtype, self.0);
-        Method {
-            format: Format { rows, cols, code: 4, step: 1, reach: 1, groups: None },
-            k_block: 256,
-            few: 11,
-            pack_weights,
-            pack_column,
-            multiply: for_each_level!(
-                multiply_floats: fn(weights: Weights<'_>, columns: Columns<'_>, tile: &mut [f32])
-            )
-            .at(self.0),
-        }
+    fn float(self, _: DType) -> Option<Method> {
+        None
     }
 
-    fn quantized<B: Unpack>(self) -> Method {
-        let Some(partner) = B::DTYPE.dot_partner() else { unreachable!("every weight type has a partner") };
-        let shape = code_shape(self.0, B::LEAST, B::MOST);
-        let (group, run) = (B::GROUP, partner.block_len());
-        let groups = Groups { group, run, mins: B::MINS, offset: i32::from(shape.offset) };
-        Method {
-            format: Format {
-                rows: shape.rows,
-                cols: shape.cols,
-                code: if shape.bytes { 1 } else { 2 },
-                step: shape.step,
-                reach: shape.reach,
-                groups: Some(groups),
-            },
-            few: 5,
-            k_block: if shape.bytes { 4096 } else { 1024 },
+    fn quantized<B: Scaled>(self) -> Option<Method> {
+        let partner = B::DTYPE.dot_partner()?;
+        let shape = code_shape(self.0, B::LEAST, B::MOST, B::GROUP);
+        let (group, run) = (B::GROUP, B::RUN);
+        assert_eq!(run, partner.block_len(), "{partner}");
+        let format = Format {
+            rows: shape.rows,
+            cols: shape.cols,
+            code: if shape.bytes { 1 } else { 2 },
+            step: shape.step,
+            reach: shape.reach,
+            group,
+            run,
+            mins: B::MINS,
+            offset: i32::from(shape.offset),
+        };
+        Some(Method {
+            format,
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),
-        }
+            single_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
+            multiply_single: multiply_single::<B>(self.0),
+        })
     }
 }

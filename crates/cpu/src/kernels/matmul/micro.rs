@@ -1,9 +1,9 @@
 //! Micro-kernels: the product of one panel of weights with one panel of columns, all sums in registers.
 //!
-//! Each takes panels in the order of [`Format`](super::format::Format) and writes a tile of results, column by column.
+//! Each takes panels in the order of [`Format`](super::format::Format) and adds to a tile of results, column by column.
 //!
-//! Invariant: a result is the sum over `k` in ascending order, group by group; integer sums within a group are exact.
-//! [`portable`] says what the others compute.
+//! Invariant: whatever the instruction set and the number of columns, a result is the same `f32` operations in the same
+//! order. [`portable`] says which; `docs/numerics.md` says why.
 #![allow(
     clippy::needless_range_loop,
     reason = "rows and columns of tiles are what the reader follows, and loops over them are unrolled"
@@ -13,27 +13,26 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod float;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 #[cfg(test)]
 mod tests;
 
-pub(super) use float::{float_shape, multiply_floats};
-
 use super::format::{Columns, Weights};
 use crate::simd::{Level, Simd, for_each_level};
 
-/// Multiplies two panels.
+/// Adds the product of two panels to a tile of results.
 pub(super) type Multiply = fn(Weights<'_>, Columns<'_>, &mut [f32]);
 
 /// The most results of a tile.
-pub(super) const MAX_TILE: usize = 32 * 12;
+pub(super) const MAX_TILE: usize = 32 * 6;
 
 /// The most columns of a tile.
-pub(super) const MAX_COLUMNS: usize = 12;
+pub(super) const MAX_COLUMNS: usize = 6;
 
-/// The most rows in a panel of codes.
-pub(super) const MAX_CODE_ROWS: usize = 32;
+/// The most rows in a panel of weights.
+pub(super) const MAX_ROWS: usize = 32;
 
 /// How codes of quantized types are packed on an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +40,9 @@ pub(super) struct CodeShape {
     /// A multiple of 16.
     pub(super) rows: usize,
     pub(super) cols: usize,
-    /// Consecutive elements of one row that lie together.
+    /// Consecutive elements of one row that lie together; at most a group.
     pub(super) step: usize,
-    /// Whether codes are bytes, those of the weights without sign; otherwise they are `i16`.
+    /// Whether codes are bytes; otherwise they are `i16`.
     pub(super) bytes: bool,
     /// What is added to the codes of weights.
     pub(super) offset: u8,
@@ -51,8 +50,8 @@ pub(super) struct CodeShape {
     pub(super) reach: usize,
 }
 
-/// How codes from `least` to `most` are packed on an instruction set.
-pub(super) const fn code_shape(level: Level, least: i8, most: i8) -> CodeShape {
+/// How codes from `least` to `most` in groups of `group` are packed on an instruction set.
+pub(super) const fn code_shape(level: Level, least: i8, most: i8, group: usize) -> CodeShape {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => avx512::shape(least),
@@ -60,7 +59,7 @@ pub(super) const fn code_shape(level: Level, least: i8, most: i8) -> CodeShape {
         Level::Avx2(_) => avx2::shape(least, most),
         _ => {
             let _ = (least, most);
-            portable::SHAPE
+            portable::shape(group)
         }
     }
 }
@@ -129,10 +128,9 @@ fn bytes<S: Simd, G: Scaling>(_simd: S, weights: Weights<'_>, columns: Columns<'
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token says that the processor has the instructions.
         Level::Avx2(_) => unsafe { avx2::multiply_bytes::<G>(weights, columns, tile) },
-        _ => {
-            let _ = (weights, columns, tile);
-            unreachable!("bytes are for processors that multiply them")
-        }
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::multiply::<G>(weights, columns, tile),
+        Level::Scalar => portable::multiply::<G>(weights, columns, tile),
     }
 }
 
@@ -142,6 +140,9 @@ fn words<S: Simd, G: Scaling>(_simd: S, weights: Weights<'_>, columns: Columns<'
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token says that the processor has the instructions.
         Level::Avx2(_) => unsafe { avx2::multiply_words::<G>(weights, columns, tile) },
-        _ => portable::multiply::<G>(weights, columns, tile),
+        _ => {
+            let _ = (weights, columns, tile);
+            unreachable!("only AVX2 wants codes of 16 bits")
+        }
     }
 }

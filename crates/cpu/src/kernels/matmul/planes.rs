@@ -2,7 +2,8 @@
 
 use oxcart_tensor::{Layout, TensorRef};
 
-use super::product::{Matching, Product};
+use super::cut::Matching;
+use super::product::Product;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::RowAt;

@@ -1,5 +1,7 @@
 //! Whole products through plans: every weight type, odd shapes, broadcasting, permuted sources, chosen matrices.
 
+mod alone;
+
 use std::sync::Arc;
 
 use half::{bf16, f16};

@@ -9,14 +9,14 @@ use oxcart_tensor::quant::{
     BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, BlockTq1_0, BlockTq2_0,
 };
 
-use super::unpack::Unpack;
+use super::scales::Scaled;
 
 /// Something to do with a weight type once it is known at compile time.
 pub(super) trait Visit {
     type Answer;
 
     fn float(self, dtype: DType) -> Self::Answer;
-    fn quantized<B: Unpack>(self) -> Self::Answer;
+    fn quantized<B: Scaled>(self) -> Self::Answer;
 }
 
 /// Does it; `None` if the type cannot be a weight.

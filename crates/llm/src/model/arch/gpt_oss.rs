@@ -5,7 +5,8 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, Traits, Window};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Gating, Moe, Net};
+use crate::model::hyper_parameters::Gating;
+use crate::model::net::{Attention, Bias, Moe, Net};
 
 #[derive(Debug)]
 pub(super) struct GptOss;
@@ -41,7 +42,8 @@ impl Architecture for GptOss {
             // Its name notwithstanding, the norm of what the experts read.
             let h = net.rms_norm(x1, "post_attention_norm")?;
             let kind = GluKind::SwigluOai { alpha: 1.702, limit: 7.0 };
-            let f = net.experts(h, Moe { gating: Gating::SoftmaxOfSelected, biases: true, kind })?;
+            let gating = Gating::SoftmaxOfSelected;
+            let f = net.experts(h, Moe { gating, normalized: false, biases: true, kind })?;
             x = net.leave_block(f, x1)?;
         }
         net.untied_logits(x)

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Gating, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net};
 
 #[derive(Debug)]
 pub(super) struct Llama;
@@ -16,7 +16,12 @@ impl Architecture for Llama {
     }
 
     fn traits(&self) -> Traits {
-        Traits { rotates_all: true, experts: ExpertUse::Maybe, ..Traits::plain(RopeMode::Normal) }
+        Traits {
+            rotates_all: true,
+            experts: ExpertUse::Maybe,
+            scales: true,
+            ..Traits::plain(RopeMode::Normal)
+        }
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
@@ -33,9 +38,7 @@ impl Architecture for Llama {
             let x1 = net.add(a, residual)?;
             let h = net.rms_norm(x1, "ffn_norm")?;
             let f = match net.hyper().experts {
-                Some(_) => {
-                    net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?
-                }
+                Some(_) => net.experts(h, Moe::PLAIN)?,
                 None => net.gated(h, GluKind::Swiglu, Bias::Optional)?,
             };
             x = net.leave_block(f, x1)?;

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Gating, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net};
 
 #[derive(Debug)]
 pub(super) struct Phi3;
@@ -34,9 +34,7 @@ impl Architecture for Phi3 {
             let x1 = net.add(a, residual)?;
             let h = net.rms_norm(x1, "ffn_norm")?;
             let f = match net.hyper().experts {
-                Some(_) => {
-                    net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?
-                }
+                Some(_) => net.experts(h, Moe::PLAIN)?,
                 None => net.gated_fused(h, GluKind::Swiglu)?,
             };
             x = net.leave_block(f, x1)?;

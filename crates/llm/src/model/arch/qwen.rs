@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Gating, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net};
 
 /// Biases on queries, keys and values.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Architecture for Qwen3 {
     }
 
     fn traits(&self) -> Traits {
-        Traits::plain(RopeMode::Neox)
+        Traits { scales: true, ..Traits::plain(RopeMode::Neox) }
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
@@ -54,7 +54,7 @@ impl Architecture for Qwen3Moe {
 
     fn traits(&self) -> Traits {
         let (experts, expert_size) = (ExpertUse::Always, ExpertSize::OwnOrShare);
-        Traits { experts, expert_size, ..Traits::plain(RopeMode::Neox) }
+        Traits { experts, expert_size, scales: true, ..Traits::plain(RopeMode::Neox) }
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
@@ -79,9 +79,7 @@ fn forward(net: &mut Net<'_>, bias: Bias, norms: bool) -> Result<TensorId, Error
         let x1 = net.add(a, residual)?;
         let h = net.rms_norm(x1, "ffn_norm")?;
         let f = match net.hyper().experts {
-            Some(_) => {
-                net.experts(h, Moe { gating: Gating::Softmax, biases: false, kind: GluKind::Swiglu })?
-            }
+            Some(_) => net.experts(h, Moe::PLAIN)?,
             None => net.gated(h, GluKind::Swiglu, Bias::None)?,
         };
         x = net.leave_block(f, x1)?;

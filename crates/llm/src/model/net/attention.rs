@@ -6,7 +6,7 @@
 use oxcart_tensor::ops::{FlashAttnExt, MulMat, PagedAttn, Precision, SoftMax, Unary};
 use oxcart_tensor::{DType, TensorId};
 
-use super::layers::ScaleOrder;
+use super::layers::Scale;
 use super::{Bias, Net};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::Block;
@@ -63,30 +63,67 @@ impl Attention {
 }
 
 impl Net<'_> {
-    /// `1 / sqrt(D)`.
+    /// `1 / sqrt(D)`, or what the file gives.
     pub(crate) fn head_scale(&self) -> f32 {
-        (self.hyper.head_size as f32).sqrt().recip()
+        let by_size = || (self.block().key_size as f32).sqrt().recip();
+        self.hyper.factors.attention.unwrap_or_else(by_size)
     }
 
-    /// Queries [D, H, T], keys and values [D, G, T], from three matrices or one.
+    /// Queries [D, H, T], keys [D, G, T] and values [V, G, T], from three matrices or one.
     pub(crate) fn qkv(&mut self, x: TensorId, bias: Bias) -> Result<(TensorId, TensorId, TensorId), Error> {
-        let (size, Block { heads, kv_heads, .. }) = (self.hyper.head_size, self.block());
-        let width = self.hyper.embedding;
-        let all = heads + 2 * kv_heads;
-        if self.optional("attn_qkv.weight", [width, size * all])?.is_some() {
-            let fused = self.product(x, "attn_qkv", size * all, bias, ScaleOrder::BeforeBias)?;
-            let (float, tokens) = (DType::F32.block_bytes(), self.step.tokens);
-            let mut part = |first: usize, count: usize| {
-                let strides = [size * float, size * all * float];
-                self.graph.view(fused, [size, count, tokens], &strides, first * size * float)
-            };
-            return Ok((part(0, heads)?, part(heads, kv_heads)?, part(heads + kv_heads, kv_heads)?));
+        let Block { heads, kv_heads, key_size, value_size, .. } = self.block();
+        let parts = [(heads, key_size), (kv_heads, key_size), (kv_heads, value_size)];
+        let all: usize = parts.iter().map(|(count, size)| count * size).sum();
+        let tokens = self.step.tokens;
+        if self.optional("attn_qkv.weight", [self.hyper.embedding, all])?.is_some() {
+            let fused = self.product(x, "attn_qkv", all, bias, Scale::Always)?;
+            let mut before = 0;
+            let [q, k, v] = parts.map(|(count, size)| {
+                let part = self.columns(fused, before, [size, count]);
+                before += count * size;
+                part
+            });
+            return Ok((q?, k?, v?));
         }
-        let mut part = |base, count| -> Result<TensorId, Error> {
-            let rows = self.product(x, base, size * count, bias, ScaleOrder::BeforeBias)?;
-            Ok(self.graph.reshape(rows, [size, count, self.step.tokens])?)
+        let mut part = |base, (count, size)| -> Result<TensorId, Error> {
+            let rows = self.product(x, base, size * count, bias, Scale::Always)?;
+            Ok(self.graph.reshape(rows, [size, count, tokens])?)
         };
-        Ok((part("attn_q", heads)?, part("attn_k", kv_heads)?, part("attn_v", kv_heads)?))
+        Ok((part("attn_q", parts[0])?, part("attn_k", parts[1])?, part("attn_v", parts[2])?))
+    }
+
+    /// As [`qkv`](Net::qkv), with gates that come with the queries, head by head: queries [D, H, T], gates [D * H, T].
+    pub(crate) fn gated_qkv(&mut self, x: TensorId) -> Result<([TensorId; 2], TensorId, TensorId), Error> {
+        let Block { heads, kv_heads, key_size, value_size, .. } = self.block();
+        let mut part = |base, width| self.product(x, base, width, Bias::Optional, Scale::Always);
+        let both = part("attn_q", 2 * key_size * heads)?;
+        let (k, v) = (part("attn_k", key_size * kv_heads)?, part("attn_v", value_size * kv_heads)?);
+        let tokens = self.step.tokens;
+        let both = self.graph.reshape(both, [2 * key_size, heads, tokens])?;
+        let (q, gates) = (self.part(both, 0, key_size)?, self.part(both, key_size, key_size)?);
+        let gates = self.graph.cont_as(gates, [key_size * heads, tokens])?;
+        let k = self.graph.reshape(k, [key_size, kv_heads, tokens])?;
+        let v = self.graph.reshape(v, [value_size, kv_heads, tokens])?;
+        Ok(([q, gates], k, v))
+    }
+
+    /// Some channels of every head. [count, H, T]
+    pub(super) fn part(&mut self, heads: TensorId, first: usize, count: usize) -> Result<TensorId, Error> {
+        let layout = self.graph.tensor(heads)?.layout();
+        let (shape, [channel, head, token, _]) = (layout.ne(), layout.nb());
+        Ok(self.graph.view(heads, [count, shape[1], shape[2]], &[head, token], first * channel)?)
+    }
+
+    /// Some channels of rows [C, T], from the first on, as heads. [size, count, T]
+    pub(super) fn columns(
+        &mut self,
+        rows: TensorId,
+        first: usize,
+        [size, count]: [usize; 2],
+    ) -> Result<TensorId, Error> {
+        let (float, tensor) = (DType::F32.block_bytes(), self.graph.tensor(rows)?);
+        let (tokens, row) = (tensor.ne()[1], tensor.layout().nb()[1]);
+        Ok(self.graph.view(rows, [size, count, tokens], &[size * float, row], first * float)?)
     }
 
     /// Queries or keys rotated by their positions.
@@ -107,13 +144,33 @@ impl Net<'_> {
         Ok(self.global("rope_freqs.weight", pairs)?.or(by_length))
     }
 
-    /// The product with the output matrix of attention. [E, T]
-    pub(crate) fn attention_output(&mut self, x: TensorId, bias: Bias) -> Result<TensorId, Error> {
-        self.product(x, "attn_output", self.hyper.embedding, bias, ScaleOrder::BeforeBias)
+    /// Queries multiplied by what their positions ask for, if the architecture has that. [D, H, T]
+    pub(crate) fn tempered(&mut self, q: TensorId) -> Result<TensorId, Error> {
+        if self.hyper.temperature.is_none() {
+            return Ok(q);
+        }
+        let temperatures = match self.inputs.temperatures {
+            Some(temperatures) => temperatures,
+            None => self.input("inp_attn_scale", DType::F32, [1, 1, self.step.tokens])?,
+        };
+        self.inputs.temperatures = Some(temperatures);
+        Ok(self.graph.mul(q, temperatures)?)
     }
 
-    /// What each token makes of the values of the tokens it sees. [D * H, T]
-    pub(crate) fn attention(
+    /// The product with the output matrix of attention. [E, T]
+    pub(crate) fn attention_output(&mut self, x: TensorId, bias: Bias) -> Result<TensorId, Error> {
+        self.product(x, "attn_output", self.hyper.embedding, bias, Scale::Always)
+    }
+
+    /// What each token makes of the values of the tokens it sees. [V * H, T]
+    pub(crate) fn attention(&mut self, qkv: [TensorId; 3], attention: Attention) -> Result<TensorId, Error> {
+        let heads = self.attended(qkv, attention)?;
+        let Block { heads: count, value_size, .. } = self.block();
+        Ok(self.graph.reshape(heads, [value_size * count, self.step.tokens])?)
+    }
+
+    /// As [`attention`](Net::attention), by head. [V, H, T]
+    pub(super) fn attended(
         &mut self,
         [q, k, v]: [TensorId; 3],
         attention: Attention,
@@ -130,17 +187,28 @@ impl Net<'_> {
             let values = self.graph.permute(v, [0, 2, 1, 3])?;
             return self.attend([q, keys, values], None, sinks, attention);
         }
+        let Block { key_size, value_size, kv_heads, .. } = self.block();
         let keys = self.store(k, StateTensor::Keys)?;
-        let values = self.store(v, StateTensor::Values)?;
+        let has_values = self.block().state.rows.is_some_and(|rows| rows.values > 0);
+        let values = match has_values {
+            true => self.store(v, StateTensor::Values)?,
+            // They are the first channels of the keys.
+            false => {
+                let layout = self.graph.tensor(keys)?.layout();
+                let (cells, row) = (layout.ne()[1], layout.nb()[1]);
+                self.graph.view(keys, [value_size * kv_heads, cells], &[row], 0)?
+            }
+        };
         if self.style.path == AttentionPath::Paged {
             return self.paged([q, keys, values], sinks, attention);
         }
-        let (keys, values) = (self.cells_by_head(keys)?, self.cells_by_head(values)?);
+        let keys = self.cells_by_head(keys, key_size)?;
+        let values = self.cells_by_head(values, value_size)?;
         let mask = self.mask()?;
         self.attend([q, keys, values], Some(mask), sinks, attention)
     }
 
-    /// Attention over keys and values [D, cells, G].
+    /// Attention over keys [D, cells, G] and values [V, cells, G].
     fn attend(
         &mut self,
         [q, keys, values]: [TensorId; 3],
@@ -153,7 +221,7 @@ impl Net<'_> {
             AttentionPath::Flash { .. } => self.flash([q, keys, values], mask, sinks, attention),
             AttentionPath::Paged | AttentionPath::Plain => {
                 let columns = self.graph.transpose(values)?;
-                let values = self.graph.cont(columns)?; // [cells, D, G]
+                let values = self.graph.cont(columns)?; // [cells, V, G]
                 self.softmax([q, keys, values], mask, sinks, attention)
             }
         }
@@ -167,7 +235,7 @@ impl Net<'_> {
         attention: Attention,
     ) -> Result<TensorId, Error> {
         let (table, owners) = (self.state(StateTensor::Table)?, self.owners()?);
-        let Block { heads, kv_heads, windowed, .. } = self.block();
+        let Block { kv_heads, windowed, .. } = self.block();
         let window = self.hyper.window.filter(|_| windowed).unwrap_or(0);
         let op = PagedAttn {
             key_heads: kv_heads,
@@ -177,8 +245,7 @@ impl Net<'_> {
             window,
             chunk: 0,
         };
-        let result = self.graph.paged_attn(qkv, table, owners, sinks, op)?; // [D, H, T]
-        Ok(self.graph.reshape(result, [self.hyper.head_size * heads, self.step.tokens])?)
+        Ok(self.graph.paged_attn(qkv, table, owners, sinks, op)?)
     }
 
     fn flash(
@@ -195,9 +262,7 @@ impl Net<'_> {
             precision: Precision::F32,
             n_kv_max: 0,
         };
-        let result = self.graph.flash_attn_ext(qkv, mask, sinks, op)?; // [D, H, T]
-        let width = self.hyper.head_size * self.block().heads;
-        Ok(self.graph.reshape(result, [width, self.step.tokens])?)
+        Ok(self.graph.flash_attn_ext(qkv, mask, sinks, op)?)
     }
 
     fn softmax(
@@ -217,10 +282,9 @@ impl Net<'_> {
         }
         let scale = if attention.soft_cap.is_some() { 1.0 } else { attention.scale };
         let weights = self.graph.soft_max_ext(scores, mask, sinks, SoftMax { scale, max_bias: 0.0 })?;
-        let result = self.graph.mul_mat(v, weights)?; // [D, T, H]
+        let result = self.graph.mul_mat(v, weights)?; // [V, T, H]
         let result = self.graph.permute(result, [0, 2, 1, 3])?;
-        let width = self.hyper.head_size * self.block().heads;
-        Ok(self.graph.cont_as(result, [width, self.step.tokens])?)
+        Ok(self.graph.cont(result)?)
     }
 
     /// Which kind of pages the block has.
@@ -232,16 +296,21 @@ impl Net<'_> {
     fn store(&mut self, rows: TensorId, which: StateTensor) -> Result<TensorId, Error> {
         let all = self.state(which)?;
         let cells = self.cells()?;
-        let (width, token) = (self.graph.tensor(all)?.ne()[0], self.graph.tensor(rows)?.layout().nb()[2]);
-        let rows = self.graph.view(rows, [width, self.step.tokens], &[token], 0)?;
+        let (width, tensor) = (self.graph.tensor(all)?.ne()[0], self.graph.tensor(rows)?);
+        let [_, head, token, _] = tensor.layout().nb();
+        let whole = tensor.ne()[1] == 1 || head == tensor.ne()[0] * DType::F32.block_bytes();
+        let rows = match whole {
+            true => self.graph.view(rows, [width, self.step.tokens], &[token], 0)?,
+            false => self.graph.cont_as(rows, [width, self.step.tokens])?,
+        };
         let stored = self.graph.set_rows(all, rows, cells)?;
         self.graph.expand(stored)?;
         Ok(stored)
     }
 
     /// The first cells, head by head. [D, cells, G]
-    fn cells_by_head(&mut self, all: TensorId) -> Result<TensorId, Error> {
-        let (size, groups, dtype) = (self.hyper.head_size, self.block().kv_heads, self.style.cache_type);
+    fn cells_by_head(&mut self, all: TensorId, size: usize) -> Result<TensorId, Error> {
+        let (groups, dtype) = (self.block().kv_heads, self.style.cache_type);
         let (cells, row) = (self.step.cells[self.kind()], self.graph.tensor(all)?.layout().nb()[1]);
         let too_wide = || {
             Error::setting("the type of the cache", dtype, format!("heads of {size} are not whole blocks"))

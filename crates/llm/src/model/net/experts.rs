@@ -1,28 +1,28 @@
 //! A feed-forward network of which each token uses a few experts.
 
 use oxcart_tensor::TensorId;
-use oxcart_tensor::ops::{GluKind, SortOrder};
+use oxcart_tensor::ops::{GluKind, SortOrder, Unary};
 
-use super::Net;
+use super::layers::Scale;
+use super::{Bias, Net};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::Experts;
-
-/// How a token's experts are weighed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gating {
-    /// Softmax over all experts, then made to sum to one over those used.
-    Softmax,
-    /// Softmax over those used.
-    SoftmaxOfSelected,
-}
+use crate::model::hyper_parameters::{Experts, Gating};
 
 /// What experts of an architecture have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moe {
     pub(crate) gating: Gating,
+    /// Whether the weights of those used are made to sum to one.
+    pub(crate) normalized: bool,
     /// Whether everything has a bias.
     pub(crate) biases: bool,
     pub(crate) kind: GluKind,
+}
+
+impl Moe {
+    /// What most have: softmax over all, then made to sum to one over those used.
+    pub(crate) const PLAIN: Moe =
+        Moe { gating: Gating::Softmax, normalized: true, biases: false, kind: GluKind::Swiglu };
 }
 
 /// The least that weights are divided by: the smallest normal half-precision number.
@@ -55,6 +55,22 @@ impl Net<'_> {
         self.sum_slots(weighed, used, tokens)
     }
 
+    /// What a network computes that every token uses, with so many channels inside.
+    pub(crate) fn shared_expert(
+        &mut self,
+        x: TensorId,
+        inner: usize,
+        kind: GluKind,
+    ) -> Result<TensorId, Error> {
+        self.gated_by(x, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], inner, kind, Bias::None)
+    }
+
+    /// A number for each token that its shared expert is weighed by. [1, T]
+    pub(crate) fn shared_expert_gate(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let weights = self.weight("ffn_gate_inp_shexp.weight", self.hyper.embedding)?;
+        Ok(self.graph.mul_mat(weights, x)?)
+    }
+
     /// Which experts compute each token, [used, T], and their weights, [1, used, T].
     fn select(&mut self, x: TensorId, moe: Moe, experts: &Experts) -> Result<(TensorId, TensorId), Error> {
         let &Experts { count, used, weights_scale, .. } = experts;
@@ -65,27 +81,60 @@ impl Net<'_> {
             let bias = self.weight("ffn_gate_inp.bias", count)?;
             scores = self.graph.add(scores, bias)?;
         }
-        if moe.gating == Gating::Softmax {
-            scores = self.graph.soft_max(scores)?;
-        }
-        let sorted = self.graph.argsort(scores, SortOrder::Descending)?;
-        let row = self.graph.tensor(sorted)?.layout().nb()[1];
-        let selected = self.graph.view(sorted, [used, tokens], &[row], 0)?;
+        let scores = match moe.gating {
+            Gating::Softmax => self.graph.soft_max(scores)?,
+            Gating::Sigmoid => self.graph.unary(scores, Unary::Sigmoid)?,
+            Gating::SoftmaxOfSelected => scores,
+        };
+        // What corrects the choice does not count in the sum.
+        let choice = match self.optional("exp_probs_b.bias", count)? {
+            Some(bias) => self.graph.add(scores, bias)?,
+            None => scores,
+        };
+        let choice = self.in_best_groups(choice, experts)?;
+        let selected = self.largest(choice, used)?;
         let scores = self.graph.reshape(scores, [1, count, tokens])?;
         let weights = self.graph.get_rows(scores, selected)?;
-        let weights = self.graph.reshape(weights, [used, tokens])?;
-        let mut weights = match moe.gating {
-            Gating::SoftmaxOfSelected => self.graph.soft_max(weights)?,
-            Gating::Softmax => {
-                let sum = self.graph.sum_rows(weights)?;
-                let sum = self.graph.clamp(sum, LEAST_SUM, f32::INFINITY)?;
-                self.graph.div(weights, sum)?
-            }
-        };
+        let mut weights = self.graph.reshape(weights, [used, tokens])?;
+        if moe.gating == Gating::SoftmaxOfSelected {
+            weights = self.graph.soft_max(weights)?;
+        }
+        if moe.normalized {
+            let sum = self.graph.sum_rows(weights)?;
+            let sum = self.graph.clamp(sum, LEAST_SUM, f32::INFINITY)?;
+            weights = self.graph.div(weights, sum)?;
+        }
         if weights_scale != 1.0 {
             weights = self.graph.scale(weights, weights_scale)?;
         }
         Ok((selected, self.graph.reshape(weights, [1, used, tokens])?))
+    }
+
+    /// The indices of the largest numbers of each row, the largest first. [count, ..]
+    fn largest(&mut self, x: TensorId, count: usize) -> Result<TensorId, Error> {
+        let sorted = self.graph.argsort(x, SortOrder::Descending)?;
+        let layout = self.graph.tensor(sorted)?.layout();
+        let (shape, [_, row, plane, _]) = (layout.ne(), layout.nb());
+        Ok(self.graph.view(sorted, [count, shape[1], shape[2]], &[row, plane], 0)?)
+    }
+
+    /// Scores [count, T] with all at minus infinity but those of the best groups, where experts come in groups. A group is
+    /// as good as its best two experts together.
+    fn in_best_groups(&mut self, scores: TensorId, experts: &Experts) -> Result<TensorId, Error> {
+        let Some((groups, chosen)) = experts.groups else { return Ok(scores) };
+        let (size, tokens) = (experts.count / groups, self.graph.tensor(scores)?.ne()[1]);
+        let grouped = self.graph.reshape(scores, [size, groups, tokens])?;
+        let best = self.largest(grouped, 2)?; // [2, groups, T]
+        let rows = self.graph.reshape(grouped, [1, size, groups, tokens])?;
+        let best = self.graph.get_rows(rows, best)?; // [1, 2, groups, T]
+        let best = self.graph.reshape(best, [2, groups, tokens])?;
+        let sums = self.graph.sum_rows(best)?;
+        let sums = self.graph.reshape(sums, [groups, tokens])?;
+        let best = self.largest(sums, chosen)?; // [chosen, T]
+        let kept = self.graph.get_rows(grouped, best)?; // [size, chosen, T]
+        let none = self.graph.fill(grouped, f32::NEG_INFINITY)?;
+        let masked = self.graph.set_rows(none, kept, best)?;
+        Ok(self.graph.reshape(masked, [experts.count, tokens])?)
     }
 
     /// Each row against the matrix of its expert. `from` and `to` are the lengths of rows.
@@ -99,12 +148,29 @@ impl Net<'_> {
     ) -> Result<TensorId, Error> {
         let count = self.hyper.experts.map_or(0, |experts| experts.count);
         let matrices = self.weight(&format!("{base}.weight"), [from, to, count])?;
-        let result = self.graph.mul_mat_id(matrices, rows, selected)?;
+        let mut result = self.graph.mul_mat_id(matrices, rows, selected)?;
+        if let Some(scales) = self.scale_beside(matrices, base, count, Scale::Experts)? {
+            result = self.scaled_by_expert(result, scales, selected)?;
+        }
         if !biases {
             return Ok(result);
         }
         let bias = self.weight(&format!("{base}.bias"), [to, count])?;
         Ok(self.graph.add_id(result, bias, selected)?)
+    }
+
+    /// Rows [to, used, T], each times the scale of its expert.
+    fn scaled_by_expert(
+        &mut self,
+        rows: TensorId,
+        scales: TensorId,
+        selected: TensorId,
+    ) -> Result<TensorId, Error> {
+        let (count, tokens) = (self.graph.tensor(scales)?.ne()[0], self.graph.tensor(selected)?.ne()[1]);
+        let scales = self.graph.reshape(scales, [1, count])?;
+        let scales = self.graph.repeat(scales, [1, count, tokens])?;
+        let scales = self.graph.get_rows(scales, selected)?; // [1, used, T]
+        Ok(self.graph.mul(rows, scales)?)
     }
 
     /// The sum over the experts of each token, first to last.

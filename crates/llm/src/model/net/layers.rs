@@ -17,11 +17,18 @@ pub(crate) enum Bias {
     Required,
 }
 
-/// When results are multiplied by the scale that some files have beside a matrix.
+/// Whether results are multiplied by the scale that some files have beside a matrix. One beside a matrix of a type that needs it
+/// always counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ScaleOrder {
-    BeforeBias,
-    AfterBias,
+pub(super) enum Scale {
+    /// They are, before the bias is added.
+    Always,
+    /// They are in some architectures, after the bias is added.
+    FeedForward,
+    /// They are in some architectures, before the bias is added.
+    Experts,
+    /// They are not.
+    None,
 }
 
 impl Net<'_> {
@@ -30,7 +37,11 @@ impl Net<'_> {
         let table = self.weight("token_embd.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
         let tokens = self.input("inp_tokens", DType::I32, self.step.tokens)?;
         self.inputs.tokens = Some(tokens);
-        Ok(self.graph.get_rows(table, tokens)?)
+        let rows = self.graph.get_rows(table, tokens)?;
+        match self.hyper.factors.embedding {
+            1.0 => Ok(rows),
+            factor => self.scale(rows, factor),
+        }
     }
 
     /// The embedding that every token of an encoder gets, if the file has types. [E]
@@ -63,11 +74,26 @@ impl Net<'_> {
         Ok(self.graph.add(a, b)?)
     }
 
+    /// What is added to the stream of a block, times the factor of what blocks add.
+    pub(crate) fn add_to(&mut self, change: TensorId, x: TensorId) -> Result<TensorId, Error> {
+        let change = match self.hyper.factors.residual {
+            1.0 => change,
+            factor => self.scale(change, factor)?,
+        };
+        self.add(change, x)
+    }
+
+    /// Rows times the sigmoid of their gates, one for each channel or one for all.
+    pub(crate) fn weigh(&mut self, x: TensorId, gates: TensorId) -> Result<TensorId, Error> {
+        let weights = self.graph.unary(gates, Unary::Sigmoid)?;
+        Ok(self.graph.mul(x, weights)?)
+    }
+
     pub(crate) fn scale(&mut self, a: TensorId, factor: f32) -> Result<TensorId, Error> {
         Ok(self.graph.scale(a, factor)?)
     }
 
-    fn row_len(&self, x: TensorId) -> Result<usize, Error> {
+    pub(super) fn row_len(&self, x: TensorId) -> Result<usize, Error> {
         Ok(self.graph.tensor(x)?.ne()[0])
     }
 
@@ -100,22 +126,43 @@ impl Net<'_> {
         base: &str,
         width: usize,
         bias: Bias,
-        order: ScaleOrder,
+        scale: Scale,
     ) -> Result<TensorId, Error> {
         let weights = self.weight(&format!("{base}.weight"), [self.row_len(x)?, width])?;
-        let scale = self.optional(&format!("{base}.scale"), 1)?;
+        let factor = self.scale_beside(weights, base, 1, scale)?;
         let bias = self.bias(base, width, bias)?;
         let mut y = self.graph.mul_mat(weights, x)?;
-        if let Some(scale) = scale.filter(|_| order == ScaleOrder::BeforeBias) {
-            y = self.graph.mul(y, scale)?;
+        if let Some(factor) = factor.filter(|_| scale != Scale::FeedForward) {
+            y = self.graph.mul(y, factor)?;
         }
         if let Some(bias) = bias {
             y = self.graph.add(y, bias)?;
         }
-        if let Some(scale) = scale.filter(|_| order == ScaleOrder::AfterBias) {
-            y = self.graph.mul(y, scale)?;
+        if let Some(factor) = factor.filter(|_| scale == Scale::FeedForward) {
+            y = self.graph.mul(y, factor)?;
         }
         Ok(y)
+    }
+
+    /// The scale that results of a matrix are multiplied by, or of each of `count` matrices.
+    pub(super) fn scale_beside(
+        &mut self,
+        weights: TensorId,
+        base: &str,
+        count: usize,
+        scale: Scale,
+    ) -> Result<Option<TensorId>, Error> {
+        let counts = match scale {
+            Scale::Always => true,
+            Scale::FeedForward | Scale::Experts => self.hyper.architecture.traits().scales,
+            Scale::None => false,
+        };
+        let name = format!("{base}.scale");
+        if counts || self.graph.tensor(weights)?.dtype() == DType::NVFP4 {
+            return self.optional(&name, count);
+        }
+        self.pass_over(&name);
+        Ok(None)
     }
 
     fn bias(&mut self, base: &str, width: usize, bias: Bias) -> Result<Option<TensorId>, Error> {
@@ -127,32 +174,53 @@ impl Net<'_> {
         }
     }
 
-    fn feed_forward(&self) -> usize {
-        self.block().feed_forward
+    /// Channels of the block's dense feed-forward network.
+    fn feed_forward(&self) -> Result<usize, Error> {
+        match self.block().feed_forward {
+            0 => {
+                let key = format!("{}.feed_forward_length", self.hyper.architecture());
+                let rule =
+                    format!("block {} has neither a feed-forward network nor experts", self.block_index());
+                Err(Error::parameter(key, 0, rule))
+            }
+            channels => Ok(channels),
+        }
     }
 
     /// `down(activation(gate(x)) * up(x))`.
     pub(crate) fn gated(&mut self, x: TensorId, kind: GluKind, bias: Bias) -> Result<TensorId, Error> {
-        let (inner, outer) = (self.feed_forward(), self.hyper.embedding);
-        let gate = self.product(x, "ffn_gate", inner, bias, ScaleOrder::AfterBias)?;
-        let up = self.product(x, "ffn_up", inner, bias, ScaleOrder::AfterBias)?;
+        let inner = self.feed_forward()?;
+        self.gated_by(x, ["ffn_gate", "ffn_up", "ffn_down"], inner, kind, bias)
+    }
+
+    /// As [`gated`](Net::gated), with matrices of these names and so many channels between them.
+    pub(super) fn gated_by(
+        &mut self,
+        x: TensorId,
+        [gate, up, down]: [&str; 3],
+        inner: usize,
+        kind: GluKind,
+        bias: Bias,
+    ) -> Result<TensorId, Error> {
+        let gate = self.product(x, gate, inner, bias, Scale::FeedForward)?;
+        let up = self.product(x, up, inner, bias, Scale::FeedForward)?;
         let active = self.graph.glu_split(gate, up, kind)?;
-        self.product(active, "ffn_down", outer, bias, ScaleOrder::AfterBias)
+        self.product(active, down, self.hyper.embedding, bias, Scale::FeedForward)
     }
 
     /// As [`gated`](Net::gated), gate and up in one matrix, the gate first.
     pub(crate) fn gated_fused(&mut self, x: TensorId, kind: GluKind) -> Result<TensorId, Error> {
-        let (inner, outer) = (self.feed_forward(), self.hyper.embedding);
-        let both = self.product(x, "ffn_up", 2 * inner, Bias::None, ScaleOrder::AfterBias)?;
+        let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
+        let both = self.product(x, "ffn_up", 2 * inner, Bias::None, Scale::FeedForward)?;
         let active = self.graph.glu(both, kind)?;
-        self.product(active, "ffn_down", outer, Bias::None, ScaleOrder::AfterBias)
+        self.product(active, "ffn_down", outer, Bias::None, Scale::FeedForward)
     }
 
     /// `down(activation(up(x)))`.
     pub(crate) fn plain(&mut self, x: TensorId, function: Unary, bias: Bias) -> Result<TensorId, Error> {
-        let (inner, outer) = (self.feed_forward(), self.hyper.embedding);
-        let up = self.product(x, "ffn_up", inner, bias, ScaleOrder::AfterBias)?;
+        let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
+        let up = self.product(x, "ffn_up", inner, bias, Scale::FeedForward)?;
         let active = self.graph.unary(up, function)?;
-        self.product(active, "ffn_down", outer, bias, ScaleOrder::AfterBias)
+        self.product(active, "ffn_down", outer, bias, Scale::FeedForward)
     }
 }

@@ -32,7 +32,12 @@ impl Net<'_> {
 
     /// Logits by the output matrix, or by the embedding table if there is none. [V, outputs]
     pub(crate) fn logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let x = self.final_norm(x)?;
+        self.logits_after(x, "output_norm")
+    }
+
+    /// As [`logits`](Net::logits), after a norm of this name.
+    pub(crate) fn logits_after(&mut self, x: TensorId, norm: &str) -> Result<TensorId, Error> {
+        let x = self.final_norm(x, norm)?;
         let shape = [self.hyper.embedding, self.hyper.vocabulary];
         let matrix = match self.optional("output.weight", shape)? {
             Some(matrix) => matrix,
@@ -43,21 +48,21 @@ impl Net<'_> {
 
     /// Logits by the embedding table.
     pub(crate) fn tied_logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let x = self.final_norm(x)?;
+        let x = self.final_norm(x, "output_norm")?;
         let matrix = self.weight("token_embd.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
         self.finish(x, matrix)
     }
 
     /// Logits by an output matrix that must be there.
     pub(crate) fn untied_logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let x = self.final_norm(x)?;
+        let x = self.final_norm(x, "output_norm")?;
         let matrix = self.weight("output.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
         self.finish(x, matrix)
     }
 
-    fn final_norm(&mut self, x: TensorId) -> Result<TensorId, Error> {
+    fn final_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
         self.enter(Section::Output);
-        let x = self.rms_norm(x, "output_norm")?;
+        let x = self.rms_norm(x, base)?;
         self.graph.set_name(x, "result_norm")?;
         Ok(x)
     }
@@ -66,6 +71,9 @@ impl Net<'_> {
         let mut logits = self.graph.mul_mat(matrix, x)?;
         if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
             logits = self.graph.add(logits, bias)?;
+        }
+        if self.hyper.factors.logits != 1.0 {
+            logits = self.graph.scale(logits, self.hyper.factors.logits)?;
         }
         if let Some(cap) = self.hyper.logit_soft_cap {
             let small = self.graph.scale(logits, cap.recip())?;

@@ -37,7 +37,7 @@ impl Net<'_> {
         for block in 0..self.block_count() {
             self.enter(Section::Block(block));
             let (kind, groups, size) =
-                (usize::from(self.block().windowed), self.block().kv_heads, self.hyper.head_size);
+                (usize::from(self.block().windowed), self.block().kv_heads, self.block().key_size);
             if self.block().state.rows.is_none() || cells[kind] == 0 {
                 continue;
             }

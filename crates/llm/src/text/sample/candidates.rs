@@ -1,11 +1,12 @@
 //! The tokens that are still in the running.
 //!
-//! Invariant: candidates have finite logits. Time is linear in the vocabulary; only those that may be kept are sorted.
+//! Invariant: candidates have finite logits, and there is at least one after every cut. Time is linear in the vocabulary;
+//! only those that may be kept are sorted.
 
 use std::cmp::Ordering;
 
-use super::random::Random;
-use super::{SampleError, SamplerSettings};
+use super::SamplerSettings;
+use super::random::Draws;
 use crate::text::vocab::Token;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,16 +23,28 @@ struct Candidate {
 pub(super) struct Candidates(Vec<Candidate>);
 
 impl Candidates {
-    /// Draws a token from logits that are numbers, none of them plus infinity.
+    /// Draws a token from logits that are numbers, none of them plus infinity. `mu` is what Mirostat goes by.
     pub(super) fn choose(
         &mut self,
         logits: &[f32],
         settings: &SamplerSettings,
-        random: &mut Random,
-    ) -> Result<Token, SampleError> {
+        draws: Draws,
+        mu: &mut f32,
+    ) -> Option<Token> {
+        if let Some(mirostat) = settings.mirostat {
+            self.take_all(logits, f32::NEG_INFINITY);
+            self.keep_unsurprising(*mu, settings.temperature);
+            let (token, surprise) = self.draw(settings.temperature, draws.choice)?;
+            *mu -= mirostat.eta * (surprise as f32 - mirostat.tau);
+            return Some(token);
+        }
+        let least = match settings.top_n_sigma {
+            0.0 => f32::NEG_INFINITY,
+            deviations => least_within(logits, deviations),
+        };
         match settings.top_k {
-            0 => self.take_all(logits),
-            count => self.take_top(logits, count),
+            0 => self.take_all(logits, least),
+            count => self.take_top(logits, count, least),
         }
         if settings.typical_p < 1.0 {
             self.keep_typical(settings.typical_p);
@@ -43,38 +56,51 @@ impl Candidates {
             let least = self.largest() + settings.min_p.ln();
             self.0.retain(|candidate| candidate.logit >= least);
         }
-        self.draw(settings.temperature, random).ok_or(SampleError::NothingLeft)
+        if draws.chance < f64::from(settings.xtc_probability) {
+            self.leave_out_obvious(settings.xtc_threshold);
+        }
+        let temperature = match settings.temperature_range {
+            0.0 => settings.temperature,
+            range => self.temperature(settings.temperature, range, settings.temperature_exponent),
+        };
+        self.draw(temperature, draws.choice).map(|(token, _)| token)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Token, f32)> {
         self.0.iter().map(|candidate| (candidate.token, candidate.logit))
     }
 
-    fn take_all(&mut self, logits: &[f32]) {
+    fn take_all(&mut self, logits: &[f32], least: f32) {
         self.0.clear();
-        self.0.extend((0..).zip(logits).filter_map(|(token, &logit)| Candidate::new(token, logit)));
+        let tokens = (0..).zip(logits).filter(|(_, logit)| **logit >= least);
+        self.0.extend(tokens.filter_map(|(token, &logit)| Candidate::new(token, logit)));
     }
 
-    /// Takes the largest ones, in descending order, and of equals the first.
-    pub(super) fn take_top(&mut self, logits: &[f32], count: usize) {
+    /// Takes the largest ones, in descending order, and of equals the first, but none below `least`.
+    pub(super) fn take_top(&mut self, logits: &[f32], count: usize, least: f32) {
         let kept = &mut self.0;
         kept.clear();
         if count == 0 {
             return;
         }
         // Collects until there are a few times as many as needed, then lets all but the largest go. What does not exceed
-        // those need not be looked at: that is nearly everything.
+        // those need not be looked at: that is nearly everything, and whole blocks of it at a time.
         let room = count.saturating_mul(4).max(64);
-        let mut least = f32::NEG_INFINITY;
-        for (token, &logit) in (0..).zip(logits) {
-            if logit <= least {
+        let mut exceeded = f32::NEG_INFINITY;
+        for (block, logits) in logits.chunks(BLOCK).enumerate() {
+            if largest_of(logits) <= exceeded {
                 continue;
             }
-            kept.extend(Candidate::new(token, logit));
-            if kept.len() >= room {
-                let (_, last, _) = kept.select_nth_unstable_by(count - 1, Candidate::order);
-                least = last.logit;
-                kept.truncate(count);
+            for (token, &logit) in (block as Token * BLOCK as Token..).zip(logits) {
+                if logit <= exceeded || logit < least {
+                    continue;
+                }
+                kept.extend(Candidate::new(token, logit));
+                if kept.len() >= room {
+                    let (_, last, _) = kept.select_nth_unstable_by(count - 1, Candidate::order);
+                    exceeded = last.logit;
+                    kept.truncate(count);
+                }
             }
         }
         kept.sort_unstable_by(Candidate::order);
@@ -85,12 +111,13 @@ impl Candidates {
         self.0.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max)
     }
 
-    /// Gives every candidate its weight and says what the weights add up to.
+    /// Gives every candidate its weight and says what the weights add up to. At temperature zero, the likeliest has all.
     fn weigh(&mut self, temperature: f32) -> f64 {
         let largest = self.largest();
         let mut total = 0.0;
         for candidate in &mut self.0 {
-            candidate.weight = ((candidate.logit - largest) / temperature).exp();
+            let below = candidate.logit - largest;
+            candidate.weight = if below == 0.0 { 1.0 } else { (below / temperature).exp() };
             total += f64::from(candidate.weight);
         }
         total
@@ -107,14 +134,43 @@ impl Candidates {
     /// Keeps those whose surprise is nearest to the expected one.
     fn keep_typical(&mut self, share: f32) {
         let total = self.weigh(1.0);
-        let surprise = |candidate: &Candidate| (total / f64::from(candidate.weight)).ln();
-        let possible = self.0.iter().filter(|candidate| candidate.weight > 0.0);
-        let expected: f64 =
-            possible.map(|candidate| f64::from(candidate.weight) / total * surprise(candidate)).sum();
+        let expected = self.entropy(total);
         for candidate in &mut self.0 {
-            candidate.rank = (surprise(candidate) - expected).abs() as f32;
+            candidate.rank = (candidate.surprise(total) - expected).abs() as f32;
         }
         self.keep_first(share, total);
+    }
+
+    /// Keeps those with at most so many bits of surprise, or else the likeliest.
+    fn keep_unsurprising(&mut self, bits: f32, temperature: f32) {
+        let total = self.weigh(temperature);
+        let least = (total * f64::from(-bits).exp2()).min(1.0);
+        self.0.retain(|candidate| f64::from(candidate.weight) >= least);
+    }
+
+    /// Leaves out all that have this probability, except the least likely of them.
+    fn leave_out_obvious(&mut self, threshold: f32) {
+        let least = self.weigh(1.0) * f64::from(threshold);
+        let obvious = |candidate: &&Candidate| f64::from(candidate.weight) >= least;
+        let kept = self.0.iter().filter(obvious).max_by(|a, b| a.order(b)).map(|candidate| candidate.token);
+        self.0.retain(|candidate| Some(candidate.token) == kept || !obvious(&candidate));
+    }
+
+    /// The expected surprise, in nats, of candidates whose weights add up to `total`.
+    fn entropy(&self, total: f64) -> f64 {
+        let possible = self.0.iter().filter(|candidate| candidate.weight > 0.0);
+        possible.map(|candidate| f64::from(candidate.weight) / total * candidate.surprise(total)).sum()
+    }
+
+    /// The temperature between `middle - range` and `middle + range` that goes with how unsure the model is.
+    fn temperature(&mut self, middle: f32, range: f32, exponent: f32) -> f32 {
+        if self.0.len() < 2 {
+            return middle;
+        }
+        let total = self.weigh(1.0);
+        let unsure = (self.entropy(total) / (self.0.len() as f64).ln()).clamp(0.0, 1.0) as f32;
+        let coldest = (middle - range).max(0.0);
+        coldest + (middle + range - coldest) * unsure.powf(exponent)
     }
 
     /// Keeps the first ones by rank until they have a share of the weight, but at least one. Sorts no more than it has
@@ -143,13 +199,14 @@ impl Candidates {
         }
     }
 
-    fn draw(&mut self, temperature: f32, random: &mut Random) -> Option<Token> {
+    /// A token by a number from zero to one, and its surprise in bits among the candidates.
+    fn draw(&mut self, temperature: f32, choice: f64) -> Option<(Token, f64)> {
         let total = self.weigh(temperature);
-        let mut left = random.unit() * total;
+        let mut left = choice * total;
         let mut last = None;
         for candidate in self.0.iter().filter(|candidate| candidate.weight > 0.0) {
             left -= f64::from(candidate.weight);
-            last = Some(candidate.token);
+            last = Some((candidate.token, candidate.surprise(total) / std::f64::consts::LN_2));
             if left < 0.0 {
                 break;
             }
@@ -163,6 +220,11 @@ impl Candidate {
         logit.is_finite().then_some(Candidate { token, logit, weight: 0.0, rank: 0.0 })
     }
 
+    /// In nats, where the weights add up to `total`.
+    fn surprise(&self, total: f64) -> f64 {
+        (total / f64::from(self.weight)).ln()
+    }
+
     /// Largest first, and of equals the first.
     fn order(&self, other: &Candidate) -> Ordering {
         other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
@@ -171,4 +233,28 @@ impl Candidate {
     fn order_by_rank(&self, other: &Candidate) -> Ordering {
         self.rank.total_cmp(&other.rank).then(self.token.cmp(&other.token))
     }
+}
+
+/// How many logits are looked at together.
+pub(super) const BLOCK: usize = 64;
+
+/// The largest of a few numbers. Written so that it becomes vector code.
+pub(super) fn largest_of(numbers: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (blocks, rest) = numbers.as_chunks::<16>();
+    for block in blocks {
+        for (lane, &number) in lanes.iter_mut().zip(block) {
+            *lane = if number > *lane { number } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// The least logit within so many standard deviations of the largest.
+fn least_within(logits: &[f32], deviations: f32) -> f32 {
+    let finite = || logits.iter().filter(|logit| logit.is_finite()).map(|&logit| f64::from(logit));
+    let count = finite().count().max(1) as f64;
+    let mean = finite().sum::<f64>() / count;
+    let variance = finite().map(|logit| (logit - mean).powi(2)).sum::<f64>() / count;
+    largest_of(logits) - deviations * variance.sqrt() as f32
 }

@@ -21,19 +21,28 @@ pub(super) struct Penalties {
 
 impl Penalties {
     pub(super) fn new(settings: &SamplerSettings) -> Penalties {
-        Penalties {
+        let mut penalties = Penalties {
             repeat: settings.repeat_penalty,
             frequency: settings.frequency_penalty,
             presence: settings.presence_penalty,
             window: settings.penalty_window,
             seen: VecDeque::new(),
             counts: HashMap::new(),
+        };
+        if penalties.repeat == 1.0 && penalties.frequency == 0.0 && penalties.presence == 0.0 {
+            penalties.window = 0;
         }
+        penalties
     }
 
     /// Whether they change anything now.
     pub(super) fn are_active(&self) -> bool {
         !self.counts.is_empty()
+    }
+
+    /// The tokens of the window, the oldest first.
+    pub(super) fn seen(&self) -> &VecDeque<Token> {
+        &self.seen
     }
 
     pub(super) fn clear(&mut self) {
@@ -42,8 +51,7 @@ impl Penalties {
     }
 
     pub(super) fn accept(&mut self, token: Token) {
-        let none = self.repeat == 1.0 && self.frequency == 0.0 && self.presence == 0.0;
-        if none || self.window == 0 {
+        if self.window == 0 {
             return;
         }
         while self.seen.len() >= self.window {
@@ -67,5 +75,12 @@ impl Penalties {
             // Large settings make large numbers, but no infinite ones and no others than numbers.
             *logit = if changed.is_nan() { f32::NEG_INFINITY } else { changed.min(f32::MAX) };
         }
+    }
+}
+
+impl PartialEq for Penalties {
+    /// The rest follows from the settings and from what was seen.
+    fn eq(&self, other: &Penalties) -> bool {
+        self.seen == other.seen
     }
 }

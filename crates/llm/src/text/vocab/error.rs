@@ -11,14 +11,6 @@ pub enum VocabError {
     /// A key is missing or of the wrong type.
     #[error(transparent)]
     Gguf(#[from] oxcart_gguf::Error),
-    /// The file says that it has no vocabulary.
-    #[error("the model has no vocabulary: {key} is {model}")]
-    NoVocabulary {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        model: Name,
-    },
     /// A kind of tokenizer that is not supported.
     #[error("{key} is {model}, which is not supported; only 'gpt2', 'llama', 'bert' and 'gemma4' are")]
     UnknownModel {

@@ -218,7 +218,6 @@ fn damaged_vocabularies_are_refused_by_key() {
     }
     expect(&|b| _ = b.set("tokenizer.ggml.suppress_tokens", [1_i32, 4]), &["suppress_tokens", "4"]);
     expect(&|b| _ = b.set("tokenizer.ggml.model", "t5"), &["tokenizer.ggml.model", "t5"]);
-    expect(&|b| _ = b.set("tokenizer.ggml.model", "no_vocab"), &["no vocabulary", "no_vocab"]);
     expect(&|b| _ = b.set("tokenizer.ggml.model", "gpt2"), &["tokenizer.ggml.merges"]);
     expect(
         &|b| _ = b.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "\u{1b}[31m"),
@@ -256,6 +255,27 @@ fn odd_vocabularies_work() {
     })
     .unwrap();
     assert_eq!(shown(&vocab, "ab abc", PLAIN), "a|b|abc");
+}
+
+#[test]
+fn without_a_tokenizer_there_are_numbers_only() {
+    let vocab = load(|b| _ = b.set("tokenizer.ggml.model", "none").set("tokenizer.ggml.tokens", ["a", "b"]));
+    let vocab = vocab.unwrap();
+    assert_eq!((vocab.kind(), vocab.len(), vocab.find("b")), (TokenizerKind::None, 2, Some(1)));
+    assert!(vocab.encode("ab", SPECIAL).is_empty());
+    assert_eq!(vocab.decode(&[0, 1, 7], Decode::default()), b"ab");
+
+    let nameless = |count: u32| {
+        load(|b| {
+            b.set("tokenizer.ggml.model", "none")
+                .set("general.architecture", "llama")
+                .set("llama.vocab_size", count);
+        })
+    };
+    assert_eq!(nameless(3).unwrap().text(2), Some(&b"[EMPTY_2]"[..]));
+    for count in [0, u32::MAX] {
+        assert!(nameless(count).is_err());
+    }
 }
 
 /// One mebibyte of anything is done soon.

@@ -7,7 +7,7 @@ use crate::wire::op_code::OpCode;
 
 use OpCode::{Col2im1d, Dsv4HcComb, Dsv4HcPost, Dsv4HcPre, LightningIndexer};
 
-const OPS_98: [OpCode; 98] = without(OpCode::ALL, &[Dsv4HcComb, Dsv4HcPre, Dsv4HcPost]);
+const OPS_98: [OpCode; 98] = without(OpCode::GGML, &[Dsv4HcComb, Dsv4HcPre, Dsv4HcPost]);
 const OPS_97: [OpCode; 97] = without(&OPS_98, &[LightningIndexer]);
 pub(super) const OPS_96: [OpCode; 96] = without(&OPS_97, &[Col2im1d]);
 

@@ -1,4 +1,5 @@
-//! 7.0.0: what llama-cpp-python 0.3.36 carries. Writes are no longer answered, and the client is asynchronous.
+//! 7.0.0: what llama-cpp-python 0.3.36 carries. Writes are no longer answered, and the client is asynchronous. With our own
+//! operations it is what Oxcart's programs speak among themselves.
 
 use crate::wire::dialect::{Dialect, Version};
 use crate::wire::op_code::OpCode;
@@ -17,7 +18,8 @@ pub(super) const GLU: [&str; 7] = [
 pub(crate) const V7_0: Dialect = Dialect {
     name: "7.0",
     version: Version { major: 7, minor: 0, patch: 0 },
-    ops: OpCode::ALL,
+    ops: OpCode::GGML,
+    own_ops: &[],
     type_count: 43,
     unary: &UNARY,
     glu: &GLU,
@@ -31,3 +33,6 @@ pub(crate) const V7_0: Dialect = Dialect {
     answers_writes: false,
     is_classic: false,
 };
+
+/// As Oxcart's client and worker speak it with each other.
+pub(crate) const V7_0_OWN: Dialect = Dialect { name: "7.0+", own_ops: OpCode::OWN, ..V7_0 };

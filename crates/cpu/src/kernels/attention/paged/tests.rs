@@ -1,5 +1,7 @@
 //! Attention over pages against sums over all visible keys in double precision, and what must not matter to its bits.
 
+mod alone;
+
 use oxcart_tensor::DType;
 use oxcart_tensor::ops::PagedAttn;
 
@@ -87,7 +89,7 @@ impl Setup {
                 pages += 1;
             }
         }
-        // One page belongs to nobody.
+        // One page belongs to no sequence.
         let count = pages as usize + 1;
         let mut order: Vec<_> = (0..count as i32).collect();
         let noise = numbers(seed.wrapping_add(77), count);

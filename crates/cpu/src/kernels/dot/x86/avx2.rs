@@ -2,21 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{four_halves, load, short_lanes, twice};
+use super::{load, short_lanes, twice};
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx2;
-
-/// The scales of half a part: one for the words in each half of the register.
-#[inline(always)]
-fn scale_words(scales: [__m256i; 2], part: usize, half: usize) -> __m256i {
-    let first = (4 * (part % 2) + 2 * half) as i16;
-    let (low, high) = (0x0100 + 0x0202 * first, 0x0100 + 0x0202 * (first + 1));
-    // SAFETY: called by the functions of the tokens alone.
-    unsafe {
-        let which = _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low));
-        _mm256_shuffle_epi8(scales[part / 2], which)
-    }
-}
 
 /// Both parts of an array, or of two.
 macro_rules! each {
@@ -52,6 +40,31 @@ fn where_set(bits: u32) -> __m256i {
     }
 }
 
+/// Word `i` of vector `r` becomes word `r` of vector `i`.
+#[inline(always)]
+fn transpose_eight(mut v: [__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let mut w = v;
+        for r in 0..4 {
+            w[2 * r] = _mm256_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
+            w[2 * r + 1] = _mm256_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
+        }
+        for r in 0..2 {
+            v[4 * r] = _mm256_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
+            v[4 * r + 1] = _mm256_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
+            v[4 * r + 2] = _mm256_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
+            v[4 * r + 3] = _mm256_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
+        }
+        // Now half h of v[4 * f + i] is word 4 * h + i of rows 4 * f to 4 * f + 3.
+        for i in 0..4 {
+            w[i] = _mm256_permute2x128_si256::<0x20>(v[i], v[4 + i]);
+            w[4 + i] = _mm256_permute2x128_si256::<0x31>(v[i], v[4 + i]);
+        }
+        w
+    }
+}
+
 /// Sums of neighbouring words.
 #[inline(always)]
 fn pairs(words: __m256i) -> __m256i {
@@ -65,13 +78,44 @@ impl Lanes for Avx2 {
     type Bytes = [__m256i; 2];
     type Sums = [__m256i; 2];
     type Floats = [__m256; 2];
-    type Words = [__m256i; 2];
-    type Scales = [__m256i; 2];
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> [__m256i; 2] {
         // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
         unsafe { each!(|i| _mm256_loadu_si256(from.as_ptr().add(32 * i).cast())) }
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: [__m256i; 2], to: &mut [u8; 64]) {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), bytes[0]);
+            _mm256_storeu_si256(to.as_mut_ptr().add(32).cast(), bytes[1]);
+        }
+    }
+    #[inline(always)]
+    fn transpose(self, from: [[__m256i; 2]; 16]) -> [[__m256i; 2]; 16] {
+        let mut to = from;
+        // Squares of eight rows by eight words.
+        for (half, words) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut v = [from[0][0]; 8];
+            for r in 0..8 {
+                v[r] = from[8 * half + r][words];
+            }
+            let v = transpose_eight(v);
+            for i in 0..8 {
+                to[8 * words + i][half] = v[i];
+            }
+        }
+        to
+    }
+    #[inline(always)]
+    fn quarters_of(self, [a, b, c, d]: [&[u8; 16]; 4]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there, and the arrays have 16 bytes.
+        unsafe {
+            let (a, b) = (_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast()));
+            let (c, d) = (_mm_loadu_si128(c.as_ptr().cast()), _mm_loadu_si128(d.as_ptr().cast()));
+            [_mm256_set_m128i(b, a), _mm256_set_m128i(d, c)]
+        }
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> [__m256i; 2] {
@@ -136,41 +180,39 @@ impl Lanes for Avx2 {
         unsafe { [_mm256_set1_epi8(byte as i8); 2] }
     }
     #[inline(always)]
-    fn code_words(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_maddubs_epi16(codes[i], acts[i])) }
-    }
-    #[inline(always)]
-    fn level_words(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| _mm256_maddubs_epi16(_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i])))
-        }
-    }
-    #[inline(always)]
-    fn scales(self, groups: __m128i) -> [__m256i; 2] {
-        // Eight scales fit half a register; shuffles need them in both halves.
-        // SAFETY: the instructions are there.
-        unsafe {
-            let words = _mm256_cvtepi8_epi16(groups);
-            [_mm256_permute4x64_epi64::<0x44>(words), _mm256_permute4x64_epi64::<0xEE>(words)]
-        }
-    }
-    #[inline(always)]
     fn no_sums(self) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_setzero_si256(); 2] }
     }
     #[inline(always)]
-    fn sub_sums(self, a: [__m256i; 2], b: [__m256i; 2], shift: u32) -> [__m256i; 2] {
+    fn splat_sums(self, x: i32) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_sub_epi32(a[i], _mm256_sll_epi32(b[i], _mm_cvtsi32_si128(shift as i32)))) }
+        unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
-    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> [__m256i; 2] {
+    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
-        unsafe { [_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), load(sums)), _mm256_setzero_si256()] }
+        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn fours(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_hadd_epi32(_mm256_hadd_epi32(a[i], b[i]), _mm256_hadd_epi32(c[i], d[i]))) }
+    }
+    #[inline(always)]
+    fn swap_quarters(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [[__m256i; 2]; 4] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let even = each!(|i| [
+                _mm256_permute2x128_si256::<0x20>(a[i], b[i]),
+                _mm256_permute2x128_si256::<0x20>(c[i], d[i])
+            ]);
+            let odd = each!(|i| [
+                _mm256_permute2x128_si256::<0x31>(a[i], b[i]),
+                _mm256_permute2x128_si256::<0x31>(c[i], d[i])
+            ]);
+            [even[0], odd[0], even[1], odd[1]]
+        }
     }
     #[inline(always)]
     fn no_floats(self) -> [__m256; 2] {
@@ -183,27 +225,14 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| _mm256_cvtepi32_ps(sums[i])) }
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+    fn fused(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { each!(|i| _mm256_fmadd_ps(a[i], b[i], c[i])) }
-    }
-    #[inline(always)]
-    fn add_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_ps(a[i], b[i])) }
     }
     #[inline(always)]
     fn splat_floats(self, x: f32) -> [__m256; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_set1_ps(x); 2] }
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> [__m256; 2] {
-        let [a, b, c, d] = numbers;
-        // SAFETY: the instructions are there.
-        unsafe {
-            [_mm256_set_m128(_mm_set1_ps(b), _mm_set1_ps(a)), _mm256_set_m128(_mm_set1_ps(d), _mm_set1_ps(c))]
-        }
     }
     #[inline(always)]
     fn total(self, v: [__m256; 2]) -> f32 {
@@ -213,6 +242,14 @@ impl Lanes for Avx2 {
             let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: [__m256; 2], to: &mut [f32; 16]) {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), floats[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), floats[1]);
         }
     }
     #[inline(always)]
@@ -233,14 +270,6 @@ impl Lanes for Avx2 {
                 let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().add(16 * i).cast()));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
             })
-        }
-    }
-    #[inline(always)]
-    fn spread(self, heads: __m128) -> [__m256; 2] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let second = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(heads), _mm256_set1_epi32(2));
-            [_mm256_broadcastss_ps(heads), second]
         }
     }
 
@@ -271,21 +300,15 @@ impl Lanes for Avx2 {
         unsafe { each!(|i| pairs(_mm256_maddubs_epi16(codes[i], acts[i]))) }
     }
     #[inline(always)]
-    fn dot_centred(self, codes: [__m256i; 2], middle: u8, acts: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there. Pairs of products fit 16 bits because codes and middle are below 128.
+    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
+        // SAFETY: the instructions are there.
         unsafe {
-            let middle = _mm256_set1_epi8(middle as i8);
             each!(|i| {
-                let words = _mm256_maddubs_epi16(codes[i], acts[i]);
-                let excess = _mm256_maddubs_epi16(middle, acts[i]);
-                pairs(_mm256_sub_epi16(words, excess))
+                let (acts, levels) = (_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i]));
+                pairs(_mm256_maddubs_epi16(acts, levels))
             })
         }
-    }
-    #[inline(always)]
-    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
-        let words = self.level_words(levels, acts);
-        [pairs(words[0]), pairs(words[1])]
     }
     #[inline(always)]
     fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
@@ -300,24 +323,6 @@ impl Lanes for Avx2 {
                 let high = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a[i]), _mm256_srai_epi16::<8>(b[i]));
                 _mm256_add_epi32(low, high)
             })
-        }
-    }
-    #[inline(always)]
-    fn add_words(self, to: [__m256i; 2], words: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi32(to[i], pairs(words[i]))) }
-    }
-    #[inline(always)]
-    fn add_scaled(
-        self,
-        to: [__m256i; 2],
-        words: [__m256i; 2],
-        scales: [__m256i; 2],
-        part: usize,
-    ) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| _mm256_add_epi32(to[i], _mm256_madd_epi16(words[i], scale_words(scales, part, i))))
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{four_halves, load, short_lanes, twice};
+use super::{load, short_lanes, twice};
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx512;
 
@@ -23,16 +23,6 @@ fn halves_of_words(low: i16, high: i16) -> __m512i {
     unsafe { both(_mm256_set1_epi16(low), _mm256_set1_epi16(high)) }
 }
 
-/// One byte for each half of each half.
-#[inline(always)]
-fn alternating(even: u8, odd: u8) -> __m512i {
-    // SAFETY: called by the functions of the token alone.
-    unsafe {
-        let half = _mm256_set_m128i(_mm_set1_epi8(odd as i8), _mm_set1_epi8(even as i8));
-        _mm512_broadcast_i64x4(half)
-    }
-}
-
 /// Sums of `levels * acts`, for levels that are the same within each quarter.
 ///
 /// The instruction wants the activations unsigned here. With the other sign bit, they are that and 128 more, so the
@@ -48,32 +38,85 @@ fn negative(levels: __m512i, acts: __m512i) -> __m512i {
     }
 }
 
-/// Which scale goes with which word of a part: one for the words of each quarter.
+/// Each lane of the lower half with its partner in the upper one, of `a` and then of `b`.
 #[inline(always)]
-fn scale_words(part: usize) -> __m512i {
-    let first = 4 * part as i16;
+fn add_halves(a: __m512, b: __m512) -> __m512 {
     // SAFETY: called by the functions of the token alone.
     unsafe {
-        let pair = |first: i16| _mm256_set_m128i(_mm_set1_epi16(first + 1), _mm_set1_epi16(first));
-        both(pair(first), pair(first + 2))
+        let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
+        _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+    }
+}
+
+/// In each quarter, the first two lanes with the other two, of `a` and then of `b`.
+#[inline(always)]
+fn add_pairs(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        let low = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        _mm512_add_ps(low, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)))
     }
 }
 
 impl Lanes for Avx512 {
     short_lanes!();
 
-    const MANY_REGISTERS: bool = true;
-
     type Bytes = __m512i;
     type Sums = __m512i;
     type Floats = __m512;
-    type Words = __m512i;
-    type Scales = __m256i;
+
+    const ANY_CODES: bool = true;
 
     #[inline(always)]
     fn bytes(self, from: &[u8; 64]) -> __m512i {
         // SAFETY: the instructions are there, and the array has 64 bytes.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn store_bytes(self, bytes: __m512i, to: &mut [u8; 64]) {
+        // SAFETY: the instructions are there, and the array has 64 bytes.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) }
+    }
+    #[inline(always)]
+    fn transpose(self, mut v: [__m512i; 16]) -> [__m512i; 16] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            // Pairs of rows, then fours, within each quarter of the vector.
+            let mut w = v;
+            for r in 0..8 {
+                w[2 * r] = _mm512_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
+                w[2 * r + 1] = _mm512_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
+            }
+            for r in 0..4 {
+                v[4 * r] = _mm512_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
+                v[4 * r + 1] = _mm512_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
+                v[4 * r + 2] = _mm512_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
+                v[4 * r + 3] = _mm512_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
+            }
+            // Now quarter q of v[4 * f + i] is word 4 * q + i of rows 4 * f to 4 * f + 3.
+            for i in 0..4 {
+                let low = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[i], v[4 + i]);
+                let low2 = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[8 + i], v[12 + i]);
+                let high = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[i], v[4 + i]);
+                let high2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[8 + i], v[12 + i]);
+                w[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low, low2);
+                w[4 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low, low2);
+                w[8 + i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(high, high2);
+                w[12 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(high, high2);
+            }
+            w
+        }
+    }
+    #[inline(always)]
+    fn quarters_of(self, [a, b, c, d]: [&[u8; 16]; 4]) -> __m512i {
+        // SAFETY: the instructions are there, and the arrays have 16 bytes.
+        unsafe {
+            let low = _mm512_castsi128_si512(_mm_loadu_si128(a.as_ptr().cast()));
+            let low = _mm512_inserti32x4::<1>(low, _mm_loadu_si128(b.as_ptr().cast()));
+            let low = _mm512_inserti32x4::<2>(low, _mm_loadu_si128(c.as_ptr().cast()));
+            _mm512_inserti32x4::<3>(low, _mm_loadu_si128(d.as_ptr().cast()))
+        }
     }
     #[inline(always)]
     fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> __m512i {
@@ -140,52 +183,9 @@ impl Lanes for Avx512 {
         unsafe { _mm512_set1_epi8(byte as i8) }
     }
     #[inline(always)]
-    fn code_words(self, codes: __m512i, acts: __m512i) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe { _mm512_maddubs_epi16(codes, acts) }
-    }
-    #[inline(always)]
-    fn level_words(self, levels: __m512i, acts: __m512i) -> __m512i {
-        // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
-        // SAFETY: the instructions are there.
-        unsafe {
-            let signed = self.negate_where(_mm512_movepi8_mask(acts), levels);
-            _mm512_maddubs_epi16(_mm512_abs_epi8(acts), signed)
-        }
-    }
-    #[inline(always)]
     fn dot_codes(self, codes: __m512i, acts: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, acts) }
-    }
-    #[inline(always)]
-    fn dot_centred(self, codes: __m512i, middle: u8, acts: __m512i) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let middle = _mm512_set1_epi8(middle.wrapping_neg() as i8);
-            _mm512_dpbusd_epi32(negative(middle, acts), codes, acts)
-        }
-    }
-    #[inline(always)]
-    fn dot_nibbles(self, a: &[u8; 16], b: &[u8; 16], middle: u8, acts: __m512i) -> __m512i {
-        // High nibbles stay where they are: codes of eight bits are no harder to multiply than codes of four.
-        // SAFETY: the instructions are there.
-        unsafe {
-            let codes = _mm512_and_si512(both(twice(a), twice(b)), alternating(15, 15 << 4));
-            if middle == 0 {
-                return self.dot_codes(codes, acts);
-            }
-            let middle = middle.wrapping_neg();
-            _mm512_dpbusd_epi32(negative(alternating(middle, middle << 4), acts), codes, acts)
-        }
-    }
-    #[inline(always)]
-    fn total_of_nibbles(self, v: __m512) -> f32 {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let sixteenth = _mm256_set_m128(_mm_set1_ps(1.0 / 16.0), _mm_set1_ps(1.0));
-            self.total(_mm512_mul_ps(v, _mm512_broadcast_f32x8(sixteenth)))
-        }
     }
     #[inline(always)]
     fn dot_levels(self, levels: __m512i, acts: __m512i) -> __m512i {
@@ -195,13 +195,10 @@ impl Lanes for Avx512 {
     fn dot_signed(self, a: __m512i, b: __m512i) -> __m512i {
         // The instruction wants one side unsigned: with the other sign bit, it is that and 128 more.
         // SAFETY: the instructions are there.
-        let codes = unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(-128)) };
-        self.dot_centred(codes, 128, b)
-    }
-    #[inline(always)]
-    fn scales(self, groups: __m128i) -> __m256i {
-        // SAFETY: the instructions are there.
-        unsafe { _mm256_cvtepi8_epi16(groups) }
+        unsafe {
+            let flip = _mm512_set1_epi8(-128);
+            _mm512_dpbusd_epi32(negative(flip, b), _mm512_xor_si512(a, flip), b)
+        }
     }
     #[inline(always)]
     fn no_sums(self) -> __m512i {
@@ -209,27 +206,37 @@ impl Lanes for Avx512 {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    fn sub_sums(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
+    fn splat_sums(self, x: i32) -> __m512i {
         // SAFETY: the instructions are there.
-        unsafe { _mm512_sub_epi32(a, _mm512_sll_epi32(b, _mm_cvtsi32_si128(shift as i32))) }
+        unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
-    fn add_words(self, to: __m512i, words: __m512i) -> __m512i {
+    fn add_sums(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
-        unsafe { _mm512_dpwssd_epi32(to, words, _mm512_set1_epi16(1)) }
+        unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
-    fn add_scaled(self, to: __m512i, words: __m512i, scales: __m256i, part: usize) -> __m512i {
+    fn fours(self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe {
-            let spread = _mm512_permutexvar_epi16(scale_words(part), _mm512_castsi256_si512(scales));
-            _mm512_dpwssd_epi32(to, words, spread)
+            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
         }
     }
     #[inline(always)]
-    fn dot_groups(self, groups: __m128i, sums: &[u8; 32]) -> __m512i {
+    fn swap_quarters(self, [a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
         // SAFETY: the instructions are there.
-        unsafe { _mm512_zextsi256_si512(_mm256_madd_epi16(_mm256_cvtepi8_epi16(groups), load(sums))) }
+        unsafe {
+            let (even_ab, odd_ab) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b));
+            let (even_cd, odd_cd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xDD>(c, d));
+            [
+                _mm512_shuffle_i32x4::<0x88>(even_ab, even_cd),
+                _mm512_shuffle_i32x4::<0x88>(odd_ab, odd_cd),
+                _mm512_shuffle_i32x4::<0xDD>(even_ab, even_cd),
+                _mm512_shuffle_i32x4::<0xDD>(odd_ab, odd_cd),
+            ]
+        }
     }
     #[inline(always)]
     fn no_floats(self) -> __m512 {
@@ -242,27 +249,14 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cvtepi32_ps(sums) }
     }
     #[inline(always)]
-    fn mul_add_floats(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+    fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: the instructions are there.
         unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn add_floats(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the instructions are there.
-        unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
     fn splat_floats(self, x: f32) -> __m512 {
         // SAFETY: the instructions are there.
         unsafe { _mm512_set1_ps(x) }
-    }
-    #[inline(always)]
-    fn quarters(self, numbers: [f32; 4]) -> __m512 {
-        // SAFETY: the instructions are there, and the array has four numbers.
-        unsafe {
-            let numbers = _mm512_castps128_ps512(_mm_loadu_ps(numbers.as_ptr()));
-            _mm512_permutexvar_ps(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0), numbers)
-        }
     }
     #[inline(always)]
     fn total(self, v: __m512) -> f32 {
@@ -273,6 +267,30 @@ impl Lanes for Avx512 {
             let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
         }
+    }
+    #[inline(always)]
+    fn totals(self, v: [__m512; 16]) -> [f32; 16] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let mut fours = [_mm512_setzero_ps(); 4];
+            for i in 0..4 {
+                // Of vectors i, i + 4, i + 8 and i + 12, a quarter of the lanes each.
+                let (low, high) = (add_halves(v[i], v[i + 4]), add_halves(v[i + 8], v[i + 12]));
+                let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high);
+                fours[i] = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high));
+            }
+            let (low, high) = (add_pairs(fours[0], fours[1]), add_pairs(fours[2], fours[3]));
+            let even = _mm512_shuffle_ps::<0b10_00_10_00>(low, high);
+            let sums = _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(low, high));
+            let mut totals = [0.0; 16];
+            _mm512_storeu_ps(totals.as_mut_ptr(), sums);
+            totals
+        }
+    }
+    #[inline(always)]
+    fn store_f32s(self, floats: __m512, to: &mut [f32; 16]) {
+        // SAFETY: the instructions are there, and the array has sixteen numbers.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), floats) }
     }
     #[inline(always)]
     fn load_f32s(self, from: &[u8; 64]) -> __m512 {
@@ -288,13 +306,5 @@ impl Lanes for Avx512 {
     fn load_bf16s(self, from: &[u8; 32]) -> __m512 {
         // SAFETY: the instructions are there.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load(from)))) }
-    }
-    #[inline(always)]
-    fn spread(self, heads: __m128) -> __m512 {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let which = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
-            _mm512_permutexvar_ps(which, _mm512_castps128_ps512(heads))
-        }
     }
 }

@@ -1,0 +1,27 @@
+//! Unix: signals.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::Request;
+
+/// How to ask, for people.
+pub(crate) const HELP: &str = "Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs \
+are done, a second one\nat once.";
+
+pub(super) fn watch(requests: Sender<Request>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
+    let forward = move || {
+        for signal in signals.forever() {
+            let request = if signal == SIGUSR1 { Request::Report } else { Request::Stop };
+            if requests.send(request).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(forward).map(|_detached| ())
+}

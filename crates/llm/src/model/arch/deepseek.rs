@@ -1,0 +1,95 @@
+//! DeepSeek 2 and 3: latent attention, shared experts, dense blocks first. Also Kimi K2, GigaChat 3, GLM 4.7 Flash.
+
+use oxcart_tensor::TensorId;
+use oxcart_tensor::ops::{GluKind, RopeMode};
+
+use super::{Architecture, ExpertSize, ExpertUse, Traits};
+use crate::model::error::Error;
+use crate::model::hyper_parameters::{Gating, HyperParameters, Latent, Temperature};
+use crate::model::keys::Keys;
+use crate::model::limits::{MAX_CONTEXT, MAX_FEED_FORWARD};
+use crate::model::net::{Bias, Moe, Net};
+
+#[derive(Debug)]
+pub(super) struct Deepseek2;
+
+impl Architecture for Deepseek2 {
+    fn name(&self) -> &'static str {
+        "deepseek2"
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            experts: ExpertUse::Always,
+            expert_size: ExpertSize::Own,
+            leading_dense: true,
+            ..Traits::plain(RopeMode::Normal)
+        }
+    }
+
+    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+        let query_rank = match is_lite(hyper) {
+            true => None,
+            false => Some(keys.need_count("attention.q_lora_rank", MAX_FEED_FORWARD)?),
+        };
+        hyper.latent = Some(Latent::read(keys, &mut hyper.blocks, hyper.rope.n_dims, query_rank)?);
+        hyper.factors.attention = Some(scale_by_yarn(hyper, keys)?);
+        let scale = keys.factor("attention.temperature_scale")?;
+        let length = keys.count("attention.temperature_length", MAX_CONTEXT)?;
+        hyper.temperature = scale.zip(length).map(|(scale, length)| Temperature { scale, length });
+        if let Some(experts) = &mut hyper.experts {
+            // Older files leave it out.
+            let is_glm = matches!(hyper.blocks.len(), 47 | 48) && hyper.vocabulary == 154_880;
+            experts.gating.get_or_insert(if is_glm { Gating::Sigmoid } else { Gating::Softmax });
+        }
+        Ok(())
+    }
+
+    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
+        let mut x = net.token_embeddings()?;
+        for block in 0..net.block_count() {
+            net.enter_block(block);
+            let h = net.rms_norm(x, "attn_norm")?;
+            let scale = net.head_scale();
+            let a = net.latent_attention(h, scale)?;
+            let a = net.attention_output(a, Bias::None)?;
+            let [a, residual] = net.keep_wanted([a, x])?;
+            let x1 = net.add(a, residual)?;
+            let h = net.rms_norm(x1, "ffn_norm")?;
+            let f = match net.hyper().experts.filter(|_| net.block().has_experts) {
+                Some(experts) => {
+                    let gating = experts.gating.unwrap_or(Gating::Softmax);
+                    let moe = Moe { gating, normalized: experts.normalized, ..Moe::PLAIN };
+                    let chosen = net.experts(h, moe)?;
+                    let inner = experts.shared * experts.feed_forward;
+                    let shared = net.shared_expert(h, inner, GluKind::Swiglu)?;
+                    net.add(chosen, shared)?
+                }
+                None => net.gated(h, GluKind::Swiglu, Bias::None)?,
+            };
+            x = net.leave_block(f, x1)?;
+        }
+        net.logits(x)
+    }
+}
+
+/// DeepSeek V2 Lite, GigaChat 3 and Kanana 2 make queries with one matrix.
+fn is_lite(hyper: &HyperParameters) -> bool {
+    let blocks = hyper.blocks.len();
+    matches!(blocks, 26 | 27) || blocks == 48 && hyper.vocabulary == 128_256
+}
+
+/// The factor of attention scores. Where the context was extended, scores grow with it, by a factor that the rotation would
+/// otherwise apply to some channels only; so that is taken out of the rotation.
+fn scale_by_yarn(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<f32, Error> {
+    // Files have a tenth of it.
+    let growth = keys.number("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0) / 0.1;
+    let log = hyper.rope.freq_scale.recip().ln();
+    if hyper.rope.ext_factor != 0.0 && growth != 0.0 && log > 0.0 {
+        hyper.rope.attn_factor /= 1.0 + 0.1 * log;
+    }
+    let unscaled = hyper.rope.attn_factor * (1.0 + 0.1 * log);
+    let magnitude = unscaled * (1.0 + 0.1 * growth * log);
+    let size = hyper.latent.map_or(1, |latent| latent.key_size);
+    Ok(magnitude * magnitude / (size as f32).sqrt())
+}

@@ -1,0 +1,70 @@
+//! LFM 2: short convolutions in most blocks, attention in a few.
+
+use oxcart_tensor::TensorId;
+use oxcart_tensor::ops::{GluKind, RopeMode};
+
+use super::{Architecture, Heads, Traits, Window};
+use crate::model::error::Error;
+use crate::model::hyper_parameters::{HyperParameters, RecurrentState};
+use crate::model::keys::Keys;
+use crate::model::limits::MAX_CONVOLUTION;
+use crate::model::net::{Attention, Bias, Net};
+
+#[derive(Debug)]
+pub(super) struct Lfm2;
+
+impl Architecture for Lfm2 {
+    fn name(&self) -> &'static str {
+        "lfm2"
+    }
+
+    fn traits(&self) -> Traits {
+        // With a window, all blocks with attention have it.
+        Traits {
+            heads: Heads::Some,
+            window: Window::Optional,
+            window_period: 0,
+            ..Traits::plain(RopeMode::Neox)
+        }
+    }
+
+    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+        let taps = keys.need_count("shortconv.l_cache", MAX_CONVOLUTION)?;
+        if taps == 1 {
+            return Err(keys.refuse("shortconv.l_cache", taps, "must be at least 2"));
+        }
+        hyper.short_convolution = taps;
+        let convolution = (taps - 1) * hyper.embedding;
+        for block in hyper.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
+            block.state.recurrent = Some(RecurrentState { convolution, state: 0 });
+        }
+        Ok(())
+    }
+
+    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
+        let mut x = net.token_embeddings()?;
+        for block in 0..net.block_count() {
+            net.enter_block(block);
+            let h = net.rms_norm(x, "attn_norm")?;
+            let m = match net.block().is_recurrent() {
+                true => net.short_convolution(h)?,
+                false => attention(net, h)?,
+            };
+            let [m, residual] = net.keep_wanted([m, x])?;
+            let x1 = net.add(m, residual)?;
+            let h = net.rms_norm(x1, "ffn_norm")?;
+            let f = net.gated(h, GluKind::Swiglu, Bias::None)?;
+            x = net.leave_block(f, x1)?;
+        }
+        net.logits_after(x, "token_embd_norm")
+    }
+}
+
+fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let (q, k, v) = net.qkv(h, Bias::Optional)?;
+    let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
+    let (q, k) = (net.rope(q)?, net.rope(k)?);
+    let scale = net.head_scale();
+    let a = net.attention([q, k, v], Attention::scaled(scale))?;
+    net.attention_output(a, Bias::None)
+}

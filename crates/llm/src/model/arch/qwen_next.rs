@@ -1,0 +1,76 @@
+//! Qwen3-Next: gated delta nets in most blocks, gated attention in every fourth, experts in all.
+
+use oxcart_tensor::TensorId;
+use oxcart_tensor::ops::{GluKind, RopeMode};
+
+use super::{Architecture, ExpertSize, ExpertUse, Traits};
+use crate::model::error::Error;
+use crate::model::hyper_parameters::{HyperParameters, StateSpace};
+use crate::model::keys::Keys;
+use crate::model::net::{Attention, Bias, Moe, Net};
+
+#[derive(Debug)]
+pub(super) struct Qwen3Next;
+
+impl Architecture for Qwen3Next {
+    fn name(&self) -> &'static str {
+        "qwen3next"
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            experts: ExpertUse::Always,
+            expert_size: ExpertSize::OwnOrShare,
+            scales: true,
+            ..Traits::plain(RopeMode::Neox)
+        }
+    }
+
+    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+        let space = StateSpace::read(keys)?;
+        hyper.mark_recurrent(keys, 4, space.remembered())?;
+        hyper.state_space = Some(space);
+        hyper.factors.attention = keys.factor("attention.scale")?;
+        Ok(())
+    }
+
+    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
+        let mut x = net.token_embeddings()?;
+        for block in 0..net.block_count() {
+            net.enter_block(block);
+            let h = net.rms_norm(x, "attn_norm")?;
+            let m = match net.block().is_recurrent() {
+                true => net.gated_delta_net(h)?,
+                false => gated_attention(net, h)?,
+            };
+            let [m, residual] = net.keep_wanted([m, x])?;
+            let x1 = net.add(m, residual)?;
+            // Its name notwithstanding, the norm of what the experts read.
+            let h = net.rms_norm(x1, "post_attention_norm")?;
+            let chosen = net.experts(h, Moe::PLAIN)?;
+            let shared = gated_shared_expert(net, h)?;
+            let f = net.add(chosen, shared)?;
+            x = net.leave_block(f, x1)?;
+        }
+        net.logits(x)
+    }
+}
+
+/// Attention whose results are weighed by gates that come with the queries.
+fn gated_attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let ([q, gate], k, v) = net.gated_qkv(h)?;
+    let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
+    let (q, k) = (net.rope(q)?, net.rope(k)?);
+    let scale = net.head_scale();
+    let a = net.attention([q, k, v], Attention::scaled(scale))?;
+    let a = net.weigh(a, gate)?;
+    net.attention_output(a, Bias::None)
+}
+
+/// An expert for every token, weighed by a number of its own.
+fn gated_shared_expert(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let stated = net.hyper().experts.and_then(|experts| experts.shared_feed_forward);
+    let shared = net.shared_expert(h, stated.unwrap_or(net.block().feed_forward), GluKind::Swiglu)?;
+    let gate = net.shared_expert_gate(h)?;
+    net.weigh(shared, gate)
+}

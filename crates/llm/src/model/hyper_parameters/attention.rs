@@ -1,0 +1,166 @@
+//! Heads, windows and the blocks that have them.
+
+use super::{Block, BlockState, TokenRows};
+use crate::model::arch::{Heads, Traits, Window};
+use crate::model::error::Error;
+use crate::model::keys::Keys;
+use crate::model::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
+
+/// Attention with keys and values of one short row per token (multi-head latent attention).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latent {
+    /// Channels between the two matrices of queries; one matrix if there are none.
+    pub query_rank: Option<usize>,
+    /// Channels of the row that keys and values are made of, without the part that rotates.
+    pub rank: usize,
+    /// Channels of a head of queries and keys, the rotated ones included.
+    pub key_size: usize,
+    /// Channels of a head of values.
+    pub value_size: usize,
+    /// Whether rows are kept as they are and heads of queries are brought to them; else keys and values are made and kept.
+    pub absorbed: bool,
+}
+
+impl Latent {
+    /// Reads and checks what attention of this kind needs, and tells blocks what they remember.
+    pub(crate) fn read(
+        keys: &Keys<'_>,
+        blocks: &mut [Block],
+        rotated: usize,
+        query_rank: Option<usize>,
+    ) -> Result<Latent, Error> {
+        let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
+        let sizes = (
+            keys.count("attention.key_length_mla", MAX_HEAD_SIZE)?,
+            keys.count("attention.value_length_mla", MAX_HEAD_SIZE)?,
+        );
+        let first = blocks[0];
+        let latent = match sizes {
+            (Some(key_size), Some(value_size)) => {
+                Latent { query_rank, rank, key_size, value_size, absorbed: true }
+            }
+            _ => Latent {
+                query_rank,
+                rank,
+                key_size: first.key_size,
+                value_size: first.value_size,
+                absorbed: false,
+            },
+        };
+        if latent.key_size <= rotated {
+            let rule = format!("must exceed the {rotated} rotated channels");
+            return Err(keys.refuse("attention.key_length", latent.key_size, rule));
+        }
+        for block in blocks.iter_mut().filter(|block| block.heads > 0) {
+            let rows = match latent.absorbed {
+                true => TokenRows { keys: rank + rotated, values: 0 },
+                false => {
+                    TokenRows { keys: block.heads * latent.key_size, values: block.heads * latent.value_size }
+                }
+            };
+            block.kv_heads = if latent.absorbed { 1 } else { block.heads };
+            (block.key_size, block.value_size) = match latent.absorbed {
+                true => (rank + rotated, rank),
+                false => (latent.key_size, latent.value_size),
+            };
+            block.state.rows = Some(rows);
+        }
+        Ok(latent)
+    }
+}
+
+pub(super) fn window(keys: &Keys<'_>, traits: &Traits) -> Result<Option<usize>, Error> {
+    let key = "attention.sliding_window";
+    match traits.window {
+        Window::Ignored => Ok(None),
+        Window::Optional => keys.count(key, MAX_CONTEXT),
+        Window::Default(window) => Ok(Some(keys.count(key, MAX_CONTEXT)?.unwrap_or(window))),
+        Window::Required => keys.need_count(key, MAX_CONTEXT).map(Some),
+    }
+}
+
+/// Which blocks see a window only: as an array says, or all but every n-th.
+fn windowed(keys: &Keys<'_>, traits: &Traits, blocks: usize) -> Result<Vec<bool>, Error> {
+    let key = "attention.sliding_window_pattern";
+    if let Some(flags) = keys.flags(key, blocks)? {
+        return Ok(flags);
+    }
+    let period = keys.counts(key, 1, MAX_BLOCKS)?.map_or(traits.window_period, |period| period[0]);
+    Ok((0..blocks).map(|block| period == 0 || block % period < period - 1).collect())
+}
+
+/// All blocks of the file, of which each is known to be possible.
+pub(super) fn blocks(
+    keys: &Keys<'_>,
+    traits: &Traits,
+    count: usize,
+    embedding: usize,
+    window: Option<usize>,
+) -> Result<Vec<Block>, Error> {
+    let key = "attention.head_count";
+    let heads = match (keys.counts(key, count, MAX_HEADS)?, traits.heads) {
+        (_, Heads::None) => vec![0; count],
+        (Some(heads), _) => heads,
+        (None, _) => vec![keys.need_count(key, MAX_HEADS)?; count],
+    };
+    let kv_heads = keys.counts("attention.head_count_kv", count, MAX_HEADS)?;
+    let kv_heads = kv_heads.filter(|_| traits.heads != Heads::None).unwrap_or_else(|| heads.clone());
+    let feed_forward =
+        keys.counts("feed_forward_length", count, MAX_FEED_FORWARD)?.unwrap_or_else(|| vec![0; count]);
+    let windowed = match window {
+        Some(_) => windowed(keys, traits, count)?,
+        None => vec![false; count],
+    };
+    let sizes = head_sizes(keys, traits, embedding, &heads)?;
+    let block = |index: usize| {
+        let (heads, kv_heads, windowed) = (heads[index], kv_heads[index], windowed[index]);
+        if heads == 0 && traits.heads == Heads::Always {
+            return Err(keys.refuse(key, 0, format!("block {index} needs heads")));
+        }
+        let attends = kv_heads > 0 && heads > 0;
+        if traits.heads == Heads::Always && !attends || attends && !heads.is_multiple_of(kv_heads) {
+            let rule = format!("must divide the {heads} heads of block {index}");
+            return Err(keys.refuse("attention.head_count_kv", kv_heads, rule));
+        }
+        let (key_size, value_size) = sizes[usize::from(windowed)];
+        let rows = TokenRows { keys: kv_heads * key_size, values: kv_heads * value_size };
+        let state = BlockState { rows: (attends && !traits.encoder).then_some(rows), recurrent: None };
+        let (feed_forward, has_experts) = (feed_forward[index], false);
+        Ok(Block { heads, kv_heads, key_size, value_size, feed_forward, windowed, has_experts, state })
+    };
+    (0..count).map(block).collect()
+}
+
+/// Channels of a head of keys and of values: of blocks that see everything, and of those that see a window.
+fn head_sizes(
+    keys: &Keys<'_>,
+    traits: &Traits,
+    embedding: usize,
+    heads: &[usize],
+) -> Result<[(usize, usize); 2], Error> {
+    let Some(&heads) = heads.iter().find(|&&heads| heads > 0) else {
+        return match traits.heads {
+            Heads::None => Ok([(0, 0); 2]),
+            _ => Err(keys.refuse("attention.head_count", 0, "block 0 needs heads")),
+        };
+    };
+    let share = || match embedding.is_multiple_of(heads) && embedding / heads <= MAX_HEAD_SIZE {
+        true => Ok(embedding / heads),
+        false => {
+            let rule = format!("must divide {} ({embedding})", keys.name("embedding_length"));
+            Err(keys.refuse("attention.head_count", heads, rule))
+        }
+    };
+    let size = |key, default: Option<usize>| match (keys.count(key, MAX_HEAD_SIZE)?, default) {
+        (Some(size), _) => Ok(size),
+        (None, Some(default)) => Ok(default),
+        (None, None) => share(),
+    };
+    let key_size = size("attention.key_length", None)?;
+    let value_size = size("attention.value_length", None)?;
+    let windowed = (
+        size("attention.key_length_swa", Some(key_size))?,
+        size("attention.value_length_swa", Some(value_size))?,
+    );
+    Ok([(key_size, value_size), windowed])
+}

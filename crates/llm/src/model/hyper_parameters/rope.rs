@@ -1,0 +1,77 @@
+//! Rotary positions.
+
+use oxcart_tensor::ops::{Rope, RopeMode};
+
+use super::Block;
+use crate::model::arch::Traits;
+use crate::model::error::Error;
+use crate::model::keys::Keys;
+use crate::model::limits::{MAX_CONTEXT, MAX_HEAD_SIZE};
+
+pub(super) fn rope(keys: &Keys<'_>, traits: &Traits, first: &Block, context: usize) -> Result<Rope, Error> {
+    let key = "rope.dimension_count";
+    let size = first.key_size;
+    let dims = keys.count(key, MAX_HEAD_SIZE)?.unwrap_or(size);
+    let mode = traits.rope.unwrap_or(RopeMode::Neox);
+    if traits.rope.is_some() {
+        check_dims(keys, key, dims, size)?;
+        if traits.rotates_all && dims != size {
+            return Err(keys.refuse(key, dims, format!("must be the head size {size}")));
+        }
+    }
+    let mut rope = Rope::new(dims, mode, keys.positive("rope.freq_base")?.unwrap_or(10_000.0));
+    rope.n_ctx_orig = keys.count("rope.scaling.original_context_length", MAX_CONTEXT)?.unwrap_or(context);
+    let factor = match keys.positive("rope.scaling.factor")? {
+        None => keys.positive("rope.scale_linear")?,
+        factor => factor,
+    };
+    let factor = factor.unwrap_or(1.0);
+    rope.attn_factor = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let key = "rope.scaling.type";
+    match keys.text(key)?.unwrap_or("linear") {
+        "none" => {}
+        // Long contexts scale by factors, of which the file has tensors.
+        "linear" | "longrope" => rope.freq_scale = 1.0 / factor,
+        "yarn" => {
+            rope.freq_scale = 1.0 / factor;
+            rope.ext_factor = 1.0;
+            if factor < 1.0 {
+                // The magnitude is taken as 1 there, and the op multiplies by what it thinks it is.
+                rope.attn_factor /= 1.0 + 0.1 * factor.ln();
+            }
+        }
+        other => return Err(keys.refuse(key, other, "must be none, linear, yarn or longrope")),
+    }
+    Ok(rope)
+}
+
+fn check_dims(keys: &Keys<'_>, key: &str, dims: usize, size: usize) -> Result<(), Error> {
+    if dims <= size && dims.is_multiple_of(2) {
+        return Ok(());
+    }
+    Err(keys.refuse(key, dims, format!("must be even, and at most the head size {size}")))
+}
+
+/// Rotary positions of blocks that see a window, of which one is given.
+pub(super) fn rope_windowed(
+    keys: &Keys<'_>,
+    traits: &Traits,
+    dense: Rope,
+    block: &Block,
+) -> Result<Rope, Error> {
+    let mut rope = dense;
+    if let Some((base, scale)) = traits.rope_windowed {
+        (rope.freq_base, rope.freq_scale) = (base, scale);
+    }
+    if let Some(base) = keys.positive("rope.freq_base_swa")? {
+        rope.freq_base = base;
+    }
+    let key = "rope.dimension_count_swa";
+    if let Some(dims) = keys.count(key, MAX_HEAD_SIZE)? {
+        if traits.rope.is_some() {
+            check_dims(keys, key, dims, block.key_size)?;
+        }
+        rope.n_dims = dims;
+    }
+    Ok(rope)
+}

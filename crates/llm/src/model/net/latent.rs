@@ -1,0 +1,112 @@
+//! Attention whose keys and values are made of one short row per token (multi-head latent attention).
+//!
+//! A head of queries and keys has channels that positions do not change, which come first, and channels that they rotate. The
+//! rotated channels of keys are shared by all heads. A file has the matrices that make keys and values either apart, so that a
+//! block can keep the short rows alone and bring queries to them, or as one, which makes keys and values to be kept.
+
+use oxcart_tensor::TensorId;
+use oxcart_tensor::ops::Rope;
+
+use super::layers::Scale;
+use super::{Attention, Bias, Net};
+use crate::model::error::Error;
+use crate::model::hyper_parameters::Latent;
+
+impl Net<'_> {
+    /// What each token makes of the tokens it sees. [V * H, T]
+    pub(crate) fn latent_attention(&mut self, x: TensorId, scale: f32) -> Result<TensorId, Error> {
+        let latent = self.latent()?;
+        let q = self.latent_queries(x)?; // [D, H, T]
+        let (row, rotated) = self.latent_row(x)?; // [rank, T], [R, 1, T]
+        match latent.absorbed {
+            true => self.absorbed_attention(q, row, rotated, scale),
+            false => self.expanded_attention(q, row, rotated, scale),
+        }
+    }
+
+    fn latent(&self) -> Result<Latent, Error> {
+        let missing =
+            || Error::NotThatKind { architecture: self.hyper.architecture(), what: "have latent rows" };
+        self.hyper.latent.ok_or_else(missing)
+    }
+
+    /// Queries, from one matrix or from two with a norm between them. [D, H, T]
+    fn latent_queries(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let Latent { query_rank, key_size, .. } = self.latent()?;
+        let heads = self.block().heads;
+        let q = match query_rank {
+            Some(rank) => {
+                let short = self.product(x, "attn_q_a", rank, Bias::None, Scale::None)?;
+                let short = self.rms_norm(short, "attn_q_a_norm")?;
+                self.product(short, "attn_q_b", heads * key_size, Bias::None, Scale::None)?
+            }
+            None => self.product(x, "attn_q", heads * key_size, Bias::None, Scale::None)?,
+        };
+        Ok(self.graph.reshape(q, [key_size, heads, self.step.tokens])?)
+    }
+
+    /// The row that keys and values are made of, [rank, T], and the rotated channels of keys, [R, 1, T].
+    fn latent_row(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
+        let (rank, rotated) = (self.latent()?.rank, self.hyper.rope.n_dims);
+        let both = self.product(x, "attn_kv_a_mqa", rank + rotated, Bias::None, Scale::None)?;
+        let row = self.graph.tensor(both)?.layout().nb()[1];
+        let keys = self.columns(both, rank, [rotated, 1])?;
+        let keys = self.rope(keys)?;
+        let short = self.graph.view(both, [rank, self.step.tokens], &[row], 0)?;
+        Ok((self.rms_norm(short, "attn_kv_a_norm")?, keys))
+    }
+
+    /// Queries are brought to the rows, of which each is key and value of all heads.
+    fn absorbed_attention(
+        &mut self,
+        q: TensorId,
+        row: TensorId,
+        rotated: TensorId,
+        scale: f32,
+    ) -> Result<TensorId, Error> {
+        let Latent { rank, key_size, value_size, .. } = self.latent()?;
+        let (heads, tokens) = (self.block().heads, self.step.tokens);
+        let still = key_size - self.hyper.rope.n_dims;
+        let (q_still, q_rotated) = (self.part(q, 0, still)?, self.part(q, still, key_size - still)?);
+        let q_rotated = self.rope(q_rotated)?;
+        let to_rows = self.weight("attn_k_b.weight", [still, rank, heads])?;
+        let by_head = self.graph.permute(q_still, [0, 2, 1, 3])?; // [still, T, H]
+        let brought = self.graph.mul_mat(to_rows, by_head)?; // [rank, T, H]
+        let brought = self.graph.permute(brought, [0, 2, 1, 3])?;
+        let q = self.graph.concat(brought, q_rotated, 0)?; // [rank + R, H, T]
+        let q = self.tempered(q)?;
+        let row = self.graph.reshape(row, [rank, 1, tokens])?;
+        let key = self.graph.concat(row, rotated, 0)?; // [rank + R, 1, T]
+        let a = self.attended([q, key, row], Attention::scaled(scale))?; // [rank, H, T]
+        let to_values = self.weight("attn_v_b.weight", [rank, value_size, heads])?;
+        let by_head = self.graph.permute(a, [0, 2, 1, 3])?;
+        let values = self.graph.mul_mat(to_values, by_head)?; // [V, T, H]
+        let values = self.graph.permute(values, [0, 2, 1, 3])?;
+        Ok(self.graph.cont_as(values, [value_size * heads, tokens])?)
+    }
+
+    /// Keys and values are made of the rows, and kept.
+    fn expanded_attention(
+        &mut self,
+        q: TensorId,
+        row: TensorId,
+        rotated: TensorId,
+        scale: f32,
+    ) -> Result<TensorId, Error> {
+        let Latent { key_size, value_size, .. } = self.latent()?;
+        let (heads, tokens) = (self.block().heads, self.step.tokens);
+        let dims = self.hyper.rope.n_dims;
+        let still = key_size - dims;
+        let positions = self.positions()?;
+        let rope = Rope { first_channel: still, ..self.hyper.rope };
+        let q = self.graph.rope(q, positions, None, rope)?;
+        let q = self.tempered(q)?;
+        let both = self.product(row, "attn_kv_b", heads * (still + value_size), Bias::None, Scale::None)?;
+        let both = self.graph.reshape(both, [still + value_size, heads, tokens])?;
+        let (keys, values) = (self.part(both, 0, still)?, self.part(both, still, value_size)?);
+        let rotated = self.graph.repeat(rotated, [dims, heads, tokens])?;
+        let keys = self.graph.concat(keys, rotated, 0)?; // [D, H, T]
+        let values = self.graph.cont(values)?;
+        self.attention([q, keys, values], Attention::scaled(scale))
+    }
+}

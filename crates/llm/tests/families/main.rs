@@ -1,0 +1,242 @@
+//! A tiny model of every family: what the reference computed with it, and what must hold whatever it computes.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../model_support/mod.rs"]
+mod model_support;
+mod requests;
+mod samples;
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model_support::together;
+use oxcart_backend::{Device, Registry, StreamOptions};
+use oxcart_cpu::CpuDevice;
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
+use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_rpc::client::{Options, RemoteRegistry};
+use oxcart_rpc::worker::{Config, DialectChoice, Worker};
+use oxcart_tensor::DType;
+use samples::{Sample, VOCABULARY};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROMPT: usize = 24;
+const TOKENS: usize = 32;
+
+fn options() -> RunnerOptions {
+    RunnerOptions { context: 128, sequences: 4, cache_type: DType::F32, ..RunnerOptions::default() }
+}
+
+fn runner(path: &Path, devices: usize, options: RunnerOptions) -> Runner {
+    let (model, streams) = model_support::load(path, devices);
+    Runner::new(model, streams, options).unwrap()
+}
+
+/// Tokens that look random.
+fn text(number: usize) -> Vec<u32> {
+    (0..TOKENS).map(|at| ((at * at * 7 + at * 3 + number * 11 + 5) % VOCABULARY) as u32).collect()
+}
+
+fn compute(runner: &mut Runner, sequence: SequenceId, tokens: &[u32]) -> Vec<f32> {
+    let outputs = runner.compute(&[Piece { sequence, tokens, wanted: Wanted::Last }]).unwrap();
+    outputs.of(0).row(0).to_vec()
+}
+
+/// Logits after the prompt and after each token that follows.
+fn logits(runner: &mut Runner, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let sequence = runner.open().unwrap();
+    let (prompt, others) = tokens.split_at(PROMPT);
+    let rows = std::iter::once(prompt).chain(others.chunks(1));
+    let rows = rows.map(|tokens| compute(runner, sequence, tokens)).collect();
+    runner.close(sequence).unwrap();
+    rows
+}
+
+/// The largest difference of two rows, as a part of the largest number of the first.
+fn distance(expected: &[f32], found: &[f32]) -> f32 {
+    let largest = expected.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    let off = expected.iter().zip(found).map(|(a, b)| (a - b).abs());
+    off.fold(0.0, |worst: f32, d| if d.is_nan() { d } else { worst.max(d) }) / largest
+}
+
+#[track_caller]
+fn assert_close(what: &str, expected: &[Vec<f32>], found: &[Vec<f32>], tolerance: f32) {
+    assert_eq!(expected.len(), found.len(), "{what}");
+    for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+        let off = distance(expected, found);
+        assert!(off <= tolerance, "{what}: row {index} is off by {off:.1e}");
+    }
+}
+
+fn each(check: impl Fn(&Sample, &Path)) {
+    let folder = TempDir::new().unwrap();
+    for sample in samples::all() {
+        check(&sample, &sample.write(folder.path()));
+    }
+}
+
+/// The recorded logits: after the prompt, after the first and after the last of the tokens that follow.
+#[test]
+fn every_family_computes_what_the_reference_does() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/families.json");
+    let recorded: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    each(|sample, path| {
+        let rows =
+            recorded[sample.name].as_array().unwrap_or_else(|| panic!("{} is not recorded", sample.name));
+        let row = |row: &Value| row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
+        let expected: Vec<Vec<f32>> = rows.iter().map(row).collect();
+        let found = logits(&mut runner(path, 1, options()), &text(0));
+        let found = [0, 1, TOKENS - PROMPT].map(|at| found[at].clone());
+        assert_close(sample.name, &expected, &found, 1e-3);
+    });
+}
+
+#[test]
+#[ignore = "tools/archs.sh --record has the reference compute them"]
+fn samples_are_written() {
+    let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
+    for sample in samples::all() {
+        sample.write(&folder);
+    }
+    let numbers: Vec<String> = text(0).iter().map(u32::to_string).collect();
+    std::fs::write(folder.join("tokens.txt"), format!("{PROMPT}\n{}\n", numbers.join(" "))).unwrap();
+}
+
+#[test]
+fn cuts_and_neighbours_change_nothing() {
+    each(|_, path| together::check(path, 12, DType::F32, 3));
+}
+
+/// A step that fails when the first of two blocks is done leaves nothing half remembered.
+#[test]
+fn a_step_that_fails_leaves_nothing_half_done() {
+    each(|sample, path| {
+        // The last device is where tokens become embeddings.
+        let (model, streams) = model_support::try_load(path, vec![1.0, 1.0, 0.0]).unwrap();
+        let stop = streams[1].cancel_flag().unwrap();
+        let mut runner = Runner::new(model, streams, options()).unwrap();
+        let texts = [text(0), text(1)];
+        let ids = texts.each_ref().map(|tokens| {
+            let sequence = runner.open().unwrap();
+            compute(&mut runner, sequence, &tokens[..PROMPT]);
+            sequence
+        });
+        let piece =
+            |at: usize| Piece { sequence: ids[at], tokens: &texts[at][PROMPT..], wanted: Wanted::Last };
+        stop.store(true, Ordering::Relaxed);
+        assert!(runner.compute(&[piece(0), piece(1)]).is_err());
+        stop.store(false, Ordering::Relaxed);
+        for (sequence, tokens) in ids.into_iter().zip(&texts) {
+            let held = runner.tokens(sequence).unwrap().len();
+            assert!(held == 0 || held == PROMPT, "{}: {held} tokens", sample.name);
+            let found = compute(&mut runner, sequence, &tokens[held..]);
+            let fresh = runner.open().unwrap();
+            let cuts = [&tokens[..held], &tokens[held..]];
+            let rows =
+                cuts.into_iter().filter(|cut| !cut.is_empty()).map(|cut| compute(&mut runner, fresh, cut));
+            assert_eq!(rows.last().unwrap(), found, "{}: {held} tokens were held", sample.name);
+        }
+    });
+}
+
+/// What a sequence remembers goes with it: to a fork, to a file and back, and not to the next sequence in its row.
+#[test]
+fn states_are_forked_saved_and_restored() {
+    each(|sample, path| {
+        let mut runner = runner(path, 1, options());
+        let (tokens, other) = (text(0), text(1));
+        let first = runner.open().unwrap();
+        compute(&mut runner, first, &tokens[..PROMPT]);
+        let fork = runner.fork(first).unwrap();
+        let mut file = Vec::new();
+        runner.save(first, b"extra", &mut file).unwrap();
+        // The fork goes another way, and what it remembers is its own.
+        let otherwise = compute(&mut runner, fork, &other[..3]);
+        let expected = compute(&mut runner, first, &tokens[PROMPT..]);
+        assert!(distance(&expected, &otherwise) > 1e-3, "{}", sample.name);
+        let (restored, extra) = runner.restore(Cursor::new(&file)).unwrap();
+        assert_eq!(extra, b"extra");
+        let again = compute(&mut runner, restored, &tokens[PROMPT..]);
+        assert_eq!(expected, again, "{}: a restored sequence goes on as it would have", sample.name);
+        for id in [first, fork, restored] {
+            runner.close(id).unwrap();
+        }
+        let fresh = logits(&mut runner, &tokens);
+        assert_close(sample.name, &logits(&mut self::runner(path, 1, options()), &tokens), &fresh, 0.0);
+    });
+}
+
+/// A sequence goes back to any position, or says that it cannot and is as it was; to its beginning it always can.
+#[test]
+fn what_cannot_be_forgotten_in_part_is_forgotten_whole() {
+    each(|sample, path| {
+        let mut runner = runner(path, 1, options());
+        let recurrent = runner.model().hyper().is_recurrent();
+        let tokens = text(0);
+        let sequence = runner.open().unwrap();
+        compute(&mut runner, sequence, &tokens[..PROMPT]);
+        let refused = runner.truncate(sequence, 10);
+        assert_eq!(refused.is_err(), recurrent, "{}: {refused:?}", sample.name);
+        let kept = if recurrent { PROMPT } else { 10 };
+        assert_eq!(runner.tokens(sequence).unwrap(), &tokens[..kept]);
+        let gone_on = compute(&mut runner, sequence, &tokens[kept..]);
+        runner.truncate(sequence, 0).unwrap();
+        let whole = compute(&mut runner, sequence, &tokens);
+        assert!(distance(&whole, &gone_on) <= 1e-5, "{}", sample.name);
+    });
+}
+
+/// Half of a model on each of two workers, over sockets.
+#[test]
+fn workers_compute_every_family() {
+    let workers: Vec<(Worker, String)> = (0..2)
+        .map(|_| {
+            let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
+            config.stream = StreamOptions::threads(1);
+            let mut worker = Worker::new(config).unwrap();
+            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
+            (worker, address.to_string())
+        })
+        .collect();
+    each(|sample, path| {
+        let connect =
+            |(_, endpoint): &(Worker, String)| RemoteRegistry::connect(endpoint, &Options::default());
+        let registries: Vec<Arc<RemoteRegistry>> =
+            workers.iter().map(|worker| connect(worker).unwrap()).collect();
+        let mut devices: Vec<Arc<dyn Device>> =
+            registries.iter().map(|registry| registry.devices().remove(0)).collect();
+        devices.push(CpuDevice::new().unwrap());
+        let file = ModelFile::open(path).unwrap();
+        let proportions = Proportions::Ratios(vec![1.0, 1.0, 0.0]);
+        let placement = Placement::new(
+            &file,
+            devices.clone(),
+            &PlacementOptions { proportions, ..PlacementOptions::default() },
+        );
+        let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
+        let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
+        let streams = devices.into_iter().map(open).collect();
+        let found = logits(&mut Runner::new(model, streams, options()).unwrap(), &text(0));
+        assert_close(sample.name, &logits(&mut runner(path, 1, options()), &text(0)), &found, 0.0);
+    });
+}
+
+/// Single tokens of a changing number of sequences, and prompts of all lengths, need few graphs.
+#[test]
+fn recurrent_models_have_few_graphs() {
+    let folder = TempDir::new().unwrap();
+    let sample = samples::all().into_iter().find(|sample| sample.name == "mamba2").unwrap();
+    let options = RunnerOptions { context: 1024, sequences: 64, ..options() };
+    let mut runner = runner(&sample.write(folder.path()), 1, options);
+    let tokens: Vec<u32> = (0..1000).map(|at| at % VOCABULARY as u32).collect();
+    for length in (33..1000).step_by(41) {
+        let sequence = runner.open().unwrap();
+        compute(&mut runner, sequence, &tokens[..length]);
+        runner.close(sequence).unwrap();
+    }
+    // Whole sizes, eight for each power of two, and what is left over.
+    assert!(runner.usage().graphs <= 8 * 4 + 32, "{}", runner.usage().graphs);
+}

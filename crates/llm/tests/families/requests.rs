@@ -1,0 +1,103 @@
+//! Requests to an engine, whatever its model remembers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use oxcart_llm::engine::{AtLimit, Engine, EngineOptions, Event, Request};
+use oxcart_llm::model::ModelFile;
+use oxcart_llm::runner::{Runner, RunnerOptions};
+use oxcart_llm::text::{SamplerSettings, Vocab};
+use oxcart_tensor::DType;
+
+use super::samples::VOCABULARY;
+use super::{each, model_support};
+
+fn engine(path: &Path, options: RunnerOptions) -> Engine {
+    let (model, streams) = model_support::load(path, 1);
+    let vocab = Arc::new(Vocab::from_gguf(&ModelFile::open(path).unwrap().metadata()).unwrap());
+    let options = RunnerOptions { context: 128, cache_type: DType::F32, ..options };
+    Engine::new(Runner::new(model, streams, options).unwrap(), vocab, EngineOptions::default())
+}
+
+/// Some prompts are longer than a page, some begin like others.
+fn request(number: usize) -> Request {
+    let length = 3 + number * 29 % 80;
+    let token = |at: usize| (at * at + at * (number % 3) * 5 + 1) % VOCABULARY;
+    let prompt = (0..length).map(|at| token(at) as u32).collect();
+    let sampler = SamplerSettings { seed: number as u64, ..SamplerSettings::default() };
+    let at_limit = AtLimit::Shift { keep: 0, exact: true };
+    Request { sampler, limit: 5 + number * 13 % 70, ignore_end: true, at_limit, ..Request::new(prompt) }
+}
+
+/// The tokens of all answers, and how many tokens of each prompt were there already.
+fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<(Vec<u32>, usize)> {
+    let mut order = BTreeMap::new();
+    let mut answers = vec![(Vec::new(), 0); requests.len()];
+    for (index, request) in requests.into_iter().enumerate() {
+        order.insert(engine.submit(request).unwrap(), index);
+        if index % 3 == 0 {
+            engine.step().unwrap();
+        }
+    }
+    while engine.is_busy() {
+        engine.step().unwrap();
+    }
+    while let Some(event) = engine.next_event() {
+        let answer = &mut answers[order[&event.request()]];
+        match event {
+            Event::Token(token) => answer.0.push(token.token),
+            Event::Finished { report, .. } => answer.1 = report.reused_tokens,
+            Event::Failed { error, .. } => panic!("{error}"),
+        }
+    }
+    answers
+}
+
+/// With room for all of them, and with room for little more than one, so that some make way and are computed again.
+#[test]
+fn requests_are_answered_as_if_they_were_alone() {
+    each(|sample, path| {
+        let alone = |number| {
+            let mut engine = engine(path, RunnerOptions { sequences: 1, ..RunnerOptions::default() });
+            answers(&mut engine, vec![request(number)]).remove(0).0
+        };
+        let expected: Vec<Vec<u32>> = (0..8).map(alone).collect();
+        for (sequences, tokens) in [(4, 0), (8, 192)] {
+            let mut engine = engine(path, RunnerOptions { sequences, tokens, ..RunnerOptions::default() });
+            let found = answers(&mut engine, (0..8).map(request).collect());
+            for (number, (found, _)) in found.iter().enumerate() {
+                assert_eq!(*found, expected[number], "{}: request {number} of {sequences}", sample.name);
+            }
+        }
+    });
+}
+
+/// The next message of a conversation goes on where the last answer ended; one that differs in the middle begins anew where
+/// blocks remember all tokens together.
+#[test]
+fn conversations_go_on() {
+    each(|sample, path| {
+        let mut engine = engine(path, RunnerOptions { sequences: 3, ..RunnerOptions::default() });
+        let recurrent = engine.runner().model().hyper().is_recurrent();
+        let greedy = |prompt: Vec<u32>| Request {
+            sampler: SamplerSettings::greedy(),
+            limit: 4,
+            ignore_end: true,
+            ..Request::new(prompt)
+        };
+        let mut tokens: Vec<u32> = (0..20).collect();
+        let (answer, reused) = answers(&mut engine, vec![greedy(tokens.clone())]).remove(0);
+        assert_eq!(reused, 0, "{}", sample.name);
+        tokens.extend(answer);
+        tokens.extend([7, 8, 9]);
+        let (_, reused) = answers(&mut engine, vec![greedy(tokens.clone())]).remove(0);
+        // All but the last token of the answer, which was chosen and not computed.
+        assert_eq!(reused, 23, "{}", sample.name);
+        tokens[10] = 31;
+        let (found, reused) = answers(&mut engine, vec![greedy(tokens.clone())]).remove(0);
+        assert_eq!(reused, if recurrent { 0 } else { 10 }, "{}", sample.name);
+        engine.forget_parked();
+        assert_eq!(answers(&mut engine, vec![greedy(tokens)]).remove(0).0, found, "{}", sample.name);
+    });
+}

@@ -1,0 +1,29 @@
+//! What systems do differently, as far as this crate is concerned.
+
+use std::path::PathBuf;
+
+/// Where a user's cache is by the conventions of the system; `named` gives the folder that a variable of the environment
+/// names.
+#[cfg(not(windows))]
+pub(crate) fn cache_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    Some(named("HOME")?.join(".cache"))
+}
+
+/// Where a user's cache is by the conventions of the system; `named` gives the folder that a variable of the environment
+/// names.
+#[cfg(windows)]
+pub(crate) fn cache_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    named("LOCALAPPDATA")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_home_has_no_cache() {
+        assert_eq!(cache_folder(|_| None), None);
+        let home = std::env::temp_dir();
+        assert!(cache_folder(|_| Some(home.clone())).unwrap().starts_with(&home));
+    }
+}

@@ -1,0 +1,4 @@
+//! What systems do differently, one module per concern and one file per system. The rest of the crate asks nothing about
+//! the system it runs on.
+
+pub(crate) mod socket;

@@ -1,0 +1,65 @@
+//! How a worker of ours says so to a client of ours: in the capability bytes of its answer to HELLO.
+//!
+//! The bytes are there for transports that neither has. A client that offers none sends zeros and does not look at the
+//! answer, so a worker may use it; a client that does offer one would take any answer but zeros for an agreement. Invariant: the
+//! mark is the answer to zeros alone, and a client never sends anything else.
+
+use super::dialect::Dialect;
+use super::op_code::OpCode;
+
+/// Capability bytes of a HELLO and of its answer.
+pub const CAPABILITY_BYTES: usize = 24;
+
+/// What a peer says that wants neither another transport nor our own operations.
+pub const NO_CAPABILITIES: [u8; CAPABILITY_BYTES] = [0; CAPABILITY_BYTES];
+
+const MARK: [u8; 8] = *b"oxcart\0\0";
+
+/// Which of [`OpCode::OWN`] there are, a bit each.
+const OWN_OPS: u32 = (1 << OpCode::OWN.len()) - 1;
+
+/// What a worker that speaks `dialect` answers to a client's capabilities.
+pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_BYTES] {
+    let mut answer = NO_CAPABILITIES;
+    if !dialect.own_ops.is_empty() && asked == NO_CAPABILITIES {
+        answer[..8].copy_from_slice(&MARK);
+        answer[8..12].copy_from_slice(&OWN_OPS.to_le_bytes());
+    }
+    answer
+}
+
+/// Whether a worker that answered this has all the operations that only Oxcart has.
+pub fn offers_own_ops(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    let [a, b, c, d] = [answer[8], answer[9], answer[10], answer[11]];
+    answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & OWN_OPS == OWN_OPS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_clients_without_a_transport_of_their_own_are_told() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert!(offers_own_ops(&own));
+        for place in 0..CAPABILITY_BYTES {
+            let mut asked = NO_CAPABILITIES;
+            asked[place] = 1;
+            assert_eq!(answer_capabilities(Dialect::own(), &asked), NO_CAPABILITIES);
+        }
+        assert_eq!(answer_capabilities(Dialect::newest(), &NO_CAPABILITIES), NO_CAPABILITIES);
+    }
+
+    #[test]
+    fn other_answers_offer_nothing() {
+        assert!(!offers_own_ops(&NO_CAPABILITIES));
+        assert!(!offers_own_ops(&[0xff; CAPABILITY_BYTES]));
+        let mut fewer = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        fewer[8] &= !1;
+        assert!(!offers_own_ops(&fewer));
+        // A worker of a later version may have more of them.
+        let mut more = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        more[11] = 0xff;
+        assert!(offers_own_ops(&more));
+    }
+}

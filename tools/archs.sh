@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Families of models beside the reference: tiny random models of the reference's own generator, its logits and ours.
+#
+#   tools/archs.sh [SEED [NAME...]]    models of a seed (1 unless given); those of the architectures named, or of the families that
+#                                      only this script compares
+#   tools/archs.sh --record            has the reference compute the models of crates/llm/tests/families, for tests without it
+#
+# The first column of the table is the model; the others give, for each setting, the largest difference relative to the largest
+# logit, over the logits after a prompt of 24 tokens and after each of 8 more: alone in process, over two workers (`--workers
+# local:2`), and as one of three sequences whose prompts are cut at random places. A limit that is broken ends the line with what
+# it was. OXCART_ARCHS names a folder to keep models and logits in. OXCART_PROFILE=test takes the binary as the tests are built.
+# Exit code 3: the reference cannot be had; 4: it crashed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/reference.sh
+
+reference 0.3.36
+if [ "${1:-}" = --record ]; then
+  exec "$(reference_python 0.3.36)" tools/archs/record.py --venv "$(reference_folder 0.3.36)"
+fi
+seed="${1:-1}"
+shift || true
+[ $# -gt 0 ] || set -- deepseek2 mamba2 granitehybrid lfm2 qwen3next
+generator="$(reference_program 0.3.36 test-llama-archs)" || exit
+
+if [ -n "${OXCART_ARCHS:-}" ]; then
+  folder="$OXCART_ARCHS"
+else
+  folder="$(mktemp -d)"
+  trap 'rm -rf "$folder"' EXIT
+fi
+mkdir -p "$folder"
+folder="$(cd "$folder" && pwd)"
+
+profile="${OXCART_PROFILE:-release}"
+cargo build --locked --quiet --profile "$profile" -p oxcart-cli
+# Cargo keeps what it builds for tests in a folder of another name.
+binary="${CARGO_TARGET_DIR:-target}/${profile/#test/debug}/oxcart"
+"$(reference_python 0.3.36)" tools/archs --seed "$seed" --generator "$generator" --venv "$(reference_folder 0.3.36)" \
+  --oxcart "$binary" --folder "$folder" "$@"

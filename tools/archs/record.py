@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""What the reference computes with the tiny models of crates/llm/tests/families, for tests that run without it.
+
+    python3 tools/archs/record.py --venv VENV
+
+`tools/archs.sh --record` calls it. Writes crates/llm/tests/data/families.json anew: for each model, the logits after the
+prompt, after the first and after the last of the tokens that follow.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tools" / "interop"))
+
+from reference import logits
+from version import CRASHED, Crashed, Version
+
+RECORDED = ROOT / "crates" / "llm" / "tests" / "data" / "families.json"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", required=True)
+    version = Version("7.0", parser.parse_args().venv)
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["cargo", "test", "--locked", "--quiet", "-p", "oxcart-llm", "--test", "families", "--", "--ignored", "--exact"]
+        environment = os.environ | {"OXCART_ARCHS": folder}
+        subprocess.run([*command, "samples_are_written"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        prompt, tokens = (Path(folder) / "tokens.txt").read_text().splitlines()
+        recorded, refused = {}, 0
+        for model in sorted(Path(folder).glob("*.gguf")):
+            rows, refusal = logits(version, model, int(prompt), [tokens.split()])
+            if refusal:
+                print(f"{model.stem}: {refusal}")
+                refused += 1
+                continue
+            recorded[model.stem] = [[float(f"{x:.7g}") for x in rows[at]] for at in (0, 1, -1)]
+    lines = [f" {json.dumps(name)}: {json.dumps(rows, separators=(',', ':'))}" for name, rows in recorded.items()]
+    RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(recorded)} models recorded, {refused} refused")
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Crashed as crashed:
+        print(crashed, file=sys.stderr)
+        sys.exit(CRASHED)

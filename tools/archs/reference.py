@@ -1,0 +1,63 @@
+"""The reference's logits of a model, of some sequences, each alone.
+
+As a program, with the reference's Python:
+
+    python3 reference.py PROTOCOL LIBRARIES MODEL OUT PROMPT TOKENS...
+
+Of each sequence, given by its token ids, the first PROMPT tokens go in as one batch and the others one by one. OUT gets a row
+of logits after the prompt and after each later token, sequence after sequence, as 32-bit floats, after two 32-bit integers: rows
+and columns. Flash attention and repacked weights are off, keys and values are F32.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "golden"), str(HERE.parent / "interop")]
+
+from judge import read
+from version import check_alive
+
+
+def logits(version, model, prompt, sequences):
+    """Rows of all sequences, or None and why there are none; an exception if the reference crashed."""
+    out = model.with_suffix(".reference")
+    request = [str(model), str(out), str(prompt), *(",".join(map(str, tokens)) for tokens in sequences)]
+    process = version.start(str(HERE / "reference.py"), *request, stderr=subprocess.PIPE)
+    said = process.communicate()[1]
+    check_alive(process, f"the reference, with {model.name},")
+    if process.returncode != 0:
+        return None, said.strip().splitlines()[-1]
+    return read(out), None
+
+
+def main():
+    protocol, libraries, model, out, prompt, *sequences = sys.argv[1:]
+    from llama import Llama, Refused
+    from peer import Peer
+
+    Peer(protocol, Path(libraries))
+    import llama_cpp  # its library must find ours already there
+
+    llama_cpp.llama_backend_init()
+    llama, prompt, rows = Llama(llama_cpp, 0), int(prompt), []
+    try:
+        llama.load(model)
+        for tokens in sequences:
+            tokens = [int(token) for token in tokens.split(",")]
+            context = llama.context(256, "f32")
+            rows += llama.feed(context, tokens[:prompt], 0, [prompt - 1])
+            for at in range(prompt, len(tokens)):
+                rows += llama.feed(context, tokens[at : at + 1], at, [0])
+            llama_cpp.llama_free(context)
+    except Refused as refused:
+        sys.exit(str(refused))
+    rows = np.array(rows, dtype="<f4")
+    Path(out).write_bytes(np.array(rows.shape, dtype="<u4").tobytes() + rows.tobytes())
+
+
+if __name__ == "__main__":
+    main()
