@@ -58,7 +58,7 @@ stage_models() {
 }
 
 stage_quick() {
-  for model in ${MODELS:-8b-q4_0 8b-q4_K 8b-q8_0 1b-f16 smollm2}; do bench "$model" -p 512,4096 -n 128 -r 2; done
+  for model in ${MODELS:-8b-q4_0 8b-q4_K 8b-q8_0 1b-f16 smollm2}; do bench "$model" -p 512,4096 -n 128 -r 5; done
 }
 
 stage_speed() {
