@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::{ByteSize, Device, Stream};
+use oxcart::backend::{ByteSize, Device, DeviceKind, Stream};
 use oxcart::llm::engine::{Engine, EngineOptions};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions};
 use oxcart::llm::runner::{
@@ -75,6 +75,10 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
     pub(crate) attention: AttentionChoice,
 
+    /// Tokens of prompts that are computed at a time. By default, 512, and 2048 where graphics cards have the whole model
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<usize>,
+
     /// Show which device would get what, and stop
     #[arg(long)]
     pub(crate) plan: bool,
@@ -95,7 +99,18 @@ impl EngineArgs {
             cache_type: self.kv,
             attention: self.attention,
             sequences: self.sequences,
+            batch: self.batch.unwrap_or(RunnerOptions::default().batch),
             ..RunnerOptions::default()
+        }
+    }
+
+    /// Fills in how many tokens are computed at a time: cards are at their best with many.
+    fn choose_batch(&mut self, computing: &[Arc<dyn Device>]) {
+        /// Tokens at a time on cards.
+        const CARDS: usize = 2048;
+        let is_card = |device: &Arc<dyn Device>| device.kind() == DeviceKind::Gpu;
+        if self.batch.is_none() && !computing.is_empty() && computing.iter().all(is_card) {
+            self.batch = Some(CARDS);
         }
     }
 }
@@ -185,6 +200,9 @@ impl Loaded {
         let (local, with_cpu) = args.local.chosen_and_cpu()?;
         let mut devices = workers.devices();
         devices.extend(local);
+        let mut settings = args.clone();
+        settings.choose_batch(&devices[..devices.len() - usize::from(!with_cpu)]);
+        let args = &settings;
         let options = placement_options(args, &devices, with_cpu)?;
         let placement =
             Placement::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;

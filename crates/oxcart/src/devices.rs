@@ -7,6 +7,7 @@ use std::path::Path;
 
 use oxcart_backend::{Error, Registries, plugin};
 use oxcart_cpu::CpuRegistry;
+use oxcart_cuda::CudaRegistry;
 
 /// Finds the devices of this machine, and those that plug-ins bring.
 ///
@@ -20,6 +21,18 @@ pub fn find(plugins: &[impl AsRef<Path>]) -> Result<Registries, Error> {
     for path in plugins {
         plugin::load(path.as_ref(), &found)?;
     }
+    // A machine without cards, or with a driver that cannot be used, has no such devices; `unavailable` says why.
+    if let Ok(cards) = CudaRegistry::new() {
+        found.register(cards)?;
+    }
     found.register(CpuRegistry::new()?)?;
     Ok(found)
+}
+
+/// Why devices that seem to be there are not listed: for people, a sentence for each kind of device.
+pub fn unavailable() -> Vec<String> {
+    match CudaRegistry::new() {
+        Err(oxcart_cuda::Unavailable::Unusable { reason }) => vec![reason],
+        _ => Vec::new(),
+    }
 }

@@ -27,6 +27,7 @@ pub use session::{EmbeddingSession, Loader, Session};
 
 pub use oxcart_backend as backend;
 pub use oxcart_cpu as cpu;
+pub use oxcart_cuda as cuda;
 pub use oxcart_gguf as gguf;
 pub use oxcart_llm as llm;
 pub use oxcart_pull as pull;

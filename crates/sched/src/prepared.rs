@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Place, Plan, Ticket, Work, copy_async, copy_place};
+use oxcart_backend::{Buffers, Place, Plan, Stream, Ticket, Work, copy_async, copy_place, same_buffer_type};
 use oxcart_tensor::graph::Flags;
 use oxcart_tensor::{Graph, TensorId, TensorRef};
 
@@ -120,8 +120,6 @@ impl Prepared {
             }
             return Err(Error::NotAnInput { id, name: tensor.label() });
         };
-        self.wait_for_readers()?;
-        let run = &self.runs[self.current];
         let place = &run.inputs[index];
         if data.len() != place.len {
             let what = run.graph.label(id);
@@ -129,7 +127,19 @@ impl Prepared {
                 oxcart_backend::Error::OutOfBounds { what, offset: 0, len: data.len(), size: place.len };
             return Err(error.into());
         }
+        // Memory of a stream's own device is written when the stream gets there: another graph that is under way may use it.
+        if let Some(stream) = self.only_stream().filter(|stream| is_late(*stream) && has(*stream, place)) {
+            return Ok(stream.set_async(place, data.to_vec())?);
+        }
+        self.wait_for_readers()?;
+        let place = &self.runs[self.current].inputs[index];
         Ok(place.buffer.write(place.offset, data)?)
+    }
+
+    /// The stream that runs all splits, if there is only one.
+    fn only_stream(&self) -> Option<&dyn Stream> {
+        let first = self.splits.first()?.stream;
+        self.splits.iter().all(|split| split.stream == first).then(|| self.streams.stream(first))
     }
 
     /// Waits until no earlier run reads this run's inputs and copies any more.
@@ -237,8 +247,13 @@ impl Prepared {
             self.streams.stream(other).synchronize()?;
         }
         for copy in &run.copies[index] {
+            if copy.is_input && is_late(stream) {
+                // The caller may overwrite it as soon as we return, so it is read now; but the stream may have another graph
+                // under way that uses the same memory, so it is written when the stream gets there.
+                stream.set_async(&copy.target, copy.source.bytes()?)?;
+                continue;
+            }
             if copy.is_input {
-                // The caller may overwrite it as soon as we return, so it is copied now, past the stream.
                 self.wait_for_reader(split.stream)?;
                 copy_place(&copy.source, &copy.target)?;
                 continue;
@@ -270,4 +285,14 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Whether a stream's calls return before they have taken effect.
+fn is_late(stream: &dyn Stream) -> bool {
+    stream.device().caps().asynchronous
+}
+
+/// Whether a place is in the memory of a stream's device.
+fn has(stream: &dyn Stream, place: &Place) -> bool {
+    same_buffer_type(place.buffer.buffer_type(), &stream.device().buffer_type())
 }

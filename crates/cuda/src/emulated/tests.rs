@@ -1,0 +1,11 @@
+//! Kernels, plans and the driver's failures, on an emulated card.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may say that it was skipped, and may panic"
+)]
+
+mod cases;
+mod faults;
+mod fused;
+mod twins;

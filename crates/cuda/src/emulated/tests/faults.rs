@@ -1,0 +1,87 @@
+//! A driver that fails: at every call in turn, once or for good. What comes of it is an error, never a panic, and nothing is
+//! kept that was not given back.
+
+use std::sync::Arc;
+
+use oxcart_backend::{Buffers, Device, Error, StreamOptions, Work, place_all};
+use oxcart_tensor::{DType, Graph};
+
+use super::super::{Emulated, device};
+use crate::device::CudaDevice;
+
+/// Codes of the driver: no memory is left, and a kernel has ruined the card.
+const OUT_OF_MEMORY: i32 = 2;
+const ILLEGAL_ADDRESS: i32 = 700;
+
+/// A graph of some launches, as often as it takes until it is recorded and replayed.
+fn compute(device: &Arc<CudaDevice>) -> Result<Vec<u8>, Error> {
+    let stream = Arc::clone(device).open(&StreamOptions::default())?;
+    let mut graph = Graph::new();
+    let x = graph.leaf(DType::F32, [64]).unwrap();
+    let mut y = x;
+    for _ in 0..5 {
+        y = graph.add(y, x).unwrap();
+    }
+    graph.mark_output(y).unwrap();
+    graph.expand(y).unwrap();
+    let mut buffers = Buffers::new();
+    let all: Vec<_> = graph.ids().collect();
+    place_all(&mut graph, &all, &stream.device().buffer_type(), &mut buffers)?;
+    let bytes: Vec<u8> = (0..64_u16).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+    buffers.set(graph.tensor(x).unwrap(), 0, &bytes)?;
+    let work = Work { nodes: graph.range(0..graph.nodes().len()).unwrap(), buffers: &buffers };
+    let mut plan = stream.plan(work)?.unwrap();
+    for _ in 0..6 {
+        plan.compute()?;
+    }
+    let mut out = vec![0; bytes.len()];
+    stream.read(&buffers.place_of(graph.tensor(y).unwrap())?, &mut out)?;
+    Ok(out)
+}
+
+/// Lets every call fail in turn, and looks at what comes of it.
+fn at_every_call(code: i32, look: impl Fn(&Emulated, &Arc<CudaDevice>, Result<Vec<u8>, Error>)) {
+    for after in 0.. {
+        let Some((driver, device)) = device() else { return };
+        driver.fail(after, code);
+        let found = compute(&device);
+        if driver.is_waiting_to_fail() {
+            assert!(found.is_ok() && after > 20, "{after} calls, {found:?}");
+            break;
+        }
+        look(&driver, &device, found);
+    }
+}
+
+#[test]
+fn a_graph_is_replayed_and_gives_everything_back() {
+    let Some((driver, device)) = device() else { return };
+    let found = compute(&device).unwrap();
+    assert_eq!(found[4..8], 6_f32.to_le_bytes());
+    assert!(driver.replays() > 0);
+    drop(device);
+    assert_eq!(driver.held(), [0; 5]);
+}
+
+#[test]
+fn one_failure_is_an_error_or_nothing_and_the_card_goes_on() {
+    at_every_call(OUT_OF_MEMORY, |driver, device, found| {
+        if let Ok(bytes) = found {
+            assert_eq!(bytes[4..8], 6_f32.to_le_bytes());
+        }
+        driver.heal();
+        assert!(compute(device).is_ok(), "the card is not lost");
+    });
+}
+
+#[test]
+fn a_lost_card_says_so_from_then_on() {
+    at_every_call(ILLEGAL_ADDRESS, |driver, device, found| {
+        if let Err(error) = found {
+            assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+            // The driver may say what it likes: a card that was lost is not used again.
+            driver.heal();
+            assert!(matches!(compute(device), Err(Error::DeviceLost { .. })));
+        }
+    });
+}
