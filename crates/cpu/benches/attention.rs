@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "not part of the library")]
 
+#[path = "shared/ceiling.rs"]
 mod ceiling;
 
 use std::sync::Arc;
