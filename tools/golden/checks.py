@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import judge
 from settings import Broken, Llama, Refused
+from version import Crashed
 
 CACHES = ("f32", "f16", *judge.QUANTIZED_CACHES)
 POOLING = ("mean", "cls", "last")
@@ -82,9 +83,9 @@ class TinyModels:
                     holds, said = judge.tiny(model, kv, found)
         except Refused as refused:
             return refused
-        except Broken as broken:
-            # It ends itself where a later version refuses.
-            return Refused(str(broken).split(":")[0])
+        except (Broken, Crashed) as ended:
+            # Alone, an old one ends itself where a later version refuses; nothing of ours has a part in that.
+            return Refused(str(ended).split(":")[0])
         if holds:
             return found
         if is_newest:

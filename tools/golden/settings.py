@@ -132,9 +132,9 @@ class Llama:
             pass
         line = self.process.stdout.readline()
         if not line:
-            code = self.process.wait()
-            check_alive(self.process, f"llama.cpp {self.protocol}")
+            process, code = self.process, self.process.wait()
             self._end()
+            check_alive(process, f"llama.cpp {self.protocol}")
             self.log.seek(0)
             raise Broken(f"llama.cpp ended with {code}: {self.log.read().strip().splitlines()[-3:]}")
         answer = json.loads(line)
