@@ -37,7 +37,7 @@ def precision(types):
 
 def tiny(golden, kv, found, instead=None):
     """Logits of a tiny model. `instead` of the golden ones are those of another version of llama.cpp, which has its own idea of
-    the model.
+    the model; its rounding is not known to be small, so both sides may be off by the limit.
 
     > Tolerance, all rows: F32 weights with F32 cache: 1e-3 largest difference (the reference itself: 8e-5). F32 weights with
     > F16 cache: 0.08. F16 or BF16 weights: 0.06 (BF16 0.3) to `logits_kv_f32`. Quantized weights: rms to the exact array at
@@ -57,6 +57,8 @@ def tiny(golden, kv, found, instead=None):
         error = rms(differences(found, golden.array("logits_exact")))
         worst = max(differences(found, golden.array("logits_kv_f32")))
         return error <= own and worst <= 1.2, f"rms {error:.4f} (<= {own:.4f}), max {worst:.3f} (<= 1.2)"
+    if instead and array:
+        limit *= 2
     worst = max(differences(found, instead or golden.array(array)))
     return worst <= limit, f"max {worst:.1e} (<= {limit:g})"
 
