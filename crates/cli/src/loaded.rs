@@ -69,9 +69,9 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
     pub(crate) kv: DType,
 
-    /// How attention is computed: flash (in one op), plain (as products around a softmax), or auto
+    /// How attention is computed: flash (in ggml's op), plain (as products around a softmax), or auto
     ///
-    /// auto is flash where all devices can, and plain with --kv f32. Quantized caches need flash.
+    /// auto is over pages where all devices can, which llama.cpp's workers cannot; else flash, or plain with --kv f32. Quantized caches cannot be plain.
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
     pub(crate) attention: AttentionChoice,
 

@@ -170,7 +170,7 @@ impl Engine {
         }
         let id = RequestId(self.next_id);
         let mut job = Job::new(id, request, (self.clock)())?;
-        job.look_up(&self.speculation);
+        job.set_up_guesses(&self.speculation);
         self.next_id += 1;
         self.jobs.insert(id, job);
         Ok(id)

@@ -4,7 +4,7 @@
 //! ([`Options::runs`](crate::Options::runs)), each run has its own inputs and its own copies of what crosses from one
 //! stream to another, and waits until an earlier run has read what it overwrites.
 //!
-//! Invariant: [`Prepared::compute`] allocates nothing in the scheduler; all places and ranges were looked up
+//! Invariant: [`Prepared::compute`] allocates nothing in the scheduler but copies of inputs for streams that work later; all places and ranges were looked up
 //! when the graph was prepared.
 
 use std::ops::ControlFlow;

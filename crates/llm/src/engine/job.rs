@@ -81,8 +81,8 @@ impl Job {
         self.request.limit.saturating_sub(self.made)
     }
 
-    /// Guesses, or guesses no longer, from what was said before.
-    pub(super) fn look_up(&mut self, speculation: &Speculation) {
+    /// Begins, or ends, to guess from what was said before.
+    pub(super) fn set_up_guesses(&mut self, speculation: &Speculation) {
         self.lookup = match speculation {
             Speculation::Lookup(settings) => {
                 let mut lookup = Lookup::new(*settings);

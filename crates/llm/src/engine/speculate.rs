@@ -127,11 +127,10 @@ impl Draft {
                 .map(|(_, sequence, tokens, ..)| Piece { sequence: *sequence, tokens, wanted: Wanted::Last })
                 .collect();
             let outputs = self.runner.compute(&pieces)?;
-            let rows: Vec<Vec<f32>> = (0..readers.len()).map(|at| outputs.of(at).row(0).to_vec()).collect();
-            for ((at, _, tokens, sampler, _), logits) in readers.iter_mut().zip(rows) {
+            for (piece, (at, _, tokens, sampler, _)) in readers.iter_mut().enumerate() {
                 // Where nothing can be chosen, nothing is guessed.
                 tokens.clear();
-                if let Ok(choice) = sampler.sample(&logits) {
+                if let Ok(choice) = sampler.sample(outputs.of(piece).row(0)) {
                     tokens.push(choice.token);
                     guesses[*at].push(choice.token);
                 }
@@ -153,7 +152,7 @@ impl Engine {
     /// Says where guesses come from, from the next step on.
     pub fn speculate(&mut self, speculation: Speculation) {
         for job in self.jobs.values_mut() {
-            job.look_up(&speculation);
+            job.set_up_guesses(&speculation);
         }
         self.speculation = speculation;
     }
