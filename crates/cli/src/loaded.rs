@@ -104,7 +104,8 @@ impl EngineArgs {
         }
     }
 
-    /// Fills in how many tokens are computed at a time: cards are at their best with many.
+    /// Fills in how many tokens are computed at a time by devices of this machine: cards are at their best with many. Not for
+    /// workers, because ggml's protocol does not say what computes there.
     fn choose_batch(&mut self, computing: &[Arc<dyn Device>]) {
         /// Tokens at a time on cards.
         const CARDS: usize = 2048;
@@ -198,11 +199,13 @@ impl Loaded {
         let start = Instant::now();
         let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
         let (local, with_cpu) = args.local.chosen_and_cpu()?;
+        let mut settings = args.clone();
+        if workers.is_empty() {
+            settings.choose_batch(&local[..local.len() - usize::from(!with_cpu)]);
+        }
+        let args = &settings;
         let mut devices = workers.devices();
         devices.extend(local);
-        let mut settings = args.clone();
-        settings.choose_batch(&devices[..devices.len() - usize::from(!with_cpu)]);
-        let args = &settings;
         let options = placement_options(args, &devices, with_cpu)?;
         let placement =
             Placement::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
