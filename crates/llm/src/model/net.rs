@@ -7,6 +7,7 @@
 //! ask for, and every node knows which part of the model it belongs to, so that it can be kept where that part is.
 
 mod attention;
+mod blocks;
 mod delta_net;
 mod experts;
 mod latent;
@@ -16,6 +17,7 @@ mod recurrent;
 mod shift;
 
 pub(crate) use attention::{Attention, AttentionPath};
+pub(crate) use blocks::Norms;
 pub(crate) use experts::Moe;
 pub(crate) use layers::Bias;
 pub(crate) use shift::{BuiltShift, ShiftInputs};

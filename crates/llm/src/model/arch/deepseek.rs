@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::hyper_parameters::{Gating, HyperParameters, Latent, Temperature};
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_CONTEXT, MAX_FEED_FORWARD};
-use crate::model::net::{Bias, Moe, Net};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Deepseek2;
@@ -46,31 +46,26 @@ impl Architecture for Deepseek2 {
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let mut x = net.token_embeddings()?;
-        for block in 0..net.block_count() {
-            net.enter_block(block);
-            let h = net.rms_norm(x, "attn_norm")?;
-            let scale = net.head_scale();
-            let a = net.latent_attention(h, scale)?;
-            let a = net.attention_output(a, Bias::None)?;
-            let [a, residual] = net.keep_wanted([a, x])?;
-            let x1 = net.add(a, residual)?;
-            let h = net.rms_norm(x1, "ffn_norm")?;
-            let f = match net.hyper().experts.filter(|_| net.block().has_experts) {
-                Some(experts) => {
-                    let gating = experts.gating.unwrap_or(Gating::Softmax);
-                    let moe = Moe { gating, normalized: experts.normalized, ..Moe::PLAIN };
-                    let chosen = net.experts(h, moe)?;
-                    let inner = experts.shared * experts.feed_forward;
-                    let shared = net.shared_expert(h, inner, GluKind::Swiglu)?;
-                    net.add(chosen, shared)?
-                }
-                None => net.gated(h, GluKind::Swiglu, Bias::None)?,
-            };
-            x = net.leave_block(f, x1)?;
-        }
+        let x = net.token_embeddings()?;
+        let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
         net.logits(x)
     }
+}
+
+fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let scale = net.head_scale();
+    let a = net.latent_attention(h, scale)?;
+    net.attention_output(a, Bias::None)
+}
+
+fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let Some(experts) = net.hyper().experts.filter(|_| net.block().has_experts) else {
+        return net.gated(h, GluKind::Swiglu, Bias::None);
+    };
+    let gating = experts.gating.unwrap_or(Gating::Softmax);
+    let chosen = net.experts(h, Moe { gating, normalized: experts.normalized, ..Moe::PLAIN })?;
+    let shared = net.shared_expert(h, experts.shared * experts.feed_forward, GluKind::Swiglu)?;
+    net.add(chosen, shared)
 }
 
 /// DeepSeek V2 Lite, GigaChat 3 and Kanana 2 make queries with one matrix.

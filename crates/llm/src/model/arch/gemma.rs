@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, Traits, Window};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Net};
+use crate::model::net::{Attention, Bias, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Gemma2;
@@ -63,29 +63,25 @@ impl Architecture for Gemma3 {
 fn forward(net: &mut Net<'_>, large: usize, norms: bool) -> Result<TensorId, Error> {
     let embeddings = net.token_embeddings()?;
     let width = net.hyper().embedding as f32;
-    let mut x = net.scale(embeddings, width.sqrt())?;
-    for block in 0..net.block_count() {
-        net.enter_block(block);
-        let h = net.rms_norm(x, "attn_norm")?;
-        let (mut q, mut k, v) = net.qkv(h, Bias::None)?;
-        if norms {
-            (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
-        }
-        let (q, k) = (net.rope(q)?, net.rope(k)?);
-        let heads = net.block().heads as f32;
-        let scale =
-            if net.block_count() == large { (width / heads).sqrt().recip() } else { net.head_scale() };
-        let q = net.scale(q, scale)?;
-        let soft_cap = net.hyper().attention_soft_cap;
-        let a = net.attention([q, k, v], Attention { scale: 1.0, soft_cap, sinks: false })?;
-        let a = net.attention_output(a, Bias::None)?;
-        let [a, residual] = net.keep_wanted([a, x])?;
-        let a = net.rms_norm(a, "post_attention_norm")?;
-        let x1 = net.add(a, residual)?;
-        let h = net.rms_norm(x1, "ffn_norm")?;
-        let f = net.gated(h, GluKind::Geglu, Bias::None)?;
-        let f = net.rms_norm(f, "post_ffw_norm")?;
-        x = net.leave_block(f, x1)?;
+    let x = net.scale(embeddings, width.sqrt())?;
+    net.blocks(
+        x,
+        Norms::AROUND,
+        |net, h| attention(net, h, large, norms),
+        |net, h| net.gated(h, GluKind::Geglu, Bias::None),
+    )
+}
+
+fn attention(net: &mut Net<'_>, h: TensorId, large: usize, norms: bool) -> Result<TensorId, Error> {
+    let (mut q, mut k, v) = net.qkv(h, Bias::None)?;
+    if norms {
+        (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
     }
-    Ok(x)
+    let (q, k) = (net.rope(q)?, net.rope(k)?);
+    let per_head = net.hyper().embedding as f32 / net.block().heads as f32;
+    let scale = if net.block_count() == large { per_head.sqrt().recip() } else { net.head_scale() };
+    let q = net.scale(q, scale)?;
+    let soft_cap = net.hyper().attention_soft_cap;
+    let a = net.attention([q, k, v], Attention { scale: 1.0, soft_cap, sinks: false })?;
+    net.attention_output(a, Bias::None)
 }

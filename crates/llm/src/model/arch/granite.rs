@@ -7,7 +7,7 @@ use super::{Architecture, ExpertUse, Heads, Traits};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, StateSpace};
 use crate::model::keys::Keys;
-use crate::model::net::{Attention, Bias, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct GraniteHybrid;
@@ -37,21 +37,16 @@ impl Architecture for GraniteHybrid {
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let mut x = net.token_embeddings()?;
-        for block in 0..net.block_count() {
-            net.enter_block(block);
-            let h = net.rms_norm(x, "attn_norm")?;
-            let m = match net.block().is_recurrent() {
-                true => net.mamba2(h)?,
-                false => attention(net, h)?,
-            };
-            let [m, residual] = net.keep_wanted([m, x])?;
-            let x1 = net.add_to(m, residual)?;
-            let h = net.rms_norm(x1, "ffn_norm")?;
-            let f = feed_forward(net, h)?;
-            x = net.leave_block(f, x1)?;
-        }
+        let x = net.token_embeddings()?;
+        let x = net.blocks(x, Norms::BEFORE, mix, feed_forward)?;
         net.logits(x)
+    }
+}
+
+fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.block().is_recurrent() {
+        true => net.mamba2(h),
+        false => attention(net, h),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, RecurrentState};
 use crate::model::keys::Keys;
 use crate::model::limits::MAX_CONVOLUTION;
-use crate::model::net::{Attention, Bias, Net};
+use crate::model::net::{Attention, Bias, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Lfm2;
@@ -42,21 +42,17 @@ impl Architecture for Lfm2 {
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let mut x = net.token_embeddings()?;
-        for block in 0..net.block_count() {
-            net.enter_block(block);
-            let h = net.rms_norm(x, "attn_norm")?;
-            let m = match net.block().is_recurrent() {
-                true => net.short_convolution(h)?,
-                false => attention(net, h)?,
-            };
-            let [m, residual] = net.keep_wanted([m, x])?;
-            let x1 = net.add(m, residual)?;
-            let h = net.rms_norm(x1, "ffn_norm")?;
-            let f = net.gated(h, GluKind::Swiglu, Bias::None)?;
-            x = net.leave_block(f, x1)?;
-        }
+        let x = net.token_embeddings()?;
+        let feed_forward = |net: &mut Net<'_>, h| net.gated(h, GluKind::Swiglu, Bias::None);
+        let x = net.blocks(x, Norms::BEFORE, mix, feed_forward)?;
         net.logits_after(x, "token_embd_norm")
+    }
+}
+
+fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.block().is_recurrent() {
+        true => net.short_convolution(h),
+        false => attention(net, h),
     }
 }
 

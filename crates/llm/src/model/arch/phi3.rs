@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Phi3;
@@ -20,25 +20,24 @@ impl Architecture for Phi3 {
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let mut x = net.token_embeddings()?;
-        for block in 0..net.block_count() {
-            net.enter_block(block);
-            let h = net.rms_norm(x, "attn_norm")?;
-            let (q, k, v) = net.qkv(h, Bias::Optional)?;
-            let (q, k) = (net.rope(q)?, net.rope(k)?);
-            let scale = net.head_scale();
-            let q = net.scale(q, scale)?;
-            let a = net.attention([q, k, v], Attention::scaled(1.0))?;
-            let a = net.attention_output(a, Bias::Optional)?;
-            let [a, residual] = net.keep_wanted([a, x])?;
-            let x1 = net.add(a, residual)?;
-            let h = net.rms_norm(x1, "ffn_norm")?;
-            let f = match net.hyper().experts {
-                Some(_) => net.experts(h, Moe::PLAIN)?,
-                None => net.gated_fused(h, GluKind::Swiglu)?,
-            };
-            x = net.leave_block(f, x1)?;
-        }
+        let x = net.token_embeddings()?;
+        let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
         net.logits(x)
+    }
+}
+
+fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let (q, k, v) = net.qkv(h, Bias::Optional)?;
+    let (q, k) = (net.rope(q)?, net.rope(k)?);
+    let scale = net.head_scale();
+    let q = net.scale(q, scale)?;
+    let a = net.attention([q, k, v], Attention::scaled(1.0))?;
+    net.attention_output(a, Bias::Optional)
+}
+
+fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.hyper().experts {
+        Some(_) => net.experts(h, Moe::PLAIN),
+        None => net.gated_fused(h, GluKind::Swiglu),
     }
 }

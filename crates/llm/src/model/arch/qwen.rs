@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
 /// Biases on queries, keys and values.
 #[derive(Debug)]
@@ -63,26 +63,25 @@ impl Architecture for Qwen3Moe {
 }
 
 fn forward(net: &mut Net<'_>, bias: Bias, norms: bool) -> Result<TensorId, Error> {
-    let mut x = net.token_embeddings()?;
-    for block in 0..net.block_count() {
-        net.enter_block(block);
-        let h = net.rms_norm(x, "attn_norm")?;
-        let (mut q, mut k, v) = net.qkv(h, bias)?;
-        if norms {
-            (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
-        }
-        let (q, k) = (net.rope(q)?, net.rope(k)?);
-        let scale = net.head_scale();
-        let a = net.attention([q, k, v], Attention::scaled(scale))?;
-        let a = net.attention_output(a, Bias::Optional)?;
-        let [a, residual] = net.keep_wanted([a, x])?;
-        let x1 = net.add(a, residual)?;
-        let h = net.rms_norm(x1, "ffn_norm")?;
-        let f = match net.hyper().experts {
-            Some(_) => net.experts(h, Moe::PLAIN)?,
-            None => net.gated(h, GluKind::Swiglu, Bias::None)?,
-        };
-        x = net.leave_block(f, x1)?;
-    }
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE, |net, h| attention(net, h, bias, norms), feed_forward)?;
     net.logits(x)
+}
+
+fn attention(net: &mut Net<'_>, h: TensorId, bias: Bias, norms: bool) -> Result<TensorId, Error> {
+    let (mut q, mut k, v) = net.qkv(h, bias)?;
+    if norms {
+        (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
+    }
+    let (q, k) = (net.rope(q)?, net.rope(k)?);
+    let scale = net.head_scale();
+    let a = net.attention([q, k, v], Attention::scaled(scale))?;
+    net.attention_output(a, Bias::Optional)
+}
+
+fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.hyper().experts {
+        Some(_) => net.experts(h, Moe::PLAIN),
+        None => net.gated(h, GluKind::Swiglu, Bias::None),
+    }
 }

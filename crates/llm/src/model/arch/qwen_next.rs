@@ -7,7 +7,7 @@ use super::{Architecture, ExpertSize, ExpertUse, Traits};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, StateSpace};
 use crate::model::keys::Keys;
-use crate::model::net::{Attention, Bias, Moe, Net};
+use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Qwen3Next;
@@ -35,24 +35,16 @@ impl Architecture for Qwen3Next {
     }
 
     fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let mut x = net.token_embeddings()?;
-        for block in 0..net.block_count() {
-            net.enter_block(block);
-            let h = net.rms_norm(x, "attn_norm")?;
-            let m = match net.block().is_recurrent() {
-                true => net.gated_delta_net(h)?,
-                false => gated_attention(net, h)?,
-            };
-            let [m, residual] = net.keep_wanted([m, x])?;
-            let x1 = net.add(m, residual)?;
-            // Its name notwithstanding, the norm of what the experts read.
-            let h = net.rms_norm(x1, "post_attention_norm")?;
-            let chosen = net.experts(h, Moe::PLAIN)?;
-            let shared = gated_shared_expert(net, h)?;
-            let f = net.add(chosen, shared)?;
-            x = net.leave_block(f, x1)?;
-        }
+        let x = net.token_embeddings()?;
+        let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, mix, feed_forward)?;
         net.logits(x)
+    }
+}
+
+fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.block().is_recurrent() {
+        true => net.gated_delta_net(h),
+        false => gated_attention(net, h),
     }
 }
 
@@ -65,6 +57,12 @@ fn gated_attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     let a = net.attention([q, k, v], Attention::scaled(scale))?;
     let a = net.weigh(a, gate)?;
     net.attention_output(a, Bias::None)
+}
+
+fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    let chosen = net.experts(h, Moe::PLAIN)?;
+    let shared = gated_shared_expert(net, h)?;
+    net.add(chosen, shared)
 }
 
 /// An expert for every token, weighed by a number of its own.
