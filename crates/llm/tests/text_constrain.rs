@@ -1,13 +1,21 @@
-//! Two hundred schemas, answered at random: whatever ends by itself follows its schema.
+//! Two hundred schemas, answered at random and by a real model: whatever ends by itself follows its schema.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod schema_support;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oxcart_backend::{Device, StreamOptions};
+use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Gguf, Header};
+use oxcart_llm::engine::{End, Engine, EngineOptions, Event, Request};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
+use oxcart_llm::runner::{Runner, RunnerOptions};
 use oxcart_llm::text::{
-    ConstrainError, Constraints, Decode, Grammar, Sampler, SamplerSettings, Token, TokenMask, Vocab,
+    ConstrainError, Constraints, Decode, Encode, Grammar, Sampler, SamplerSettings, Token, TokenMask, Vocab,
 };
-use schema_support::{Dice, fault, schema};
+use schema_support::{Dice, bounded_schema, fault, schema};
 
 /// Single bytes and some pieces that text and JSON are made of.
 fn small_vocab() -> Vocab {
@@ -123,6 +131,53 @@ fn real_vocabularies() {
         let ended = answered(&vocab, 0..12);
         assert!(ended >= 11, "{name}: only {ended} of 12 answers came to an end");
     }
+}
+
+/// Through the engine, sixteen at a time, with the sampler's own settings.
+#[test]
+fn two_hundred_schemas_with_a_real_model() {
+    let Some(path) = oxcart_fixtures::smollm2() else { return };
+    let file = ModelFile::open(path).unwrap();
+    let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
+    let device = CpuDevice::new().unwrap();
+    let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
+    let stream = device.open(&StreamOptions::threads(2)).unwrap();
+    let options = RunnerOptions { context: 1280, sequences: 16, ..RunnerOptions::default() };
+    let runner = Runner::new(model, vec![stream], options).unwrap();
+    let mut engine = Engine::new(runner, Arc::clone(&vocab), EngineOptions::default());
+
+    let mut open = BTreeMap::new();
+    for number in 0..200 {
+        let schema = bounded_schema(number);
+        let constraint = Some(engine.compile(&Grammar::json_schema(schema.clone())).unwrap());
+        let prompt = vocab.encode("Here is an example in JSON, as short as can be:\n", Encode::default());
+        let sampler = SamplerSettings { seed: number, ..SamplerSettings::default() };
+        let request = Request { constraint, limit: 1024, sampler, ..Request::new(prompt) };
+        open.insert(engine.submit(request).unwrap(), (number, schema, String::new()));
+    }
+    let mut ended = 0;
+    while engine.is_busy() {
+        engine.step().unwrap();
+        while let Some(event) = engine.next_event() {
+            match event {
+                Event::Token(token) => open.get_mut(&token.request).unwrap().2 += &token.text,
+                Event::Finished { request, end, text, .. } => {
+                    let (number, schema, answer) = open.remove(&request).unwrap();
+                    let answer = answer + &text;
+                    if matches!(end, End::Model | End::Complete) {
+                        ended += 1;
+                        assert_eq!(fault(&schema, &answer), None, "schema {number}: {answer}\n{schema:#}");
+                    } else {
+                        eprintln!("schema {number} ended by {end:?}: {answer}");
+                    }
+                }
+                Event::Failed { request, error } => panic!("{request}: {error}"),
+            }
+        }
+    }
+    eprintln!("{ended} of 200 answers came to an end, all of them right");
+    assert!(ended >= 195, "only {ended} of 200 answers came to an end");
 }
 
 /// A grammar of llama.cpp's kind for JSON accepts what is JSON and nothing else.

@@ -60,6 +60,31 @@ pub(crate) fn schema(number: u64) -> Value {
     schema
 }
 
+/// The schema of this number, without what a model may go on with for ever: lists in lists, properties of any name, fractions of
+/// a second.
+pub(crate) fn bounded_schema(number: u64) -> Value {
+    let mut schema = schema(number);
+    bound(&mut schema);
+    schema
+}
+
+fn bound(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match (name.as_str(), member.as_str()) {
+                    ("additionalProperties", _) => *member = json!(false),
+                    ("$ref", Some("#/$defs/list")) => *member = json!("#/$defs/pair"),
+                    ("format", Some("time")) => *member = json!("date"),
+                    _ => bound(member),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound),
+        _ => {}
+    }
+}
+
 fn any(dice: &mut Dice, depth: usize) -> Value {
     let kinds = if depth == 0 { 7 } else { 12 };
     match dice.below(kinds) {
