@@ -18,7 +18,7 @@ sys.path.append(str(TOOLS / "interop"))
 import judge
 import ours
 import reference
-from version import CRASHED, Crashed, Version
+from version import Crashed, Version, end_with
 
 PROMPT, MORE = 24, 8
 SEQUENCES = 3
@@ -93,8 +93,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Crashed as crashed:
-        print(crashed, file=sys.stderr)
-        sys.exit(CRASHED)
+    end_with(main)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "tools" / "interop"))
 
 from reference import logits
-from version import CRASHED, Crashed, Version
+from version import Version, end_with
 
 RECORDED = ROOT / "crates" / "llm" / "tests" / "data" / "families.json"
 
@@ -48,8 +48,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Crashed as crashed:
-        print(crashed, file=sys.stderr)
-        sys.exit(CRASHED)
+    end_with(main)

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "interop"))
 from checks import CACHES, RealModel, Report, TinyModels, tokenization
 from data import Golden
 from settings import Broken, Llama, Oxcart, RealClient, RealWorkers
-from version import CRASHED, Crashed, Version
+from version import Version, end_with
 
 
 @contextmanager
@@ -132,12 +132,8 @@ def main():
         f"{report.passed} as they should be, {len(report.failed)} not, {report.skipped.total()} skipped "
         f"({time.monotonic() - start:.0f} s)"
     )
-    sys.exit(1 if report.failed else 0)
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Crashed as crashed:
-        print(f"the other program crashed: {crashed}", flush=True)
-        sys.exit(CRASHED)
+    end_with(main)

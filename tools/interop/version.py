@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -22,11 +23,19 @@ class Crashed(Exception):
     """The real peer was ended by a signal."""
 
 
+def end_with(main):
+    """Runs a program and ends with its exit code; one that says so if the real peer crashed in it."""
+    try:
+        sys.exit(main())
+    except Crashed as crashed:
+        print(f"the other program crashed: {crashed}", flush=True)
+        sys.exit(CRASHED)
+
+
 def check_alive(process, what):
     """An exception if a process of the real peer was ended by a signal."""
     if (code := process.poll()) is not None and code < 0:
         raise Crashed(f"{what} was ended by signal {-code} ({signal.Signals(-code).name})")
-
 
 
 class Version:
