@@ -47,6 +47,14 @@ fn cases() -> BTreeMap<String, Case> {
     smallest
 }
 
+/// All cases that are not large.
+fn every_case() -> Vec<Case> {
+    let Some(golden) = oxcart_fixtures::golden() else { return Vec::new() };
+    let mut cases = read_folder(&golden.join("graphs"));
+    cases.retain(|case| !case.names_itself() && case.storage(case.result()).len() < 1 << 16);
+    cases
+}
+
 /// A node with its sources in one piece of memory. Addresses are offsets until it runs.
 #[derive(Clone)]
 struct Attempt {
@@ -109,6 +117,14 @@ impl Attempt {
         record.data = ((at + tensor.view_offset) as u64).into();
         record.buffer = 1.into();
         record
+    }
+
+    /// Where a node's result lies in one of its sources by its nature, that is where it is, whatever became of that source.
+    fn follow_target(&mut self, case: &Case) {
+        let Some(slot) = case.aliased() else { return };
+        let id = self.node().sources[slot];
+        let TensorRecord { ne, nb, dtype, data, .. } = *self.records.iter().find(|r| r.id == id).unwrap();
+        *self.node() = TensorRecord { ne, nb, dtype, data, ..*self.node() };
     }
 
     fn node(&mut self) -> &mut TensorRecord {
@@ -318,6 +334,64 @@ fn no_shape_stride_or_type_reaches_outside() {
         }
     }
     println!("{tried} tried, {computed} computed");
+}
+
+/// A tensor that stands in two places of a node, as source twice or as source and result, changes nothing: the result is what it
+/// would be if each place had memory of its own with the same bytes.
+#[test]
+fn tensors_in_two_places_change_nothing() {
+    let rig = Rig::new();
+    let mut computed = BTreeMap::new();
+    for case in every_case() {
+        let mut honest = Attempt::new(&case);
+        let last = honest.records.len() - 1;
+        for record in honest.records.clone() {
+            // What fits a table may not fit what takes its place, but zero does.
+            if matches!(Dialect::newest().dtype(record.dtype.get()), Some(DType::I32 | DType::I64)) {
+                let range = honest.range(&record);
+                honest.memory[range].fill(0);
+            }
+        }
+        for (one, other) in (0..=last).flat_map(|one| (0..last).map(move |other| (one, other))) {
+            let what = format!("{}, tensor {other} is tensor {one}", case.name);
+            if one == other {
+                continue;
+            }
+            // The same bytes, in memory of their own.
+            let (mut apart, like) = (honest.clone(), honest.records[one]);
+            let bytes = honest.memory[honest.range(&like)].to_vec();
+            let (id, at) = (honest.records[other].id, honest.memory.len().next_multiple_of(64));
+            apart.memory.resize(at, 0);
+            apart.memory.extend(bytes);
+            apart.memory.resize(apart.memory.len() + GAP, 0);
+            apart.records[other] = TensorRecord { id, data: (at as u64).into(), ..as_leaf(&like) };
+            apart.follow_target(&case);
+            let expected = rig.run(&apart, &what);
+            let Outcome::Done(_) = expected else { continue };
+
+            let mut shared = apart.clone();
+            shared.records[other].data = like.data;
+            shared.follow_target(&case);
+            let mut outcomes = vec![rig.run(&shared, &what)];
+            if one < last {
+                let slot = shared.node().sources.iter().position(|source| *source == id).unwrap();
+                shared.node().sources[slot] = like.id;
+                outcomes.push(rig.run(&shared, &what));
+            }
+            for outcome in outcomes {
+                let same = outcome == expected || outcome == Outcome::Refused;
+                assert!(same, "{what}: not what it is where they are apart");
+                *computed.entry(case.op_name().to_owned()).or_insert(0) += usize::from(outcome == expected);
+            }
+        }
+    }
+    println!("{computed:?}");
+    assert!(computed.is_empty() || computed["SET_ROWS"] > 0, "{computed:?}");
+}
+
+/// A tensor as the source of a node.
+fn as_leaf(record: &TensorRecord) -> TensorRecord {
+    TensorRecord { op: 0.into(), sources: [0.into(); 10], params: [0.into(); 16], ..*record }
 }
 
 #[test]

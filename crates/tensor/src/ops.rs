@@ -102,6 +102,9 @@ pub struct OpInfo {
     pub computes: bool,
     /// Whether a caller may ask for the result to share the memory of source 0.
     pub in_place: bool,
+    /// Slot of the source that the result of a node shares memory with, where it shares any: that of an op that changes one of
+    /// its sources, else 0. No kernel expects another source to be the result, unless the op also `reuses_source`.
+    pub result_in: usize,
     /// Whether a memory planner may give the result the memory of any dying source of the same layout. Kernels of
     /// these ops are correct when the result aliases any one such source.
     pub reuses_source: bool,
@@ -117,9 +120,14 @@ impl OpInfo {
             sources,
             computes: true,
             in_place: false,
+            result_in: 0,
             reuses_source: false,
             also_writes: &[],
         }
+    }
+
+    const fn result_in(self, slot: usize) -> OpInfo {
+        OpInfo { result_in: slot, ..self }
     }
 
     const fn in_place(self) -> OpInfo {
@@ -164,9 +172,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The whole of source `slot`, under its own layout.
-    fn alias(slot: usize, source: &Operand) -> Outcome {
-        Outcome::Alias { source: slot, offset: 0, layout: source.layout() }
+    /// The whole of the source that an op changes, under its own layout.
+    fn changed(info: &OpInfo, source: &Operand) -> Outcome {
+        Outcome::Alias { source: info.result_in, offset: 0, layout: source.layout() }
     }
 
     /// Type, extents and strides of the result.

@@ -1,11 +1,13 @@
 //! Nodes to steps: kernels chosen, tensors found in memory, overlaps resolved.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxcart_backend::{Buffer, Error, HostMemory, Work};
 use oxcart_tensor::graph::{BufferId, Flags};
 use oxcart_tensor::{Layout, Op, TensorId, TensorRef};
 
+use super::no_scratch;
 use super::unit::Unit;
 use crate::device::NAME;
 use crate::job::{Kernel, MAX_CUTS};
@@ -29,7 +31,7 @@ pub(super) struct Operand {
 
 impl Operand {
     fn overlaps(&self, other: &Operand) -> bool {
-        let end = |operand: &Operand| operand.offset + operand.layout.byte_len();
+        let end = |operand: &Operand| operand.offset.saturating_add(operand.layout.byte_len());
         self.buffer == other.buffer && self.offset < end(other) && other.offset < end(self)
     }
 
@@ -97,6 +99,12 @@ pub(super) struct Stage {
 
 const _: () = assert!(MAX_CUTS <= MAX_PIECES);
 
+/// Where an area of scratch ends that begins at `at`.
+fn after(at: usize, bytes: usize) -> Result<usize, Error> {
+    let end = at.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(SCRATCH_ALIGN));
+    end.ok_or_else(|| no_scratch(usize::MAX))
+}
+
 /// Stages of steps: neighbouring steps for one thread are one piece, every phase of the others a stage.
 fn stages(steps: &[Step]) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::with_capacity(steps.len());
@@ -120,7 +128,6 @@ fn stages(steps: &[Step]) -> Vec<Stage> {
 #[derive(Debug)]
 pub(super) struct BufferBinding {
     pub(super) buffer: Arc<dyn Buffer>,
-    pub(super) id: BufferId,
     pub(super) writes: bool,
 }
 
@@ -148,6 +155,10 @@ pub(crate) struct Binding {
     pub(super) sources: Vec<Option<SourceBinding>>,
     /// Each buffer once.
     pub(super) buffers: Vec<BufferBinding>,
+    /// Indices of `buffers` by id. Two ids may be of one buffer.
+    by_id: HashMap<BufferId, usize>,
+    /// Indices of `buffers` by the address of what has their bytes.
+    by_memory: HashMap<usize, usize>,
     /// Indices of `buffers` in the order in which they are locked.
     pub(super) lock_order: Vec<usize>,
     scratch: usize,
@@ -227,10 +238,10 @@ impl Binding {
                 }
                 () if written => Role::Written { aliased: false },
                 () if !overlaps => Role::Read,
-                () if unit.may_share(source) && operand.is(&dst) => Role::Result,
+                () if unit.may_share(slot) && operand.is(&dst) => Role::Result,
                 () => {
                     let at = scratch;
-                    scratch += operand.layout.byte_len().next_multiple_of(SCRATCH_ALIGN);
+                    scratch = after(at, operand.layout.byte_len())?;
                     Role::Copied(at)
                 }
             };
@@ -240,9 +251,10 @@ impl Binding {
         // Any thread may do a share, so all have scratch memory; but where there is one share, it is of one thread.
         let areas = if unit.kernel.width <= 1 { 1 } else { threads };
         let threads = unit.kernel.width.clamp(1, threads);
-        let own_at = scratch + unit.kernel.shared.next_multiple_of(SCRATCH_ALIGN);
-        let own_stride = unit.kernel.own.next_multiple_of(SCRATCH_ALIGN);
-        self.scratch = self.scratch.max(own_at + own_stride * areas);
+        let own_at = after(scratch, unit.kernel.shared)?;
+        let own_stride = after(0, unit.kernel.own)?;
+        let end = own_stride.checked_mul(areas).and_then(|own| own.checked_add(own_at));
+        self.scratch = self.scratch.max(end.ok_or_else(|| no_scratch(usize::MAX))?);
         self.steps.push(Step {
             node: unit.result.id(),
             op: unit.op,
@@ -296,7 +308,7 @@ impl Binding {
             return Err(Error::OutOfBounds { what: tensor.label(), offset, len, size: memory.len() });
         }
         let alignment = tensor.element_align();
-        if !(memory.read().as_ptr().addr() + offset).is_multiple_of(alignment) {
+        if !memory.read().as_ptr().addr().wrapping_add(offset).is_multiple_of(alignment) {
             return Err(Error::Misaligned { buffer_type: tensor.label(), alignment });
         }
         Ok(Operand { buffer, offset, layout: *tensor.layout() })
@@ -310,8 +322,8 @@ impl Binding {
         tensor: TensorRef<'_>,
         writes: bool,
     ) -> Result<usize, Error> {
-        let index = match self.buffers.iter().position(|known| known.id == id) {
-            Some(index) => index,
+        let index = match self.by_id.get(&id) {
+            Some(&index) => index,
             None => {
                 let buffer = Arc::clone(work.buffers.get(id)?);
                 if buffer.host().is_none() {
@@ -319,16 +331,14 @@ impl Binding {
                     return Err(Error::Unsupported { device: NAME.to_owned(), what });
                 }
                 // Two ids of one buffer are one buffer, or it would be locked twice.
-                let same = |known: &BufferBinding| {
-                    buffer.host().is_some_and(|memory| std::ptr::eq(known.memory(), memory))
-                };
-                match self.buffers.iter().position(same) {
-                    Some(index) => index,
-                    None => {
-                        self.buffers.push(BufferBinding { buffer, id, writes: false });
-                        self.buffers.len() - 1
-                    }
-                }
+                let binding = BufferBinding { buffer, writes: false };
+                let memory = std::ptr::from_ref(binding.memory()).addr();
+                let index = *self.by_memory.entry(memory).or_insert_with(|| {
+                    self.buffers.push(binding);
+                    self.buffers.len() - 1
+                });
+                self.by_id.insert(id, index);
+                index
             }
         };
         let binding = &mut self.buffers[index];

@@ -214,7 +214,7 @@ impl Running<'_> {
         for source in self.sources(step).iter().flatten() {
             let Role::Copied(at) = source.role else { continue };
             let bytes = share.of(source.operand.layout.byte_len());
-            assert!(at + bytes.end <= self.scratch.len);
+            assert!(at.checked_add(bytes.end).is_some_and(|end| end <= self.scratch.len));
             // SAFETY: the source lies inside its buffer and the copy inside the scratch memory (both were checked), which
             // do not overlap; each thread copies bytes of its own.
             unsafe {
@@ -257,10 +257,12 @@ impl Running<'_> {
                 }
             }
         }
-        let own_at = step.own_at + thread * step.own_stride;
+        let own = thread.checked_mul(step.own_stride).and_then(|own| own.checked_add(step.own_at));
+        let own_at = own.unwrap_or(usize::MAX);
+        let fits = |at: usize, len: usize, end| at.checked_add(len).is_some_and(|last| last <= end);
         assert!(
-            own_at + step.kernel.own <= self.scratch.len
-                && step.shared_at + step.kernel.shared <= step.own_at
+            fits(own_at, step.kernel.own, self.scratch.len)
+                && fits(step.shared_at, step.kernel.shared, step.own_at)
         );
         // SAFETY: as above for the result; the two areas of scratch lie inside it, as just checked, do not overlap, and
         // each thread has its own `own`.

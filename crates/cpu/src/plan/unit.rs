@@ -79,10 +79,16 @@ impl<'g> Unit<'g> {
         self.row_local
     }
 
-    /// Whether the result may be the memory of a source, element for element.
-    pub(super) fn may_share(&self, source: TensorRef<'g>) -> bool {
-        self.row_local
-            || self.result.op().info().reuses_source
-            || self.result.root().id() == source.root().id()
+    /// Whether the result may be the memory of the source in a slot, element for element.
+    pub(super) fn may_share(&self, slot: usize) -> bool {
+        let info = self.result.op().info();
+        // What is true of an op is not true of a kernel that does more than it.
+        self.row_local || self.nodes == 1 && (info.reuses_source || self.is_changed(slot))
+    }
+
+    /// Whether the result is the source in a slot after the op has changed it.
+    fn is_changed(&self, slot: usize) -> bool {
+        let shares = |source: TensorRef<'g>| self.result.root().id() == source.root().id();
+        slot == self.result.op().info().result_in && self.sources[slot].is_some_and(shares)
     }
 }

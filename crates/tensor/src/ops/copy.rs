@@ -84,14 +84,15 @@ fn wanted_source(to: DType) -> &'static str {
 }
 
 impl Operation for Cpy {
-    const INFO: OpInfo = OpInfo::new("CPY", Category::Language, &[need("source"), need("target")]);
+    const INFO: OpInfo =
+        OpInfo::new("CPY", Category::Language, &[need("source"), need("target")]).result_in(1);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [source, target] = args.sources();
         let (from, to) = (source.layout().elements(), target.layout().elements());
         target.shape(from == to, format!("must have the {from} elements of the source"))?;
         check_conversion(&source, target.layout())?;
-        Ok(Outcome::alias(1, &target))
+        Ok(Outcome::changed(&Self::INFO, &target))
     }
 }
 

@@ -60,7 +60,8 @@ impl Operation for GetRowsBack {
 
 impl Operation for SetRows {
     const INFO: OpInfo =
-        OpInfo::new("SET_ROWS", Category::Language, &[need("values"), need("rows"), need("target")]);
+        OpInfo::new("SET_ROWS", Category::Language, &[need("values"), need("rows"), need("target")])
+            .result_in(2);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [values, rows, target] = args.sources();
@@ -78,7 +79,7 @@ impl Operation for SetRows {
         rows.divides(1, values.ne()[2], "dimension 2 of values")?;
         rows.divides(2, values.ne()[3], "dimension 3 of values")?;
         rows.flat_from(3)?;
-        Ok(Outcome::alias(2, &target))
+        Ok(Outcome::changed(&Self::INFO, &target))
     }
 }
 

@@ -89,7 +89,7 @@ impl Operation for OptStepAdamw {
         let [parameter, gradient, m, v, settings] = args.sources();
         check_alongside(&parameter, &[gradient, m, v])?;
         check_settings(&settings, 7)?;
-        Ok(Outcome::alias(0, &parameter))
+        Ok(Outcome::changed(&Self::INFO, &parameter))
     }
 }
 
@@ -104,7 +104,7 @@ impl Operation for OptStepSgd {
         let [parameter, gradient, settings] = args.sources();
         check_alongside(&parameter, &[gradient])?;
         check_settings(&settings, 2)?;
-        Ok(Outcome::alias(0, &parameter))
+        Ok(Outcome::changed(&Self::INFO, &parameter))
     }
 }
 
