@@ -11,7 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Session`] is the short way; [`Loader`] says which devices, workers and sizes. Below them is a facade: every module is one
+//! [`Session`] is the short way; [`Loader`] says which workers, plug-ins and sizes. Build with `--release`: without optimization a
+//! token takes a second. Below the two is a facade: every module is one
 //! of the crates that Oxcart is made of, and [`devices`] knows them all, so that a program finds what can compute on its
 //! machine without naming a kind of device.
 #![forbid(unsafe_code)]
@@ -24,6 +25,9 @@ mod session;
 
 pub use error::Error;
 pub use session::{EmbeddingSession, Loader, Session};
+
+pub use oxcart_llm::engine::Request;
+pub use oxcart_llm::text::Message;
 
 pub use oxcart_backend as backend;
 pub use oxcart_cpu as cpu;

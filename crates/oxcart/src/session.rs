@@ -2,6 +2,7 @@
 //!
 //! Everything here is made of the crates' public parts; a program that wants something else puts them together itself.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::{Error, devices, folders};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loader {
-    name: String,
+    name: OsString,
     workers: Vec<String>,
     plugins: Vec<PathBuf>,
     placement: PlacementOptions,
@@ -33,9 +34,11 @@ pub struct Loader {
 
 impl Loader {
     /// A model by its file, a known name (`smollm2`), `owner/name` of the Hugging Face hub, or a URL.
-    pub fn new(model: impl Into<String>) -> Loader {
+    ///
+    /// What is not a file is fetched once and kept; known names are fetched with Python's pip.
+    pub fn new(model: impl AsRef<OsStr>) -> Loader {
         Loader {
-            name: model.into(),
+            name: model.as_ref().to_owned(),
             workers: Vec::new(),
             plugins: Vec::new(),
             placement: PlacementOptions::default(),
@@ -74,7 +77,8 @@ impl Loader {
         self
     }
 
-    /// How the model is shared out, and everything about the runner.
+    /// How the model is shared out, and everything about the runner; it takes the place of what
+    /// [`context`](Loader::context) and [`sequences`](Loader::sequences) said before.
     pub fn placement(mut self, options: PlacementOptions) -> Loader {
         self.placement = options;
         self
@@ -127,7 +131,9 @@ impl Loader {
     }
 
     fn find(&self) -> Result<PathBuf, Error> {
-        let name: Name = self.name.parse()?;
+        // What is not Unicode can only be a file.
+        let Some(name) = self.name.to_str() else { return Ok(PathBuf::from(&self.name)) };
+        let name: Name = name.parse()?;
         if let Name::Path(path) = &name {
             return Ok(path.clone());
         }
@@ -161,28 +167,32 @@ pub struct Session {
 }
 
 impl Session {
-    /// A model with defaults for everything; see [`Loader`].
-    pub fn open(model: impl Into<String>) -> Result<Session, Error> {
+    /// A model with defaults for everything: a file, a known name, `owner/name` of the Hugging Face hub, or a URL; see
+    /// [`Loader::new`].
+    pub fn open(model: impl AsRef<OsStr>) -> Result<Session, Error> {
         Loader::new(model).load()
     }
 
-    /// What answers requests.
+    /// What answers requests, several at a time; it also compiles grammars.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// The vocabulary.
+    /// The vocabulary, which turns text into tokens and back.
     pub fn vocab(&self) -> &Vocab {
         self.engine.vocab()
     }
 
-    /// A request to go on after a text.
+    /// A request to go on after a text, as it is, with defaults as [`reply`](Session::reply) has them.
     pub fn completion(&self, text: &str) -> Request {
         let tokens = self.vocab().encode(text, Encode { add_special: true, parse_special: false });
         self.request(tokens)
     }
 
-    /// A request to answer a conversation.
+    /// A request to answer a conversation, put into the form that the model's chat template gives it.
+    ///
+    /// By default an answer ends where the model ends it or the context is full (`limit`), and is the same in every run
+    /// (`sampler.seed` is 0).
     pub fn reply(&self, messages: &[Message]) -> Result<Request, Error> {
         let prompt = self.template.prompt(messages, &ChatOptions::default(), self.vocab())?;
         Ok(self.request(self.vocab().encode_prompt(&prompt)))
@@ -194,12 +204,13 @@ impl Session {
         request
     }
 
-    /// The text of an answer, piece by piece.
+    /// The text of an answer, piece by piece; [`Answer::next_event`] also says why it ended.
     pub fn answer(&mut self, request: Request) -> Result<Answer<'_>, Error> {
         Ok(self.engine.answer(request)?)
     }
 
-    /// Answers one message, without a conversation around it.
+    /// Answers one question, through the model's chat template. Nothing is remembered; for a conversation use
+    /// [`reply`](Session::reply).
     pub fn ask(&mut self, text: &str) -> Result<Answer<'_>, Error> {
         let request = self.reply(&[Message::new("user", text)])?;
         self.answer(request)
@@ -215,7 +226,7 @@ pub struct EmbeddingSession {
 }
 
 impl EmbeddingSession {
-    /// The vector of a text, one long.
+    /// The embedding of a text, normalized to length 1.
     pub fn embed(&mut self, text: &str) -> Result<Vec<f32>, Error> {
         let tokens = self.vocab.encode(text, Encode { add_special: true, parse_special: false });
         let mut vector = self.encoder.embed(&tokens)?.to_vec();
