@@ -17,10 +17,15 @@
 mod catalog;
 mod error;
 mod hub;
+mod index_page;
 mod name;
 mod os;
 mod partial;
 mod parts;
+mod pip;
+mod pip_settings;
+#[doc(hidden)]
+pub mod readers;
 mod store;
 mod transfer;
 mod wheel;
