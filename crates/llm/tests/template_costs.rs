@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Message, TemplateError};
@@ -165,8 +166,11 @@ impl Drop for Done<'_> {
     }
 }
 
-#[test]
-fn no_template_uses_up_memory_or_time() {
+/// Renders templates, each within its bounds and without anything left.
+fn check(sources: impl IntoIterator<Item = String>) {
+    // All tests of a program count the same bytes.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (peak, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -176,14 +180,13 @@ fn no_template_uses_up_memory_or_time() {
             }
         });
         let _done = Done(&done);
-        for source in nasty() {
+        for source in sources {
             let (start, before) = (Instant::now(), live_bytes());
             peak.store(before, Ordering::Relaxed);
             let rendered = ChatTemplate::new(&source)
                 .and_then(|template| template.render(&[Message::new("user", "Hi")], &ChatOptions::default()));
             let (took, held) = (start.elapsed(), peak.load(Ordering::Relaxed).saturating_sub(before));
-            let shown: String = source.chars().take(150).collect();
-            println!("{took:>12.3?} {:>5} MiB {:?} {shown}", held >> 20, rendered.as_ref().map(String::len));
+            let shown: String = source.chars().take(300).collect();
             assert!(took < LONGEST, "{took:?}: {shown}");
             assert!(held < MOST_BYTES, "{} MiB: {shown}", held >> 20);
             assert_ne!(rendered, Err(TemplateError::Broken), "{shown}");
@@ -191,4 +194,138 @@ fn no_template_uses_up_memory_or_time() {
             assert!(live_bytes() < before + (1 << 20), "{} bytes are left: {shown}", live_bytes() - before);
         }
     });
+}
+
+/// Templates that nobody thought of: loops that do something random to a few values, again and again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % end
+    }
+
+    fn of<'t>(&mut self, all: &[&'t str]) -> &'t str {
+        all[self.below(all.len())]
+    }
+
+    fn value(&mut self, depth: usize) -> String {
+        const LEAVES: [&str; 14] = [
+            "ns.a",
+            "ns.b",
+            "ns.c",
+            "ns",
+            "i",
+            "loop",
+            "messages",
+            "'x\u{e9}\u{1f}'",
+            "99999",
+            "1.5e300",
+            "[]",
+            "{}",
+            "none",
+            "range(999)",
+        ];
+        const FILTERS: [&str; 30] = [
+            "upper",
+            "title",
+            "length",
+            "list",
+            "string",
+            "tojson",
+            "tojson(indent=9)",
+            "sort",
+            "unique",
+            "reverse",
+            "first",
+            "last",
+            "join",
+            "join('ab')",
+            "map('string')",
+            "map('upper')",
+            "select",
+            "batch(3)",
+            "slice(3)",
+            "replace('x', 'yy')",
+            "trim('x')",
+            "indent(9)",
+            "items",
+            "dictsort",
+            "sum",
+            "max",
+            "escape",
+            "default('x')",
+            "groupby('x')",
+            "int",
+        ];
+        const METHODS: [&str; 12] = [
+            "upper()",
+            "split('x')",
+            "split()",
+            "items()",
+            "keys()",
+            "get('a', 1)",
+            "strip('x')",
+            "replace('', 'ab')",
+            "join(ns.a)",
+            "format(ns.b)",
+            "count('x')",
+            "cycle(1, ns.a)",
+        ];
+        if depth == 0 {
+            return self.of(&LEAVES).to_owned();
+        }
+        let (one, kind) = (self.value(depth - 1), self.below(8));
+        match kind {
+            0 | 1 => {
+                let op = self.of(&["~", "+", "*", "==", "<", "in", "and", "-", "//", "%", "**", "is eq"]);
+                format!("({one} {op} {})", self.value(depth - 1))
+            }
+            2 => format!("({one} | {})", self.of(&FILTERS)),
+            3 => format!("({one}).{}", self.of(&METHODS)),
+            4 => format!("[{one}, {}]", self.value(depth - 1)),
+            5 => format!("{{'a': {one}, {}: 1}}", self.value(depth - 1)),
+            6 => format!("({one})[{}]", self.of(&["1:", "::-1", "0", "-1", "'a'", "ns.b", "i"])),
+            _ => format!("({one} if {} else 1)", self.value(depth - 1)),
+        }
+    }
+
+    fn template(&mut self) -> String {
+        let mut body = String::new();
+        for _ in 0..1 + self.below(3) {
+            let (name, depth) = (self.of(&["a", "b", "c"]), 1 + self.below(3));
+            let value = self.value(depth);
+            body.push_str(&match self.below(6) {
+                0 => format!("{{{{ {value} }}}}"),
+                1 => format!("{{% set ns.{name} %}}{{{{ {value} }}}}{{% endset %}}"),
+                2 => format!("{{% for j in {value} %}}{{% set ns.{name} = [j, ns.{name}] %}}{{% endfor %}}"),
+                _ => format!("{{% set ns.{name} = {value} %}}"),
+            });
+        }
+        format!(
+            "{{% set ns = namespace(a='ab', b=[1, 'b'], c={{}}) %}}{{% for i in range(9999) %}}{body}{{% endfor %}}{{{{ ns }}}}"
+        )
+    }
+}
+
+#[test]
+fn random_templates_use_up_nothing() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    check((0..150).map(|_| random.template()));
+}
+
+/// The seeds of the fuzz target `template`, and what it has found.
+#[test]
+fn template_corpus_holds() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/template");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 8, "{}", files.len());
+    check(files.into_iter().map(|file| std::fs::read_to_string(file).unwrap()));
+}
+
+#[test]
+fn no_template_uses_up_memory_or_time() {
+    check(nasty());
 }
