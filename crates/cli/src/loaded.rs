@@ -1,6 +1,6 @@
 //! A model ready to be used: fetched, placed, loaded, with its vocabulary; and the arguments that say which and where.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use oxcart::pull::Name;
 use oxcart::tensor::DType;
 use serde_json::{Value, json};
 
+use crate::door;
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
 use crate::models;
@@ -214,7 +215,7 @@ impl Loaded {
             return Ok(Opened::Shown);
         }
         if !workers.is_empty() && !quiet {
-            show_placement(&placement, terminal, &mut io::stderr())?;
+            show_placement(&placement, terminal, &mut door::stderr())?;
         }
         if let Some(share) = placement.shortfall() {
             return Err(Failure::Machine(format!(
@@ -398,8 +399,11 @@ fn load(
         };
         let rate = ByteSize((sent as f64 / seconds) as u64);
         // Says what took so long; the work goes on if that cannot be printed.
-        let _ =
-            writeln!(io::stderr(), "sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
+        let _ = writeln!(
+            door::stderr(),
+            "sent {} to workers in {seconds:.1} s ({rate}/s){known}",
+            ByteSize(sent)
+        );
     }
     Ok(model)
 }

@@ -6,6 +6,7 @@
 
 mod commands;
 mod conversation;
+mod door;
 mod failure;
 mod form;
 mod generation;
@@ -22,7 +23,7 @@ mod table;
 mod terminal;
 mod workers;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -58,7 +59,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let terminal = Terminal::from_env();
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(door::stdout());
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
@@ -79,7 +80,7 @@ fn main() -> ExitCode {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(failure) => {
             // If stderr is closed too, the exit code has to do.
-            let _ = writeln!(io::stderr(), "oxcart: {failure}");
+            let _ = writeln!(door::stderr(), "oxcart: {failure}");
             failure.exit_code()
         }
     }

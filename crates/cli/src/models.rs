@@ -1,12 +1,13 @@
 //! The model that a command is about: its file, fetched first where it is not here yet.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use oxcart::backend::ByteSize;
 use oxcart::pull::{Error, Hub, Name, Store};
 
+use crate::door;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
@@ -32,7 +33,7 @@ pub(crate) fn fetch(name: &Name) -> Result<(PathBuf, bool), Failure> {
     let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
     let seconds = start.elapsed().as_secs_f64();
     // Says what took so long; the work goes on if that cannot be printed.
-    let _ = writeln!(io::stderr(), "fetched {name}: {} in {seconds:.1} s", ByteSize(bytes));
+    let _ = writeln!(door::stderr(), "fetched {name}: {} in {seconds:.1} s", ByteSize(bytes));
     Ok((path, true))
 }
 

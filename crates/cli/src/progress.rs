@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::ByteSize;
 
+use crate::door::visible;
 use crate::os;
 use crate::quantity;
 
@@ -60,7 +61,7 @@ impl Progress {
             return;
         }
         self.shown = Some(Instant::now());
-        let line = self.line(self.start.elapsed());
+        let line = visible(&self.line(self.start.elapsed()));
         // Progress that cannot be printed is not an error.
         let _ = match self.is_drawn {
             true => write!(io::stderr(), "\r\x1b[K{line}"),

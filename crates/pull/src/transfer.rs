@@ -2,15 +2,22 @@
 //!
 //! A download that breaks off is resumed, a few times at once and then whenever it is asked for again, as long as the
 //! server says that the file is still the same. A token for the hub is sent to the hub alone.
+//!
+//! Invariants: every wait has an end, and a server that sends next to nothing counts as one that stopped. No more is
+//! written than was announced, and nothing that the disk has no room for.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ureq::Agent;
+use oxcart_gguf::Text;
 use ureq::http::{HeaderMap, Response, StatusCode};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Proxy, ResponseExt as _};
 
 use crate::error::Error;
+use crate::os;
 use crate::partial::{Expected, Partial};
 
 /// How far a fetch has come.
@@ -26,57 +33,60 @@ pub struct Step {
 const TRIES: usize = 5;
 /// How long to wait for an answer, or for the next bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that have to come in that time.
+const LEAST_PROGRESS: u64 = 16 << 10;
 /// The most of an answer that is not a file.
 const MAX_ANSWER: u64 = 16 << 20;
+/// The most of a file whose length was not announced.
+const MAX_UNANNOUNCED: u64 = 64 << 30;
+/// What is left free on a disk.
+const RESERVE: u64 = 256 << 20;
 
-/// The Hugging Face hub, or something that answers like it.
+/// How the web is reached.
 #[derive(Clone, Debug)]
-pub struct Hub {
+pub(crate) struct Web {
     agent: Agent,
-    endpoint: String,
-    token: Option<String>,
+    patience: Duration,
+    /// A token, and what an address has to begin with to get it.
+    token: Option<(String, String)>,
 }
 
-impl Hub {
-    /// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`.
-    pub fn from_env() -> Hub {
-        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
-    }
-
-    /// The hub at an address, with a token if one is needed.
-    pub fn at(endpoint: &str, token: Option<String>) -> Hub {
-        let agent = Agent::config_builder()
+impl Web {
+    /// With other certificates than the usual ones, or through a proxy, where they are given.
+    pub(crate) fn new(certificates: Option<&Path>, proxy: Option<&str>, patience: Duration) -> Web {
+        let mut config = Agent::config_builder()
             .http_status_as_error(false)
+            .timeout_resolve(Some(Duration::from_secs(20)))
             .timeout_connect(Some(Duration::from_secs(20)))
-            .timeout_recv_response(Some(PATIENCE))
-            .timeout_recv_body(None)
-            .user_agent(concat!("oxcart/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .into();
-        Hub { agent, endpoint: endpoint.trim_end_matches('/').to_owned(), token }
+            .timeout_send_request(Some(patience))
+            .timeout_recv_response(Some(patience))
+            .timeout_per_read(Some(patience))
+            .timeout_per_write(Some(patience))
+            .user_agent(concat!("oxcart/", env!("CARGO_PKG_VERSION")));
+        if let Some(roots) = certificates.and_then(roots_in) {
+            config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+        }
+        if let Some(proxy) = proxy.and_then(|proxy| Proxy::new(proxy).ok()) {
+            config = config.proxy(Some(proxy));
+        }
+        Web { agent: config.build().into(), patience, token: None }
     }
 
-    /// Where it is.
-    pub fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
-
-    pub(crate) fn fetch_url(
-        &self,
-        url: &str,
-        target: &Path,
-        progress: &mut dyn FnMut(Step),
-    ) -> Result<PathBuf, Error> {
-        self.fetch_file(url, target, Expected::default(), progress)
-    }
-
-    /// A short answer as text.
-    pub(crate) fn ask(&self, url: &str) -> Result<String, Error> {
-        let mut response = self.get(url, 0)?;
+    /// A short answer as text, and the address that it came from at last.
+    pub(crate) fn ask(&self, url: &str, accept: &str) -> Result<(String, String), Error> {
+        let mut response = self.get(url, 0, Some(accept))?;
         check_status(url, response.status())?;
-        let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string();
-        body.map_err(|error| server(url, &error))
+        let from = response.get_uri().to_string();
+        let body = response.body_mut().as_reader();
+        let mut text = Vec::new();
+        let read = Steady::new(body, self.patience).take(MAX_ANSWER + 1).read_to_end(&mut text);
+        read.map_err(|error| Error::Server { url: url.to_owned(), reason: error.to_string() })?;
+        if text.len() as u64 > MAX_ANSWER {
+            return Err(Error::Server { url: url.to_owned(), reason: "the answer is too long".into() });
+        }
+        let text = String::from_utf8(text)
+            .map_err(|_| Error::Server { url: url.to_owned(), reason: "the answer is no text".into() })?;
+        Ok((text, from))
     }
 
     /// Fetches a file, or the rest of it.
@@ -113,30 +123,31 @@ impl Hub {
             return Ok(None);
         }
         let known = partial.of();
-        let mut response = self.get(url, if known.is_some() { have } else { 0 })?;
+        let from = if known.is_some() { have } else { 0 };
+        let mut response = self.get(url, from, None)?;
         // The same address may give another file tomorrow.
         let version = version_of(url, response.headers());
         let continues = response.status() == StatusCode::PARTIAL_CONTENT
             && known.is_some_and(|known| known == version)
             && range_start(response.headers()) == Some(have);
         if !continues {
-            if response.status() != StatusCode::OK {
-                response = self.get(url, 0)?;
+            if from > 0 && response.status() != StatusCode::OK {
+                response = self.get(url, 0, None)?;
             }
             check_status(url, response.status())?;
             partial.restart(&version_of(url, response.headers()))?;
         }
         let rest = number(response.headers(), "content-length");
-        let total = rest.map(|rest| partial.len() + rest).or(expected.bytes);
+        let total = rest.map(|rest| partial.len().saturating_add(rest)).or(expected.bytes);
         if expected.bytes.is_some_and(|bytes| total != Some(bytes)) {
             let reason =
                 format!("it offers {} bytes where {} were announced", show(total), show(expected.bytes));
             return Err(Error::Server { url: url.to_owned(), reason });
         }
         expected.bytes = total;
-        let mut body = response.into_body().into_reader();
-        let came =
-            partial.append(&mut body as &mut dyn Read, total, |done| progress(Step { done, total }))?;
+        let limit = room_for(target_folder(partial), partial.len(), total)?;
+        let mut body = Steady::new(response.into_body().into_reader(), self.patience);
+        let came = partial.append(&mut body, limit, |done| progress(Step { done, total }))?;
         match came {
             Err(error) => Ok(Some(error.to_string())),
             Ok(()) if total.is_some_and(|total| partial.len() < total) => {
@@ -146,16 +157,113 @@ impl Hub {
         }
     }
 
-    fn get(&self, url: &str, from: u64) -> Result<Response<ureq::Body>, Error> {
+    fn get(&self, url: &str, from: u64, accept: Option<&str>) -> Result<Response<ureq::Body>, Error> {
         let mut request = self.agent.get(url);
         if from > 0 {
             request = request.header("range", format!("bytes={from}-"));
         }
-        let is_hub = url.strip_prefix(&self.endpoint).is_some_and(|rest| rest.starts_with('/'));
-        if let Some(token) = self.token.as_ref().filter(|_| is_hub) {
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        let is_for = |prefix: &str| url.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        if let Some((_, token)) = self.token.as_ref().filter(|(prefix, _)| is_for(prefix)) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         request.call().map_err(|error| server(url, &error))
+    }
+}
+
+/// The certificates in a file, if there are any.
+fn roots_in(path: &Path) -> Option<RootCerts> {
+    let pem = std::fs::read(path).ok()?;
+    let roots: Vec<_> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    (!roots.is_empty()).then(|| RootCerts::Specific(Arc::new(roots)))
+}
+
+fn target_folder(partial: &Partial) -> &Path {
+    partial.path().parent().unwrap_or(Path::new("."))
+}
+
+/// How long a file may become of which so much is here, and perhaps so much will be.
+fn room_for(folder: &Path, have: u64, total: Option<u64>) -> Result<u64, Error> {
+    let free = os::free_bytes(folder).unwrap_or(u64::MAX).saturating_sub(RESERVE);
+    let most = have.saturating_add(free);
+    match total {
+        Some(total) if total > most => {
+            Err(Error::NoRoom { folder: folder.to_owned(), bytes: total - have, free })
+        }
+        Some(total) => Ok(total),
+        None => Ok(most.min(MAX_UNANNOUNCED)),
+    }
+}
+
+/// A reader that fails when hardly anything comes.
+struct Steady<R> {
+    from: R,
+    patience: Duration,
+    /// Since when, and how much has come since.
+    since: Instant,
+    came: u64,
+}
+
+impl<R> Steady<R> {
+    fn new(from: R, patience: Duration) -> Steady<R> {
+        Steady { from, patience, since: Instant::now(), came: 0 }
+    }
+}
+
+impl<R: Read> Read for Steady<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(into)?;
+        self.came += read as u64;
+        if self.since.elapsed() > self.patience && read > 0 {
+            if self.came < LEAST_PROGRESS {
+                let reason = format!("only {} bytes came in {} s", self.came, self.patience.as_secs_f32());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            (self.since, self.came) = (Instant::now(), 0);
+        }
+        Ok(read)
+    }
+}
+
+/// The Hugging Face hub, or something that answers like it.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    pub(crate) web: Web,
+    endpoint: String,
+}
+
+impl Hub {
+    /// The hub that `HF_ENDPOINT` names, or the public one; with the token in `HF_TOKEN`, and the certificates in
+    /// `SSL_CERT_FILE`.
+    pub fn from_env() -> Hub {
+        let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
+    }
+
+    /// The hub at an address, with a token if one is needed.
+    pub fn at(endpoint: &str, token: Option<String>) -> Hub {
+        Hub::with_patience(endpoint, token, PATIENCE)
+    }
+
+    /// The same, with a time after which a server that sends nothing counts as lost.
+    pub fn with_patience(endpoint: &str, token: Option<String>, patience: Duration) -> Hub {
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let certificates = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+        let mut web = Web::new(certificates.as_deref(), None, patience);
+        web.token = token.map(|token| (endpoint.clone(), token));
+        Hub { web, endpoint }
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 }
 
@@ -164,7 +272,7 @@ fn show(bytes: Option<u64>) -> String {
 }
 
 fn server(url: &str, error: &ureq::Error) -> Error {
-    Error::Server { url: url.to_owned(), reason: error.to_string() }
+    Error::Server { url: url.to_owned(), reason: Text::from(error.to_string().as_str()).to_string() }
 }
 
 fn check_status(url: &str, status: StatusCode) -> Result<(), Error> {

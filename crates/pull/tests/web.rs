@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use oxcart_pull::{Error, Hub, Name, Step, Store};
 
@@ -17,15 +18,28 @@ struct Reply {
     cut: usize,
     /// Whether a range may be asked for.
     ranges: bool,
+    /// What comes after the body.
+    then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Close,
+    /// Nothing, but the connection stays.
+    Silence,
+    /// A byte now and then.
+    Drip,
+    /// More of the same without an end, of which no length is announced.
+    Endless,
 }
 
 fn file(body: &[u8], version: &str) -> Reply {
     let headers = vec![("etag", version.to_owned())];
-    Reply { status: 200, headers, body: body.to_vec(), cut: usize::MAX, ranges: true }
+    Reply { status: 200, headers, body: body.to_vec(), cut: usize::MAX, ranges: true, then: Then::Close }
 }
 
 fn status(status: u16) -> Reply {
-    Reply { status, headers: vec![], body: b"no".to_vec(), cut: usize::MAX, ranges: false }
+    Reply { status, headers: vec![], body: b"no".to_vec(), cut: usize::MAX, ranges: false, then: Then::Close }
 }
 
 /// Requests, as the lines of their headers.
@@ -44,7 +58,9 @@ impl Server {
         let (of_thread, mut paths) = (Arc::clone(&seen), paths);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let _ = answer(stream, &mut paths, &of_thread);
+                if let Ok((stream, then)) = answer(stream, &mut paths, &of_thread) {
+                    std::thread::spawn(move || go_on(stream, then));
+                }
             }
         });
         Server { address, seen }
@@ -54,13 +70,39 @@ impl Server {
         Hub::at(&self.address, Some("secret".into()))
     }
 
+    /// One that does not wait long.
+    fn impatient(&self) -> Hub {
+        Hub::with_patience(&self.address, None, Duration::from_secs(1))
+    }
+
     /// The header lines of the requests so far that have a word in them.
     fn lines_with(&self, word: &str) -> Vec<String> {
         self.seen.lock().unwrap().iter().flatten().filter(|line| line.contains(word)).cloned().collect()
     }
 }
 
-fn answer(stream: TcpStream, paths: &mut [(&str, Vec<Reply>)], seen: &Seen) -> std::io::Result<()> {
+/// Does what comes after the body.
+fn go_on(mut stream: TcpStream, then: Then) {
+    let (pause, piece) = match then {
+        Then::Close => return,
+        Then::Silence => (Duration::from_secs(1), vec![]),
+        Then::Drip => (Duration::from_millis(100), vec![b'x']),
+        Then::Endless => (Duration::ZERO, vec![b'x'; 1 << 20]),
+    };
+    // Until the other side is gone; silence ends with the test.
+    for _ in 0..600 {
+        if stream.write_all(&piece).is_err() {
+            return;
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+fn answer(
+    stream: TcpStream,
+    paths: &mut [(&str, Vec<Reply>)],
+    seen: &Seen,
+) -> std::io::Result<(TcpStream, Then)> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let mut request = Vec::new();
     for line in lines.by_ref() {
@@ -85,7 +127,10 @@ fn answer(stream: TcpStream, paths: &mut [(&str, Vec<Reply>)], seen: &Seen) -> s
     let from = if reply.ranges { from.min(reply.body.len()) } else { 0 };
     let (status, rest) = if from > 0 { (206, &reply.body[from..]) } else { (reply.status, &reply.body[..]) };
     let mut stream = stream;
-    write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n", rest.len())?;
+    write!(stream, "HTTP/1.1 {status} x\r\nconnection: close\r\n")?;
+    if reply.then != Then::Endless {
+        write!(stream, "content-length: {}\r\n", rest.len())?;
+    }
     if from > 0 {
         let len = reply.body.len();
         write!(stream, "content-range: bytes {from}-{}/{len}\r\n", len - 1)?;
@@ -94,7 +139,8 @@ fn answer(stream: TcpStream, paths: &mut [(&str, Vec<Reply>)], seen: &Seen) -> s
         write!(stream, "{name}: {value}\r\n")?;
     }
     write!(stream, "\r\n")?;
-    stream.write_all(&rest[..rest.len().min(reply.cut)])
+    stream.write_all(&rest[..rest.len().min(reply.cut)])?;
+    Ok((stream, reply.then))
 }
 
 fn model(len: usize) -> Vec<u8> {
@@ -220,4 +266,87 @@ fn a_repository_of_the_hub() {
     assert!(elsewhere.lines_with("authorization").is_empty(), "the token is for the hub alone");
     let missing = store.fetch(&"owner/other".parse().unwrap(), &server.hub(), &mut |_| {}).unwrap_err();
     assert!(missing.to_string().contains("check the name"), "{missing}");
+}
+
+#[test]
+fn a_server_that_stops_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(folder.path());
+    let want = model(300_000);
+    let stuck = |cut, then| Reply { cut, then, ..file(&want, "v1") };
+    let server = Server::start(vec![
+        ("/silent.gguf", vec![stuck(100_000, Then::Silence), stuck(0, Then::Silence)]),
+        ("/drip.gguf", vec![stuck(100_000, Then::Drip), stuck(0, Then::Drip)]),
+        // It goes on once the connection is made anew.
+        ("/better.gguf", vec![stuck(100_000, Then::Silence), file(&want, "v1")]),
+        ("/api/models/o/n/tree/main?recursive=true", vec![stuck(10, Then::Silence)]),
+    ]);
+    let fetch = |name: &str| store.fetch(&name.parse().unwrap(), &server.impatient(), &mut |_| {});
+    let start = Instant::now();
+    for path in ["silent", "drip"] {
+        let error = fetch(&format!("{}/{path}.gguf", server.address)).unwrap_err();
+        assert!(matches!(error, Error::Server { .. }), "{error}");
+    }
+    assert!(matches!(fetch("o/n").unwrap_err(), Error::Server { .. }));
+    assert_eq!(std::fs::read(fetch(&format!("{}/better.gguf", server.address)).unwrap()).unwrap(), want);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn nothing_is_written_that_was_not_announced_or_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(folder.path());
+    let short = model(1000);
+    let tree = r#"[{"type":"file","path":"a-00001-of-00002.gguf","size":18446744073709551615},
+        {"type":"file","path":"a-00002-of-00002.gguf","size":18446744073709551615}]"#;
+    let server = Server::start(vec![
+        ("/api/models/o/n/tree/main?recursive=true", vec![file(tree.as_bytes(), "")]),
+        (
+            "/o/n/resolve/main/a-00001-of-00002.gguf",
+            vec![Reply { then: Then::Endless, ..file(&short, "v1") }],
+        ),
+    ]);
+    let error = store.fetch(&"o/n".parse().unwrap(), &server.hub(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    let tree = r#"[{"type":"file","path":"b.gguf","size":5000}]"#;
+    let server = Server::start(vec![
+        ("/api/models/o/m/tree/main?recursive=true", vec![file(tree.as_bytes(), "")]),
+        ("/o/m/resolve/main/b.gguf", vec![Reply { then: Then::Endless, ..file(&short, "v1") }]),
+    ]);
+    let error = store.fetch(&"o/m".parse().unwrap(), &server.hub(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::Wrong { .. }), "{error}");
+    let left = std::fs::metadata(folder.path().join("hub/o/m/b.gguf.part")).unwrap().len();
+    assert_eq!(left, 0, "what is wrong takes no room");
+}
+
+#[test]
+fn a_model_is_here_when_all_its_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(folder.path());
+    let (one, two) = (model(1000), model(2000));
+    let tree = format!(
+        r#"[{{"type":"file","path":"a-00001-of-00002.gguf","size":{}}},{{"type":"file","path":"a-00002-of-00002.gguf","size":{}}}]"#,
+        one.len(),
+        two.len()
+    );
+    let server = Server::start(vec![
+        ("/api/models/o/n/tree/main?recursive=true", vec![file(tree.as_bytes(), "")]),
+        ("/o/n/resolve/main/a-00001-of-00002.gguf", vec![file(&one, "v1")]),
+        ("/o/n/resolve/main/a-00002-of-00002.gguf", vec![status(503), file(&two, "v1")]),
+        ("/u/b-00001-of-00002.gguf", vec![file(&one, "v1")]),
+        ("/u/b-00002-of-00002.gguf", vec![status(503), file(&two, "v1")]),
+    ]);
+    let url = format!("{}/u/b-00001-of-00002.gguf", server.address);
+    for name in ["o/n", "o/n:a-00001-of-00002.gguf", &url] {
+        let name: Name = name.parse().unwrap();
+        if store.find(&name).is_none() {
+            store.fetch(&name, &server.hub(), &mut |_| {}).unwrap_err();
+            assert_eq!(store.find(&name), None, "one of two files is no model");
+        }
+        let path = store.fetch(&name, &server.hub(), &mut |_| {}).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), one);
+        let second = path.to_str().unwrap().replace("00001-of", "00002-of");
+        assert_eq!(std::fs::read(second).unwrap(), two);
+        assert_eq!(store.find(&name), Some(path));
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common_client::{BASE, Config, FakeWorker, HANDLE, Misbehaviour, options};
 use oxcart_backend::{Buffers, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
-use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry};
+use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{Command, Reply};
 use oxcart_tensor::{DType, Graph};
 
@@ -175,6 +175,31 @@ fn broken_answers_to_a_hash() {
         assert!(written.is_err() || read.is_err(), "{fault:?}");
         assert!(registry.failure().is_some(), "{fault:?}");
     }
+}
+
+/// What a worker was given to do in its memory, and what has left already, does not make silence last.
+#[test]
+fn silence_after_much_memory_is_not_waited_for() {
+    let timeouts = Timeouts { slowest_rate: 1 << 10, slowest_memory: 1 << 30, ..options().timeouts };
+    let slow = Options { timeouts, ..options() };
+    let limit = Duration::from_secs(20);
+    for command in [Command::AllocBuffer, Command::GetTensor] {
+        let worker = FakeWorker::start(Config::fault("7.0", command, Misbehaviour::Silence));
+        let registry = RemoteRegistry::connect(&worker.endpoint(), &slow).unwrap();
+        let started = Instant::now();
+        let result = allocate(&registry.devices()[0].buffer_type(), 64 << 20)
+            .and_then(|buffer| buffer.read(0, &mut [0]));
+        assert!(result.is_err());
+        assert!(started.elapsed() < limit, "{command:?}: {:?}", started.elapsed());
+    }
+    // An upload that has left.
+    let worker = FakeWorker::start(Config::fault("7.0", Command::GetTensor, Misbehaviour::Silence));
+    let registry = RemoteRegistry::connect(&worker.endpoint(), &slow).unwrap();
+    let buffer = allocate(&registry.devices()[0].buffer_type(), 64 << 20).unwrap();
+    buffer.write(0, &vec![1; 64 << 20]).unwrap();
+    let started = Instant::now();
+    assert!(buffer.read(0, &mut [0]).is_err());
+    assert!(started.elapsed() < limit, "{:?}", started.elapsed());
 }
 
 /// A worker that takes no data.

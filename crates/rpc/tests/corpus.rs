@@ -31,6 +31,26 @@ fn session_corpus_holds() {
     replay("session", fuzzed::session::check);
 }
 
+#[test]
+fn client_corpus_holds() {
+    replay("client", fuzzed::client::check);
+}
+
+/// A worker that is honest to the end, and ones that are not from some answer on.
+#[test]
+fn dishonest_answers_hold() {
+    for (name, seed) in client_seeds() {
+        assert!(fuzzed::client::ends_well(&seed) || !name.ends_with("honest"), "{name}");
+        for at in (1..seed.len()).step_by(3) {
+            for change in [0x80, 0xe0, 0xf0, 0xf8] {
+                let mut changed = seed.clone();
+                changed[at] = change;
+                fuzzed::client::check(&changed);
+            }
+        }
+    }
+}
+
 /// Every cut and some changes of every byte of the seeds.
 #[test]
 fn damaged_seeds_hold() {
@@ -77,12 +97,24 @@ fn random_scripts_hold() {
 #[test]
 #[ignore = "writes files"]
 fn write_seeds() {
-    for (target, seeds) in [("wire", wire_seeds()), ("session", session_seeds())] {
+    for (target, seeds) in [("wire", wire_seeds()), ("session", session_seeds()), ("client", client_seeds())]
+    {
         fs::create_dir_all(folder(target)).unwrap();
         for (name, bytes) in seeds {
             fs::write(folder(target).join(name), bytes).unwrap();
         }
     }
+}
+
+/// Answers per dialect: honest ones, and bytes instead of the n-th.
+fn client_seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    for (number, dialect) in Dialect::all().iter().enumerate() {
+        let number = u8::try_from(number).unwrap();
+        seeds.push((format!("{dialect}-honest"), [&[number][..], &[0; 24]].concat()));
+        seeds.push((format!("{dialect}-bytes"), [&[number, 0, 0, 0, 0x80][..], &[0xff; 16]].concat()));
+    }
+    seeds
 }
 
 /// One graph per dialect and kind of operation.

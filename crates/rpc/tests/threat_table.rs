@@ -1,5 +1,6 @@
 //! `docs/threat-tests.md` is complete: every row of the threat model that holds here is listed, every test that it names
-//! exists, and it says what they were seen failing without.
+//! exists, and it says what they were seen failing without. So do the tests, files and fuzz targets that `docs/threats.md`
+//! names.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +52,8 @@ fn every_row_is_listed() {
     assert!(table.values().all(|tests| !tests.is_empty() && tests.iter().all(|name| !name.is_empty())));
 }
 
-#[test]
-fn every_test_exists() {
+/// All Rust of our crates.
+fn sources() -> String {
     let mut sources = String::new();
     let mut folders = vec![root().join("crates")];
     while let Some(folder) = folders.pop() {
@@ -65,6 +66,35 @@ fn every_test_exists() {
             }
         }
     }
+    sources
+}
+
+/// Rows of `docs/threats.md`: what is quoted in the last column is a file, a test or a fuzz target.
+#[test]
+fn every_threat_has_something_that_shows_it() {
+    let (sources, mut rows) = (sources(), 0);
+    let text = fs::read_to_string(root().join("docs/threats.md")).unwrap();
+    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| threat |");
+    for line in text.lines().filter(is_row) {
+        let shown_by = line.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let quoted: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        let exists = |name: &&str| {
+            let is_target = root().join("fuzz/fuzz_targets").join(name).with_extension("rs").is_file();
+            sources.contains(&format!("fn {name}("))
+                || is_target
+                || (name.contains('/') && root().join(name).exists())
+        };
+        let missing: Vec<_> = quoted.iter().filter(|name| !exists(name)).collect();
+        assert!(missing.is_empty(), "{missing:?} in {line}");
+        rows += usize::from(!quoted.is_empty() || line.contains("the same"));
+    }
+    assert_eq!(rows, text.lines().filter(is_row).count(), "a row without a test");
+    assert!(rows >= 10, "only {rows} rows");
+}
+
+#[test]
+fn every_test_exists() {
+    let sources = sources();
     for (row, tests) in table() {
         for test in tests {
             assert!(sources.contains(&format!("fn {test}(")), "{row}: there is no test {test}");

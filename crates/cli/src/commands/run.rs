@@ -7,6 +7,7 @@ use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
+use crate::door;
 use crate::failure::Failure;
 use crate::form::FormArgs;
 use crate::generation::{Answered, SamplerArgs, answer, summary};
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let line = line(&loaded, &answered);
     let shown = Terminal { colour: terminal.colour && io::stderr().is_terminal() };
     // The answer is there even if its speed cannot be printed.
-    let _ = writeln!(io::stderr(), "{}", shown.paint(&line, Tone::Dim));
+    let _ = writeln!(door::stderr(), "{}", shown.paint(&line, Tone::Dim));
     Ok(())
 }
 

@@ -1,18 +1,20 @@
 //! Chat templates: a conversation as the text that a model was trained on.
 //!
 //! A template is a program from a file that is not trusted. It is given the conversation and nothing else: no
-//! files, no environment, no clock beyond `strftime_now`. Its steps, its output, its depth and what single filters make are
-//! bounded, and it runs on a thread of its own whose stack is large enough for all that its steps can nest. What is not
-//! bounded is the memory of values that operators make, step by step: the engine has no means for that.
+//! files, no environment, no clock beyond `strftime_now`. Its steps, its depth, its output and the bytes that it looks at and
+//! makes are bounded (`budget`), whichever filter, method or operator it uses (`bounded`, `rewrite`), and it runs on a thread
+//! of its own whose stack is large enough for all that its steps can nest.
 //!
 //! Invariant: no template and no message can make rendering panic, overflow the stack or hang, and no message can put a control token into a
 //! [`Prompt`].
 
 mod bounded;
+mod budget;
 mod engine;
 mod error;
 mod guard;
 mod json;
+mod rewrite;
 
 use std::time::SystemTime;
 

@@ -19,7 +19,7 @@ pub(crate) const MAX_WORD_BYTES: usize = 1 << 24;
 pub const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
 /// Steps that rendering a template may take. A message takes some hundred.
-pub const MAX_TEMPLATE_STEPS: u64 = 1_000_000;
+pub const MAX_TEMPLATE_STEPS: u64 = 1_500_000;
 
 /// Stack of the thread that a template is rendered on; it takes no memory until it is used. A value that is nested by
 /// every few steps is shown and freed by recursion.
@@ -28,8 +28,14 @@ pub(crate) const MAX_TEMPLATE_STACK: usize = 512 << 20;
 /// Bytes that a template may write.
 pub const MAX_TEMPLATE_OUTPUT: usize = 16 << 20;
 
-/// Bytes of what a single filter makes.
+/// Bytes of any one value of a template, with all that is in it.
 pub const MAX_TEMPLATE_VALUE: usize = 16 << 20;
+
+/// Bytes of values that a template may look at and make, all in all. A message is looked at some ten times.
+pub const MAX_TEMPLATE_WORK: u64 = 128 << 20;
+
+/// Nesting of expressions and statements in a template.
+pub const MAX_TEMPLATE_NESTING: usize = 500;
 
 /// Elements of what a single filter makes; the engine's own `range` has the same bound.
 pub const MAX_TEMPLATE_ELEMENTS: usize = 100_000;

@@ -169,7 +169,7 @@ pub struct Unconfirmed {
     /// How many there are.
     count: usize,
     graphs: usize,
-    /// Bytes that the worker has to move for them.
+    /// Bytes that the worker has to handle for them, in its own memory.
     bytes: u64,
 }
 

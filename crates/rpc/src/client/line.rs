@@ -1,7 +1,8 @@
 //! One connection, used by the holder of the turn: whole requests out, whole replies in, every wait bounded.
 //!
 //! Invariants: a request leaves with one call where the system takes it; a reply is read only after its length was found
-//! to be the expected one; every wait has an end that does not move when single bytes trickle in.
+//! to be the expected one; every wait has an end that does not move when single bytes trickle in, and an earlier one when
+//! nothing comes at all.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,10 +12,44 @@ use std::time::{Duration, Instant};
 use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
 use super::limits::TICK;
 use super::message::Message;
-use super::options::Timeouts;
+use super::options::{Ahead, Timeouts};
 use super::traffic::Traffic;
 use crate::os::socket::{TimedSocket, arrived, is_tick};
 use crate::wire::{Command, Dialect, Reply};
+
+/// How long to wait, for all of an exchange and for its next byte.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    whole: Duration,
+    stall: Duration,
+}
+
+/// Looks at the clock while bytes move.
+#[derive(Debug)]
+struct Watch {
+    patience: Patience,
+    started: Instant,
+    moved: Instant,
+}
+
+impl Watch {
+    fn new(patience: Patience, started: Instant) -> Watch {
+        Watch { patience, started, moved: started }
+    }
+
+    /// Some bytes have moved.
+    fn moved(&mut self) {
+        self.moved = Instant::now();
+    }
+
+    /// The limit that has passed, if one has.
+    fn passed(&self) -> Option<Duration> {
+        if self.moved.elapsed() > self.patience.stall {
+            return Some(self.patience.stall);
+        }
+        (self.started.elapsed() > self.patience.whole).then_some(self.patience.whole)
+    }
+}
 
 /// A connection and what is known of its state.
 #[derive(Debug)]
@@ -95,17 +130,24 @@ impl Line {
         let command = message.command;
         self.write(message).map_err(|fault| self.failure(fault, Some(command)))?;
         let started = Instant::now();
-        let is_graph = command == Command::GraphCompute;
-        let bytes = self.unconfirmed.bytes().saturating_add(message.work).saturating_add(out.len() as u64);
-        let mut limit = self.timeouts.limit(bytes, is_graph || self.unconfirmed.has_graph());
+        let ahead = Ahead {
+            wire: out.len() as u64,
+            memory: self.unconfirmed.bytes().saturating_add(message.work),
+            graph: command == Command::GraphCompute || self.unconfirmed.has_graph(),
+        };
+        let mut patience = self.patience(ahead);
         if command == Command::Hello {
-            limit = self.timeouts.connect;
+            patience = Patience { whole: self.timeouts.connect, stall: self.timeouts.connect };
         }
-        self.read(out, started, limit).map_err(|fault| self.failure(fault, Some(command)))?;
+        self.read(out, started, patience).map_err(|fault| self.failure(fault, Some(command)))?;
         self.traffic.received(command, 8 + out.len() as u64, started.elapsed());
         self.unconfirmed.clear();
         self.between_messages = true;
         Ok(())
+    }
+
+    fn patience(&self, ahead: Ahead) -> Patience {
+        Patience { whole: self.timeouts.limit(ahead), stall: self.timeouts.stall(ahead) }
     }
 
     /// Sends a request whose answer, if it has one in this dialect, is empty.
@@ -120,10 +162,10 @@ impl Line {
         self.check_quiet()?;
         self.between_messages = false;
         let len = message.head.len() + message.payload.len();
-        // What was sent before may still be under way, and a worker that computes does not read.
-        let bytes = self.unconfirmed.bytes().saturating_add(len as u64);
-        let limit = self.timeouts.limit(bytes, self.unconfirmed.has_graph());
-        let started = Instant::now();
+        // A worker that computes, or works off what was sent before, does not read.
+        let ahead =
+            Ahead { wire: len as u64, memory: self.unconfirmed.bytes(), graph: self.unconfirmed.has_graph() };
+        let mut watch = Watch::new(self.patience(ahead), Instant::now());
         let mut slices = [IoSlice::new(message.head), IoSlice::new(message.payload)];
         let mut rest: &mut [IoSlice<'_>] = &mut slices;
         let mut left = len;
@@ -133,11 +175,12 @@ impl Line {
                 Ok(written) => {
                     left -= written;
                     IoSlice::advance_slices(&mut rest, written);
+                    watch.moved();
                 }
                 Err(error) if is_tick(&error) => {}
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
-            if left > 0 && started.elapsed() > limit {
+            if let Some(limit) = watch.passed().filter(|_| left > 0) {
                 return Err(WorkerFault::Stuck { limit });
             }
         }
@@ -145,7 +188,8 @@ impl Line {
         Ok(())
     }
 
-    fn read(&mut self, out: &mut [u8], started: Instant, limit: Duration) -> Result<(), WorkerFault> {
+    fn read(&mut self, out: &mut [u8], started: Instant, patience: Patience) -> Result<(), WorkerFault> {
+        let mut watch = Watch::new(patience, started);
         let expected = out.len() as u64;
         let (mut size, mut surplus) = ([0; 8], [0]);
         let whole = size.len() + out.len();
@@ -160,7 +204,10 @@ impl Line {
                 [IoSliceMut::new(size_left), IoSliceMut::new(out_left), IoSliceMut::new(&mut surplus)];
             match (&self.socket).read_vectored(&mut slices) {
                 Ok(0) => return Err(WorkerFault::Closed),
-                Ok(read) => have += read,
+                Ok(read) => {
+                    have += read;
+                    watch.moved();
+                }
                 Err(error) if is_tick(&error) => {}
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
@@ -171,7 +218,7 @@ impl Line {
             if have > whole {
                 return Err(WorkerFault::Unsolicited);
             }
-            if have < whole && started.elapsed() > limit {
+            if let Some(limit) = watch.passed().filter(|_| have < whole) {
                 return Err(WorkerFault::Silent { limit });
             }
         }

@@ -22,7 +22,7 @@ pub(super) struct Message<'a> {
     pub(super) payload: &'a [u8],
     /// What it is about, for errors.
     pub(super) about: &'a About,
-    /// Bytes the worker has to move for it.
+    /// Bytes the worker has to handle for it, in its own memory.
     pub(super) work: u64,
 }
 

@@ -17,6 +17,9 @@ pub struct Options {
 }
 
 /// How long to wait before a worker counts as lost. Waits add up: a reply behind a graph may take as long as both.
+///
+/// Bytes on the wire and bytes in a worker's memory are counted apart: what has been sent need not be sent again, so an
+/// allocation of many gigabytes, or weights that have left, are no reason to wait for hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For a connection, and for the answer to HELLO.
@@ -25,8 +28,10 @@ pub struct Timeouts {
     pub control: Duration,
     /// For moving data, whatever its size.
     pub data: Duration,
-    /// For moving data, the slowest that counts as moving; bytes per second.
+    /// For moving data over the wire, the slowest that counts as moving; bytes per second.
     pub slowest_rate: u64,
+    /// For allocating, filling and copying in the worker's own memory, the slowest that counts as working; bytes per second.
+    pub slowest_memory: u64,
     /// For each wait behind a graph.
     pub compute: Duration,
 }
@@ -38,19 +43,38 @@ impl Default for Timeouts {
             control: Duration::from_secs(10),
             data: Duration::from_secs(60),
             slowest_rate: 1 << 20,
+            slowest_memory: 128 << 20,
             compute: Duration::from_secs(600),
         }
     }
 }
 
+/// What an answer has to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ahead {
+    /// Bytes that have to go over the wire.
+    pub(super) wire: u64,
+    /// Bytes that the worker has to handle in its own memory.
+    pub(super) memory: u64,
+    /// Whether there are graphs to compute.
+    pub(super) graph: bool,
+}
+
 impl Timeouts {
-    /// For an exchange that moves some bytes and may stand behind graphs.
-    pub(super) fn limit(&self, bytes: u64, behind_graph: bool) -> Duration {
+    /// For all of an exchange.
+    pub(super) fn limit(&self, ahead: Ahead) -> Duration {
+        let wire = Duration::from_secs(ahead.wire / self.slowest_rate.max(1));
+        self.stall(ahead).saturating_add(wire)
+    }
+
+    /// For the next byte: before it the worker may have to work, but nothing else has to move.
+    pub(super) fn stall(&self, ahead: Ahead) -> Duration {
         let mut limit = self.control;
-        if bytes > 0 {
-            limit += self.data + Duration::from_secs(bytes / self.slowest_rate.max(1));
+        if ahead.wire > 0 || ahead.memory > 0 {
+            limit = limit.saturating_add(self.data);
         }
-        if behind_graph {
+        limit = limit.saturating_add(Duration::from_secs(ahead.memory / self.slowest_memory.max(1)));
+        if ahead.graph {
             limit = limit.saturating_add(self.compute);
         }
         limit
@@ -61,13 +85,24 @@ impl Timeouts {
 mod tests {
     use super::*;
 
+    fn seconds(wire: u64, memory: u64, graph: bool) -> (u64, u64) {
+        let (timeouts, ahead) = (Timeouts::default(), Ahead { wire, memory, graph });
+        (timeouts.limit(ahead).as_secs(), timeouts.stall(ahead).as_secs())
+    }
+
     #[test]
     fn waits_grow_with_the_work() {
-        let timeouts = Timeouts::default();
-        assert_eq!(timeouts.limit(0, false).as_secs(), 10);
-        assert_eq!(timeouts.limit(1, false).as_secs(), 70);
-        assert_eq!(timeouts.limit(100 << 20, false).as_secs(), 170);
-        assert_eq!(timeouts.limit(0, true).as_secs(), 610);
-        assert!(timeouts.limit(u64::MAX, true) > Duration::from_secs(1 << 40));
+        assert_eq!(seconds(0, 0, false), (10, 10));
+        assert_eq!(seconds(1, 0, false), (70, 70));
+        assert_eq!(seconds(100 << 20, 0, false), (170, 70));
+        assert_eq!(seconds(0, 0, true), (610, 610));
+        assert!(seconds(u64::MAX, u64::MAX, true).0 > 1 << 40);
+    }
+
+    #[test]
+    fn memory_is_no_reason_to_wait_for_hours() {
+        assert_eq!(seconds(0, 16 << 30, false), (198, 198));
+        assert!(seconds(1 << 30, 80 << 30, false).0 < 30 * 60);
+        assert!(seconds(1 << 30, 80 << 30, false).1 < 12 * 60);
     }
 }

@@ -183,6 +183,7 @@ pub(crate) fn options() -> Options {
         control: Duration::from_millis(1200),
         data: Duration::from_millis(1200),
         slowest_rate: 1 << 30,
+        slowest_memory: 1 << 30,
         compute: Duration::from_millis(1200),
     };
     Options { timeouts, ..Options::default() }

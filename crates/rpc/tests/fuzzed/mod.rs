@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is a finding")]
 #![allow(dead_code, unreachable_pub, reason = "each user needs a part")]
 
+pub mod client;
 pub mod script;
 pub mod session;
 pub mod wire;

@@ -1,27 +1,34 @@
 //! The template engine, and the walls around it.
 //!
-//! Invariant: a template reaches nothing of the host. Everything it makes lives and dies on a thread of its own.
+//! Invariant: a template reaches nothing of the host. Everything it makes lives and dies on a thread of its own, and is paid
+//! for from one [`Budget`].
 
-use std::fmt;
-use std::io::{self, Write};
-use std::panic::resume_unwind;
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
 use std::thread;
 use std::time::SystemTime;
 
+use minijinja::machinery::{CodeGenerator, eval, make_string_output, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use minijinja_contrib::pycompat::unknown_method_callback;
 use oxcart_gguf::Text;
 
 use super::TemplateError;
-use super::bounded;
-use super::json::to_json;
+use super::bounded::{self, check_widths};
+use super::budget::{Budget, OverBudget};
+use super::rewrite::{Rewritten, rewrite};
 use crate::text::limits::{MAX_TEMPLATE_DEPTH, MAX_TEMPLATE_OUTPUT, MAX_TEMPLATE_STACK, MAX_TEMPLATE_STEPS};
+
+/// What errors call a template.
+const NAME: &str = "chat template";
 
 /// Whether this is a template.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
-    apart(|| environment(None).template_from_str(source).map(|_| ()).map_err(|error| refused(&error)))
+    apart(|| {
+        let environment = environment(None, &Budget::default());
+        parsed(&environment, source).map(|_| ()).map_err(|error| refused(&error))
+    })
 }
 
 /// Renders a template.
@@ -31,17 +38,45 @@ pub(super) fn render(
     now: Option<SystemTime>,
 ) -> Result<String, TemplateError> {
     apart(move || {
-        let environment = environment(now);
-        let template = environment.template_from_str(source).map_err(|error| refused(&error))?;
-        let mut output = Output::default();
-        let result = template.render_captured_to(Value::from(Serde(&variables)), &mut output).map(|_| ());
-        if output.full {
-            return Err(TemplateError::OutputTooLong);
-        }
-        result.map_err(|error| refused(&error))?;
-        String::from_utf8(output.bytes)
-            .map_err(|error| TemplateError::Failed { line: None, reason: error.to_string() })
+        let budget = Budget::default();
+        let environment = environment(now, &budget);
+        let rewritten = parsed(&environment, source).map_err(|error| refused(&error))?;
+        let mut compiled = CodeGenerator::new(NAME, source);
+        compiled.compile_stmt(&rewritten.template);
+        let (instructions, blocks) = compiled.finish();
+        let mut text = String::new();
+        let result = eval(
+            &environment,
+            &instructions,
+            Value::from(Serde(&variables)),
+            &blocks,
+            &mut make_string_output(&mut text),
+            AutoEscape::None,
+        )
+        .map(|_| ())
+        .map_err(|error| refused(&error));
+        untangle(&budget.take_namespaces(), &rewritten.assigned);
+        result?;
+        if text.len() > MAX_TEMPLATE_OUTPUT { Err(TemplateError::OutputTooLong) } else { Ok(text) }
     })
+}
+
+/// A template whose operators pay for what they do.
+fn parsed<'s>(environment: &Environment<'_>, source: &'s str) -> Result<Rewritten<'s>, Error> {
+    rewrite(&parse(source, NAME, environment.syntax().clone())?)
+}
+
+/// Empties everything that could hold itself and so would never be freed.
+fn untangle(namespaces: &[Value], assigned: &BTreeSet<&str>) {
+    let mut source = "{% for n in namespaces %}".to_owned();
+    for name in assigned {
+        // Writing into a text does not fail.
+        let _ = write!(source, "{{% set n.{name} = none %}}");
+    }
+    source.push_str("{% endfor %}");
+    // Names come out of a template that was read, so this can be read, too.
+    let context = [("namespaces", Value::from(namespaces))];
+    let _ = Environment::empty().render_str(&source, Value::from_iter(context));
 }
 
 /// Templates mark what an assistant has said for training; such marks mean nothing here, and the engine does not know
@@ -78,12 +113,12 @@ fn apart<T: Send>(work: impl FnOnce() -> Result<T, TemplateError> + Send) -> Res
         let thread = thread
             .spawn_scoped(scope, work)
             .map_err(|error| TemplateError::NoThread { reason: error.to_string() })?;
-        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        thread.join().unwrap_or(Err(TemplateError::Broken))
     })
 }
 
-fn environment<'source>(now: Option<SystemTime>) -> Environment<'source> {
-    let mut environment = Environment::new();
+fn environment<'source>(now: Option<SystemTime>, budget: &Budget) -> Environment<'source> {
+    let mut environment = Environment::empty();
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(false).build();
     // Only other delimiters could make it fail.
@@ -92,12 +127,7 @@ fn environment<'source>(now: Option<SystemTime>) -> Environment<'source> {
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_fuel(Some(MAX_TEMPLATE_STEPS));
     environment.set_recursion_limit(MAX_TEMPLATE_DEPTH);
-    environment.set_unknown_method_callback(|state, value, method, arguments| {
-        bounded::check_method(value, method, arguments)?;
-        unknown_method_callback(state, value, method, arguments)
-    });
-    environment.add_filter("tojson", to_json);
-    bounded::add_filters(&mut environment);
+    bounded::add_all(&mut environment, budget);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message)))
     });
@@ -108,6 +138,7 @@ fn environment<'source>(now: Option<SystemTime>) -> Environment<'source> {
 /// The time in the zone of this machine, as Python's `strftime` writes it.
 fn strftime(now: Option<SystemTime>, format: &str) -> Result<String, Error> {
     let bad = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    check_widths(format)?;
     let time = jiff::Timestamp::try_from(now.unwrap_or_else(SystemTime::now)).map_err(bad)?;
     let time = time.to_zoned(jiff::tz::TimeZone::system());
     jiff::fmt::strtime::format(format, &time).map_err(bad)
@@ -132,6 +163,9 @@ fn refused(error: &Error) -> TemplateError {
         if let Some(Raised(message)) = one.downcast_ref() {
             return TemplateError::Refused { message: clean(message.clone()) };
         }
+        if one.is::<OverBudget>() {
+            return TemplateError::OutOfBudget;
+        }
         cause = one.source();
     }
     match error.kind() {
@@ -140,27 +174,5 @@ fn refused(error: &Error) -> TemplateError {
             TemplateError::Invalid { line: error.line(), reason: clean(error.to_string()) }
         }
         _ => TemplateError::Failed { line: error.line(), reason: clean(error.to_string()) },
-    }
-}
-
-/// What a template writes, up to a bound.
-#[derive(Default)]
-struct Output {
-    bytes: Vec<u8>,
-    full: bool,
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len().saturating_add(bytes.len()) > MAX_TEMPLATE_OUTPUT {
-            self.full = true;
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

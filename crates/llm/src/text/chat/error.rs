@@ -1,6 +1,6 @@
 //! Why a conversation could not be rendered.
 
-use crate::text::limits::{MAX_TEMPLATE_BYTES, MAX_TEMPLATE_OUTPUT, MAX_TEMPLATE_STEPS};
+use crate::text::limits::{MAX_TEMPLATE_BYTES, MAX_TEMPLATE_OUTPUT, MAX_TEMPLATE_STEPS, MAX_TEMPLATE_WORK};
 
 /// Why a conversation could not be rendered. Texts out of templates are escaped, fit for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,9 @@ pub enum TemplateError {
     /// The template takes too long.
     #[error("the chat template was stopped after {MAX_TEMPLATE_STEPS} steps")]
     OutOfSteps,
+    /// The template works on too much.
+    #[error("the chat template was stopped after working on {MAX_TEMPLATE_WORK} bytes")]
+    OutOfBudget,
     /// The template writes too much.
     #[error("the chat template was stopped after {MAX_TEMPLATE_OUTPUT} bytes of text")]
     OutputTooLong,
@@ -45,6 +48,9 @@ pub enum TemplateError {
         "the conversation holds all 32 of the code points U+FDD0 to U+FDEF, which stand for no characters"
     )]
     NoMarker,
+    /// The template engine has a fault that the template has found.
+    #[error("the template engine failed at the chat template, which is a fault of this program")]
+    Broken,
     /// The system would not start a thread.
     #[error("no thread for the chat template could be started: {reason}")]
     NoThread {

@@ -6,7 +6,7 @@ use minijinja::value::Kwargs;
 use minijinja::{Error, ErrorKind, Value};
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-use crate::text::limits::MAX_TEMPLATE_WIDTH;
+use crate::text::limits::{MAX_TEMPLATE_VALUE, MAX_TEMPLATE_WIDTH};
 
 /// The filter `tojson`. Other arguments of `json.dumps` than `indent` are accepted and change nothing.
 pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<String, Error> {
@@ -18,7 +18,7 @@ pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Re
     if width.is_some_and(|width| width > MAX_TEMPLATE_WIDTH) {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("a width above {MAX_TEMPLATE_WIDTH}")));
     }
-    let mut json = Vec::new();
+    let mut json = Bounded(Vec::new());
     let written = match width {
         None => serialize(value, &mut Serializer::with_formatter(&mut json, Spaced)),
         Some(width) => {
@@ -31,11 +31,28 @@ pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Re
     };
     let bad = |reason: String| Error::new(ErrorKind::BadSerialization, reason);
     written.map_err(|error| bad(error.to_string()))?;
-    String::from_utf8(json).map_err(|error| bad(error.to_string()))
+    String::from_utf8(json.0).map_err(|error| bad(error.to_string()))
 }
 
 fn serialize<W: Write, F: Formatter>(value: &Value, out: &mut Serializer<W, F>) -> serde_json::Result<()> {
     serde::Serialize::serialize(value, out)
+}
+
+/// As much as a value may have: indentation grows with the depth.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len().saturating_add(bytes.len()) > MAX_TEMPLATE_VALUE {
+            return Err(io::Error::other("a value grows too large"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// `, ` between elements and `: ` behind names.

@@ -49,6 +49,43 @@ fn what_templates_of_models_use() {
     check("{% generation %}a{%- endgeneration -%} b {% generation -%} c{% endgeneration %}", "ab c");
 }
 
+/// Operators that pay for what they do mean what they mean in Jinja.
+#[test]
+fn operators_mean_the_same() {
+    check(
+        "{{ 2 * 3 }}|{{ 2 * 1.5 }}|{{ 'ab' * 2 }}|{{ 2 * 'ab' }}|{{ [1] * 2 }}|{{ true * 2 }}",
+        "6|3.0|abab|abab|[1, 1]|2",
+    );
+    check("{{ 'x' * 0 }}|{{ [1, 2] + [3] }}|{{ 'a' + 'b' }}|{{ 'a' ~ 1 ~ [2] }}", "|[1, 2, 3]|ab|a1[2]");
+    check(
+        "{{ range(3) | list }}|{{ range(3)[1] }}|{{ range(5)[1:3] }}|{{ (range(3) + [7]) | length }}",
+        "[0, 1, 2]|1|[1, 2]|4",
+    );
+    check("{{ 'abc'[0] }}|{{ 'abc'[-1] }}|{{ 'abc'[::-1] }}|{{ messages[1:] | length }}", "a|c|cba|1");
+    check("{{ 1 < 2 < 3 }}|{{ 'b' in 'abc' }}|{{ 4 not in [1] }}|{{ {'a': 1}['a'] }}", "True|True|True|1");
+    check(
+        "{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i // 2) }} {% endfor %}",
+        "aTrue bFalse aTrue ",
+    );
+    check("{% set a, b = [1, 2] %}{{ a }}{{ b }}{% set x %}y{{ 1 }}{% endset %}{{ x | upper }}", "12Y1");
+    check("{% filter upper %}a{% filter replace('A', 'b') %}A{% endfilter %}{% endfilter %}", "AB");
+    check("{% for a in [[1, [2]]] recursive %}{{ a if a is number else loop(a) }}{% endfor %}", "12");
+    check(
+        "{% macro m(x, y=2 * 3) %}{{ x }}{{ y }}{{ caller() }}{% endmacro %}{% call m(1) %}c{% endcall %}",
+        "16c",
+    );
+    check("{% with a = 2 * 2 %}{{ a }}{% endwith %}{% block b %}b{% endblock %}{{ self.b() }}", "4bb");
+    check(
+        "{{ {'b': 1, 'a': 2} | dictsort | map('first') | join('-') }}{{ {'a': 1}.items() | list }}",
+        "a-b[('a', 1)]",
+    );
+    assert!(matches!(render("{{ 'a' * 1.5 }}"), Err(TemplateError::Failed { .. })));
+    assert!(matches!(render("{{ {} * 2 }}"), Err(TemplateError::Failed { .. })));
+    // Long text is written as it is, in whatever way it is to be escaped.
+    let long = "<&>".repeat(100);
+    check(&format!("{{% autoescape true %}}{long}{{% endautoescape %}}"), &long);
+}
+
 #[test]
 fn json_looks_like_pythons() {
     check("{{ tools[0] | tojson }}", r#"{"name": "f", "args": [1, 2.5, null, "é<&>"], "n": {}}"#);
@@ -109,10 +146,13 @@ fn costs_are_bounded() {
         ("{{ range(1000000000) }}".into(), "Failed"),
         ("{{ 'x' * 10000000000 }}".into(), "Failed"),
         ("{{ [1] * 10000000000 }}".into(), "Failed"),
-        ("{% for a in range(9999) %}{{ 'x' * 99999 }}{% endfor %}".into(), "OutputTooLong"),
+        ("{% for a in range(9999) %}{{ 'x' * 99999 }}{% endfor %}".into(), "OutOfBudget"),
+        ("{% for a in range(200) %}{{ 'x' * 99999 }}{% endfor %}".into(), "OutputTooLong"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".into(), "Failed"),
         ("{% for a in [[]] recursive %}{{ loop([[]]) }}{% endfor %}".into(), "Failed"),
         (format!("{{{{ {} }}}}", nested(100_000, "(", ")")), "Invalid"),
+        (format!("{{{{ {}1 }}}}", "-".repeat(100_000)), "Invalid"),
+        (format!("{{{{ {}1 }}}}", "not ".repeat(100_000)), "Invalid"),
         (format!("{{{{ {} }}}}", nested(100_000, "[", "]")), "Invalid"),
         (nested(10_000, "{% if 1 %}", "{% endif %}"), "Invalid"),
         ("{{ 'x' | indent(9223372036854775807) }}".into(), "Failed"),
@@ -133,8 +173,8 @@ fn costs_are_bounded() {
         assert!(format!("{error:?}").starts_with(expected), "{:?}: {error}", &source[..source.len().min(80)]);
         assert!(start.elapsed().as_secs() < 20, "{:?}", &source[..source.len().min(80)]);
     }
-    assert_eq!(render(&format!("{{{{ {}1 }}}}", "-".repeat(100_000))).unwrap(), "1");
-    assert_eq!(render(&format!("{{{{ {}1 }}}}", "not ".repeat(100_000))).unwrap(), "True");
+    assert_eq!(render(&format!("{{{{ {}1 }}}}", "-".repeat(100))).unwrap(), "1");
+    assert_eq!(render(&format!("{{{{ {}1 }}}}", "not ".repeat(100))).unwrap(), "True");
 }
 
 /// A value nested as deeply as steps allow is made, shown, turned into JSON and freed.
