@@ -126,6 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // What clients leave behind goes back to the system.
     oxcart::cpu::return_freed_memory();
     let log = Log::new(args.json);
+    log.catch_panics();
     let mut config = config(args, &log)?;
     if let Some(folder) = &args.cache {
         config.cache = Some(cache(folder.as_deref(), args.cache_size, &log)?);

@@ -1,9 +1,12 @@
 //! Lines for the operator on stderr: text, or one JSON object each.
 //!
-//! A thread of its own writes them, so that a full pipe holds up no client; what does not fit its queue is dropped.
+//! A thread of its own writes them, so that a full pipe holds up no client; what does not fit its queue is dropped. That holds
+//! for the messages of panics, too.
 
 use std::io::{self, Write};
+use std::panic::{self, PanicHookInfo};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,6 +36,20 @@ impl Log {
     pub(crate) fn new(json: bool) -> Log {
         let (queue, lines) = sync_channel(QUEUED_LINES);
         Log { json, queue, writer: thread::spawn(move || write(&lines)) }
+    }
+
+    /// Makes panics lines of the log, one a second at most, from now until it is finished. A worker survives them, and whoever
+    /// panics may have the turn of a device, so the message must not wait for a pipe.
+    pub(crate) fn catch_panics(&self) {
+        let (json, queue, last) = (self.json, self.queue.clone(), AtomicU64::new(0));
+        panic::set_hook(Box::new(move |panic| {
+            let now = seconds(SystemTime::now());
+            if last.swap(now, Ordering::Relaxed) != now {
+                let (place, message) = described(panic);
+                let text = format!("panic at {place}: {}", message.escape_debug());
+                line(&queue, json, "panic", &text, json!({"place": place, "message": message}));
+            }
+        }));
     }
 
     fn line(&self, kind: &str, text: &str, fields: Value) {
@@ -71,12 +88,22 @@ impl Log {
 
     /// Waits until all is written, unless stderr is not read.
     pub(crate) fn finish(self) {
+        drop(panic::take_hook());
         drop(self.queue);
         let start = Instant::now();
         while !self.writer.is_finished() && start.elapsed() < LAST_LINES {
             thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Where a panic happened, and what it said.
+fn described(panic: &PanicHookInfo<'_>) -> (String, String) {
+    let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let payload = panic.payload();
+    let message = payload.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    (place, message.unwrap_or("no message").to_owned())
 }
 
 fn line(queue: &SyncSender<String>, as_json: bool, kind: &str, text: &str, fields: Value) {
@@ -141,9 +168,13 @@ fn fields(event: &Event) -> Value {
     }
 }
 
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
 /// `2026-11-15T14:48:52Z`.
 fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let seconds = seconds(time);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years that start in March, so that the leap day is the last: 146,097 days make 400 years.
     let shifted = days + 719_468;
@@ -169,6 +200,42 @@ mod tests {
             line(&queue, false, "event", "text", json!({}));
         }
         assert_eq!(lines.try_iter().count(), QUEUED_LINES);
+    }
+
+    /// Set in the process that panics.
+    const PANICS: &str = "OXCART_TEST_PANICS";
+
+    /// Nobody reads what this test says on stderr when it is run again, in a process of its own.
+    #[test]
+    fn panics_do_not_wait_for_a_pipe() {
+        if std::env::var_os(PANICS).is_some() {
+            let log = Log::new(false);
+            log.catch_panics();
+            for _ in 0..5000 {
+                let _ = panic::catch_unwind(|| panic!("{}", "long ".repeat(100)));
+            }
+            std::process::exit(7);
+        }
+        let test = thread::current().name().unwrap_or_default().to_owned();
+        let mut panicking = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &test, "--nocapture"])
+            .env(PANICS, "1")
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = panicking.try_wait().unwrap() {
+                break status.code();
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                panicking.kill().unwrap();
+                break None;
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status, Some(7));
     }
 
     #[test]
