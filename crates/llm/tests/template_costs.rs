@@ -77,6 +77,11 @@ fn nasty() -> Vec<String> {
         "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".into(),
         "{% set ns = namespace(x=1) %}{% set ns.x = [ns] %}{{ ns | tojson }}".into(),
         "{% set ns = namespace(x=1, y='y' * 9999999) %}{% set ns.x = {'n': ns} %}{{ ns == ns.x.n }}{{ 1 // 0 }}".into(),
+        // Many of them, and many names that could be theirs.
+        format!(
+            "{{% if x %}}{}{{% endif %}}{{% for i in range(99999) %}}{{% set y = namespace(a0=1) %}}{{% endfor %}}",
+            (0..40_000).map(|i| format!("{{% set ns.a{i} = 1 %}}")).collect::<String>()
+        ),
         // A fault of the engine's.
         "{% for i in range(2) %}{{ loop.cycle() }}{% endfor %}".into(),
         "{% for i in range(2) %}{{ loop.cycle(*[]) }}{% endfor %}".into(),

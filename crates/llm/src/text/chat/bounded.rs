@@ -12,7 +12,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::budget::{Budget, too_large};
 use super::json::to_json;
-use super::rewrite::{CYCLE, MADE, PRODUCT, READ, SHAPE};
+use super::rewrite::{CYCLE, FIND, MADE, PRODUCT, READ, SHAPE};
 use crate::text::limits::{MAX_TEMPLATE_ELEMENTS, MAX_TEMPLATE_VALUE, MAX_TEMPLATE_WIDTH};
 
 /// What is looked at.
@@ -20,6 +20,8 @@ use crate::text::limits::{MAX_TEMPLATE_ELEMENTS, MAX_TEMPLATE_VALUE, MAX_TEMPLAT
 enum Cost {
     /// The kind of a value.
     Kind,
+    /// One element of the first argument, or how many there are.
+    Find,
     /// The elements of the first argument, and all of the others.
     Shape,
     /// All of all arguments.
@@ -67,6 +69,8 @@ fn add_operators(environment: &mut Environment<'_>, budget: &Budget) {
     let paid = budget.clone();
     environment.add_filter(SHAPE, move |value: Value| paid.shape(&value).map(|()| value));
     let paid = budget.clone();
+    environment.add_filter(FIND, move |value: Value| paid.find(&value).map(|()| value));
+    let paid = budget.clone();
     environment.add_filter(MADE, move |value: Value| paid.made(value));
     let paid = budget.clone();
     environment.add_filter(PRODUCT, move |left: Value, right: Value| paid.product(&left, &right));
@@ -98,6 +102,10 @@ fn pay(budget: &Budget, cost: Cost, arguments: &[Value]) -> Result<(), Error> {
         arguments.split_first().map_or((None, arguments), |(first, others)| (Some(first), others));
     let (times, all) = match cost {
         Cost::Kind => return Ok(()),
+        Cost::Find => {
+            first.map(|first| budget.find(first)).transpose()?;
+            (0, others)
+        }
         Cost::Shape => {
             first.map(|first| budget.shape(first)).transpose()?;
             (0, others)
@@ -222,13 +230,13 @@ fn all_filters() -> Vec<(&'static str, Value, Cost)> {
         ("batch", Value::from_function(filters::batch), Cost::Shape),
         ("bool", Value::from_function(filters::bool), Cost::Shape),
         ("capitalize", Value::from_function(filters::capitalize), Cost::Read),
-        ("count", Value::from_function(filters::length), Cost::Shape),
+        ("count", Value::from_function(filters::length), Cost::Find),
         ("d", Value::from_function(filters::default), Cost::Kind),
         ("default", Value::from_function(filters::default), Cost::Kind),
         ("dictsort", Value::from_function(filters::dictsort), Cost::Sort),
         ("e", Value::from_function(filters::escape), Cost::Read),
         ("escape", Value::from_function(filters::escape), Cost::Read),
-        ("first", Value::from_function(filters::first), Cost::Shape),
+        ("first", Value::from_function(filters::first), Cost::Find),
         ("float", Value::from_function(filters::float), Cost::Read),
         ("format", Value::from_function(filters::format), Cost::Read),
         ("groupby", Value::from_function(filters::groupby), Cost::Sort),
@@ -236,8 +244,8 @@ fn all_filters() -> Vec<(&'static str, Value, Cost)> {
         ("int", Value::from_function(filters::int), Cost::Read),
         ("items", Value::from_function(filters::items), Cost::Shape),
         ("join", Value::from_function(filters::join), Cost::Read),
-        ("last", Value::from_function(filters::last), Cost::Shape),
-        ("length", Value::from_function(filters::length), Cost::Shape),
+        ("last", Value::from_function(filters::last), Cost::Find),
+        ("length", Value::from_function(filters::length), Cost::Find),
         ("lines", Value::from_function(filters::lines), Cost::Read),
         ("list", Value::from_function(filters::list), Cost::Shape),
         ("lower", Value::from_function(filters::lower), Cost::Read),

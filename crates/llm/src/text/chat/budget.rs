@@ -78,6 +78,11 @@ impl Budget {
         self.spend(shape_of(value))
     }
 
+    /// Spends what it costs to find one element: a list knows where it is, a text has to be counted through.
+    pub(super) fn find(&self, value: &Value) -> Result<(), Error> {
+        self.spend(if value.kind() == ValueKind::Seq { 1 } else { shape_of(value) })
+    }
+
     /// Spends what a value that was just made has cost, and makes one of it that does not change.
     pub(super) fn made(&self, value: Value) -> Result<Value, Error> {
         if value.kind() != ValueKind::Iterable {

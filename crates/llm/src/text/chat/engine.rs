@@ -3,7 +3,7 @@
 //! Invariant: a template reaches nothing of the host. Everything it makes lives and dies on a thread of its own, and is paid
 //! for from one [`Budget`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::thread;
 use std::time::SystemTime;
@@ -66,17 +66,25 @@ fn parsed<'s>(environment: &Environment<'_>, source: &'s str) -> Result<Rewritte
     rewrite(&parse(source, NAME, environment.syntax().clone())?)
 }
 
-/// Empties everything that could hold itself and so would never be freed.
+/// Empties everything that could hold itself and so would never be freed. Takes time in proportion to what is there, not to the
+/// names that a template mentions.
 fn untangle(namespaces: &[Value], assigned: &BTreeSet<&str>) {
-    let mut source = "{% for n in namespaces %}".to_owned();
-    for name in assigned {
-        // Writing into a text does not fail.
-        let _ = write!(source, "{{% set n.{name} = none %}}");
+    let mut holders: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for namespace in namespaces {
+        for key in namespace.try_iter().into_iter().flatten() {
+            if let Some(name) = key.as_str().and_then(|key| assigned.get(key)) {
+                holders.entry(name).or_default().push(namespace.clone());
+            }
+        }
     }
-    source.push_str("{% endfor %}");
+    let mut source = String::new();
+    for (at, name) in holders.keys().enumerate() {
+        // Writing into a text does not fail.
+        let _ = write!(source, "{{% for n in holders[{at}] %}}{{% set n.{name} = none %}}{{% endfor %}}");
+    }
     // Names come out of a template that was read, so this can be read, too.
-    let context = [("namespaces", Value::from(namespaces))];
-    let _ = Environment::empty().render_str(&source, Value::from_iter(context));
+    let holders: Vec<Value> = holders.into_values().map(Value::from).collect();
+    let _ = Environment::empty().render_str(&source, Value::from_iter([("holders", Value::from(holders))]));
 }
 
 /// Templates mark what an assistant has said for training; such marks mean nothing here, and the engine does not know

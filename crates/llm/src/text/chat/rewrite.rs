@@ -23,6 +23,8 @@ use crate::text::limits::MAX_TEMPLATE_NESTING;
 pub(super) const READ: &str = "=read";
 /// Pays for looking at the elements of a value.
 pub(super) const SHAPE: &str = "=shape";
+/// Pays for finding one element of a value.
+pub(super) const FIND: &str = "=find";
 /// Pays for a value that was made.
 pub(super) const MADE: &str = "=made";
 /// A product that pays for itself.
@@ -314,7 +316,7 @@ impl<'a> Rewriter<'a> {
     fn item(&mut self, s: &Spanned<GetItem<'a>>) -> Result<Expr<'a>, Error> {
         let is_name = matches!(&s.subscript_expr, Expr::Const(key) if key.value.as_str().is_some());
         let of = self.expr(&s.expr)?;
-        let of = if is_name { of } else { paid(SHAPE, of) };
+        let of = if is_name { of } else { paid(FIND, of) };
         let item = GetItem { expr: of, subscript_expr: self.read(&s.subscript_expr)? };
         Ok(Expr::GetItem(Spanned::new(item, s.span())))
     }

@@ -49,6 +49,29 @@ fn what_templates_of_models_use() {
     check("{% generation %}a{%- endgeneration -%} b {% generation -%} c{% endgeneration %}", "ab c");
 }
 
+/// What bounds hold against is far from what people do.
+#[test]
+fn long_conversations_are_rendered() {
+    let template = ChatTemplate::new(
+        "{%- set ns = namespace(last=-1, all=[]) -%}\
+         {%- for m in messages -%}{%- if m.role == 'user' and not ('<tool>' in m.content) -%}{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}\
+         {%- for m in messages -%}\
+         {%- if loop.index0 > 0 and messages[loop.index0 - 1].role == m['role'] -%}{{ raise_exception('twice') }}{%- endif -%}\
+         {%- set content = m.content | trim -%}\
+         {%- if '</think>' in content -%}{%- set content = content.split('</think>')[-1].lstrip('\n') -%}{%- endif -%}\
+         {{ '<' ~ m.role ~ '>' ~ content ~ ('' if loop.index < messages | length else messages | last | length) ~ '\n' }}\
+         {%- endfor -%}{{ ns.last }}",
+    )
+    .unwrap();
+    let messages: Vec<Message> = (0..3000)
+        .map(|i| {
+            Message::new(["user", "assistant"][i % 2], format!("<think>x</think>{}", "word ".repeat(400)))
+        })
+        .collect();
+    let text = template.render(&messages, &ChatOptions::default()).unwrap();
+    assert!(text.len() > 3000 * 1999 && text.ends_with("2998"), "{}", text.len());
+}
+
 /// Operators that pay for what they do mean what they mean in Jinja.
 #[test]
 fn operators_mean_the_same() {
