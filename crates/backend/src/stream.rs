@@ -81,6 +81,9 @@ pub struct StreamOptions {
     /// Bytes of memory that a graph may need beyond its tensors; by default any number. For graphs that are not trusted: rows
     /// that overlap make much scratch out of little memory.
     pub max_scratch: Option<usize>,
+    /// Whether what is computed for a column, a row or a token must be the same to the bit whatever is computed beside it. The CPU
+    /// always does so; a device that is faster otherwise pays for it.
+    pub exact: bool,
 }
 
 impl StreamOptions {

@@ -38,6 +38,10 @@ pub(crate) struct DeviceArgs {
     /// Threads that compute on the CPU. By default, one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) threads: Option<u16>,
+
+    /// The same answers to the bit, however many requests are computed together and however a prompt is cut; slower on cards
+    #[arg(long)]
+    exact: bool,
 }
 
 impl DeviceArgs {
@@ -76,6 +80,6 @@ impl DeviceArgs {
     /// How their streams are opened.
     pub(crate) fn stream_options(&self) -> StreamOptions {
         let threads = self.threads.map(usize::from).and_then(NonZeroUsize::new);
-        StreamOptions { threads, ..StreamOptions::default() }
+        StreamOptions { threads, exact: self.exact, ..StreamOptions::default() }
     }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base.cuh"
+#include "part.cuh"
 
 #ifndef WARPS_OF_BLOCK
 #define WARPS_OF_BLOCK 8
@@ -10,17 +11,8 @@
 const int WARPS = WARPS_OF_BLOCK;
 const int ROWS = 2;
 
-struct MatvecPart {
-    u64 weights;
-    u64 y;
-    u64 bias;      // 0 for none; one number per row
-    u64 residual;  // 0 for none; laid out as y
-    i32 rows, tiles;
-    i64 y_stride;  // elements from column to column of results
-};
-
 struct MatvecParams {
-    MatvecPart part[3];
+    Part part[3];
     i64 row_bytes;
     i32 tiles;      // of all parts
     i32 k;

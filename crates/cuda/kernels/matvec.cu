@@ -205,7 +205,7 @@ DEVICE Tile tile_of(const MatvecParams& p, int tile, i64 expert_offset) {
     for (int i = 0; i < 2; i++) {
         if (part == i && tile >= p.part[i].tiles) tile -= p.part[i].tiles, part = i + 1;
     }
-    const MatvecPart& of = p.part[part];
+    const Part& of = p.part[part];
     out.part = part, out.row = tile * own, out.own = own;
     int left = of.rows - out.row;
     out.rows = own < left ? own : left;
@@ -389,7 +389,7 @@ template <class M, int COLUMNS> DEVICE void matvec(const MatvecParams& p) {
         // Where both rows are within a slot, and how far their starts are from pieces of 16 bytes.
         u32 start_first = (u32)(u64)row_from(p, tile, first), start_second = (u32)(u64)row_from(p, tile, second < 0 ? first : second);
         int at_first = (ENGINE ? first : 0) * p.row_step, at_second = second < 0 ? at_first : (ENGINE ? second : 1) * p.row_step;
-        const MatvecPart& part = p.part[tile.part];
+        const Part& part = p.part[tile.part];
         // Lane 2 c + r has row r of column c; where rows are gated by each other, lane 2 c has both.
         int r = lane_number() & 1;
         i64 column = (i64)blockIdx.y * COLUMNS + lane_number() / 2;

@@ -20,6 +20,15 @@ DEVICE void copy_16(u8* to, const u8* from) {
     *(U4*)to = *(const U4*)from;
 #endif
 }
+// The same with a target whose address in shared memory was found before: many copies to neighbours share it.
+#if !defined(OXCART_EMULATE) && ARCH >= 800
+typedef u32 SharedPlace;
+DEVICE SharedPlace shared_place(u8* to) { return shared_address(to); }
+DEVICE void copy_16(SharedPlace to, const u8* from) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory"); }
+#else
+typedef u8* SharedPlace;
+DEVICE SharedPlace shared_place(u8* to) { return to; }
+#endif
 // As above, but zeros where there is nothing to copy.
 DEVICE void copy_16_or_zero(u8* to, const u8* from, bool real) {
 #if !defined(OXCART_EMULATE) && ARCH >= 800

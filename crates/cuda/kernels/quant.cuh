@@ -6,15 +6,19 @@
 // that a kernel does no more than it must:
 //   HALVES   the two halves differ; otherwise only index 0 counts
 //   OFFSETS  there are offsets; otherwise they are zero
+// A format says what word `k` of unit `u` of a block is (`word`), and what makes numbers of the unit (`scales`), so that a
+// lane may take what the matrix instruction wants of it; `unit` is all of it.
 #pragma once
 
 #include "base.cuh"
 #include "tables.cuh"
 
-struct Unit {
-    int q[8];
+struct Scales {
     float scale[2];
     float offset[2];
+};
+struct Unit : Scales {
+    int q[8];
 };
 
 // Words at any multiple of 2 bytes, or at any byte at all.
@@ -51,109 +55,108 @@ DEVICE u32 look_up(u32 nibbles, u32 t0, u32 t1, u32 t2, u32 t3) {
 
 template <int TYPE> struct Format;
 
-template <> struct Format<Q4_0> {
+// A whole unit, from what a format says of its parts.
+template <class F> struct Whole {
+    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) out.q[k] = (int)F::word(b, u, k);
+        F::scales(b, u, out);
+    }
+};
+
+template <> struct Format<Q4_0> : Whole<Format<Q4_0>> {
     static const int BLOCK = 32, BYTES = 18;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_2(b + 2 + 4 * i);
-            out.q[i] = w & 0x0f0f0f0fu;
-            out.q[4 + i] = w >> 4 & 0x0f0f0f0fu;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        return word_at_2(b + 2 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
         out.offset[0] = -8.0f * out.scale[0];
     }
 };
 
-template <> struct Format<Q4_1> {
+template <> struct Format<Q4_1> : Whole<Format<Q4_1>> {
     static const int BLOCK = 32, BYTES = 20;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_4(b + 4 + 4 * i);
-            out.q[i] = w & 0x0f0f0f0fu;
-            out.q[4 + i] = w >> 4 & 0x0f0f0f0fu;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        return word_at_4(b + 4 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
         out.offset[0] = half_at(b + 2);
     }
 };
 
-template <> struct Format<Q5_0> {
+template <> struct Format<Q5_0> : Whole<Format<Q5_0>> {
     static const int BLOCK = 32, BYTES = 22;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-        u32 high = word_at_2(b + 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_2(b + 6 + 4 * i);
-            out.q[i] = (w & 0x0f0f0f0fu) | spread_bits(high >> 4 * i) << 4;
-            out.q[4 + i] = (w >> 4 & 0x0f0f0f0fu) | spread_bits(high >> (16 + 4 * i)) << 4;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        u32 low = word_at_2(b + 6 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu;
+        return low | spread_bits(word_at_2(b + 2) >> 4 * k) << 4;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
         out.offset[0] = -16.0f * out.scale[0];
     }
 };
 
-template <> struct Format<Q5_1> {
+template <> struct Format<Q5_1> : Whole<Format<Q5_1>> {
     static const int BLOCK = 32, BYTES = 24;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-        u32 high = word_at_4(b + 4);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_4(b + 8 + 4 * i);
-            out.q[i] = (w & 0x0f0f0f0fu) | spread_bits(high >> 4 * i) << 4;
-            out.q[4 + i] = (w >> 4 & 0x0f0f0f0fu) | spread_bits(high >> (16 + 4 * i)) << 4;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        u32 low = word_at_4(b + 8 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu;
+        return low | spread_bits(word_at_4(b + 4) >> 4 * k) << 4;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
         out.offset[0] = half_at(b + 2);
     }
 };
 
-template <> struct Format<Q8_0> {
+template <> struct Format<Q8_0> : Whole<Format<Q8_0>> {
     static const int BLOCK = 32, BYTES = 34;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = word_at_2(b + 2 + 4 * i);
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        return word_at_2(b + 2 + 4 * k);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
     }
 };
 
-template <> struct Format<Q1_0> {
+template <> struct Format<Q1_0> : Whole<Format<Q1_0>> {
     static const int BLOCK = 128, BYTES = 18;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        u32 bits = word_at_2(b + 2 + 4 * u);
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = spread_bits(bits >> 4 * i);
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return spread_bits(word_at_2(b + 2 + 4 * u) >> 4 * k);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         float d = half_at(b);
         out.scale[0] = 2.0f * d;
         out.offset[0] = -d;
     }
 };
 
-template <> struct Format<Q2_0> {
+template <> struct Format<Q2_0> : Whole<Format<Q2_0>> {
     static const int BLOCK = 64, BYTES = 18;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = spread_pairs(b[2 + 8 * u + i]);
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return spread_pairs(b[2 + 8 * u + k]);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
         out.offset[0] = -out.scale[0];
     }
 };
 
-template <> struct Format<Q2_K> {
+template <> struct Format<Q2_K> : Whole<Format<Q2_K>> {
     static const int BLOCK = 256, BYTES = 84;
     static const bool HALVES = true, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        const u8* codes = b + 16 + 32 * (u / 4);
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = word_at_4(codes + 4 * i) >> 2 * (u % 4) & 0x03030303u;
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return word_at_4(b + 16 + 32 * (u / 4) + 4 * k) >> 2 * (u % 4) & 0x03030303u;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         float d = half_at(b + 80), dmin = half_at(b + 82);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -164,17 +167,15 @@ template <> struct Format<Q2_K> {
     }
 };
 
-template <> struct Format<Q3_K> {
+template <> struct Format<Q3_K> : Whole<Format<Q3_K>> {
     static const int BLOCK = 256, BYTES = 110;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        const u8* codes = b + 32 + 32 * (u / 4);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            u32 low = word_at_2(codes + 4 * i) >> 2 * (u % 4) & 0x03030303u;
-            u32 high = word_at_2(b + 4 * i) >> u & 0x01010101u;
-            out.q[i] = less(low | high << 2, 0x04040404u);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        u32 low = word_at_2(b + 32 + 32 * (u / 4) + 4 * k) >> 2 * (u % 4) & 0x03030303u;
+        u32 high = word_at_2(b + 4 * k) >> u & 0x01010101u;
+        return less(low | high << 2, 0x04040404u);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         float d = half_at(b + 108);
         const u8* scales = b + 96;
 #pragma unroll
@@ -189,22 +190,19 @@ template <> struct Format<Q3_K> {
 
 // Scale and minimum of sub-block `j` of a Q4_K or Q5_K block, from their twelve bytes.
 DEVICE void six_bits(const u8* s, int j, int& scale, int& minimum) {
-    if (j < 4) {
-        scale = s[j] & 63;
-        minimum = s[j + 4] & 63;
-    } else {
-        scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
-        minimum = s[j + 4] >> 4 | (s[j] >> 6) << 4;
-    }
+    int shift = 8 * (j & 3);
+    u32 scales = word_at_4(s) >> shift, minima = word_at_4(s + 4) >> shift, rest = word_at_4(s + 8) >> shift;
+    scale = j < 4 ? scales & 63 : (rest & 15) | (scales >> 2 & 48);
+    minimum = j < 4 ? minima & 63 : (rest >> 4 & 15) | (minima >> 2 & 48);
 }
 
-template <> struct Format<Q4_K> {
+template <> struct Format<Q4_K> : Whole<Format<Q4_K>> {
     static const int BLOCK = 256, BYTES = 144;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        const u8* codes = b + 16 + 32 * (u / 2);
-#pragma unroll
-        for (int i = 0; i < 8; i++) out.q[i] = word_at_4(codes + 4 * i) >> 4 * (u & 1) & 0x0f0f0f0fu;
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return word_at_4(b + 16 + 32 * (u / 2) + 4 * k) >> 4 * (u & 1) & 0x0f0f0f0fu;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         int scale, minimum;
         six_bits(b + 4, u, scale, minimum);
         out.scale[0] = half_at(b) * (float)scale;
@@ -212,17 +210,15 @@ template <> struct Format<Q4_K> {
     }
 };
 
-template <> struct Format<Q5_K> {
+template <> struct Format<Q5_K> : Whole<Format<Q5_K>> {
     static const int BLOCK = 256, BYTES = 176;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        const u8* codes = b + 48 + 32 * (u / 2);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            u32 low = word_at_4(codes + 4 * i) >> 4 * (u & 1) & 0x0f0f0f0fu;
-            u32 high = word_at_4(b + 16 + 4 * i) >> u & 0x01010101u;
-            out.q[i] = low | high << 4;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        u32 low = word_at_4(b + 48 + 32 * (u / 2) + 4 * k) >> 4 * (u & 1) & 0x0f0f0f0fu;
+        u32 high = word_at_4(b + 16 + 4 * k) >> u & 0x01010101u;
+        return low | high << 4;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         int scale, minimum;
         six_bits(b + 4, u, scale, minimum);
         out.scale[0] = half_at(b) * (float)scale;
@@ -230,19 +226,16 @@ template <> struct Format<Q5_K> {
     }
 };
 
-template <> struct Format<Q6_K> {
+template <> struct Format<Q6_K> : Whole<Format<Q6_K>> {
     static const int BLOCK = 256, BYTES = 210;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
         int n = u / 4, t = u % 4;
-        const u8* low = b + 64 * n + 32 * (t & 1);
-        const u8* high = b + 128 + 32 * n;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            u32 l = word_at_2(low + 4 * i) >> 4 * (t >> 1) & 0x0f0f0f0fu;
-            u32 h = word_at_2(high + 4 * i) >> 2 * t & 0x03030303u;
-            out.q[i] = less(l | h << 4, 0x20202020u);
-        }
+        u32 low = word_at_2(b + 64 * n + 32 * (t & 1) + 4 * k) >> 4 * (t >> 1) & 0x0f0f0f0fu;
+        u32 high = word_at_2(b + 128 + 32 * n + 4 * k) >> 2 * t & 0x03030303u;
+        return less(low | high << 4, 0x20202020u);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         float d = half_at(b + 208);
         out.scale[0] = d * (float)(i8)b[192 + 2 * u];
         out.scale[1] = d * (float)(i8)b[193 + 2 * u];
@@ -255,33 +248,30 @@ DEVICE u32 grid_8_25_43(u32 code) {
     return 0x08080808u + (c | c << 4) + (c >> 1 & 0x01010101u);
 }
 
-template <> struct Format<IQ2_XXS> {
+template <> struct Format<IQ2_XXS> : Whole<Format<IQ2_XXS>> {
     static const int BLOCK = 256, BYTES = 66;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
         const u8* group = b + 2 + 8 * u;
-        u32 word = word_at_2(group + 4);
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            u32 code = G2_XXS[group[l]], signs = eight_signs(word >> 7 * l);
-            out.q[2 * l] = with_signs(grid_8_25_43(code), signs);
-            out.q[2 * l + 1] = with_signs(grid_8_25_43(code >> 8), signs >> 4);
-        }
+        int l = k / 2, shift = k & 1;
+        u32 code = G2_XXS[group[l]], signs = eight_signs(word_at_2(group + 4) >> 7 * l);
+        return with_signs(grid_8_25_43(code >> 8 * shift), signs >> 4 * shift);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
+        u32 word = word_at_2(b + 6 + 8 * u);
         out.scale[0] = half_at(b) * (0.5f + (float)(word >> 28)) * 0.25f;
     }
 };
 
-template <> struct Format<IQ2_XS> {
+template <> struct Format<IQ2_XS> : Whole<Format<IQ2_XS>> {
     static const int BLOCK = 256, BYTES = 74;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        const u16* words = (const u16*)(b + 2) + 4 * u;
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            u32 code = G2_XS[words[l] & 511], signs = eight_signs(words[l] >> 9);
-            out.q[2 * l] = with_signs(grid_8_25_43(code), signs);
-            out.q[2 * l + 1] = with_signs(grid_8_25_43(code >> 8), signs >> 4);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        u32 word = ((const u16*)(b + 2))[4 * u + k / 2];
+        int shift = k & 1;
+        return with_signs(grid_8_25_43(G2_XS[word & 511] >> 8 * shift), eight_signs(word >> 9) >> 4 * shift);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         float d = half_at(b);
         u32 scales = b[66 + u];
         out.scale[0] = d * (0.5f + (float)(scales & 15)) * 0.25f;
@@ -289,17 +279,15 @@ template <> struct Format<IQ2_XS> {
     }
 };
 
-template <> struct Format<IQ2_S> {
+template <> struct Format<IQ2_S> : Whole<Format<IQ2_S>> {
     static const int BLOCK = 256, BYTES = 82;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        u32 high = b[66 + u];
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            u32 code = G2_S[b[2 + 4 * u + l] | (high >> 2 * l & 3) << 8], signs = b[34 + 4 * u + l];
-            out.q[2 * l] = with_signs(grid_8_25_43(code), signs);
-            out.q[2 * l + 1] = with_signs(grid_8_25_43(code >> 8), signs >> 4);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        int l = k / 2, shift = k & 1;
+        u32 code = G2_S[b[2 + 4 * u + l] | ((u32)b[66 + u] >> 2 * l & 3) << 8], signs = b[34 + 4 * u + l];
+        return with_signs(grid_8_25_43(code >> 8 * shift), signs >> 4 * shift);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         float d = half_at(b);
         u32 scales = b[74 + u];
         out.scale[0] = d * (0.5f + (float)(scales & 15)) * 0.25f;
@@ -312,32 +300,29 @@ DEVICE u32 spread_threes(u32 code) {
     return (code & 7) | (code >> 3 & 7) << 8 | (code >> 6 & 7) << 16 | (code >> 9 & 7) << 24;
 }
 
-template <> struct Format<IQ3_XXS> {
+template <> struct Format<IQ3_XXS> : Whole<Format<IQ3_XXS>> {
     static const int BLOCK = 256, BYTES = 98;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        // Levels 4, 12, 20, 28, 36, 44, 52, 62.
+        u32 c = spread_threes(G3_XXS[b[2 + 8 * u + k]]);
+        u32 levels = 0x04040404u + (c << 3) + (c & c >> 1 & c >> 2 & 0x01010101u) * 2;
+        return with_signs(levels, eight_signs(word_at_2(b + 66 + 4 * u) >> 7 * (k / 2)) >> 4 * (k & 1));
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         u32 word = word_at_2(b + 66 + 4 * u);
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            // Levels 4, 12, 20, 28, 36, 44, 52, 62.
-            u32 c = spread_threes(G3_XXS[b[2 + 8 * u + k]]);
-            u32 levels = 0x04040404u + (c << 3) + (c & c >> 1 & c >> 2 & 0x01010101u) * 2;
-            out.q[k] = with_signs(levels, eight_signs(word >> 7 * (k / 2)) >> 4 * (k & 1));
-        }
         out.scale[0] = half_at(b) * (0.5f + (float)(word >> 28)) * 0.5f;
     }
 };
 
-template <> struct Format<IQ3_S> {
+template <> struct Format<IQ3_S> : Whole<Format<IQ3_S>> {
     static const int BLOCK = 256, BYTES = 110;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-        u32 high = b[66 + u];
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            u32 c = spread_threes(G3_S[b[2 + 8 * u + k] | (high >> k & 1) << 8]);
-            out.q[k] = with_signs(0x01010101u + (c << 1), b[74 + 4 * u + k / 2] >> 4 * (k & 1));
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        u32 c = spread_threes(G3_S[b[2 + 8 * u + k] | ((u32)b[66 + u] >> k & 1) << 8]);
+        return with_signs(0x01010101u + (c << 1), b[74 + 4 * u + k / 2] >> 4 * (k & 1));
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         u32 scale = b[106 + u / 2] >> 4 * (u & 1) & 15;
         out.scale[0] = half_at(b) * (float)(1 + 2 * scale);
     }
@@ -348,34 +333,32 @@ DEVICE u32 shifted_grid(u32 code, bool down) {
     return less(spread_pairs(code) << 3, down ? 0x09090909u : 0x07070707u);
 }
 
-template <> struct Format<IQ1_S> {
+template <> struct Format<IQ1_S> : Whole<Format<IQ1_S>> {
     static const int BLOCK = 256, BYTES = 50;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
         u32 word = *(const u16*)(b + 34 + 2 * u);
-        bool down = word >> 15;
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            u32 code = G1[b[2 + 4 * u + l] | (word >> 3 * l & 7) << 8];
-            out.q[2 * l] = shifted_grid(code, down);
-            out.q[2 * l + 1] = shifted_grid(code >> 8, down);
-        }
+        int l = k / 2;
+        u32 code = G1[b[2 + 4 * u + l] | (word >> 3 * l & 7) << 8];
+        return shifted_grid(code >> 8 * (k & 1), word >> 15);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
+        u32 word = *(const u16*)(b + 34 + 2 * u);
         out.scale[0] = half_at(b) * (float)(2 * (word >> 12 & 7) + 1) * 0.125f;
     }
 };
 
-template <> struct Format<IQ1_M> {
+template <> struct Format<IQ1_M> : Whole<Format<IQ1_M>> {
     static const int BLOCK = 256, BYTES = 56;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        int l = k / 2;
+        u32 h = b[32 + 2 * u + l / 2] >> 4 * (l & 1) & 15;
+        u32 code = G1[b[4 * u + l] | (h & 7) << 8];
+        return shifted_grid(code >> 8 * (k & 1), h >> 3);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         const u16* words = (const u16*)(b + 48);
-#pragma unroll
-        for (int l = 0; l < 4; l++) {
-            u32 h = b[32 + 2 * u + l / 2] >> 4 * (l & 1) & 15;
-            u32 code = G1[b[4 * u + l] | (h & 7) << 8];
-            out.q[2 * l] = shifted_grid(code, h >> 3);
-            out.q[2 * l + 1] = shifted_grid(code >> 8, h >> 3);
-        }
         u32 bits = words[0] >> 12 | (words[1] >> 12) << 4 | (words[2] >> 12) << 8 | (words[3] >> 12) << 12;
         float d = from_half((u16)bits);
 #pragma unroll
@@ -389,69 +372,61 @@ template <> struct Format<IQ1_M> {
 // Sixteen levels as four words: -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113.
 DEVICE u32 nonlinear(u32 nibbles) { return look_up(nibbles, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u); }
 
-template <> struct Format<IQ4_NL> {
+template <> struct Format<IQ4_NL> : Whole<Format<IQ4_NL>> {
     static const int BLOCK = 32, BYTES = 18;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_2(b + 2 + 4 * i);
-            out.q[i] = nonlinear(w & 0x0f0f0f0fu);
-            out.q[4 + i] = nonlinear(w >> 4 & 0x0f0f0f0fu);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        return nonlinear(word_at_2(b + 2 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b);
     }
 };
 
-template <> struct Format<IQ4_XS> {
+template <> struct Format<IQ4_XS> : Whole<Format<IQ4_XS>> {
     static const int BLOCK = 256, BYTES = 136;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_4(b + 8 + 16 * u + 4 * i);
-            out.q[i] = nonlinear(w & 0x0f0f0f0fu);
-            out.q[4 + i] = nonlinear(w >> 4 & 0x0f0f0f0fu);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return nonlinear(word_at_4(b + 8 + 16 * u + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
         u32 high = *(const u16*)(b + 2);
         u32 scale = (b[4 + u / 2] >> 4 * (u & 1) & 15) | (high >> 2 * u & 3) << 4;
         out.scale[0] = half_at(b) * (float)((int)scale - 32);
     }
 };
 
-template <> struct Format<TQ1_0> {
+template <> struct Format<TQ1_0> : Whole<Format<TQ1_0>> {
     static const int BLOCK = 256, BYTES = 54;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            // Which byte holds the first of four neighbours, and which of its digits.
-            int e = 32 * u + 4 * i, from, digit;
-            if (e < 160) {
-                from = e % 32, digit = e / 32;
-            } else if (e < 240) {
-                from = 32 + (e - 160) % 16, digit = (e - 160) / 16;
-            } else {
-                from = 48, digit = (e - 240) / 4;
-            }
-            u32 power = digit == 0 ? 1 : digit == 1 ? 3 : digit == 2 ? 9 : digit == 3 ? 27 : 81, word = 0;
-#pragma unroll
-            for (int j = 0; j < 4; j++) word |= ((b[from + j] * power & 255) * 3 >> 8) << 8 * j;
-            out.q[i] = word;
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        // Which byte holds the first of four neighbours, and which of its digits.
+        int e = 32 * u + 4 * k, from, digit;
+        if (e < 160) {
+            from = e % 32, digit = e / 32;
+        } else if (e < 240) {
+            from = 32 + (e - 160) % 16, digit = (e - 160) / 16;
+        } else {
+            from = 48, digit = (e - 240) / 4;
         }
+        u32 power = digit == 0 ? 1 : digit == 1 ? 3 : digit == 2 ? 9 : digit == 3 ? 27 : 81, word = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) word |= ((b[from + j] * power & 255) * 3 >> 8) << 8 * j;
+        return word;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b + 52);
         out.offset[0] = -out.scale[0];
     }
 };
 
-template <> struct Format<TQ2_0> {
+template <> struct Format<TQ2_0> : Whole<Format<TQ2_0>> {
     static const int BLOCK = 256, BYTES = 66;
     static const bool HALVES = false, OFFSETS = true;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            out.q[i] = word_at_2(b + 32 * (u / 4) + 4 * i) >> 2 * (u % 4) & 0x03030303u;
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        return word_at_2(b + 32 * (u / 4) + 4 * k) >> 2 * (u % 4) & 0x03030303u;
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_at(b + 64);
         out.offset[0] = -out.scale[0];
     }
@@ -468,37 +443,55 @@ DEVICE float half_ue4m3(u32 x) {
     return e == 0 ? (float)m * 0.0009765625f : __uint_as_float((e + 119) << 23 | m << 20);
 }
 
-template <> struct Format<MXFP4> {
+template <> struct Format<MXFP4> : Whole<Format<MXFP4>> {
     static const int BLOCK = 32, BYTES = 17;
     static const bool HALVES = false, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int, Unit& out) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 w = word_at_1(b + 1 + 4 * i);
-            out.q[i] = doubled_fp4(w & 0x0f0f0f0fu);
-            out.q[4 + i] = doubled_fp4(w >> 4 & 0x0f0f0f0fu);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int, int k) {
+        return doubled_fp4(word_at_1(b + 1 + 4 * (k & 3)) >> 4 * (k >> 2) & 0x0f0f0f0fu);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int, Scales& out) {
         out.scale[0] = half_e8m0(b[0]);
     }
 };
 
-template <> struct Format<NVFP4> {
+template <> struct Format<NVFP4> : Whole<Format<NVFP4>> {
     static const int BLOCK = 64, BYTES = 36;
     static const bool HALVES = true, OFFSETS = false;
-    static DEVICE_METHOD void unit(const u8* b, int u, Unit& out) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int s = 2 * u + h;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 w = word_at_4(b + 4 + 8 * s + 4 * i);
-                out.q[4 * h + i] = doubled_fp4(w & 0x0f0f0f0fu);
-                out.q[4 * h + 2 + i] = doubled_fp4(w >> 4 & 0x0f0f0f0fu);
-            }
-            out.scale[h] = half_ue4m3(b[s]);
-        }
+    static DEVICE_METHOD u32 word(const u8* b, int u, int k) {
+        // Each half has its own eight bytes: low digits first, then high ones.
+        return doubled_fp4(word_at_4(b + 4 + 16 * u + 8 * (k >> 2) + 4 * (k & 1)) >> 4 * (k >> 1 & 1) & 0x0f0f0f0fu);
+    }
+    static DEVICE_METHOD void scales(const u8* b, int u, Scales& out) {
+        out.scale[0] = half_ue4m3(b[2 * u]);
+        out.scale[1] = half_ue4m3(b[2 * u + 1]);
     }
 };
+
+// Four signed bytes as half precision, each times `scale` and plus `offset`, of which both halves are the same.
+template <bool OFFSETS> DEVICE U2 halves_of(u32 bytes, u32 scale, u32 offset) {
+    U2 out;
+#ifdef OXCART_EMULATE
+    u32 pair[2];
+    for (int i = 0; i < 2; i++) {
+        float s = from_half((u16)scale), o = OFFSETS ? from_half((u16)offset) : 0.0f;
+        pair[i] = pack_half((float)(i8)(bytes >> 16 * i) * s + o, (float)(i8)(bytes >> (16 * i + 8)) * s + o);
+    }
+    out.x = pair[0], out.y = pair[1];
+#else
+    // A byte below the bits of 1,024 is as much more than it; 128 of it is what made it positive.
+    u32 positive = bytes ^ 0x80808080u, low = __byte_perm(positive, 0x64646464u, 0x4140), high = __byte_perm(positive, 0x64646464u, 0x4342);
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(low) : "r"(low), "r"(0x64806480u));
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(high), "r"(0x64806480u));
+    if (OFFSETS) {
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out.x) : "r"(low), "r"(scale), "r"(offset));
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out.y) : "r"(high), "r"(scale), "r"(offset));
+    } else {
+        asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out.x) : "r"(low), "r"(scale));
+        asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out.y) : "r"(high), "r"(scale));
+    }
+#endif
+    return out;
+}
 
 // Element `e` of a unit as a number; `e` is a constant where loops are unrolled.
 template <class F> DEVICE float element(const Unit& unit, int e) {

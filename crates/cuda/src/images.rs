@@ -29,6 +29,8 @@ pub(crate) enum Family {
     Columns,
     /// Products with few columns.
     Matvec(DType),
+    /// Products with some columns.
+    Bands(DType),
     /// What comes before products with many columns.
     Sixteen,
     /// Products with many columns.
@@ -80,6 +82,7 @@ impl Family {
             Family::AttentionDecode(numbers) => ("attention_decode", numbers.name()),
             Family::Columns => ("columns", ""),
             Family::Matvec(dtype) => ("matvec", dtype.name()),
+            Family::Bands(dtype) => ("bands", dtype.name()),
             Family::Sixteen => ("sixteen", ""),
             Family::Tiles(dtype) => ("tiles", dtype.name()),
             Family::Gemm => ("gemm", ""),
@@ -138,6 +141,7 @@ const FILES: &[File] = files! {
     "attention_prompt": compute_75 compute_80 sm_90a;
     "attention_decode": compute_75 compute_80 sm_90a;
     "matvec": compute_75 compute_80 sm_90a;
+    "bands": compute_75 compute_80 sm_90a;
     "tiles": compute_75 compute_80 sm_90a;
     "gemm": sm_90a;
 };
@@ -210,7 +214,7 @@ mod tests {
         }
         assert!(image(Family::Norm, (7, 0)).is_none());
         let is_known = |dtype: &DType| dtype.is_quantized() && dtype.decodes();
-        for file in FILES.iter().filter(|file| matches!(file.name, "matvec" | "tiles")) {
+        for file in FILES.iter().filter(|file| matches!(file.name, "matvec" | "bands" | "tiles")) {
             let images = unpack(file.bytes).unwrap();
             for dtype in DType::all().filter(is_known) {
                 assert!(images.iter().any(|(name, _)| name == dtype.name()), "{} {dtype}", file.name);

@@ -8,6 +8,7 @@
 
 mod arrange;
 mod attention;
+mod bands;
 mod conv;
 mod elementwise;
 mod fused;
@@ -42,7 +43,8 @@ pub(crate) fn add_all(nodes: &[TensorRef<'_>], builder: &mut Builder<'_>) -> Res
         }
         let (node, before) = (nodes.list[at], builder.step_count());
         builder.begin_node();
-        let added = match fused::add(&mut nodes, at, builder) {
+        let fused = if builder.exact() { Ok(false) } else { fused::add(&mut nodes, at, builder) };
+        let added = match fused {
             Ok(true) => Ok(()),
             // There is no kernel for all of them, perhaps because of what was found on the way.
             Ok(false) | Err(Refused::Unsupported) => {

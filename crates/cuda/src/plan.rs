@@ -123,12 +123,12 @@ impl Plan for CudaPlan {
         let nodes = computed_nodes(work)?;
         let card = Arc::clone(self.card());
         // Twice: how much scratch memory there must be is known after the first time.
-        let mut builder = Builder::new(&card, work, self.lane.words(), None);
+        let mut builder = Builder::new(&card, work, self.lane.words(), None, self.lane.exact);
         kernels::add_all(&nodes, &mut builder)?;
         let needed = builder.scratch_bytes();
         self.scratch = self.lane.scratch(needed)?;
         let base = self.scratch.as_ref().map_or(Address(0), |scratch| scratch.start);
-        let mut builder = Builder::new(&card, work, self.lane.words(), Some(base));
+        let mut builder = Builder::new(&card, work, self.lane.words(), Some(base), self.lane.exact);
         kernels::add_all(&nodes, &mut builder)?;
         let (steps, buffers) = builder.finish();
         let ready = |step: Step| {

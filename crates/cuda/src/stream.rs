@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     /// Host memory for bytes on their way from the card, and their marks, that is free to be used again.
     arrivals: Mutex<Vec<(Pinned, Mark)>>,
     max_scratch: usize,
+    /// Whether results must not depend on what is computed beside them.
+    pub(crate) exact: bool,
 }
 
 /// Pieces of host memory for arriving bytes that are kept, and how large the least is.
@@ -41,14 +43,14 @@ const KEPT_ARRIVALS: usize = 4;
 const LEAST_ARRIVAL: usize = 64 << 10;
 
 impl Lane {
-    fn new(card: &Arc<Card>, max_scratch: Option<usize>) -> Result<Lane, Error> {
+    fn new(card: &Arc<Card>, options: &StreamOptions) -> Result<Lane, Error> {
         let faults = Pinned::zeroed(card, size_of::<u64>())?;
         let counters = Allocation::zeroed(card, COUNTERS * size_of::<u32>())?;
         let queue = card.with(|driver, number| driver.open_queue(number))?;
-        let max_scratch = max_scratch.unwrap_or(usize::MAX);
+        let (max_scratch, exact) = (options.max_scratch.unwrap_or(usize::MAX), options.exact);
         let card = Arc::clone(card);
         let (scratch, arrivals) = (Mutex::default(), Mutex::default());
-        Ok(Lane { card, queue, faults, counters, scratch, arrivals, max_scratch })
+        Ok(Lane { card, queue, faults, counters, scratch, arrivals, max_scratch, exact })
     }
 
     /// Begins to copy bytes from the card.
@@ -166,7 +168,7 @@ const KEPT_PIECES: usize = 16;
 
 impl CudaStream {
     pub(crate) fn new(device: Arc<CudaDevice>, options: &StreamOptions) -> Result<CudaStream, Error> {
-        let lane = Arc::new(Lane::new(device.card(), options.max_scratch)?);
+        let lane = Arc::new(Lane::new(device.card(), options)?);
         Ok(CudaStream {
             device,
             lane,

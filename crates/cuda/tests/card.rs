@@ -1,4 +1,4 @@
-//! Recorded ops on the real card of this machine.
+//! Recorded ops on the real card of this machine, and what an exact stream promises.
 //!
 //! Without a card the tests say that they are skipped. `OXCART_GOLDEN` names the folder of reference outputs,
 //! `OXCART_DIFFERENTIAL` that of random cases (`tools/differential.sh` makes them), `OXCART_CASES` a part of a case's name, to
@@ -13,9 +13,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Device, Registry, StreamOptions};
+use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Work, place_all};
 use oxcart_cases::{RunError, read_folder};
 use oxcart_cuda::CudaRegistry;
+use oxcart_tensor::ops::PagedAttn;
+use oxcart_tensor::quant::quantize_row;
+use oxcart_tensor::{DType, Graph, Shape, TensorId};
 
 fn card() -> Option<Arc<dyn Device>> {
     let device = match CudaRegistry::new() {
@@ -66,4 +69,105 @@ fn every_golden_case_is_computed_as_the_reference_does() {
 #[test]
 fn every_random_case_is_computed_as_the_reference_does() {
     check("OXCART_DIFFERENTIAL", "");
+}
+
+/// Numbers between -1 and 1 that look random.
+fn noise(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn encoded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; dtype.row_bytes(numbers.len()).unwrap()];
+    quantize_row(dtype, numbers, None, &mut bytes).unwrap();
+    bytes
+}
+
+/// Computes a graph over leaves with these bytes; the bytes of its result.
+fn compute(
+    stream: &dyn Stream,
+    leaves: &[(DType, Shape, Vec<u8>)],
+    build: impl Fn(&mut Graph, &[TensorId]) -> TensorId,
+) -> Vec<u8> {
+    let mut graph = Graph::new();
+    let ids: Vec<_> = leaves.iter().map(|(dtype, ne, _)| graph.leaf(*dtype, *ne).unwrap()).collect();
+    let result = build(&mut graph, &ids);
+    graph.mark_output(result).unwrap();
+    graph.expand(result).unwrap();
+    let mut buffers = Buffers::new();
+    let all: Vec<_> = graph.ids().collect();
+    place_all(&mut graph, &all, &stream.device().buffer_type(), &mut buffers).unwrap();
+    for ((_, _, bytes), &id) in leaves.iter().zip(&ids) {
+        buffers.set(graph.tensor(id).unwrap(), 0, bytes).unwrap();
+    }
+    stream.compute(Work { nodes: graph.range(0..graph.nodes().len()).unwrap(), buffers: &buffers }).unwrap();
+    stream.synchronize().unwrap();
+    buffers.bytes(graph.tensor(result).unwrap()).unwrap()
+}
+
+#[test]
+fn an_exact_stream_computes_a_column_the_same_whatever_is_beside_it() {
+    let Some(device) = card() else { return };
+    let stream = device.open(&StreamOptions { exact: true, ..StreamOptions::default() }).unwrap();
+    let (k, m) = (1024, 200);
+    let column = encoded(DType::F32, &noise(5, k));
+    for dtype in [DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16, DType::BF16, DType::F32] {
+        let weights = encoded(dtype, &noise(1, k * m));
+        let of = |columns: usize, place: usize| {
+            let mut x = encoded(DType::F32, &noise(columns as u64, k * columns));
+            x[place * 4 * k..(place + 1) * 4 * k].copy_from_slice(&column);
+            let leaves = [(dtype, [k, m].into(), weights.clone()), (DType::F32, [k, columns].into(), x)];
+            compute(&*stream, &leaves, |graph, ids| graph.mul_mat(ids[0], ids[1]).unwrap())
+                [place * 4 * m..(place + 1) * 4 * m]
+                .to_vec()
+        };
+        let alone = of(1, 0);
+        for (columns, place) in [(2, 1), (8, 5), (17, 3), (64, 63), (300, 299), (2048, 1000)] {
+            assert!(alone == of(columns, place), "{dtype}, column {place} of {columns}");
+        }
+    }
+}
+
+#[test]
+fn an_exact_stream_computes_a_token_the_same_however_a_prompt_is_cut() {
+    let Some(device) = card() else { return };
+    let stream = device.open(&StreamOptions { exact: true, ..StreamOptions::default() }).unwrap();
+    let (d, heads, key_heads, pages) = (128, 8, 2, 20);
+    let cells = pages * PagedAttn::PAGE;
+    let cache = |dtype, seed| encoded(dtype, &noise(seed, d * key_heads * cells));
+    let queries = encoded(DType::F32, &noise(3, d * heads * 600));
+    let token = 4 * d * heads;
+    for dtype in [DType::F16, DType::BF16, DType::Q8_0, DType::F32] {
+        let (keys, values) = (cache(dtype, 1), cache(dtype, 2));
+        // Tokens of one prompt, at positions from 500 on.
+        let of = |tokens: std::ops::Range<usize>| {
+            let owners: Vec<u8> =
+                tokens.clone().flat_map(|t| [0_i32, 500 + t as i32]).flat_map(i32::to_le_bytes).collect();
+            let table: Vec<u8> =
+                (0..pages).flat_map(|page| (((page * 7 + 3) % pages) as i32).to_le_bytes()).collect();
+            let leaves = [
+                (
+                    DType::F32,
+                    [d, heads, tokens.len()].into(),
+                    queries[tokens.start * token..tokens.end * token].to_vec(),
+                ),
+                (dtype, [d * key_heads, cells].into(), keys.clone()),
+                (dtype, [d * key_heads, cells].into(), values.clone()),
+                (DType::I32, [pages, 1].into(), table),
+                (DType::I32, [2, tokens.len()].into(), owners),
+            ];
+            let op = PagedAttn { key_heads, scale: 0.09, softcap: 0.0, max_bias: 0.0, window: 0, chunk: 0 };
+            compute(&*stream, &leaves, |graph, ids| {
+                graph.paged_attn([ids[0], ids[1], ids[2]], ids[3], ids[4], None, op).unwrap()
+            })
+        };
+        let whole = of(0..600);
+        for cut in [0..1, 1..2, 599..600, 100..107, 3..300] {
+            assert!(whole[cut.start * token..cut.end * token] == of(cut.clone()), "{dtype}, tokens {cut:?}");
+        }
+    }
 }

@@ -8,4 +8,5 @@
 mod cases;
 mod faults;
 mod fused;
+mod products;
 mod twins;

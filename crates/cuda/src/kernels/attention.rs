@@ -230,7 +230,7 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     let rows = tokens * heads / key_heads.max(1);
     let (tiles, multiprocessors) = (rows.div_ceil(QUERIES), b.info().multiprocessors as usize);
     // With enough queries for all multiprocessors, warps have their own.
-    let by_rows = rows.div_ceil(QUERIES * WARPS) * key_heads * batch >= multiprocessors;
+    let by_rows = b.exact() || rows.div_ceil(QUERIES * WARPS) * key_heads * batch >= multiprocessors;
     let group = heads / key_heads.max(1);
     if wide_d == wide_dv && wide_d <= 128 && numbers != Numbers::Any && (by_rows || group <= DECODE_QUERIES) {
         return if by_rows {

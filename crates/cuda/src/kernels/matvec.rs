@@ -7,7 +7,7 @@ use crate::driver::CardInfo;
 use crate::images::Family;
 use crate::plan::{Builder, Done, Refused, Tensor};
 
-/// One of up to three matrices that share a column; `MatvecPart`.
+/// One of up to three matrices that share columns; `Part` of `part.cuh`.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Part {
@@ -16,12 +16,13 @@ pub(super) struct Part {
     pub(super) bias: u64,
     pub(super) residual: u64,
     pub(super) rows: i32,
-    tiles: i32,
+    pub(super) tiles: i32,
     y_stride: i64,
 }
 
 impl Part {
-    const NONE: Part = Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0, tiles: 0, y_stride: 0 };
+    pub(super) const NONE: Part =
+        Part { weights: 0, y: 0, bias: 0, residual: 0, rows: 0, tiles: 0, y_stride: 0 };
 
     pub(super) fn new(weights: &Tensor, y: &Tensor, bias: u64, residual: u64) -> Part {
         let (rows, y_stride) = (weights.ne[1] as i32, y.nb[1] / 4);
@@ -79,7 +80,7 @@ struct ColumnsParams {
 pub(super) const MOST_COLUMNS: usize = 8;
 
 /// Tokens and experts up to which each expert's product is one of this kind.
-const MOST_EXPERT_COLUMNS: usize = 32;
+pub(super) const MOST_EXPERT_COLUMNS: usize = 32;
 
 /// Warps of a block that multiply, and rows that each takes at a time.
 const WARPS: usize = 8;
@@ -201,18 +202,18 @@ fn rows_suit(dtype: DType, weights: &Tensor, x: &Tensor, x_dtype: DType) -> bool
 }
 
 /// Whether a product is one of a matrix with few columns that can be streamed.
-pub(super) fn suits(node: TensorRef<'_>, a: &Tensor, x: &Tensor) -> bool {
+pub(super) fn suits(node: TensorRef<'_>, a: &Tensor, x: &Tensor, most: usize) -> bool {
     let (Some(weights), Some(columns)) = (node.source(0), node.source(1)) else { return false };
     let flat = |tensor: &Tensor| tensor.ne[2] == 1 && tensor.ne[3] == 1;
-    rows_suit(weights.dtype(), a, x, columns.dtype()) && flat(a) && flat(x) && node.ne()[1] <= MOST_COLUMNS
+    rows_suit(weights.dtype(), a, x, columns.dtype()) && flat(a) && flat(x) && node.ne()[1] <= most
 }
 
 /// Whether products with experts are of this kind.
-pub(super) fn suits_experts(node: TensorRef<'_>, a: &Tensor, x: &Tensor) -> bool {
+pub(super) fn suits_experts(node: TensorRef<'_>, a: &Tensor, x: &Tensor, most: usize) -> bool {
     let (Some(weights), Some(columns)) = (node.source(0), node.source(1)) else { return false };
     rows_suit(weights.dtype(), a, x, columns.dtype())
         && x.nb[2] % 16 == 0
-        && node.ne()[1] * node.ne()[2] <= MOST_EXPERT_COLUMNS
+        && node.ne()[1] * node.ne()[2] <= most
         && node.layout().is_contiguous()
 }
 
@@ -261,7 +262,8 @@ pub(super) fn launch(mut params: MatvecParams, dtype: DType, b: &mut Builder<'_>
     let experts = params.ids != 0;
     let widths = widths(b.info(), dtype);
     let wide_enough = widths.iter().copied().find(|&width| columns <= width);
-    let width = if experts { 1 } else { wide_enough.unwrap_or(widths[widths.len() - 1]) };
+    let one_by_one = experts || b.exact();
+    let width = if one_by_one { 1 } else { wide_enough.unwrap_or(widths[widths.len() - 1]) };
     let cut = cut(b.info(), dtype, k, width).ok_or(Refused::Unsupported)?;
     params.chunk = cut.chunk as i32;
     params.slots = cut.slots as i32;
@@ -295,7 +297,7 @@ pub(super) fn launch(mut params: MatvecParams, dtype: DType, b: &mut Builder<'_>
         params.prepared = 1;
     }
     let blocks = (params.tiles as usize).clamp(1, cut.resident * b.info().multiprocessors as usize);
-    let groups = if experts { columns } else { columns.div_ceil(width) };
+    let groups = columns.div_ceil(width);
     let name = format!("matvec_{}_{width}", dtype.name());
     let grid = [blocks as u32, groups as u32, 1];
     let threads = 32 * (WARPS + usize::from(has_engine(b.info())));

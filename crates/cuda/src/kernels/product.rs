@@ -4,7 +4,7 @@ use oxcart_tensor::ops::Hint;
 use oxcart_tensor::{DType, Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{count, matvec, tiles};
+use super::{bands, count, matvec, tiles};
 use crate::images::Family;
 use crate::plan::{Builder, Done, Refused, Tensor};
 
@@ -82,12 +82,19 @@ fn mul_mat(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         return Err(Refused::Unsupported);
     }
     let (a, right, y) = (b.source(node, 0)?, b.source(node, 1)?, b.tensor(node)?);
-    if matvec::suits(node, &a, &right) {
+    let (around, early) = (tiles::Around::default(), b.is_constant(weights));
+    let product = tiles::Product { dtype: weights.dtype(), weights: a, x: right, y, around, early };
+    if b.exact() {
+        // One way for every number of columns.
+        if tiles::is_flat(b.info(), node, &product) && bands::suits(b.info(), &[product], usize::MAX) {
+            return bands::launch_all(&product, b);
+        }
+        if weights.dtype() == DType::F32 && matvec::suits(node, &a, &right, usize::MAX) {
+            return matvec::launch(matvec::params(a, right, y), weights.dtype(), b);
+        }
+    } else if matvec::suits(node, &a, &right, matvec::MOST_COLUMNS) {
         return matvec::launch(matvec::params(a, right, y), weights.dtype(), b);
-    }
-    if tiles::suits(b.info(), node, &a, &right) {
-        let around = tiles::Around::default();
-        let product = tiles::Product { dtype: weights.dtype(), weights: a, x: right, y, around };
+    } else if tiles::suits(b.info(), node, &product) {
         return tiles::launch(&product, b);
     }
     let params = ProductParams { a, b: right, y, count: count(node), ids: 0, ids_nb: [0; 2], faults: 0 };
@@ -113,7 +120,8 @@ fn mul_mat_id(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         return Err(Refused::Unsupported);
     }
     let (a, right, ids, y) = (b.source(node, 0)?, b.source(node, 1)?, b.source(node, 2)?, b.tensor(node)?);
-    if matvec::suits_experts(node, &a, &right) {
+    let most = if b.exact() { MOST_BLOCKS } else { matvec::MOST_EXPERT_COLUMNS };
+    if matvec::suits_experts(node, &a, &right, most) {
         return matvec::add_experts(node, [a, right, ids, y], b);
     }
     if tiles::suits_experts(b.info(), node, &a) {

@@ -6,7 +6,7 @@
 use oxcart_tensor::{DType, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::matvec;
+use super::{bands, matvec};
 use crate::driver::{Address, CardInfo, TileMap};
 use crate::images::Family;
 use crate::plan::{Builder, Done, Refused, Tensor};
@@ -120,6 +120,8 @@ pub(super) struct Product {
     pub(super) x: Tensor,
     pub(super) y: Tensor,
     pub(super) around: Around,
+    /// Whether no kernel writes the weights, so that they may be read early.
+    pub(super) early: bool,
 }
 
 /// Whether kernels know weights of this type.
@@ -142,17 +144,21 @@ fn rows_suit(dtype: DType, weights: &Tensor) -> bool {
     dtype.is_quantized() || (aligned && weights.ne[0] % 8 == 0)
 }
 
-/// Whether a product can be computed here.
-pub(super) fn suits(info: &CardInfo, node: TensorRef<'_>, a: &Tensor, x: &Tensor) -> bool {
-    let (Some(weights), Some(_)) = (node.source(0), node.source(1)) else { return false };
+/// Whether a product is one of a matrix and columns, of types and in places that are known here.
+pub(super) fn is_flat(info: &CardInfo, node: TensorRef<'_>, product: &Product) -> bool {
+    let Product { dtype, weights, x, .. } = product;
     let flat = |tensor: &Tensor| tensor.ne[2] == 1 && tensor.ne[3] == 1;
-    is_known(info, weights.dtype())
-        && rows_suit(weights.dtype(), a)
-        && flat(a)
+    is_known(info, *dtype)
+        && rows_suit(*dtype, weights)
+        && flat(weights)
         && flat(x)
-        && a.ne[0] > 0
-        && node.ne()[1] > matvec::MOST_COLUMNS
+        && weights.ne[0] > 0
         && node.layout().is_contiguous()
+}
+
+/// Whether a product can be computed here.
+pub(super) fn suits(info: &CardInfo, node: TensorRef<'_>, product: &Product) -> bool {
+    is_flat(info, node, product) && node.ne()[1] > matvec::MOST_COLUMNS
 }
 
 /// Makes columns 16-bit numbers in scratch memory; where they are, and bytes from one to the next.
@@ -186,6 +192,9 @@ pub(super) fn launch(product: &Product, b: &mut Builder<'_>) -> Done {
 /// Adds the launches of products that read the same columns, of one type of weights.
 pub(super) fn launch_all(products: &[Product], b: &mut Builder<'_>) -> Done {
     let first = products.first().ok_or(Refused::Unsupported)?;
+    if bands::suits(b.info(), products, bands::MOST_COLUMNS) {
+        return bands::launch(products, b);
+    }
     let (k, columns) = (first.weights.ne[0] as usize, first.x.ne[1] as usize);
     let hopper = b.info().capability == (9, 0) && columns >= LEAST_GEMM_COLUMNS && k % 64 == 0;
     let (x16, x_step) = sixteen(first.dtype, &first.x, k, &first.around, b);
@@ -200,7 +209,7 @@ pub(super) fn launch_all(products: &[Product], b: &mut Builder<'_>) -> Done {
 }
 
 fn by_tiles(product: &Product, (x16, x_step): (Address, usize), b: &mut Builder<'_>) -> Done {
-    let &Product { dtype, weights, x, y, around } = product;
+    let &Product { dtype, weights, x, y, around, .. } = product;
     let [k, m, ..] = weights.ne.map(|n| n as usize);
     let columns = x.ne[1] as usize;
     let wide = if columns > 32 { 64 } else { 32 };
@@ -248,7 +257,7 @@ fn shared_bytes(dtype: DType, rows: usize, columns: usize) -> usize {
 
 /// A product on Hopper: weights as 16-bit numbers, in runs of rows that scratch memory has room for.
 fn gemm(product: &Product, (x16, x_step): (Address, usize), b: &mut Builder<'_>) -> Done {
-    let &Product { dtype, weights, x, y, around } = product;
+    let &Product { dtype, weights, x, y, around, .. } = product;
     let [k, m, ..] = weights.ne.map(|n| n as usize);
     let columns = x.ne[1] as usize;
     let brain = is_brain(b.info(), dtype);
@@ -332,7 +341,7 @@ pub(super) fn launch_experts(dtype: DType, [a, x, ids, y]: [Tensor; 4], b: &mut 
     let (x16, x_step) = sixteen(dtype, &x, k, &Around::default(), b);
     let (order, starts, begins) =
         (b.scratch(4 * columns), b.scratch(4 * (experts + 1)), b.scratch(4 * (experts + 1)));
-    let wide = if columns / experts.max(1) > 32 { 64 } else { 32 };
+    let wide = if columns / experts.max(1) > 32 && !b.exact() { 64 } else { 32 };
     let rows = if wide == 64 { 64 } else { 32 };
     let sorting = OrderParams {
         ids: ids.data,

@@ -91,6 +91,7 @@ enum Memory<'w> {
 pub(crate) struct Builder<'w> {
     info: &'w CardInfo,
     overlaps: bool,
+    exact: bool,
     memory: Memory<'w>,
     steps: Vec<Step>,
     buffers: Vec<Arc<dyn Buffer>>,
@@ -103,22 +104,31 @@ pub(crate) struct Builder<'w> {
 const SCRATCH_ALIGN: usize = 256;
 
 impl<'w> Builder<'w> {
-    /// A builder over the memory of some work. Scratch memory begins at `scratch`; without, its size is only counted.
+    /// A builder over the memory of some work. Scratch memory begins at `scratch`; without, its size is only counted. Where it is
+    /// `exact`, results must not depend on what is computed beside them.
     pub(crate) fn new(
         card: &'w Arc<Card>,
         work: Work<'w>,
         words: Words,
         scratch: Option<Address>,
+        exact: bool,
     ) -> Builder<'w> {
         let memory = Memory::Work { card, work, words, scratch };
         let (info, overlaps) = (&card.info, card.overlaps);
-        Builder { info, overlaps, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
+        Builder { info, overlaps, exact, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
     }
 
     /// A builder that only looks whether there are kernels.
     pub(crate) fn survey(info: &'w CardInfo) -> Builder<'w> {
         let memory = Memory::Survey;
-        Builder { info, overlaps: false, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
+        let (overlaps, exact) = (false, false);
+        Builder { info, overlaps, exact, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
+    }
+
+    /// Whether results must not depend on what is computed beside them: the same kernels, cut the same way, for any number of
+    /// columns and tokens, and nothing done on the way of something else.
+    pub(crate) fn exact(&self) -> bool {
+        self.exact
     }
 
     /// What is known about the card.

@@ -114,8 +114,8 @@ fn a_block_is_few_launches() {
         (1, DType::F16, DType::F32, false, RopeMode::Neox, 6),
         (1, DType::Q8_0, DType::Q8_0, false, RopeMode::Normal, 8),
         (3, DType::Q4_0, DType::F16, true, RopeMode::Normal, 11),
-        (20, DType::Q8_0, DType::F16, false, RopeMode::Normal, 14),
-        (40, DType::F16, DType::F16, true, RopeMode::Neox, 14),
+        (20, DType::Q8_0, DType::F16, false, RopeMode::Normal, 11),
+        (40, DType::F16, DType::F16, true, RopeMode::Neox, 11),
     ] {
         let block = Block { tokens, weights, cache, bias, mode };
         let name = format!("{tokens} tokens, {weights}, {cache}, bias {bias}");

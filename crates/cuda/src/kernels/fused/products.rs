@@ -273,25 +273,21 @@ fn emit(group: &Group<'_>, b: &mut Builder<'_>) -> Result<bool, Refused> {
         None => None,
     };
     let a = b.tensor(weights)?;
-    if matvec::suits(first.product, &a, &x) {
+    if matvec::suits(first.product, &a, &x, matvec::MOST_COLUMNS) {
         return emit_few(group, (weights, x), norm, b);
     }
     let mut products = Vec::new();
     for item in &group.items {
         let Some(weights) = item.product.source(0) else { return Ok(false) };
         let a = b.tensor(weights)?;
-        if group.gated.is_some() || !tiles::suits(b.info(), item.product, &a, &x) {
-            return Ok(false);
-        }
         let around =
             tiles::Around { bias: address(item.bias, b)?, residual: address(item.residual, b)?, norm };
-        products.push(tiles::Product {
-            dtype: weights.dtype(),
-            weights: a,
-            x,
-            y: b.tensor(item.result)?,
-            around,
-        });
+        let (y, early) = (b.tensor(item.result)?, b.is_constant(weights));
+        let product = tiles::Product { dtype: weights.dtype(), weights: a, x, y, around, early };
+        if group.gated.is_some() || !tiles::suits(b.info(), item.product, &product) {
+            return Ok(false);
+        }
+        products.push(product);
     }
     tiles::launch_all(&products, b)?;
     Ok(true)
@@ -312,7 +308,7 @@ fn emit_few(
     for item in &group.items {
         let Some(weights) = item.product.source(0) else { return Ok(false) };
         let a = b.tensor(weights)?;
-        if !matvec::suits(item.product, &a, &x) {
+        if !matvec::suits(item.product, &a, &x, matvec::MOST_COLUMNS) {
             return Ok(false);
         }
         let y = b.tensor(item.result)?;
