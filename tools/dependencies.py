@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the packages that we depend on are: their licences, how many versions of each there are, and which Rust they need.
 
-    tools/dependencies.py            fails if something is there that nobody has agreed to
+    tools/dependencies.py            fails if something is there that is not on its lists
 
 Reads `cargo metadata` alone, so it takes a second and no network. It is what `cargo deny check licenses bans` would be asked
 for; that program takes minutes to build and is not needed for three lists. Known vulnerabilities are another matter:

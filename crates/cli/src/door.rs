@@ -5,7 +5,7 @@
 //! spelled out. Results that go to a file or another program are left as they are; messages on stderr are for people and
 //! always guarded.
 //!
-//! Invariant: of control sequences only our own three for bold, dim and neither get through, which harm nobody. No other file
+//! Invariant: of control sequences only our own three for bold, dim and neither get through, which do no harm. No other file
 //! writes to stdout or stderr, but for bars (`progress`) and the log of a worker, which escape what they show themselves.
 
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};

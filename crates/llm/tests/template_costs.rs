@@ -202,7 +202,7 @@ fn check<S: IntoIterator<Item = String>>(sources: impl FnOnce() -> S) {
     });
 }
 
-/// Templates that nobody thought of: loops that do something random to a few values, again and again.
+/// Templates at random: loops that do something random to a few values, again and again.
 struct Random(u64);
 
 impl Random {

@@ -11,8 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Session`] is the short way; [`Loader`] says which workers, plug-ins and sizes. Build with `--release`: without optimization a
-//! token takes a second. Below the two is a facade: every module is one
+//! [`Session`] is the short way; [`Loader`] says which workers, plug-ins and sizes. Build with `--release`: without optimization
+//! models run many times slower. Below the two is a facade: every module is one
 //! of the crates that Oxcart is made of, and [`devices`] knows them all, so that a program finds what can compute on its
 //! machine without naming a kind of device.
 #![forbid(unsafe_code)]

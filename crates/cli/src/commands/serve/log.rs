@@ -38,8 +38,8 @@ impl Log {
         Log { json, queue, writer: thread::spawn(move || write(&lines)) }
     }
 
-    /// Makes panics lines of the log, one a second at most, from now until it is finished. A worker survives them, and whoever
-    /// panics may have the turn of a device, so the message must not wait for a pipe.
+    /// Makes panics lines of the log, one a second at most, from now until it is finished. A worker survives them, and a thread
+    /// that panics may have the turn of a device, so the message must not wait for a pipe.
     pub(crate) fn catch_panics(&self) {
         let (json, queue, last) = (self.json, self.queue.clone(), AtomicU64::new(0));
         panic::set_hook(Box::new(move |panic| {
@@ -205,7 +205,7 @@ mod tests {
     /// Set in the process that panics.
     const PANICS: &str = "OXCART_TEST_PANICS";
 
-    /// Nobody reads what this test says on stderr when it is run again, in a process of its own.
+    /// The test runs itself again in a process of its own, whose stderr is not read.
     #[test]
     fn panics_do_not_wait_for_a_pipe() {
         if std::env::var_os(PANICS).is_some() {

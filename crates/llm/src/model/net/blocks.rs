@@ -1,7 +1,8 @@
 //! The frame that decoders share: every block reads the residual stream through norms, in two parts, and adds to it what they
 //! give.
 //!
-//! Invariant: rows whose results nobody wants are dropped after the first part of the last block, and by no architecture itself.
+//! Invariant: rows whose results are not wanted are dropped here, after the first part of the last block, and by no architecture
+//! itself.
 
 use oxcart_tensor::TensorId;
 
