@@ -15,6 +15,7 @@ mod error;
 mod guard;
 mod json;
 mod rewrite;
+mod slice;
 
 use std::time::SystemTime;
 

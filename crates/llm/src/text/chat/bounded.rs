@@ -12,7 +12,8 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::budget::{Budget, too_large};
 use super::json::to_json;
-use super::rewrite::{CYCLE, FIND, MADE, PRODUCT, READ, SHAPE};
+use super::rewrite::{CYCLE, FIND, MADE, PRODUCT, READ, SHAPE, SLICE};
+use super::slice::slice;
 use crate::text::limits::{MAX_TEMPLATE_ELEMENTS, MAX_TEMPLATE_VALUE, MAX_TEMPLATE_WIDTH};
 
 /// What is looked at.
@@ -74,6 +75,11 @@ fn add_operators(environment: &mut Environment<'_>, budget: &Budget) {
     environment.add_filter(MADE, move |value: Value| paid.made(value));
     let paid = budget.clone();
     environment.add_filter(PRODUCT, move |left: Value, right: Value| paid.product(&left, &right));
+    let paid = budget.clone();
+    environment.add_filter(SLICE, move |value: Value, start: Value, stop: Value, step: Value| {
+        paid.shape(&value)?;
+        paid.made(slice(&value, &start, &stop, &step)?)
+    });
     environment.add_filter(CYCLE, |index: usize, values: Rest<Value>| {
         let at =
             index.checked_rem(values.len()).ok_or_else(|| bad("loop.cycle() has nothing to choose from"))?;

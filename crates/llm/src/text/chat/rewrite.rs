@@ -12,8 +12,8 @@ use minijinja::machinery::Span;
 use minijinja::machinery::ast::{
     AutoEscape, BinOp, BinOpKind, Block, Call, CallArg, CallBlock, CallType, Compare, CompareOp, Const, Do,
     EmitExpr, EmitRaw, Expr, Extends, Filter, FilterBlock, ForLoop, FromImport, GetAttr, GetItem, IfCond,
-    IfExpr, Import, Include, List, Macro, Map, Set, SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple,
-    UnaryOp, UnaryOpKind, Var, WithBlock,
+    IfExpr, Import, Include, List, Macro, Map, Set, SetBlock, Spanned, Stmt, Template, Test, Tuple, UnaryOp,
+    UnaryOpKind, Var, WithBlock,
 };
 use minijinja::{Error, ErrorKind, Value};
 
@@ -29,6 +29,8 @@ pub(super) const FIND: &str = "=find";
 pub(super) const MADE: &str = "=made";
 /// A product that pays for itself.
 pub(super) const PRODUCT: &str = "=product";
+/// A part of a text or list that pays for itself. The engine's own panics where there is nothing to go through backwards.
+pub(super) const SLICE: &str = "=slice";
 /// `loop.cycle`, which in the engine does not expect to be called without arguments.
 pub(super) const CYCLE: &str = "=cycle";
 
@@ -251,13 +253,14 @@ impl<'a> Rewriter<'a> {
             Expr::Var(s) => var(s.id, s.span()),
             Expr::Const(s) => Expr::Const(Spanned::new(Const { value: s.value.clone() }, s.span())),
             Expr::Slice(s) => {
-                let slice = Slice {
-                    expr: paid(SHAPE, self.expr(&s.expr)?),
-                    start: self.maybe(s.start.as_ref())?,
-                    stop: self.maybe(s.stop.as_ref())?,
-                    step: self.maybe(s.step.as_ref())?,
+                let mut bound = |bound: Option<&Expr<'a>>| {
+                    let absent = || Expr::Const(Spanned::new(Const { value: Value::from(()) }, s.span()));
+                    Ok(CallArg::Pos(self.maybe(bound)?.unwrap_or_else(absent)))
                 };
-                through(MADE, Expr::Slice(Spanned::new(slice, s.span())))
+                let bounds = [s.start.as_ref(), s.stop.as_ref(), s.step.as_ref()];
+                let args = bounds.map(&mut bound).into_iter().collect::<Result<_, Error>>()?;
+                let filter = Filter { name: SLICE, expr: Some(self.expr(&s.expr)?), args };
+                Expr::Filter(Spanned::new(filter, s.span()))
             }
             Expr::UnaryOp(s) => {
                 // It cannot be copied.

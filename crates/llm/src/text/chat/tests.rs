@@ -85,6 +85,10 @@ fn operators_mean_the_same() {
         "[0, 1, 2]|1|[1, 2]|4",
     );
     check("{{ 'abc'[0] }}|{{ 'abc'[-1] }}|{{ 'abc'[::-1] }}|{{ messages[1:] | length }}", "a|c|cba|1");
+    check(
+        "{{ ''[::-1] }}|{{ [][::-1] }}|{{ ()[::-1] }}|{{ 'abcd'[2:0:-1] }}|{{ 'abcd'[1:3:-1] }}",
+        "|[]|()|cb|",
+    );
     check("{{ 1 < 2 < 3 }}|{{ 'b' in 'abc' }}|{{ 4 not in [1] }}|{{ {'a': 1}['a'] }}", "True|True|True|1");
     check(
         "{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i // 2) }} {% endfor %}",
