@@ -52,6 +52,22 @@ pub struct Caps {
     pub buffer_from_host: bool,
 }
 
+/// About how much a device does in some ten milliseconds: what one of several users may do before it is another's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Multiplications of products and convolutions.
+    pub multiplications: u64,
+    /// Elements that it reads or writes.
+    pub elements: u64,
+}
+
+impl Default for Pace {
+    /// That of a small processor.
+    fn default() -> Pace {
+        Pace { multiplications: 1 << 28, elements: 1 << 28 }
+    }
+}
+
 /// A device.
 pub trait Device: Send + Sync + fmt::Debug {
     /// A short name, unique in its registry, for example `CPU` or `CUDA0`.
@@ -95,6 +111,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Whether it can use tensors in this kind of memory.
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool;
+
+    /// How fast it is, very roughly.
+    fn pace(&self) -> Pace {
+        Pace::default()
+    }
 
     /// Whether it wants to compute this node although the weights are elsewhere and must be copied.
     fn wants_offload(&self, _node: TensorRef<'_>) -> bool {

@@ -27,7 +27,7 @@ pub use buffer::{Buffer, BufferType, Usage, allocate, same_buffer_type};
 pub use byte_size::ByteSize;
 pub use compare::{Comparison, compare};
 pub use copy::{GraphCopy, copy_graph};
-pub use device::{Caps, Device, DeviceKind, Memory};
+pub use device::{Caps, Device, DeviceKind, Memory, Pace};
 pub use error::Error;
 pub use guid::Guid;
 pub use host::{HostBuffer, HostBufferType, HostMemory, HostRead, HostWrite};

@@ -1,4 +1,4 @@
-//! Single ops with recorded inputs and outputs.
+//! Single ops: with recorded inputs and outputs, drawn at random ([`draw`]), or made to take long ([`LONG_NODES`]).
 //!
 //! A folder holds index files (`FAMILY.json`) and blobs (`FAMILY.bin`); the format is that of the reference outputs which
 //! `OXCART_GOLDEN` names, and of what `tools/differential` makes. The latter has three more fields: a source with
@@ -13,11 +13,15 @@
 
 mod build;
 mod decode;
+mod draw;
 mod json;
 mod judge;
+mod long;
 
 pub use build::{Built, RunError};
+pub use draw::{Drawn, Draws, MOST_BYTES, Manner, draw};
 pub use judge::Verdict;
+pub use long::{LONG_NODES, LongNode, close_rows};
 
 use std::path::Path;
 use std::sync::Arc;

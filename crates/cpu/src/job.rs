@@ -1,9 +1,12 @@
 //! What a kernel is, and what it is given: one thread's part of one phase of one node.
 //!
 //! Invariant: all jobs of a step have the same tensors and different shares; a phase begins only after all shares of the one
-//! before are finished. Any thread may be given any share, and several.
+//! before are finished. Any thread may be given any share, and several. A kernel tells [`Stop`] what it does and is never long
+//! without asking it: at most [`MOST_BETWEEN_LOOKS`] units, which `tests/work.rs` asserts for every op.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use oxcart_tensor::{Layout, Op};
 
@@ -104,6 +107,11 @@ impl Kernel {
         Kernel { cuts: 1, ..Kernel::units(run, units, work) }
     }
 
+    /// As few shares as there are threads, because each share looks at everything; such a kernel looks whether to stop itself.
+    pub(crate) const fn uncut(self) -> Kernel {
+        Kernel { cuts: 1, ..self }
+    }
+
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
         Kernel { phases, ..self }
     }
@@ -125,24 +133,120 @@ fn nothing(_job: Job<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a kernel should give up, because its result is no longer wanted.
+/// Whether a kernel should give up, because its result is no longer wanted; and the count of what it does. A unit is a
+/// multiplication, or an element that is looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop<'t> {
     /// Set by any thread to end the run.
     pub(crate) cancel: &'t AtomicBool,
     /// Set once a kernel has given up: what it wrote is not to be used.
     pub(crate) given_up: &'t AtomicBool,
+    pub(crate) meter: &'t Meter,
+}
+
+/// Units between two looks at whether to stop, beside those that a kernel counts in one go: some milliseconds. Unit tests look
+/// always.
+const UNITS_PER_LOOK: u64 = if cfg!(test) { 1 } else { 1 << 20 };
+
+/// The most units that any kernel does between two looks.
+pub const MOST_BETWEEN_LOOKS: u64 = 1 << 24;
+
+/// Elements of a row that are done between two looks, where it may be long; a multiple of everything that rows are cut at.
+const STRETCH: usize = if cfg!(test) { 1 << 10 } else { 1 << 16 };
+
+/// The longest row of which a kernel that cannot stop inside of it does all; longer ones are refused when it is chosen.
+pub(crate) const LONGEST_WHOLE: usize = 1 << 22;
+
+/// Units counted by one share of a kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    since_look: Cell<u64>,
+    units: Cell<u64>,
+    longest: Cell<u64>,
+}
+
+impl Meter {
+    /// What is counted after a kernel was told to give up, so that it is told again.
+    const GIVEN_UP: u64 = u64::MAX;
+
+    fn note_look(&self) {
+        let since = self.since_look.replace(0);
+        self.units.set(self.units.get().saturating_add(since));
+        self.longest.set(self.longest.get().max(since));
+    }
+}
+
+/// What kernels have done, added up over shares and threads.
+#[derive(Debug, Default)]
+pub(crate) struct Effort {
+    units: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl Effort {
+    /// Adds what a share has done, which ends with a look.
+    pub(crate) fn add(&self, meter: &Meter) {
+        if meter.since_look.get() != Meter::GIVEN_UP {
+            meter.note_look();
+        }
+        self.units.fetch_add(meter.units.get(), Ordering::Relaxed);
+        self.longest.fetch_max(meter.longest.get(), Ordering::Relaxed);
+    }
+
+    /// What was done, and begins anew.
+    pub(crate) fn take(&self) -> WorkDone {
+        WorkDone {
+            units: self.units.swap(0, Ordering::Relaxed),
+            longest: self.longest.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
+/// What a stream has done: see [`TensorRef::work`](oxcart_tensor::TensorRef::work) for what a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkDone {
+    /// Units in all.
+    pub units: u64,
+    /// The most units between two looks at whether to stop.
+    pub longest: u64,
 }
 
 impl Stop<'_> {
-    /// Whether to give up now. A kernel that is told so leaves its work undone.
-    #[inline(always)]
+    /// Whether to give up now. A kernel that is told so leaves its work undone, and is told so again whenever it asks.
     pub(crate) fn now(self) -> bool {
+        if self.meter.since_look.get() == Meter::GIVEN_UP {
+            return true;
+        }
+        self.meter.note_look();
         let asked = self.cancel.load(Ordering::Relaxed);
         if asked {
             self.given_up.store(true, Ordering::Relaxed);
+            self.meter.since_look.set(Meter::GIVEN_UP);
         }
         asked
+    }
+
+    /// Counts units that are done, or that are done next; says whether to give up.
+    #[inline(always)]
+    pub(crate) fn after(self, units: usize) -> bool {
+        let since = self.meter.since_look.get().saturating_add(units as u64);
+        self.meter.since_look.set(since);
+        since >= UNITS_PER_LOOK && self.now()
+    }
+
+    /// Elements of a row, some at a time, until they are all done or the kernel is to give up. Counts each as a unit.
+    #[inline(always)]
+    pub(crate) fn stretches(self, len: usize) -> impl Iterator<Item = Range<usize>> {
+        self.stretches_of(len, 1)
+    }
+
+    /// As [`Stop::stretches`], where an element is several units.
+    #[inline(always)]
+    pub(crate) fn stretches_of(self, len: usize, units: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..len)
+            .step_by(STRETCH)
+            .map(move |start| start..len.min(start + STRETCH))
+            .take_while(move |part| !self.after(units.saturating_mul(part.len())))
     }
 }
 

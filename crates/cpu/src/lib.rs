@@ -23,6 +23,7 @@ mod stream;
 mod view;
 
 pub use device::{CpuDevice, CpuRegistry};
+pub use job::{MOST_BETWEEN_LOOKS, WorkDone};
 pub use os::allocator::{return_freed_memory, return_kept_memory};
 pub use simd::{Level, LevelError};
 pub use stream::CpuStream;

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{Error, Plan, Work};
 
+use crate::job::Effort;
 use crate::pool::Pool;
 use crate::simd::Level;
 
@@ -31,6 +32,7 @@ pub(crate) struct CpuPlan {
     cancel: Arc<AtomicBool>,
     binding: Binding,
     scratch: Arc<Scratch>,
+    effort: Arc<Effort>,
 }
 
 /// Scratch memory of a stream, for the one plan that runs; plans that only exist have none.
@@ -61,10 +63,10 @@ impl CpuPlan {
         level: Level,
         pool: Arc<Pool>,
         cancel: Arc<AtomicBool>,
-        scratch: Arc<Scratch>,
+        (scratch, effort): (Arc<Scratch>, Arc<Effort>),
         work: Work<'_>,
     ) -> Result<CpuPlan, Error> {
-        let mut plan = CpuPlan { level, pool, cancel, binding: Binding::default(), scratch };
+        let mut plan = CpuPlan { level, pool, cancel, binding: Binding::default(), scratch, effort };
         plan.update(work)?;
         Ok(plan)
     }
@@ -90,7 +92,7 @@ impl Plan for CpuPlan {
             scratch.try_reserve_exact(more).map_err(|_| no_scratch(size))?;
             scratch.resize(lines, Line([0; 64]));
         }
-        let done = run::run(&self.binding, &self.pool, &mut scratch, &self.cancel);
+        let done = run::run(&self.binding, &self.pool, &mut scratch, &self.cancel, &self.effort);
         if self.scratch.limit < usize::MAX && size_of_val(scratch.as_slice()) > KEPT_SCRATCH {
             *scratch = Vec::new();
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oxcart_backend::{Device, Error, Guid, Plan, Stream, StreamOptions, Work};
 
 use crate::device::{CpuDevice, NAME};
+use crate::job::{Effort, WorkDone};
 use crate::os::affinity;
 use crate::plan::{CpuPlan, Scratch};
 use crate::pool::Pool;
@@ -22,6 +23,7 @@ pub struct CpuStream {
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
     scratch: Arc<Scratch>,
+    effort: Arc<Effort>,
 }
 
 impl CpuStream {
@@ -36,7 +38,7 @@ impl CpuStream {
         };
         let pool = Arc::new(Pool::new(options).map_err(failed)?);
         let scratch = Arc::new(Scratch::new(options.max_scratch));
-        Ok(CpuStream { device, level, pool, cancel: Arc::default(), scratch })
+        Ok(CpuStream { device, level, pool, cancel: Arc::default(), scratch, effort: Arc::default() })
     }
 
     /// Threads that compute.
@@ -47,6 +49,11 @@ impl CpuStream {
     /// What stops this stream: while it is true, runs end with [`Error::Cancelled`], in the middle of a long node too.
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancel)
+    }
+
+    /// What was computed since this was asked last.
+    pub fn take_work_done(&self) -> WorkDone {
+        self.effort.take()
     }
 
     /// Stops the run under way, and every run until [`resume`](CpuStream::resume).
@@ -60,9 +67,9 @@ impl CpuStream {
     }
 
     fn cpu_plan(&self, work: Work<'_>) -> Result<CpuPlan, Error> {
-        let (pool, cancel, scratch) =
-            (Arc::clone(&self.pool), Arc::clone(&self.cancel), Arc::clone(&self.scratch));
-        CpuPlan::new(self.level, pool, cancel, scratch, work)
+        let (pool, cancel) = (Arc::clone(&self.pool), Arc::clone(&self.cancel));
+        let kept = (Arc::clone(&self.scratch), Arc::clone(&self.effort));
+        CpuPlan::new(self.level, pool, cancel, kept, work)
     }
 }
 

@@ -120,7 +120,7 @@ impl Graph {
         let count = u8::try_from(sources.len()).map_err(|_| Error::TooManyTensors)?;
         let mut links = Links::new(&layout, &op, view, (first, count));
         if links.reuses_source {
-            links.alike = self.alike_sources(&layout, sources);
+            links.alike = self.alike_sources(&layout, op.info().reuses, sources);
         }
         self.links.push(links);
         self.layouts.push(layout);
@@ -129,12 +129,12 @@ impl Graph {
         Ok(TensorId::from_index(self.len() - 1))
     }
 
-    /// A bit for each source that has this layout. Layouts are large and planners compare them again and again; here
+    /// A bit for each of some sources that has this layout. Layouts are large and planners compare them again and again; here
     /// they are at hand.
-    fn alike_sources(&self, layout: &Layout, sources: &[Option<TensorId>]) -> u16 {
-        let is_alike =
-            |source: &Option<TensorId>| source.is_some_and(|id| self.layouts[id.index()] == *layout);
-        (0..).zip(sources).fold(0, |bits, (slot, source)| bits | u16::from(is_alike(source)) << slot)
+    fn alike_sources(&self, layout: &Layout, slots: &[usize], sources: &[Option<TensorId>]) -> u16 {
+        let source = |slot: usize| sources.get(slot).copied().flatten();
+        let is_alike = |slot: usize| source(slot).is_some_and(|id| self.layouts[id.index()] == *layout);
+        slots.iter().fold(0, |bits, &slot| bits | u16::from(is_alike(slot)) << slot)
     }
 
     /// Names a tensor; an empty name takes the name away.

@@ -34,6 +34,7 @@ mod sort;
 mod train;
 mod unary;
 mod view;
+mod work;
 
 pub use arrange::{Concat, Diag, Pad, PadReflect1d, Repeat, RepeatBack, Roll};
 pub use attention::{FlashAttnBack, FlashAttnExt, LightningIndexer, PagedAttn};
@@ -64,6 +65,7 @@ pub use sort::{Argsort, SortOrder, TopK};
 pub use train::{CrossEntropyLoss, CrossEntropyLossBack, OptStepAdamw, OptStepSgd};
 pub use unary::Unary;
 pub use view::{Permute, Reshape, Transpose, View};
+pub use work::Sizes;
 
 use crate::layout::Layout;
 
@@ -103,11 +105,11 @@ pub struct OpInfo {
     /// Whether a caller may ask for the result to share the memory of source 0.
     pub in_place: bool,
     /// Slot of the source that the result of a node shares memory with, where it shares any: that of an op that changes one of
-    /// its sources, else 0. No kernel expects another source to be the result, unless the op also `reuses_source`.
+    /// its sources, else 0. No kernel expects another source to be the result, unless the op also `reuses` it.
     pub result_in: usize,
-    /// Whether a memory planner may give the result the memory of any dying source of the same layout. Kernels of
-    /// these ops are correct when the result aliases any one such source.
-    pub reuses_source: bool,
+    /// Slots of sources whose memory a planner may give to the result when they die and have the same layout. Kernels of the op
+    /// are correct when the result is any one of them, so they read of it only what they are about to write.
+    pub reuses: &'static [usize],
     /// Slots of sources that the op writes to besides its result. No two of what an op writes share memory.
     pub also_writes: &'static [usize],
 }
@@ -121,7 +123,7 @@ impl OpInfo {
             computes: true,
             in_place: false,
             result_in: 0,
-            reuses_source: false,
+            reuses: &[],
             also_writes: &[],
         }
     }
@@ -134,8 +136,8 @@ impl OpInfo {
         OpInfo { in_place: true, ..self }
     }
 
-    const fn reuses_source(self) -> OpInfo {
-        OpInfo { reuses_source: true, ..self }
+    const fn reuses(self, slots: &'static [usize]) -> OpInfo {
+        OpInfo { reuses: slots, ..self }
     }
 
     const fn also_writes(self, slots: &'static [usize]) -> OpInfo {
@@ -192,6 +194,10 @@ pub trait Operation: Copy + Into<Op> {
 
     /// Checks sources and parameters, and says what the result is.
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError>;
+
+    /// How much work a node is, in multiplications or elements that are looked at: within a factor of two, where tensor data
+    /// does not decide it, and else at most so much.
+    fn work(&self, sizes: &Sizes) -> u64;
 }
 
 macro_rules! operations {
@@ -240,6 +246,14 @@ macro_rules! operations {
                 match self {
                     Op::None => None,
                     $(Op::$op(op) => Some(op.infer(args)),)*
+                }
+            }
+
+            /// About how much work a node of these extents is; see [`Operation::work`].
+            pub(crate) fn work(&self, sizes: &Sizes) -> u64 {
+                match self {
+                    Op::None => 0,
+                    $(Op::$op(op) => op.work(sizes),)*
                 }
             }
         }

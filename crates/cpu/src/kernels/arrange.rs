@@ -6,7 +6,7 @@ use oxcart_tensor::ops::{Concat, Pad, PadReflect1d, Roll};
 use oxcart_tensor::{DType, Layout, Op, TensorRef};
 
 use super::copy::move_units;
-use crate::job::{self, Fault, Job, Kernel, Run};
+use crate::job::{self, Fault, Job, Kernel, Run, Stop};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Plain, Src};
 
@@ -45,9 +45,12 @@ fn choose_repeat(dtype: DType) -> Option<Run> {
 const TILE: usize = 8 * 1024;
 
 fn repeat<T: Plain>(job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     let [period, ne1, ne2, ne3] = a.ne();
     for (at, start, mut piece) in job.dst.pieces::<T>(job.share, TILE) {
+        if stop.after(piece.len()) {
+            break;
+        }
         let row = a.row::<T>([at[0] % ne1, at[1] % ne2, at[2] % ne3]).slice();
         fill_periodic(row, start % period, piece.slice());
     }
@@ -73,7 +76,7 @@ fn fill_periodic<T: Copy>(row: &[T], start: usize, to: &mut [T]) {
 /// Each element adds its tiles in the order in which they lie in the source, dimension 0 fastest.
 #[inline(always)]
 fn repeat_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     let ne = job.dst.ne();
     let tiles: [usize; 4] = std::array::from_fn(|i| a.ne()[i] / ne[i]);
     for (at, start, mut piece) in job.dst.pieces::<f32>(job.share, TILE) {
@@ -85,6 +88,9 @@ fn repeat_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
                     let row = a.row::<f32>([k1 * ne[1] + at[0], k2 * ne[2] + at[1], k3 * ne[3] + at[2]]);
                     let row = row.slice();
                     for k0 in 0..tiles[0] {
+                        if stop.after(sums.len()) {
+                            return Ok(());
+                        }
                         let tile = &row[k0 * ne[0] + start..][..sums.len()];
                         sums.iter_mut().zip(tile).for_each(|(sum, x)| *sum += x);
                     }
@@ -98,7 +104,7 @@ fn repeat_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
 /// Two copies into two windows of the result.
 fn concat(job: Job<'_>) -> Result<(), Fault> {
     let Concat { dim } = job.op();
-    let (a, b) = (job.src(0), job.src(1));
+    let (a, b, stop) = (job.src(0), job.src(1), job.stop);
     let (dtype, nb) = (job.dst.dtype(), job.dst.nb());
     // SAFETY: the windows do not meet, and in each of them threads write units of their own share.
     let mut target = unsafe { job.dst.bytes() };
@@ -106,24 +112,34 @@ fn concat(job: Job<'_>) -> Result<(), Fault> {
     for (source, start) in [(a, 0), (b, before * nb[dim])] {
         let window = Layout::strided(dtype, source.ne(), nb)
             .unwrap_or_else(|error| unreachable!("a window is smaller than its tensor: {error}"));
-        move_units((source.layout(), source.bytes()), (&window, start, &mut target), job.share);
+        move_units((source.layout(), source.bytes()), (&window, start, &mut target), job.share, stop);
     }
     Ok(())
 }
 
-/// Copies elements of a row of `f32` at any stride.
+/// Copies elements of a row of `f32` at any stride; says whether to give up.
 #[inline(always)]
-fn read_row(a: &Src<'_>, at: [usize; 3], start: usize, to: &mut [f32]) {
-    if a.layout().has_contiguous_rows() {
-        a.row::<f32>(at).read(start, to);
-    } else {
-        a.line::<f32>(at).read(start, to);
+fn read_row(stop: Stop<'_>, a: &Src<'_>, at: [usize; 3], start: usize, to: &mut [f32]) -> bool {
+    for part in stop.stretches(to.len()) {
+        let (start, to) = (start + part.start, &mut to[part]);
+        if a.layout().has_contiguous_rows() {
+            a.row::<f32>(at).read(start, to);
+        } else {
+            a.line::<f32>(at).read(start, to);
+        }
     }
+    stop.after(0)
+}
+
+/// Fills a row; says whether to give up.
+fn fill(stop: Stop<'_>, to: &mut [f32], value: f32) -> bool {
+    stop.stretches(to.len()).for_each(|part| to[part].fill(value));
+    stop.after(0)
 }
 
 fn pad(job: Job<'_>) -> Result<(), Fault> {
     let Pad { left, circular, .. } = job.op();
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     let ne = a.ne();
     // The place in the source of a place in the result; `None` outside of it.
     let inside = |dim: usize, i: usize| match circular {
@@ -133,51 +149,67 @@ fn pad(job: Job<'_>) -> Result<(), Fault> {
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let to = row.slice();
         let (Some(i1), Some(i2), Some(i3)) = (inside(1, at[0]), inside(2, at[1]), inside(3, at[2])) else {
-            to.fill(0.0);
+            if fill(stop, to, 0.0) {
+                break;
+            }
             continue;
         };
         let (before, rest) = to.split_at_mut(left[0]);
         let (middle, after) = rest.split_at_mut(ne[0]);
-        match circular {
-            true => {
-                read_row(&a, [i1, i2, i3], ne[0] - before.len(), before);
-                read_row(&a, [i1, i2, i3], 0, after);
-            }
-            false => {
-                before.fill(0.0);
-                after.fill(0.0);
-            }
+        let at = [i1, i2, i3];
+        let over = match circular {
+            true => read_row(stop, &a, at, ne[0] - before.len(), before) || read_row(stop, &a, at, 0, after),
+            false => fill(stop, before, 0.0) || fill(stop, after, 0.0),
+        };
+        if over || read_row(stop, &a, at, 0, middle) {
+            break;
         }
-        read_row(&a, [i1, i2, i3], 0, middle);
     }
     Ok(())
 }
 
 fn pad_reflect(job: Job<'_>) -> Result<(), Fault> {
     let PadReflect1d { left, .. } = job.op();
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let from = a.row::<f32>(at).slice();
         let (before, rest) = row.slice().split_at_mut(left);
         let (middle, after) = rest.split_at_mut(from.len());
-        middle.copy_from_slice(from);
-        // The edge is not repeated on either side.
-        before.iter_mut().rev().zip(&from[1..]).for_each(|(to, x)| *to = *x);
-        after.iter_mut().zip(from[..from.len() - 1].iter().rev()).for_each(|(to, x)| *to = *x);
+        for part in stop.stretches(from.len()) {
+            middle[part.clone()].copy_from_slice(&from[part]);
+        }
+        // The edge is not repeated on either side; each is shorter than the row.
+        for part in stop.stretches(before.len()) {
+            let to = before.len() - part.end..before.len() - part.start;
+            before[to].iter_mut().rev().zip(&from[1 + part.start..]).for_each(|(to, x)| *to = *x);
+        }
+        for part in stop.stretches(after.len()) {
+            let back = from[..from.len() - 1 - part.start].iter().rev();
+            after[part].iter_mut().zip(back).for_each(|(to, x)| *to = *x);
+        }
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 fn roll(job: Job<'_>) -> Result<(), Fault> {
     let Roll { shift } = job.op();
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     let ne = a.ne();
     // Shifts are shorter than their extents, so one turn makes them positive.
     let shift: [usize; 4] = std::array::from_fn(|i| (shift[i] as isize).rem_euclid(ne[i] as isize) as usize);
     let back = |dim: usize, i: usize| (i + ne[dim] - shift[dim]) % ne[dim];
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let from = a.row::<f32>([back(1, at[0]), back(2, at[1]), back(3, at[2])]).slice();
-        fill_periodic(from, back(0, 0), row.slice());
+        let (to, start) = (row.slice(), back(0, 0));
+        for part in stop.stretches(to.len()) {
+            fill_periodic(from, (start + part.start) % ne[0], &mut to[part]);
+        }
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }

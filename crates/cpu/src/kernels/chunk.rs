@@ -5,6 +5,8 @@
 //! start at multiples of [`CHUNK`] in their row and are always computed whole, results do not depend on how rows are
 //! shared among threads, and vector code needs no special end of a row.
 
+use std::ops::Range;
+
 use crate::view::{In, Number, Out, RowAt, Src, Strided};
 
 /// Elements computed at a time: long enough to hide the copies, short enough to stay in the first cache.
@@ -13,7 +15,14 @@ pub(crate) const CHUNK: usize = 128;
 /// Chunks of a row: where they start and how long they are.
 #[inline(always)]
 pub(crate) fn chunks(len: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..len).step_by(CHUNK).map(move |start| (start, CHUNK.min(len - start)))
+    chunks_of(0..len)
+}
+
+/// Chunks of a part of a row that starts at a multiple of [`CHUNK`].
+#[inline(always)]
+pub(crate) fn chunks_of(part: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let end = part.end;
+    part.step_by(CHUNK).map(move |start| (start, CHUNK.min(end - start)))
 }
 
 /// Numbers on the stack, aligned for vectors. Lanes past the end of a row hold what was there before.

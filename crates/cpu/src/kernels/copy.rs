@@ -81,7 +81,7 @@ fn convert_tiles<D: Decode, E: Encode>(job: &Job<'_>, tiles: &Tiles) -> Result<(
     let mut target = unsafe { job.dst.bytes() };
     let (mut values, mut packed) = (Values::new(), Raw::new());
     let mut done = Ok(());
-    tiles.each_line(&job.src(0).bytes(), job.share, |place, line| {
+    tiles.each_line(&job.src(0).bytes(), job.share, job.stop, |place, line| {
         let values = D::decode(from, line, &mut values.0[..line.len() / from.block_bytes()]);
         match E::encode(to, values, &mut packed) {
             Ok(packed) => target.write(place, packed),
@@ -109,6 +109,9 @@ fn convert_runs<D: Decode, E: Encode>(job: &Job<'_>, from_axes: Axes, to_axes: A
     let (mut stored, mut values, mut packed) = (Raw::new(), Values::new(), Raw::new());
     for run in runs {
         let len = (elements - run * RUN).min(RUN);
+        if job.stop.after(len) {
+            break;
+        }
         let (units, bytes) = (len / from.block_len(), stored_bytes(from, len));
         let raw = if read.is_dense() && read.run() >= units {
             let raw = source.part(read.offset..read.offset + bytes).slice();

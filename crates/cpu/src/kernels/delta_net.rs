@@ -32,7 +32,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::GatedDeltaNet(op) => {
             let extents = extents(node.source(2)?.ne().extents(), *op);
             let run = for_each_level!(delta_rule: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-            Some(extents.kernel(run, gates_len(extents.width) * size_of::<f32>()))
+            extents.kernel(run, gates_len(extents.width) * size_of::<f32>())
         }
         _ => None,
     }
@@ -52,10 +52,15 @@ fn solve<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
         for i in 0..rows {
             let factors = a.row::<f32>([i, plane, volume]).slice();
             let mut sums = [0f32; COLUMNS];
-            for (factor, known) in factors[..i].iter().zip(solved.iter()) {
-                for (sum, x) in sums.iter_mut().zip(known) {
-                    *sum += factor * x;
+            for part in job.stop.stretches_of(i, here.len()) {
+                for (factor, known) in factors[part.clone()].iter().zip(&solved[part]) {
+                    for (sum, x) in sums.iter_mut().zip(known) {
+                        *sum += factor * x;
+                    }
                 }
+            }
+            if job.stop.after(here.len()) {
+                return Ok(());
             }
             let target = b.row::<f32>([i, plane, volume]).part(here.clone()).slice();
             // Columns past the end stay whatever they are and are never looked at.
@@ -71,7 +76,7 @@ fn solve<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 }
 
 fn extents([size, heads, tokens, batch]: [usize; 4], op: GatedDeltaNet) -> Extents {
-    let block = BLOCK.min(size);
+    let block = Extents::block(BLOCK, size, size);
     Extents { width: size, rows: size, heads, tokens, sequences: batch, snapshots: op.snapshots, block }
 }
 
@@ -114,6 +119,8 @@ struct DeltaRule<'t, 'o> {
 }
 
 impl Recurrence for DeltaRule<'_, '_> {
+    const UNITS: usize = 2;
+
     #[inline(always)]
     fn token<S: Simd>(&mut self, s: S, at: &At, state: &mut [f32], out: &mut [f32]) {
         let Extents { width, heads, tokens, sequences, .. } = self.extents;

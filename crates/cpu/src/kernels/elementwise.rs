@@ -21,12 +21,18 @@ pub(super) fn is_flat(dst: &Dst<'_>, sources: &[Src<'_>]) -> bool {
 /// `y = f(a)` for a source with the extents of the result. `f` gets a chunk and how many of its lanes matter.
 #[inline(always)]
 pub(super) fn map<A: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, usize)) {
-    let (a, mut lanes) = (job.src(0), Lanes::new());
+    let (a, mut lanes, stop) = (job.src(0), Lanes::new(), job.stop);
     if is_flat(&job.dst, &[a]) {
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
-        lanes.map(a.packed::<A>().part(start..start + y.len()), &mut y, 0, &f);
+        let a = a.packed::<A>().part(start..start + y.len());
+        for part in stop.stretches(y.len()) {
+            lanes.map(a.part(part.clone()), &mut y, part.start, &f);
+        }
     } else {
         for (at, start, mut y) in job.dst.pieces::<Y>(job.share, PIECE) {
+            if stop.after(y.len()) {
+                return;
+            }
             lanes.map(a.row::<A>(at).part(start..start + y.len()), &mut y, 0, &f);
         }
     }
@@ -35,13 +41,19 @@ pub(super) fn map<A: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, usi
 /// `y = f(a, b)` for two sources with the extents of the result. `f` turns the first chunk into the result.
 #[inline(always)]
 pub(super) fn zip<A: Number, B: Number, Y: Number>(job: Job<'_>, f: impl Fn(&mut Chunk, &Chunk, usize)) {
-    let (a, b, mut lanes) = (job.src(0), job.src(1), Lanes::new());
+    let (a, b, mut lanes, stop) = (job.src(0), job.src(1), Lanes::new(), job.stop);
     if is_flat(&job.dst, &[a, b]) {
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
-        let part = start..start + y.len();
-        lanes.zip(a.packed::<A>().part(part.clone()), b.packed::<B>().part(part), &mut y, 0, &f);
+        let all = start..start + y.len();
+        let (a, b) = (a.packed::<A>().part(all.clone()), b.packed::<B>().part(all));
+        for part in stop.stretches(y.len()) {
+            lanes.zip(a.part(part.clone()), b.part(part.clone()), &mut y, part.start, &f);
+        }
     } else {
         for (at, start, mut y) in job.dst.pieces::<Y>(job.share, PIECE) {
+            if stop.after(y.len()) {
+                return;
+            }
             let part = start..start + y.len();
             lanes.zip(a.row::<A>(at).part(part.clone()), b.row::<B>(at).part(part), &mut y, 0, &f);
         }

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{Arange, DiagMaskInf, DiagMaskZero, Fill, TimestepEmbedd
 use oxcart_tensor::quant::to_f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk, chunks};
+use super::chunk::{CHUNK, Chunk, chunks_of};
 use super::elementwise::Lanes;
 use crate::job::{Fault, Job, Kernel};
 use crate::simd::Level;
@@ -29,24 +29,29 @@ pub(super) fn choose(node: TensorRef<'_>, _level: Level) -> Option<Kernel> {
 
 fn arange(job: Job<'_>) -> Result<(), Fault> {
     let Arange { start, step, .. } = job.op();
-    let (first, mut y) = job.dst.run::<f32>(job.share, CHUNK);
-    for (i, y) in y.slice().iter_mut().enumerate() {
-        *y = start + step * (first + i) as f32;
+    let (stop, (first, mut y)) = (job.stop, job.dst.run::<f32>(job.share, CHUNK));
+    for part in stop.stretches(y.len()) {
+        let first = first + part.start;
+        for (i, y) in y.slice()[part].iter_mut().enumerate() {
+            *y = start + step * (first + i) as f32;
+        }
     }
     Ok(())
 }
 
 fn fill<T: Plain>(job: Job<'_>, convert: fn(f32) -> T) -> Result<(), Fault> {
     let values = [convert(job.op::<Fill>().value); CHUNK];
-    let (_, mut y) = job.dst.run::<T>(job.share, CHUNK);
-    for (start, len) in chunks(y.len()) {
-        y.write(start, &values[..len]);
+    let (stop, (_, mut y)) = (job.stop, job.dst.run::<T>(job.share, CHUNK));
+    for part in stop.stretches(y.len()) {
+        for (start, len) in chunks_of(part) {
+            y.write(start, &values[..len]);
+        }
     }
     Ok(())
 }
 
 fn tri(job: Job<'_>) -> Result<(), Fault> {
-    let (keep, a) = (job.op::<Tri>().keep, job.src(0));
+    let (keep, a, stop) = (job.op::<Tri>().keep, job.src(0), job.stop);
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let (row, len) = (at[0], y.len());
         let kept = match keep {
@@ -55,18 +60,31 @@ fn tri(job: Job<'_>) -> Result<(), Fault> {
             Triangle::LowerWithDiagonal => 0..row + 1,
             Triangle::Lower => 0..row,
         };
-        let y = y.slice();
-        y.fill(0.0);
-        y[kept.clone()].copy_from_slice(&a.row::<f32>(at).slice()[kept]);
+        let (y, a) = (y.slice(), a.row::<f32>(at).slice());
+        for part in stop.stretches(len) {
+            y[part.clone()].fill(0.0);
+            let kept = kept.start.clamp(part.start, part.end)..kept.end.clamp(part.start, part.end);
+            if !kept.is_empty() {
+                y[kept.clone()].copy_from_slice(&a[kept]);
+            }
+        }
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 fn diag(job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let y = y.slice();
-        y.fill(0.0);
+        for part in stop.stretches(y.len()) {
+            y[part].fill(0.0);
+        }
+        if stop.after(0) {
+            break;
+        }
         y[at[0]] = a.row::<f32>([0, at[1], at[2]]).get(at[0]);
     }
     Ok(())
@@ -78,15 +96,22 @@ fn diag_mask(job: Job<'_>) -> Result<(), Fault> {
         Op::DiagMaskZero(DiagMaskZero { n_past }) => (n_past, 0.0),
         _ => unreachable!("the kernel of another op"),
     };
-    let (a, masked, mut lanes) = (job.src(0), Chunk([value; CHUNK]), Lanes::new());
+    let (a, masked, mut lanes, stop) = (job.src(0), Chunk([value; CHUNK]), Lanes::new(), job.stop);
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let kept = (n_past + at[0] + 1).min(y.len());
         if !a.is_aliased() {
-            lanes.map(a.row::<f32>(at).part(0..kept), &mut y, 0, &|_: &mut Chunk, _| ());
+            let a = a.row::<f32>(at);
+            for part in stop.stretches(kept) {
+                lanes.map(a.part(part.clone()), &mut y, part.start, &|_: &mut Chunk, _| ());
+            }
         }
-        for start in (kept..y.len()).step_by(CHUNK) {
-            let len = CHUNK.min(y.len() - start);
-            y.write(start, &masked.0[..len]);
+        for part in stop.stretches(y.len() - kept) {
+            for (start, len) in chunks_of(part) {
+                y.write(kept + start, &masked.0[..len]);
+            }
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -95,14 +120,20 @@ fn diag_mask(job: Job<'_>) -> Result<(), Fault> {
 fn timestep_embedding(job: Job<'_>) -> Result<(), Fault> {
     let TimestepEmbedding { dim, max_period } = job.op();
     let (steps, half) = (job.src(0).row::<f32>([0; 3]), dim / 2);
-    let log_period = (max_period as f32).ln();
+    let (log_period, stop) = ((max_period as f32).ln(), job.stop);
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let step = steps.get(at[0]);
         let (cosines, rest) = y.slice().split_at_mut(half);
         let (sines, odd) = rest.split_at_mut(half);
-        for (j, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
-            let angle = step * (-log_period * j as f32 / half as f32).exp();
-            (*cosine, *sine) = (angle.cos(), angle.sin());
+        for part in stop.stretches_of(half, 2) {
+            let first = part.start;
+            for (i, (cosine, sine)) in cosines[part.clone()].iter_mut().zip(&mut sines[part]).enumerate() {
+                let angle = step * (-log_period * (first + i) as f32 / half as f32).exp();
+                (*cosine, *sine) = (angle.cos(), angle.sin());
+            }
+        }
+        if stop.after(odd.len()) {
+            break;
         }
         odd.fill(0.0);
     }

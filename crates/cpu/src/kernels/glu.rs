@@ -40,10 +40,13 @@ fn walk<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         zip::<T, T, T>(job, f);
         return Ok(());
     }
-    let (both, half, mut lanes) = (job.src(0), job.dst.ne()[0], Lanes::new());
+    let (both, half, mut lanes, stop) = (job.src(0), job.dst.ne()[0], Lanes::new(), job.stop);
     // A last column beside the halves belongs to neither.
     let (x_at, g_at) = if op.swapped { (half, 0) } else { (0, half) };
     for (at, start, mut y) in job.dst.pieces::<T>(job.share, PIECE) {
+        if stop.after(y.len()) {
+            break;
+        }
         let row = both.row::<T>(at);
         let part = |first: usize| row.part(first + start..first + start + y.len());
         let (x, g) = (part(x_at), part(g_at));

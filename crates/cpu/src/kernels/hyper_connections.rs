@@ -22,9 +22,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::Dsv4HcPost(_) => for_each_level!(post: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
         _ => return None,
     };
-    // Many rounds of normalization make a token's sixteen elements expensive.
-    let cost = if let Op::Dsv4HcComb(_) = node.op() { 8 } else { 1 };
-    Some(Kernel::units(run, usize::MAX, node.layout().elements().saturating_mul(cost)))
+    Some(Kernel::units(run, usize::MAX, usize::try_from(node.work()).unwrap_or(usize::MAX)))
 }
 
 /// The mixing matrix of each token, rows `src` of columns `dst`, made doubly stochastic.
@@ -33,6 +31,7 @@ fn comb<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let Dsv4HcComb { eps, iterations } = job.op();
     let (mixes, base) = (job.src(0), job.src(2).line::<f32>([0, 0, 0]));
     let scale = job.src(1).line::<f32>([0, 0, 0]).get(2);
+    let stop = job.stop;
     for token in job.share.of(mixes.ne()[1]) {
         let mixes = mixes.line::<f32>([token, 0, 0]);
         let mut matrix: [[f32; STREAMS]; STREAMS] = std::array::from_fn(|src| {
@@ -48,12 +47,18 @@ fn comb<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
             row.iter_mut().for_each(|x| *x = *x * factor + eps);
         }
         normalize_columns(&mut matrix, eps);
+        if stop.after(2 * STREAMS * STREAMS) {
+            return Ok(());
+        }
         for _ in 1..iterations {
             for row in &mut matrix {
                 let factor = 1.0 / (eps + row.iter().sum::<f32>());
                 row.iter_mut().for_each(|x| *x *= factor);
             }
             normalize_columns(&mut matrix, eps);
+            if stop.after(2 * STREAMS * STREAMS) {
+                return Ok(());
+            }
         }
         for (src, row) in matrix.iter().enumerate() {
             // SAFETY: each token is one thread's.
@@ -76,7 +81,7 @@ fn normalize_columns(matrix: &mut [[f32; STREAMS]; STREAMS], eps: f32) {
 fn pre<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let Dsv4HcPre { scale, gated } = job.op();
     let (x, weights) = (job.src(0), job.src(1));
-    let (mut values, mut gates) = (Chunk::new(), Chunk::new());
+    let (mut values, mut gates, stop) = (Chunk::new(), Chunk::new(), job.stop);
     for ([token, ..], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
         let mut sums = Chunk::new();
         for stream in 0..x.ne()[1] {
@@ -89,6 +94,9 @@ fn pre<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
             }
             for ((sum, x), gate) in sums.0.iter_mut().zip(&values.0).zip(&gates.0) {
                 *sum += x * gate;
+            }
+            if stop.after(piece.len()) {
+                return Ok(());
             }
         }
         sums.0.iter_mut().for_each(|sum| *sum *= scale);
@@ -110,24 +118,22 @@ fn sigmoid<S: Simd>(s: S, chunk: &mut Chunk) {
 #[inline(always)]
 fn post<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let (x, residual, post, comb) = (job.src(0), job.src(1), job.src(2), job.may(3));
-    let mut values = Chunk::new();
+    let (mut values, stop) = (Chunk::new(), job.stop);
     for ([stream, token, _], start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
         let mut sums = Chunk::new();
         sums.load_from::<f32>(&x, [token, 0, 0], start, piece.len());
         let factor = post.get::<f32>([stream, token, 0, 0]);
         sums.0.iter_mut().for_each(|sum| *sum *= factor);
-        let mut add = |from: usize, factor: f32| {
+        let froms = if comb.is_some() { 0..residual.ne()[1] } else { stream..stream + 1 };
+        for from in froms {
+            let factor = comb.map_or(1.0, |comb| comb.get([stream, from, token, 0]));
             values.load_from::<f32>(&residual, [from, token, 0], start, piece.len());
             for (sum, x) in sums.0.iter_mut().zip(&values.0) {
                 *sum += x * factor;
             }
-        };
-        match comb {
-            Some(comb) => {
-                let streams = residual.ne()[1];
-                (0..streams).for_each(|from| add(from, comb.get([stream, from, token, 0])));
+            if stop.after(piece.len()) {
+                return Ok(());
             }
-            None => add(stream, 1.0),
         }
         sums.store(&mut piece);
     }

@@ -7,8 +7,9 @@ use oxcart_tensor::ops::{GetRelPos, WinPart, WinUnpart};
 use oxcart_tensor::{Op, TensorRef};
 
 use super::chunk::{Chunk, chunks};
-use crate::job::{Fault, Job, Kernel};
+use crate::job::{Fault, Job, Kernel, Stop};
 use crate::simd::{Level, Simd, for_each_level};
+use crate::view::{In, Out, Plain};
 
 /// The kernel for an op of this family.
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
@@ -26,19 +27,32 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     Some(Kernel::elementwise(run, node.layout()))
 }
 
+/// Copies a row; says whether to give up.
+#[inline(always)]
+fn copy<T: Plain>(stop: Stop<'_>, from: In<'_, T>, to: &mut Out<'_, T>) -> bool {
+    for part in stop.stretches(from.len()) {
+        to.write(part.start, from.part(part).slice());
+    }
+    stop.after(0)
+}
+
 /// Square windows of an image, row by row, zero where they stick out.
 #[inline(always)]
 fn cut<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let WinPart { window } = job.op();
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     let [_, width, height, _] = a.ne();
     let across = width.div_ceil(window);
     for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let (x, y) = (i3 % across * window + i1, i3 / across * window + i2);
         if x < width && y < height {
-            row.write(0, a.row([x, y, 0]).slice());
+            copy::<f32>(stop, a.row([x, y, 0]), &mut row);
         } else {
-            row.slice().fill(0.0);
+            let row = row.slice();
+            stop.stretches(row.len()).for_each(|part| row[part].fill(0.0));
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -51,7 +65,10 @@ fn join<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let a = job.src(0);
     let across = width.div_ceil(window);
     for ([x, y, _], mut row) in job.dst.rows::<f32>(job.share) {
-        row.write(0, a.row([x % window, y % window, y / window * across + x / window]).slice());
+        let from = a.row::<f32>([x % window, y % window, y / window * across + x / window]);
+        if copy(job.stop, from, &mut row) {
+            break;
+        }
     }
     Ok(())
 }
@@ -62,7 +79,9 @@ fn get_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let GetRelPos { size } = job.op();
     let a = job.src(0);
     for ([i, j, _], mut row) in job.dst.rows::<f16>(job.share) {
-        row.write(0, a.row([size - 1 - i + j, 0, 0]).slice());
+        if copy(job.stop, a.row::<f16>([size - 1 - i + j, 0, 0]), &mut row) {
+            break;
+        }
     }
     Ok(())
 }
@@ -79,6 +98,9 @@ fn add_positions<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
         for h in 0..size {
             let height = ph.get(positions + h);
             for (start, len) in chunks(size) {
+                if job.stop.after(len) {
+                    return Ok(());
+                }
                 values.load(&from, h * size + start, len);
                 widths.load(&pw, positions + start, len);
                 let split = h.clamp(start, start + len) - start;

@@ -2,14 +2,15 @@
 //!
 //! Rows of activations are rounded to the partner type of the weights once ([`product`]), then multiplied. Quantized weights
 //! are packed ([`pack`], [`format`]) as bytes with a scale per group ([`scales`]), a cache full at a time, so that one
-//! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). For a column that is
-//! alone they are multiplied where they lie ([`single`]), as plain numbers are ([`floats`]).
+//! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). With few columns
+//! they are multiplied where they lie ([`few`]), as plain numbers are ([`floats`]).
 //!
 //! Invariant: the bits of a result depend on its row of weights and its row of activations alone. `docs/numerics.md` says in
 //! which order it is added up.
 
 mod cut;
 mod experts;
+mod few;
 mod floats;
 mod format;
 mod hadamard;
@@ -20,7 +21,6 @@ mod pack;
 mod planes;
 mod product;
 mod scales;
-mod single;
 #[cfg(test)]
 mod tests;
 mod tiles;

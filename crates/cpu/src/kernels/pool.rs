@@ -7,7 +7,7 @@ use oxcart_tensor::ops::{Pool1d, Pool2d, Pool2dBack, PoolKind, PoolWindow};
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::conv::geometry::Axis;
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, Run, Stop, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::Number;
 
@@ -31,7 +31,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let [width, height, ..] = source.ne().extents();
-    let work = source.layout().elements().max(node.layout().elements());
+    let work = usize::try_from(node.work()).unwrap_or(usize::MAX);
     let own = width.saturating_mul(if back { height } else { 1 }).saturating_mul(size_of::<f32>());
     let kernel = if back {
         Kernel::units(run, node.ne()[2].saturating_mul(node.ne()[3]), work)
@@ -65,31 +65,53 @@ const fn start_value(kind: PoolKind) -> f32 {
     }
 }
 
-/// Adds a row of elements to the windows along it.
+/// Adds a row of elements to the windows along it; says whether to give up.
 #[inline(always)]
-fn add_row(axis: &Axis, kind: PoolKind, from: &[f32], to: &mut [f32]) {
+fn add_row(stop: Stop<'_>, axis: &Axis, kind: PoolKind, from: &[f32], to: &mut [f32]) -> bool {
     match kind {
-        PoolKind::Max => fold(axis, from, to, |most, x| if x > most { x } else { most }),
-        PoolKind::Avg => fold(axis, from, to, |sum, x| sum + x),
+        PoolKind::Max => fold(stop, axis, from, to, |most, x| if x > most { x } else { most }),
+        PoolKind::Avg => fold(stop, axis, from, to, |sum, x| sum + x),
     }
 }
 
 #[inline(always)]
-fn fold(axis: &Axis, from: &[f32], to: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+fn fold(stop: Stop<'_>, axis: &Axis, from: &[f32], to: &mut [f32], f: impl Fn(f32, f32) -> f32) -> bool {
     if axis.stride == 1 && axis.kernel <= SHORT {
+        // Positions outside are passed by, but counted as they are below.
+        if stop.after(to.len()) {
+            return true;
+        }
         for tap in 0..axis.kernel {
             let inside = axis.positions_inside(tap);
             let Some(first) = axis.pixel(inside.start, tap) else { continue };
-            for (to, &x) in to[inside].iter_mut().zip(&from[first..]) {
-                *to = f(*to, x);
+            let to = &mut to[inside];
+            for part in stop.stretches(to.len()) {
+                for (to, &x) in to[part.clone()].iter_mut().zip(&from[first + part.start..]) {
+                    *to = f(*to, x);
+                }
             }
         }
-        return;
+        return stop.after(0);
     }
     for (position, to) in to.iter_mut().enumerate() {
+        if stop.after(1) {
+            return true;
+        }
         let taps = axis.taps(position);
         let Some(first) = axis.pixel(position, taps.start) else { continue };
-        *to = from[first..first + taps.len()].iter().fold(*to, |to, &x| f(to, x));
+        let from = &from[first..first + taps.len()];
+        for part in stop.stretches(from.len()) {
+            *to = from[part].iter().fold(*to, |to, &x| f(to, x));
+        }
+    }
+    false
+}
+
+/// A row as numbers.
+#[inline(always)]
+fn widen<A: Number>(stop: Stop<'_>, from: &[A], to: &mut [f32]) {
+    for part in stop.stretches(from.len()) {
+        A::widen(&from[part.clone()], &mut to[part]);
     }
 }
 
@@ -99,16 +121,18 @@ fn pool_rows<S: Simd, A: Number>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let Pool1d { kind, window } = job.op();
     let a = job.src(0);
     let axis = axis(&window, 0, a.ne()[0], job.dst.ne()[0]);
-    let values = as_floats(job.own);
+    let (values, stop) = (as_floats(job.own), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let row = row.slice();
-        A::widen(a.row::<A>(at).slice(), values);
-        row.fill(start_value(kind));
-        add_row(&axis, kind, values, row);
+        widen::<A>(stop, a.row::<A>(at).slice(), values);
+        stop.stretches(row.len()).for_each(|part| row[part].fill(start_value(kind)));
+        if add_row(stop, &axis, kind, values, row) {
+            break;
+        }
         if kind == PoolKind::Avg {
-            for (position, sum) in row.iter_mut().enumerate() {
+            for position in stop.stretches(row.len()).flatten() {
                 // Nothing inside stays zero.
-                *sum /= axis.taps(position).len().max(1) as f32;
+                row[position] /= axis.taps(position).len().max(1) as f32;
             }
         }
     }
@@ -123,17 +147,24 @@ fn pool_planes<S: Simd, A: Number>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let across = axis(&window, 0, a.ne()[0], width);
     let down = axis(&window, 1, a.ne()[1], height);
     let size = area(&window);
-    let values = as_floats(job.own);
+    let (values, stop) = (as_floats(job.own), job.stop);
     for ([position, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let row = row.slice();
-        row.fill(start_value(kind));
+        stop.stretches(row.len()).for_each(|part| row[part].fill(start_value(kind)));
+        if stop.after(0) {
+            break;
+        }
         for tap in down.taps(position) {
             let Some(y) = down.pixel(position, tap) else { continue };
-            A::widen(a.row::<A>([y, i2, i3]).slice(), values);
-            add_row(&across, kind, values, row);
+            widen::<A>(stop, a.row::<A>([y, i2, i3]).slice(), values);
+            if add_row(stop, &across, kind, values, row) {
+                return Ok(());
+            }
         }
         if kind == PoolKind::Avg {
-            row.iter_mut().for_each(|sum| *sum /= size);
+            for part in stop.stretches(row.len()) {
+                row[part].iter_mut().for_each(|sum| *sum /= size);
+            }
         }
     }
     Ok(())
@@ -152,38 +183,54 @@ fn spread_gradient<S: Simd, A: Number>(_s: S, job: Job<'_>) -> Result<(), Fault>
     let ([positions, lines, ..], [width, height, depth, batch]) = (gradient.ne(), a.ne());
     let (across, down) = (axis(&window, 0, width, positions), axis(&window, 1, height, lines));
     let size = area(&window);
-    let values = as_floats(job.own);
+    let (values, stop) = (as_floats(job.own), job.stop);
     for plane in job.share.of(depth * batch) {
         let (i2, i3) = (plane % depth, plane / depth);
         if kind == PoolKind::Max {
             for y in 0..height {
-                A::widen(a.row::<A>([y, i2, i3]).slice(), &mut values[y * width..(y + 1) * width]);
+                widen::<A>(stop, a.row::<A>([y, i2, i3]).slice(), &mut values[y * width..(y + 1) * width]);
+                if stop.after(0) {
+                    return Ok(());
+                }
             }
         }
         // SAFETY: only this plane is touched, and it is this thread's alone.
         let mut result =
             unsafe { job.dst.packed::<f32>() }.part(plane * width * height..(plane + 1) * width * height);
         let result = result.slice();
-        result.fill(0.0);
+        stop.stretches(result.len()).for_each(|part| result[part].fill(0.0));
         for line in 0..lines {
             let row = gradient.row::<f32>([line, i2, i3]).slice();
             let rows = pixels(&down, line);
             for (position, &gradient) in row.iter().enumerate() {
                 let columns = pixels(&across, position);
-                let pixels = rows.clone().flat_map(|y| columns.clone().map(move |x| y * width + x));
-                match kind {
-                    PoolKind::Max => {
-                        let mut most = (f32::MIN, None);
-                        for pixel in pixels {
-                            if values[pixel] > most.0 {
-                                most = (values[pixel], Some(pixel));
+                let mut most = (f32::MIN, None);
+                if stop.after(1) {
+                    return Ok(());
+                }
+                for y in rows.clone() {
+                    let first = y * width + columns.start;
+                    for part in stop.stretches(columns.len()) {
+                        let pixels = first + part.start..first + part.end;
+                        match kind {
+                            PoolKind::Max => {
+                                for pixel in pixels {
+                                    if values[pixel] > most.0 {
+                                        most = (values[pixel], Some(pixel));
+                                    }
+                                }
+                            }
+                            PoolKind::Avg => {
+                                result[pixels].iter_mut().for_each(|sum| *sum += gradient / size);
                             }
                         }
-                        if let (_, Some(pixel)) = most {
-                            result[pixel] += gradient;
-                        }
                     }
-                    PoolKind::Avg => pixels.for_each(|pixel| result[pixel] += gradient / size),
+                    if stop.after(1) {
+                        return Ok(());
+                    }
+                }
+                if let (_, Some(pixel)) = most {
+                    result[pixel] += gradient;
                 }
             }
         }

@@ -6,7 +6,9 @@
 use half::{bf16, f16};
 use oxcart_tensor::{DType, Layout, Op, TensorRef};
 
-use crate::job::{Fault, Job, Kernel, Run};
+use std::ops::Range;
+
+use crate::job::{Fault, Job, Kernel, Run, Stop};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Number, Plain, RowAt, Share, Src, elements, elements_mut, row_at};
 
@@ -112,7 +114,11 @@ fn total<T: Term>(job: &Job<'_>, source: &Src<'_>, piece: impl Fn(RowAt, usize, 
     let pieces = Pieces::of(source.layout());
     if job.phase == 0 {
         for part in job.share.of(pieces.parts()) {
-            let sum: T = pieces.of_part(part).map(|(at, start, len)| piece(at, start, len)).sum();
+            let wanted = pieces.of_part(part).take_while(|(.., len)| !job.stop.after(*len));
+            let sum: T = wanted.map(|(at, start, len)| piece(at, start, len)).sum();
+            if job.stop.after(0) {
+                return None;
+            }
             // SAFETY: each part is written by one thread, and read in the next phase.
             let place = unsafe { job.shared.bytes_mut(8 * part, 8) };
             elements_mut(place).fill(sum.to_word());
@@ -140,7 +146,7 @@ fn sum<S: Simd, A: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let sum = total(&job, &a, |at, start, len| {
         let mut values = [0.0; PIECE];
         A::widen(a.row::<A>(at).part(start..start + len).slice(), &mut values[..len]);
-        sum_f64(&values[..len])
+        sum_f64(&values[..len], std::iter::once(0..len))
     });
     if let Some(sum) = sum {
         let mut stored = a_row_of_one::<A>();
@@ -155,18 +161,22 @@ fn a_row_of_one<A: Number>() -> [A; 1] {
     unsafe { std::mem::zeroed() }
 }
 
-/// A sum in lanes, in the same order for every instruction set.
+/// A sum in lanes, in the same order for every instruction set; `parts` are parts of the values, one after another.
 #[inline(always)]
-fn sum_f64(values: &[f32]) -> f64 {
+fn sum_f64(values: &[f32], parts: impl Iterator<Item = Range<usize>>) -> f64 {
     const LANES: usize = 16;
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut sum = rest.iter().map(|x| f64::from(*x)).sum();
     if chunks.is_empty() {
+        // They count, too.
+        parts.for_each(drop);
         return sum;
     }
     let mut lanes = [0.0; LANES];
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += f64::from(*x));
+    for part in parts {
+        for chunk in &chunks[part.start / LANES..part.end / LANES] {
+            lanes.iter_mut().zip(chunk).for_each(|(lane, x)| *lane += f64::from(*x));
+        }
     }
     let mut half = LANES / 2;
     while half > 0 {
@@ -179,30 +189,42 @@ fn sum_f64(values: &[f32]) -> f64 {
 
 #[inline(always)]
 fn sum_rows<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
-        row.set(0, sum_f64(a.row(at).slice()) as f32);
+        row.set(0, sum_f64(a.row(at).slice(), stop.stretches(a.ne()[0])) as f32);
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 #[inline(always)]
 fn mean<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
-        row.set(0, sum_f64(a.row(at).slice()) as f32 / a.ne()[0] as f32);
+        let sum = sum_f64(a.row(at).slice(), stop.stretches(a.ne()[0]));
+        row.set(0, sum as f32 / a.ne()[0] as f32);
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 /// In `f32`: each running sum is rounded, as it would be if it were stored and read back.
 fn cumsum(job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
-        let mut sum = 0.0;
-        for (y, x) in row.slice().iter_mut().zip(a.row::<f32>(at).slice()) {
-            sum += x;
-            *y = sum;
+        let (mut sum, row, a) = (0.0, row.slice(), a.row::<f32>(at).slice());
+        for part in stop.stretches(row.len()) {
+            for (y, x) in row[part.clone()].iter_mut().zip(&a[part]) {
+                sum += x;
+                *y = sum;
+            }
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -210,20 +232,26 @@ fn cumsum(job: Job<'_>) -> Result<(), Fault> {
 
 #[inline(always)]
 fn argmax<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (_, row, mut place) in job.dst.pieces::<i32>(job.share, 1) {
-        place.set(0, last_largest(a.row(row_at(row, a.ne())).slice()) as i32);
+        place.set(0, last_largest(stop, a.row(row_at(row, a.ne())).slice()) as i32);
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 /// The last index of the largest value. A NaN forgets what came before it, unless nothing comes after it.
 #[inline(always)]
-fn last_largest(values: &[f32]) -> usize {
+fn last_largest(stop: Stop<'_>, values: &[f32]) -> usize {
     // Only the piece with the largest value is looked at again.
     let (mut largest, mut last) = (f32::NEG_INFINITY, 0);
     for (i, piece) in values.chunks(PIECE).enumerate() {
-        let Some(in_piece) = largest_of(piece) else { return last_largest_with_nan(values) };
+        if stop.after(piece.len()) {
+            return 0;
+        }
+        let Some(in_piece) = largest_of(piece) else { return last_largest_with_nan(stop, values) };
         if in_piece >= largest {
             (largest, last) = (in_piece, i * PIECE);
         }
@@ -249,9 +277,10 @@ fn largest_of(values: &[f32]) -> Option<f32> {
     (!is_nan).then(|| lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| larger(a, *b)))
 }
 
-fn last_largest_with_nan(values: &[f32]) -> usize {
+fn last_largest_with_nan(stop: Stop<'_>, values: &[f32]) -> usize {
     let (mut index, mut largest) = (0, f32::NEG_INFINITY);
-    for (i, &x) in values.iter().enumerate() {
+    for i in stop.stretches(values.len()).flatten() {
+        let x = values[i];
         largest = if largest > x { largest } else { x };
         if largest == x {
             index = i;
@@ -287,7 +316,7 @@ mod tests {
     use oxcart_tensor::ops::{Argmax, CountEqual, Cumsum, Mean, Sum, SumRows};
 
     use super::*;
-    use crate::kernels::testing::{Tensor, compute};
+    use crate::kernels::testing::{Tensor, compute, unstopped};
 
     fn floats(ne: impl Into<oxcart_tensor::Shape>, values: &[f32]) -> Tensor {
         Tensor::packed(DType::F32, ne, values)
@@ -365,7 +394,11 @@ mod tests {
             }
         }
         let rows = Tensor::pattern(Layout::strided(DType::F32, [3, 70_000, 1, 1], [4, 16, 0, 0]).unwrap());
-        let expected: Vec<_> = rows.values().chunks(3).map(|row| last_largest_with_nan(row) as i32).collect();
+        let expected: Vec<_> = rows
+            .values()
+            .chunks(3)
+            .map(|row| unstopped(|stop| last_largest_with_nan(stop, row)) as i32)
+            .collect();
         assert_eq!(compute(Argmax, &[&rows]).i32s(), expected);
     }
 

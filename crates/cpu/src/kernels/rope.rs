@@ -10,7 +10,7 @@ use oxcart_tensor::ops::{Rope, RopeMode};
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::chunk::CHUNK;
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, Run, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{In, Number, Out, Src};
 
@@ -23,7 +23,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let layout = node.layout();
-    Some(Kernel::rows(run, layout, layout.elements()).own(scratch(rope, layout.ne()[0])))
+    let kernel = Kernel::rows(run, layout, layout.elements()).own(scratch(rope, layout.ne()[0]));
+    (layout.ne()[0] <= LONGEST_WHOLE).then_some(kernel)
 }
 
 /// Bytes of a thread's own memory: for the angles of a token, and for `len` numbers to rotate.
@@ -61,6 +62,9 @@ fn rotate_rows<S: Simd, T: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> 
     let (angles, row) = as_floats(job.own).split_at_mut(angles(&rope));
     let row = &mut row[..len];
     for (at, mut out) in job.dst.rows::<T>(job.share) {
+        if job.stop.after(len) {
+            break;
+        }
         rotation.turn_to(at[1], angles);
         read(&a.row::<T>(at), row);
         rotation.rotate(row, angles);

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::copy::{Blocks, Decode, Encode, RUN, Raw, Values, after, stored_bytes};
-use crate::job::{self, Fault, Job, Kernel, PACKING, Run};
+use crate::job::{self, Fault, Job, Kernel, PACKING, Run, Stop};
 use crate::simd::{Level, Scalar, Simd, for_each_level};
 use crate::view::{Dst, In, Number, Out, RowAt, Share, Src, Strided, elements};
 
@@ -58,6 +58,9 @@ fn picked<'t>(table: &Src<'t>, rows: &Src<'_>, at: RowAt) -> Result<In<'t, u8>, 
 fn get_plain(job: Job<'_>) -> Result<(), Fault> {
     let (table, rows) = (job.src(0), job.src(1));
     for (at, start, mut piece) in job.dst.pieces::<u32>(job.share, PIECE) {
+        if job.stop.after(piece.len()) {
+            break;
+        }
         let row = picked(&table, &rows, at)?;
         let bytes = 4 * start..4 * (start + piece.len());
         piece.write(0, elements(row.part(bytes).slice()));
@@ -70,6 +73,9 @@ fn get<S: Simd, D: Decode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (table, rows) = (job.src(0), job.src(1));
     let dtype = table.dtype();
     for (at, start, mut piece) in job.dst.pieces::<f32>(job.share, PIECE) {
+        if job.stop.after(piece.len()) {
+            break;
+        }
         let row = picked(&table, &rows, at)?;
         let bytes = stored_bytes(dtype, start)..stored_bytes(dtype, start + piece.len());
         D::decode(dtype, row.part(bytes).slice(), piece.slice());
@@ -97,7 +103,7 @@ const COLUMNS: usize = 64;
 /// Each thread does some columns of all rows, so every sum has its terms in order.
 #[inline(always)]
 fn get_back<S: Simd, A: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
-    let (gradient, rows, dst) = (job.src(0), job.src(1).line::<i32>([0, 0, 0]), job.dst);
+    let (gradient, rows, dst, stop) = (job.src(0), job.src(1).line::<i32>([0, 0, 0]), job.dst, job.stop);
     let ne = dst.ne();
     let mut terms = [0.0; COLUMNS];
     // SAFETY: any bytes make a number; see `Plain`.
@@ -108,6 +114,9 @@ fn get_back<S: Simd, A: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         let target = |row: usize| unsafe { dst.row::<f32>([row, 0, 0]) }.part(columns.clone());
         for row in 0..ne[1] {
             target(row).slice().fill(0.0);
+            if stop.after(columns.len()) {
+                return Ok(());
+            }
         }
         let (terms, stored) = (&mut terms[..columns.len()], &mut stored[..columns.len()]);
         for i in 0..rows.len() {
@@ -116,6 +125,9 @@ fn get_back<S: Simd, A: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
             A::widen(stored, terms);
             for (sum, term) in target(row).slice().iter_mut().zip(&*terms) {
                 *sum += *term;
+            }
+            if stop.after(columns.len()) {
+                return Ok(());
             }
         }
     }
@@ -126,7 +138,9 @@ fn choose_set(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     use DType::{BF16, F16, F32, I32};
     let values = node.source(0)?;
     let run: Run = match (values.dtype(), node.dtype()) {
-        (F32, F32) | (F16, F16) => |job| set(job, |_, _, from, mut to| copy_row(from, &mut to)),
+        (F32, F32) | (F16, F16) => |job| {
+            set(job, |stop, (dtype, _), from, mut to| copy_row(stop, dtype.block_bytes(), from, &mut to))
+        },
         (F32, F16) => set_numbers::<f32, f16>(level),
         (F32, BF16) => set_numbers::<f32, bf16>(level),
         (F32, I32) => set_numbers::<f32, i32>(level),
@@ -147,26 +161,33 @@ pub(super) fn for_values(run: Run, values: TensorRef<'_>, node: TensorRef<'_>) -
         true => elements.saturating_mul(PACKING),
         false => job::bytes_moved(elements * values.dtype().block_bytes()),
     };
-    Kernel::rows(run, values.layout(), work)
+    Kernel::rows(run, values.layout(), work).uncut()
 }
 
 fn set_numbers<D: Decode, E: Encode>(level: Level) -> Run {
     for_each_level!(set_converted[D: Decode, E: Encode]: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
 }
 
-fn copy_row(from: In<'_, u8>, to: &mut Out<'_, u8>) -> Result<(), Fault> {
-    to.write(0, from.slice());
+/// Copies elements of so many bytes.
+fn copy_row(stop: Stop<'_>, size: usize, from: In<'_, u8>, to: &mut Out<'_, u8>) -> Result<(), Fault> {
+    for part in stop.stretches(from.len() / size) {
+        let bytes = part.start * size..part.end * size;
+        to.write(bytes.start, from.part(bytes).slice());
+    }
     Ok(())
 }
 
 #[inline(always)]
 fn set_converted<S: Simd, D: Decode, E: Encode>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (mut values, mut packed) = (Values::new(), Raw::new());
-    set(job, |from_type, to_type, from, mut to| {
+    set(job, |stop, (from_type, to_type), from, mut to| {
         let (run, packed_run) = (stored_bytes(from_type, RUN), stored_bytes(to_type, RUN));
         for (i, stored) in from.slice().chunks(run).enumerate() {
-            let values =
-                D::decode(from_type, stored, &mut values.0[..stored.len() / from_type.block_bytes()]);
+            let len = stored.len() / from_type.block_bytes();
+            if stop.after(len) {
+                break;
+            }
+            let values = D::decode(from_type, stored, &mut values.0[..len]);
             let packed = E::encode(to_type, values, &mut packed).map_err(|fault| after(i * RUN, fault))?;
             to.write(i * packed_run, packed);
         }
@@ -196,22 +217,23 @@ const fn dealt_to(offset: usize) -> usize {
 #[inline(always)]
 fn set(
     job: Job<'_>,
-    mut place: impl FnMut(DType, DType, In<'_, u8>, Out<'_, u8>) -> Result<(), Fault>,
+    mut place: impl FnMut(Stop<'_>, (DType, DType), In<'_, u8>, Out<'_, u8>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let (values, from, to) = (job.src(0), job.src(0).dtype(), job.dst.dtype());
+    let (values, types, stop) = (job.src(0), (job.src(0).dtype(), job.dst.dtype()), job.stop);
     let [_, count, planes, volumes] = values.ne();
     if values.layout().is_empty() {
         return Ok(());
     }
-    each_target(job.src(1), &job.dst, job.share, [count, planes, volumes], |at, target| {
-        place(from, to, values.row(at), target)
+    each_target(stop, job.src(1), &job.dst, job.share, [count, planes, volumes], |at, target| {
+        place(stop, types, values.row(at), target)
     })
 }
 
 /// Hands every row of a tensor of values, by its place, and the row of the target that it goes to to `place`, in order:
-/// the rows that are this thread's.
+/// the rows that are this thread's. Counts a unit for every row.
 #[inline(always)]
 pub(super) fn each_target(
+    stop: Stop<'_>,
     rows: Src<'_>,
     dst: &Dst<'_>,
     share: Share,
@@ -232,6 +254,9 @@ pub(super) fn each_target(
                     Numbers::Narrow(numbers) => numbers.get(i).into(),
                 };
                 let row = Fault::check(ROW_NUMBER, number, dst.ne()[1])?;
+                if stop.after(1) {
+                    return Ok(());
+                }
                 if !own.contains(&dealt_to(row * nb[1] + plane * nb[2] + volume * nb[3])) {
                     continue;
                 }

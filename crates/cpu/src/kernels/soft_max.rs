@@ -7,10 +7,10 @@ use half::f16;
 use oxcart_tensor::ops::{SoftMax, SoftMaxBack};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::chunk::{CHUNK, Chunk, chunks};
+use super::chunk::{CHUNK, Chunk, chunks_of};
 use super::math::exp;
 use super::sum::Sum;
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, Run, Stop, as_floats};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
 use crate::view::{Number, Src};
 
@@ -74,32 +74,44 @@ impl Slopes {
 #[inline(always)]
 fn soft_max<S: Simd, M: Number>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let (SoftMax { scale, max_bias }, a, mask, sinks) = (job.op(), job.src(0), job.may(1), job.may(2));
-    let (len, slopes) = (a.ne()[0], Slopes::new(max_bias, a.ne()[2]));
+    let (len, slopes, stop) = (a.ne()[0], Slopes::new(max_bias, a.ne()[2]), job.stop);
     let scores = &mut as_floats(job.own)[..padded(len)];
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
-        a.row::<f32>(at).read(0, &mut scores[..len]);
+        let from = a.row::<f32>(at);
+        stop.stretches(len).for_each(|part| from.read(part.start, &mut scores[part]));
         let sink = sinks.map(|sinks| sinks.row::<f32>([0; 3]).get(at[1]));
         let least = sink.unwrap_or(f32::NEG_INFINITY);
         let max = match mask {
-            None => shape(s, scores, len, scale, least),
-            Some(mask) => shape_masked::<S, M>(s, scores, len, scale, least, &mask, at, slopes.of(at[1])),
+            None => shape(s, stop, scores, len, scale, least),
+            Some(mask) => {
+                shape_masked::<S, M>(s, stop, scores, len, (scale, slopes.of(at[1])), least, &mask, at)
+            }
         };
         let sink = sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
-        let factor = (1.0 / (raise(s, scores, max) + sink)) as f32;
-        scores.iter_mut().for_each(|x| *x *= factor);
-        row.write(0, &scores[..len]);
+        let factor = (1.0 / (raise(s, stop, scores, max) + sink)) as f32;
+        for part in stop.stretches(len) {
+            scores[part.clone()].iter_mut().for_each(|x| *x *= factor);
+            row.write(part.start, &scores[part]);
+        }
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
 
 /// Scales a row and gives its largest number, or `least`. What is beyond the row is made to take no part.
 #[inline(always)]
-fn shape<S: Simd>(s: S, scores: &mut [f32], len: usize, scale: f32, least: f32) -> f32 {
-    for lanes in scores.chunks_exact_mut(S::LANES) {
-        s.store(s.mul(s.load(lanes), s.splat(scale)), lanes);
+fn shape<S: Simd>(s: S, stop: Stop<'_>, scores: &mut [f32], len: usize, scale: f32, least: f32) -> f32 {
+    let mut max = least;
+    for part in stop.stretches(scores.len()) {
+        for lanes in scores[part.clone()].chunks_exact_mut(S::LANES) {
+            s.store(s.mul(s.load(lanes), s.splat(scale)), lanes);
+        }
+        scores[len.clamp(part.start, part.end)..part.end].fill(f32::NEG_INFINITY);
+        max = largest(s, &scores[part], max);
     }
-    scores[len..].fill(f32::NEG_INFINITY);
-    largest(s, scores, least)
+    max
 }
 
 /// As [`shape`], with a mask's row added, which repeats over heads and batch.
@@ -107,21 +119,21 @@ fn shape<S: Simd>(s: S, scores: &mut [f32], len: usize, scale: f32, least: f32) 
 #[inline(always)]
 fn shape_masked<S: Simd, M: Number>(
     s: S,
+    stop: Stop<'_>,
     scores: &mut [f32],
     len: usize,
-    scale: f32,
+    (scale, slope): (f32, f32),
     least: f32,
     mask: &Src<'_>,
     at: [usize; 3],
-    slope: f32,
 ) -> f32 {
     let ne = mask.ne();
     let mask = mask.row::<M>([at[0], at[1] % ne[2], at[2] % ne[3]]);
     let mut chunk = Chunk::new();
     let mut max = least;
-    for (i, scores) in scores.chunks_mut(CHUNK).enumerate() {
-        let part = CHUNK.min(len - i * CHUNK);
-        chunk.load(&mask, i * CHUNK, part);
+    for (start, padded) in stop.stretches(scores.len()).flat_map(chunks_of) {
+        let (scores, part) = (&mut scores[start..start + padded], CHUNK.min(len - start));
+        chunk.load(&mask, start, part);
         for (lanes, bias) in scores.chunks_exact_mut(S::LANES).zip(chunk.0.chunks_exact(S::LANES)) {
             let score = s.mul(s.load(lanes), s.splat(scale));
             s.store(s.mul_add(s.splat(slope), s.load(bias), score), lanes);
@@ -144,9 +156,10 @@ fn largest<S: Simd>(s: S, numbers: &[f32], least: f32) -> f32 {
 
 /// Replaces numbers by `exp(number - max)` and gives their sum: of vectors in short runs, of those in `f64`.
 #[inline(always)]
-fn raise<S: Simd>(s: S, scores: &mut [f32], max: f32) -> f64 {
+fn raise<S: Simd>(s: S, stop: Stop<'_>, scores: &mut [f32], max: f32) -> f64 {
     let mut total = 0.0;
-    for run in scores.chunks_mut(CHUNK) {
+    for (start, len) in stop.stretches(scores.len()).flat_map(chunks_of) {
+        let run = &mut scores[start..start + len];
         let mut sum = s.splat(0.0);
         for lanes in run.chunks_exact_mut(S::LANES) {
             let e = exp(s, s.sub(s.load(lanes), s.splat(max)));
@@ -161,23 +174,26 @@ fn raise<S: Simd>(s: S, scores: &mut [f32], max: f32) -> f64 {
 #[inline(always)]
 fn soft_max_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (SoftMaxBack { scale }, gradient, y) = (job.op(), job.src(0), job.src(1));
-    let (mut dy, mut value) = (Chunk::new(), Chunk::new());
+    let (mut dy, mut value, stop) = (Chunk::new(), Chunk::new(), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let (gradient, y) = (gradient.row::<f32>(at), y.row::<f32>(at));
         let mut sum = Sum::new();
-        for (start, len) in chunks(row.len()) {
+        for (start, len) in stop.stretches(row.len()).flat_map(chunks_of) {
             dy.load(&gradient, start, len);
             value.load(&y, start, len);
             sum.add(len, |i| dy.0[i] * value.0[i]);
         }
         let dot = sum.total() as f32;
-        for (start, len) in chunks(row.len()) {
+        for (start, len) in stop.stretches(row.len()).flat_map(chunks_of) {
             dy.load(&gradient, start, len);
             value.load(&y, start, len);
             for (dy, y) in dy.0.iter_mut().zip(&value.0) {
                 *dy = (*dy - dot) * y * scale;
             }
             row.write(start, &dy.0[..len]);
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 use oxcart_tensor::ops::{Argsort, SortOrder};
 use oxcart_tensor::{Op, TensorRef};
 
-use crate::job::{Fault, Job, Kernel};
+use crate::job::{Fault, Job, Kernel, Stop};
 use crate::simd::Level;
 use crate::view::elements_mut;
 
@@ -39,10 +39,15 @@ fn key(value: f32, index: usize, order: SortOrder) -> u64 {
 }
 
 /// Keys of a row in scratch memory, and as much room again.
-fn keys<'k>(own: &'k mut [u8], row: &[f32], order: SortOrder) -> (&'k mut [u64], &'k mut [u64]) {
+fn keys<'k>(
+    stop: Stop<'_>,
+    own: &'k mut [u8],
+    row: &[f32],
+    order: SortOrder,
+) -> (&'k mut [u64], &'k mut [u64]) {
     let (keys, room) = elements_mut(own).split_at_mut(row.len());
-    for (i, (to, value)) in keys.iter_mut().zip(row).enumerate() {
-        *to = key(*value, i, order);
+    for i in stop.stretches(row.len()).flatten() {
+        keys[i] = key(row[i], i, order);
     }
     (keys, room)
 }
@@ -50,22 +55,37 @@ fn keys<'k>(own: &'k mut [u8], row: &[f32], order: SortOrder) -> (&'k mut [u64],
 /// Rows from this length on are sorted by digits.
 const LONG: usize = 4096;
 
+/// Rows from this length on are never left to a function that cannot be stopped.
+const VERY_LONG: usize = 1 << 20;
+
+/// About how often sorting so many keys looks at each.
+fn rounds(len: usize) -> usize {
+    len.max(2).ilog2() as usize
+}
+
 /// Sorts keys of distinct indices that are in order of their indices.
-fn sort(keys: &mut [u64], room: &mut [u64]) {
+fn sort(stop: Stop<'_>, keys: &mut [u64], room: &mut [u64]) {
     if keys.len() < LONG {
-        keys.sort_unstable();
+        if !stop.after(keys.len() * rounds(keys.len())) {
+            keys.sort_unstable();
+        }
     } else {
-        sort_digits(keys, room);
+        sort_digits(stop, keys, room);
     }
 }
 
 /// By the bytes of the values, the lowest first; each pass keeps the order of equal bytes.
-fn sort_digits(keys: &mut [u64], room: &mut [u64]) {
+fn sort_digits(stop: Stop<'_>, keys: &mut [u64], room: &mut [u64]) {
     const PASSES: usize = 4;
     let digit = |key: u64, pass: usize| (key >> (32 + 8 * pass)) as usize & 0xFF;
     let mut counts = [[0usize; 256]; PASSES];
-    for &key in &*keys {
-        (0..PASSES).for_each(|pass| counts[pass][digit(key, pass)] += 1);
+    for part in stop.stretches_of(keys.len(), PASSES) {
+        for &key in &keys[part] {
+            (0..PASSES).for_each(|pass| counts[pass][digit(key, pass)] += 1);
+        }
+    }
+    if stop.after(0) {
+        return;
     }
     let (mut from, mut to) = (keys, room);
     for (pass, counts) in counts.iter_mut().enumerate() {
@@ -73,47 +93,62 @@ fn sort_digits(keys: &mut [u64], room: &mut [u64]) {
         for count in counts.iter_mut() {
             (*count, start) = (start, start + *count);
         }
-        for &key in &*from {
-            let place = &mut counts[digit(key, pass)];
-            to[*place] = key;
-            *place += 1;
+        for part in stop.stretches(from.len()) {
+            for &key in &from[part] {
+                let place = &mut counts[digit(key, pass)];
+                to[*place] = key;
+                *place += 1;
+            }
+        }
+        if stop.after(0) {
+            return;
         }
         // After an even number of passes the keys are where they were.
         (from, to) = (to, from);
     }
 }
 
-fn store_indices(keys: &[u64], to: &mut [i32]) {
-    for (to, key) in to.iter_mut().zip(keys) {
-        *to = *key as u32 as i32;
+/// Writes indices in the order of their keys; says whether to give up.
+fn store_indices(stop: Stop<'_>, keys: &[u64], to: &mut [i32]) -> bool {
+    for part in stop.stretches(to.len()) {
+        for (to, key) in to[part.clone()].iter_mut().zip(&keys[part]) {
+            *to = *key as u32 as i32;
+        }
     }
+    stop.after(0)
 }
 
 fn argsort(job: Job<'_>) -> Result<(), Fault> {
     let Argsort { order } = job.op();
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<i32>(job.share) {
-        let (keys, room) = keys(job.own, a.row(at).slice(), order);
-        sort(keys, room);
-        store_indices(keys, row.slice());
+        let (keys, room) = keys(stop, job.own, a.row(at).slice(), order);
+        sort(stop, keys, room);
+        if store_indices(stop, keys, row.slice()) {
+            break;
+        }
     }
     Ok(())
 }
 
 /// The indices come out from the largest value down, though that is not promised.
 fn top_k(job: Job<'_>) -> Result<(), Fault> {
-    let a = job.src(0);
+    let (a, stop) = (job.src(0), job.stop);
     for (at, mut row) in job.dst.rows::<i32>(job.share) {
-        let (keys, room) = keys(job.own, a.row(at).slice(), SortOrder::Descending);
+        let (keys, room) = keys(stop, job.own, a.row(at).slice(), SortOrder::Descending);
         let k = row.len();
         // Picking the largest pays only where most of the rest need not be sorted.
-        if k < keys.len() / 2 {
-            keys.select_nth_unstable(k);
-            keys[..k].sort_unstable();
+        if k < keys.len() / 2 && keys.len() < VERY_LONG {
+            if !stop.after(2 * keys.len() + k * rounds(k)) {
+                keys.select_nth_unstable(k);
+                keys[..k].sort_unstable();
+            }
         } else {
-            sort(keys, room);
+            sort(stop, keys, room);
         }
-        store_indices(keys, row.slice());
+        if store_indices(stop, keys, row.slice()) {
+            break;
+        }
     }
     Ok(())
 }

@@ -13,6 +13,13 @@ use oxcart_backend::Error;
 use oxcart_tensor::{Graph, Op, TensorId};
 
 use crate::Level;
+use crate::job::Stop;
+
+/// Calls a part of a kernel, which nothing asks to stop.
+pub(crate) fn unstopped<T>(f: impl FnOnce(Stop<'_>) -> T) -> T {
+    let (cancel, given_up, meter) = Default::default();
+    f(Stop { cancel: &cancel, given_up: &given_up, meter: &meter })
+}
 
 /// Numbers of threads that must not matter.
 const THREADS: [usize; 3] = [1, 2, 3];

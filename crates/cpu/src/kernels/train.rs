@@ -5,9 +5,9 @@ use std::iter::zip;
 use oxcart_tensor::{Op, TensorRef};
 
 use super::activation::{self, Exp};
-use super::chunk::{CHUNK, Chunk};
+use super::chunk::{CHUNK, Chunk, chunks_of};
 use super::elementwise::{PIECE, is_flat};
-use crate::job::{Fault, Job, Kernel, as_floats};
+use crate::job::{Fault, Job, Kernel, Stop, as_floats};
 use crate::simd::{Compiled, Level, Simd, for_each_level};
 use crate::view::{In, Out, row_at};
 
@@ -37,15 +37,18 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
 
 /// The largest of some numbers; NaN is never larger.
 #[inline(always)]
-fn largest(x: &[f32]) -> f32 {
-    x.iter().fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max })
+fn largest(stop: Stop<'_>, x: &[f32]) -> f32 {
+    stop.stretches(x.len()).fold(f32::NEG_INFINITY, |max, part| {
+        x[part].iter().fold(max, |max, &x| if x > max { x } else { max })
+    })
 }
 
 /// Calls `f` with `exp(x - max)`, up to a chunk at a time.
 #[inline(always)]
-fn each_exp<S: Simd>(s: S, x: &[f32], max: f32, mut f: impl FnMut(&[f32])) {
+fn each_exp<S: Simd>(s: S, stop: Stop<'_>, x: &[f32], max: f32, mut f: impl FnMut(&[f32])) {
     let mut chunk = Chunk::new();
-    for x in x.chunks(CHUNK) {
+    for (start, len) in stop.stretches(x.len()).flat_map(chunks_of) {
+        let x = &x[start..start + len];
         zip(&mut chunk.0, x).for_each(|(y, x)| *y = x - max);
         activation::apply(s, Exp, &mut chunk, x.len());
         f(&chunk.0[..x.len()]);
@@ -54,7 +57,7 @@ fn each_exp<S: Simd>(s: S, x: &[f32], max: f32, mut f: impl FnMut(&[f32])) {
 
 #[inline(always)]
 fn loss<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
-    let (logits, targets) = (job.src(0), job.src(1));
+    let (logits, targets, stop) = (job.src(0), job.src(1), job.stop);
     let ne = logits.ne();
     let rows: usize = ne[1..].iter().product();
     if job.phase == 0 {
@@ -64,14 +67,17 @@ fn loss<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         let sums = as_floats(unsafe { job.shared.bytes_mut(bytes.start, bytes.len()) });
         for (row, sum) in zip(mine, sums) {
             let at = row_at(row, ne);
-            *sum = row_loss(s, logits.row::<f32>(at).slice(), targets.row::<f32>(at).slice());
+            *sum = row_loss(s, stop, logits.row::<f32>(at).slice(), targets.row::<f32>(at).slice());
+            if stop.after(0) {
+                break;
+            }
         }
         return Ok(());
     }
     for (_, mut y) in job.dst.rows::<f32>(job.share) {
         // SAFETY: in this phase only the thread that has the one result writes, and it has no other borrow.
         let sums = as_floats(unsafe { job.shared.bytes_mut(0, rows * size_of::<f32>()) });
-        let sum: f64 = sums.iter().map(|&x| f64::from(x)).sum();
+        let sum: f64 = stop.stretches(rows).flatten().map(|row| f64::from(sums[row])).sum();
         y.set(0, sum as f32 * (-1.0 / rows as f32));
     }
     Ok(())
@@ -79,29 +85,37 @@ fn loss<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
 
 /// The sum of targets times logarithms of the softmax of logits.
 #[inline(always)]
-fn row_loss<S: Simd>(s: S, logits: &[f32], targets: &[f32]) -> f32 {
-    let max = largest(logits);
+fn row_loss<S: Simd>(s: S, stop: Stop<'_>, logits: &[f32], targets: &[f32]) -> f32 {
+    let max = largest(stop, logits);
     let mut sum = 0.0;
-    each_exp(s, logits, max, |exps| sum += exps.iter().map(|&x| f64::from(x)).sum::<f64>());
+    each_exp(s, stop, logits, max, |exps| sum += exps.iter().map(|&x| f64::from(x)).sum::<f64>());
     let log = (sum as f32).ln();
-    zip(logits, targets).map(|(x, t)| f64::from((x - max - log) * t)).sum::<f64>() as f32
+    let parts = stop.stretches(logits.len());
+    let pairs = parts.flat_map(|part| zip(&logits[part.clone()], &targets[part]));
+    pairs.map(|(x, t)| f64::from((x - max - log) * t)).sum::<f64>() as f32
 }
 
 #[inline(always)]
 fn loss_back<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let (gradient, logits, targets) = (job.src(0).get::<f32>([0; 4]), job.src(1), job.src(2));
-    let scale = gradient / job.dst.row_count() as f32;
+    let (scale, stop) = (gradient / job.dst.row_count() as f32, job.stop);
     for (at, mut y) in job.dst.rows::<f32>(job.share) {
         let (logits, y) = (logits.row::<f32>(at).slice(), y.slice());
         let (mut sum, mut done) = (0.0, 0);
-        each_exp(s, logits, largest(logits), |exps| {
+        each_exp(s, stop, logits, largest(stop, logits), |exps| {
             y[done..done + exps.len()].copy_from_slice(exps);
             done += exps.len();
             sum += exps.iter().map(|&x| f64::from(x)).sum::<f64>();
         });
         let inverse = (1.0 / sum) as f32;
-        for (y, target) in zip(y, targets.row::<f32>(at).slice()) {
-            *y = (*y * inverse - target) * scale;
+        let targets = targets.row::<f32>(at).slice();
+        for part in stop.stretches(y.len()) {
+            for (y, target) in zip(&mut y[part.clone()], &targets[part]) {
+                *y = (*y * inverse - target) * scale;
+            }
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -117,7 +131,7 @@ fn settings<const N: usize>(job: &Job<'_>, slot: usize) -> [f32; N] {
 #[inline(always)]
 fn adamw<S: Simd>(_simd: S, mut job: Job<'_>) -> Result<(), Fault> {
     let step = AdamW::new(settings(&job, 4));
-    let (m, v) = (job.take_written(2), job.take_written(3));
+    let (m, v, stop) = (job.take_written(2), job.take_written(3), job.stop);
     let (parameter, gradient) = (job.src(0), job.src(1));
     if is_flat(&job.dst, &[parameter, gradient]) && is_flat(&m, &[]) && is_flat(&v, &[]) {
         let ((start, y), (_, m), (_, v)) = (
@@ -126,14 +140,17 @@ fn adamw<S: Simd>(_simd: S, mut job: Job<'_>) -> Result<(), Fault> {
             v.run::<f32>(job.share, CHUNK),
         );
         let part = start..start + y.len();
-        step.run(parameter.packed().part(part.clone()), gradient.packed().part(part), y, m, v);
+        step.run(stop, parameter.packed().part(part.clone()), gradient.packed().part(part), y, (m, v));
         return Ok(());
     }
     // All have the same extents, so their pieces belong together.
     let moments = zip(m.pieces::<f32>(job.share, PIECE), v.pieces::<f32>(job.share, PIECE));
     for ((at, start, y), ((_, _, m), (_, _, v))) in zip(job.dst.pieces::<f32>(job.share, PIECE), moments) {
         let part = start..start + y.len();
-        step.run(parameter.row(at).part(part.clone()), gradient.row(at).part(part), y, m, v);
+        step.run(stop, parameter.row(at).part(part.clone()), gradient.row(at).part(part), y, (m, v));
+        if stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
@@ -157,16 +174,19 @@ impl AdamW {
     #[inline(always)]
     fn run(
         &self,
+        stop: Stop<'_>,
         parameter: In<'_, f32>,
         gradient: In<'_, f32>,
         mut y: Out<'_, f32>,
-        mut m: Out<'_, f32>,
-        mut v: Out<'_, f32>,
+        (mut m, mut v): (Out<'_, f32>, Out<'_, f32>),
     ) {
         let [mut w, mut g] = [Chunk::new(); 2];
         let moments = zip(m.slice().chunks_mut(CHUNK), v.slice().chunks_mut(CHUNK));
         for (i, (m, v)) in moments.enumerate() {
             let (start, len) = (i * CHUNK, m.len());
+            if stop.after(len) {
+                return;
+            }
             w.load(&parameter, start, len);
             g.load(&gradient, start, len);
             for ((w, g), (m, v)) in zip(zip(&mut w.0, &g.0), zip(m, v)) {

@@ -14,7 +14,7 @@ use oxcart_tensor::TensorId;
 use super::Line;
 use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
-use crate::job::{Fault, Job, MAX_SOURCES, Pause, SharedScratch, Stop};
+use crate::job::{Effort, Fault, Job, MAX_SOURCES, Meter, Pause, SharedScratch, Stop};
 use crate::pool::{Pace, Pool, Stages};
 use crate::view::{Dst, Share, Src};
 
@@ -76,6 +76,7 @@ pub(super) fn run(
     pool: &Pool,
     scratch: &mut [Line],
     cancel: &AtomicBool,
+    effort: &Effort,
 ) -> Result<(), RunFailure> {
     let mut held: Vec<_> = std::iter::repeat_with(|| None).take(binding.buffers.len()).collect();
     for &index in &binding.lock_order {
@@ -101,6 +102,7 @@ pub(super) fn run(
         has_failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         cancel,
+        effort,
     };
     pool.run(&run);
     let failure = run.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -119,6 +121,7 @@ struct Running<'r> {
     has_failed: AtomicBool,
     failure: Mutex<Option<RunFailure>>,
     cancel: &'r AtomicBool,
+    effort: &'r Effort,
 }
 
 impl Stages for Running<'_> {
@@ -176,7 +179,8 @@ impl Running<'_> {
         pace: Option<&Pace>,
     ) -> bool {
         let (given_up, paused) = (AtomicBool::new(false), AtomicBool::new(false));
-        let stop = Stop { cancel: self.cancel, given_up: &given_up };
+        let meter = Meter::default();
+        let stop = Stop { cancel: self.cancel, given_up: &given_up, meter: &meter };
         let pause = Pause { pace, paused: &paused };
         let done = catch_unwind(AssertUnwindSafe(|| {
             let share = Share::new(share, step.shares);
@@ -185,11 +189,12 @@ impl Running<'_> {
                     (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop, pause)))
                 }
                 None => {
-                    self.copy_sources(step, share);
+                    self.copy_sources(step, share, stop);
                     Ok(())
                 }
             }
         }));
+        self.effort.add(&meter);
         match done {
             Ok(Ok(())) if given_up.into_inner() => self.fail(RunFailure::Cancelled),
             Ok(Ok(())) => return !paused.into_inner(),
@@ -210,17 +215,20 @@ impl Running<'_> {
     }
 
     /// Puts sources that overlap the result aside.
-    fn copy_sources(&self, step: &Step, share: Share) {
+    fn copy_sources(&self, step: &Step, share: Share, stop: Stop<'_>) {
         for source in self.sources(step).iter().flatten() {
             let Role::Copied(at) = source.role else { continue };
             let bytes = share.of(source.operand.layout.byte_len());
             assert!(at.checked_add(bytes.end).is_some_and(|end| end <= self.scratch.len));
-            // SAFETY: the source lies inside its buffer and the copy inside the scratch memory (both were checked), which
-            // do not overlap; each thread copies bytes of its own.
-            unsafe {
-                let from = self.bases.of(&source.operand).add(bytes.start);
-                let to = self.scratch.base.add(at + bytes.start);
-                std::ptr::copy_nonoverlapping(from, to, bytes.len());
+            for part in stop.stretches(bytes.len()) {
+                let start = bytes.start + part.start;
+                // SAFETY: the source lies inside its buffer and the copy inside the scratch memory (both were checked), which
+                // do not overlap; each thread copies bytes of its own.
+                unsafe {
+                    let from = self.bases.of(&source.operand).add(start);
+                    let to = self.scratch.base.add(at + start);
+                    std::ptr::copy_nonoverlapping(from, to, part.len());
+                }
             }
         }
     }

@@ -83,7 +83,7 @@ impl<'g> Unit<'g> {
     pub(super) fn may_share(&self, slot: usize) -> bool {
         let info = self.result.op().info();
         // What is true of an op is not true of a kernel that does more than it.
-        self.row_local || self.nodes == 1 && (info.reuses_source || self.is_changed(slot))
+        self.row_local || self.nodes == 1 && (info.reuses.contains(&slot) || self.is_changed(slot))
     }
 
     /// Whether the result is the source in a slot after the op has changed it.

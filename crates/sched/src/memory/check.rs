@@ -170,11 +170,12 @@ impl<'g> Lives<'g> {
         let made_now = usize::from(self.made[index] == Some(now));
         let uses = self.uses[index].iter().rev().take_while(|&&moment| moment == now).count() - made_now;
         let shows_old = |source: &TensorRef<'_>| source.root().id() == old.id();
-        let seen_as = node.sources().flatten().find(shows_old);
+        let seen_as = node.sources().enumerate().find_map(|(slot, source)| {
+            source.filter(shows_old).filter(|_| node.op().info().reuses.contains(&slot))
+        });
         !self.kept[index]
             && uses == 1
             && self.death(old, 0) == now
-            && node.reuses_source()
             && seen_as.is_some_and(|source| {
                 source.layout() == node.layout() && source.view().is_none_or(|view| view.offset == 0)
             })

@@ -5,7 +5,7 @@ use super::{BufferId, Flags, Graph, Storage, TensorId, ViewOf};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::ops::Op;
+use crate::ops::{Op, Sizes};
 use crate::shape::Shape;
 
 /// A tensor that is known to be in its graph, so that looking at it cannot fail.
@@ -79,14 +79,21 @@ impl<'g> TensorRef<'g> {
         self.links().computes
     }
 
+    /// About how much work it is to compute, in multiplications or elements that are looked at; see
+    /// [`Operation::work`](crate::ops::Operation::work).
+    pub fn work(self) -> u64 {
+        let sources = self.sources().map(|source| source.map(TensorRef::layout));
+        self.op().work(&Sizes::new(self.layout(), sources))
+    }
+
     /// Whether a planner may give it the memory of a dying source; see
-    /// [`OpInfo::reuses_source`](field@crate::ops::OpInfo::reuses_source).
+    /// [`OpInfo::reuses`](field@crate::ops::OpInfo::reuses).
     pub fn reuses_source(self) -> bool {
         self.links().reuses_source
     }
 
-    /// Whether it may take over the memory of a source, as far as the source in that slot is concerned: it has the very
-    /// same layout. What a planner must know besides is whether another node needs that memory.
+    /// Whether it may take over the memory of a source, as far as the source in that slot is concerned: the op allows
+    /// it, and both have the very same layout. What a planner must know besides is whether another node needs that memory.
     pub fn fits_over(self, slot: usize) -> bool {
         let links = self.links();
         links.reuses_source && links.alike.checked_shr(slot as u32).is_some_and(|bits| bits & 1 == 1)

@@ -140,7 +140,7 @@ pub(super) struct Links {
     pub(super) computes: bool,
     /// Whether it may take over the memory of a source.
     pub(super) reuses_source: bool,
-    /// If so, a bit for each source that has its very layout.
+    /// If so, a bit for each of those sources that has its very layout.
     pub(super) alike: u16,
     /// What its first byte must be a multiple of, as a power of two.
     align_log2: u8,
@@ -175,7 +175,7 @@ impl Links {
             flags: Flags::default(),
             is_leaf: *op == Op::None,
             computes: info.computes,
-            reuses_source: info.reuses_source,
+            reuses_source: !info.reuses.is_empty(),
             alike: 0,
             view_offset: view.map_or(0, |view| view.offset),
             offset: 0,

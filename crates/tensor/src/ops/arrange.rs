@@ -1,6 +1,6 @@
 //! Elements joined, tiled, shifted, padded or laid on a diagonal.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -77,6 +77,10 @@ impl Operation for Concat {
         let joined = a.ne()[self.dim].saturating_add(b.ne()[self.dim]);
         args.fresh(a.dtype(), a.ne().with(self.dim, joined))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Repeat {
@@ -89,6 +93,10 @@ impl Operation for Repeat {
         let rule = || format!("must be whole multiples of {}", a.ne());
         args.param("ne", self.ne, a.ne().repeats_into(self.ne), rule())?;
         args.fresh(a.dtype(), self.ne)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -103,6 +111,10 @@ impl Operation for RepeatBack {
         args.param("ne", self.ne, self.ne.repeats_into(a.ne()), rule())?;
         args.fresh(DType::F32, self.ne)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
+    }
 }
 
 impl Operation for Diag {
@@ -114,6 +126,10 @@ impl Operation for Diag {
         a.extent(1, 1, "one vector per matrix")?;
         a.contiguous_rows()?;
         args.fresh(DType::F32, a.ne().with(1, a.ne()[0]))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -127,6 +143,10 @@ impl Operation for Roll {
         let shorter = (0..DIMS).all(|dim| (self.shift[dim].unsigned_abs() as usize) < a.ne()[dim]);
         args.param("shift", self.shift, shorter, "must be shorter than each extent")?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -149,6 +169,10 @@ impl Operation for Pad {
         }
         args.fresh(DType::F32, ne)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for PadReflect1d {
@@ -164,6 +188,10 @@ impl Operation for PadReflect1d {
         args.param("left", self.left, self.left < row, "must be shorter than a row")?;
         args.param("right", self.right, self.right < row, "must be shorter than a row")?;
         args.fresh(DType::F32, a.ne().with(0, row.saturating_add(self.left).saturating_add(self.right)))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

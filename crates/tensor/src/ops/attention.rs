@@ -1,7 +1,8 @@
 //! Fused attention, over one cache or over pages of many, and the scores of sparse attention.
 
 use super::soft_max::check_max_bias;
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Precision, WantedDType, may, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Precision, Sizes, WantedDType, may, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -108,6 +109,11 @@ impl Operation for FlashAttnExt {
         }
         args.fresh(DType::F32, [v.ne()[0], heads, tokens, batch])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([d, tokens, heads, batch], [_, keys, ..], [dv, ..]) = (sizes.ne(0), sizes.ne(1), sizes.ne(2));
+        times([tokens, heads, batch, keys, sum([d, dv])])
+    }
 }
 
 impl Operation for PagedAttn {
@@ -161,6 +167,14 @@ impl Operation for PagedAttn {
         }
         args.fresh(DType::F32, [values.ne()[0] / self.key_heads, heads, count])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([d, heads, tokens, _], [pages, ..]) = (sizes.ne(0), sizes.ne(3));
+        let limit = |limit: usize| if limit == 0 { u64::MAX } else { sum([limit as u64, Self::PAGE as u64]) };
+        // One page may stand anywhere in the table, so the number of cells bounds nothing.
+        let seen = times([pages, Self::PAGE as u64]).min(limit(self.window)).min(limit(self.chunk));
+        times([tokens, heads, seen, sum([d, sizes.result_ne()[0]])])
+    }
 }
 
 impl Operation for FlashAttnBack {
@@ -189,6 +203,18 @@ impl Operation for FlashAttnBack {
             .try_fold(0_usize, |sum, t| sum.checked_add(t.layout().elements().checked_next_multiple_of(4)?));
         args.fresh(DType::F32, total.unwrap_or(usize::MAX))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([d, tokens, heads, batch], [_, keys, ..]) = (sizes.ne(0), sizes.ne(1));
+        // Under a mask the last tokens see all keys, those before them one less each.
+        let seeing = tokens.min(keys);
+        let seen = match self.masked {
+            true => times([seeing, sum([keys, keys - seeing, 1])]) / 2,
+            false => times([tokens, keys]),
+        };
+        // Scores, their gradients, and one product for the gradient of each source.
+        sum([times([5, heads, batch, seen, d]), sizes.source(0), sizes.source(1)])
+    }
 }
 
 impl Operation for LightningIndexer {
@@ -216,6 +242,13 @@ impl Operation for LightningIndexer {
             operand.contiguous_rows()?;
         }
         args.fresh(DType::F32, [kv, tokens, 1, streams])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([d, heads, ..], [keys, tokens, _, streams]) = (sizes.ne(0), sizes.result_ne());
+        // Queries are laid out for each tile of 64 keys, keys for each 16 tokens.
+        let products = times([tokens, heads, d, sum([keys, keys.div_ceil(64)])]);
+        times([streams, sum([products, times([tokens.div_ceil(16), keys, d])])])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Elementwise arithmetic on two tensors.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -30,7 +30,7 @@ pub struct AddId;
 pub struct Add1;
 
 const fn binary_info(name: &'static str) -> OpInfo {
-    OpInfo::new(name, Category::Language, &const { [need("a"), need("b")] }).in_place().reuses_source()
+    OpInfo::new(name, Category::Language, &const { [need("a"), need("b")] }).in_place().reuses(&[0, 1])
 }
 
 /// The rules of plain numbers; quantized sums have their own.
@@ -77,6 +77,10 @@ impl Operation for Add {
         b.same_shape(&a)?;
         args.fresh(dtype, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Sub {
@@ -84,6 +88,10 @@ impl Operation for Sub {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_binary(args)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -93,6 +101,10 @@ impl Operation for Mul {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_binary(args)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Div {
@@ -101,11 +113,15 @@ impl Operation for Div {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_binary(args)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for AddId {
     const INFO: OpInfo =
-        OpInfo::new("ADD_ID", Category::Language, &[need("a"), need("b"), need("ids")]).reuses_source();
+        OpInfo::new("ADD_ID", Category::Language, &[need("a"), need("b"), need("ids")]).reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [a, b, ids] = args.sources();
@@ -120,11 +136,15 @@ impl Operation for AddId {
         ids.shape_is([a.ne()[1], a.ne()[2]], "one id per row of a")?;
         args.fresh(DType::F32, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Add1 {
     const INFO: OpInfo =
-        OpInfo::new("ADD1", Category::Training, &[need("a"), need("b")]).in_place().reuses_source();
+        OpInfo::new("ADD1", Category::Training, &[need("a"), need("b")]).in_place().reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         use DType::{BF16, F16, F32};
@@ -142,6 +162,10 @@ impl Operation for Add1 {
         b.shape_is(1, "one number")?;
         a.stride_rule(a.layout().is_padded_1d(), "rows must be contiguous and lie at one common distance")?;
         args.fresh(a.dtype(), a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Convolutions, unfolded and direct. Kernels are not flipped; dimension 0 is the width, 1 the height, 2 the depth.
 
 use super::check::same_steps;
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
+use super::work::{Windows, sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -42,6 +43,14 @@ impl<const N: usize> ConvGeometry<N> {
         };
         args.param("geometry", self, count > 0, rule())?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+}
+
+impl<const N: usize> ConvGeometry<N> {
+    /// Pairs of a tap and a pixel under it, along one axis.
+    fn windows(&self, axis: usize, image: u64, kernel: u64, positions: u64) -> u64 {
+        let (stride, dilation, pad) = (self.stride[axis], self.dilation[axis], self.pad[axis]);
+        Windows { len: image, kernel, positions, stride, dilation, pad }.pairs()
     }
 }
 
@@ -187,6 +196,10 @@ impl Operation for Im2col {
         }
         args.fresh(self.dtype, self.geometry.unfolded(args, &kernel, image.ne())?)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
+    }
 }
 
 impl Operation for Im2colBack {
@@ -203,6 +216,23 @@ impl Operation for Im2colBack {
         let unfolded = self.geometry.unfolded(args, &kernel, self.ne)?;
         gradient.shape_is(unfolded, "the unfolded image")?;
         args.fresh(DType::F32, self.ne)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let (kernel, image, columns) = (sizes.ne(1), sizes.result_ne(), sizes.ne(0));
+        let ([height, kernel_height], planes, [down, across]) = match self.geometry {
+            Im2colGeometry::Line(geometry) => {
+                let across = geometry.windows(0, image[0], kernel[0], columns[1]);
+                ([1, 1], times([image[1], image[2]]), [1, across])
+            }
+            Im2colGeometry::Plane(geometry) => {
+                let windows =
+                    |axis: usize| geometry.windows(axis, image[axis], kernel[axis], columns[axis + 1]);
+                ([image[1], kernel[1]], times([image[2], image[3]]), [windows(1), windows(0)])
+            }
+        };
+        let plane = sum([times([height, kernel_height]), times([down, sum([across, kernel[0]])])]);
+        sum([sizes.result(), times([planes, plane])])
     }
 }
 
@@ -224,6 +254,10 @@ impl Operation for Im2col3d {
         let depth = self.geometry.positions(args, 2, image.ne()[2], k2)?;
         let batch = image.ne()[3] / channels;
         args.fresh(self.dtype, [product(&[channels, k2, k1, k0]), width, height, product(&[depth, batch])])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
     }
 }
 
@@ -250,6 +284,13 @@ impl Operation for Col2im1d {
         args.param("crop", crop, kept.is_some(), format!("leaves nothing of {full} elements"))?;
         args.fresh(a.dtype(), [kept.unwrap_or(0), channels])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([row, ..], [len, ..]) = (sizes.ne(0), sizes.result_ne());
+        let (channels, stride) = (self.channels as u64, self.stride as u64);
+        let each = (row / channels.max(1)).div_ceil(stride.max(1));
+        sum([sizes.result(), times([len, channels, each]).min(sizes.source(0))])
+    }
 }
 
 impl Operation for Conv2d {
@@ -266,6 +307,11 @@ impl Operation for Conv2d {
         let width = self.geometry.positions(args, 0, image.ne()[0], k0)?;
         let height = self.geometry.positions(args, 1, image.ne()[1], k1)?;
         args.fresh(DType::F32, [width, height, filters, image.ne()[3]])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([width, height, channels, _], [x, y, filters, batch]) = (sizes.ne(0), sizes.result_ne());
+        times([x, y, batch, width, height, channels, sum([filters, 1])])
     }
 }
 
@@ -289,6 +335,12 @@ impl Operation for Conv3d {
         let height = geometry.positions(args, 1, image.ne()[1], k1)?;
         let depth = geometry.positions(args, 2, image.ne()[2], k2)?;
         args.fresh(DType::F32, [width, height, depth, product(&[filters, batch])])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([width, height, depth, _], [x, y, z, _]) = (sizes.ne(0), sizes.result_ne());
+        let taps = times([width, height, depth, self.channels as u64]);
+        times([x, y, z, self.batch as u64, taps, sum([self.filters as u64, 1])])
     }
 }
 
@@ -330,6 +382,15 @@ impl Operation for Conv2dDw {
             None => args.fresh(DType::F32, ne),
         }
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([kernel_width, ..], [.., channels, batch]) = (sizes.ne(0), sizes.result_ne());
+        let windows = |axis: usize| {
+            self.geometry.windows(axis, sizes.ne(1)[axis], sizes.ne(0)[axis], sizes.result_ne()[axis])
+        };
+        let plane = times([windows(1), sum([windows(0), kernel_width])]);
+        sum([sizes.result(), times([channels, batch, plane])])
+    }
 }
 
 /// Elements a transposed convolution makes along one axis.
@@ -353,6 +414,12 @@ impl Operation for ConvTranspose1d {
         image.shape(image.ne()[0] > 0, "must not be empty")?;
         args.fresh(DType::F32, [spread(image.ne()[0], self.stride, kernel.ne()[0]), kernel.ne()[1]])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let [width, filters, ..] = sizes.ne(0);
+        let products = times([sizes.source(1), width, filters]);
+        sum([products, sizes.source(0), times([2, sizes.source(1)]), sizes.result()])
+    }
 }
 
 impl Operation for ConvTranspose2d {
@@ -371,6 +438,12 @@ impl Operation for ConvTranspose2d {
         let width = spread(image.ne()[0], self.stride, k0);
         let height = spread(image.ne()[1], self.stride, k1);
         args.fresh(DType::F32, [width, height, filters, image.ne()[3]])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([width, height, filters, _], [.., batch]) = (sizes.ne(0), sizes.ne(1));
+        let products = times([sizes.source(1), width, height, filters]);
+        sum([products, times([sizes.source(0), batch]), times([2, sizes.source(1)]), sizes.result()])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Copies: duplicate, make contiguous, convert, copy into another tensor.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -36,6 +36,10 @@ impl Operation for Dup {
         let a = args.source(0);
         args.fresh(a.dtype(), a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Cont {
@@ -47,6 +51,10 @@ impl Operation for Cont {
         let holds = outcome.layout().elements() == a.layout().elements();
         args.param("ne", self.ne, holds, format!("must have the number of elements of {}", a.ne()))?;
         Ok(outcome)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -94,6 +102,10 @@ impl Operation for Cpy {
         check_conversion(&source, target.layout())?;
         Ok(Outcome::changed(&Self::INFO, &target))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Cast {
@@ -105,6 +117,10 @@ impl Operation for Cast {
         let outcome = args.fresh(self.dtype, source.ne())?;
         check_conversion(&source, outcome.layout())?;
         Ok(outcome)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

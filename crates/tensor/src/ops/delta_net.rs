@@ -1,6 +1,7 @@
 //! Delta-net recurrences and the triangular solver they use.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -29,6 +30,10 @@ impl Operation for SolveTri {
         a.extent(1, n, "matrices must be square")?;
         b.shape_is([b.ne()[0], n, planes, volumes], "columns, rows of a, batches of a")?;
         args.fresh(DType::F32, b.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([sizes.result(), sum([sizes.ne(0)[0], 1])]) / 2
     }
 }
 
@@ -66,6 +71,13 @@ impl Operation for GatedDeltaNet {
         let rows =
             tokens.saturating_mul(batch).saturating_add(count.saturating_mul(size).saturating_mul(batch));
         args.fresh(DType::F32, [size.saturating_mul(heads), rows])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let [size, heads, tokens, batch] = sizes.ne(2);
+        let kept = tokens.min(self.snapshots as u64);
+        // The state is decayed and read, then corrected and read.
+        times([size, size, heads, batch, sum([1, times([2, tokens]), kept])])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values made from parameters and positions: ranges, constants, triangles, sinusoids.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -77,16 +77,24 @@ impl Operation for Arange {
         // The cast saturates: too many values are refused when the layout is made.
         args.fresh(DType::F32, ((stop - start) / step).ceil() as usize)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for Fill {
-    const INFO: OpInfo = OpInfo::new("FILL", Category::Language, &[need("a")]).in_place().reuses_source();
+    const INFO: OpInfo = OpInfo::new("FILL", Category::Language, &[need("a")]).in_place().reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
         a.one_of(&[DType::F32, DType::F16])?;
         a.contiguous()?;
         args.fresh(a.dtype(), a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -99,6 +107,10 @@ impl Operation for Tri {
         a.contiguous()?;
         a.extent(1, a.ne()[0], "matrices must be square")?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -115,7 +127,7 @@ fn infer_diag_mask(args: &Args<'_>, n_past: usize) -> Result<Outcome, OpError> {
 }
 
 const fn diag_mask_info(name: &'static str) -> OpInfo {
-    OpInfo::new(name, Category::Training, &const { [need("a")] }).in_place().reuses_source()
+    OpInfo::new(name, Category::Training, &const { [need("a")] }).in_place().reuses(&[0])
 }
 
 impl Operation for DiagMaskInf {
@@ -124,6 +136,10 @@ impl Operation for DiagMaskInf {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_diag_mask(args, self.n_past)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for DiagMaskZero {
@@ -131,6 +147,10 @@ impl Operation for DiagMaskZero {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_diag_mask(args, self.n_past)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -145,6 +165,10 @@ impl Operation for TimestepEmbedding {
         args.positive("dim", self.dim)?;
         args.positive("max_period", self.max_period as usize)?;
         args.fresh(DType::F32, [self.dim, steps.ne()[0]])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Gated units: one half of a tensor, activated, times the other.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, may, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, may, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -94,11 +94,15 @@ impl Operation for Glu {
         gate.contiguous_apart_from_rows()?;
         args.fresh(a.dtype(), a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for SiluBack {
     const INFO: OpInfo =
-        OpInfo::new("SILU_BACK", Category::Training, &[need("gradient"), need("x")]).reuses_source();
+        OpInfo::new("SILU_BACK", Category::Training, &[need("gradient"), need("x")]).reuses(&[0, 1]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [gradient, x] = args.sources();
@@ -108,6 +112,10 @@ impl Operation for SiluBack {
         gradient.contiguous_apart_from_rows()?;
         x.contiguous_apart_from_rows()?;
         args.fresh(gradient.dtype(), gradient.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Hyper-connections: several residual streams mixed around each block.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, may, need};
+use super::work::times;
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, may, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -48,6 +49,10 @@ impl Operation for Dsv4HcComb {
         args.positive("iterations", self.iterations)?;
         args.fresh(DType::F32, [4, 4, tokens])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result(), self.iterations.into()])
+    }
 }
 
 impl Operation for Dsv4HcPre {
@@ -65,6 +70,10 @@ impl Operation for Dsv4HcPre {
             weights.shape_is([streams, tokens], "streams, tokens of x")?;
         }
         args.fresh(DType::F32, [width, tokens])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
     }
 }
 
@@ -90,6 +99,11 @@ impl Operation for Dsv4HcPost {
             comb.shape_is([streams, streams, tokens], "streams squared, tokens")?;
         }
         args.fresh(DType::F32, residual.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let streams = if sizes.has(3) { sizes.ne(1)[1] } else { 1 };
+        times([sizes.result(), streams])
     }
 }
 

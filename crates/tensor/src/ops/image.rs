@@ -1,6 +1,7 @@
 //! Images resampled, cut into windows, and given relative positions.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::work::times;
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -70,6 +71,20 @@ impl Operation for Upscale {
         args.param("antialias", self.antialias, possible, "goes with bilinear only")?;
         args.fresh(DType::F32, self.ne)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let reach = |dim: usize| {
+            let (from, to) = (sizes.ne(0)[dim], sizes.result_ne()[dim].max(1));
+            from.min((from.saturating_mul(2) / to).max(2))
+        };
+        let pixels = match (self.mode, self.antialias) {
+            (_, true) => times([reach(0), reach(1)]),
+            (ScaleMode::Nearest, _) => 1,
+            (ScaleMode::Bilinear, _) => 4,
+            (ScaleMode::Bicubic, _) => 16,
+        };
+        times([sizes.result(), pixels])
+    }
 }
 
 impl Operation for WinPart {
@@ -84,6 +99,10 @@ impl Operation for WinPart {
         let [channels, width, height, _] = a.extents();
         let count = width.div_ceil(self.window).saturating_mul(height.div_ceil(self.window));
         args.fresh(DType::F32, [channels, self.window, self.window, count])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -100,6 +119,10 @@ impl Operation for WinUnpart {
         a.shape_is([a.ne()[0], window, window, count], "channels, window, window, windows of the image")?;
         args.fresh(DType::F32, [a.ne()[0], width, height])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for GetRelPos {
@@ -113,6 +136,10 @@ impl Operation for GetRelPos {
         let distances = self.size.saturating_mul(2).saturating_sub(1);
         a.shape_is([a.ne()[0], distances], "channels, distances of two positions")?;
         args.fresh(DType::F16, [a.ne()[0], self.size, self.size])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -130,6 +157,10 @@ impl Operation for AddRelPos {
         let [k, n1, n2, n3] = pw.extents();
         a.shape_is([k.saturating_mul(k), n1.saturating_mul(n2), n3], "positions squared, rows, batch of pw")?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

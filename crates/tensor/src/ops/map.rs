@@ -1,6 +1,6 @@
 //! Elementwise functions of one tensor that are ops of their own; the rest are [`Unary`](super::Unary).
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, WantedDType, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -67,33 +67,41 @@ pub(super) fn infer_real(args: &Args<'_>, may_widen: bool) -> Result<Outcome, Op
 }
 
 macro_rules! real_functions {
-    ($($op:ident, $name:literal, $category:ident, $reuse:expr;)*) => {$(
+    ($($op:ident, $name:literal, $category:ident, $reuses:expr;)*) => {$(
         impl Operation for $op {
-            const INFO: OpInfo = OpInfo { reuses_source: $reuse, ..map_info($name, Category::$category) };
+            const INFO: OpInfo = OpInfo { reuses: $reuses, ..map_info($name, Category::$category) };
 
             fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
                 infer_real(args, true)
+            }
+
+            fn work(&self, sizes: &Sizes) -> u64 {
+                sizes.result()
             }
         }
     )*};
 }
 
 real_functions! {
-    Sqr,  "SQR",  Language, true;
-    Sqrt, "SQRT", Language, true;
-    Log,  "LOG",  Language, true;
-    Sin,  "SIN",  Vision,   false;
-    Cos,  "COS",  Vision,   false;
+    Sqr,  "SQR",  Language, &[0];
+    Sqrt, "SQRT", Language, &[0];
+    Log,  "LOG",  Language, &[0];
+    Sin,  "SIN",  Vision,   &[];
+    Cos,  "COS",  Vision,   &[];
 }
 
 impl Operation for Scale {
-    const INFO: OpInfo = map_info("SCALE", Category::Language).reuses_source();
+    const INFO: OpInfo = map_info("SCALE", Category::Language).reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
         a.one_of(&[DType::F32, DType::BF16])?;
         a.contiguous()?;
         args.fresh(a.dtype(), a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -105,10 +113,14 @@ fn infer_padded_rows(args: &Args<'_>) -> Result<Outcome, OpError> {
 }
 
 impl Operation for Clamp {
-    const INFO: OpInfo = map_info("CLAMP", Category::Language).reuses_source();
+    const INFO: OpInfo = map_info("CLAMP", Category::Language).reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_padded_rows(args)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -117,6 +129,10 @@ impl Operation for LeakyRelu {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         infer_padded_rows(args)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Matrix products.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, WantedDType, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -95,6 +96,14 @@ impl Operation for MulMat {
         a.not_transposed()?;
         args.fresh(DType::F32, [a.ne()[1], b.ne()[1], b.ne()[2], b.ne()[3]])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let rounds = match self.hint {
+            Hint::Hadamard => u64::from(sizes.ne(0)[0].max(1).ilog2()),
+            Hint::None => sizes.ne(0)[0],
+        };
+        sum([times([sizes.result(), rounds]), sizes.source(1)])
+    }
 }
 
 impl Operation for MulMatId {
@@ -114,6 +123,12 @@ impl Operation for MulMatId {
         b.unit_stride()?;
         a.not_transposed()?;
         args.fresh(DType::F32, [a.ne()[1], ids.ne()[0], b.ne()[2]])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let [k, rows, matrices, _] = sizes.ne(0);
+        let columns = sizes.source(2);
+        sum([times([columns, k, sum([rows, 1])]), times([2, sum([columns, matrices])])])
     }
 }
 
@@ -138,6 +153,10 @@ impl Operation for OutProd {
         a.unit_stride()?;
         a.not_transposed()?;
         args.fresh(DType::F32, [a.ne()[0], b.ne()[0], b.ne()[2], b.ne()[3]])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([sizes.result(), sizes.ne(0)[1]])
     }
 }
 

@@ -1,6 +1,7 @@
 //! Normalization of rows and channel groups.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::work::times;
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -55,10 +56,14 @@ impl Operation for Norm {
         a.f32()?;
         args.fresh(DType::F32, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([3, sizes.result()])
+    }
 }
 
 impl Operation for RmsNorm {
-    const INFO: OpInfo = norm_info("RMS_NORM", Category::Language).reuses_source();
+    const INFO: OpInfo = norm_info("RMS_NORM", Category::Language).reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
@@ -66,6 +71,10 @@ impl Operation for RmsNorm {
         a.f32()?;
         a.contiguous_rows()?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
     }
 }
 
@@ -77,6 +86,10 @@ impl Operation for L2Norm {
         args.eps(self.eps)?;
         a.f32()?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
     }
 }
 
@@ -91,11 +104,15 @@ impl Operation for GroupNorm {
         a.contiguous_rows()?;
         args.fresh(DType::F32, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([3, sizes.result()])
+    }
 }
 
 impl Operation for RmsNormBack {
     const INFO: OpInfo =
-        OpInfo::new("RMS_NORM_BACK", Category::Training, &[need("gradient"), need("x")]).reuses_source();
+        OpInfo::new("RMS_NORM_BACK", Category::Training, &[need("gradient"), need("x")]).reuses(&[0, 1]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [gradient, x] = args.sources();
@@ -106,6 +123,10 @@ impl Operation for RmsNormBack {
         gradient.contiguous_rows()?;
         x.contiguous_rows()?;
         args.fresh(DType::F32, gradient.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pooling over rows and planes.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, need};
+use super::work::{Windows, sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -31,6 +32,12 @@ impl<const N: usize> PoolWindow<N> {
         self.kernel.iter().try_for_each(|&n| args.positive("kernel", n))?;
         self.stride.iter().try_for_each(|&n| args.positive("stride", n))?;
         self.pad.iter().try_for_each(|&n| args.word("pad", n))
+    }
+
+    /// Pairs of a window and an element inside of it, along one axis.
+    fn windows(&self, axis: usize, len: u64, positions: u64) -> u64 {
+        let (stride, pad) = (self.stride[axis], self.pad[axis]);
+        Windows { len, kernel: self.kernel[axis].into(), positions, stride, dilation: 1, pad }.pairs()
     }
 
     /// Positions along one axis. The quotient is rounded in `f32`, because that is what every peer does.
@@ -81,6 +88,12 @@ impl Operation for Pool1d {
         a.contiguous_apart_from_rows()?;
         args.fresh(DType::F32, a.ne().with(0, self.window.positions(args, 0, a.ne()[0])?))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([len, ..], [positions, ..]) = (sizes.ne(0), sizes.result_ne());
+        let row = sum([len, times([2, positions]), self.window.windows(0, len, positions)]);
+        times([sizes.rows(0), row])
+    }
 }
 
 /// Planes of contiguous rows; within a plane, rows may lie at any distance.
@@ -103,6 +116,14 @@ impl Operation for Pool2d {
         check_planes(&a)?;
         args.fresh(DType::F32, pooled(&self.window, args, a.ne())?)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([width, height, ..], [x, y, planes, volumes]) = (sizes.ne(0), sizes.result_ne());
+        // Each row under a window is read for all windows beside each other.
+        let row = sum([width, x, self.window.windows(0, width, x)]);
+        let plane = sum([times([2, x, y]), times([self.window.windows(1, height, y), row])]);
+        times([plane, planes, volumes])
+    }
 }
 
 impl Operation for Pool2dBack {
@@ -115,6 +136,13 @@ impl Operation for Pool2dBack {
         check_planes(&a)?;
         gradient.shape_is(pooled(&self.window, args, a.ne())?, "the pooled shape of a")?;
         args.fresh(DType::F32, a.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([x, y, ..], [width, height, planes, volumes]) = (sizes.ne(0), sizes.result_ne());
+        let (across, down) = (self.window.windows(0, width, x), self.window.windows(1, height, y));
+        let plane = sum([times([x, y]), times([down, sum([across, x])]), times([2, width, height])]);
+        times([plane, planes, volumes])
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Their results are flat: outputs of all tokens first, then the new states.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -72,6 +73,10 @@ impl Operation for SsmConv {
         a.shape(row >= taps - 1, format!("rows must hold the {} elements before the first token", taps - 1))?;
         args.fresh(DType::F32, [channels, row - (taps - 1), sequences])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([sizes.result(), sizes.ne(1)[0]])
+    }
 }
 
 /// Sum of products of extents; too large a total is refused when the result's layout is made.
@@ -117,6 +122,12 @@ impl Operation for SsmScan {
         let outputs = [dim, heads, tokens, sequences];
         args.fresh(DType::F32, total(&[&outputs, &[k, state, dim, heads, sequences]]))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let ([width, dim, heads, _], [.., tokens, sequences]) = (sizes.ne(0), sizes.ne(1));
+        let kept = tokens.min(self.snapshots as u64);
+        times([width, dim, heads, sequences, sum([1, tokens, kept])])
+    }
 }
 
 /// The common form of the linear recurrences: per-token tensors `[size, heads, tokens]`, and one state of
@@ -159,6 +170,10 @@ impl Operation for RwkvWkv6 {
         tf.shape_is([k.ne()[0], k.ne()[1]], "head size, heads of k")?;
         infer_linear(args, &[k, v, r, td], &state)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([times([sizes.source(0), sizes.ne(0)[0]]), times([2, sizes.source(5)])])
+    }
 }
 
 impl Operation for RwkvWkv7 {
@@ -172,6 +187,11 @@ impl Operation for RwkvWkv7 {
         let per_token: [Operand; 6] = args.sources();
         infer_linear(args, &per_token, &args.source(6))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        // The state is read for its product with a first.
+        sum([times([2, sizes.source(0), sizes.ne(0)[0]]), times([2, sizes.source(6)])])
+    }
 }
 
 impl Operation for GatedLinearAttn {
@@ -184,6 +204,10 @@ impl Operation for GatedLinearAttn {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let per_token: [Operand; 4] = args.sources();
         infer_linear(args, &per_token, &args.source(4))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([times([sizes.source(0), sizes.ne(0)[0]]), times([2, sizes.source(4)])])
     }
 }
 

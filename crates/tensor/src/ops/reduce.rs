@@ -1,6 +1,6 @@
 //! Sums, means and other reductions along rows or over everything.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -39,6 +39,10 @@ impl Operation for Sum {
         a.contiguous_rows()?;
         args.fresh(a.dtype(), Shape::SCALAR)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
+    }
 }
 
 fn check_f32_rows(args: &Args<'_>) -> Result<Shape, OpError> {
@@ -54,6 +58,10 @@ impl Operation for SumRows {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         args.fresh(DType::F32, check_f32_rows(args)?.with(0, 1))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
+    }
 }
 
 impl Operation for Mean {
@@ -62,6 +70,10 @@ impl Operation for Mean {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         args.fresh(DType::F32, check_f32_rows(args)?.with(0, 1))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
+    }
 }
 
 impl Operation for Cumsum {
@@ -69,6 +81,10 @@ impl Operation for Cumsum {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         args.fresh(DType::F32, check_f32_rows(args)?)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 
@@ -82,6 +98,10 @@ impl Operation for Argmax {
         a.shape(i32::try_from(ne[0]).is_ok(), "rows must have less than 2^31 elements")?;
         args.fresh(DType::I32, ne[1])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
+    }
 }
 
 impl Operation for CountEqual {
@@ -93,6 +113,10 @@ impl Operation for CountEqual {
         b.i32()?;
         b.same_shape(&a)?;
         args.fresh(DType::I64, Shape::SCALAR)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.source(0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A tensor written or added into a strided region of another.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Reason, need};
+use super::work::sum;
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Reason, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -73,6 +74,10 @@ impl Operation for Set {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         self.0.infer(args, &[DType::F32, DType::I32])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([sizes.result(), sizes.source(1), sizes.rows(1)])
+    }
 }
 
 impl Operation for Acc {
@@ -80,6 +85,10 @@ impl Operation for Acc {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         self.0.infer(args, &[DType::F32])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([sizes.result(), sizes.source(1), sizes.rows(1)])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rotary positions.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, may, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, may, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -132,7 +132,7 @@ pub struct RopeBack(
 const fn rope_info(name: &'static str, category: Category) -> OpInfo {
     OpInfo::new(name, category, &const { [need("a"), need("positions"), may("factors")] })
         .in_place()
-        .reuses_source()
+        .reuses(&[0])
 }
 
 impl Operation for Rope {
@@ -141,6 +141,10 @@ impl Operation for Rope {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         Rope::infer(self, args)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for RopeBack {
@@ -148,6 +152,10 @@ impl Operation for RopeBack {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         self.0.infer(args)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Row numbers live in tensor data, so kernels check them; everything else is checked here.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, WantedDType, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -40,6 +41,10 @@ impl Operation for GetRows {
         let [count, planes, volumes, _] = rows.extents();
         args.fresh(dtype, [table.ne()[0], count, planes, volumes])
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for GetRowsBack {
@@ -55,6 +60,10 @@ impl Operation for GetRowsBack {
         rows.shape(rows.ne()[0] <= gradient.ne()[1], "at most one row number per gradient row")?;
         rows.contiguous()?;
         args.fresh(DType::F32, [gradient.ne()[0], self.rows])
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([sizes.result(), times([sizes.source(1), sizes.ne(0)[0]])])
     }
 }
 
@@ -80,6 +89,10 @@ impl Operation for SetRows {
         rows.divides(2, values.ne()[3], "dimension 3 of values")?;
         rows.flat_from(3)?;
         Ok(Outcome::changed(&Self::INFO, &target))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([sizes.source(0), sizes.rows(0)])
     }
 }
 

@@ -1,6 +1,7 @@
 //! Scaled, masked softmax and its gradient.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, may, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, may, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -30,7 +31,7 @@ pub(super) fn check_max_bias(args: &Args<'_>, max_bias: f32, has_mask: bool) -> 
 impl Operation for SoftMax {
     const INFO: OpInfo = OpInfo::new("SOFT_MAX", Category::Language, &[need("a"), may("mask"), may("sinks")])
         .in_place()
-        .reuses_source();
+        .reuses(&[0, 1]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let a = args.source(0);
@@ -54,12 +55,18 @@ impl Operation for SoftMax {
         }
         args.fresh(DType::F32, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        // Read, scaled, raised and written; in between rows are whole vectors.
+        let [row, ..] = sizes.ne(0);
+        times([2, sizes.rows(0), sum([row, row.next_multiple_of(16)])])
+    }
 }
 
 impl Operation for SoftMaxBack {
     const INFO: OpInfo = OpInfo::new("SOFT_MAX_BACK", Category::Training, &[need("gradient"), need("y")])
         .in_place()
-        .reuses_source();
+        .reuses(&[0, 1]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         let [gradient, y] = args.sources();
@@ -69,6 +76,10 @@ impl Operation for SoftMaxBack {
         gradient.contiguous()?;
         y.contiguous()?;
         args.fresh(DType::F32, gradient.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([2, sizes.result()])
     }
 }
 

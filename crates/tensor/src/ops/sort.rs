@@ -1,6 +1,7 @@
 //! Orders of rows.
 
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, need};
+use super::work::{LONG_ROW, rounds, sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -42,6 +43,10 @@ impl Operation for Argsort {
         check_sortable(&a)?;
         args.fresh(DType::I32, a.ne())
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([sizes.source(0), 2 + rounds(sizes.ne(0)[0])])
+    }
 }
 
 impl Operation for TopK {
@@ -52,6 +57,15 @@ impl Operation for TopK {
         check_sortable(&a)?;
         args.param("k", self.k, self.k <= a.ne()[0], "must not exceed the row length")?;
         args.fresh(DType::I32, a.ne().with(0, self.k))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        let (row, k) = (sizes.ne(0)[0], self.k as u64);
+        if k < row / 2 && row < LONG_ROW {
+            times([sizes.rows(0), sum([times([3, row]), times([k, 1 + rounds(k)])])])
+        } else {
+            times([sizes.source(0), 2 + rounds(row)])
+        }
     }
 }
 

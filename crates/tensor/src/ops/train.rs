@@ -1,7 +1,8 @@
 //! Losses and optimizer steps.
 
 use super::check::same_steps;
-use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, need};
+use super::work::{sum, times};
+use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -36,6 +37,10 @@ impl Operation for CrossEntropyLoss {
         targets.contiguous_rows()?;
         args.fresh(DType::F32, Shape::SCALAR)
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sum([times([3, sizes.source(0)]), sizes.rows(0)])
+    }
 }
 
 impl Operation for CrossEntropyLossBack {
@@ -54,6 +59,10 @@ impl Operation for CrossEntropyLossBack {
         gradient.shape_is(Shape::SCALAR, "one number")?;
         targets.same_shape(&logits)?;
         args.fresh(DType::F32, logits.ne())
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        times([3, sizes.result()])
     }
 }
 
@@ -91,6 +100,10 @@ impl Operation for OptStepAdamw {
         check_settings(&settings, 7)?;
         Ok(Outcome::changed(&Self::INFO, &parameter))
     }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
+    }
 }
 
 impl Operation for OptStepSgd {
@@ -105,6 +118,10 @@ impl Operation for OptStepSgd {
         check_alongside(&parameter, &[gradient])?;
         check_settings(&settings, 2)?;
         Ok(Outcome::changed(&Self::INFO, &parameter))
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

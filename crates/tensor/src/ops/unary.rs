@@ -1,7 +1,7 @@
 //! The family of activation and rounding functions that ggml numbers under one op.
 
 use super::map::infer_real;
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Sizes, need};
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
 
@@ -94,7 +94,7 @@ impl Unary {
 }
 
 impl Operation for Unary {
-    const INFO: OpInfo = OpInfo::new("UNARY", Category::Language, &[need("a")]).in_place().reuses_source();
+    const INFO: OpInfo = OpInfo::new("UNARY", Category::Language, &[need("a")]).in_place().reuses(&[0]);
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         if matches!(self, Unary::Xielu { .. }) {
@@ -102,6 +102,10 @@ impl Operation for Unary {
         }
         let same_type = matches!(self, Unary::Gelu | Unary::GeluErf | Unary::GeluQuick | Unary::Silu);
         infer_real(args, !same_type)
+    }
+
+    fn work(&self, sizes: &Sizes) -> u64 {
+        sizes.result()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: an element type never changes in a view. Bounds are checked by the door, because only the graph knows
 //! the root that a view of a view looks into.
 
-use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Reason, need};
+use super::{Args, Category, OpError, OpInfo, Operation, Outcome, Reason, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Graph, TensorId};
@@ -58,6 +58,10 @@ impl Operation for View {
         args.param("offset", self.offset, aligned, "must be a whole number of blocks")?;
         alias(args, Layout::strided(dtype, self.ne, self.nb), self.offset)
     }
+
+    fn work(&self, _sizes: &Sizes) -> u64 {
+        0
+    }
 }
 
 impl Operation for Reshape {
@@ -65,6 +69,10 @@ impl Operation for Reshape {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         alias(args, args.source(0).layout().reshaped(self.ne), 0)
+    }
+
+    fn work(&self, _sizes: &Sizes) -> u64 {
+        0
     }
 }
 
@@ -74,6 +82,10 @@ impl Operation for Permute {
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         alias(args, args.source(0).layout().permuted(self.axes), 0)
     }
+
+    fn work(&self, _sizes: &Sizes) -> u64 {
+        0
+    }
 }
 
 impl Operation for Transpose {
@@ -81,6 +93,10 @@ impl Operation for Transpose {
 
     fn infer(&self, args: &Args<'_>) -> Result<Outcome, OpError> {
         alias(args, args.source(0).layout().transposed(), 0)
+    }
+
+    fn work(&self, _sizes: &Sizes) -> u64 {
+        0
     }
 }
 

@@ -8,14 +8,16 @@ use oxcart_tensor::ops::FlashAttnBack;
 
 use super::super::sum::Sum;
 use super::{room, take};
-use crate::job::{Fault, Job, Kernel, as_floats};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::Dst;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
-    let [_, keys, heads, batch] = node.source(1)?.ne().extents();
+    let [d, keys, heads, batch] = node.source(1)?.ne().extents();
     let run = for_each_level!(back: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    Some(Kernel::new(run).width(heads * batch).own(2 * room(keys) * size_of::<f32>()))
+    let kernel = Kernel::new(run).width(heads * batch).own(2 * room(keys) * size_of::<f32>());
+    // Rows of keys and of values are taken whole.
+    (d.max(keys) <= LONGEST_WHOLE).then_some(kernel)
 }
 
 #[inline(always)]
@@ -42,12 +44,14 @@ fn back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
         let [mut dk, mut dv] = [k_start, v_start].map(|start| unsafe {
             job.dst.row::<f32>([0; 3]).part(start + unit * plane..start + (unit + 1) * plane)
         });
-        let (dk, dv) = (dk.slice(), dv.slice());
-        dk.fill(0.0);
-        dv.fill(0.0);
+        let (dk, dv, stop) = (dk.slice(), dv.slice(), job.stop);
+        for part in stop.stretches(plane) {
+            dk[part.clone()].fill(0.0);
+            dv[part].fill(0.0);
+        }
         for head in (key_head..heads).step_by(key_heads) {
             for token in 0..tokens {
-                if job.stop.now() {
+                if stop.after(d) {
                     return Ok(());
                 }
                 let at = (image * heads + head) * tokens + token;
@@ -63,17 +67,26 @@ fn back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
                 let dy = gradient.row::<f32>([token, head, image]).slice();
                 let (weights, slopes) = (&mut weights[..seen], &mut slopes[..seen]);
                 for (key, weight) in weights.iter_mut().enumerate() {
+                    if stop.after(d) {
+                        return Ok(());
+                    }
                     *weight = dot(query, k.row::<f32>([key, key_head, image]).slice()) * scale;
                 }
                 soft_max(weights);
                 slopes.fill(0.0);
                 for (channel, &dy) in dy.iter().enumerate() {
+                    if stop.after(2 * seen) {
+                        return Ok(());
+                    }
                     let values = v.row::<f32>([channel, key_head, image]).slice();
                     add(slopes, dy, values);
                     add(&mut dv[channel * keys..][..seen], dy, weights);
                 }
                 let mean = dot(weights, slopes);
                 for (key, (weight, slope)) in weights.iter().zip(&*slopes).enumerate() {
+                    if stop.after(2 * d) {
+                        return Ok(());
+                    }
                     let slope = weight * (slope - mean) * scale;
                     add(dq, slope, k.row::<f32>([key, key_head, image]).slice());
                     add(&mut dk[key * d..][..d], slope, query);

@@ -8,7 +8,9 @@ use oxcart_tensor::ops::FlashAttnExt;
 use oxcart_tensor::{Layout, TensorRef};
 
 use super::super::soft_max::Slopes;
-use super::lens::{Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_ROWS, Query, SPAN, Sight, Sizes, Tile};
+use super::lens::{
+    Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_CHANNELS, Query, SPAN, Sight, Sizes, Tile,
+};
 use super::slots::Slots;
 use super::soften::Shaping;
 use super::walk::{AttentionScratch, finish, walk};
@@ -21,6 +23,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let [q, k, v] = [0, 1, 2].map(|slot| node.source(slot));
     let (q, k, v) = (q?, k?, v?);
     let cut = Cut::new(q.layout(), k.layout(), v.layout());
+    if cut.sizes.d.saturating_add(cut.sizes.dv) > MOST_CHANNELS {
+        return None;
+    }
     let run = for_each_level!(flash: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
     let work = cut.queries().saturating_mul(cut.kv).saturating_mul(cut.sizes.d + cut.sizes.dv);
     let form = KeyForm::of(k.dtype());
@@ -67,11 +72,11 @@ impl Cut {
     }
 
     fn most_rows(&self) -> usize {
-        self.rows().clamp(1, MOST_ROWS)
+        self.rows().clamp(1, self.sizes.most_rows())
     }
 
     fn row_tiles(&self) -> usize {
-        self.rows().div_ceil(MOST_ROWS)
+        self.rows().div_ceil(self.sizes.most_rows())
     }
 
     /// Rows that share keys, in as many pieces as it takes.
@@ -100,12 +105,12 @@ impl Cut {
     fn tile(&self, index: usize) -> (Item, usize) {
         // With a causal mask the last rows are the most work; they come first.
         let (tile, rest) = (self.row_tiles() - 1 - index % self.row_tiles(), index / self.row_tiles());
-        let first_row = tile * MOST_ROWS;
+        let first_row = tile * self.sizes.most_rows();
         let item = Item {
             batch: rest / self.groups(),
             first_head: rest % self.groups() * self.sizes.group,
             first_row,
-            rows: MOST_ROWS.min(self.rows() - first_row),
+            rows: self.sizes.most_rows().min(self.rows() - first_row),
             spans: 0..self.spans(),
         };
         (item, (rest * self.rows() + first_row) * self.spans() * self.sizes.partial())
@@ -247,6 +252,9 @@ fn merge<S: Simd>(s: S, cut: &Cut, attention: &Attention<'_>, job: Job<'_>) {
         // SAFETY: no thread leaves anything in this phase.
         let slots = unsafe { Slots::new(job.shared, first, item.spans.clone()) };
         for row in 0..item.rows {
+            if job.stop.after(cut.spans() * cut.sizes.dv) {
+                return;
+            }
             // SAFETY: shares do not meet, and each row belongs to one tile.
             unsafe { slots.merge(s, attention, &item, row, totals, &job.dst) };
         }

@@ -6,7 +6,7 @@ use half::f16;
 use oxcart_tensor::TensorRef;
 
 use super::expand::{self, Head};
-use super::lens::{HeadAt, KEYS};
+use super::lens::{HeadAt, KEYS, MOST_CHANNELS};
 use super::product::{KEYS_AT_ONCE, products};
 use super::{multiply_adds, room, take};
 use crate::job::{Fault, Job, Kernel, as_floats};
@@ -22,7 +22,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let items = kv.div_ceil(KEYS) * tokens.div_ceil(TOKENS) * streams;
     let work = node.layout().elements().saturating_mul(d * heads);
     let floats: usize = areas(d, heads).map(room).iter().sum();
-    Some(Kernel::claimed(run, items, multiply_adds(work)).own(floats * size_of::<f32>()))
+    let kernel = Kernel::claimed(run, items, multiply_adds(work)).own(floats * size_of::<f32>());
+    (d <= MOST_CHANNELS / KEYS_AT_ONCE).then_some(kernel)
 }
 
 /// Floats of scratch: keys, keys transposed, queries, products. Products are made of whole blocks of heads.
@@ -36,7 +37,7 @@ fn index<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let [q, k, weights, mask] = [0, 1, 2, 3].map(|slot| job.src(slot));
     let ([d, heads, ..], [kv, tokens, _, streams]) = (q.ne(), job.dst.ne());
     let (tiles, blocks) = (kv.div_ceil(KEYS), tokens.div_ceil(TOKENS));
-    let claims = job.claims(tiles * blocks * streams);
+    let (stop, claims) = (job.stop, job.claims(tiles * blocks * streams));
     let mut rest = as_floats(job.own);
     let [keys, transposed, queries, scores] = areas(d, heads).map(|len| take(&mut rest, len));
     queries.fill(0.0);
@@ -45,6 +46,9 @@ fn index<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         let count = KEYS.min(kv - first);
         transposed.fill(0.0);
         for key in 0..count {
+            if stop.after(d) {
+                return Ok(());
+            }
             let head = Head::new(&k, HeadAt { plane: [first + key, stream], channel: 0 }, d);
             expand::rows(s, &head, 0..1, &mut keys[key * d..][..d], d);
             for (to, &x) in transposed.chunks_exact_mut(KEYS).zip(&keys[key * d..][..d]) {
@@ -53,9 +57,17 @@ fn index<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         }
         for token in (block * TOKENS..tokens).take(TOKENS) {
             for head in 0..heads {
+                if stop.after(d) {
+                    return Ok(());
+                }
                 queries[head * d..][..d].copy_from_slice(q.row::<f32>([head, token, stream]).slice());
             }
-            products(s, queries, d, transposed, KEYS, scores);
+            for (block, scores) in scores.chunks_mut(KEYS_AT_ONCE * KEYS).enumerate() {
+                if stop.after(KEYS_AT_ONCE.min(heads - block * KEYS_AT_ONCE) * d * count) {
+                    return Ok(());
+                }
+                products(s, &queries[block * KEYS_AT_ONCE * d..], d, transposed, KEYS, scores);
+            }
             let weights = weights.row::<f32>([token, 0, stream]).slice();
             let mut sums = [0.0; KEYS];
             for (scores, &weight) in scores.chunks_exact(KEYS).zip(weights) {

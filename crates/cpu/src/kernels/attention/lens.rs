@@ -28,6 +28,12 @@ pub(super) const MOST_ROWS: usize = 64;
 /// From this many rows on, keys and values are worth being expanded.
 pub(super) const MANY: usize = 8;
 
+/// The longest keys and values together, in channels: one row is multiplied with a tile of them in one go.
+pub(super) const MOST_CHANNELS: usize = 1 << 16;
+
+/// Multiplications of an item with a tile of keys and values, at most.
+const MOST_TILE_WORK: usize = 2 * KEYS * MOST_CHANNELS;
+
 /// Floats that some channels take in scratch: whole vectors of every instruction set, at least one.
 const fn whole_vectors(channels: usize) -> usize {
     if channels == 0 { MAX_LANES } else { channels.next_multiple_of(MAX_LANES) }
@@ -47,6 +53,11 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// The most rows of an item: fewer where heads are large, so that a tile does not take long.
+    pub(super) fn most_rows(&self) -> usize {
+        (MOST_TILE_WORK / (KEYS.saturating_mul(self.d.saturating_add(self.dv).max(1)))).clamp(1, MOST_ROWS)
+    }
+
     /// A query, padded to whole vectors.
     pub(super) const fn padded_d(&self) -> usize {
         whole_vectors(self.d)

@@ -15,7 +15,7 @@ use oxcart_tensor::ops::PagedAttn;
 
 use self::plan::Plan;
 use super::super::soft_max::Slopes;
-use super::lens::{Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_ROWS, Query, Sight, Sizes, Tile};
+use super::lens::{Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_CHANNELS, Query, Sight, Sizes, Tile};
 use super::multiply_adds;
 use super::slots::Slots;
 use super::soften::Shaping;
@@ -35,13 +35,16 @@ fn sizes(op: &PagedAttn, q: [usize; 4], values: [usize; 4]) -> Sizes {
 
 /// The most rows of an item.
 fn most_rows(sizes: &Sizes, tokens: usize) -> usize {
-    tokens.saturating_mul(sizes.group).clamp(1, MOST_ROWS)
+    tokens.saturating_mul(sizes.group).clamp(1, sizes.most_rows())
 }
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let op = PagedAttn::try_from(*node.op()).ok()?;
     let (q, keys, values, table) = (node.source(0)?, node.source(1)?, node.source(2)?, node.source(3)?);
     let (sizes, tokens) = (sizes(&op, q.ne().extents(), values.ne().extents()), q.ne()[2]);
+    if sizes.d.saturating_add(sizes.dv) > MOST_CHANNELS {
+        return None;
+    }
     let run = for_each_level!(paged: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
     // How far back tokens look is known when they run; at most as far as the table goes.
     let most = table.ne()[0].saturating_mul(PAGE);
@@ -180,6 +183,9 @@ fn paged<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
             // SAFETY: no thread leaves anything in this phase.
             let slots = unsafe { Slots::new(job.shared, slots, item.spans.clone()) };
             for row in 0..item.rows {
+                if stop.after(item.spans.len() * sizes.dv) {
+                    return Ok(());
+                }
                 // SAFETY: shares do not meet, and each row belongs to one entry.
                 unsafe { slots.merge(s, &attention, &item, row, totals, &job.dst) };
             }

@@ -111,30 +111,27 @@ pub(super) fn group_products<S: Simd>(
     columns: usize,
     out: &mut [f32],
 ) {
+    macro_rules! block {
+        ($vectors:literal at $row:expr, $column:expr) => {
+            group_block::<S, 4, $vectors>(
+                s,
+                (a, a_scales, scale_stride),
+                depth,
+                (b, b_scales),
+                columns,
+                out,
+                [$row, $column],
+            )
+        };
+    }
     for row in (0..out.len() / columns).step_by(4) {
         let mut column = 0;
         while column + 2 * S::LANES <= columns {
-            group_block::<S, 4, 2>(
-                s,
-                (a, a_scales, scale_stride),
-                depth,
-                (b, b_scales),
-                columns,
-                out,
-                [row, column],
-            );
+            block!(2 at row, column);
             column += 2 * S::LANES;
         }
         if column < columns {
-            group_block::<S, 4, 1>(
-                s,
-                (a, a_scales, scale_stride),
-                depth,
-                (b, b_scales),
-                columns,
-                out,
-                [row, column],
-            );
+            block!(1 at row, column);
         }
     }
 }

@@ -175,7 +175,7 @@ fn walk_by<S: Simd>(
     scratch.total_sums.fill(0.0);
     let end = item.spans.end * SPAN_TILES;
     for span in item.spans.clone() {
-        if stop.now() {
+        if stop.after(0) {
             return Ok(false);
         }
         scratch.clear();
@@ -184,6 +184,12 @@ fn walk_by<S: Simd>(
         for number in first..first + SPAN_TILES {
             let tile = next.take();
             next = if number + 1 < end { attention.lens.tile(item, number + 1)? } else { None };
+            // What nothing sees was looked at for that.
+            let units =
+                tile.as_ref().map_or(item.rows, |tile| item.rows * tile.keys.len() * (sizes.d + sizes.dv));
+            if stop.after(units) {
+                return Ok(false);
+            }
             let Some(tile) = tile else { continue };
             match is_many {
                 true => many::step(s, attention, item, heads, (&tile, next.as_ref()), scratch),

@@ -34,7 +34,7 @@ fn run<A: Number, B: Number, Y: Number>(level: Level) -> Run {
 fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (op, combine) = (job.op, COMBINE.at(S::LEVEL));
     let f = |a: &mut Chunk, b: &Chunk, len: usize| combine(&op, a, b, len);
-    let (a, b, mut lanes) = (job.src(0), job.src(1), Lanes::new());
+    let (a, b, mut lanes, stop) = (job.src(0), job.src(1), Lanes::new(), job.stop);
     if b.ne() == a.ne() && b.layout().has_contiguous_rows() {
         zip::<A, B, Y>(job, f);
         return Ok(());
@@ -43,11 +43,16 @@ fn walk<S: Simd, A: Number, B: Number, Y: Number>(_simd: S, job: Job<'_>) -> Res
         let b = splat::<B>(&b, [0; 3]);
         let (start, mut y) = job.dst.run::<Y>(job.share, CHUNK);
         let a = a.packed::<A>().part(start..start + y.len());
-        lanes.map(a, &mut y, 0, &|a: &mut Chunk, len| f(a, &b, len));
+        for part in stop.stretches(y.len()) {
+            lanes.map(a.part(part.clone()), &mut y, part.start, &|a: &mut Chunk, len| f(a, &b, len));
+        }
         return Ok(());
     }
     let whole_rows = b.ne()[0] == a.ne()[0] && b.layout().has_contiguous_rows();
     for (at, start, mut y) in job.dst.pieces::<Y>(job.share, PIECE) {
+        if stop.after(y.len()) {
+            break;
+        }
         let (part, b_at) = (start..start + y.len(), repeated(at, b.ne(), a.ne()));
         let a = a.row::<A>(at).part(part.clone());
         if whole_rows {

@@ -26,10 +26,14 @@ fn add(job: Job<'_>) -> Result<(), Fault> {
     let (from, to, len) = (a.dtype(), job.dst.dtype(), job.dst.ne()[0]);
     let (mut packed, mut values) = ([0; SEGMENT_BYTES], [0.0; SEGMENT]);
     let mut added = [one_number.unwrap_or(0.0); SEGMENT];
+    let stop = job.stop;
     for (at, mut y) in job.dst.rows::<u8>(job.share) {
         let a = a.row::<u8>(at);
         for start in (0..len).step_by(SEGMENT) {
             let len = SEGMENT.min(len - start);
+            if stop.after(len) {
+                return Ok(());
+            }
             let (values, added) = (&mut values[..len], &mut added[..len]);
             let bytes = &mut packed[..bytes_of(from, len)];
             a.read(bytes_of(from, start), bytes);

@@ -21,7 +21,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     // The window may put rows of the second source at other places than its own.
-    set_aside::with_room(Kernel::elementwise(run, node.layout()), node, 1)
+    set_aside::with_room(Kernel::elementwise(run, node.layout()).uncut(), node, 1)
 }
 
 fn set(job: Job<'_>) -> Result<(), Fault> {
@@ -51,10 +51,12 @@ fn walk<T: Plain>(
 ) {
     let Some(b) = set_aside::source(&job, 1) else { return };
     let (a_is_result, a) = (job.src(0).is_aliased(), job.src(0).packed::<T>());
-    let (first, mut y) = job.dst.run::<T>(job.share, CHUNK);
+    let (stop, (first, mut y)) = (job.stop, job.dst.run::<T>(job.share, CHUNK));
     let end = first + y.len();
     if !a_is_result {
-        copy(a.part(first..end), &mut y, 0);
+        for part in stop.stretches(y.len()) {
+            copy(a.part(first + part.start..first + part.end), &mut y, part.start);
+        }
     }
     let ne = b.ne();
     for row in 0..ne[1] * ne[2] * ne[3] {
@@ -62,8 +64,12 @@ fn walk<T: Plain>(
         let bytes: usize = at.iter().zip(region.strides).map(|(i, stride)| i * stride).sum();
         let row = (region.offset + bytes) / size_of::<T>();
         let (from, to) = (row.max(first), (row + ne[0]).min(end));
-        if from < to {
+        for part in stop.stretches(to.saturating_sub(from)) {
+            let (from, to) = (from + part.start, from + part.end);
             f(a.part(from..to), b.row::<T>(at).part(from - row..to - row), &mut y, from - first);
+        }
+        if stop.after(1) {
+            break;
         }
     }
 }

@@ -26,7 +26,10 @@ pub(super) fn source<'t>(job: &Job<'t>, slot: usize) -> Option<Src<'t>> {
             let part = job.share.of(bytes);
             // SAFETY: shares do not meet, and no thread reads the copy in this phase.
             let copy = unsafe { job.shared.bytes_mut(part.start, part.len()) };
-            source.packed::<u8>().read(part.start, copy);
+            let source = source.packed::<u8>();
+            for some in job.stop.stretches(part.len()) {
+                source.read(part.start + some.start, &mut copy[some]);
+            }
             None
         }
         (false, false) => Some(source),

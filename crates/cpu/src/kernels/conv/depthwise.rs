@@ -45,29 +45,35 @@ fn by_plane<S: Simd, A: Weight>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let [width, height, _] = volume.axes;
     let taps = width.kernel * height.kernel;
     let kernel = kernel.packed::<A>().slice();
-    let mut weight = [0.0];
+    let (mut weight, stop) = ([0.0], job.stop);
     for ([oy, channel, batch], mut row) in job.dst.rows::<f32>(job.share) {
         let row = row.slice();
-        row.fill(0.0);
+        stop.stretches(row.len()).for_each(|part| row[part].fill(0.0));
         for ky in if taps == 0 { 0..0 } else { height.taps(oy) } {
             let Some(y) = height.pixel(oy, ky) else { continue };
             let pixels = image.row::<f32>([y, channel, batch]).slice();
             for kx in 0..width.kernel {
+                if stop.after(1) {
+                    return Ok(());
+                }
                 let inside = width.positions_inside(kx);
                 let Some(first) = width.pixel(inside.start, kx) else { continue };
                 let tap = channel * taps + ky * width.kernel + kx;
                 A::widen(&kernel[tap..=tap], &mut weight);
                 let row = &mut row[inside];
-                if width.stride == 1 {
-                    for (sum, x) in row.iter_mut().zip(&pixels[first..]) {
-                        *sum += x * weight[0];
-                    }
-                } else {
-                    for (i, sum) in row.iter_mut().enumerate() {
-                        *sum += pixels[first + i * width.stride] * weight[0];
+                for part in stop.stretches(row.len()) {
+                    let pixels = &pixels[first + part.start * width.stride..];
+                    let row = row[part].iter_mut();
+                    if width.stride == 1 {
+                        row.zip(pixels).for_each(|(sum, x)| *sum += x * weight[0]);
+                    } else {
+                        row.enumerate().for_each(|(i, sum)| *sum += pixels[i * width.stride] * weight[0]);
                     }
                 }
             }
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -92,12 +98,18 @@ fn by_pixel<S: Simd, A: Weight>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let kernel = kernel.permuted(KERNEL_AXES, &kernel_layout);
     let image = image.permuted(IMAGE_AXES, &image_layout);
     let result = job.dst.permuted(IMAGE_AXES, &result_layout);
-    let (mut pixel, mut weights) = (Chunk::new(), Chunk::new());
+    let (mut pixel, mut weights, stop) = (Chunk::new(), Chunk::new(), job.stop);
     for ([ox, oy, batch], start, mut piece) in result.pieces::<f32>(job.share, CHUNK) {
+        if stop.after(piece.len()) {
+            break;
+        }
         let mut sums = Chunk::new();
         for ky in height.taps(oy) {
             for kx in width.taps(ox) {
                 let (Some(x), Some(y)) = (width.pixel(ox, kx), height.pixel(oy, ky)) else { continue };
+                if stop.after(piece.len()) {
+                    return Ok(());
+                }
                 pixel.load::<f32>(&image.row([x, y, batch]), start, piece.len());
                 weights.load::<A>(&kernel.row([kx, ky, 0]), start, piece.len());
                 for ((sum, x), weight) in sums.0.iter_mut().zip(&pixel.0).zip(&weights.0) {

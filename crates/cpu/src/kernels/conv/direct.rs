@@ -4,12 +4,14 @@
 //! thread. Positions are the lanes of vectors, so a tap of a filter is multiplied with many positions at once and no sum
 //! crosses lanes; each sum runs over taps in order, whatever the vectors' length.
 
+use std::ops::Range;
+
 use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::geometry::Volume;
 use super::{Weight, multiply_adds, product};
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, Run, Stop, as_floats};
 use crate::simd::{Level, MAX_LANES, Simd, for_each_level};
 use crate::view::Src;
 
@@ -27,6 +29,12 @@ const UNIT: usize = 8 * FILTERS;
 /// should stay in the cache of a core.
 const PANELS_BYTES: usize = 512 * 1024;
 
+/// Above so many taps filters are multiplied one by one, so that none takes long.
+const MANY_TAPS: usize = 1 << 16;
+
+/// The most taps: what all of them are multiplied with is done in one go.
+const MOST_TAPS: usize = 1 << 18;
+
 /// The most panels at a time.
 const MAX_PANELS: usize = 8;
 
@@ -41,7 +49,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let taps = sizes.volume.taps();
     let work = multiply_adds(product(&[taps, node.layout().elements()]));
     let own = product(&[taps, sizes.panels() * PANEL + weights, size_of::<f32>()]);
-    Some(Kernel::units(run, sizes.units(), work).own(own))
+    (taps <= MOST_TAPS).then(|| Kernel::units(run, sizes.units(), work).own(own))
 }
 
 fn run<A: Weight>(level: Level) -> Run {
@@ -99,6 +107,7 @@ fn convolve<S: Simd, A: Weight>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let together = sizes.panels() * PANEL;
     let (blocks, groups) = (positions.div_ceil(together), filters.div_ceil(UNIT));
     let weights = kernel.packed::<A>().slice();
+    let stop = job.stop;
     let (panels, room) = as_floats(job.own).split_at_mut(taps * together);
     let mut in_panels = None;
     for unit in job.share.of(sizes.units()) {
@@ -108,7 +117,10 @@ fn convolve<S: Simd, A: Weight>(s: S, job: Job<'_>) -> Result<(), Fault> {
         if in_panels != Some(unit) {
             for (i, first) in firsts.clone().enumerate() {
                 let panel = &mut panels[i * taps * PANEL..(i + 1) * taps * PANEL];
-                fill_panel(&volume, &image, batch, first, PANEL.min(positions - first), panel);
+                let here = first..(first + PANEL).min(positions);
+                if fill_panel(stop, &volume, &image, batch, here, panel) {
+                    return Ok(());
+                }
                 A::round(panel);
             }
             in_panels = Some(unit);
@@ -116,7 +128,7 @@ fn convolve<S: Simd, A: Weight>(s: S, job: Job<'_>) -> Result<(), Fault> {
         let mut filter = group * UNIT;
         let end = (filter + UNIT).min(filters);
         while filter < end {
-            let abreast = if end - filter < FILTERS { 1 } else { FILTERS };
+            let abreast = if end - filter < FILTERS || taps > MANY_TAPS { 1 } else { FILTERS };
             let weights = A::expand(s, &weights[filter * taps..(filter + abreast) * taps], room);
             for (i, first) in firsts.clone().enumerate() {
                 let panel = &panels[i * taps * PANEL..(i + 1) * taps * PANEL];
@@ -126,6 +138,9 @@ fn convolve<S: Simd, A: Weight>(s: S, job: Job<'_>) -> Result<(), Fault> {
                     _ => multiply::<S, 1>(s, weights, panel, &mut sums),
                 }
                 let len = PANEL.min(positions - first);
+                if stop.after(taps * len * abreast) {
+                    return Ok(());
+                }
                 for (i, sums) in sums[..abreast].iter().enumerate() {
                     let at = (batch * filters + filter + i) * positions + first;
                     // SAFETY: only these positions of this filter are touched; no other unit has them.
@@ -177,10 +192,17 @@ struct Stretch {
     at: [usize; 3],
 }
 
-/// Unfolds the image at `len` positions from `first` on; the rest of the panel is zero.
+/// Unfolds the image at some positions; the rest of the panel is zero. Says whether to give up.
 #[inline(always)]
-fn fill_panel(volume: &Volume, image: &Src<'_>, batch: usize, first: usize, len: usize, panel: &mut [f32]) {
-    let [width, height, depth] = &volume.axes;
+fn fill_panel(
+    stop: Stop<'_>,
+    volume: &Volume,
+    image: &Src<'_>,
+    batch: usize,
+    positions: Range<usize>,
+    panel: &mut [f32],
+) -> bool {
+    let ([width, height, depth], first, len) = (&volume.axes, positions.start, positions.len());
     let (lines, _) = panel.as_chunks_mut::<PANEL>();
     let mut stretches = [Stretch::default(); PANEL];
     let (mut count, mut start) = (0, 0);
@@ -200,6 +222,9 @@ fn fill_panel(volume: &Volume, image: &Src<'_>, batch: usize, first: usize, len:
     for line in 0..lines.len().checked_div(width.kernel).unwrap_or(0) {
         let (ky, rest) = (line % height.kernel, line / height.kernel);
         let (kz, channel) = (rest % depth.kernel, rest / depth.kernel);
+        if stop.after(width.kernel * len) {
+            return true;
+        }
         for &Stretch { start, len, at: [x, y, z] } in &stretches[..count] {
             let lines = lines[line * width.kernel..(line + 1) * width.kernel].iter_mut();
             let lines = lines.map(|line| &mut line[start..start + len]);
@@ -237,4 +262,5 @@ fn fill_panel(volume: &Volume, image: &Src<'_>, batch: usize, first: usize, len:
             }
         }
     }
+    false
 }

@@ -37,23 +37,30 @@ fn fold_image<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let volume = Volume::unfolded(&geometry, job.src(1).ne(), job.dst.ne(), columns.ne());
     let gradient = columns.packed::<f32>().slice();
     let [width, height, _] = volume.axes;
-    let taps = volume.taps();
+    let (taps, stop) = (volume.taps(), job.stop);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let [channel, _, y, batch] = volume.row_is(at);
         let row = row.slice();
-        row.fill(0.0);
+        stop.stretches(row.len()).for_each(|part| row[part].fill(0.0));
         if taps == 0 {
             continue;
         }
         for ky in 0..height.kernel {
+            if stop.after(1) {
+                return Ok(());
+            }
             let Some(oy) = height.position(y, ky) else { continue };
             for kx in 0..width.kernel {
                 let tap = volume.tap_row(channel, 0, ky) + kx;
                 let line = (batch * height.positions + oy) * width.positions;
-                for ox in width.positions_inside(kx) {
+                let inside = width.positions_inside(kx);
+                for ox in stop.stretches(inside.len()).flatten().map(|i| inside.start + i) {
                     if let Some(x) = width.pixel(ox, kx) {
                         row[x] += gradient[(line + ox) * taps + tap];
                     }
+                }
+                if stop.after(1) {
+                    return Ok(());
                 }
             }
         }
@@ -68,13 +75,17 @@ fn fold_line<S: Simd, A: Number>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let [row, positions, ..] = job.src(0).ne();
     let kernel = row / channels;
     let columns = job.src(0).packed::<A>().slice();
-    let mut one = [0.0];
+    let (mut one, stop) = ([0.0], job.stop);
     for ([channel, ..], start, mut piece) in job.dst.pieces::<A>(job.share, CHUNK) {
         let mut sums = Chunk::new();
         for (i, sum) in sums.0[..piece.len()].iter_mut().enumerate() {
             let t = start + i + crop;
             let first = (t + 1).saturating_sub(kernel).div_ceil(stride);
-            for position in first..(t / stride + 1).min(positions) {
+            if stop.after(1) {
+                return Ok(());
+            }
+            let count = (t / stride + 1).min(positions).saturating_sub(first);
+            for position in stop.stretches(count).flatten().map(|i| first + i) {
                 let at = position * row + channel * kernel + (t - position * stride);
                 A::widen(&columns[at..=at], &mut one);
                 *sum += one[0];

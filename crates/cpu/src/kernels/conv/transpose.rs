@@ -7,7 +7,7 @@ use half::f16;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::{Weight, multiply_adds, product};
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, Run, as_floats};
 use crate::kernels::chunk::{CHUNK, Chunk};
 use crate::kernels::lanes;
 use crate::simd::{Level, Simd, for_each_level};
@@ -25,7 +25,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let own = product(&[width, height, sizes.channels, size_of::<f32>()]);
     let work = product(&[image.layout().elements(), width, height, sizes.filters]);
     let shared = product(&[image.layout().elements(), size_of::<f32>()]);
-    Some(Kernel::units(run, usize::MAX, multiply_adds(work)).phases(2).shared(shared).own(own))
+    let kernel = Kernel::units(run, usize::MAX, multiply_adds(work)).uncut();
+    (sizes.channels <= LONGEST_WHOLE).then(|| kernel.phases(2).shared(shared).own(own))
 }
 
 fn run<A: Weight>(level: Level) -> Run {
@@ -115,11 +116,14 @@ fn turn_image<A: Weight>(sizes: &Sizes, image: &Src<'_>, job: &Job<'_>) {
         for channel in 0..channels {
             let at = sizes.image_row(row % height, channel, row / height);
             let pixels = image.row::<f32>(at).slice();
-            for (pixel, &value) in turned.chunks_exact_mut(channels).zip(pixels) {
-                pixel[channel] = value;
+            for x in job.stop.stretches(width).flatten() {
+                turned[x * channels + channel] = pixels[x];
+            }
+            if job.stop.after(0) {
+                return;
             }
         }
-        A::round(turned);
+        job.stop.stretches(turned.len()).for_each(|part| A::round(&mut turned[part]));
     }
 }
 
@@ -131,7 +135,7 @@ fn gather<S: Simd, A: Weight>(s: S, sizes: &Sizes, kernel: &Src<'_>, job: Job<'_
     let turned = unsafe { job.shared.bytes(0, job.shared.len()) };
     let turned = <[f32] as zerocopy::FromBytes>::ref_from_bytes(turned)
         .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole floats"));
-    let weights = as_floats(job.own);
+    let (weights, stop) = (as_floats(job.own), job.stop);
     let mut in_weights = None;
     for (at, start, mut piece) in job.dst.pieces::<f32>(job.share, CHUNK) {
         let [oy, filter, batch] = sizes.result_row(at);
@@ -140,13 +144,19 @@ fn gather<S: Simd, A: Weight>(s: S, sizes: &Sizes, kernel: &Src<'_>, job: Job<'_
             for y in 0..kernel_height {
                 for channel in 0..channels {
                     let row = kernel.row::<A>(sizes.kernel_row(y, filter, channel)).slice();
-                    for (x, weight) in row.iter().enumerate() {
+                    for x in stop.stretches(row.len()).flatten() {
                         let at = (y * kernel_width + x) * channels + channel;
-                        A::widen(std::slice::from_ref(weight), &mut weights[at..=at]);
+                        A::widen(&row[x..=x], &mut weights[at..=at]);
+                    }
+                    if stop.after(0) {
+                        return;
                     }
                 }
             }
             in_weights = Some(filter);
+        }
+        if stop.after(piece.len()) {
+            return;
         }
         let mut sums = Chunk::new();
         for y in sizes.pixels(1, oy) {
@@ -157,6 +167,9 @@ fn gather<S: Simd, A: Weight>(s: S, sizes: &Sizes, kernel: &Src<'_>, job: Job<'_
                     let tap = (ky * kernel_width + (ox - x * stride)) * channels;
                     let pixel = ((batch * sizes.image[1] + y) * width + x) * channels;
                     *sum += lanes::dot(s, &weights[tap..tap + channels], &turned[pixel..pixel + channels]);
+                    if stop.after(channels) {
+                        return;
+                    }
                 }
             }
         }

@@ -5,7 +5,7 @@ use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::geometry::{Axis, Volume};
 use super::{Weight, product};
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, Run, Stop, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Number, RowAt, Src};
 
@@ -50,7 +50,13 @@ fn unfold<S: Simd, A: Weight>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let taps = <[A] as zerocopy::FromBytes>::mut_from_bytes(job.own)
         .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole numbers"));
     for (at, mut row) in job.dst.rows::<A>(job.share) {
-        row.write(0, run.at(at, taps));
+        let from = run.at(at, taps);
+        for part in job.stop.stretches(from.len()) {
+            row.write(part.start, &from[part]);
+        }
+        if job.stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
@@ -61,7 +67,13 @@ fn unfold_rounded<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let mut run = Stretch::new(&job);
     let taps = as_floats(job.own);
     for (at, mut row) in job.dst.rows::<f16>(job.share) {
-        f16::narrow(run.at(at, taps), row.slice());
+        let (from, row) = (run.at(at, taps), row.slice());
+        for part in job.stop.stretches(from.len()) {
+            f16::narrow(&from[part.clone()], &mut row[part]);
+        }
+        if job.stop.after(0) {
+            break;
+        }
     }
     Ok(())
 }
@@ -75,12 +87,13 @@ struct Stretch<'t> {
     taps: usize,
     /// The row of the result that the first position in memory has.
     first: Option<RowAt>,
+    stop: Stop<'t>,
 }
 
 impl<'t> Stretch<'t> {
     fn new(job: &Job<'t>) -> Stretch<'t> {
         let volume = volume(job);
-        Stretch { volume, image: job.src(1), taps: volume.taps(), first: None }
+        Stretch { volume, image: job.src(1), taps: volume.taps(), first: None, stop: job.stop }
     }
 
     /// All taps at the position that a row of the result belongs to.
@@ -90,7 +103,7 @@ impl<'t> Stretch<'t> {
             .first
             .filter(|first| first[1..] == at[1..] && (first[0]..first[0] + TOGETHER).contains(&at[0]));
         if known.is_none() && self.taps > 0 {
-            gather(&self.volume, &self.image, at, memory);
+            gather(self.stop, &self.volume, &self.image, at, memory);
             self.first = Some(at);
         }
         let i = at[0] - known.unwrap_or(at)[0];
@@ -100,13 +113,14 @@ impl<'t> Stretch<'t> {
 
 /// All taps at [`TOGETHER`] positions, or as many as are left in the line.
 #[inline(always)]
-fn gather<A: Weight>(volume: &Volume, image: &Src<'_>, at: RowAt, to: &mut [A]) {
+fn gather<A: Weight>(stop: Stop<'_>, volume: &Volume, image: &Src<'_>, at: RowAt, to: &mut [A]) {
     let ([x, y, z], batch) = volume.position(at);
     let [width, height, depth] = &volume.axes;
     let (down, deep) = (height.taps(y), depth.taps(z));
     let positions = x..(x + TOGETHER).min(width.positions);
     let taps = volume.taps();
-    to.fill(A::default());
+    let to = &mut to[..positions.len() * taps];
+    stop.stretches(to.len()).for_each(|part| to[part].fill(A::default()));
     for channel in 0..volume.channels {
         for kz in deep.clone() {
             for ky in down.clone() {
@@ -114,7 +128,10 @@ fn gather<A: Weight>(volume: &Volume, image: &Src<'_>, at: RowAt, to: &mut [A]) 
                 let pixels = image.row::<A>(volume.row(channel, z, y, batch)).slice();
                 let start = volume.tap_row(channel, kz, ky);
                 for (to, x) in to.chunks_exact_mut(taps).zip(positions.clone()) {
-                    copy_taps(width, x, pixels, &mut to[start..start + width.kernel]);
+                    copy_taps(stop, width, x, pixels, &mut to[start..start + width.kernel]);
+                }
+                if stop.after(0) {
+                    return;
                 }
             }
         }
@@ -123,16 +140,19 @@ fn gather<A: Weight>(volume: &Volume, image: &Src<'_>, at: RowAt, to: &mut [A]) 
 
 /// The taps of a row of the kernel at one position; taps outside of the image stay as they are.
 #[inline(always)]
-fn copy_taps<A: Weight>(width: &Axis, position: usize, pixels: &[A], to: &mut [A]) {
+fn copy_taps<A: Weight>(stop: Stop<'_>, width: &Axis, position: usize, pixels: &[A], to: &mut [A]) {
     let across = width.taps(position);
     let Some(first) = width.pixel(position, across.start) else { return };
     let (from, to) = (&pixels[first..], &mut to[across]);
     // Most kernels are too short for a call that copies.
-    if width.dilation == 1 && to.len() >= 16 {
-        to.copy_from_slice(&from[..to.len()]);
-    } else {
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = from[i * width.dilation];
+    for part in stop.stretches(to.len()) {
+        let (from, to) = (&from[part.start * width.dilation..], &mut to[part]);
+        if width.dilation == 1 && to.len() >= 16 {
+            to.copy_from_slice(&from[..to.len()]);
+        } else {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = from[i * width.dilation];
+            }
         }
     }
 }

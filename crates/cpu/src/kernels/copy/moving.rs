@@ -10,7 +10,7 @@ use oxcart_tensor::Layout;
 
 use super::axes::{Axes, Cursor};
 use super::tiles::Tiles;
-use crate::job::{Fault, Job};
+use crate::job::{Fault, Job, Stop};
 use crate::view::{In, OutBytes, Share};
 
 /// Copies source 0 to the result, which has the same type and number of elements.
@@ -22,7 +22,7 @@ pub(super) fn run(job: Job<'_>) -> Result<(), Fault> {
     }
     // SAFETY: threads write units of their own share.
     let mut to = unsafe { job.dst.bytes() };
-    move_units((src.layout(), src.bytes()), (job.dst.layout(), 0, &mut to), job.share);
+    move_units((src.layout(), src.bytes()), (job.dst.layout(), 0, &mut to), job.share, job.stop);
     Ok(())
 }
 
@@ -31,19 +31,21 @@ pub(in super::super) fn move_units(
     (from, source): (&Layout, In<'_, u8>),
     (to, start, target): (&Layout, usize, &mut OutBytes<'_>),
     share: Share,
+    stop: Stop<'_>,
 ) {
     let units = from.elements() / from.dtype().block_len();
     if units == 0 {
         return;
     }
+    let block = from.dtype().block_len();
     let (from, to) = Axes::of_pair(from, to).unwrap_or_else(|| (Axes::of(from), Axes::of(to)));
     match Tiles::of(&from, &to) {
-        Some(tiles) => tiles.each_line(&source, share, |place, line| target.write(start + place, line)),
+        Some(tiles) => tiles.each_line(&source, share, stop, |place, line| target.write(start + place, line)),
         None => {
             // Threads meet at whole cache lines, if the target starts at one.
             let chunks = share.of(units.div_ceil(GRAIN));
             let units = chunks.start * GRAIN..(chunks.end * GRAIN).min(units);
-            move_runs(from, to, &source, start, target, units);
+            move_runs((from, to), (&source, start), target, units, (stop, block));
         }
     }
 }
@@ -51,14 +53,16 @@ pub(in super::super) fn move_units(
 /// Units that go to the same thread.
 const GRAIN: usize = 64;
 
-/// Copies runs that are one on both sides.
+/// Units that are copied between two looks.
+const RUN: usize = 1 << 14;
+
+/// Copies runs that are one on both sides; a unit has `block` elements.
 fn move_runs(
-    from: Axes,
-    to: Axes,
-    source: &In<'_, u8>,
-    start: usize,
+    (from, to): (Axes, Axes),
+    (source, start): (&In<'_, u8>, usize),
     target: &mut OutBytes<'_>,
     units: Range<usize>,
+    (stop, block): (Stop<'_>, usize),
 ) {
     if units.is_empty() {
         return;
@@ -68,7 +72,10 @@ fn move_runs(
     let dense = from.is_dense() && to.is_dense();
     let mut left = units.len();
     while left > 0 {
-        let count = left.min(read.run()).min(write.run());
+        let count = left.min(read.run()).min(write.run()).min(RUN);
+        if stop.after(count * block) {
+            return;
+        }
         let (at, place) = (read.offset, start + write.offset);
         if dense {
             target.write(place, source.part(at..at + count * unit).slice());

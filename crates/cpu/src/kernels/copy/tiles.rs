@@ -4,6 +4,7 @@
 //! on which the target is dense.
 
 use super::axes::{Axes, Axis};
+use crate::job::Stop;
 use crate::view::{In, Share};
 
 /// Rows and columns of a tile: lines of a few cache lines, tiles that fit the first cache.
@@ -49,12 +50,18 @@ impl Tiles {
     /// Hands on the lines of this thread's tiles: the byte of the target where it starts, and its units, at most
     /// [`TILE`], as bytes aligned for elements. Each unit of the source is in one line of one thread.
     #[inline(always)]
-    pub(super) fn each_line(&self, source: &In<'_, u8>, share: Share, line: impl FnMut(usize, &[u8])) {
+    pub(super) fn each_line(
+        &self,
+        source: &In<'_, u8>,
+        share: Share,
+        stop: Stop<'_>,
+        line: impl FnMut(usize, &[u8]),
+    ) {
         match self.unit {
-            1 => self.each_line_of::<1>(source, share, line),
-            2 => self.each_line_of::<2>(source, share, line),
-            4 => self.each_line_of::<4>(source, share, line),
-            _ => self.each_line_of::<8>(source, share, line),
+            1 => self.each_line_of::<1>(source, share, stop, line),
+            2 => self.each_line_of::<2>(source, share, stop, line),
+            4 => self.each_line_of::<4>(source, share, stop, line),
+            _ => self.each_line_of::<8>(source, share, stop, line),
         }
     }
 
@@ -63,6 +70,7 @@ impl Tiles {
         &self,
         source: &In<'_, u8>,
         share: Share,
+        stop: Stop<'_>,
         mut hand_on: impl FnMut(usize, &[u8]),
     ) {
         let [first, second] = self.outer.map(|both| both.to.extent);
@@ -80,6 +88,9 @@ impl Tiles {
             };
             let columns = (self.along.to.extent - x).min(TILE);
             let rows = (self.across.to.extent - y).min(TILE);
+            if stop.after(rows * columns) {
+                return;
+            }
             let at = offset(|both| both.from);
             for (column, cells) in cells.0[..columns].iter_mut().enumerate() {
                 let at = at + column * self.along.from.stride;

@@ -1,8 +1,8 @@
 //! What dot products need of an instruction set: 64 bytes at a time, and the sixteen sums and numbers they become.
 //!
-//! 64 bytes are the codes of 64 neighbouring elements, in order. A product of two such vectors has sixteen lanes: lane
-//! `i` is about elements `4 * i` to `4 * i + 3`. So a group of 16 elements is a quarter of the lanes, one of 32 a half.
-//! Instruction sets with shorter vectors use several registers; kernels are written once.
+//! 64 bytes are codes: four neighbouring elements of each of sixteen rows, or sixteen of each of four. A product of two such
+//! vectors has sixteen lanes, each the sum of four products. Instruction sets with shorter vectors use several registers; kernels
+//! are written once.
 //!
 //! Invariant: integers are exact, or wrap where 32 bits are too few; therefore all instruction sets agree on them. They agree
 //! on numbers too.
@@ -18,26 +18,37 @@ pub(crate) trait Lanes: Simd {
     /// Sixteen numbers.
     type Floats: Copy;
 
-    /// 64 bytes from memory.
-    fn bytes(self, from: &[u8; 64]) -> Self::Bytes;
+    /// Whether a type's different parts of 64 elements are worth code of their own.
+    const WRITTEN_OUT: bool = false;
+
     /// 64 bytes to memory.
     fn store_bytes(self, bytes: Self::Bytes, to: &mut [u8; 64]);
-    /// Word `i` of vector `r` becomes word `r` of vector `i`.
-    fn transpose(self, vectors: [Self::Bytes; 16]) -> [Self::Bytes; 16];
+    /// Quarter `q` of vector `i` becomes quarter `i` of vector `q`.
+    fn swap_quarters(self, vectors: [Self::Bytes; 4]) -> [Self::Bytes; 4];
+    /// Within each quarter, word `i` of vector `f` becomes word `f` of vector `i`.
+    fn swap_words(self, vectors: [Self::Bytes; 4]) -> [Self::Bytes; 4];
+    /// Signed bytes as 16 bits: the first two of each word, then the other two.
+    fn widen(self, bytes: Self::Bytes) -> [Self::Bytes; 2];
     /// Four times 16 bytes.
     fn quarters_of(self, from: [&[u8; 16]; 4]) -> Self::Bytes;
-    /// Two times 32 bytes.
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Self::Bytes;
+    /// Four times 32 bytes: the first sixteen of each, then the other sixteen.
+    #[inline(always)]
+    fn quarter_pairs_of(self, from: [&[u8; 32]; 4]) -> [Self::Bytes; 2] {
+        let ([a, e], [b, f]) = (halves(from[0]), halves(from[1]));
+        let ([c, g], [d, h]) = (halves(from[2]), halves(from[3]));
+        [self.quarters_of([a, b, c, d]), self.quarters_of([e, f, g, h])]
+    }
     /// Eight times eight bytes, each as a little-endian number.
     fn octets(self, from: [u64; 8]) -> Self::Bytes;
-    /// The low nibbles of `a`, its high nibbles, then those of `b`.
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> Self::Bytes;
-    /// `bytes >> low & mask`, then `bytes >> high & mask`.
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> Self::Bytes;
     /// `bytes >> shift & mask`.
     fn field(self, bytes: Self::Bytes, shift: u32, mask: u8) -> Self::Bytes;
     /// Lane by lane `a + (b << shift)`, where no bit may leave its byte.
     fn join(self, a: Self::Bytes, b: Self::Bytes, shift: u32) -> Self::Bytes;
+    /// Lane by lane `a + ((bytes >> shift & mask) << to)`, where bits meet no others and none may leave its byte.
+    #[inline(always)]
+    fn join_field(self, a: Self::Bytes, bytes: Self::Bytes, shift: u32, mask: u8, to: u32) -> Self::Bytes {
+        self.join(a, self.field(bytes, shift, mask), to)
+    }
     /// `table[index]`, for indices below 16.
     fn lookup(self, table: &[i8; 16], index: Self::Bytes) -> Self::Bytes;
     /// Adds `value` to each byte whose bit is set.
@@ -46,26 +57,22 @@ pub(crate) trait Lanes: Simd {
     fn negate_where(self, bits: u64, bytes: Self::Bytes) -> Self::Bytes;
     /// All bytes the same.
     fn all(self, byte: u8) -> Self::Bytes;
+    /// All words the same.
+    fn all_words(self, word: [u8; 4]) -> Self::Bytes;
 
-    /// Sums of `codes * acts`, for unsigned codes below 128.
-    fn dot_codes(self, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
-    /// Sums of `levels * acts`, both signed, where no level is -128.
-    fn dot_levels(self, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
-    /// Sums of `a * b`, both signed.
-    fn dot_signed(self, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
+    /// Adds the products `codes * acts` to `sums`, for unsigned codes below 128.
+    fn dot_codes(self, sums: Self::Sums, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
+    /// Adds the products `levels * acts` to `sums`, both signed, where no level is -128.
+    fn dot_levels(self, sums: Self::Sums, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
+    /// Adds the products `a * b` to `sums`, both signed.
+    fn dot_signed(self, sums: Self::Sums, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
 
     /// Whether [`Lanes::dot_codes`] takes any unsigned codes, not only those below 128.
     const ANY_CODES: bool = false;
 
-    /// Zeros.
-    fn no_sums(self) -> Self::Sums;
     /// All lanes the same.
     fn splat_sums(self, x: i32) -> Self::Sums;
     fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
-    /// The sums of each quarter of four vectors: those of quarter `q` of vector `i` in lane `4 * q + i`.
-    fn fours(self, vectors: [Self::Sums; 4]) -> Self::Sums;
-    /// Quarter `q` of vector `f` becomes quarter `f` of vector `q`.
-    fn swap_quarters(self, vectors: [Self::Sums; 4]) -> [Self::Sums; 4];
 
     /// Zeros.
     fn no_floats(self) -> Self::Floats;
@@ -96,4 +103,11 @@ pub(crate) trait Lanes: Simd {
 
     /// One `f16`, widened.
     fn half(self, bits: u16) -> f32;
+}
+
+/// Both halves of 32 bytes.
+#[inline(always)]
+fn halves(bytes: &[u8; 32]) -> [&[u8; 16]; 2] {
+    let (halves, _) = bytes.as_chunks::<16>();
+    [&halves[0], &halves[1]]
 }

@@ -43,15 +43,24 @@ fn where_set(bits: u64, part: usize) -> uint8x16_t {
     }
 }
 
+/// Word `i` of register `f` becomes word `f` of register `i`.
+#[inline(always)]
+fn four_words(from: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+    // SAFETY: NEON is there.
+    unsafe {
+        let word = |f: usize| vreinterpretq_u32_u8(from[f]);
+        let (even, odd) = (vtrnq_u32(word(0), word(1)), vtrnq_u32(word(2), word(3)));
+        let low = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_low_u32(a), vget_low_u32(b)));
+        let high = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_high_u32(a), vget_high_u32(b)));
+        [low(even.0, odd.0), low(even.1, odd.1), high(even.0, odd.0), high(even.1, odd.1)]
+    }
+}
+
 impl Lanes for Neon {
     type Bytes = Bytes;
     type Sums = Sums;
     type Floats = Floats;
 
-    #[inline(always)]
-    fn bytes(self, from: &[u8; 64]) -> Bytes {
-        each!(|i| load(from, 16 * i))
-    }
     #[inline(always)]
     fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
         let (parts, _) = to.as_chunks_mut::<16>();
@@ -61,47 +70,32 @@ impl Lanes for Neon {
         }
     }
     #[inline(always)]
-    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
-        let mut to = from;
-        // Squares of four rows by four words.
-        for rows in 0..4 {
-            for words in 0..4 {
-                // SAFETY: NEON is there.
-                unsafe {
-                    let row = |r: usize| vreinterpretq_u32_u8(from[4 * rows + r][words]);
-                    let (even, odd) = (vtrnq_u32(row(0), row(1)), vtrnq_u32(row(2), row(3)));
-                    let low = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_low_u32(a), vget_low_u32(b)));
-                    let high = |a, b| vreinterpretq_u8_u32(vcombine_u32(vget_high_u32(a), vget_high_u32(b)));
-                    to[4 * words][rows] = low(even.0, odd.0);
-                    to[4 * words + 1][rows] = low(even.1, odd.1);
-                    to[4 * words + 2][rows] = high(even.0, odd.0);
-                    to[4 * words + 3][rows] = high(even.1, odd.1);
-                }
+    fn swap_words(self, [a, b, c, d]: [Bytes; 4]) -> [Bytes; 4] {
+        let parts = each!(|q| four_words([a[q], b[q], c[q], d[q]]));
+        each!(|i| [parts[0][i], parts[1][i], parts[2][i], parts[3][i]])
+    }
+    #[inline(always)]
+    fn widen(self, bytes: Bytes) -> [Bytes; 2] {
+        let wide = |q: usize| {
+            // SAFETY: NEON is there.
+            unsafe {
+                let bytes = vreinterpretq_s8_u8(bytes[q]);
+                let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+                let (low, high) = (vreinterpretq_u32_s16(low), vreinterpretq_u32_s16(high));
+                [vreinterpretq_u8_u32(vuzp1q_u32(low, high)), vreinterpretq_u8_u32(vuzp2q_u32(low, high))]
             }
-        }
-        to
+        };
+        let parts = each!(|q| wide(q));
+        [each!(|q| parts[q][0]), each!(|q| parts[q][1])]
     }
     #[inline(always)]
     fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
         each!(|i| load(from[i], 0))
     }
     #[inline(always)]
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
-        [load(a, 0), load(a, 16), load(b, 0), load(b, 16)]
-    }
-    #[inline(always)]
     fn octets(self, from: [u64; 8]) -> Bytes {
         // SAFETY: NEON is there.
         each!(|i| unsafe { vcombine_u8(vcreate_u8(from[2 * i]), vcreate_u8(from[2 * i + 1])) })
-    }
-    #[inline(always)]
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes {
-        let from = [load(a, 0), load(b, 0)];
-        each!(|i| shift_right(from[i / 2], 4 * (i as u32 % 2), 15))
-    }
-    #[inline(always)]
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> Bytes {
-        each!(|i| shift_right(load(bytes, 16 * (i % 2)), if i < 2 { low } else { high }, mask))
     }
     #[inline(always)]
     fn field(self, bytes: Bytes, shift: u32, mask: u8) -> Bytes {
@@ -135,49 +129,44 @@ impl Lanes for Neon {
         // SAFETY: NEON is there.
         unsafe { [vdupq_n_u8(byte); 4] }
     }
+    #[inline(always)]
+    fn all_words(self, word: [u8; 4]) -> Bytes {
+        // SAFETY: NEON is there.
+        unsafe { [vreinterpretq_u8_u32(vdupq_n_u32(u32::from_le_bytes(word))); 4] }
+    }
 
     #[inline(always)]
-    fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
-        self.dot_signed(codes, acts)
+    fn dot_codes(self, sums: Sums, codes: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(sums, codes, acts)
     }
     #[inline(always)]
-    fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
-        self.dot_signed(levels, acts)
+    fn dot_levels(self, sums: Sums, levels: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(sums, levels, acts)
     }
     #[inline(always)]
-    fn dot_signed(self, a: Bytes, b: Bytes) -> Sums {
+    fn dot_signed(self, sums: Sums, a: Bytes, b: Bytes) -> Sums {
         // SAFETY: NEON is there.
         each!(|i| unsafe {
             let (a, b) = (vreinterpretq_s8_u8(a[i]), vreinterpretq_s8_u8(b[i]));
             // Two products of -128 with itself fit 32 bits, not 16.
             let low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
-            vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(a, b)))
+            vaddq_s32(sums[i], vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(a, b))))
         })
     }
 
-    #[inline(always)]
-    fn no_sums(self) -> Sums {
-        // SAFETY: NEON is there.
-        unsafe { [vdupq_n_s32(0); 4] }
-    }
     #[inline(always)]
     fn splat_sums(self, x: i32) -> Sums {
         // SAFETY: NEON is there.
         [unsafe { vdupq_n_s32(x) }; 4]
     }
     #[inline(always)]
+    fn swap_quarters(self, [a, b, c, d]: [Bytes; 4]) -> [Bytes; 4] {
+        each!(|q| [a[q], b[q], c[q], d[q]])
+    }
+    #[inline(always)]
     fn add_sums(self, a: Sums, b: Sums) -> Sums {
         // SAFETY: NEON is there.
         each!(|i| unsafe { vaddq_s32(a[i], b[i]) })
-    }
-    #[inline(always)]
-    fn fours(self, [a, b, c, d]: [Sums; 4]) -> Sums {
-        // SAFETY: NEON is there.
-        each!(|i| unsafe { vpaddq_s32(vpaddq_s32(a[i], b[i]), vpaddq_s32(c[i], d[i])) })
-    }
-    #[inline(always)]
-    fn swap_quarters(self, [a, b, c, d]: [Sums; 4]) -> [Sums; 4] {
-        each!(|q| [a[q], b[q], c[q], d[q]])
     }
 
     #[inline(always)]

@@ -9,12 +9,12 @@ type Bytes = [u8; 64];
 type Sums = [i32; 16];
 type Floats = [f32; 16];
 
-/// Lane `i` is the sum of `product` over its four elements.
+/// Adds `product` of its four elements to each lane.
 #[inline(always)]
-fn fours(product: impl Fn(usize) -> i32) -> Sums {
+fn add_fours(sums: Sums, product: impl Fn(usize) -> i32) -> Sums {
     std::array::from_fn(|lane| {
         let at = 4 * lane;
-        product(at) + product(at + 1) + product(at + 2) + product(at + 3)
+        sums[lane].wrapping_add(product(at) + product(at + 1) + product(at + 2) + product(at + 3))
     })
 }
 
@@ -34,39 +34,29 @@ impl Lanes for Scalar {
     type Floats = Floats;
 
     #[inline(always)]
-    fn bytes(self, from: &[u8; 64]) -> Bytes {
-        *from
-    }
-    #[inline(always)]
     fn store_bytes(self, bytes: Bytes, to: &mut [u8; 64]) {
         *to = bytes;
     }
     #[inline(always)]
-    fn transpose(self, from: [Bytes; 16]) -> [Bytes; 16] {
-        std::array::from_fn(|i| std::array::from_fn(|at| from[at / 4][4 * i + at % 4]))
+    fn swap_words(self, v: [Bytes; 4]) -> [Bytes; 4] {
+        std::array::from_fn(|i| std::array::from_fn(|at| v[at / 4 % 4][at / 16 * 16 + 4 * i + at % 4]))
+    }
+    #[inline(always)]
+    fn widen(self, bytes: Bytes) -> [Bytes; 2] {
+        std::array::from_fn(|half| {
+            std::array::from_fn(|at| {
+                let wide = signed(bytes[at / 4 * 4 + 2 * half + at / 2 % 2]) as i16;
+                wide.to_le_bytes()[at % 2]
+            })
+        })
     }
     #[inline(always)]
     fn quarters_of(self, from: [&[u8; 16]; 4]) -> Bytes {
         std::array::from_fn(|i| from[i / 16][i % 16])
     }
     #[inline(always)]
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> Bytes {
-        std::array::from_fn(|i| if i < 32 { a[i] } else { b[i - 32] })
-    }
-    #[inline(always)]
     fn octets(self, from: [u64; 8]) -> Bytes {
         std::array::from_fn(|i| from[i / 8].to_le_bytes()[i % 8])
-    }
-    #[inline(always)]
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> Bytes {
-        std::array::from_fn(|i| {
-            let byte = if i < 32 { a[i % 16] } else { b[i % 16] };
-            if i % 32 < 16 { byte & 15 } else { byte >> 4 }
-        })
-    }
-    #[inline(always)]
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> Bytes {
-        std::array::from_fn(|i| bytes[i % 32] >> (if i < 32 { low } else { high }) & mask)
     }
     #[inline(always)]
     fn field(self, bytes: Bytes, shift: u32, mask: u8) -> Bytes {
@@ -92,42 +82,35 @@ impl Lanes for Scalar {
     fn all(self, byte: u8) -> Bytes {
         [byte; 64]
     }
-
     #[inline(always)]
-    fn dot_codes(self, codes: Bytes, acts: Bytes) -> Sums {
-        fours(|i| i32::from(codes[i]) * signed(acts[i]))
-    }
-    #[inline(always)]
-    fn dot_levels(self, levels: Bytes, acts: Bytes) -> Sums {
-        self.dot_signed(levels, acts)
-    }
-    #[inline(always)]
-    fn dot_signed(self, a: Bytes, b: Bytes) -> Sums {
-        fours(|i| signed(a[i]) * signed(b[i]))
+    fn all_words(self, word: [u8; 4]) -> Bytes {
+        std::array::from_fn(|at| word[at % 4])
     }
 
     #[inline(always)]
-    fn no_sums(self) -> Sums {
-        [0; 16]
+    fn dot_codes(self, sums: Sums, codes: Bytes, acts: Bytes) -> Sums {
+        add_fours(sums, |i| i32::from(codes[i]) * signed(acts[i]))
     }
+    #[inline(always)]
+    fn dot_levels(self, sums: Sums, levels: Bytes, acts: Bytes) -> Sums {
+        self.dot_signed(sums, levels, acts)
+    }
+    #[inline(always)]
+    fn dot_signed(self, sums: Sums, a: Bytes, b: Bytes) -> Sums {
+        add_fours(sums, |i| signed(a[i]) * signed(b[i]))
+    }
+
     #[inline(always)]
     fn splat_sums(self, x: i32) -> Sums {
         [x; 16]
     }
     #[inline(always)]
+    fn swap_quarters(self, v: [Bytes; 4]) -> [Bytes; 4] {
+        std::array::from_fn(|q| std::array::from_fn(|at| v[at / 16][16 * q + at % 16]))
+    }
+    #[inline(always)]
     fn add_sums(self, a: Sums, b: Sums) -> Sums {
         std::array::from_fn(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
-    fn fours(self, v: [Sums; 4]) -> Sums {
-        std::array::from_fn(|lane| {
-            let (quarter, from) = (lane / 4 * 4, v[lane % 4]);
-            (quarter..quarter + 4).fold(0i32, |sum, i| sum.wrapping_add(from[i]))
-        })
-    }
-    #[inline(always)]
-    fn swap_quarters(self, v: [Sums; 4]) -> [Sums; 4] {
-        std::array::from_fn(|q| std::array::from_fn(|lane| v[lane / 4][4 * q + lane % 4]))
     }
 
     #[inline(always)]

@@ -3,23 +3,13 @@
 mod avx2;
 mod avx512;
 
-use std::arch::x86_64::*;
-
-#[inline(always)]
-fn load(from: &[u8; 32]) -> __m256i {
-    // SAFETY: called by the functions of the tokens alone, and the array has 32 bytes.
-    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
-}
-
-#[inline(always)]
-fn twice(from: &[u8; 16]) -> __m256i {
-    // SAFETY: called by the functions of the tokens alone, and the array has 16 bytes.
-    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.as_ptr().cast())) }
-}
+pub(crate) use self::avx512::{swap_quarters, swap_words};
 
 /// What fits a register of 16 bytes, on both instruction sets.
 macro_rules! short_lanes {
     () => {
+        const WRITTEN_OUT: bool = true;
+
         #[inline(always)]
         fn half(self, bits: u16) -> f32 {
             // SAFETY: the instructions are there.

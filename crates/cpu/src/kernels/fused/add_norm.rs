@@ -7,7 +7,7 @@ use oxcart_tensor::ops::RmsNorm;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::{is_passing, weights_of};
-use crate::job::{Fault, Job, Kernel, Run, as_floats};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, Run, as_floats};
 use crate::kernels::chunk::{CHUNK, Chunk};
 use crate::kernels::sum::Sum;
 use crate::plan::Unit;
@@ -28,7 +28,8 @@ pub(super) fn fuse<'g>(
     let alike = |tensor: TensorRef<'_>| {
         tensor.dtype() == DType::F32 && tensor.ne() == sum.ne() && tensor.layout().has_contiguous_rows()
     };
-    if norm.source(0)?.id() != sum.id() || ![a, b, sum, norm].into_iter().all(alike) {
+    let is_long = sum.ne()[0] > LONGEST_WHOLE;
+    if is_long || norm.source(0)?.id() != sum.id() || ![a, b, sum, norm].into_iter().all(alike) {
         return None;
     }
     let weights = next
@@ -53,8 +54,12 @@ fn add_rms_norm<S: Simd>(_simd: S, mut job: Job<'_>) -> Result<(), Fault> {
     let sums = job.take_written(SUM);
     let row = as_floats(job.own);
     let (mut x, mut y) = (Chunk::new(), Chunk::new());
+    let stop = job.stop;
     let sum_rows = sums.rows::<f32>(job.share);
     for ((at, mut out), (_, mut sum_out)) in job.dst.rows::<f32>(job.share).zip(sum_rows) {
+        if stop.after(2 * out.len()) {
+            break;
+        }
         let (a, b) = (a.row::<f32>(at), b.row::<f32>(at));
         let mut squares = Sum::new();
         for (i, part) in row.chunks_mut(CHUNK).enumerate() {

@@ -8,7 +8,7 @@ use oxcart_tensor::quant::encode_row_at_run_time;
 use oxcart_tensor::{DType, Op, TensorRef};
 
 use super::is_passing;
-use crate::job::{Fault, Job, Run, as_floats};
+use crate::job::{Fault, Job, LONGEST_WHOLE, Run, as_floats};
 use crate::kernels::{rope, rows};
 use crate::plan::Unit;
 use crate::simd::{Level, Simd, for_each_level};
@@ -32,7 +32,7 @@ pub(super) fn fuse<'g>(rotated: TensorRef<'g>, placed: TensorRef<'g>, level: Lev
         && !values.has(oxcart_tensor::graph::Flags::OUTPUT);
     let plain =
         rotated.dtype() == DType::F32 && rotated.layout().is_contiguous() && numbers.ne()[0] == tokens;
-    if !(seen_by_token && passing && plain) {
+    if !(seen_by_token && passing && plain && len * heads <= LONGEST_WHOLE) {
         return None;
     }
     let run: Run = for_each_level!(rotate_into_rows: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
@@ -50,12 +50,16 @@ fn rotate_into_rows<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
     let (op, a, numbers, dtype) = (job.op::<Rope>(), job.src(0), job.src(ROWS), job.dst.dtype());
     let [len, heads, tokens, _] = a.ne();
     let mut rotation = rope::Rotation::new(&op, false, job.src(1), job.may(2), tokens);
+    let stop = job.stop;
     let (scratch, row) = as_floats(job.own).split_at_mut(rope::angles(&op));
     let row = &mut row[..len * heads];
     let mut packed = Vec::new();
-    rows::each_target(numbers, &job.dst, job.share, [tokens, 1, 1], |[token, ..], mut target| {
+    rows::each_target(stop, numbers, &job.dst, job.share, [tokens, 1, 1], |[token, ..], mut target| {
         rotation.turn_to(token, scratch);
         for (head, part) in row.chunks_mut(len).enumerate() {
+            if stop.after(len) {
+                return Ok(());
+            }
             rope::read(&a.row::<f32>([head, token, 0]), part);
             rotation.rotate(part, scratch);
         }

@@ -3,26 +3,22 @@
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::ops::{ScaleMode, Upscale};
 
-use crate::job::{Fault, Job, Kernel, as_floats};
+use crate::job::{Fault, Job, Kernel, Stop, as_floats};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::{Src, Strided};
 
 pub(super) fn choose(node: TensorRef<'_>, op: Upscale, level: Level) -> Option<Kernel> {
-    let (run, work) = match (op.mode, op.antialias) {
-        (ScaleMode::Nearest, _) => {
-            (for_each_level!(nearest: fn(job: Job<'_>) -> Result<(), Fault>).at(level), 1)
-        }
+    let run = match (op.mode, op.antialias) {
+        (ScaleMode::Nearest, _) => for_each_level!(nearest: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
         (ScaleMode::Bilinear, false) => {
-            (for_each_level!(bilinear: fn(job: Job<'_>) -> Result<(), Fault>).at(level), 4)
+            for_each_level!(bilinear: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
         }
         (ScaleMode::Bilinear, true) => {
-            (for_each_level!(antialiased: fn(job: Job<'_>) -> Result<(), Fault>).at(level), 16)
+            for_each_level!(antialiased: fn(job: Job<'_>) -> Result<(), Fault>).at(level)
         }
-        (ScaleMode::Bicubic, _) => {
-            (for_each_level!(bicubic: fn(job: Job<'_>) -> Result<(), Fault>).at(level), 16)
-        }
+        (ScaleMode::Bicubic, _) => for_each_level!(bicubic: fn(job: Job<'_>) -> Result<(), Fault>).at(level),
     };
-    let work = node.layout().elements().saturating_mul(work);
+    let work = usize::try_from(node.work()).unwrap_or(usize::MAX);
     // One number per column: where it comes from.
     let own = node.ne()[0].saturating_mul(size_of::<f32>());
     Some(Kernel::rows(run, node.layout(), work).own(own))
@@ -108,13 +104,19 @@ fn nearest<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let (a, scales) = (job.src(0), Scales::new(job.op(), job.src(0).ne(), job.dst.ne()));
     let columns = <[u32] as zerocopy::FromBytes>::mut_from_bytes(job.own)
         .unwrap_or_else(|_| unreachable!("scratch is aligned and sized in whole numbers"));
-    for (i, column) in columns.iter_mut().enumerate() {
-        *column = scales.nearest(0, i) as u32;
+    for i in job.stop.stretches(columns.len()).flatten() {
+        columns[i] = scales.nearest(0, i) as u32;
     }
     for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let from = Plane::new(a, &scales, i2, i3).row(scales.nearest(1, i1));
-        for (to, &column) in row.slice().iter_mut().zip(&*columns) {
-            *to = from.get(column as usize);
+        let row = row.slice();
+        for part in job.stop.stretches(row.len()) {
+            for (to, &column) in row[part.clone()].iter_mut().zip(&columns[part]) {
+                *to = from.get(column as usize);
+            }
+        }
+        if job.stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -123,18 +125,22 @@ fn nearest<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 #[inline(always)]
 fn bilinear<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let (a, scales) = (job.src(0), Scales::new(job.op(), job.src(0).ne(), job.dst.ne()));
-    let places = as_floats(job.own);
-    fill_places(&scales, places);
+    let (places, stop) = (as_floats(job.own), job.stop);
+    fill_places(stop, &scales, places);
     for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let plane = Plane::new(a, &scales, i2, i3);
         let (rows, dy) = scales.around(1, scales.between(1, i1));
         let [upper, lower] = rows.map(|y| plane.row(y));
-        for (to, &place) in row.slice().iter_mut().zip(&*places) {
-            let ([left, right], dx) = scales.around(0, place);
-            *to = upper.get(left) * (1.0 - dx) * (1.0 - dy)
+        let row = row.slice();
+        for i in stop.stretches_of(row.len(), 4).flatten() {
+            let ([left, right], dx) = scales.around(0, places[i]);
+            row[i] = upper.get(left) * (1.0 - dx) * (1.0 - dy)
                 + upper.get(right) * dx * (1.0 - dy)
                 + lower.get(left) * (1.0 - dx) * dy
                 + lower.get(right) * dx * dy;
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
@@ -143,26 +149,30 @@ fn bilinear<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
 #[inline(always)]
 fn bicubic<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let (a, scales) = (job.src(0), Scales::new(job.op(), job.src(0).ne(), job.dst.ne()));
-    let places = as_floats(job.own);
-    fill_places(&scales, places);
+    let (places, stop) = (as_floats(job.own), job.stop);
+    fill_places(stop, &scales, places);
     for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let plane = Plane::new(a, &scales, i2, i3);
         let (rows, dy) = scales.four_around(1, scales.between(1, i1));
         let (rows, down) = (rows.map(|y| plane.row(y)), cubic(dy));
-        for (to, &place) in row.slice().iter_mut().zip(&*places) {
-            let (columns, dx) = scales.four_around(0, place);
+        let row = row.slice();
+        for i in stop.stretches_of(row.len(), 16).flatten() {
+            let (columns, dx) = scales.four_around(0, places[i]);
             let across = cubic(dx);
             let mixed = rows.map(|row| mix(columns.map(|x| row.get(x)), across));
-            *to = mix(mixed, down);
+            row[i] = mix(mixed, down);
+        }
+        if stop.after(0) {
+            break;
         }
     }
     Ok(())
 }
 
 #[inline(always)]
-fn fill_places(scales: &Scales, places: &mut [f32]) {
-    for (i, place) in places.iter_mut().enumerate() {
-        *place = scales.between(0, i);
+fn fill_places(stop: Stop<'_>, scales: &Scales, places: &mut [f32]) {
+    for i in stop.stretches(places.len()).flatten() {
+        places[i] = scales.between(0, i);
     }
 }
 
@@ -183,6 +193,7 @@ fn mix(values: [f32; 4], weights: [f32; 4]) -> f32 {
 /// The mean of all pixels in reach, weighted by a triangle.
 #[inline(always)]
 fn antialiased<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
+    let stop = job.stop;
     let (a, scales) = (job.src(0), Scales::new(job.op(), job.src(0).ne(), job.dst.ne()));
     for ([i1, i2, i3], mut row) in job.dst.rows::<f32>(job.share) {
         let plane = Plane::new(a, &scales, i2, i3);
@@ -192,12 +203,17 @@ fn antialiased<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
             let (mut sum, mut total) = (0f32, 0f32);
             for y in down.pixels.clone() {
                 let (row, height) = (plane.row(y), down.weight(y));
-                for x in across.pixels.clone() {
-                    let weight = across.weight(x) * height;
-                    if weight > 0.0 {
-                        sum += row.get(x) * weight;
-                        total += weight;
+                for part in stop.stretches(across.pixels.len()) {
+                    for x in across.pixels.start + part.start..across.pixels.start + part.end {
+                        let weight = across.weight(x) * height;
+                        if weight > 0.0 {
+                            sum += row.get(x) * weight;
+                            total += weight;
+                        }
                     }
+                }
+                if stop.after(0) {
+                    return Ok(());
                 }
             }
             *to = if total > 0.0 { sum / total } else { sum };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::job::SharedScratch;
+use crate::job::{SharedScratch, Stop};
 use crate::view::{Dst, Out, RowAt, Rows, Src};
 
 /// Which columns are multiplied with which matrix.
@@ -39,6 +39,7 @@ pub(super) struct Unit<'u, 't, M> {
     pub(super) matrix: usize,
     pub(super) rows: Range<usize>,
     pub(super) panels: Panels<'t>,
+    pub(super) stop: Stop<'t>,
 }
 
 /// Panels of columns in shared memory.

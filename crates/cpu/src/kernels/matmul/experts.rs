@@ -8,7 +8,7 @@ use oxcart_tensor::TensorRef;
 use super::cut::Matching;
 use super::format::{items, items_mut};
 use super::product::Product;
-use crate::job::{Fault, Job, Kernel};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, Stop};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::RowAt;
 
@@ -22,7 +22,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let panels = slots.min(slots / product.panel_columns() + experts);
     let run = for_each_level!(run: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
     let kernel = Kernel::new(run).phases(3).width(product.width(slots)).own(product.own_bytes());
-    Some(kernel.shared(table.bytes() + panels * product.panel_bytes()))
+    // Every thread goes through the list of matrices.
+    (experts <= LONGEST_WHOLE).then(|| kernel.shared(table.bytes() + panels * product.panel_bytes()))
 }
 
 #[inline(always)]
@@ -76,7 +77,7 @@ impl Table {
                 let id = ids.get::<i32>([slot % used, slot / used, 0, 0]);
                 Fault::check("matrix", i64::from(id), self.experts)
             };
-            order = sort(self.slots, id, panel_columns, starts, panels, slots);
+            order = sort(job.stop, self.slots, id, panel_columns, starts, (panels, slots));
         }
         order
     }
@@ -84,15 +85,18 @@ impl Table {
 
 /// Slots in the order of their ids, and where each id's slots and panels start.
 fn sort(
+    stop: Stop<'_>,
     count: usize,
     id: impl Fn(usize) -> Result<usize, Fault>,
     panel_columns: usize,
     starts: &mut [u32],
-    panels: &mut [u32],
-    slots: &mut [u32],
+    (panels, slots): (&mut [u32], &mut [u32]),
 ) -> Result<(), Fault> {
+    if stop.after(2 * starts.len()) {
+        return Ok(());
+    }
     starts.fill(0);
-    for slot in 0..count {
+    for slot in stop.stretches(count).flatten() {
         starts[id(slot)?] += 1;
     }
     let (mut start, mut panel) = (0, 0);
@@ -102,7 +106,7 @@ fn sort(
         start += columns;
         panel += columns.div_ceil(panel_columns as u32);
     }
-    for slot in 0..count {
+    for slot in stop.stretches(count).flatten() {
         let start = &mut starts[id(slot)?];
         slots[*start as usize] = slot as u32;
         *start += 1;
@@ -156,12 +160,14 @@ impl Matching for Chosen<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::testing::unstopped;
 
     #[test]
     fn slots_are_sorted_by_id() {
         let ids = [2usize, 0, 2, 2, 0];
         let (mut starts, mut panels, mut slots) = ([9; 5], [9; 5], [9; 5]);
-        sort(5, |slot| Ok(ids[slot]), 2, &mut starts, &mut panels, &mut slots).unwrap();
+        let id = |slot: usize| Ok(ids[slot]);
+        unstopped(|stop| sort(stop, 5, id, 2, &mut starts, (&mut panels, &mut slots))).unwrap();
         assert_eq!(starts, [0, 2, 2, 5, 5]);
         assert_eq!(panels, [0, 1, 1, 3, 3]);
         assert_eq!(slots, [1, 4, 0, 2, 3]);

@@ -12,10 +12,11 @@ use std::ops::Range;
 use oxcart_tensor::DType;
 
 use self::sums::{
-    AddProducts, MAX_TILE, SUMS, Totals, Widen, add_products, tile_columns, tile_rows, totals, widen,
+    AddProducts, MAX_TILE, MAX_TILE_COLUMNS, SUMS, Totals, Widen, add_products, tile_columns, tile_rows,
+    totals, widen,
 };
 use super::cut::{Matching, Unit, panel_part};
-use crate::job::as_floats;
+use crate::job::{Stop, as_floats};
 use crate::simd::Level;
 use crate::view::Out;
 
@@ -24,13 +25,15 @@ const FEW: usize = 32;
 /// Rows of weights in a unit for many columns; a multiple of all [`tile_rows`] for so many.
 const ROWS: usize = 32;
 /// Columns in a unit for many columns; a multiple of all [`tile_columns`].
-const COLUMNS: usize = 96;
+const COLUMNS: usize = 192;
 /// Elements of each row that are multiplied at a time with many columns, at most.
-const PIECE: usize = 512;
+const PIECE: usize = 1024;
 /// Floats between pieces of rows besides the pieces, so that not all begin at the same place of a cache.
 const GAP: usize = 16;
 /// Bytes of weights that a thread reads at a time, for few columns.
 const BYTES: usize = 256 * 1024;
+/// Elements of rows that are multiplied between two looks at whether to stop.
+const LONG: usize = 1 << 16;
 /// Units that a product should be cut into, so that threads finish together.
 const UNITS: usize = 16;
 
@@ -45,9 +48,10 @@ pub(super) struct Floats {
     is_wide: bool,
 }
 
-/// Where a column is: as many numbers as a row has elements.
+/// Where columns are.
 pub(super) trait Columns {
-    fn column(&self, column: usize) -> &[f32];
+    /// The columns of a panel, which are these of the matrix, in order: as many numbers each as a row has elements.
+    fn panel(&self, panel: usize, columns: Range<usize>) -> impl Iterator<Item = &[f32]>;
 }
 
 impl Floats {
@@ -130,9 +134,14 @@ impl Floats {
             }
             for panel in 0..panels {
                 let part = panel_part(count, self.panel_columns(), panel);
+                if work.stop.after(0) {
+                    return;
+                }
                 let mut tile = [0.0; MAX_TILE];
                 let tile = &mut tile[..rows * part.len()];
-                self.tile(&from[..rows], columns, part.clone(), tile);
+                // Rows that stand in for those past the end are not counted.
+                let count = (work.rows.len() - i).div_ceil(streams);
+                self.tile((work.stop, count), &from[..rows], columns.panel(panel, part.clone()), tile);
                 for (tile, out) in tile.chunks_exact(rows).zip(&mut outs[part]) {
                     let Some(out) = out else { unreachable!("columns of this matrix") };
                     for (n, total) in tile.iter().enumerate() {
@@ -143,15 +152,40 @@ impl Floats {
         }
     }
 
-    /// Multiplies some rows with some columns, whole.
+    /// Multiplies some rows with some columns, whole; so many of the rows are counted.
     #[inline(always)]
-    fn tile(&self, rows: &[&[u8]], columns: &impl Columns, part: Range<usize>, tile: &mut [f32]) {
-        let mut from: [&[f32]; MAX_TILE] = [&[]; MAX_TILE];
-        for (from, column) in from.iter_mut().zip(part.clone()) {
-            *from = columns.column(column);
-        }
+    fn tile<'c>(
+        &self,
+        (stop, count): (Stop<'_>, usize),
+        rows: &[&[u8]],
+        columns: impl Iterator<Item = &'c [f32]>,
+        tile: &mut [f32],
+    ) {
+        let mut from: [&[f32]; MAX_TILE_COLUMNS] = [&[]; MAX_TILE_COLUMNS];
+        from.iter_mut().zip(columns).for_each(|(from, column)| *from = column);
         let mut sums = [0.0; MAX_TILE * SUMS];
-        (self.add)(rows, &from[..part.len()], &mut sums);
+        let from = &mut from[..tile.len() / rows.len()];
+        let (k, bytes) = (from.first().map_or(0, |column| column.len()), rows[0].len());
+        if k <= LONG {
+            stop.after(k * count * from.len());
+            (self.add)(rows, from, &mut sums, true);
+        } else {
+            for start in (0..k).step_by(LONG) {
+                let part = start..(start + LONG).min(k);
+                if stop.after(part.len() * count * from.len()) {
+                    return;
+                }
+                let mut pieces: [&[u8]; MAX_TILE] = [&[]; MAX_TILE];
+                for (piece, row) in pieces.iter_mut().zip(rows) {
+                    *piece = &row[part.start * (bytes / k)..part.end * (bytes / k)];
+                }
+                let mut columns: [&[f32]; MAX_TILE_COLUMNS] = [&[]; MAX_TILE_COLUMNS];
+                for (piece, column) in columns.iter_mut().zip(&*from) {
+                    *piece = &column[part.clone()];
+                }
+                (self.add)(&pieces[..rows.len()], &columns[..from.len()], &mut sums, start == 0);
+            }
+        }
         (self.totals)(&sums, tile);
     }
 
@@ -169,9 +203,9 @@ impl Floats {
         let rows = tile_rows(self.level, count);
         let (piece, groups) = (self.piece(k), work.rows.len().div_ceil(rows));
         let (wide, sums) = as_floats(own).split_at_mut(ROWS * (piece + GAP));
-        let tile_sums = rows * self.panel_columns() * SUMS;
-        let sums = &mut sums[..panels.len() * groups * tile_sums];
-        sums.fill(0.0);
+        let panel_sums = groups * rows * self.panel_columns() * SUMS;
+        // Sums wait for the next piece, if there is one; otherwise, all panels use the same, which stay in the first cache.
+        let sums = &mut sums[..if piece < k { panels.len() } else { 1 } * panel_sums];
         let weights = work.weights();
         let mut start = 0;
         loop {
@@ -193,17 +227,22 @@ impl Floats {
                     *from = zerocopy::IntoBytes::as_bytes(&*wide);
                 }
             }
-            for (panel, sums) in panels.clone().zip(sums.chunks_exact_mut(groups * tile_sums)) {
-                let mut ys: [&[f32]; MAX_TILE] = [&[]; MAX_TILE];
-                let panel = panel_part(count, self.panel_columns(), panel);
-                for (y, column) in ys.iter_mut().zip(panel.clone()) {
-                    *y = &columns.column(column)[part.clone()];
+            for (i, panel) in panels.clone().enumerate() {
+                let sums = &mut sums[if piece < k { i } else { 0 } * panel_sums..][..panel_sums];
+                let mut ys: [&[f32]; MAX_TILE_COLUMNS] = [&[]; MAX_TILE_COLUMNS];
+                let of_panel = panel_part(count, self.panel_columns(), panel);
+                if work.stop.after(work.rows.len() * of_panel.len() * part.len()) {
+                    return;
                 }
-                for (rows, sums) in from.chunks_exact(rows).zip(sums.chunks_exact_mut(tile_sums)) {
-                    (self.add_wide)(rows, &ys[..panel.len()], sums);
+                for (y, column) in ys.iter_mut().zip(columns.panel(panel, of_panel.clone())) {
+                    *y = &column[part.clone()];
+                }
+                let tiles = sums.chunks_exact_mut(rows * of_panel.len() * SUMS);
+                for (rows, sums) in from.chunks_exact(rows).take(groups).zip(tiles) {
+                    (self.add_wide)(rows, &ys[..of_panel.len()], sums, start == 0);
                 }
                 if part.end == k {
-                    self.finish(work, panel, rows, sums);
+                    self.finish(work, of_panel, rows, groups, sums);
                 }
             }
             start = part.end;
@@ -213,20 +252,40 @@ impl Floats {
         }
     }
 
-    /// Writes the results of a panel.
+    /// Writes the results of a panel, whose sums lie by group of rows, then by column.
     #[inline(always)]
-    fn finish<M: Matching>(&self, work: &Unit<'_, '_, M>, panel: Range<usize>, rows: usize, sums: &[f32]) {
-        let tile_sums = rows * self.panel_columns() * SUMS;
-        for (group, sums) in sums.chunks_exact(tile_sums).enumerate() {
-            let mut tile = [0.0; MAX_TILE];
-            let tile = &mut tile[..rows * panel.len()];
-            (self.totals)(sums, tile);
-            let first = work.rows.start + group * rows;
-            let part = first..(first + rows).min(work.rows.end);
-            for (tile, column) in tile.chunks_exact(rows).zip(panel.clone()) {
-                let (_, to) = work.matching.column(work.matrix, column);
-                work.out(to, part.clone()).write(0, &tile[..part.len()]);
-            }
+    fn finish<M: Matching>(
+        &self,
+        work: &Unit<'_, '_, M>,
+        panel: Range<usize>,
+        rows: usize,
+        groups: usize,
+        sums: &[f32],
+    ) {
+        let mut totals = [0.0; ROWS * MAX_TILE_COLUMNS];
+        let totals = &mut totals[..groups * rows * panel.len()];
+        (self.totals)(sums, totals);
+        // All rows of a column are written at once: columns of results are far apart.
+        let mut results = [[0.0; ROWS]; MAX_TILE_COLUMNS];
+        match rows {
+            4 => gather::<4>(totals, panel.len(), &mut results),
+            2 => gather::<2>(totals, panel.len(), &mut results),
+            1 => gather::<1>(totals, panel.len(), &mut results),
+            _ => unreachable!("no tiles of {rows} rows for many columns"),
+        }
+        for (results, column) in results.iter().zip(panel) {
+            let (_, to) = work.matching.column(work.matrix, column);
+            work.out(to, work.rows.clone()).write(0, &results[..work.rows.len()]);
+        }
+    }
+}
+
+/// Puts together the rows of each of some columns, which are in tiles of `R` rows.
+#[inline(always)]
+fn gather<const R: usize>(tiles: &[f32], columns: usize, to: &mut [[f32; ROWS]; MAX_TILE_COLUMNS]) {
+    for (group, tile) in tiles.as_chunks::<R>().0.chunks_exact(columns).enumerate() {
+        for (to, rows) in to.iter_mut().zip(tile) {
+            to.as_chunks_mut::<R>().0[group] = *rows;
         }
     }
 }

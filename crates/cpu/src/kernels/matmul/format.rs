@@ -89,7 +89,7 @@ pub(super) struct WeightsMut<'p> {
 
 /// Some columns, packed.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only some processors need corrections"))]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Columns<'p> {
     /// How many.
     pub(super) cols: usize,

@@ -5,7 +5,7 @@
 use half::f16;
 use oxcart_tensor::{DType, TensorRef};
 
-use crate::job::{Fault, Job, Kernel, Run};
+use crate::job::{Fault, Job, Kernel, LONGEST_WHOLE, Run, Stop};
 use crate::simd::{Level, Simd, for_each_level};
 use crate::view::Number;
 
@@ -17,7 +17,9 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         _ => return None,
     };
     let elements = node.layout().elements();
-    Some(Kernel::rows(run, node.layout(), elements * node.layout().ne()[0].max(2).ilog2() as usize))
+    let row = node.layout().ne()[0];
+    let kernel = Kernel::rows(run, node.layout(), elements.saturating_mul(row.max(2).ilog2() as usize));
+    (row <= LONGEST_WHOLE).then_some(kernel)
 }
 
 fn run_at<A: Number>(level: Level) -> Run {
@@ -29,19 +31,22 @@ fn run<S: Simd, A: Number>(s: S, job: Job<'_>) -> Result<(), Fault> {
     let b = job.src(1);
     for (at, mut row) in job.dst.rows::<f32>(job.share) {
         let row = row.slice();
+        if job.stop.after(row.len()) {
+            break;
+        }
         A::widen(b.row(at).slice(), row);
         let scale = 1.0 / (row.len() as f32).sqrt();
         row.iter_mut().for_each(|x| *x *= scale);
-        transform(s, row);
+        transform(s, job.stop, row);
     }
     Ok(())
 }
 
 /// Sums and differences at distances 1, 2, 4, ...
 #[inline(always)]
-fn transform<S: Simd>(s: S, row: &mut [f32]) {
+fn transform<S: Simd>(s: S, stop: Stop<'_>, row: &mut [f32]) {
     let mut distance = 1;
-    while distance < row.len() {
+    while distance < row.len() && !stop.after(row.len()) {
         for pair in row.chunks_exact_mut(2 * distance) {
             let (low, high) = pair.split_at_mut(distance);
             if distance >= S::LANES {

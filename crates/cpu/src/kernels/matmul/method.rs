@@ -2,11 +2,13 @@
 
 use oxcart_tensor::DType;
 
+#[cfg(target_arch = "x86_64")]
+use super::few::MAX_FEW;
+use super::few::{MultiplyFew, multiply_few, offset};
 use super::format::Format;
 use super::micro::{Multiply, code_shape, multiply_codes};
 use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes};
 use super::scales::Scaled;
-use super::single::{MultiplySingle, multiply_single, offset};
 use super::types::{Visit, visit};
 use crate::simd::Level;
 
@@ -17,9 +19,11 @@ pub(super) struct Method {
     pub(super) pack_weights: PackWeights,
     pub(super) pack_column: PackColumn,
     pub(super) multiply: Multiply,
-    /// The form of a column that is alone.
-    pub(super) single_format: Format,
-    pub(super) multiply_single: MultiplySingle,
+    /// Up to this many columns, weights are multiplied where they lie.
+    pub(super) few: usize,
+    /// The form of each column then.
+    pub(super) few_format: Format,
+    pub(super) multiply_few: MultiplyFew,
 }
 
 impl Method {
@@ -59,8 +63,25 @@ impl Visit for Make {
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),
-            single_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
-            multiply_single: multiply_single::<B>(self.0),
+            few: few::<B>(self.0),
+            few_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
+            multiply_few: multiply_few::<B>(self.0),
         })
+    }
+}
+
+/// Up to how many columns weights of a type are multiplied where they lie: more are faster packed, as measured.
+const fn few<B: Scaled>(level: Level) -> usize {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512(_) => MAX_FEW,
+        // Codes of 8 bits are made 16 bits long there for each column anew.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2(_) if B::LEAST == i8::MIN => 2,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2(_) => 4,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => 2,
+        Level::Scalar => 0,
     }
 }

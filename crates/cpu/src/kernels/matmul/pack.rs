@@ -1,6 +1,6 @@
 //! Rows of blocks and of activations into panels.
 //!
-//! Rows of weights come apart in registers, 64 elements at a time, and are put side by side 16 rows by 64 bytes at a time.
+//! Rows of weights come apart in registers and are put side by side, sixteen rows by 64 elements at a time.
 //! Meanwhile memory is asked for what comes [`AHEAD`]: rows are too many for processors to see that all are read in order.
 //!
 //! Invariant: packing rounds nothing. A panel holds exactly the codes and scales of its rows.
@@ -8,13 +8,13 @@
 
 use oxcart_tensor::DType;
 use oxcart_tensor::quant::{Block, BlockQ8_0, BlockQ8_1, BlockQ8K};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::format::{ColumnsMut, Format, WeightsMut, items, items_mut};
 use super::micro::{CodeShape, code_shape};
 use super::scales::{MAX_BLOCK, MAX_GROUPS, MAX_WORDS, Scaled, Stored};
 use crate::kernels::dot::lanes::Lanes;
-use crate::kernels::dot::{Aside, ROWS, STEP, Steps, sixteen};
+use crate::kernels::dot::{Aside, ROWS, STEP, Steps, quarters, side_by_side, sixteen};
 use crate::simd::{Level, Simd, for_each_level, prefetch_at};
 
 /// Packs the same bytes of as many rows of weights as a panel has.
@@ -28,8 +28,8 @@ pub(super) type PackColumn = fn(&[u8], usize, ColumnsMut<'_>, Format);
 pub(super) struct Sources<'w> {
     /// Whole rows.
     pub(super) rows: &'w [&'w [u8]],
-    /// The rows that will be packed after them.
-    pub(super) next: &'w [&'w [u8]],
+    /// How far behind them the rows lie that will be packed next.
+    pub(super) next: usize,
     /// Which bytes of them to pack.
     pub(super) bytes: std::ops::Range<usize>,
 }
@@ -38,25 +38,70 @@ pub(super) struct Sources<'w> {
 const AHEAD: usize = 448;
 
 impl<'w> Sources<'w> {
-    /// Blocks of a row from byte `start` on.
+    /// The blocks of [`ROWS`] rows, from row `first` on.
     #[inline(always)]
-    pub(super) fn blocks<B: Scaled>(&self, row: usize, start: usize, count: usize) -> &'w [B] {
-        let bytes = &self.rows[row][start..start + count * size_of::<B>()];
-        let Ok(blocks) = <[B]>::ref_from_bytes(bytes) else { unreachable!("rows are whole blocks") };
-        &blocks[..count]
+    pub(super) fn blocks<B: Scaled>(&self, first: usize) -> [&'w [B]; ROWS] {
+        let count = self.bytes.len() / size_of::<B>();
+        let rows = &self.rows[first..first + ROWS];
+        sixteen!(|r| {
+            let Ok(blocks) = <[B]>::ref_from_bytes(&rows[r][self.bytes.clone()]) else {
+                unreachable!("rows are whole blocks")
+            };
+            // Compilers see that all are of the same length.
+            &blocks[..count]
+        })
     }
 
-    /// What lies some way behind so many bytes of a row, in the row that comes after this one if need be.
+    /// How far behind block `first` of those memory is to be asked for what is needed some time after `count` blocks, in the
+    /// rows that come next if need be.
     #[inline(always)]
-    pub(super) fn ahead(&self, row: usize, start: usize, bytes: usize) -> *const u8 {
-        let this = self.rows[row];
-        let from = match start + AHEAD + bytes <= this.len() {
-            true => this.as_ptr(),
-            false => self.next[row].as_ptr().wrapping_sub(this.len()),
-        };
-        from.wrapping_add(start + AHEAD)
+    pub(super) fn ahead<B: Scaled>(&self, first: usize, count: usize) -> usize {
+        let (end, row) = (self.bytes.start + (first + count) * size_of::<B>(), self.rows[0].len());
+        match end + AHEAD <= row {
+            true => AHEAD,
+            false => AHEAD.wrapping_add(self.next).wrapping_sub(row),
+        }
     }
 }
+
+/// Does something with pieces of `blocks` blocks, one after another: where one begins, and of how many it is. A piece has
+/// [`MAX_BLOCK`] elements as long as there are so many; the last one has what is left.
+macro_rules! for_pieces {
+    ($block:ident, $blocks:expr, |$first:ident, $count:ident| $do:expr) => {{
+        let (blocks, mut $first) = ($blocks, 0);
+        while $first < blocks {
+            // Of the longest blocks, compilers see that a piece is one.
+            let $count = match MAX_BLOCK / $block::LEN {
+                1 => 1,
+                most => (blocks - $first).min(most),
+            };
+            $do;
+            $first += $count;
+        }
+    }};
+}
+pub(super) use for_pieces;
+
+/// Does something with each whole 64 of so many elements, at most [`MAX_BLOCK`]. For blocks that hold several of them in the same
+/// bytes it is written out, so that compilers know which it is; more of that would take them too long.
+macro_rules! for_parts {
+    ($set:ident, $block:ident, $len:expr, |$part:ident| $do:expr) => {
+        for_parts!(@ $set, $block, $len, $part, $do, 0 1 2 3)
+    };
+    (@ $set:ident, $block:ident, $len:expr, $part:ident, $do:expr, $($number:literal)*) => {
+        if $set::WRITTEN_OUT && $block::INTERLEAVED {
+            $(
+                let $part = $number;
+                $do;
+            )*
+        } else {
+            for $part in 0..$len / 64 {
+                $do;
+            }
+        }
+    };
+}
+pub(super) use for_parts;
 
 /// How rows of a block type become panels of weights.
 pub(super) fn pack_blocks<B: Scaled>(level: Level) -> PackWeights {
@@ -66,11 +111,10 @@ pub(super) fn pack_blocks<B: Scaled>(level: Level) -> PackWeights {
     .at(level)
 }
 
-/// What [`ROWS`] rows come apart into before they are put side by side, [`MAX_BLOCK`] elements of each.
-#[derive(Debug)]
-#[repr(align(64))]
+/// What the scales of [`ROWS`] rows come apart into before they are put side by side, [`MAX_BLOCK`] elements of each.
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C, align(64))]
 pub(super) struct Unpacked {
-    codes: [[u8; MAX_BLOCK]; ROWS],
     /// Scales and minimums by group and row.
     numbers: [[[f32; ROWS]; MAX_GROUPS]; 2],
     /// Those that are stored as `f16`, by block and row.
@@ -79,28 +123,14 @@ pub(super) struct Unpacked {
     words: [[u32; ROWS]; MAX_WORDS],
 }
 
-impl Unpacked {
-    pub(super) const fn new() -> Unpacked {
-        Unpacked {
-            codes: [[0; MAX_BLOCK]; ROWS],
-            numbers: [[[0.0; ROWS]; MAX_GROUPS]; 2],
-            halves: [[[0; ROWS]; MAX_BLOCK / 32]; 2],
-            words: [[0; ROWS]; MAX_WORDS],
-        }
-    }
-}
-
 #[inline(always)]
 fn block_rows<S: Lanes, B: Scaled>(s: S, from: &Sources<'_>, unpacked: &mut Unpacked, panel: WeightsMut<'_>) {
     let shape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
     let WeightsMut { codes, scales, mins } = panel;
     let code_bytes = if shape.bytes { 1 } else { 2 };
     let blocks = from.bytes.len() / size_of::<B>();
-    assert!(from.rows.len() == shape.rows && from.next.len() == shape.rows);
-    let mut first = 0;
-    while first < blocks {
-        let count = (blocks - first).min(MAX_BLOCK / B::LEN);
-        let start = from.bytes.start + first * size_of::<B>();
+    assert!(from.rows.len() == shape.rows);
+    for_pieces!(B, blocks, |first, count| {
         let (at, len) = (first * B::LEN, count * B::LEN);
         let bytes = at * shape.rows * code_bytes..(at + len) * shape.rows * code_bytes;
         let groups = at / B::GROUP * shape.rows..(at + len) / B::GROUP * shape.rows;
@@ -110,68 +140,132 @@ fn block_rows<S: Lanes, B: Scaled>(s: S, from: &Sources<'_>, unpacked: &mut Unpa
                 scales: &mut scales[groups.clone()],
                 mins: if B::MINS { &mut mins[groups.clone()] } else { &mut [] },
             };
-            // A number of blocks that compilers know makes better code.
-            if count == MAX_BLOCK / B::LEN {
-                pack_part::<S, B>(s, from, start, MAX_BLOCK / B::LEN, unpacked, to, row);
-            } else {
-                pack_part::<S, B>(s, from, start, count, unpacked, to, row);
-            }
+            pack_piece::<S, B>(s, from, first, count, unpacked, to, row);
         }
-        first += count;
-    }
+    });
 }
 
-/// Packs `count` blocks of each of [`ROWS`] rows, from byte `start` of row `row` on.
+/// Packs `count` blocks of each of [`ROWS`] rows, from block `first` of row `row` on.
 #[inline(always)]
-fn pack_part<S: Lanes, B: Scaled>(
+fn pack_piece<S: Lanes, B: Scaled>(
     s: S,
     from: &Sources<'_>,
-    start: usize,
+    first: usize,
     count: usize,
     unpacked: &mut Unpacked,
     to: WeightsMut<'_>,
     row: usize,
 ) {
     let shape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
-    let bytes = count * size_of::<B>();
-    let rows = sixteen!(|r| from.blocks::<B>(row + r, start, count));
-    if shape.bytes && shape.step == STEP && count * B::LEN == MAX_BLOCK {
-        let (lines, plus) = (MAX_BLOCK / STEP, shape.offset.wrapping_sub(B::MIDDLE));
-        let mut steps = Steps::new(&mut to.codes[row * STEP..], lines, shape.rows, plus);
-        let ahead = sixteen!(|r| from.ahead(row + r, start, bytes));
-        B::side_by_side(s, rows, &mut steps, &mut Scales { s, rows, ahead, unpacked });
-    } else {
-        codes_by_memory::<S, B>(s, rows, count, unpacked, to.codes, row);
-        let ahead = sixteen!(|r| from.ahead(row + r, start, bytes));
-        let mut scales = Scales { s, rows, ahead, unpacked };
-        (0..ROWS).for_each(|r| scales.elements(r, 0, count * B::LEN));
+    let rows = from.blocks::<B>(row);
+    let rows = sixteen!(|r| &rows[r][first..first + count]);
+    let mut scales = Scales { s, rows: &rows, ahead: from.ahead::<B>(first, count), unpacked };
+    let len = count * B::LEN;
+    for_parts!(S, B, len, |part| {
+        let quarters = quarters(s, &rows, part, &mut scales);
+        put_codes::<S, B>(s, quarters, 64 * part, 64, to.codes, row);
+    });
+    if !len.is_multiple_of(64) {
+        let padded = scales.last(count - 1);
+        let quarters = quarters(s, &sixteen!(|r| &padded[r][..]), 0, &mut Nothing);
+        put_codes::<S, B>(s, quarters, len - len % 64, len % 64, to.codes, row);
     }
     // What was written in small pieces must not be read in large ones at once, so this comes last.
-    let groups = count * B::LEN / B::GROUP;
-    put_scales::<S, B>(s, unpacked, 0, groups, &mut to.scales[row..], shape.rows);
+    put_scales::<S, B>(s, unpacked, 0, len / B::GROUP, &mut to.scales[row..], shape.rows);
     if B::MINS {
-        put_scales::<S, B>(s, unpacked, 1, groups, &mut to.mins[row..], shape.rows);
+        put_scales::<S, B>(s, unpacked, 1, len / B::GROUP, &mut to.mins[row..], shape.rows);
     }
+}
+
+/// Writes `count` elements of [`ROWS`] rows, which are 64 or the first of them, from element `first` of row `row` of a panel on.
+#[inline(always)]
+fn put_codes<S: Lanes, B: Scaled>(
+    s: S,
+    quarters: [[S::Bytes; 4]; 4],
+    first: usize,
+    count: usize,
+    out: &mut [u8],
+    row: usize,
+) {
+    let CodeShape { rows: stride, step, bytes, offset, .. } =
+        code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
+    let plus = offset.wrapping_sub(B::MIDDLE);
+    match (bytes, step) {
+        (true, STEP) => {
+            let out = &mut out[(first / STEP * stride + row) * STEP..];
+            let mut lines = Steps::new(out, count / STEP, stride, plus);
+            let steps = side_by_side(s, quarters);
+            sixteen!(|i| if i < count / STEP {
+                lines.put(s, i, steps[i]);
+            });
+        }
+        (true, _) => {
+            for f in 0..4 {
+                for i in 0..count / 16 {
+                    let mut codes = [0; 64];
+                    s.store_bytes(s.join(quarters[f][i], s.all(plus), 0), &mut codes);
+                    for q in 0..4 {
+                        let (e, r) = (first + 16 * i, row + f + 4 * q);
+                        out[(e / step * stride + r) * step + e % step..][..16]
+                            .copy_from_slice(&codes[16 * q..][..16]);
+                    }
+                }
+            }
+        }
+        // Two codes of 16 bits are as long as four bytes.
+        (false, _) => {
+            let out = &mut out[(first / 2 * stride + row) * STEP..];
+            let mut lines = Steps::new(out, count / 2, stride, 0);
+            let steps = side_by_side(s, quarters);
+            sixteen!(|i| if i < count / STEP {
+                let [first_two, other_two] = s.widen(steps[i]);
+                lines.put(s, 2 * i, first_two);
+                lines.put(s, 2 * i + 1, other_two);
+            });
+        }
+    }
+}
+
+/// Nothing is done besides.
+pub(super) struct Nothing;
+
+impl Aside for Nothing {
+    #[inline(always)]
+    fn elements(&mut self, _: usize, _: usize) {}
 }
 
 /// What else there is to do while codes are packed: asking memory for what comes next, and unpacking what scales are stored in.
 pub(super) struct Scales<'p, S, B> {
     pub(super) s: S,
-    pub(super) rows: [&'p [B]; ROWS],
-    /// What will be needed when these blocks are done.
-    pub(super) ahead: [*const u8; ROWS],
+    pub(super) rows: &'p [&'p [B]; ROWS],
+    /// How far behind these blocks lies what will be needed some time after them.
+    pub(super) ahead: usize,
     pub(super) unpacked: &'p mut Unpacked,
+}
+
+impl<S: Lanes, B: Scaled> Scales<'_, S, B> {
+    /// Does the same for block `b`, which is the last one and shorter than 64 elements, and gives it with one of zeros behind it.
+    #[inline(always)]
+    pub(super) fn last(&mut self, b: usize) -> [[B; 2]; ROWS] {
+        sixteen!(|r| {
+            unpack_scales(self.s, &self.rows[r][b], b, self.unpacked, r);
+            [self.rows[r][b], B::new_zeroed()]
+        })
+    }
 }
 
 impl<S: Lanes, B: Scaled> Aside for Scales<'_, S, B> {
     #[inline(always)]
-    fn elements(&mut self, r: usize, first: usize, count: usize) {
-        let lines = |elements: usize| (elements * size_of::<B>() / B::LEN).div_ceil(64);
-        for line in lines(first)..lines(first + count) {
-            prefetch_at(self.ahead[r], 64 * line);
-        }
-        // A block that only begins here is unpacked whole.
-        for b in first.div_ceil(B::LEN)..(first + count).div_ceil(B::LEN) {
+    fn elements(&mut self, r: usize, part: usize) {
+        prefetch_at(
+            self.rows[r].as_ptr().cast(),
+            self.ahead.wrapping_add(64 * part * size_of::<B>() / B::LEN),
+        );
+        if B::LEN == 32 {
+            unpack_scales(self.s, &self.rows[r][2 * part], 2 * part, self.unpacked, r);
+            unpack_scales(self.s, &self.rows[r][2 * part + 1], 2 * part + 1, self.unpacked, r);
+        } else if (64 * part).is_multiple_of(B::LEN) {
+            let b = 64 * part / B::LEN;
             unpack_scales(self.s, &self.rows[r][b], b, self.unpacked, r);
         }
     }
@@ -197,7 +291,7 @@ fn unpack_scales<S: Lanes, B: Scaled>(s: S, block: &B, b: usize, to: &mut Unpack
     }
     if B::STORED == Stored::Codes {
         let words = block.words();
-        for i in 0..MAX_WORDS {
+        for i in 0..B::WORDS {
             to.words[i][r] = words[i];
         }
     }
@@ -224,22 +318,28 @@ pub(super) fn put_scales<S: Lanes, B: Scaled>(
         match B::STORED {
             Stored::Halves => {
                 for g in 0..of_block {
-                    out[g * stride..][..ROWS].copy_from_slice(&stored);
+                    *sixteen_at(out, g * stride) = stored;
                 }
             }
             Stored::Otherwise => {
                 for g in 0..of_block {
-                    out[g * stride..][..ROWS].copy_from_slice(&from.numbers[which][b * of_block + g]);
+                    *sixteen_at(out, g * stride) = from.numbers[which][b * of_block + g];
                 }
             }
             // Written out, so that compilers know where each code is.
             Stored::Codes => {
                 sixteen!(|g| if g < of_block {
-                    multiples::<B>(&stored, &from.words, which, g, &mut out[g * stride..]);
+                    multiples::<B>(&stored, &from.words, which, g, sixteen_at(out, g * stride));
                 });
             }
         }
     }
+}
+
+/// The numbers of [`ROWS`] rows.
+#[inline(always)]
+fn sixteen_at(out: &mut [f32], at: usize) -> &mut [f32; ROWS] {
+    out[at..].first_chunk_mut().unwrap_or_else(|| unreachable!("there is a number for each row"))
 }
 
 /// The scales or the minimums of one group of all rows.
@@ -249,104 +349,21 @@ fn multiples<B: Scaled>(
     words: &[[u32; ROWS]; MAX_WORDS],
     which: usize,
     g: usize,
-    out: &mut [f32],
+    out: &mut [f32; ROWS],
 ) {
-    let out = &mut out[..ROWS];
+    // All are computed before any is written, so that compilers compute them together.
+    let mut numbers = [0.0; ROWS];
     for r in 0..ROWS {
         let mut of_row = [0; MAX_WORDS];
-        for i in 0..MAX_WORDS {
+        for i in 0..B::WORDS {
             of_row[i] = words[i][r];
         }
-        out[r] = match which {
+        numbers[r] = match which {
             0 => B::scale(stored[r], &of_row, g),
             _ => B::min(stored[r], &of_row, g),
         };
     }
-}
-
-/// Packs the codes of [`ROWS`] rows, `count` blocks of each, which become those from `first_row` on: first they come apart,
-/// then they are put where they belong.
-#[inline(always)]
-fn codes_by_memory<S: Lanes, B: Scaled>(
-    s: S,
-    rows: [&[B]; ROWS],
-    count: usize,
-    unpacked: &mut Unpacked,
-    out: &mut [u8],
-    first_row: usize,
-) {
-    let CodeShape { rows: stride, step, bytes, offset, .. } =
-        code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
-    let (plus, whole) = (offset.wrapping_sub(B::MIDDLE), count * B::LEN / 64);
-    for r in 0..ROWS {
-        let (parts, _) = unpacked.codes[r].as_chunks_mut::<64>();
-        for i in 0..whole {
-            s.store_bytes(B::codes(s, rows[r], i), &mut parts[i]);
-        }
-        if whole * 64 != count * B::LEN {
-            let last = [rows[r][count - 1], B::new_zeroed()];
-            s.store_bytes(B::codes(s, &last, 0), &mut parts[whole]);
-        }
-    }
-    match (bytes, step) {
-        (true, STEP) => {
-            lay_out::<u8, STEP>(&unpacked.codes, count * B::LEN, out, stride, first_row, |code| {
-                code.wrapping_add(plus)
-            })
-        }
-        (true, 16) => lay_out::<u8, 16>(&unpacked.codes, count * B::LEN, out, stride, first_row, |code| {
-            code.wrapping_add(plus)
-        }),
-        (true, _) => lay_out::<u8, 32>(&unpacked.codes, count * B::LEN, out, stride, first_row, |code| {
-            code.wrapping_add(plus)
-        }),
-        (false, _) => words_side_by_side(s, &unpacked.codes, count * B::LEN, plus, out, stride, first_row),
-    }
-}
-
-/// Writes steps of codes of [`ROWS`] rows, lines of `stride` rows, from row `first_row` on.
-#[inline(always)]
-fn lay_out<T: Copy, const N: usize>(
-    rows: &[[u8; MAX_BLOCK]; ROWS],
-    len: usize,
-    out: &mut [T],
-    stride: usize,
-    first_row: usize,
-    code: impl Fn(u8) -> T,
-) {
-    for step in 0..len / N {
-        for r in 0..ROWS {
-            let to = &mut out[(step * stride + first_row + r) * N..][..N];
-            let from = &rows[r][step * N..][..N];
-            for i in 0..N {
-                to[i] = code(from[i]);
-            }
-        }
-    }
-}
-
-/// Writes codes of [`ROWS`] rows as 16 bits each, two of a row side by side, lines of `stride` rows.
-#[inline(always)]
-fn words_side_by_side<S: Lanes>(
-    s: S,
-    rows: &[[u8; MAX_BLOCK]; ROWS],
-    len: usize,
-    plus: u8,
-    out: &mut [u8],
-    stride: usize,
-    first_row: usize,
-) {
-    for start in (0..len).step_by(32) {
-        let words = s.transpose(sixteen!(|r| {
-            let mut wide = [0i16; 32];
-            for i in 0..32 {
-                wide[i] = i16::from(rows[r][start + i].wrapping_add(plus) as i8);
-            }
-            s.bytes(zerocopy::transmute_ref!(&wide))
-        }));
-        let first = (start / 2 * stride + first_row) * STEP;
-        Steps::new(&mut out[first..], 16, stride, 0).put_all(s, 0, words);
-    }
+    *out = numbers;
 }
 
 /// A block of activations.
@@ -354,53 +371,39 @@ trait Activations: Block {
     fn codes(&self) -> &[i8];
     fn scale(&self) -> f32;
     /// The sum of the values of a group, given the sum of its codes.
-    fn sum(&self, codes: i32) -> f32;
-}
-
-impl Activations for BlockQ8_0 {
-    #[inline(always)]
-    fn codes(&self) -> &[i8] {
-        &self.codes
-    }
-    #[inline(always)]
-    fn scale(&self) -> f32 {
-        self.scale.get()
-    }
     #[inline(always)]
     fn sum(&self, codes: i32) -> f32 {
-        codes as f32 * self.scale.get()
+        codes as f32 * self.scale()
     }
 }
 
-impl Activations for BlockQ8_1 {
-    #[inline(always)]
-    fn codes(&self) -> &[i8] {
-        &self.codes
-    }
-    #[inline(always)]
-    fn scale(&self) -> f32 {
-        self.scale.get()
-    }
-    /// As stored: it was made with the scale before that was rounded.
-    #[inline(always)]
-    fn sum(&self, _: i32) -> f32 {
-        self.sum.get()
-    }
+/// [`Activations`] for types that keep codes and scale as everybody does; what is a type's own stands behind it in braces.
+macro_rules! activations {
+    ($($block:ty { $($own:tt)* })+) => {$(
+        impl Activations for $block {
+            #[inline(always)]
+            fn codes(&self) -> &[i8] {
+                &self.codes
+            }
+            #[inline(always)]
+            fn scale(&self) -> f32 {
+                self.scale.get()
+            }
+            $($own)*
+        }
+    )+};
 }
 
-impl Activations for BlockQ8K {
-    #[inline(always)]
-    fn codes(&self) -> &[i8] {
-        &self.codes
+activations! {
+    BlockQ8_0 {}
+    BlockQ8_1 {
+        /// As stored: it was made with the scale before that was rounded.
+        #[inline(always)]
+        fn sum(&self, _: i32) -> f32 {
+            self.sum.get()
+        }
     }
-    #[inline(always)]
-    fn scale(&self) -> f32 {
-        self.scale.get()
-    }
-    #[inline(always)]
-    fn sum(&self, codes: i32) -> f32 {
-        codes as f32 * self.scale.get()
-    }
+    BlockQ8K {}
 }
 
 /// How rows of a partner type become columns.

@@ -69,7 +69,7 @@ impl Matching for Planes {
     }
 
     fn plane(&self, matrix: usize) -> [usize; 2] {
-        [matrix % self.planes[0], matrix / self.planes[0]]
+        split(matrix, self.planes[0])
     }
 
     fn columns(&self, _: usize) -> usize {
@@ -86,9 +86,16 @@ impl Matching for Planes {
 
     fn column(&self, matrix: usize, column: usize) -> (RowAt, RowAt) {
         let [plane2, plane3] = self.plane(matrix);
-        let (row, plane) = (column % self.plane_columns, column / self.plane_columns);
-        let at2 = plane2 * self.repeats[0] + plane % self.repeats[0];
-        let at3 = plane3 * self.repeats[1] + plane / self.repeats[0];
-        ([row, at2, at3], [row, at2, at3])
+        let [row, plane] = split(column, self.plane_columns);
+        let [of2, of3] = split(plane, self.repeats[0]);
+        let at = [row, plane2 * self.repeats[0] + of2, plane3 * self.repeats[1] + of3];
+        (at, at)
     }
+}
+
+/// What is left of a number when as many times `of` as possible are taken off, and how many that were.
+#[inline(always)]
+const fn split(number: usize, of: usize) -> [usize; 2] {
+    // Nearly always there is one plane, and divisions for each column of each unit would take a tenth of the time.
+    if number < of { [number, 0] } else { [number % of, number / of] }
 }

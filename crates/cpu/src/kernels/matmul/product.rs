@@ -6,13 +6,15 @@
 //! Invariant: a result depends on its row of weights and its column alone, not on the columns beside it, on how many there
 //! are, or on threads. Threads take units first come, first served, and no unit writes what another does.
 
+use std::ops::Range;
+
 use oxcart_tensor::DType;
 
 use super::cut::{Matching, Panels, Unit, panel_part};
 use super::floats::{Columns, Floats};
 use super::method::Method;
 use super::tiles::Tiles;
-use crate::job::{Job, as_floats};
+use crate::job::{Job, LONGEST_WHOLE, as_floats};
 use crate::kernels::dot::{Encode, encode};
 use crate::simd::Level;
 use crate::view::{Number, RowAt, Src};
@@ -67,6 +69,10 @@ impl Product {
             _ => return None,
         };
         let (k, m, weight_row) = (ne[0], ne[1], a.row_bytes(ne[0])?);
+        // Rows of activations are rounded and packed whole.
+        if k > LONGEST_WHOLE {
+            return None;
+        }
         let way = match Method::of(a, level) {
             Some(method) => Way::Tiles(Tiles { method, k, m, weight_row }),
             None => Way::Floats(Floats::of(a, level)?),
@@ -163,6 +169,9 @@ impl Product {
             // SAFETY: each panel is claimed by one thread.
             let bytes = unsafe { panels.get_mut(panel) };
             for (j, column) in part.clone().enumerate() {
+                if job.stop.after(self.k) {
+                    return;
+                }
                 let (at, _) = matching.column(matrix, column);
                 let row = match self.convert {
                     Convert::Not => b.row::<u8>(at).slice(),
@@ -174,8 +183,7 @@ impl Product {
                 };
                 match &self.way {
                     Way::Tiles(tiles) => {
-                        let format = tiles.panel_format(part.len(), matching.columns(matrix));
-                        (tiles.method.pack_column)(row, j, format.columns_mut(bytes, self.k), format);
+                        tiles.pack_column(row, j, part.len(), matching.columns(matrix), bytes);
                     }
                     Way::Floats(floats) => {
                         let stride = floats.column_stride(self.k);
@@ -203,7 +211,7 @@ impl Product {
         // Claims ascend, so the matrix of a unit is at or after the one before.
         let (mut matrix, mut before) = (0, 0);
         let (claims, a, b, panels) = (job.claims(all), job.src(0), job.src(1), self.panels(&job, base));
-        let (dst, own) = (&job.dst, job.own);
+        let (dst, own, stop) = (&job.dst, job.own, job.stop);
         for unit in claims {
             while unit >= before + units(matrix) {
                 before += units(matrix);
@@ -214,7 +222,7 @@ impl Product {
             let unit_rows = self.unit_rows(columns);
             let first_row = unit / cuts * unit_rows;
             let rows = first_row..(first_row + unit_rows).min(self.m);
-            let work = Unit { a, dst, matching, matrix, rows, panels };
+            let work = Unit { a, dst, matching, matrix, rows, panels, stop };
             let of_matrix = columns.div_ceil(self.panel_columns());
             let cut = unit % cuts;
             let part = of_matrix * cut / cuts..of_matrix * (cut + 1) / cuts;
@@ -225,7 +233,7 @@ impl Product {
                 }
                 Way::Floats(floats) => {
                     let stride = floats.column_stride(self.k);
-                    let columns = &InPanels { work: &work, most: self.panel_columns(), stride, k: self.k };
+                    let columns = &InPanels { work: &work, stride, k: self.k };
                     match floats.is_few(work.matching.columns(matrix)) {
                         true => floats.few(&work, columns),
                         false => floats.many(&work, self.k, part, columns, own),
@@ -243,28 +251,26 @@ struct InPlace<'u, 'v, 't, M> {
 }
 
 impl<M: Matching> Columns for InPlace<'_, '_, '_, M> {
-    fn column(&self, column: usize) -> &[f32] {
-        let (at, _) = self.work.matching.column(self.work.matrix, column);
-        self.b.row::<f32>(at).slice()
+    #[inline(always)]
+    fn panel(&self, _: usize, columns: Range<usize>) -> impl Iterator<Item = &[f32]> {
+        columns.map(|column| {
+            let (at, _) = self.work.matching.column(self.work.matrix, column);
+            self.b.row::<f32>(at).slice()
+        })
     }
 }
 
 /// Columns that were widened.
 struct InPanels<'u, 'v, 't, M> {
     work: &'u Unit<'v, 't, M>,
-    most: usize,
     stride: usize,
     k: usize,
 }
 
 impl<M: Matching> Columns for InPanels<'_, '_, '_, M> {
-    fn column(&self, column: usize) -> &[f32] {
-        let columns = self.work.matching.columns(self.work.matrix);
-        // Panels differ by at most one column in width, and wider ones come last.
-        let panels = columns.div_ceil(self.most);
-        let panel = ((column + 1) * panels - 1) / columns;
-        let first = panel_part(columns, self.most, panel).start;
+    #[inline(always)]
+    fn panel(&self, panel: usize, columns: Range<usize>) -> impl Iterator<Item = &[f32]> {
         let numbers: &[f32] = super::format::items(self.work.panel(panel));
-        &numbers[(column - first) * self.stride..][..self.k]
+        numbers.chunks(self.stride).take(columns.len()).map(|column| &column[..self.k])
     }
 }

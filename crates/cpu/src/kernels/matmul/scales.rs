@@ -48,6 +48,8 @@ pub(super) trait Scaled: Block + Codes {
     const MOST: i8;
     /// How scales are stored.
     const STORED: Stored;
+    /// How many words the scales of groups are in: [`Scaled::words`].
+    const WORDS: usize = 0;
     /// What the stored scale is multiplied with: a power of two.
     const FACTOR: f32 = 1.0;
 
@@ -107,12 +109,29 @@ pub(super) trait Scaled: Block + Codes {
     }
 }
 
+/// [`Scaled`] for types that differ in little but the codes they have: what is a type's own stands behind it in braces.
+macro_rules! scaled {
+    ([$($type:ty: $least:literal..=$most:literal $({ $($own:tt)* })?),+ $(,)?] $alike:tt) => {
+        $(scaled!(@ $type, $least, $most, { $($($own)*)? }, $alike);)+
+    };
+    (@ $type:ty, $least:literal, $most:literal, { $($own:tt)* }, { $($alike:tt)* }) => {
+        impl Scaled for $type {
+            const LEAST: i8 = $least;
+            const MOST: i8 = $most;
+            $($own)*
+            $($alike)*
+        }
+    };
+}
+use scaled;
+
 /// Bytes as words, and zeros behind them.
 #[inline(always)]
 fn words_of<const N: usize>(bytes: [u8; N]) -> [u32; MAX_WORDS] {
     let mut words = [0; MAX_WORDS];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
+    // No iterators: where they are not inlined, this takes longer than all products.
+    for i in 0..N / 4 {
+        words[i] = u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
     }
     words
 }
@@ -146,7 +165,15 @@ mod tests {
         let groups = B::LEN / B::GROUP;
         for (part, codes) in codes.chunks_exact_mut(64).enumerate() {
             let mut bytes = [0; 64];
-            s.store_bytes(B::codes(s, blocks, part), &mut bytes);
+            // Four rows are the same; of each, sixteen elements are in a vector.
+            for (vector, bytes) in
+                B::quarters(s, [blocks; 4], part).into_iter().zip(bytes.as_chunks_mut::<16>().0)
+            {
+                let mut all = [0; 64];
+                s.store_bytes(vector, &mut all);
+                assert!(all.chunks_exact(16).all(|row| row == &all[..16]));
+                bytes.copy_from_slice(&all[..16]);
+            }
             for (code, byte) in codes.iter_mut().zip(bytes) {
                 *code =
                     if B::SIGNED { i32::from(byte as i8) } else { i32::from(byte) - i32::from(B::MIDDLE) };

@@ -1,7 +1,7 @@
 //! Weights that are quantized: rows are packed, then multiplied with panels of columns, tile by tile.
 //!
-//! A column that is alone is multiplied with rows where they lie ([`single`](super::single)).
-//! Few columns are multiplied with a strip of weights that is packed a few elements at a time and stays in the first cache.
+//! Very few columns are multiplied with rows where they lie ([`few`](super::few)).
+//! Few are multiplied with a strip of weights that is packed a few elements at a time and stays in the first cache.
 //! For many, as much as stays in the second cache is packed and then multiplied with all of them.
 //!
 //! Invariant: a result is added up over `k` in ascending order, block by block, on top of what is there. So blocks may have any
@@ -9,10 +9,11 @@
 
 use std::ops::Range;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes, KnownLayout};
 
 use super::cut::{Matching, Unit, panel_part};
-use super::format::Format;
+use super::few::{FewScratch, MAX_FEW};
+use super::format::Columns;
 use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_ROWS, MAX_TILE};
 use super::pack::{Sources, Unpacked};
@@ -39,6 +40,8 @@ const UNITS: usize = 16;
 const COLUMN_PANELS: usize = 8;
 /// Multiplications beyond which a unit is cut further, so that a product can be stopped.
 const UNIT_WORK: usize = 1 << 30;
+/// Elements of rows that are multiplied between two looks at whether to stop, where they are multiplied where they lie.
+const LONG: usize = 1 << 16;
 
 /// A product of quantized weights.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,11 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
+    /// Whether so many columns are multiplied with weights where they lie.
+    const fn is_straight(&self, columns: usize) -> bool {
+        columns <= self.method.few
+    }
+
     const fn is_few(&self, columns: usize) -> bool {
         columns <= FEW
     }
@@ -64,15 +72,21 @@ impl Tiles {
 
     /// Bytes of a panel of columns.
     pub(super) fn panel_bytes(&self) -> usize {
-        let Method { format, single_format, .. } = &self.method;
-        format.column_bytes(self.k).max(single_format.column_bytes(self.k))
+        let Method { format, few_format, .. } = &self.method;
+        format.column_bytes(self.k).max(format.cols * few_format.column_bytes(self.k))
     }
 
-    /// The form of a panel of so many columns, if the matrix has so many in all.
-    pub(super) fn panel_format(&self, columns: usize, all: usize) -> Format {
-        match all {
-            1 => self.method.single_format,
-            _ => self.method.format.narrowed(columns),
+    /// Packs a row of activations as column `j` of a panel of `columns`, if the matrix has so many in all.
+    #[inline(always)]
+    pub(super) fn pack_column(&self, row: &[u8], j: usize, columns: usize, all: usize, panel: &mut [u8]) {
+        let Method { format, few_format, pack_column, .. } = self.method;
+        if self.is_straight(all) {
+            let bytes = few_format.column_bytes(self.k);
+            let panel = &mut panel[j * bytes..][..bytes];
+            pack_column(row, 0, few_format.columns_mut(panel, self.k), few_format);
+        } else {
+            let format = format.narrowed(columns);
+            pack_column(row, j, format.columns_mut(panel, self.k), format);
         }
     }
 
@@ -84,7 +98,8 @@ impl Tiles {
     /// Bytes that a thread needs for itself.
     pub(super) fn own_bytes(&self) -> usize {
         let format = self.method.format;
-        format.weight_bytes(STRIP).max(self.row_panels() * format.weight_bytes(self.block()))
+        let packed = format.weight_bytes(STRIP).max(self.row_panels() * format.weight_bytes(self.block()));
+        (size_of::<Unpacked>() + packed).max(size_of::<FewScratch>())
     }
 
     /// Panels of weights that are packed together for many columns.
@@ -95,11 +110,11 @@ impl Tiles {
 
     /// Rows of weights in a unit, for so many columns.
     pub(super) fn unit_rows(&self, columns: usize) -> usize {
-        let rows = self.method.format.rows;
         if self.is_few(columns) {
-            (BYTES / self.weight_row.max(1)).min(self.m.div_ceil(UNITS)).max(1).next_multiple_of(rows)
+            let rows = if self.is_straight(columns) { ROWS } else { self.method.format.rows };
+            (BYTES / self.weight_row.max(1)).min(self.m / UNITS).max(rows) / rows * rows
         } else {
-            self.row_panels() * rows
+            self.row_panels() * self.method.format.rows
         }
     }
 
@@ -118,22 +133,22 @@ impl Tiles {
     #[inline(always)]
     pub(super) fn multiply<M: Matching>(&self, work: &Unit<'_, '_, M>, panels: Range<usize>, own: &mut [u8]) {
         let columns = work.matching.columns(work.matrix);
-        let mut unpacked = Unpacked::new();
         if self.k == 0 {
             for column in panels.flat_map(|panel| panel_part(columns, self.panel_columns(), panel)) {
                 let (_, to) = work.matching.column(work.matrix, column);
                 work.out(to, work.rows.clone()).slice().fill(0.0);
             }
-        } else if columns == 1 {
-            self.single(work, &mut unpacked);
+        } else if self.is_straight(columns) {
+            self.straight(work, own);
         } else if self.is_few(columns) {
-            let rows = self.method.format.rows;
+            let (rows, (unpacked, own)) = (self.method.format.rows, scratch::<Unpacked>(own));
             for first in work.rows.clone().step_by(rows) {
                 let strip = first..(first + rows).min(work.rows.end);
-                self.strip(&work.narrowed(strip), own, &mut unpacked);
+                self.strip(&work.narrowed(strip), own, unpacked);
             }
         } else {
-            self.blocks(work, panels, own, &mut unpacked);
+            let (unpacked, own) = scratch(own);
+            self.blocks(work, panels, own, unpacked);
         }
     }
 
@@ -142,18 +157,51 @@ impl Tiles {
         block.start * self.weight_row / self.k..block.end * self.weight_row / self.k
     }
 
-    /// Multiplies the rows of a unit with the only column.
+    /// Multiplies the rows of a unit, where they lie, with all columns.
     #[inline(always)]
-    fn single<M: Matching>(&self, work: &Unit<'_, '_, M>, unpacked: &mut Unpacked) {
-        let Method { single_format, multiply_single, .. } = self.method;
-        let column = single_format.columns(work.panel(0), self.k, 0..self.k);
-        let (weights, (_, to)) = (work.weights(), work.matching.column(work.matrix, 0));
+    fn straight<M: Matching>(&self, work: &Unit<'_, '_, M>, own: &mut [u8]) {
+        let Method { format, few_format, multiply_few, .. } = self.method;
+        let (count, bytes) = (work.matching.columns(work.matrix), few_format.column_bytes(self.k));
+        let mut columns: [Columns<'_>; MAX_FEW] = [Columns::default(); MAX_FEW];
+        for panel in 0..count.div_ceil(format.cols) {
+            let part = panel_part(count, format.cols, panel);
+            for (to, column) in columns[part].iter_mut().zip(work.panel(panel).chunks_exact(bytes)) {
+                *to = few_format.columns(column, self.k, 0..self.k);
+            }
+        }
+        let (weights, (scratch, _)) = (work.weights(), scratch::<FewScratch>(own));
         for first in work.rows.clone().step_by(ROWS) {
             let rows = first..(first + ROWS).min(work.rows.end);
             let gathered = Gathered::new(&weights, first, self.m, ROWS);
-            let mut results = [0.0; ROWS];
-            multiply_single(&gathered.sources(ROWS, 0..self.weight_row), unpacked, column, &mut results);
-            work.out(to, rows.clone()).write(0, &results[..rows.len()]);
+            let mut results = [[0.0; ROWS]; MAX_FEW];
+            if self.k <= LONG {
+                if work.stop.after(self.k * rows.len() * count) {
+                    return;
+                }
+                let from = gathered.sources(ROWS, 0..self.weight_row);
+                multiply_few(&from, scratch, &columns[..count], &mut results[..count]);
+            } else {
+                for start in (0..self.k).step_by(LONG) {
+                    let block = start..(start + LONG).min(self.k);
+                    if work.stop.after(block.len() * rows.len() * count) {
+                        return;
+                    }
+                    for panel in 0..count.div_ceil(format.cols) {
+                        let part = panel_part(count, format.cols, panel);
+                        for (to, column) in
+                            columns[part].iter_mut().zip(work.panel(panel).chunks_exact(bytes))
+                        {
+                            *to = few_format.columns(column, self.k, block.clone());
+                        }
+                    }
+                    let from = gathered.sources(ROWS, self.bytes(&block));
+                    multiply_few(&from, scratch, &columns[..count], &mut results[..count]);
+                }
+            }
+            for (column, results) in results[..count].iter().enumerate() {
+                let (_, to) = work.matching.column(work.matrix, column);
+                work.out(to, rows.clone()).write(0, &results[..rows.len()]);
+            }
         }
     }
 
@@ -169,6 +217,9 @@ impl Tiles {
         let mut start = 0;
         while start < self.k {
             let block = start..(start + STRIP).min(self.k);
+            if work.stop.after(block.len() * work.rows.len() * columns) {
+                return;
+            }
             let pack = &mut own[..format.weight_bytes(block.len())];
             let from = gathered.sources(format.rows, self.bytes(&block));
             pack_weights(&from, unpacked, format.weights_mut(pack, block.len()));
@@ -209,6 +260,10 @@ impl Tiles {
                 pack_weights(&from, unpacked, format.weights_mut(pack, block.len()));
             }
             for panel in panels.clone() {
+                let columns = panel_part(work.matching.columns(work.matrix), format.cols, panel).len();
+                if work.stop.after(block.len() * work.rows.len() * columns) {
+                    return;
+                }
                 self.panel(work, panel, block.clone(), own);
             }
             start = block.end;
@@ -249,31 +304,31 @@ impl Tiles {
     }
 }
 
-/// The rows of a panel, and those of the next.
-struct Gathered<'t> {
-    rows: [&'t [u8]; MAX_ROWS],
-    next: [&'t [u8]; MAX_ROWS],
+/// The first bytes of a thread's memory as what a kernel needs there, and the rest.
+fn scratch<T: FromBytes + IntoBytes + KnownLayout>(own: &mut [u8]) -> (&mut T, &mut [u8]) {
+    T::mut_from_prefix(own).unwrap_or_else(|_| unreachable!("there is enough of it, and it is aligned"))
 }
 
-impl Default for Gathered<'_> {
-    fn default() -> Self {
-        Gathered { rows: [&[]; MAX_ROWS], next: [&[]; MAX_ROWS] }
-    }
+/// The rows of a panel, and how far behind them those of the next one lie.
+struct Gathered<'t> {
+    rows: [&'t [u8]; MAX_ROWS],
+    next: usize,
 }
 
 impl<'t> Gathered<'t> {
     /// Some rows from `first` on, of `m`. Past the end any row will do: its results are not used.
     #[inline(always)]
     fn new(weights: &Rows<'t, u8>, first: usize, m: usize, count: usize) -> Gathered<'t> {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered { rows: [&[]; MAX_ROWS], next: 0 };
         for r in 0..count {
             gathered.rows[r] = weights.get((first + r).min(m - 1));
-            gathered.next[r] = weights.get((first + count + r).min(m - 1));
         }
+        let next = weights.get((first + count).min(m - 1));
+        gathered.next = next.as_ptr().addr().wrapping_sub(gathered.rows[0].as_ptr().addr());
         gathered
     }
 
     fn sources(&self, count: usize, bytes: Range<usize>) -> Sources<'_> {
-        Sources { rows: &self.rows[..count], next: &self.next[..count], bytes }
+        Sources { rows: &self.rows[..count], next: self.next, bytes }
     }
 }

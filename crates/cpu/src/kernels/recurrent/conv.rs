@@ -12,7 +12,9 @@ const TILE: usize = 32;
 
 pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let run = for_each_level!(short_conv: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    Some(Kernel::elementwise(run, node.layout()))
+    let [channels, tokens, sequences, _] = node.ne().extents();
+    let tiles = channels.div_ceil(TILE).saturating_mul(tokens.div_ceil(TILE)).saturating_mul(sequences);
+    Some(Kernel::units(run, tiles, usize::try_from(node.work() / 4).unwrap_or(usize::MAX)))
 }
 
 #[inline(always)]
@@ -21,6 +23,7 @@ fn short_conv<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
     let [channels, tokens, sequences, _] = job.dst.ne();
     let (wide, long) = (channels.div_ceil(TILE), tokens.div_ceil(TILE));
     // Tiles of one stretch of tokens follow each other.
+    let stop = job.stop;
     for tile in job.share.of(wide * long * sequences) {
         let (c0, t0, q) = (tile % wide * TILE, tile / wide % long * TILE, tile / (wide * long));
         let (width, length) = (TILE.min(channels - c0), TILE.min(tokens - t0));
@@ -31,6 +34,9 @@ fn short_conv<S: Simd>(_s: S, job: Job<'_>) -> Result<(), Fault> {
             for (j, weight) in kernel.row::<f32>([c0 + c, 0, 0]).slice().iter().enumerate() {
                 for (sum, x) in sums.iter_mut().zip(&row[t0 + j..t0 + j + length]) {
                     *sum += x * weight;
+                }
+                if stop.after(length) {
+                    return Ok(());
                 }
             }
             for (values, sum) in values.iter_mut().zip(&sums[..length]) {

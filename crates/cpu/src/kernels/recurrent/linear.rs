@@ -22,13 +22,13 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Op::RwkvWkv7(_) => (true, for_each_level!(wkv7: fn(job: Job<'_>) -> Result<(), Fault>).at(level)),
         _ => return None,
     };
-    Some(extents(per_token, state, rows_alone).kernel(run, 0))
+    extents(per_token, state, rows_alone).kernel(run, 0)
 }
 
 /// `rows_alone`: whether rows of the state need each other.
 fn extents([size, heads, tokens, _]: [usize; 4], state: [usize; 4], rows_alone: bool) -> Extents {
     let sequences = state[1];
-    let block = if rows_alone { BLOCK.min(size) } else { size };
+    let block = if rows_alone { Extents::block(BLOCK, size, size) } else { size };
     let tokens = tokens / sequences;
     Extents { width: size, rows: size, heads, tokens, sequences, snapshots: 1, block }
 }
@@ -148,6 +148,8 @@ struct Wkv7<'t> {
 }
 
 impl Recurrence for Wkv7<'_> {
+    const UNITS: usize = 2;
+
     #[inline(always)]
     fn token<S: Simd>(&mut self, s: S, at: &At, state: &mut [f32], out: &mut [f32]) {
         let [r, decay, k, v, a, b] = self.tokens.at(at);

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::job::{Fault, Kernel, Run, Stop};
+use crate::job::{Fault, Kernel, LONGEST_WHOLE, Run, Stop};
 use crate::simd::Simd;
 use crate::view::{Dst, Share};
 
@@ -39,6 +39,9 @@ pub(crate) struct At {
 
 /// What a token does to a state.
 pub(crate) trait Recurrence {
+    /// How often it looks at each element of the state.
+    const UNITS: usize = 1;
+
     /// Changes the rows of the state and makes their outputs.
     fn token<S: Simd>(&mut self, s: S, at: &At, state: &mut [f32], out: &mut [f32]);
 }
@@ -57,24 +60,33 @@ impl Extents {
         self.block.saturating_mul(self.width).saturating_mul(size_of::<f32>())
     }
 
-    /// A kernel that scans, with `extra` bytes of each thread's own besides the state.
-    pub(crate) fn kernel(&self, run: Run, extra: usize) -> Kernel {
+    /// Rows that are computed together, where they need not be: so many, but fewer of long rows, so that a token does not take
+    /// long.
+    pub(crate) fn block(most: usize, rows: usize, width: usize) -> usize {
+        most.min(rows).min((LONGEST_WHOLE / width.max(1)).max(1))
+    }
+
+    /// A kernel that scans, with `extra` bytes of each thread's own besides the state; `None` if a token would take too long.
+    pub(crate) fn kernel(&self, run: Run, extra: usize) -> Option<Kernel> {
+        if self.block.saturating_mul(self.width) > LONGEST_WHOLE {
+            return None;
+        }
         let sizes = [self.width, self.rows, self.heads, self.tokens, self.sequences];
         let work = sizes.iter().fold(1, |work: usize, &n| work.saturating_mul(n));
-        Kernel::units(run, self.units(), work).own(self.scratch().saturating_add(extra))
+        Some(Kernel::units(run, self.units(), work).own(self.scratch().saturating_add(extra)))
     }
 }
 
 /// Does this thread's share of a recurrence. `states` are the initial ones, of which sequence `q` begins with number
 /// `first(q)`; `state` is memory for a block of rows.
 #[inline(always)]
-pub(crate) fn scan<S: Simd>(
+pub(crate) fn scan<S: Simd, R: Recurrence>(
     s: S,
     (dst, share, stop): (Dst<'_>, Share, Stop<'_>),
     extents: Extents,
     (states, first): (&[f32], impl Fn(usize) -> usize),
     state: &mut [f32],
-    mut recurrence: impl Recurrence,
+    mut recurrence: R,
 ) -> Result<(), Fault> {
     let Extents { width, rows, heads, tokens, sequences, snapshots, block } = extents;
     let outputs = tokens * sequences * heads * rows;
@@ -85,9 +97,12 @@ pub(crate) fn scan<S: Simd>(
         let len = rows_here.len();
         let state = &mut state[..len * width];
         let from = ((first(sequence) * heads + head) * rows + start) * width;
+        if stop.after(state.len()) {
+            return Ok(());
+        }
         state.copy_from_slice(&states[from..from + state.len()]);
         for token in 0..tokens {
-            if stop.now() {
+            if stop.after(R::UNITS * state.len()) {
                 return Ok(());
             }
             let at = At { head, token, sequence, rows: rows_here.clone() };
@@ -97,6 +112,9 @@ pub(crate) fn scan<S: Simd>(
             recurrence.token(s, &at, state, out.slice());
             let age = tokens - 1 - token;
             if age < snapshots {
+                if stop.after(state.len()) {
+                    return Ok(());
+                }
                 let to = outputs + (((age * sequences + sequence) * heads + head) * rows + start) * width;
                 // SAFETY: only this unit's rows of one snapshot are touched; no other unit has them.
                 let mut to = unsafe { dst.packed::<f32>() }.part(to..to + state.len());

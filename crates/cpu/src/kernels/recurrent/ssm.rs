@@ -16,13 +16,14 @@ const BLOCK: usize = 16;
 pub(super) fn choose(node: TensorRef<'_>, op: SsmScan, level: Level) -> Option<Kernel> {
     let (states, x) = (node.source(0)?.ne().extents(), node.source(1)?.ne().extents());
     let run = for_each_level!(selective_scan: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    Some(extents(states, x, op).kernel(run, 0))
+    extents(states, x, op).kernel(run, 0)
 }
 
 fn extents(states: [usize; 4], x: [usize; 4], op: SsmScan) -> Extents {
     let [width, rows, heads, _] = states;
     let [.., tokens, sequences] = x;
-    Extents { width, rows, heads, tokens, sequences, snapshots: op.snapshots, block: BLOCK.min(rows) }
+    let block = Extents::block(BLOCK, rows, width);
+    Extents { width, rows, heads, tokens, sequences, snapshots: op.snapshots, block }
 }
 
 #[inline(always)]

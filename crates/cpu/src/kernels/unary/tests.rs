@@ -64,10 +64,9 @@ fn threads_and_shared_memory_change_nothing() {
             for dtype in [DType::F32, DType::F16, DType::BF16].into_iter().filter(|&dtype| accepts(op, dtype))
             {
                 // Ops that planners leave alone are not given the memory of their source.
-                let shared: &[usize] = if op.info().reuses_source { &[0] } else { &[] };
                 let a = Tensor::of(dtype, ne, &values);
                 Trial::graph(&[a], |graph, leaves| graph.apply(op, &[Some(leaves[0])]).unwrap())
-                    .over(shared)
+                    .over(op.info().reuses)
                     .best();
             }
         }

@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::super::expand::{GROUP, widen_scales};
 use super::super::lens::KEYS;
 use super::{CodedKeys, CodedQueries};
+use crate::kernels::dot::{swap_quarters, swap_words};
 use crate::simd::{Level, Simd};
 
 const LANES: usize = 16;
@@ -88,28 +89,17 @@ unsafe fn arrange(from: *const u32, stride: usize, count: usize, to: *mut u32) {
         // SAFETY: as the caller says.
         v[r] = _mm512_xor_si512(unsafe { _mm512_loadu_si512(from.add(r * stride).cast()) }, plus);
     }
-    // Pairs of keys, then fours, within each quarter of the vector.
-    let mut w = v;
-    for r in 0..8 {
-        w[2 * r] = _mm512_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
-        w[2 * r + 1] = _mm512_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
-    }
-    for r in 0..4 {
-        v[4 * r] = _mm512_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
-        v[4 * r + 1] = _mm512_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
-        v[4 * r + 2] = _mm512_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
-        v[4 * r + 3] = _mm512_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
+    for f in 0..4 {
+        let four = swap_words([v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]]);
+        v[4 * f..][..4].copy_from_slice(&four);
     }
     // Now quarter q of v[4 * f + i] is word 4 * q + i of keys 4 * f to 4 * f + 3.
+    let mut w = v;
     for i in 0..4 {
-        let low = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[i], v[4 + i]);
-        let low2 = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[8 + i], v[12 + i]);
-        let high = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[i], v[4 + i]);
-        let high2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[8 + i], v[12 + i]);
-        w[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low, low2);
-        w[4 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low, low2);
-        w[8 + i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(high, high2);
-        w[12 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(high, high2);
+        let four = swap_quarters([v[i], v[4 + i], v[8 + i], v[12 + i]]);
+        for q in 0..4 {
+            w[4 * q + i] = four[q];
+        }
     }
     for i in 0..count.min(LANES) {
         // SAFETY: as the caller says.

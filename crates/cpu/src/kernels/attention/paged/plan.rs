@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::super::lens::{Item, MOST_ROWS, SPAN, SPAN_TILES, Sizes};
+use super::super::lens::{Item, SPAN, SPAN_TILES, Sizes};
 use super::super::{ENOUGH_ITEMS, MOST_SLOT_FLOATS};
 use super::Pages;
 use crate::job::Fault;
@@ -71,7 +71,7 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// Bytes of a thread's own memory.
     pub(super) fn bytes(sizes: &Sizes, tokens: usize) -> usize {
-        tokens.saturating_mul(sizes.group.div_ceil(MOST_ROWS)).saturating_mul(size_of::<Entry>())
+        tokens.saturating_mul(sizes.group.div_ceil(sizes.most_rows())).saturating_mul(size_of::<Entry>())
     }
 
     /// Looks at all tokens. `slots` is how many floats there are for slots.
@@ -182,8 +182,8 @@ fn cut(pages: &Pages<'_>, entries: &mut [Entry]) -> Result<usize, Fault> {
             }
             (last, end) = (next, end + 1);
         }
-        for row in (first * group..end * group).step_by(MOST_ROWS) {
-            let rows = MOST_ROWS.min(end * group - row);
+        for row in (first * group..end * group).step_by(pages.sizes.most_rows()) {
+            let rows = pages.sizes.most_rows().min(end * group - row);
             let spans = match start {
                 None => 0..0,
                 Some((_, position)) => {

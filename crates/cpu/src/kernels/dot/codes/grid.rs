@@ -5,7 +5,7 @@ use oxcart_tensor::quant::iq::{
     G2_XXS, G3_S, G3_XXS,
 };
 
-use super::{Codes, block_of, chunk_of};
+use super::{Codes, chunk_of, row_by_row};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::swar::{even_signs, spread_bits};
 
@@ -38,86 +38,51 @@ fn packed_signs(low: u32, high: u32) -> u64 {
     even_signs(spread(low) | spread(high) << 32)
 }
 
-impl Codes for BlockIq2Xxs {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
+row_by_row!(BlockIq2Xxs, 256, signed = true, |s, block, part| {
+    let groups: &[_; 2] = chunk_of(&block.groups, 2 * part);
+    let points = octets(|i| octet(G2_XXS.points()[usize::from(groups[i / 4].points[i % 4])]));
+    let signs = packed_signs(groups[0].signs_and_scale.get(), groups[1].signs_and_scale.get());
+    s.negate_where(signs, s.octets(points))
+});
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let groups: &[_; 2] = chunk_of(&block.groups, 2 * part);
-        let points = octets(|i| octet(G2_XXS.points()[usize::from(groups[i / 4].points[i % 4])]));
-        let signs = packed_signs(groups[0].signs_and_scale.get(), groups[1].signs_and_scale.get());
-        s.negate_where(signs, s.octets(points))
-    }
-}
+row_by_row!(BlockIq2Xs, 256, signed = true, |s, block, part| {
+    let codes: &[_; 8] = chunk_of(&block.octets, 8 * part);
+    let points = octets(|i| octet(G2_XS.points()[usize::from(codes[i].get() & 511)]));
+    let fields = (0..8).fold(0, |fields, i| fields | u64::from(codes[i].get() >> 9) << (8 * i));
+    s.negate_where(even_signs(fields), s.octets(points))
+});
 
-impl Codes for BlockIq2Xs {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
+row_by_row!(BlockIq2S, 256, signed = true, |s, block, part| {
+    let low: &[u8; 8] = chunk_of(&block.points_low, 8 * part);
+    let high = u16::from_le_bytes(*chunk_of(&block.points_high, 2 * part));
+    let points = octets(|i| {
+        let point = u16::from(low[i]) | (high >> (2 * i) & 3) << 8;
+        octet(G2_S.points()[usize::from(point)])
+    });
+    s.negate_where(u64::from_le_bytes(*chunk_of(&block.signs, 8 * part)), s.octets(points))
+});
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let codes: &[_; 8] = chunk_of(&block.octets, 8 * part);
-        let points = octets(|i| octet(G2_XS.points()[usize::from(codes[i].get() & 511)]));
-        let fields = (0..8).fold(0, |fields, i| fields | u64::from(codes[i].get() >> 9) << (8 * i));
-        s.negate_where(even_signs(fields), s.octets(points))
-    }
-}
+row_by_row!(BlockIq3Xxs, 256, signed = true, |s, block, part| {
+    let codes = block.points.as_flattened();
+    let points = octets(|i| {
+        let [low, high]: [u8; 2] = *chunk_of(codes, 16 * part + 2 * i);
+        quads(G3_XXS.points()[usize::from(low)], G3_XXS.points()[usize::from(high)])
+    });
+    let words: &[_; 2] = chunk_of(&block.signs_and_scale, 2 * part);
+    s.negate_where(packed_signs(words[0].get(), words[1].get()), s.octets(points))
+});
 
-impl Codes for BlockIq2S {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let low: &[u8; 8] = chunk_of(&block.points_low, 8 * part);
-        let high = u16::from_le_bytes(*chunk_of(&block.points_high, 2 * part));
-        let points = octets(|i| {
-            let point = u16::from(low[i]) | (high >> (2 * i) & 3) << 8;
-            octet(G2_S.points()[usize::from(point)])
-        });
-        s.negate_where(u64::from_le_bytes(*chunk_of(&block.signs, 8 * part)), s.octets(points))
-    }
-}
-
-impl Codes for BlockIq3Xxs {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let codes = block.points.as_flattened();
-        let points = octets(|i| {
-            let [low, high]: [u8; 2] = *chunk_of(codes, 16 * part + 2 * i);
-            quads(G3_XXS.points()[usize::from(low)], G3_XXS.points()[usize::from(high)])
-        });
-        let words: &[_; 2] = chunk_of(&block.signs_and_scale, 2 * part);
-        s.negate_where(packed_signs(words[0].get(), words[1].get()), s.octets(points))
-    }
-}
-
-impl Codes for BlockIq3S {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let low = block.points_low.as_flattened();
-        let high = u16::from_le_bytes(*chunk_of(&block.points_high, 2 * part));
-        let point = |k: usize| {
-            let point = u16::from(low[16 * part + k]) | (high >> k & 1) << 8;
-            G3_S.points()[usize::from(point)]
-        };
-        let points = octets(|i| quads(point(2 * i), point(2 * i + 1)));
-        let signs = u64::from_le_bytes(*chunk_of(block.signs.as_flattened(), 8 * part));
-        s.negate_where(signs, s.octets(points))
-    }
-}
+row_by_row!(BlockIq3S, 256, signed = true, |s, block, part| {
+    let low = block.points_low.as_flattened();
+    let high = u16::from_le_bytes(*chunk_of(&block.points_high, 2 * part));
+    let point = |k: usize| {
+        let point = u16::from(low[16 * part + k]) | (high >> k & 1) << 8;
+        G3_S.points()[usize::from(point)]
+    };
+    let points = octets(|i| quads(point(2 * i), point(2 * i + 1)));
+    let signs = u64::from_le_bytes(*chunk_of(block.signs.as_flattened(), 8 * part));
+    s.negate_where(signs, s.octets(points))
+});
 
 /// Points of [`G1`] moved up or down by an eighth, in eighths.
 #[inline(always)]
@@ -128,38 +93,24 @@ fn shifted<S: Lanes>(s: S, points: [u64; 8], up: u64) -> S::Bytes {
     s.add_where(up, 2, s.join(s.all(-9_i8 as u8), codes, 3))
 }
 
-impl Codes for BlockIq1S {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
+row_by_row!(BlockIq1S, 256, signed = true, |s, block, part| {
+    let low = block.points_low.as_flattened();
+    let words: &[_; 2] = chunk_of(&block.groups, 2 * part);
+    let points = octets(|i| {
+        let point = u16::from(low[8 * part + i]) | (words[i / 4].get() >> (3 * (i % 4)) & 7) << 8;
+        octet(G1.points()[usize::from(point)])
+    });
+    let up = |word: u16| if word >> 15 == 0 { u64::from(u32::MAX) } else { 0 };
+    shifted(s, points, up(words[0].get()) | up(words[1].get()) << 32)
+});
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let low = block.points_low.as_flattened();
-        let words: &[_; 2] = chunk_of(&block.groups, 2 * part);
-        let points = octets(|i| {
-            let point = u16::from(low[8 * part + i]) | (words[i / 4].get() >> (3 * (i % 4)) & 7) << 8;
-            octet(G1.points()[usize::from(point)])
-        });
-        let up = |word: u16| if word >> 15 == 0 { u64::from(u32::MAX) } else { 0 };
-        shifted(s, points, up(words[0].get()) | up(words[1].get()) << 32)
-    }
-}
-
-impl Codes for BlockIq1M {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let low: &[u8; 8] = chunk_of(&block.points_low, 8 * part);
-        let high = u32::from_le_bytes(*chunk_of(&block.points_high, 4 * part));
-        let points = octets(|i| {
-            let point = u32::from(low[i]) | (high >> (4 * i) & 7) << 8;
-            octet(G1.points()[point as usize])
-        });
-        let up = (0..8).fold(0, |up, i| up | (!high >> (4 * i + 3) & 1) << i);
-        shifted(s, points, spread_bits(up as u8))
-    }
-}
+row_by_row!(BlockIq1M, 256, signed = true, |s, block, part| {
+    let low: &[u8; 8] = chunk_of(&block.points_low, 8 * part);
+    let high = u32::from_le_bytes(*chunk_of(&block.points_high, 4 * part));
+    let points = octets(|i| {
+        let point = u32::from(low[i]) | (high >> (4 * i) & 7) << 8;
+        octet(G1.points()[point as usize])
+    });
+    let up = (0..8).fold(0, |up, i| up | (!high >> (4 * i + 3) & 1) << i);
+    shifted(s, points, spread_bits(up as u8))
+});

@@ -4,165 +4,67 @@ use oxcart_tensor::quant::{
     BlockIq4Nl, BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1,
     BlockQ8_0, FP4_DOUBLED, IQ4_LEVELS,
 };
-use zerocopy::little_endian::U32;
+use zerocopy::IntoBytes;
 
-use super::{Aside, Codes, ROWS, Steps, block_of, chunk_of, sixteen, twice};
+use super::{Codes, byte_pairs_of, bytes_of, chunk_of, row_by_row};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::swar::{ONES, spread_crumbs};
 
-/// The two blocks of 32 elements that a part is.
-#[inline(always)]
-fn two<B: Codes>(blocks: &[B], part: usize) -> &[B; 2] {
-    chunk_of(blocks, 2 * part)
-}
+/// A type of 32 elements, two vectors of which come from a block of each of four rows.
+macro_rules! blocks_of_32 {
+    ($type:ty $(, $which:ident: $kind:ty = $value:expr)?, |$s:ident, $rows:ident, $block:ident| $codes:block) => {
+        impl Codes for $type {
+            const LEN: usize = 32;
+            $(const $which: $kind = $value;)?
 
-/// Codes of sixteen rows of blocks with 32 nibbles.
-macro_rules! nibbles_side_by_side {
-    ($s:ident, $rows:ident, $to:ident, $aside:ident, |$nibbles:ident| $codes:expr) => {
-        twice!(|half| {
-            let words = $s.transpose(sixteen!(|r| {
-                $aside.elements(r, 128 * half, 128);
-                let [a, b, c, d]: &[Self; 4] = chunk_of($rows[r], 4 * half);
-                $s.quarters_of([&a.nibbles, &b.nibbles, &c.nibbles, &d.nibbles])
-            }));
-            sixteen!(|i| {
-                let step = 32 * half + 8 * (i / 4) + i % 4;
-                let $nibbles = $s.field(words[i], 0, 15);
-                $to.put($s, step, $codes);
-                let $nibbles = $s.field(words[i], 4, 15);
-                $to.put($s, step + 4, $codes);
-            });
-        });
+            #[inline(always)]
+            fn quarters<S: Lanes>($s: S, $rows: [&[Self]; 4], part: usize) -> [S::Bytes; 4] {
+                let $block = 2 * part;
+                let [a, b] = $codes;
+                let $block = 2 * part + 1;
+                let [c, d] = $codes;
+                [a, b, c, d]
+            }
+        }
     };
 }
 
-impl Codes for BlockQ8_0 {
-    const LEN: usize = 32;
-    const SIGNED: bool = true;
+/// The low nibbles of a block, then the high ones.
+macro_rules! nibbles_of {
+    ($s:ident, $rows:ident[$block:ident]) => {{
+        let nibbles = bytes_of!($s, $rows[$block].nibbles, 0);
+        [$s.field(nibbles, 0, 15), $s.field(nibbles, 4, 15)]
+    }};
+}
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        s.halves(zerocopy::transmute_ref!(&a.codes), zerocopy::transmute_ref!(&b.codes))
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        for part in 0..4 {
-            to.put_all(
-                s,
-                16 * part,
-                s.transpose(sixteen!(|r| {
-                    aside.elements(r, 64 * part, 64);
-                    Self::codes(s, rows[r], part)
-                })),
-            );
+/// The same, each with a fifth bit above it.
+macro_rules! fives_of {
+    ($s:ident, $rows:ident[$block:ident]) => {{
+        let [low, high] = nibbles_of!($s, $rows[$block]);
+        let (mut of_low, mut of_high) = (0, 0);
+        for q in 0..4 {
+            let bits = u64::from($rows[q][$block].high.get());
+            of_low |= (bits & 0xFFFF) << (16 * q);
+            of_high |= (bits >> 16) << (16 * q);
         }
-    }
+        [$s.add_where(of_low, 16, low), $s.add_where(of_high, 16, high)]
+    }};
 }
 
-impl Codes for BlockQ4_0 {
-    const LEN: usize = 32;
-    const MIDDLE: u8 = 8;
+blocks_of_32!(BlockQ8_0, SIGNED: bool = true, |s, rows, block| { byte_pairs_of!(s, rows[block].codes, 0) });
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        s.nibbles(&a.nibbles, &b.nibbles)
-    }
+blocks_of_32!(BlockQ4_0, MIDDLE: u8 = 8, |s, rows, block| { nibbles_of!(s, rows[block]) });
 
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        nibbles_side_by_side!(s, rows, to, aside, |nibbles| nibbles);
-    }
-}
+blocks_of_32!(BlockQ4_1, |s, rows, block| { nibbles_of!(s, rows[block]) });
 
-impl Codes for BlockQ4_1 {
-    const LEN: usize = 32;
+blocks_of_32!(BlockQ5_0, MIDDLE: u8 = 16, |s, rows, block| { fives_of!(s, rows[block]) });
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        s.nibbles(&a.nibbles, &b.nibbles)
-    }
+blocks_of_32!(BlockQ5_1, |s, rows, block| { fives_of!(s, rows[block]) });
 
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        nibbles_side_by_side!(s, rows, to, aside, |nibbles| nibbles);
-    }
-}
-
-/// Codes of five bits.
-#[inline(always)]
-fn five<S: Lanes>(s: S, (a, a_high): (&[u8; 16], U32), (b, b_high): (&[u8; 16], U32)) -> S::Bytes {
-    let high = u64::from(a_high.get()) | u64::from(b_high.get()) << 32;
-    s.add_where(high, 16, s.nibbles(a, b))
-}
-
-impl Codes for BlockQ5_0 {
-    const LEN: usize = 32;
-    const MIDDLE: u8 = 16;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        five(s, (&a.nibbles, a.high), (&b.nibbles, b.high))
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        for part in 0..4 {
-            to.put_all(
-                s,
-                16 * part,
-                s.transpose(sixteen!(|r| {
-                    aside.elements(r, 64 * part, 64);
-                    Self::codes(s, rows[r], part)
-                })),
-            );
-        }
-    }
-}
-
-impl Codes for BlockQ5_1 {
-    const LEN: usize = 32;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        five(s, (&a.nibbles, a.high), (&b.nibbles, b.high))
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        for part in 0..4 {
-            to.put_all(
-                s,
-                16 * part,
-                s.transpose(sixteen!(|r| {
-                    aside.elements(r, 64 * part, 64);
-                    Self::codes(s, rows[r], part)
-                })),
-            );
-        }
-    }
-}
-
-impl Codes for BlockIq4Nl {
-    const LEN: usize = 32;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        s.lookup(&IQ4_LEVELS, s.nibbles(&a.nibbles, &b.nibbles))
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        nibbles_side_by_side!(s, rows, to, aside, |nibbles| s.lookup(&IQ4_LEVELS, nibbles));
-    }
-}
+blocks_of_32!(BlockIq4Nl, SIGNED: bool = true, |s, rows, block| {
+    let [low, high] = nibbles_of!(s, rows[block]);
+    [s.lookup(&IQ4_LEVELS, low), s.lookup(&IQ4_LEVELS, high)]
+});
 
 /// The largest of [`FP4_DOUBLED`].
 const FP4_MIDDLE: u8 = 12;
@@ -178,59 +80,29 @@ const FP4_CODES: [i8; 16] = {
     codes
 };
 
-impl Codes for BlockMxfp4 {
-    const LEN: usize = 32;
-    const MIDDLE: u8 = FP4_MIDDLE;
+blocks_of_32!(BlockMxfp4, MIDDLE: u8 = FP4_MIDDLE, |s, rows, block| {
+    let [low, high] = nibbles_of!(s, rows[block]);
+    [s.lookup(&FP4_CODES, low), s.lookup(&FP4_CODES, high)]
+});
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let [a, b] = two(blocks, part);
-        s.lookup(&FP4_CODES, s.nibbles(&a.nibbles, &b.nibbles))
+row_by_row!(BlockQ1_0, 128, middle = 1, |s, block, part| {
+    s.add_where(u64::from_le_bytes(*chunk_of(&block.bits, 8 * part)), 2, s.all(0))
+});
+
+row_by_row!(BlockQ2_0, 64, middle = 1, |s, block, _part| {
+    let mut octets = [0; 8];
+    for (octet, crumbs) in octets.iter_mut().zip(block.crumbs.as_chunks::<2>().0) {
+        *octet = spread_crumbs(u16::from_le_bytes(*crumbs));
     }
+    s.octets(octets)
+});
 
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        nibbles_side_by_side!(s, rows, to, aside, |nibbles| s.lookup(&FP4_CODES, nibbles));
+row_by_row!(BlockNvfp4, 64, middle = FP4_MIDDLE, |s, block, _part| {
+    let mut octets = [0; 8];
+    let runs = block.nibbles.as_chunks::<8>().0;
+    for (pair, bytes) in octets.as_chunks_mut::<2>().0.iter_mut().zip(runs) {
+        let nibbles = u64::from_le_bytes(*bytes);
+        *pair = [nibbles & (15 * ONES), nibbles >> 4 & (15 * ONES)];
     }
-}
-
-impl Codes for BlockQ1_0 {
-    const LEN: usize = 128;
-    const MIDDLE: u8 = 1;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        s.add_where(u64::from_le_bytes(*chunk_of(&block.bits, 8 * part)), 2, s.all(0))
-    }
-}
-
-impl Codes for BlockQ2_0 {
-    const LEN: usize = 64;
-    const MIDDLE: u8 = 1;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let mut octets = [0; 8];
-        for (octet, crumbs) in octets.iter_mut().zip(blocks[part].crumbs.as_chunks::<2>().0) {
-            *octet = spread_crumbs(u16::from_le_bytes(*crumbs));
-        }
-        s.octets(octets)
-    }
-}
-
-impl Codes for BlockNvfp4 {
-    const LEN: usize = 64;
-    const MIDDLE: u8 = FP4_MIDDLE;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let mut octets = [0; 8];
-        let runs = blocks[part].nibbles.as_chunks::<8>().0;
-        for (pair, bytes) in octets.as_chunks_mut::<2>().0.iter_mut().zip(runs) {
-            let nibbles = u64::from_le_bytes(*bytes);
-            *pair = [nibbles & (15 * ONES), nibbles >> 4 & (15 * ONES)];
-        }
-        s.lookup(&FP4_CODES, s.octets(octets))
-    }
-}
+    s.lookup(&FP4_CODES, s.octets(octets))
+});

@@ -5,7 +5,6 @@
 
 use std::marker::PhantomData;
 
-use super::sixteen;
 use crate::kernels::dot::lanes::Lanes;
 
 /// Rows that are put side by side.
@@ -42,11 +41,5 @@ impl<'o> Steps<'o> {
         let codes = if self.plus == 0 { codes } else { s.join(codes, s.all(self.plus), 0) };
         // SAFETY: `new` saw that there are so many lines of 64 bytes, and this is the only way to them.
         s.store_bytes(codes, unsafe { &mut *self.out.add(step * self.stride).cast() });
-    }
-
-    /// Writes lines of neighbouring steps.
-    #[inline(always)]
-    pub(crate) fn put_all<S: Lanes>(&mut self, s: S, first: usize, codes: [S::Bytes; 16]) {
-        sixteen!(|i| self.put(s, first + i, codes[i]));
     }
 }

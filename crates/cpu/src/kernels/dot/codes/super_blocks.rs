@@ -3,203 +3,98 @@
 use oxcart_tensor::quant::{
     BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockTq1_0, BlockTq2_0, IQ4_LEVELS,
 };
+use zerocopy::IntoBytes;
 
-use super::{Aside, Codes, ROWS, Steps, block_of, chunk_of, sixteen, twice};
+use super::{Codes, byte_pairs_of, chunk_of, row_by_row};
 use crate::kernels::dot::lanes::Lanes;
 
-/// 64 2-bit codes from 64 bytes that hold 256 of them.
-#[inline(always)]
-fn crumbs<S: Lanes>(s: S, crumbs: &[u8; 64], part: usize) -> S::Bytes {
-    let shift = 4 * (part as u32 % 2);
-    s.planes(chunk_of(crumbs, 32 * (part / 2)), shift, shift + 2, 3)
-}
+/// A type of 256 elements, given how 64 of them come apart.
+macro_rules! fields {
+    ($type:ty $(, $which:ident: $kind:ty = $value:expr)?, |$s:ident, $rows:ident, $block:ident, $part:ident| $codes:block) => {
+        impl Codes for $type {
+            const LEN: usize = 256;
+            const INTERLEAVED: bool = true;
+            $(const $which: $kind = $value;)?
 
-/// The first block of sixteen rows: 64 bytes of each, side by side.
-macro_rules! words_of {
-    ($s:ident, $rows:ident, $aside:expr, |$block:ident| $bytes:expr) => {
-        $s.transpose(sixteen!(|r| {
-            $aside(r);
-            let $block = &$rows[r][0];
-            $s.bytes(chunk_of($bytes, 0))
-        }))
-    };
-}
-
-/// Codes of two bits of sixteen rows, made from words of them: `above` is what is to be put above them.
-macro_rules! crumbs_side_by_side {
-    ($s:ident, $words:ident, $to:ident, |$step:ident, $crumbs:ident| $codes:expr) => {
-        sixteen!(|i| {
-            for lane in 0..4 {
-                let $step = 32 * (i / 8) + 8 * lane + i % 8;
-                let $crumbs = $s.field($words[i], 2 * lane as u32, 3);
-                $to.put($s, $step, $codes);
+            #[inline(always)]
+            fn quarters<S: Lanes>($s: S, $rows: [&[Self]; 4], part: usize) -> [S::Bytes; 4] {
+                let ($block, $part) = (part / 4, part % 4);
+                $codes
             }
-        });
+        }
     };
 }
 
-/// 64 bits from 32 bytes that hold 256 of them.
-#[inline(always)]
-fn bits<S: Lanes>(s: S, bits: &[u8; 32], part: usize) -> S::Bytes {
-    s.planes(bits, 2 * part as u32, 2 * part as u32 + 1, 1)
+/// `bytes >> low & mask` of 32 bytes, then `bytes >> high & mask`.
+macro_rules! planes_of {
+    ($s:ident, $rows:ident[$block:ident].$field:ident, $at:expr, $low:expr, $high:expr, $mask:literal) => {{
+        let (low, high) = ($low as u32, $high as u32);
+        let [a, b] = byte_pairs_of!($s, $rows[$block].$field, $at);
+        [$s.field(a, low, $mask), $s.field(b, low, $mask), $s.field(a, high, $mask), $s.field(b, high, $mask)]
+    }};
 }
 
-impl Codes for BlockQ2K {
-    const LEN: usize = 256;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        crumbs(s, &block.crumbs, part)
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        let words = words_of!(s, rows, |r| aside.elements(r, 0, 256), |block| &block.crumbs);
-        crumbs_side_by_side!(s, words, to, |_step, crumbs| crumbs);
-    }
+/// The same above codes that are there already, from bit `to` on.
+macro_rules! planes_above {
+    ($s:ident, $codes:expr, $rows:ident[$block:ident].$field:ident, $at:expr, $low:expr, $high:expr, $mask:literal, $to:literal) => {{
+        let (low, high, codes) = ($low as u32, $high as u32, $codes);
+        let [a, b] = byte_pairs_of!($s, $rows[$block].$field, $at);
+        [
+            $s.join_field(codes[0], a, low, $mask, $to),
+            $s.join_field(codes[1], b, low, $mask, $to),
+            $s.join_field(codes[2], a, high, $mask, $to),
+            $s.join_field(codes[3], b, high, $mask, $to),
+        ]
+    }};
 }
 
-impl Codes for BlockQ3K {
-    const LEN: usize = 256;
-    const MIDDLE: u8 = 4;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        s.join(crumbs(s, &block.crumbs, part), bits(s, &block.high, part), 2)
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        let words = words_of!(s, rows, |r| aside.elements(r, 0, 256), |block| &block.crumbs);
-        // Bits of 32 bytes are the lower half of what comes side by side.
-        let high = s.transpose(sixteen!(|r| s.halves(&rows[r][0].high, &rows[r][0].high)));
-        crumbs_side_by_side!(s, words, to, |step, crumbs| {
-            s.join(crumbs, s.field(high[step % 8], step as u32 / 8, 1), 2)
-        });
-    }
+/// 64 codes of two bits from 64 bytes that hold 256 of them.
+macro_rules! crumbs_of {
+    ($s:ident, $rows:ident[$block:ident], $part:ident) => {{
+        let shift = 4 * ($part % 2);
+        planes_of!($s, $rows[$block].crumbs, 32 * ($part / 2), shift, shift + 2, 3)
+    }};
 }
 
-impl Codes for BlockQ4K {
-    const LEN: usize = 256;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        s.planes(chunk_of(&block.nibbles, 32 * part), 0, 4, 15)
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        twice!(|half| {
-            let words = words_of!(s, rows, |r| aside.elements(r, 128 * half, 128), |block| &block.nibbles
-                [64 * half..]);
-            sixteen!(|i| {
-                let step = 32 * half + 16 * (i / 8) + i % 8;
-                to.put(s, step, s.field(words[i], 0, 15));
-                to.put(s, step + 8, s.field(words[i], 4, 15));
-            });
-        });
-    }
+/// Codes with a bit above them, from bit `to` on: 64 bits from 32 bytes that hold 256 of them.
+macro_rules! bits_above {
+    ($s:ident, $codes:expr, $rows:ident[$block:ident], $part:ident, $to:literal) => {
+        planes_above!($s, $codes, $rows[$block].high, 0, 2 * $part, 2 * $part + 1, 1, $to)
+    };
 }
 
-impl Codes for BlockQ5K {
-    const LEN: usize = 256;
+fields!(BlockQ2K, |s, rows, block, part| { crumbs_of!(s, rows[block], part) });
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let low = s.planes(chunk_of(&block.nibbles, 32 * part), 0, 4, 15);
-        s.join(low, bits(s, &block.high, part), 4)
-    }
+fields!(BlockTq2_0, MIDDLE: u8 = 1, |s, rows, block, part| { crumbs_of!(s, rows[block], part) });
 
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        let high = s.transpose(sixteen!(|r| s.halves(&rows[r][0].high, &rows[r][0].high)));
-        twice!(|half| {
-            let words = words_of!(s, rows, |r| aside.elements(r, 128 * half, 128), |block| &block.nibbles
-                [64 * half..]);
-            sixteen!(|i| {
-                let (step, bit) = (32 * half + 16 * (i / 8) + i % 8, 4 * half as u32 + 2 * (i as u32 / 8));
-                let bits = high[i % 8];
-                to.put(s, step, s.join(s.field(words[i], 0, 15), s.field(bits, bit, 1), 4));
-                to.put(s, step + 8, s.join(s.field(words[i], 4, 15), s.field(bits, bit + 1, 1), 4));
-            });
-        });
-    }
-}
+fields!(BlockQ3K, MIDDLE: u8 = 4, |s, rows, block, part| {
+    bits_above!(s, crumbs_of!(s, rows[block], part), rows[block], part, 2)
+});
 
-impl Codes for BlockQ6K {
-    const LEN: usize = 256;
-    const MIDDLE: u8 = 32;
+fields!(BlockQ4K, |s, rows, block, part| { planes_of!(s, rows[block].nibbles, 32 * part, 0, 4, 15) });
 
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let nibbles = s.bytes(chunk_of(&block.nibbles, 64 * (part / 2)));
-        let low = s.field(nibbles, 4 * (part as u32 % 2), 15);
-        s.join(low, crumbs(s, &block.crumbs, part), 4)
-    }
+fields!(BlockQ5K, |s, rows, block, part| {
+    let low = planes_of!(s, rows[block].nibbles, 32 * part, 0, 4, 15);
+    bits_above!(s, low, rows[block], part, 4)
+});
 
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        let crumbs = words_of!(s, rows, |_| (), |block| &block.crumbs);
-        twice!(|half| {
-            let words = words_of!(s, rows, |r| aside.elements(r, 128 * half, 128), |block| &block.nibbles
-                [64 * half..]);
-            sixteen!(|i| {
-                let (step, above) = (32 * half + i, crumbs[8 * half + i % 8]);
-                let (low, high) = (s.field(words[i], 0, 15), s.field(words[i], 4, 15));
-                let shift = 2 * (i as u32 / 8);
-                to.put(s, step, s.join(low, s.field(above, shift, 3), 4));
-                to.put(s, step + 16, s.join(high, s.field(above, shift + 4, 3), 4));
-            });
-        });
-    }
-}
+fields!(BlockQ6K, MIDDLE: u8 = 32, |s, rows, block, part| {
+    let (first, shift) = (64 * (part / 2), 4 * (part as u32 % 2));
+    let [a, b] = byte_pairs_of!(s, rows[block].nibbles, first);
+    let [c, d] = byte_pairs_of!(s, rows[block].nibbles, first + 32);
+    let low = [s.field(a, shift, 15), s.field(b, shift, 15), s.field(c, shift, 15), s.field(d, shift, 15)];
+    planes_above!(s, low, rows[block].crumbs, 32 * (part / 2), shift, shift + 2, 3, 4)
+});
 
-impl Codes for BlockIq4Xs {
-    const LEN: usize = 256;
-    const SIGNED: bool = true;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let (a, b) = (chunk_of(&block.nibbles, 32 * part), chunk_of(&block.nibbles, 32 * part + 16));
-        s.lookup(&IQ4_LEVELS, s.nibbles(a, b))
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        twice!(|half| {
-            let words = words_of!(s, rows, |r| aside.elements(r, 128 * half, 128), |block| &block.nibbles
-                [64 * half..]);
-            sixteen!(|i| {
-                let step = 32 * half + 8 * (i / 4) + i % 4;
-                to.put(s, step, s.lookup(&IQ4_LEVELS, s.field(words[i], 0, 15)));
-                to.put(s, step + 4, s.lookup(&IQ4_LEVELS, s.field(words[i], 4, 15)));
-            });
-        });
-    }
-}
-
-impl Codes for BlockTq2_0 {
-    const LEN: usize = 256;
-    const MIDDLE: u8 = 1;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        crumbs(s, &block.crumbs, part)
-    }
-
-    #[inline(always)]
-    fn side_by_side<S: Lanes>(s: S, rows: [&[Self]; ROWS], to: &mut Steps<'_>, aside: &mut impl Aside) {
-        let words = words_of!(s, rows, |r| aside.elements(r, 0, 256), |block| &block.crumbs);
-        crumbs_side_by_side!(s, words, to, |_step, crumbs| crumbs);
-    }
-}
+fields!(BlockIq4Xs, SIGNED: bool = true, |s, rows, block, part| {
+    let [a, b] = byte_pairs_of!(s, rows[block].nibbles, 32 * part);
+    [
+        s.lookup(&IQ4_LEVELS, s.field(a, 0, 15)),
+        s.lookup(&IQ4_LEVELS, s.field(a, 4, 15)),
+        s.lookup(&IQ4_LEVELS, s.field(b, 0, 15)),
+        s.lookup(&IQ4_LEVELS, s.field(b, 4, 15)),
+    ]
+});
 
 /// The digits of a run of bytes: the first of each byte, then the second, and so on.
 #[inline(always)]
@@ -214,19 +109,13 @@ fn digits<const BYTES: usize>(bytes: &[u8; BYTES], digits: &mut [u8]) {
     }
 }
 
-impl Codes for BlockTq1_0 {
-    const LEN: usize = 256;
-    const MIDDLE: u8 = 1;
-
-    #[inline(always)]
-    fn codes<S: Lanes>(s: S, blocks: &[Self], part: usize) -> S::Bytes {
-        let (block, part) = block_of(blocks, part);
-        let mut codes = [0; 256];
-        let (long, rest) = codes.split_at_mut(160);
-        let (short, last) = rest.split_at_mut(80);
-        digits::<32>(chunk_of(&block.digits, 0), long);
-        digits::<16>(chunk_of(&block.digits, 32), short);
-        digits::<4>(&block.last_digits, last);
-        s.bytes(chunk_of(&codes, 64 * part))
-    }
-}
+row_by_row!(BlockTq1_0, 256, middle = 1, |s, block, part| {
+    let mut codes = [0; 256];
+    let (long, rest) = codes.split_at_mut(160);
+    let (short, last) = rest.split_at_mut(80);
+    digits::<32>(chunk_of(&block.digits, 0), long);
+    digits::<16>(chunk_of(&block.digits, 32), short);
+    digits::<4>(&block.last_digits, last);
+    let quarter = |q: usize| chunk_of(&codes, 64 * part + 16 * q);
+    s.quarters_of([quarter(0), quarter(1), quarter(2), quarter(3)])
+});

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{load, short_lanes, twice};
+use super::short_lanes;
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx2;
 
@@ -40,31 +40,6 @@ fn where_set(bits: u32) -> __m256i {
     }
 }
 
-/// Word `i` of vector `r` becomes word `r` of vector `i`.
-#[inline(always)]
-fn transpose_eight(mut v: [__m256i; 8]) -> [__m256i; 8] {
-    // SAFETY: called by the functions of the token alone.
-    unsafe {
-        let mut w = v;
-        for r in 0..4 {
-            w[2 * r] = _mm256_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
-            w[2 * r + 1] = _mm256_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
-        }
-        for r in 0..2 {
-            v[4 * r] = _mm256_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
-            v[4 * r + 1] = _mm256_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
-            v[4 * r + 2] = _mm256_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
-            v[4 * r + 3] = _mm256_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
-        }
-        // Now half h of v[4 * f + i] is word 4 * h + i of rows 4 * f to 4 * f + 3.
-        for i in 0..4 {
-            w[i] = _mm256_permute2x128_si256::<0x20>(v[i], v[4 + i]);
-            w[4 + i] = _mm256_permute2x128_si256::<0x31>(v[i], v[4 + i]);
-        }
-        w
-    }
-}
-
 /// Sums of neighbouring words.
 #[inline(always)]
 fn pairs(words: __m256i) -> __m256i {
@@ -80,11 +55,6 @@ impl Lanes for Avx2 {
     type Floats = [__m256; 2];
 
     #[inline(always)]
-    fn bytes(self, from: &[u8; 64]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
-        unsafe { each!(|i| _mm256_loadu_si256(from.as_ptr().add(32 * i).cast())) }
-    }
-    #[inline(always)]
     fn store_bytes(self, bytes: [__m256i; 2], to: &mut [u8; 64]) {
         // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
         unsafe {
@@ -93,20 +63,39 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn transpose(self, from: [[__m256i; 2]; 16]) -> [[__m256i; 2]; 16] {
-        let mut to = from;
-        // Squares of eight rows by eight words.
-        for (half, words) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let mut v = [from[0][0]; 8];
-            for r in 0..8 {
-                v[r] = from[8 * half + r][words];
-            }
-            let v = transpose_eight(v);
-            for i in 0..8 {
-                to[8 * words + i][half] = v[i];
-            }
+    fn swap_words(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [[__m256i; 2]; 4] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let low_ab = each!(|i| _mm256_unpacklo_epi32(a[i], b[i]));
+            let high_ab = each!(|i| _mm256_unpackhi_epi32(a[i], b[i]));
+            let low_cd = each!(|i| _mm256_unpacklo_epi32(c[i], d[i]));
+            let high_cd = each!(|i| _mm256_unpackhi_epi32(c[i], d[i]));
+            [
+                each!(|i| _mm256_unpacklo_epi64(low_ab[i], low_cd[i])),
+                each!(|i| _mm256_unpackhi_epi64(low_ab[i], low_cd[i])),
+                each!(|i| _mm256_unpacklo_epi64(high_ab[i], high_cd[i])),
+                each!(|i| _mm256_unpackhi_epi64(high_ab[i], high_cd[i])),
+            ]
         }
-        to
+    }
+    #[inline(always)]
+    fn widen(self, bytes: [__m256i; 2]) -> [[__m256i; 2]; 2] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            // Each byte to the upper half of its 16 bits.
+            let first_two = _mm256_setr_epi8(
+                -1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1, 0, -1, 1, -1, 4, -1, 5, -1, 8,
+                -1, 9, -1, 12, -1, 13,
+            );
+            let other_two = _mm256_setr_epi8(
+                -1, 2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1, 2, -1, 3, -1, 6, -1, 7, -1,
+                10, -1, 11, -1, 14, -1, 15,
+            );
+            [
+                each!(|i| _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(bytes[i], first_two))),
+                each!(|i| _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(bytes[i], other_two))),
+            ]
+        }
     }
     #[inline(always)]
     fn quarters_of(self, [a, b, c, d]: [&[u8; 16]; 4]) -> [__m256i; 2] {
@@ -118,38 +107,10 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> [__m256i; 2] {
-        [load(a), load(b)]
-    }
-    #[inline(always)]
     fn octets(self, from: [u64; 8]) -> [__m256i; 2] {
         let [a, b, c, d, e, f, g, h] = from.map(|octet| octet as i64);
         // SAFETY: the instructions are there.
         unsafe { [_mm256_set_epi64x(d, c, b, a), _mm256_set_epi64x(h, g, f, e)] }
-    }
-    #[inline(always)]
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> [__m256i; 2] {
-        let from = [a, b];
-        // SAFETY: the instructions are there, and the arrays have 16 bytes.
-        unsafe {
-            each!(|i| {
-                let both = twice(from[i]);
-                let shifted = _mm256_srlv_epi64(both, _mm256_set_epi64x(4, 4, 0, 0));
-                _mm256_and_si256(shifted, _mm256_set1_epi8(15))
-            })
-        }
-    }
-    #[inline(always)]
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> [__m256i; 2] {
-        let bytes = load(bytes);
-        let shifts = [low, high];
-        // SAFETY: the instructions are there.
-        unsafe {
-            each!(|i| {
-                let shifted = _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(shifts[i] as i32));
-                _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
-            })
-        }
     }
     #[inline(always)]
     fn field(self, bytes: [__m256i; 2], shift: u32, mask: u8) -> [__m256i; 2] {
@@ -180,24 +141,14 @@ impl Lanes for Avx2 {
         unsafe { [_mm256_set1_epi8(byte as i8); 2] }
     }
     #[inline(always)]
-    fn no_sums(self) -> [__m256i; 2] {
+    fn all_words(self, word: [u8; 4]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
-        unsafe { [_mm256_setzero_si256(); 2] }
+        unsafe { [_mm256_set1_epi32(i32::from_le_bytes(word)); 2] }
     }
     #[inline(always)]
     fn splat_sums(self, x: i32) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_set1_epi32(x); 2] }
-    }
-    #[inline(always)]
-    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
-    }
-    #[inline(always)]
-    fn fours(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [__m256i; 2] {
-        // SAFETY: the instructions are there.
-        unsafe { each!(|i| _mm256_hadd_epi32(_mm256_hadd_epi32(a[i], b[i]), _mm256_hadd_epi32(c[i], d[i]))) }
     }
     #[inline(always)]
     fn swap_quarters(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [[__m256i; 2]; 4] {
@@ -213,6 +164,11 @@ impl Lanes for Avx2 {
             ]);
             [even[0], odd[0], even[1], odd[1]]
         }
+    }
+    #[inline(always)]
+    fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
     }
     #[inline(always)]
     fn no_floats(self) -> [__m256; 2] {
@@ -295,23 +251,23 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn dot_codes(self, codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+    fn dot_codes(self, sums: [__m256i; 2], codes: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
-        unsafe { each!(|i| pairs(_mm256_maddubs_epi16(codes[i], acts[i]))) }
+        unsafe { each!(|i| _mm256_add_epi32(sums[i], pairs(_mm256_maddubs_epi16(codes[i], acts[i])))) }
     }
     #[inline(always)]
-    fn dot_levels(self, levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
+    fn dot_levels(self, sums: [__m256i; 2], levels: [__m256i; 2], acts: [__m256i; 2]) -> [__m256i; 2] {
         // The instruction wants one side unsigned: activations give their signs to the levels, which all have an opposite.
         // SAFETY: the instructions are there.
         unsafe {
             each!(|i| {
                 let (acts, levels) = (_mm256_abs_epi8(acts[i]), _mm256_sign_epi8(levels[i], acts[i]));
-                pairs(_mm256_maddubs_epi16(acts, levels))
+                _mm256_add_epi32(sums[i], pairs(_mm256_maddubs_epi16(acts, levels)))
             })
         }
     }
     #[inline(always)]
-    fn dot_signed(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+    fn dot_signed(self, sums: [__m256i; 2], a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
         // By way of 16 bits, because -128 has no opposite among bytes, and two products of it are too large for less.
         // SAFETY: the instructions are there.
         unsafe {
@@ -321,7 +277,7 @@ impl Lanes for Avx2 {
                     _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b[i])),
                 );
                 let high = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a[i]), _mm256_srai_epi16::<8>(b[i]));
-                _mm256_add_epi32(low, high)
+                _mm256_add_epi32(sums[i], _mm256_add_epi32(low, high))
             })
         }
     }

@@ -5,37 +5,14 @@
 
 use std::arch::x86_64::*;
 
-use super::{load, short_lanes, twice};
+use super::short_lanes;
 use crate::kernels::dot::lanes::Lanes;
 use crate::simd::Avx512;
 
-/// One register from two.
 #[inline(always)]
-fn both(low: __m256i, high: __m256i) -> __m512i {
-    // SAFETY: called by the functions of the token alone.
-    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
-}
-
-/// One number for each half.
-#[inline(always)]
-fn halves_of_words(low: i16, high: i16) -> __m512i {
-    // SAFETY: called by the functions of the token alone.
-    unsafe { both(_mm256_set1_epi16(low), _mm256_set1_epi16(high)) }
-}
-
-/// Sums of `levels * acts`, for levels that are the same within each quarter.
-///
-/// The instruction wants the activations unsigned here. With the other sign bit, they are that and 128 more, so the
-/// sum starts with what takes 128 off four of them.
-#[inline(always)]
-fn negative(levels: __m512i, acts: __m512i) -> __m512i {
-    // SAFETY: called by the functions of the token alone.
-    unsafe {
-        let high = _mm512_set1_epi8(-128);
-        let excess = _mm512_dpbusd_epi32(_mm512_setzero_si512(), high, levels);
-        let start = _mm512_sub_epi32(_mm512_setzero_si512(), excess);
-        _mm512_dpbusd_epi32(start, _mm512_xor_si512(acts, high), levels)
-    }
+fn load(from: &[u8; 32]) -> __m256i {
+    // SAFETY: called by the functions of the token alone, and the array has 32 bytes.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
 }
 
 /// Each lane of the lower half with its partner in the upper one, of `a` and then of `b`.
@@ -59,6 +36,34 @@ fn add_pairs(a: __m512, b: __m512) -> __m512 {
     }
 }
 
+/// See [`Lanes::swap_words`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn swap_words([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (low_ab, high_ab) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (low_cd, high_cd) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(low_ab, low_cd),
+        _mm512_unpackhi_epi64(low_ab, low_cd),
+        _mm512_unpacklo_epi64(high_ab, high_cd),
+        _mm512_unpackhi_epi64(high_ab, high_cd),
+    ]
+}
+
+/// See [`Lanes::swap_quarters`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn swap_quarters([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (even_ab, odd_ab) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b));
+    let (even_cd, odd_cd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xDD>(c, d));
+    [
+        _mm512_shuffle_i32x4::<0x88>(even_ab, even_cd),
+        _mm512_shuffle_i32x4::<0x88>(odd_ab, odd_cd),
+        _mm512_shuffle_i32x4::<0xDD>(even_ab, even_cd),
+        _mm512_shuffle_i32x4::<0xDD>(odd_ab, odd_cd),
+    ]
+}
+
 impl Lanes for Avx512 {
     short_lanes!();
 
@@ -69,43 +74,25 @@ impl Lanes for Avx512 {
     const ANY_CODES: bool = true;
 
     #[inline(always)]
-    fn bytes(self, from: &[u8; 64]) -> __m512i {
-        // SAFETY: the instructions are there, and the array has 64 bytes.
-        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
-    }
-    #[inline(always)]
     fn store_bytes(self, bytes: __m512i, to: &mut [u8; 64]) {
         // SAFETY: the instructions are there, and the array has 64 bytes.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) }
     }
     #[inline(always)]
-    fn transpose(self, mut v: [__m512i; 16]) -> [__m512i; 16] {
+    fn swap_words(self, vectors: [__m512i; 4]) -> [__m512i; 4] {
+        // SAFETY: the instructions are there.
+        unsafe { swap_words(vectors) }
+    }
+    #[inline(always)]
+    fn widen(self, bytes: __m512i) -> [__m512i; 2] {
         // SAFETY: the instructions are there.
         unsafe {
-            // Pairs of rows, then fours, within each quarter of the vector.
-            let mut w = v;
-            for r in 0..8 {
-                w[2 * r] = _mm512_unpacklo_epi32(v[2 * r], v[2 * r + 1]);
-                w[2 * r + 1] = _mm512_unpackhi_epi32(v[2 * r], v[2 * r + 1]);
-            }
-            for r in 0..4 {
-                v[4 * r] = _mm512_unpacklo_epi64(w[4 * r], w[4 * r + 2]);
-                v[4 * r + 1] = _mm512_unpackhi_epi64(w[4 * r], w[4 * r + 2]);
-                v[4 * r + 2] = _mm512_unpacklo_epi64(w[4 * r + 1], w[4 * r + 3]);
-                v[4 * r + 3] = _mm512_unpackhi_epi64(w[4 * r + 1], w[4 * r + 3]);
-            }
-            // Now quarter q of v[4 * f + i] is word 4 * q + i of rows 4 * f to 4 * f + 3.
-            for i in 0..4 {
-                let low = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[i], v[4 + i]);
-                let low2 = _mm512_shuffle_i32x4::<0b01_00_01_00>(v[8 + i], v[12 + i]);
-                let high = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[i], v[4 + i]);
-                let high2 = _mm512_shuffle_i32x4::<0b11_10_11_10>(v[8 + i], v[12 + i]);
-                w[i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(low, low2);
-                w[4 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(low, low2);
-                w[8 + i] = _mm512_shuffle_i32x4::<0b10_00_10_00>(high, high2);
-                w[12 + i] = _mm512_shuffle_i32x4::<0b11_01_11_01>(high, high2);
-            }
-            w
+            // Each byte to the upper half of its 16 bits.
+            let first = _mm512_slli_epi16::<8>(bytes);
+            let second = _mm512_mask_blend_epi8(0x5555_5555_5555_5555, bytes, _mm512_setzero_si512());
+            let first_two = _mm512_mask_blend_epi16(0xAAAA_AAAA, first, _mm512_slli_epi32::<16>(second));
+            let other_two = _mm512_mask_blend_epi16(0xAAAA_AAAA, _mm512_srli_epi32::<16>(first), second);
+            [_mm512_srai_epi16::<8>(first_two), _mm512_srai_epi16::<8>(other_two)]
         }
     }
     #[inline(always)]
@@ -119,32 +106,19 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
-    fn halves(self, a: &[u8; 32], b: &[u8; 32]) -> __m512i {
-        both(load(a), load(b))
+    fn quarter_pairs_of(self, [a, b, c, d]: [&[u8; 32]; 4]) -> [__m512i; 2] {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let ab = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(load(a)), load(b));
+            let cd = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(load(c)), load(d));
+            [_mm512_shuffle_i32x4::<0x88>(ab, cd), _mm512_shuffle_i32x4::<0xDD>(ab, cd)]
+        }
     }
     #[inline(always)]
     fn octets(self, from: [u64; 8]) -> __m512i {
         let [a, b, c, d, e, f, g, h] = from.map(|octet| octet as i64);
         // SAFETY: the instructions are there.
         unsafe { _mm512_set_epi64(h, g, f, e, d, c, b, a) }
-    }
-    #[inline(always)]
-    fn nibbles(self, a: &[u8; 16], b: &[u8; 16]) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let shifts = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
-            let shifted = _mm512_srlv_epi64(both(twice(a), twice(b)), shifts);
-            _mm512_and_si512(shifted, _mm512_set1_epi8(15))
-        }
-    }
-    #[inline(always)]
-    fn planes(self, bytes: &[u8; 32], low: u32, high: u32, mask: u8) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let bytes = _mm512_broadcast_i64x4(load(bytes));
-            let shifted = _mm512_srlv_epi16(bytes, halves_of_words(low as i16, high as i16));
-            _mm512_and_si512(shifted, _mm512_set1_epi8(mask as i8))
-        }
     }
     #[inline(always)]
     fn field(self, bytes: __m512i, shift: u32, mask: u8) -> __m512i {
@@ -158,6 +132,18 @@ impl Lanes for Avx512 {
     fn join(self, a: __m512i, b: __m512i, shift: u32) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_add_epi8(a, _mm512_sll_epi16(b, _mm_cvtsi32_si128(shift as i32))) }
+    }
+    #[inline(always)]
+    fn join_field(self, a: __m512i, bytes: __m512i, shift: u32, mask: u8, to: u32) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe {
+            let moved = match shift >= to {
+                true => _mm512_srl_epi16(bytes, _mm_cvtsi32_si128((shift - to) as i32)),
+                false => _mm512_sll_epi16(bytes, _mm_cvtsi32_si128((to - shift) as i32)),
+            };
+            // a | moved & mask
+            _mm512_ternarylogic_epi32::<0xF8>(a, moved, _mm512_set1_epi8((mask << to) as i8))
+        }
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], index: __m512i) -> __m512i {
@@ -183,27 +169,28 @@ impl Lanes for Avx512 {
         unsafe { _mm512_set1_epi8(byte as i8) }
     }
     #[inline(always)]
-    fn dot_codes(self, codes: __m512i, acts: __m512i) -> __m512i {
+    fn all_words(self, word: [u8; 4]) -> __m512i {
         // SAFETY: the instructions are there.
-        unsafe { _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, acts) }
+        unsafe { _mm512_set1_epi32(i32::from_le_bytes(word)) }
     }
     #[inline(always)]
-    fn dot_levels(self, levels: __m512i, acts: __m512i) -> __m512i {
-        self.dot_signed(levels, acts)
+    fn dot_codes(self, sums: __m512i, codes: __m512i, acts: __m512i) -> __m512i {
+        // SAFETY: the instructions are there.
+        unsafe { _mm512_dpbusd_epi32(sums, codes, acts) }
     }
     #[inline(always)]
-    fn dot_signed(self, a: __m512i, b: __m512i) -> __m512i {
+    fn dot_levels(self, sums: __m512i, levels: __m512i, acts: __m512i) -> __m512i {
+        self.dot_signed(sums, levels, acts)
+    }
+    #[inline(always)]
+    fn dot_signed(self, sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // The instruction wants one side unsigned: with the other sign bit, it is that and 128 more.
         // SAFETY: the instructions are there.
         unsafe {
             let flip = _mm512_set1_epi8(-128);
-            _mm512_dpbusd_epi32(negative(flip, b), _mm512_xor_si512(a, flip), b)
+            let excess = _mm512_dpbusd_epi32(_mm512_setzero_si512(), flip, b);
+            _mm512_dpbusd_epi32(_mm512_sub_epi32(sums, excess), _mm512_xor_si512(a, flip), b)
         }
-    }
-    #[inline(always)]
-    fn no_sums(self) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
     fn splat_sums(self, x: i32) -> __m512i {
@@ -211,32 +198,14 @@ impl Lanes for Avx512 {
         unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
+    fn swap_quarters(self, vectors: [__m512i; 4]) -> [__m512i; 4] {
+        // SAFETY: the instructions are there.
+        unsafe { swap_quarters(vectors) }
+    }
+    #[inline(always)]
     fn add_sums(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn fours(self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
-        }
-    }
-    #[inline(always)]
-    fn swap_quarters(self, [a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
-        // SAFETY: the instructions are there.
-        unsafe {
-            let (even_ab, odd_ab) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b));
-            let (even_cd, odd_cd) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xDD>(c, d));
-            [
-                _mm512_shuffle_i32x4::<0x88>(even_ab, even_cd),
-                _mm512_shuffle_i32x4::<0x88>(odd_ab, odd_cd),
-                _mm512_shuffle_i32x4::<0xDD>(even_ab, even_cd),
-                _mm512_shuffle_i32x4::<0xDD>(odd_ab, odd_cd),
-            ]
-        }
     }
     #[inline(always)]
     fn no_floats(self) -> __m512 {

@@ -23,6 +23,9 @@ pub(super) const SUMS: usize = 16;
 /// The most rows times columns of a tile.
 pub(super) const MAX_TILE: usize = 24;
 
+/// The most columns of a tile.
+pub(super) const MAX_TILE_COLUMNS: usize = 6;
+
 /// The most columns of a tile on an instruction set.
 pub(super) const fn tile_columns(level: Level) -> usize {
     match level {
@@ -48,8 +51,8 @@ pub(super) const fn tile_rows(level: Level, columns: usize) -> usize {
 }
 
 /// Adds the products of some rows of weights with as many numbers of some columns to partial sums, which lie by column, then by
-/// row. There are as many rows as [`tile_rows`] says.
-pub(super) type AddProducts = fn(&[&[u8]], &[&[f32]], &mut [f32]);
+/// row. There are as many rows as [`tile_rows`] says. Sums start at zero where these numbers are the first.
+pub(super) type AddProducts = fn(&[&[u8]], &[&[f32]], &mut [f32], bool);
 
 /// How rows of a type are multiplied on an instruction set.
 pub(super) fn add_products(dtype: DType, level: Level) -> Option<AddProducts> {
@@ -62,34 +65,37 @@ pub(super) fn add_products(dtype: DType, level: Level) -> Option<AddProducts> {
 }
 
 fn add_at<W: Floats>(level: Level) -> AddProducts {
-    for_each_level!(add[W: Floats]: fn(rows: &[&[u8]], columns: &[&[f32]], sums: &mut [f32])).at(level)
+    for_each_level!(
+        add[W: Floats]: fn(rows: &[&[u8]], columns: &[&[f32]], sums: &mut [f32], is_first: bool)
+    )
+    .at(level)
 }
 
 #[inline(always)]
-fn add<S: Lanes, W: Floats>(s: S, rows: &[&[u8]], columns: &[&[f32]], sums: &mut [f32]) {
+fn add<S: Lanes, W: Floats>(s: S, rows: &[&[u8]], columns: &[&[f32]], sums: &mut [f32], is_first: bool) {
     match (S::LEVEL, rows.len(), columns.len()) {
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 1) => tile::<S, W, 8, 1>(s, rows, columns, sums),
+        (Level::Avx512(_), 8, 1) => tile::<S, W, 8, 1>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 2) => tile::<S, W, 8, 2>(s, rows, columns, sums),
+        (Level::Avx512(_), 8, 2) => tile::<S, W, 8, 2>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 3) => tile::<S, W, 8, 3>(s, rows, columns, sums),
+        (Level::Avx512(_), 8, 3) => tile::<S, W, 8, 3>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 3) => tile::<S, W, 4, 3>(s, rows, columns, sums),
+        (Level::Avx512(_), 4, 3) => tile::<S, W, 4, 3>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 4) => tile::<S, W, 4, 4>(s, rows, columns, sums),
+        (Level::Avx512(_), 4, 4) => tile::<S, W, 4, 4>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 5) => tile::<S, W, 4, 5>(s, rows, columns, sums),
+        (Level::Avx512(_), 4, 5) => tile::<S, W, 4, 5>(s, rows, columns, sums, is_first),
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 6) => tile::<S, W, 4, 6>(s, rows, columns, sums),
-        (Level::Scalar, 1, 1) => tile::<S, W, 1, 1>(s, rows, columns, sums),
-        (Level::Scalar, 1, 2) => tile::<S, W, 1, 2>(s, rows, columns, sums),
-        (Level::Scalar, 1, 3) => tile::<S, W, 1, 3>(s, rows, columns, sums),
-        (Level::Scalar, 1, 4) => tile::<S, W, 1, 4>(s, rows, columns, sums),
-        (_, 4, 1) => tile::<S, W, 4, 1>(s, rows, columns, sums),
-        (_, 3, 2) => tile::<S, W, 3, 2>(s, rows, columns, sums),
-        (_, 2, 2) => tile::<S, W, 2, 2>(s, rows, columns, sums),
-        (_, 2, 3) => tile::<S, W, 2, 3>(s, rows, columns, sums),
+        (Level::Avx512(_), 4, 6) => tile::<S, W, 4, 6>(s, rows, columns, sums, is_first),
+        (Level::Scalar, 1, 1) => tile::<S, W, 1, 1>(s, rows, columns, sums, is_first),
+        (Level::Scalar, 1, 2) => tile::<S, W, 1, 2>(s, rows, columns, sums, is_first),
+        (Level::Scalar, 1, 3) => tile::<S, W, 1, 3>(s, rows, columns, sums, is_first),
+        (Level::Scalar, 1, 4) => tile::<S, W, 1, 4>(s, rows, columns, sums, is_first),
+        (_, 4, 1) => tile::<S, W, 4, 1>(s, rows, columns, sums, is_first),
+        (_, 3, 2) => tile::<S, W, 3, 2>(s, rows, columns, sums, is_first),
+        (_, 2, 2) => tile::<S, W, 2, 2>(s, rows, columns, sums, is_first),
+        (_, 2, 3) => tile::<S, W, 2, 3>(s, rows, columns, sums, is_first),
         (level, rows, columns) => unreachable!("no tiles of {rows} rows and {columns} columns on {level}"),
     }
 }
@@ -103,6 +109,7 @@ fn tile<S: Lanes, W: Floats, const R: usize, const C: usize>(
     rows: &[&[u8]],
     columns: &[&[f32]],
     sums: &mut [f32],
+    is_first: bool,
 ) {
     let (sums, _) = sums[..C * R * SUMS].as_chunks_mut::<SUMS>();
     let (mut w, mut w_rest): ([&[W::Sixteen]; R], [&[u8]; R]) = ([&[]; R], [&[]; R]);
@@ -119,7 +126,7 @@ fn tile<S: Lanes, W: Floats, const R: usize, const C: usize>(
         w[r] = &w[r][..count];
     }
     let mut totals = [[s.no_floats(); R]; C];
-    for c in 0..C {
+    for c in 0..if is_first { 0 } else { C } {
         for r in 0..R {
             totals[c][r] = s.load_f32s(zerocopy::transmute_ref!(&sums[c * R + r]));
         }
@@ -153,7 +160,7 @@ fn tile<S: Lanes, W: Floats, const R: usize, const C: usize>(
     }
 }
 
-/// What partial sums add up to.
+/// What partial sums add up to, in their order.
 pub(super) type Totals = fn(&[f32], &mut [f32]);
 
 /// How partial sums are added up on an instruction set.

@@ -4,7 +4,7 @@ use oxcart_tensor::quant::iq::{
     BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs,
 };
 
-use super::{Half, MAX_WORDS, Scaled, Stored, words_of};
+use super::{Half, MAX_WORDS, Scaled, Stored, scaled, words_of};
 
 /// The odd number that a code of some bits stands for.
 #[inline(always)]
@@ -23,6 +23,7 @@ impl Scaled for BlockIq1S {
     const LEAST: i8 = -9;
     const MOST: i8 = 9;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 4;
     const FACTOR: f32 = 0.125;
 
     #[inline(always)]
@@ -44,6 +45,7 @@ impl Scaled for BlockIq1M {
     const LEAST: i8 = -9;
     const MOST: i8 = 9;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 2;
     const FACTOR: f32 = 0.125;
 
     #[inline(always)]
@@ -60,110 +62,74 @@ impl Scaled for BlockIq1M {
     }
 }
 
-impl Scaled for BlockIq2Xxs {
-    const GROUP: usize = 32;
-    const LEAST: i8 = -43;
-    const MOST: i8 = 43;
-    const STORED: Stored = Stored::Codes;
-    const FACTOR: f32 = 0.125;
+scaled!(
+    [
+        BlockIq2Xxs: -43..=43 {
+            const FACTOR: f32 = 0.125;
 
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.get(), 0]
-    }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        let mut words = [0; MAX_WORDS];
-        for (word, group) in words.iter_mut().zip(&self.groups) {
-            *word = group.signs_and_scale.get();
+            #[inline(always)]
+            fn words(&self) -> [u32; MAX_WORDS] {
+                let mut words = [0; MAX_WORDS];
+                for (word, group) in words.iter_mut().zip(&self.groups) {
+                    *word = group.signs_and_scale.get();
+                }
+                words
+            }
+        },
+        BlockIq3Xxs: -62..=62 {
+            const FACTOR: f32 = 0.25;
+
+            #[inline(always)]
+            fn words(&self) -> [u32; MAX_WORDS] {
+                words_of::<32>(zerocopy::transmute!(self.signs_and_scale))
+            }
+        },
+    ] {
+        const GROUP: usize = 32;
+        const STORED: Stored = Stored::Codes;
+        const WORDS: usize = 8;
+
+        #[inline(always)]
+        fn halves(&self) -> [Half; 2] {
+            [self.scale.get(), 0]
         }
-        words
+        #[inline(always)]
+        fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
+            odd(words[group] >> 28)
+        }
     }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        odd(words[group] >> 28)
-    }
-}
+);
 
-impl Scaled for BlockIq2Xs {
-    const GROUP: usize = 16;
-    const LEAST: i8 = -43;
-    const MOST: i8 = 43;
-    const STORED: Stored = Stored::Codes;
-    const FACTOR: f32 = 0.125;
+scaled!(
+    [
+        BlockIq2Xs: -43..=43 {
+            const GROUP: usize = 16;
+            const WORDS: usize = 2;
+            const FACTOR: f32 = 0.125;
+        },
+        BlockIq2S: -43..=43 {
+            const GROUP: usize = 16;
+            const WORDS: usize = 2;
+            const FACTOR: f32 = 0.125;
+        },
+        BlockIq3S: -15..=15 {
+            const GROUP: usize = 32;
+            const WORDS: usize = 1;
+        },
+    ] {
+        const STORED: Stored = Stored::Codes;
 
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.get(), 0]
+        #[inline(always)]
+        fn halves(&self) -> [Half; 2] {
+            [self.scale.get(), 0]
+        }
+        #[inline(always)]
+        fn words(&self) -> [u32; MAX_WORDS] {
+            words_of(self.scales)
+        }
+        #[inline(always)]
+        fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
+            odd(nibble(words, group))
+        }
     }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of(self.scales)
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        odd(nibble(words, group))
-    }
-}
-
-impl Scaled for BlockIq2S {
-    const GROUP: usize = 16;
-    const LEAST: i8 = -43;
-    const MOST: i8 = 43;
-    const STORED: Stored = Stored::Codes;
-    const FACTOR: f32 = 0.125;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.get(), 0]
-    }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of(self.scales)
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        odd(nibble(words, group))
-    }
-}
-
-impl Scaled for BlockIq3Xxs {
-    const GROUP: usize = 32;
-    const LEAST: i8 = -62;
-    const MOST: i8 = 62;
-    const STORED: Stored = Stored::Codes;
-    const FACTOR: f32 = 0.25;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.get(), 0]
-    }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of::<32>(zerocopy::transmute!(self.signs_and_scale))
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        odd(words[group] >> 28)
-    }
-}
-
-impl Scaled for BlockIq3S {
-    const GROUP: usize = 32;
-    const LEAST: i8 = -15;
-    const MOST: i8 = 15;
-    const STORED: Stored = Stored::Codes;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.get(), 0]
-    }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of(self.scales)
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        odd(nibble(words, group))
-    }
-}
+);

@@ -1,10 +1,8 @@
-//! Super-blocks of 256 elements in groups, whose small scales share a large one; and the ternary types.
+//! Super-blocks of 256 elements in groups, whose small scales share a large one.
 
-use oxcart_tensor::quant::{
-    BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockTq1_0, BlockTq2_0,
-};
+use oxcart_tensor::quant::{BlockIq4Xs, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
 
-use super::{Half, MAX_WORDS, Scaled, Stored, byte, words_of};
+use super::{Half, MAX_WORDS, Scaled, Stored, byte, scaled, words_of};
 
 impl Scaled for BlockQ2K {
     const GROUP: usize = 16;
@@ -12,6 +10,7 @@ impl Scaled for BlockQ2K {
     const LEAST: i8 = 0;
     const MOST: i8 = 3;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 4;
 
     #[inline(always)]
     fn halves(&self) -> [Half; 2] {
@@ -36,6 +35,7 @@ impl Scaled for BlockQ3K {
     const LEAST: i8 = -4;
     const MOST: i8 = 3;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 3;
 
     #[inline(always)]
     fn halves(&self) -> [Half; 2] {
@@ -62,61 +62,38 @@ fn six_bits(words: &[u32; MAX_WORDS], first: usize, group: usize) -> i32 {
     }
 }
 
-impl Scaled for BlockQ4K {
-    const GROUP: usize = 32;
-    const MINS: bool = true;
-    const LEAST: i8 = 0;
-    const MOST: i8 = 15;
-    const STORED: Stored = Stored::Codes;
+scaled!(
+    [BlockQ4K: 0..=15, BlockQ5K: 0..=31] {
+        const GROUP: usize = 32;
+        const MINS: bool = true;
+        const STORED: Stored = Stored::Codes;
+        const WORDS: usize = 3;
 
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.bits(), self.min.bits()]
+        #[inline(always)]
+        fn halves(&self) -> [Half; 2] {
+            [self.scale.bits(), self.min.bits()]
+        }
+        #[inline(always)]
+        fn words(&self) -> [u32; MAX_WORDS] {
+            words_of::<12>(zerocopy::transmute!(self.groups))
+        }
+        #[inline(always)]
+        fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
+            six_bits(words, 0, group)
+        }
+        #[inline(always)]
+        fn min_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
+            six_bits(words, 4, group)
+        }
     }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of::<12>(zerocopy::transmute!(self.groups))
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        six_bits(words, 0, group)
-    }
-    #[inline(always)]
-    fn min_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        six_bits(words, 4, group)
-    }
-}
-
-impl Scaled for BlockQ5K {
-    const GROUP: usize = 32;
-    const MINS: bool = true;
-    const LEAST: i8 = 0;
-    const MOST: i8 = 31;
-    const STORED: Stored = Stored::Codes;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.bits(), self.min.bits()]
-    }
-    #[inline(always)]
-    fn words(&self) -> [u32; MAX_WORDS] {
-        words_of::<12>(zerocopy::transmute!(self.groups))
-    }
-    #[inline(always)]
-    fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        six_bits(words, 0, group)
-    }
-    #[inline(always)]
-    fn min_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
-        six_bits(words, 4, group)
-    }
-}
+);
 
 impl Scaled for BlockQ6K {
     const GROUP: usize = 16;
     const LEAST: i8 = -32;
     const MOST: i8 = 31;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 4;
 
     #[inline(always)]
     fn halves(&self) -> [Half; 2] {
@@ -137,6 +114,7 @@ impl Scaled for BlockIq4Xs {
     const LEAST: i8 = -127;
     const MOST: i8 = 113;
     const STORED: Stored = Stored::Codes;
+    const WORDS: usize = 2;
 
     #[inline(always)]
     fn halves(&self) -> [Half; 2] {
@@ -152,29 +130,5 @@ impl Scaled for BlockIq4Xs {
     fn scale_code(words: &[u32; MAX_WORDS], group: usize) -> i32 {
         let (low, high) = (words[0] >> (4 * group) & 15, words[1] >> (2 * group) & 3);
         (low | high << 4) as i32 - 32
-    }
-}
-
-impl Scaled for BlockTq1_0 {
-    const GROUP: usize = 32;
-    const LEAST: i8 = -1;
-    const MOST: i8 = 1;
-    const STORED: Stored = Stored::Halves;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.bits(), 0]
-    }
-}
-
-impl Scaled for BlockTq2_0 {
-    const GROUP: usize = 32;
-    const LEAST: i8 = -1;
-    const MOST: i8 = 2;
-    const STORED: Stored = Stored::Halves;
-
-    #[inline(always)]
-    fn halves(&self) -> [Half; 2] {
-        [self.scale.bits(), 0]
     }
 }

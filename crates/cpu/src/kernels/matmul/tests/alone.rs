@@ -5,7 +5,7 @@ use super::*;
 
 /// Columns of the widest product; the numbers in between meet every width of a panel, and both sides of every limit beyond which
 /// products are cut in another way.
-const WIDTHS: [usize; 14] = [2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 32, 48, 49, 75];
+const WIDTHS: [usize; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 32, 48, 49, 75];
 const COLUMNS: usize = 75;
 
 /// Activations of all sizes: most are small, some columns are large, tiny or zero.
@@ -78,7 +78,12 @@ fn columns_of_every_type_do_not_depend_on_their_neighbours() {
         let (k_max, m_max) = (768, 45);
         let all = Tensor::new(dtype, [k_max, m_max, 1, 1], &random.numbers(k_max * m_max));
         let few = if dtype.is_quantized() { dtype.block_len() } else { 5 };
-        let odd = if dtype.is_quantized() { 3 * dtype.block_len() } else { 255 };
+        // Pieces of every length: 256 elements, 64 and a block.
+        let odd = match (dtype.is_quantized(), dtype.block_len()) {
+            (true, len @ ..=64) => 11 * len,
+            (true, len) => 3 * len,
+            (false, _) => 255,
+        };
         for (k, m) in [(few, 3), (odd, 33), (k_max, m_max)] {
             check(&cut(&all, k, m), &columns(&mut random, k, COLUMNS), &WIDTHS);
         }
