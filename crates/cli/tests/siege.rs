@@ -6,6 +6,8 @@
 
 #[path = "siege/attack.rs"]
 mod attack;
+#[path = "siege/crowd.rs"]
+mod crowd;
 #[path = "siege/honest.rs"]
 mod honest;
 #[path = "siege/process.rs"]
@@ -124,6 +126,56 @@ fn honest_clients_under_attack_get_right_results() {
     assert_eq!(process.stop(), Some(0));
 }
 
+/// While 64 peers, each at an address of its own, do what once held a worker up, another one's four additions are answered.
+#[test]
+fn a_crowd_of_hostile_peers_holds_no_one_up() {
+    let _alone = alone();
+    let seconds = setting("OXCART_SIEGE_SECONDS", 5);
+    let process = Process::start();
+    let rush = |seconds: u64| {
+        let (over, attacks) = (AtomicBool::new(false), AtomicU64::new(0));
+        let taken = std::thread::scope(|scope| {
+            for host in 1..=64 {
+                let (over, attacks, address) = (&over, &attacks, process.address.as_str());
+                scope.spawn(move || {
+                    let mut random = Random::new(u64::from(host));
+                    while !over.load(Ordering::Relaxed) {
+                        crowd::attack(address, host, &mut random);
+                        attacks.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let taken = honest::add_for(&process.address, Duration::from_secs(seconds));
+            over.store(true, Ordering::Relaxed);
+            taken
+        });
+        (taken.unwrap_or_else(|error| panic!("the honest client: {error}")), attacks.into_inner())
+    };
+    rush(seconds.min(30));
+    let start = settled(&process);
+    let (mut taken, attacks) = rush(seconds);
+    let end = settled(&process);
+    taken.sort_unstable();
+    let at = |part: f64| taken[((taken.len() - 1) as f64 * part) as usize];
+    println!(
+        "{seconds} s: {attacks} attacks of 64 peers; {} additions, median {:?}, 99 % within {:?}, all within {:?}; resident MiB: \
+         {:.1} at the start, {:.1} at the end; {}",
+        taken.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0),
+        start as f64 / MIB,
+        end as f64 / MIB,
+        process.counters()
+    );
+    assert_eq!(process.counters()["panics"], 0);
+    // Within seconds, and beside other programs, a time says little; asked for longer, it must hold.
+    let limit = if seconds >= 300 { Duration::from_millis(250) } else { Duration::from_secs(3) };
+    assert!(at(0.99) <= limit, "99 % within {:?}", at(0.99));
+    assert!(end as f64 <= 1.05 * start as f64 + 16.0 * MIB, "{start} bytes at the start, {end} at the end");
+    assert_eq!(process.stop(), Some(0));
+}
+
 /// Not a test: the client that is killed. Works until it is.
 #[test]
 #[ignore = "a part of the test below"]
@@ -210,6 +262,21 @@ fn a_product_of_minutes_stops_when_its_client_leaves() {
         // One second is promised; this machine may be busy with other things.
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
+    assert_eq!(process.stop(), Some(0));
+}
+
+/// A product of minutes of a client that stays holds up what is short of no other.
+#[test]
+fn a_product_of_minutes_holds_up_no_addition() {
+    let _alone = alone();
+    let process = Process::start();
+    let client = attack::long_product(&process.address);
+    std::thread::sleep(Duration::from_millis(300));
+    let taken = honest::add_for(&process.address, Duration::from_secs(2)).unwrap();
+    assert!(taken.len() >= 3, "{taken:?}");
+    assert_eq!(process.counters()["connected"], 1, "the product is still being computed");
+    drop(client);
+    process.until_empty();
     assert_eq!(process.stop(), Some(0));
 }
 

@@ -2,3 +2,4 @@
 //! the system it runs on.
 
 pub(crate) mod socket;
+pub(crate) mod thread_time;

@@ -4,7 +4,7 @@
 //! out. [`Space`] is what one client can see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
 //! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
-//! are late and stops graphs whose client has gone. A [`WeightCache`] keeps weights on disk.
+//! are late and whatever is still done for a client that has gone. A [`WeightCache`] keeps weights on disk.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
 //! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
@@ -19,6 +19,8 @@ mod lent;
 mod limits;
 mod listen;
 mod outlet;
+mod passing;
+mod peer;
 mod rebuild;
 mod refusal;
 mod roster;
@@ -26,6 +28,7 @@ mod server;
 mod session;
 mod sliced_graph;
 mod space;
+mod stored_graphs;
 mod turnstile;
 mod watch;
 

@@ -47,6 +47,25 @@ impl Chain {
     }
 }
 
+/// A client that has just told a worker to compute.
+struct Computing {
+    registry: Arc<RemoteRegistry>,
+    device: Arc<dyn Device>,
+    stream: Box<dyn Stream>,
+    chain: Chain,
+}
+
+impl Computing {
+    fn on(worker: &FakeWorker) -> Computing {
+        let registry = worker.connect().unwrap();
+        let device = registry.devices().remove(0);
+        let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
+        let chain = Chain::new(&device, 2);
+        stream.compute(chain.work(0..2)).unwrap();
+        Computing { registry, device, stream, chain }
+    }
+}
+
 fn graphs(worker: &FakeWorker) -> Vec<Command> {
     let is_graph = |command: &Command| matches!(command, Command::GraphCompute | Command::GraphRecompute);
     worker.commands().into_iter().filter(is_graph).collect()
@@ -165,11 +184,7 @@ fn memory_elsewhere_is_refused_where_it_would_be_read() {
 #[test]
 fn a_status_of_version_2_is_reported_and_survived() {
     let worker = FakeWorker::start(Config { status: 255, ..Config::new("2.0") });
-    let registry = worker.connect().unwrap();
-    let device = registry.devices().remove(0);
-    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
-    let chain = Chain::new(&device, 2);
-    stream.compute(chain.work(0..2)).unwrap();
+    let Computing { registry, device, stream, .. } = Computing::on(&worker);
     let error = stream.synchronize().unwrap_err().to_string();
     assert!(error.contains("failed to compute the graph"), "{error}");
     stream.synchronize().unwrap();
@@ -181,11 +196,7 @@ fn a_status_of_version_2_is_reported_and_survived() {
 fn synchronizing_means_that_the_worker_is_done() {
     // The worker dies at the graph; if only sending counted, that would go unnoticed.
     let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
-    let registry = worker.connect().unwrap();
-    let device = registry.devices().remove(0);
-    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
-    let chain = Chain::new(&device, 2);
-    stream.compute(chain.work(0..2)).unwrap();
+    let Computing { stream, .. } = Computing::on(&worker);
     assert!(stream.record().and_then(|point| stream.finish(point)).is_err());
     assert!(stream.synchronize().is_err());
 }
@@ -194,11 +205,7 @@ fn synchronizing_means_that_the_worker_is_done() {
 #[test]
 fn a_worker_that_is_gone_is_a_lost_device() {
     let worker = FakeWorker::start(Config::fault("7.0", Command::GraphCompute, Misbehaviour::Close));
-    let registry = worker.connect().unwrap();
-    let device = registry.devices().remove(0);
-    let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
-    let chain = Chain::new(&device, 2);
-    stream.compute(chain.work(0..2)).unwrap();
+    let Computing { device, stream, chain, .. } = Computing::on(&worker);
     let place = chain.buffers.place_of(chain.graph.tensor(chain.ids[0]).unwrap()).unwrap();
     let read = || stream.get_async(&place).and_then(|pending| pending.wait()).map(|_| ());
     for lost in [stream.synchronize(), read(), device.memory().map(|_| ()), stream.allocate(8).map(|_| ())] {

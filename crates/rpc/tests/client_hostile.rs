@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common_client;
+#[path = "fuzzed/conversation.rs"]
+mod conversation;
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -9,40 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common_client::{BASE, Config, FakeWorker, HANDLE, Misbehaviour, options};
-use oxcart_backend::{Buffers, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
+use oxcart_backend::{Buffers, Error, Registry, StreamOptions, allocate, place_all};
 use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{Command, Reply};
 use oxcart_tensor::{DType, Graph};
-
-/// Everything a client does, each command at least once; the first error ends it.
-fn conversation(registry: &Arc<RemoteRegistry>) -> Result<(), Error> {
-    let device = registry.devices().remove(0);
-    device.memory()?;
-    let stream = Arc::clone(&device).open(&StreamOptions::default())?;
-    let mut graph = Graph::new();
-    let weights = graph.leaf(DType::Q4_0, [64, 2])?;
-    let input = graph.leaf(DType::F32, [64, 1])?;
-    let output = graph.mul_mat(weights, input)?;
-    graph.set_name(weights, "blk.0.attn_q.weight")?;
-    graph.expand(output)?;
-    let mut buffers = Buffers::new();
-    place_all(&mut graph, &[weights, input, output], &device.buffer_type(), &mut buffers)?;
-    buffers.set(graph.tensor(weights)?, 0, &[1; 72])?;
-    let work = Work { nodes: graph.range(0..1).unwrap(), buffers: &buffers };
-    stream.compute(work)?;
-    stream.compute(work)?;
-    buffers.bytes(graph.tensor(output)?)?;
-    let first = allocate(&device.buffer_type(), 1000)?;
-    let second = allocate(&device.buffer_type(), 1000)?;
-    first.fill(3, 10, 7)?;
-    second.copy_from(0, &*first, 0, 100)?;
-    drop(second);
-    let place = Place { buffer: first, offset: 0, len: 100 };
-    stream.set_async(&place, vec![5; 100])?;
-    stream.get_async(&place)?.wait()?;
-    drop(place);
-    stream.synchronize()
-}
 
 fn dialects_of(command: Command) -> impl Iterator<Item = &'static str> {
     ["2.0", "3.6", "5.1", "7.0"]
@@ -57,7 +29,7 @@ fn outcome(config: Config) -> Result<(), String> {
     let outcome = match worker.connect() {
         Err(error) => Err(error.to_string()),
         Ok(registry) => {
-            let outcome = conversation(&registry).map_err(|error| error.to_string());
+            let outcome = conversation::hold(&registry).map_err(|error| error.to_string());
             if outcome.is_err() {
                 let cause = registry.failure().expect("the connection is over").to_string();
                 let device = registry.devices().remove(0);
@@ -83,7 +55,7 @@ fn an_honest_worker_is_fine_in_every_dialect() {
         let options = Options { dialect: Some(given), ..options() };
         let registry = RemoteRegistry::connect(&worker.endpoint(), &options).unwrap();
         assert_eq!(registry.dialect(), given);
-        conversation(&registry).unwrap();
+        conversation::hold(&registry).unwrap();
     }
 }
 

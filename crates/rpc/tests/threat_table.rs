@@ -1,103 +1,141 @@
-//! `docs/threat-tests.md` is complete: every row of the threat model that holds here is listed, every test that it names
-//! exists, and it says what they were seen failing without. So do the tests, files and fuzz targets that `docs/threats.md`
-//! names.
+//! `docs/threats.md` is complete: no number is missing, no cell is empty, and the tests, files and fuzz targets it names exist.
+//! `SECURITY.md` promises nothing without naming such a thing, or rows that are there.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// How many threats each letter has. Those that nothing holds yet have numbers too, in the list at the end.
+const NUMBERS: [(char, u32); 13] = [
+    ('P', 11),
+    ('R', 8),
+    ('L', 11),
+    ('F', 12),
+    ('C', 14),
+    ('H', 12),
+    ('D', 13),
+    ('G', 14),
+    ('O', 13),
+    ('K', 9),
+    ('X', 20),
+    ('S', 12),
+    ('T', 11),
+];
+/// The letters and numbers of those.
+const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Rows and their tests.
-fn table() -> BTreeMap<String, Vec<String>> {
-    let text = fs::read_to_string(root().join("docs/threat-tests.md")).unwrap();
-    let cells = |line: &str| -> Option<(String, String)> {
-        let (row, rest) = line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ")?;
-        let (tests, without) = rest.split_once(" | ").unwrap_or_else(|| panic!("{row} has no third column"));
-        assert!(!without.trim().is_empty(), "{row}: what was taken out?");
-        Some((row.to_owned(), tests.to_owned()))
+fn document(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The cells of all rows of all tables, without headings.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_heading = |at: usize| lines.get(at + 1).is_some_and(|next| next.starts_with("|---"));
+    let is_row = |at: &usize| lines[*at].starts_with("| ") && !is_heading(*at);
+    let cells = |at: usize| lines[at].trim_matches('|').split(" | ").map(str::trim).collect();
+    (0..lines.len()).filter(is_row).map(cells).collect()
+}
+
+/// Every number there is, held or not.
+fn numbers() -> BTreeSet<String> {
+    NUMBERS.iter().flat_map(|(letter, count)| (1..=*count).map(move |n| format!("{letter}{n}"))).collect()
+}
+
+/// What a text mentions that looks like a number of a threat.
+fn mentioned(text: &str) -> BTreeSet<String> {
+    let is_number = |word: &&str| {
+        let mut chars = word.chars();
+        let has_letter = chars.next().is_some_and(|first| NUMBERS.iter().any(|(letter, _)| *letter == first));
+        has_letter && !chars.as_str().is_empty() && chars.all(|c| c.is_ascii_digit())
     };
-    let rows = text.lines().filter_map(cells);
-    let names = |tests: &str| tests.split(", ").map(|name| name.trim_matches('`').to_owned()).collect();
-    let row = |id: &str| id.split(' ').next().unwrap_or(id).to_owned();
-    rows.filter(|(id, _)| id != "row").map(|(id, tests)| (row(&id), names(&tests))).collect()
+    text.split(|c: char| !c.is_alphanumeric()).filter(is_number).map(str::to_owned).collect()
 }
 
-#[test]
-fn every_row_is_listed() {
-    let table = table();
-    // How many rows a kind has, and which of them are not promised yet.
-    let kinds: [(&str, u32, &[u32]); 12] = [
-        ("R", 8, &[]),
-        ("3.", 11, &[]),
-        ("F", 12, &[]),
-        ("C", 7, &[]),
-        ("H", 11, &[]),
-        ("D", 13, &[]),
-        ("G", 14, &[]),
-        ("O", 8, &[]),
-        ("K", 7, &[]),
-        ("X", 17, &[5, 17]),
-        ("S", 10, &[8, 9]),
-        ("12.", 11, &[]),
-    ];
-    let mut expected = BTreeSet::new();
-    for (kind, count, absent) in kinds {
-        expected.extend((1..=count).filter(|n| !absent.contains(n)).map(|n| format!("{kind}{n}")));
-    }
-    assert_eq!(table.keys().cloned().collect::<BTreeSet<_>>(), expected);
-    assert!(table.values().all(|tests| !tests.is_empty() && tests.iter().all(|name| !name.is_empty())));
+/// What stands in backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
 }
 
-/// All Rust of our crates.
-fn sources() -> String {
-    let mut sources = String::new();
-    let mut folders = vec![root().join("crates")];
+/// The names of all tests of our crates.
+fn tests() -> BTreeSet<String> {
+    let (mut tests, mut folders) = (BTreeSet::new(), vec![root().join("crates")]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                sources.push_str(&fs::read_to_string(path).unwrap());
+                let source = fs::read_to_string(path).unwrap();
+                let after = source.split("#[test]").skip(1).filter_map(|rest| rest.split_once("fn "));
+                tests.extend(after.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())));
             }
         }
     }
-    sources
+    tests
 }
 
-/// Rows of `docs/threats.md`: what is quoted in the last column is a file, a test or a fuzz target.
-#[test]
-fn every_threat_has_something_that_shows_it() {
-    let (sources, mut rows) = (sources(), 0);
-    let text = fs::read_to_string(root().join("docs/threats.md")).unwrap();
-    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| threat |");
-    for line in text.lines().filter(is_row) {
-        let shown_by = line.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
-        let quoted: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
-        let exists = |name: &&str| {
-            let is_target = root().join("fuzz/fuzz_targets").join(name).with_extension("rs").is_file();
-            sources.contains(&format!("fn {name}("))
-                || is_target
-                || (name.contains('/') && root().join(name).exists())
-        };
-        let missing: Vec<_> = quoted.iter().filter(|name| !exists(name)).collect();
-        assert!(missing.is_empty(), "{missing:?} in {line}");
-        rows += usize::from(!quoted.is_empty() || line.contains("the same"));
-    }
-    assert_eq!(rows, text.lines().filter(is_row).count(), "a row without a test");
-    assert!(rows >= 10, "only {rows} rows");
+/// Whether there is a test, a file or a fuzz target of this name; what follows a file is how it is called.
+fn exists(tests: &BTreeSet<String>, name: &str) -> bool {
+    let file = name.split(' ').next().unwrap_or_default();
+    tests.contains(name)
+        || root().join("fuzz/fuzz_targets").join(name).with_extension("rs").is_file()
+        || (file.contains('/') && root().join(file).exists())
 }
 
 #[test]
-fn every_test_exists() {
-    let sources = sources();
-    for (row, tests) in table() {
-        for test in tests {
-            assert!(sources.contains(&format!("fn {test}(")), "{row}: there is no test {test}");
+fn no_number_is_missing() {
+    let text = document("docs/threats.md");
+    let (tables, list) = text.split_once("\n## Not held\n").unwrap();
+    let mut found: Vec<&str> = rows(tables).iter().map(|cells| cells[0]).collect();
+    let listed: Vec<&str> =
+        list.lines().filter_map(|line| Some(line.strip_prefix("- ")?.split_once(':')?.0)).collect();
+    assert_eq!(listed, NOT_HELD);
+    found.extend(listed);
+    let count = found.len();
+    let found: BTreeSet<String> = found.into_iter().map(str::to_owned).collect();
+    assert_eq!(found.len(), count, "a number stands in two rows");
+    assert_eq!(found, numbers());
+}
+
+#[test]
+fn every_row_names_tests_that_exist_and_what_they_were_seen_failing_without() {
+    let (tests, text) = (tests(), document("docs/threats.md"));
+    for cells in rows(&text) {
+        let [number, threat, holds, shown_by, without] = cells[..] else { panic!("five cells: {cells:?}") };
+        for cell in [threat, holds, shown_by, without] {
+            assert!(!cell.is_empty(), "{number} has an empty cell");
+        }
+        let names = quoted(shown_by);
+        assert!(!names.is_empty(), "{number} has no test");
+        for name in names {
+            assert!(exists(&tests, name), "{number}: there is no {name}");
         }
     }
+    let unknown: Vec<_> = mentioned(&text).difference(&numbers()).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?} are no rows");
+}
+
+#[test]
+fn every_promise_names_what_shows_it() {
+    let (tests, text) = (tests(), document("SECURITY.md"));
+    let mut held = numbers();
+    held.retain(|number| !NOT_HELD.contains(&number.as_str()));
+    let promises = rows(&text);
+    assert!(promises.len() >= 10, "only {} promises", promises.len());
+    for cells in promises {
+        let [promise, shown_by] = cells[..] else { panic!("two cells: {cells:?}") };
+        let (names, numbers) = (quoted(shown_by), mentioned(shown_by));
+        assert!(!names.is_empty() || !numbers.is_empty(), "nothing shows this: {promise}");
+        for name in names {
+            assert!(exists(&tests, name), "there is no {name}: {promise}");
+        }
+    }
+    let unknown: Vec<_> = mentioned(&text).difference(&held).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?} are no rows that hold");
 }

@@ -1,4 +1,4 @@
-//! The cache of weights under attack and on failing disks. `docs/threat-tests.md` says which threat each test answers. There
+//! The cache of weights under attack and on failing disks. `docs/threats.md` says which threat each test answers. There
 //! is no cache where its folder cannot be trusted.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -310,7 +310,7 @@ fn one_flipped_bit_anywhere_is_found() {
     let (hash, into) = (fnv1a(&weights), host_range(LARGE));
     for (place, rejected) in places.chain([LARGE as u64 + 63]).zip(1..) {
         flip(place);
-        assert!(!cache.cache.load(&user(), hash, &into), "byte {place}");
+        assert!(!cache.cache.load(&user(), hash, &into, &mut |_| true), "byte {place}");
         assert_eq!(cache.cache.counts().rejected, rejected, "byte {place}");
         flip(place);
     }

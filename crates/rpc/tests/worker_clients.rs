@@ -1,4 +1,4 @@
-//! Several clients at a time. `docs/threat-tests.md` says which threat each test answers.
+//! Several clients at a time. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Connections, devices, allocations and kernels that break. `docs/threat-tests.md` says which threat each test answers.
+//! Connections, devices, allocations and kernels that break. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Messages that are malformed, cut or of another protocol. `docs/threat-tests.md` says which threat each test answers.
+//! Messages that are malformed, cut or of another protocol. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Graphs that are malformed or ask for too much. `docs/threat-tests.md` says which threat each test answers.
+//! Graphs that are malformed or ask for too much. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

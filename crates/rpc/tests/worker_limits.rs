@@ -125,9 +125,16 @@ fn connections_in_all_and_without_a_greeting() {
         greeted.push(fixture.newest());
         connected(8);
     }
-    let mut ninth = dial(fixture.auto);
-    assert!(closes(&mut ninth));
-    assert!(greeted.iter_mut().all(Peer::is_alive));
+    // And one that has nothing; those that have more than a little stay.
+    for peer in &mut greeted[1..] {
+        peer.alloc(2 << 20);
+    }
+    let mut ninth = fixture.newest();
+    ninth.alloc(2 << 20);
+    greeted.remove(0).assert_closed("a connection with nothing");
+    let mut tenth = dial(fixture.auto);
+    assert!(closes(&mut tenth));
+    assert!(greeted.iter_mut().all(Peer::is_alive) && ninth.is_alive());
 }
 
 /// Whether a graph of so many adds, all but the last without effect, is accepted.
@@ -253,8 +260,8 @@ fn work_of_one_node() {
         let node = peer.node(OpCode::Add, 2, [elements, 1, 1, 1], (handle, base + 0x8000), &[1, 1]);
         assert_eq!(peer.compute(&[2], &[leaf, node]), fits, "{elements}");
     }
-    // A product may do 256 times as much: 64 * 64 * 64.
-    for (side, fits) in [(63, true), (64, true), (65, false)] {
+    // A product may do 256 times as much: 64 * 64 * 64, of which the columns, laid out first, take their part.
+    for (side, fits) in [(62, true), (63, true), (64, false)] {
         let mut peer = fixture.newest();
         let handle = peer.alloc(1 << 16);
         let base = peer.base(handle);

@@ -1,4 +1,4 @@
-//! Handles and buffers, and the clients they belong to. `docs/threat-tests.md` says which threat each test answers.
+//! Handles and buffers, and the clients they belong to. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Memory, descriptors and threads of the whole process, one test at a time. `docs/threat-tests.md` says which threat each
+//! Memory, descriptors and threads of the whole process, one test at a time. `docs/threats.md` says which threat each
 //! test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(target_os = "linux")]
@@ -209,7 +209,10 @@ fn no_more_clients_than_allowed() {
     // A silent client makes room for a new one.
     greeted.push(fixture.newest());
     assert_eq!(fixture.counters().connected, 10);
-    // One that has said HELLO does not.
+    // One that has said HELLO and has more than a little does not.
+    for peer in &mut greeted {
+        peer.alloc(2 << 20);
+    }
     let mut eleventh = dial(fixture.auto);
     assert!(common::closes(&mut eleventh));
     assert!(greeted.iter_mut().all(common::Peer::is_alive));

@@ -1,4 +1,4 @@
-//! Tensor descriptors that are wrong. `docs/threat-tests.md` says which threat each test answers.
+//! Tensor descriptors that are wrong. `docs/threats.md` says which threat each test answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

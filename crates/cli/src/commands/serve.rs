@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
     /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
     ///
-    /// A client that asks for more is told that there is not enough, and can go on with less.
+    /// Of this machine's own memory, what the worker may need for itself is not lent by default. A client that asks for more is told that there is not enough, and can go on with less.
     #[arg(long, value_name = "SIZE", value_parser = quantities::size)]
     max_memory: Option<u64>,
 
@@ -167,10 +167,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let mut config = Config::new([]);
     config.devices = args.local.chosen()?;
-    config.stream = StreamOptions { max_scratch: Some(MAX_SCRATCH), ..args.local.stream_options() };
+    // Of the memory of this machine, which messages, graphs and scratch come out of as well.
+    let is_here = |device: &&Arc<dyn oxcart::backend::Device>| device.buffer_type().is_host();
+    let free = config
+        .devices
+        .iter()
+        .filter(is_here)
+        .find_map(|device| device.memory().ok())
+        .map(|memory| memory.free);
+    let limits = free.map_or_else(Limits::default, Limits::for_memory);
+    let max_scratch = Some(free.map_or(MAX_SCRATCH, |free| MAX_SCRATCH.min(free / 16)));
+    config.stream = StreamOptions { max_scratch, ..args.local.stream_options() };
     config.max_memory = args.max_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
-    config.limits = Limits { clients, idle: args.idle_timeout, ..Limits::default() };
+    config.limits = Limits { clients, idle: args.idle_timeout, ..limits };
     config.limits.ungreeted = config.limits.ungreeted.min(clients);
     config.observer = tidy(log.observer());
     Ok(config)

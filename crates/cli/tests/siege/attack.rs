@@ -1,48 +1,65 @@
 //! Attacking clients: malformed messages, wrong handles, tensors and graphs, at random.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use oxcart::rpc::wire::{Command, Dialect, OpCode, TensorRecord, encode_graph};
+use socket2::{Domain, Socket, Type};
 
 use super::Random;
 
 /// A connection that stops at the first error; the worker closes most of them.
-struct Attacker {
+pub(crate) struct Attacker {
     stream: TcpStream,
     dialect: &'static Dialect,
 }
 
 /// One attack, from connecting to leaving.
 pub(crate) fn attack(address: &str, random: &mut Random) {
-    let Ok(stream) = TcpStream::connect(address) else { return };
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
-    let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
     let dialect = if random.below(2) == 0 { Dialect::newest() } else { Dialect::classic() };
-    let mut attacker = Attacker { stream, dialect };
+    let Some(mut attacker) = Attacker::connect(address, [127, 0, 0, 1], dialect) else { return };
     // Whatever the worker does to it, the attacker does not mind.
     let _ = attacker.act(random);
 }
 
 /// A client for which the worker computes a product of minutes, for as long as it stays.
 pub(crate) fn long_product(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    let mut attacker = Attacker { stream, dialect: Dialect::newest() };
+    let mut attacker = Attacker::connect(address, [127, 0, 0, 1], Dialect::newest()).unwrap();
     attacker.greet().unwrap();
     attacker.start_long_product().unwrap();
     attacker.stream
 }
 
 impl Attacker {
-    fn send(&mut self, command: Command, body: &[u8]) -> Option<()> {
-        let mut bytes = vec![command as u8];
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(body);
+    /// Connects from an address of this machine, and is never patient for long.
+    pub(crate) fn connect(address: &str, host: [u8; 4], dialect: &'static Dialect) -> Option<Attacker> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+        socket.bind(&SocketAddr::from((host, 0)).into()).ok()?;
+        socket.connect(&address.parse::<SocketAddr>().ok()?.into()).ok()?;
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
+        Some(Attacker { stream, dialect })
+    }
+
+    /// Another connection from the same address.
+    pub(crate) fn again(&self) -> Option<Attacker> {
+        let SocketAddr::V4(own) = self.stream.local_addr().ok()? else { return None };
+        Attacker::connect(&self.stream.peer_addr().ok()?.to_string(), own.ip().octets(), self.dialect)
+    }
+
+    pub(crate) fn send(&mut self, command: Command, body: &[u8]) -> Option<()> {
+        self.begin(command, body.len() as u64, body)
+    }
+
+    /// Announces a message and sends some of it.
+    pub(crate) fn begin(&mut self, command: Command, size: u64, body: &[u8]) -> Option<()> {
+        let bytes = [&[command as u8][..], &size.to_le_bytes(), body].concat();
         self.stream.write_all(&bytes).ok()
     }
 
-    fn ask(&mut self, command: Command, body: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn ask(&mut self, command: Command, body: &[u8]) -> Option<Vec<u8>> {
         self.send(command, body)?;
         let mut len = [0; 8];
         self.stream.read_exact(&mut len).ok()?;
@@ -51,7 +68,7 @@ impl Attacker {
         Some(reply)
     }
 
-    fn greet(&mut self) -> Option<()> {
+    pub(crate) fn greet(&mut self) -> Option<()> {
         self.ask(Command::Hello, &vec![0; Command::Hello.request_bytes(self.dialect)]).map(|_| ())
     }
 
@@ -60,14 +77,14 @@ impl Attacker {
     }
 
     /// Handle and base of a new buffer.
-    fn alloc(&mut self, size: u64) -> Option<(u64, u64)> {
+    pub(crate) fn alloc(&mut self, size: u64) -> Option<(u64, u64)> {
         let body = self.with_device(&size.to_le_bytes());
         let handle = u64::from_le_bytes(*self.ask(Command::AllocBuffer, &body)?.first_chunk()?);
         let base = self.ask(Command::BufferGetBase, &handle.to_le_bytes())?;
         Some((handle, u64::from_le_bytes(*base.first_chunk()?)))
     }
 
-    fn record(&self, id: u64, ne: [u32; 4], (handle, data): (u64, u64)) -> TensorRecord {
+    pub(crate) fn record(&self, id: u64, ne: [u32; 4], (handle, data): (u64, u64)) -> TensorRecord {
         let mut record = TensorRecord::absent();
         record.id = id.into();
         record.buffer = handle.into();
@@ -77,14 +94,32 @@ impl Attacker {
         record
     }
 
+    /// A node of f32 at an address.
+    pub(crate) fn node(
+        &self,
+        op: OpCode,
+        id: u64,
+        ne: [u32; 4],
+        place: (u64, u64),
+        sources: &[u64],
+    ) -> Option<TensorRecord> {
+        let mut record = self.record(id, ne, place);
+        record.op = self.dialect.op_number(op)?.into();
+        record.flags = 16.into();
+        for (slot, &source) in record.sources.iter_mut().zip(sources) {
+            *slot = source.into();
+        }
+        Some(record)
+    }
+
     /// A record's bytes.
-    fn bytes(&self, record: &TensorRecord) -> Vec<u8> {
+    pub(crate) fn bytes(&self, record: &TensorRecord) -> Vec<u8> {
         let mut body = Vec::new();
         encode_graph(&mut body, Dialect::classic(), 0, &[], std::slice::from_ref(record));
         body.split_off(8)
     }
 
-    fn graph(&self, nodes: &[u64], tensors: &[TensorRecord]) -> Vec<u8> {
+    pub(crate) fn graph(&self, nodes: &[u64], tensors: &[TensorRecord]) -> Vec<u8> {
         let nodes: Vec<_> = nodes.iter().map(|&id| id.into()).collect();
         let mut body = Vec::new();
         encode_graph(&mut body, self.dialect, 0, &nodes, tensors);
@@ -92,18 +127,14 @@ impl Attacker {
     }
 
     /// Has a product of minutes computed, whose rows lie all but in the same place.
-    fn start_long_product(&mut self) -> Option<()> {
+    pub(crate) fn start_long_product(&mut self) -> Option<()> {
         let (handle, base) = self.alloc(257 << 20)?;
         let mut a = self.record(1, [1 << 14, 1 << 15, 1, 1], (handle, base));
         let mut b = self.record(3, [1 << 14, 2048, 1, 1], (handle, base));
         for record in [&mut a, &mut b] {
             record.nb = [4_u32, 4, 4, 4].map(Into::into);
         }
-        let mut c = self.record(2, [1 << 15, 2048, 1, 1], (handle, base + (1 << 20)));
-        c.op = self.dialect.op_number(OpCode::MulMat)?.into();
-        c.flags = 16.into();
-        c.sources[0] = 1.into();
-        c.sources[1] = 3.into();
+        let c = self.node(OpCode::MulMat, 2, [1 << 15, 2048, 1, 1], (handle, base + (1 << 20)), &[1, 3])?;
         let body = self.graph(&[2], &[a, b, c]);
         self.send(Command::GraphCompute, &body)
     }
@@ -171,11 +202,7 @@ impl Attacker {
                 // A graph on memory that was freed.
                 let (handle, base) = self.alloc(4096)?;
                 let a = self.record(1, [4, 1, 1, 1], (handle, base));
-                let mut c = self.record(2, [4, 1, 1, 1], (handle, base + 64));
-                c.op = self.dialect.op_number(OpCode::Add)?.into();
-                c.flags = 16.into();
-                c.sources[0] = 1.into();
-                c.sources[1] = 1.into();
+                let c = self.node(OpCode::Add, 2, [4, 1, 1, 1], (handle, base + 64), &[1, 1])?;
                 let body = self.graph(&[2], &[a, c]);
                 self.send(Command::GraphCompute, &body)?;
                 self.send(Command::FreeBuffer, &handle.to_le_bytes())?;
@@ -186,11 +213,7 @@ impl Attacker {
                 // An honest graph with one byte changed.
                 let (handle, base) = self.alloc(4096)?;
                 let a = self.record(1, [4, 2, 1, 1], (handle, base));
-                let mut c = self.record(2, [2, 2, 1, 1], (handle, base + 64));
-                c.op = self.dialect.op_number(OpCode::MulMat)?.into();
-                c.flags = 16.into();
-                c.sources[0] = 1.into();
-                c.sources[1] = 1.into();
+                let c = self.node(OpCode::MulMat, 2, [2, 2, 1, 1], (handle, base + 64), &[1, 1])?;
                 for _ in 0..20 {
                     let mut body = self.graph(&[2], &[a, c]);
                     let at = random.below(body.len());

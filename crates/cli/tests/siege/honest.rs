@@ -1,13 +1,15 @@
 //! A client that does what clients do and knows what must come out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart::backend::{Buffers, Device, Error, Place, Registry, StreamOptions, Work, allocate, place_all};
 use oxcart::rpc::client::{Options, RemoteRegistry, Timeouts};
+use oxcart::rpc::wire::{Command, Dialect, OpCode};
 use oxcart::tensor::{DType, Graph};
 
 use super::Random;
+use super::attack::Attacker;
 
 /// Limits within which a client must have noticed that its worker is gone.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,6 +57,33 @@ pub(crate) fn round(address: &str, random: &mut Random) -> Round {
 pub(crate) fn free_bytes(address: &str) -> usize {
     let registry = RemoteRegistry::connect(address, &Options::default()).unwrap();
     registry.devices()[0].memory().unwrap().free
+}
+
+/// A client that stays and adds four numbers to themselves, again and again; says how long each answer took.
+pub(crate) fn add_for(address: &str, duration: Duration) -> Result<Vec<Duration>, String> {
+    let lost = || "the connection ended".to_owned();
+    let mut client = Attacker::connect(address, [127, 0, 0, 1], Dialect::newest()).ok_or_else(lost)?;
+    client.greet().ok_or_else(lost)?;
+    let (handle, base) = client.alloc(4096).ok_or_else(lost)?;
+    let a = client.record(1, [4, 1, 1, 1], (handle, base));
+    let sum = client.node(OpCode::Add, 2, [4, 1, 1, 1], (handle, base + 64), &[1, 1]).ok_or_else(lost)?;
+    let graph = client.graph(&[2], &[a, sum]);
+    let get = [&client.bytes(&sum)[..], &[0; 8], &16_u64.to_le_bytes()].concat();
+    let (start, mut taken) = (Instant::now(), Vec::new());
+    while start.elapsed() < duration {
+        let number = taken.len() as f32;
+        let set = [&client.bytes(&a)[..], &[0; 9], &bytes(&[number; 4])].concat();
+        let asked = Instant::now();
+        client.send(Command::SetTensor, &set).ok_or_else(lost)?;
+        client.send(Command::GraphCompute, &graph).ok_or_else(lost)?;
+        let found = client.ask(Command::GetTensor, &get).ok_or_else(lost)?;
+        taken.push(asked.elapsed());
+        if found != bytes(&[2.0 * number; 4]) {
+            return Err(format!("twice {number} is not {found:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(taken)
 }
 
 type Step = Result<Result<u64, String>, Error>;

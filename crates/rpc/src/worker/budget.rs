@@ -1,46 +1,133 @@
-//! Bytes that may be given out, and what of them is.
+//! Bytes that may be given out, and who has how many.
+//!
+//! Shares are not fixed: who asks first gets, until nothing is left. Then those who have most make way for those who have
+//! much less ([`Budget::heaviest`]), peers first and connections of one peer then, so that each can have as much as the others.
+//! Where nothing can be taken back, as with the memory of buffers, a little is kept aside for those who have next to nothing.
 //!
 //! Invariant: the leases that exist never add up to more than the budget.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::peer::{Holder, Peer};
 
 /// A number of bytes to share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: usize,
-    used: AtomicUsize,
+    /// What only those get who have no more than [`Budget::little`] with it.
+    aside: usize,
+    little: usize,
+    given: Mutex<Given>,
+}
+
+/// What was given out. Those who have nothing are not listed.
+#[derive(Debug, Default)]
+struct Given {
+    used: usize,
+    peers: BTreeMap<Peer, PeerGiven>,
+}
+
+#[derive(Debug, Default)]
+struct PeerGiven {
+    used: usize,
+    clients: BTreeMap<u64, usize>,
+}
+
+impl Given {
+    fn add(&mut self, holder: Holder, bytes: usize) {
+        self.used += bytes;
+        let peer = self.peers.entry(holder.peer).or_default();
+        peer.used += bytes;
+        *peer.clients.entry(holder.client).or_default() += bytes;
+    }
+
+    fn remove(&mut self, holder: Holder, bytes: usize) {
+        self.used -= bytes;
+        let Some(peer) = self.peers.get_mut(&holder.peer) else { return };
+        peer.used -= bytes;
+        if let Some(client) = peer.clients.get_mut(&holder.client) {
+            *client -= bytes;
+            if *client == 0 {
+                peer.clients.remove(&holder.client);
+            }
+        }
+        if peer.clients.is_empty() {
+            self.peers.remove(&holder.peer);
+        }
+    }
+
+    fn of_peer(&self, peer: Peer) -> usize {
+        self.peers.get(&peer).map_or(0, |peer| peer.used)
+    }
 }
 
 /// Some bytes of a budget; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     budget: Arc<Budget>,
+    holder: Holder,
     bytes: usize,
 }
 
 impl Budget {
     pub(crate) fn new(total: usize) -> Arc<Budget> {
-        Arc::new(Budget { total, used: AtomicUsize::new(0) })
+        Budget::with_aside(total, 0, 0)
+    }
+
+    /// As [`new`](Budget::new), with bytes that are kept for peers which have only a little.
+    pub(crate) fn with_aside(total: usize, aside: usize, little: usize) -> Arc<Budget> {
+        Arc::new(Budget { total, aside, little, given: Mutex::default() })
     }
 
     pub(crate) const fn total(&self) -> usize {
         self.total
     }
 
-    /// Bytes that are not given out.
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are not given out, and not kept aside.
     pub(crate) fn left(&self) -> usize {
-        self.total.saturating_sub(self.used.load(Ordering::Relaxed))
+        self.total.saturating_sub(self.aside).saturating_sub(self.given().used)
     }
 
     /// Takes bytes, if so many are left.
-    pub(crate) fn lease(self: &Arc<Self>, bytes: usize) -> Option<Lease> {
-        self.take(bytes).then(|| Lease { budget: Arc::clone(self), bytes })
+    pub(crate) fn lease(self: &Arc<Self>, holder: Holder, bytes: usize) -> Option<Lease> {
+        self.take(holder, bytes).then(|| Lease { budget: Arc::clone(self), holder, bytes })
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let more = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.total);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    fn take(&self, holder: Holder, bytes: usize) -> bool {
+        let mut given = self.given();
+        let has_little = given.of_peer(holder.peer).saturating_add(bytes) <= self.little;
+        let most = if has_little { self.total } else { self.total.saturating_sub(self.aside) };
+        let fits = given.used.checked_add(bytes).is_some_and(|sum| sum <= most);
+        if fits && bytes > 0 {
+            given.add(holder, bytes);
+        }
+        fits
+    }
+
+    /// Bytes that one has.
+    pub(crate) fn used_by(&self, holder: Holder) -> usize {
+        let given = self.given();
+        given.peers.get(&holder.peer).and_then(|peer| peer.clients.get(&holder.client)).copied().unwrap_or(0)
+    }
+
+    /// Who has so much that it should make way for one that wants so many bytes: of the peer that has most, the connection that
+    /// has most, if that is at least twice what the other one would have: among equals, nothing goes back and forth.
+    pub(crate) fn heaviest(&self, wants: Holder, bytes: usize) -> Option<Holder> {
+        let given = self.given();
+        let (&peer, most) = given.peers.iter().max_by_key(|(_, peer)| peer.used)?;
+        let (&client, &used) = most.clients.iter().max_by_key(|(_, used)| **used)?;
+        let would_have = if peer == wants.peer {
+            most.clients.get(&wants.client).copied().unwrap_or_default().saturating_add(bytes)
+        } else {
+            given.of_peer(wants.peer).saturating_add(bytes)
+        };
+        let has = if peer == wants.peer { used } else { most.used };
+        (would_have.saturating_mul(2) <= has).then_some(Holder { peer, client })
     }
 }
 
@@ -48,7 +135,7 @@ impl Lease {
     /// Makes it larger, if so many bytes are left.
     #[must_use]
     pub(crate) fn grow(&mut self, more: usize) -> bool {
-        let grown = self.budget.take(more);
+        let grown = self.budget.take(self.holder, more);
         self.bytes += if grown { more } else { 0 };
         grown
     }
@@ -56,14 +143,16 @@ impl Lease {
     /// Makes it smaller, if it is larger.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
-        self.budget.used.fetch_sub(less, Ordering::Relaxed);
+        if less > 0 {
+            self.bytes -= less;
+            self.budget.given().remove(self.holder, less);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.shrink_to(0);
     }
 }
 
@@ -71,13 +160,17 @@ impl Drop for Lease {
 mod tests {
     use super::*;
 
+    fn holder(peer: u8, client: u64) -> Holder {
+        Holder { peer: Peer::of(([127, 0, 0, peer], 1).into()), client }
+    }
+
     #[test]
     fn never_more_than_there_is() {
-        let budget = Budget::new(100);
-        let mut most = budget.lease(60).unwrap();
-        assert!(budget.lease(41).is_none());
-        assert!(budget.lease(usize::MAX).is_none());
-        let rest = budget.lease(39).unwrap();
+        let (budget, one) = (Budget::new(100), holder(1, 1));
+        let mut most = budget.lease(one, 60).unwrap();
+        assert!(budget.lease(one, 41).is_none());
+        assert!(budget.lease(one, usize::MAX).is_none());
+        let rest = budget.lease(one, 39).unwrap();
         assert!(most.grow(1) && !most.grow(1));
         assert_eq!(budget.left(), 0);
         drop(rest);
@@ -86,7 +179,38 @@ mod tests {
         assert_eq!(budget.left(), 39);
         most.shrink_to(10);
         assert_eq!(budget.left(), 90);
-        drop(most);
+        drop((budget.lease(one, 0), most));
         assert_eq!(budget.left(), 100);
+        assert!(budget.given().peers.is_empty());
+    }
+
+    #[test]
+    fn who_has_most_makes_way() {
+        let budget = Budget::new(100);
+        let leases = [(1, 1, 10), (1, 2, 40), (2, 3, 40), (3, 4, 10)]
+            .map(|(peer, client, bytes)| budget.lease(holder(peer, client), bytes).unwrap());
+        assert_eq!(budget.heaviest(holder(4, 5), 25), Some(holder(1, 2)));
+        // Only for one that would have much less.
+        assert_eq!(budget.heaviest(holder(4, 5), 26), None);
+        assert_eq!(budget.heaviest(holder(3, 4), 15), Some(holder(1, 2)));
+        assert_eq!(budget.heaviest(holder(3, 4), 16), None);
+        // Within a peer, connections are compared.
+        assert_eq!(budget.heaviest(holder(1, 1), 10), Some(holder(1, 2)));
+        assert_eq!(budget.heaviest(holder(1, 1), 11), None);
+        drop(leases);
+        assert_eq!(budget.heaviest(holder(4, 5), 10), None);
+    }
+
+    #[test]
+    fn a_little_is_kept_aside() {
+        let budget = Budget::with_aside(1000, 100, 10);
+        let most = budget.lease(holder(1, 1), 900).unwrap();
+        assert_eq!(budget.left(), 0);
+        assert!(budget.lease(holder(1, 2), 1).is_none());
+        assert!(budget.lease(holder(2, 3), 11).is_none());
+        let little = budget.lease(holder(2, 3), 10).unwrap();
+        assert!(budget.lease(holder(2, 4), 1).is_none());
+        drop((most, little));
+        assert_eq!(budget.left(), 900);
     }
 }

@@ -160,21 +160,43 @@ impl WeightCache {
         self.writers.wait_for_none(patience);
     }
 
-    /// Writes the content of a hash to a place that it fills exactly, if a domain may have it, and says whether it did.
-    pub fn load(&self, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
+    /// Writes the content of a hash to a place that it fills exactly, if a domain may have it, and says whether it did. For
+    /// each piece, `go_on` is asked with its length; it may wait, or say that nothing is wanted any more.
+    pub fn load(
+        &self,
+        domain: &Domain,
+        hash: u64,
+        into: &BufferRange,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> bool {
         !self.is_barred(domain, hash)
             && [domain.folder(), SHARED].iter().any(|name| {
-                self.entry_folder(name).is_some_and(|entries| self.load_from(&entries, domain, hash, into))
+                let entries = self.entry_folder(name);
+                entries.is_some_and(|entries| self.load_from(&entries, domain, hash, into, go_on))
             })
     }
 
-    fn load_from(&self, entries: &EntryFolder, domain: &Domain, hash: u64, into: &BufferRange) -> bool {
+    fn load_from(
+        &self,
+        entries: &EntryFolder,
+        domain: &Domain,
+        hash: u64,
+        into: &BufferRange,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> bool {
         let Some(mut entry) = self.entry(entries, hash) else { return false };
         if entry.header().len() != into.len as u64 {
             return false;
         }
-        if entry.verify().is_err() {
-            self.reject(entries, hash);
+        let mut wanted = true;
+        let verified = entry.read(|_, piece| {
+            wanted = go_on(piece.len());
+            wanted
+        });
+        if verified.is_err() {
+            if wanted {
+                self.reject(entries, hash);
+            }
             return false;
         }
         // A collision is noted before its entry is removed, so without a note the entry was good when it was read.
@@ -183,16 +205,19 @@ impl WeightCache {
         }
         let mut written = Ok(());
         let read = entry.read(|start, piece| {
-            written = into.buffer.write(into.offset + start, piece);
-            written.is_ok()
+            wanted = go_on(piece.len());
+            if wanted {
+                written = into.buffer.write(into.offset + start, piece);
+            }
+            wanted && written.is_ok()
         });
         if read.is_ok() {
             entry.touch();
             return true;
         }
-        // It changed between the two readings, or the device failed. Nothing of it may stay.
+        // It changed between the two readings, or the device failed, or the client is gone. Nothing of it may stay.
         let _ = into.buffer.fill(into.offset, into.len, 0);
-        if written.is_ok() {
+        if wanted && written.is_ok() {
             self.reject(entries, hash);
         }
         false

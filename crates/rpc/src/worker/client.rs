@@ -5,10 +5,13 @@
 
 use std::net::{Shutdown, SocketAddr};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::peer::{Holder, Peer};
+use super::stored_graphs::StoredGraphs;
 use crate::os::socket::TimedSocket;
+use crate::os::thread_time::thread_time;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub enum Dropped {
     Idle,
     /// Others needed the place.
     TooMany,
+    /// Others needed the memory that the worker kept for it.
+    TooMuch,
     /// A device that it used is lost.
     DeviceLost,
     /// The worker is shutting down.
@@ -51,6 +56,7 @@ impl Dropped {
             Dropped::LateMessage => "a message did not come in time",
             Dropped::Idle => "it was idle for too long",
             Dropped::TooMany => "there are too many connections",
+            Dropped::TooMuch => "others needed some of its memory",
             Dropped::DeviceLost => "a device that it used is lost",
             Dropped::Shutdown => "the worker is shutting down",
         }
@@ -71,8 +77,15 @@ pub(crate) struct Client {
     phase: AtomicU8,
     /// Milliseconds after `since`.
     deadline: AtomicU64,
+    /// When it last began to do something else, in milliseconds after `since`.
+    last_words: AtomicU64,
     /// Devices on which it has something, a bit each; the last one stands for all beyond.
     devices: AtomicU64,
+    /// Bytes that it has on devices.
+    device_bytes: AtomicUsize,
+    /// Nanoseconds of its thread that were used in turns.
+    in_turns: AtomicU64,
+    pub(crate) graphs: StoredGraphs,
     gone: AtomicBool,
     dropped: OnceLock<Dropped>,
 }
@@ -86,12 +99,21 @@ impl Client {
             since: Instant::now(),
             phase: AtomicU8::new(Phase::Greeting as u8),
             deadline: AtomicU64::new(NEVER),
+            last_words: AtomicU64::new(0),
             devices: AtomicU64::new(0),
+            device_bytes: AtomicUsize::new(0),
+            in_turns: AtomicU64::new(0),
+            graphs: StoredGraphs::default(),
             gone: AtomicBool::new(false),
             dropped: OnceLock::new(),
         };
         client.due_in(Some(hello));
         client
+    }
+
+    /// Whose share it uses.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder { peer: Peer::of(self.peer), client: self.id }
     }
 
     /// Time since it connected.
@@ -103,6 +125,8 @@ impl Client {
     pub(crate) fn enter(&self, phase: Phase, limit: Option<Duration>) {
         // The old deadline must not be held against the new phase.
         self.deadline.store(NEVER, Ordering::Relaxed);
+        let now = u64::try_from(self.age().as_millis()).unwrap_or(NEVER);
+        self.last_words.store(now, Ordering::Relaxed);
         self.phase.store(phase as u8, Ordering::Release);
         self.due_in(limit);
     }
@@ -134,6 +158,45 @@ impl Client {
     /// Notes that it has something on a device.
     pub(crate) fn uses(&self, device: usize) {
         self.devices.fetch_or(1 << device.min(63), Ordering::SeqCst);
+    }
+
+    /// When it last began to do something else.
+    pub(crate) fn last_words(&self) -> Instant {
+        self.since + Duration::from_millis(self.last_words.load(Ordering::Relaxed))
+    }
+
+    /// Whether something is asked of it now.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.is(Phase::Greeting) && !self.is(Phase::Idle)
+    }
+
+    /// Notes that it has so many bytes more on a device.
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.device_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that it has so many bytes less.
+    pub(crate) fn let_go(&self, bytes: usize) {
+        self.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that it has on devices.
+    pub(crate) fn device_bytes(&self) -> usize {
+        self.device_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Does something in a turn, which counts what it takes.
+    pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = thread_time();
+        let done = work();
+        let used = thread_time().saturating_sub(before).as_nanos();
+        self.in_turns.fetch_add(u64::try_from(used).unwrap_or(u64::MAX), Ordering::Relaxed);
+        done
+    }
+
+    /// What its thread, which is the calling one, has used of the processor outside of turns.
+    pub(crate) fn used_outside_of_turns(&self) -> Duration {
+        thread_time().saturating_sub(Duration::from_nanos(self.in_turns.load(Ordering::Relaxed)))
     }
 
     /// Whether it has had something on a device.

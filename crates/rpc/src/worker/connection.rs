@@ -6,12 +6,15 @@
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::budget::Lease;
 use super::client::{Client, Phase};
 use super::counters::add;
 use super::event::{Event, Totals};
-use super::limits::{KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_REPLY_BYTES};
+use super::limits::{
+    CHORE_BYTES, KEPT_PIECE_BYTES, PIECE_BYTES, READ_AHEAD_BYTES, SMALL_CHANGE, SMALL_REPLY_BYTES,
+};
 use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
@@ -53,12 +56,15 @@ pub(crate) fn serve(
         answer: Vec::new(),
         body: Vec::new(),
         totals: Totals::default(),
+        paid: client.used_outside_of_turns(),
+        paid_at: Instant::now(),
     };
     let (end, dialect) = match connection.greet(choice) {
         Ok(dialect) => {
             add(&shared.counters.clients, 1);
             shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
             let mut session = Session::new(Arc::clone(shared), dialect, client);
+            let _graphs = ForgetGraphs(client);
             let end = connection.serve(&mut session, dialect);
             (end, Some(dialect))
         }
@@ -76,6 +82,15 @@ pub(crate) fn serve(
     }
 }
 
+/// Forgets a client's graphs when its session ends, before the buffers go that they use.
+struct ForgetGraphs<'a>(&'a Client);
+
+impl Drop for ForgetGraphs<'_> {
+    fn drop(&mut self) {
+        self.0.graphs.clear();
+    }
+}
+
 struct Connection<'a, R, W> {
     shared: &'a Arc<WorkerState>,
     client: &'a Client,
@@ -86,6 +101,9 @@ struct Connection<'a, R, W> {
     /// Body of a command of fixed size, or the fixed start of an open-ended one.
     body: Vec<u8>,
     totals: Totals,
+    /// What of its thread's time outside of turns is paid for, and since when.
+    paid: Duration,
+    paid_at: Instant,
 }
 
 type Outcome<T = ()> = Result<T, End>;
@@ -143,7 +161,9 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     fn serve(&mut self, session: &mut Session, dialect: &'static Dialect) -> Outcome {
         loop {
             self.client.enter(Phase::Idle, self.shared.limits.idle);
-            if self.shared.stopping.load(Ordering::Relaxed) || self.input.fill_buf()?.is_empty() {
+            // What a client has sent before it left is of no use to it.
+            let is_over = self.shared.stopping.load(Ordering::Relaxed) || self.client.is_gone();
+            if is_over || self.input.fill_buf()?.is_empty() {
                 return Ok(());
             }
             self.client.enter(Phase::Reading, Some(self.shared.limits.message_time(0)));
@@ -154,7 +174,23 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             self.carry_out(session, dialect, command, size)?;
             self.totals.commands += 1;
             add(&self.shared.counters.commands, 1);
+            self.pay();
         }
+    }
+
+    /// Makes up for time of the processor that was used without a turn, if that is more than a part while others are busy too: all of
+    /// them together may have half a processor for nothing.
+    fn pay(&mut self) {
+        let used = self.client.used_outside_of_turns();
+        let unpaid = used.saturating_sub(self.paid);
+        if unpaid < SMALL_CHANGE {
+            return;
+        }
+        let busy = u32::try_from(self.shared.roster.busy()).unwrap_or(u32::MAX);
+        if busy > 1 && unpaid > self.paid_at.elapsed() / busy.saturating_mul(2) {
+            self.shared.pay(self.client, unpaid);
+        }
+        (self.paid, self.paid_at) = (used, Instant::now());
     }
 
     fn carry_out(
@@ -198,7 +234,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         if command.reply(dialect) == Reply::None {
             return Ok(());
         }
-        self.give(command, answer)
+        self.give(session, command, answer)
     }
 
     /// A graph that was stopped because its client has left is not a refusal.
@@ -224,7 +260,12 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 // A range lies inside its buffer.
                 let place = place.ok_or(End::Left)?;
                 match &mut keeping {
-                    None => self.input.read_exact(place)?,
+                    None => {
+                        for piece in place.chunks_mut(CHORE_BYTES) {
+                            self.input.read_exact(piece)?;
+                            self.pay();
+                        }
+                    }
                     Some(keeping) => {
                         for piece in place.chunks_mut(KEPT_PIECE_BYTES) {
                             self.input.read_exact(piece)?;
@@ -234,16 +275,18 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 }
             }
             None => {
-                let mut piece = vec![0; range.len.min(PIECE_BYTES)];
+                let passing = session.passing(range).map_err(failed)?;
                 for start in (0..range.len).step_by(PIECE_BYTES) {
                     let len = (range.len - start).min(PIECE_BYTES);
-                    piece.truncate(len);
-                    self.input.read_exact(&mut piece)?;
-                    let written = range.buffer.write(range.offset + start, &piece);
-                    written.map_err(|error| failed(error.into()))?;
-                    if let Some(keeping) = &mut keeping {
-                        keeping.add(&piece);
-                    }
+                    passing.with(len, |piece| -> Outcome {
+                        self.input.read_exact(piece)?;
+                        let written = range.buffer.write(range.offset + start, piece);
+                        written.map_err(|error| failed(error.into()))?;
+                        if let Some(keeping) = &mut keeping {
+                            keeping.add(piece);
+                        }
+                        Ok(())
+                    })?;
                 }
             }
         }
@@ -293,13 +336,18 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             return Err(refused(Refusal::Limit { what: "bytes in a graph", limit }));
         }
         self.client.due_in(Some(self.shared.limits.message_time(size as u64)));
-        let mut charge = self.shared.messages.lease(0).ok_or_else(full)?;
+        let mut charge = self.shared.messages.lease(self.client.holder(), 0).ok_or_else(full)?;
         let mut body: Vec<u8> = Vec::new();
         while body.len() < size {
             let start = body.len();
             // No more at a time than has come already: an announcement alone takes next to nothing from others.
             let piece = (size - start).min(start.clamp(READ_AHEAD_BYTES, PIECE_BYTES));
-            if !charge.grow(2 * piece) || body.try_reserve(piece).is_err() {
+            while !charge.grow(2 * piece) {
+                if !self.shared.make_way(self.client, 2 * piece) {
+                    return Err(full());
+                }
+            }
+            if body.try_reserve(piece).is_err() {
                 return Err(full());
             }
             body.resize(start + piece, 0);
@@ -309,7 +357,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         Ok((body, charge))
     }
 
-    fn give(&mut self, command: Command, answer: Answer) -> Outcome {
+    fn give(&mut self, session: &Session, command: Command, answer: Answer) -> Outcome {
         match answer {
             Answer::Done => self.reply(&[]),
             Answer::Byte(value) => self.reply(&[value]),
@@ -321,7 +369,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 both[8..].copy_from_slice(&second.to_le_bytes());
                 self.reply(&both)
             }
-            Answer::Data(range) => self.send(command, &range),
+            Answer::Data(range) => self.send(session, command, &range),
         }
     }
 
@@ -336,7 +384,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     }
 
     /// Sends bytes of a buffer, straight from there where it is host memory.
-    fn send(&mut self, command: Command, range: &BufferRange) -> Outcome {
+    fn send(&mut self, session: &Session, command: Command, range: &BufferRange) -> Outcome {
         let failed = |error: oxcart_backend::Error| End::Refused(command.name(), error.into());
         if range.len <= SMALL_REPLY_BYTES {
             let mut bytes = vec![0; range.len];
@@ -350,12 +398,13 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             // A range lies inside its buffer.
             write_both(&mut self.output, &len, bytes.ok_or(End::Left)?)?;
         } else {
-            self.output.write_all(&len)?;
-            let mut piece = vec![0; range.len.min(PIECE_BYTES)];
+            let passing = session.passing(range).map_err(|refusal| End::Refused(command.name(), refusal))?;
             for start in (0..range.len).step_by(PIECE_BYTES) {
-                piece.truncate(range.len - start);
-                range.buffer.read(range.offset + start, &mut piece).map_err(failed)?;
-                self.output.write_all(&piece)?;
+                passing.with((range.len - start).min(PIECE_BYTES), |piece| -> Outcome {
+                    range.buffer.read(range.offset + start, piece).map_err(failed)?;
+                    let before = if start == 0 { &len[..] } else { &[] };
+                    Ok(write_both(&mut self.output, before, piece)?)
+                })?;
             }
         }
         self.count_out(8 + range.len as u64);

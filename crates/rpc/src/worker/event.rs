@@ -3,13 +3,15 @@
 //! Nothing a client says is in an event unescaped: reasons are made of numbers and our own words, and what may hold more
 //! is escaped when it is shown.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client::Dropped;
-use super::limits::{LOG_BURST, LOG_PER_SECOND};
+use super::limits::{LOG_BURST, LOG_PER_SECOND, PEER_LOG_BURST, PEER_LOG_PER_SECOND};
+use super::peer::Peer;
 use super::server::DialectChoice;
 use crate::wire::Dialect;
 
@@ -108,6 +110,21 @@ pub enum Event {
 }
 
 impl Event {
+    /// Where the client is that it is about, if it is about one.
+    pub const fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Event::Connected { peer, .. }
+            | Event::Left { peer, .. }
+            | Event::Refused { peer, .. }
+            | Event::Dropped { peer, .. }
+            | Event::Panicked { peer, .. } => Some(*peer),
+            Event::Listening { .. }
+            | Event::DeviceLost { .. }
+            | Event::AcceptFailed { .. }
+            | Event::Suppressed { .. } => None,
+        }
+    }
+
     /// A short word for the kind of event.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -166,7 +183,8 @@ impl fmt::Display for Event {
 /// Whom to tell. Called from all threads of a worker; it must not block.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// Tells an observer, but not too often: a flood of refusals must not become a flood of lines.
+/// Tells an observer, but not too often: a flood of refusals must not become a flood of lines, and that of one peer must not
+/// hide what is to be said of others.
 pub(crate) struct Reporter {
     observer: Observer,
     throttle: Mutex<Throttle>,
@@ -180,35 +198,91 @@ impl fmt::Debug for Reporter {
 
 #[derive(Debug)]
 struct Throttle {
-    /// Lines that may be written now, in milliseconds of the rate.
-    credit: u64,
-    last: Instant,
+    all: Credit,
+    peers: HashMap<Peer, PeerLines>,
     suppressed: u64,
 }
 
-const LINE_COST: u64 = 1000 / LOG_PER_SECOND as u64;
-const FULL_CREDIT: u64 = LOG_BURST as u64 * LINE_COST;
+/// What may be said of a peer.
+#[derive(Clone, Copy, Debug)]
+struct PeerLines {
+    credit: Credit,
+    /// When a line was left out last.
+    silenced: Option<Instant>,
+}
+
+/// Lines that may be written now.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    lines: f64,
+    last: Instant,
+}
+
+impl Credit {
+    fn new(burst: u32, now: Instant) -> Credit {
+        Credit { lines: burst.into(), last: now }
+    }
+
+    fn earn(&mut self, burst: u32, per_second: u32, now: Instant) {
+        let earned = now.duration_since(self.last).as_secs_f64() * f64::from(per_second);
+        self.lines = (self.lines + earned).min(burst.into());
+        self.last = now;
+    }
+}
+
+/// How long a peer counts as loud after a line was left out.
+const LOUD: Duration = Duration::from_secs(10);
+/// Peers that are remembered at the same time, as far as there is something to remember of them.
+const PEERS: usize = 256;
+
+impl Throttle {
+    fn new(now: Instant) -> Throttle {
+        Throttle { all: Credit::new(LOG_BURST, now), peers: HashMap::new(), suppressed: 0 }
+    }
+
+    /// Whether a line may be written. Half of all lines are kept for peers of which little was said lately.
+    fn allows(&mut self, peer: Option<Peer>, now: Instant) -> bool {
+        self.all.earn(LOG_BURST, LOG_PER_SECOND, now);
+        let Some(peer) = peer else {
+            let allowed = self.all.lines >= 1.0;
+            self.all.lines -= f64::from(u8::from(allowed));
+            return allowed;
+        };
+        if self.peers.len() >= PEERS {
+            self.peers.retain(|_, lines| {
+                lines.credit.earn(PEER_LOG_BURST, PEER_LOG_PER_SECOND, now);
+                lines.credit.lines < PEER_LOG_BURST.into()
+            });
+        }
+        let new = || PeerLines { credit: Credit::new(PEER_LOG_BURST, now), silenced: None };
+        let PeerLines { credit, silenced } = self.peers.entry(peer).or_insert_with(new);
+        credit.earn(PEER_LOG_BURST, PEER_LOG_PER_SECOND, now);
+        let is_loud = silenced.is_some_and(|then| now.duration_since(then) < LOUD);
+        let is_quiet = !is_loud && credit.lines >= f64::from(PEER_LOG_BURST) / 2.0;
+        let kept = if is_quiet { 0.0 } else { f64::from(LOG_BURST) / 2.0 };
+        let allowed = credit.lines >= 1.0 && self.all.lines >= kept + 1.0;
+        if allowed {
+            credit.lines -= 1.0;
+            self.all.lines -= 1.0;
+        } else {
+            *silenced = Some(now);
+        }
+        allowed
+    }
+}
 
 impl Reporter {
     pub(crate) fn new(observer: Observer) -> Reporter {
-        let throttle = Throttle { credit: FULL_CREDIT, last: Instant::now(), suppressed: 0 };
-        Reporter { observer, throttle: Mutex::new(throttle) }
+        Reporter { observer, throttle: Mutex::new(Throttle::new(Instant::now())) }
     }
 
     pub(crate) fn report(&self, event: &Event) {
         let suppressed = {
             let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            let earned = u64::try_from(now.duration_since(throttle.last).as_millis()).unwrap_or(u64::MAX);
-            if earned > 0 {
-                throttle.last = now;
-                throttle.credit = throttle.credit.saturating_add(earned).min(FULL_CREDIT);
-            }
-            if throttle.credit < LINE_COST {
+            if !throttle.allows(event.peer().map(Peer::of), Instant::now()) {
                 throttle.suppressed += 1;
                 return;
             }
-            throttle.credit -= LINE_COST;
             std::mem::take(&mut throttle.suppressed)
         };
         if suppressed > 0 {
@@ -233,5 +307,24 @@ mod tests {
         let lines = seen.lock().unwrap();
         assert!((100..300).contains(&lines.len()), "{}", lines.len());
         assert_eq!(lines[0], "cannot serve a new connection: \\u{1b}[31m");
+    }
+
+    /// One peer, or many, may not use up the lines of another that says little.
+    #[test]
+    fn a_flood_of_one_peer_does_not_hide_another() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(start);
+        let peer = |number: u8| Some(Peer::of(([127, 0, 0, number], 1).into()));
+        let loud = (0..10_000).filter(|_| throttle.allows(peer(1), start)).count();
+        assert_eq!(loud, PEER_LOG_BURST as usize);
+        let mut now = start;
+        for _ in 0..1000 {
+            now += Duration::from_millis(10);
+            for number in 1..65 {
+                throttle.allows(peer(number), now);
+            }
+        }
+        assert!(throttle.allows(peer(100), now), "{throttle:?}");
+        assert!(!throttle.allows(peer(1), now));
     }
 }

@@ -1,6 +1,9 @@
-//! A device that is lent: one stream that all clients share by turns, and a budget of its memory.
+//! A device that is lent: streams that all clients share by turns, and a budget of its memory.
 //!
-//! Concurrency: the holder of a turn of the turnstile uses the stream. `running` says whose turn it is, so that the
+//! A node cannot be cut, and some take longer than a turn, up to minutes. They have a [`Lane`] of their own where the device is
+//! this machine's processor, which then has both lanes' threads take turns: so what is short never waits for what is long.
+//!
+//! Concurrency: the holder of a turn of a lane's turnstile uses its stream. `running` says whose turn it is, so that the
 //! watcher stops the right client's work; it changes under its lock together with the stream's cancel flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,41 +13,77 @@ use oxcart_backend::{Buffer, Device, Error, Memory, Stream, StreamOptions, alloc
 
 use super::budget::{Budget, Lease};
 use super::client::Client;
-use super::limits::WATCH_EVERY;
+use super::limits::{KEEPS_ASIDE_FROM, LITTLE_MEMORY, MEMORY_ASIDE, WATCH_EVERY};
+use super::passing::{Passing, Pieces};
+use super::peer::Holder;
 use super::turnstile::Turnstile;
 
 /// A device and what of it may be used.
 #[derive(Debug)]
 pub(crate) struct Lent {
     device: Arc<dyn Device>,
-    stream: Box<dyn Stream>,
+    /// For work of a turn at most, and for everything where there is no other.
+    short: Lane,
+    /// For nodes that take longer than a turn.
+    long: Option<Lane>,
     budget: Arc<Budget>,
+    /// Nothing can be computed on it any more.
+    lost: AtomicBool,
+    pieces: Pieces,
+}
+
+/// A stream, and turns at it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    stream: Box<dyn Stream>,
     turnstile: Turnstile,
     running: Mutex<Option<u64>>,
     cancel: Option<Arc<AtomicBool>>,
-    /// Nothing can be computed on it any more.
-    lost: AtomicBool,
+}
+
+impl Lane {
+    fn new(device: &Arc<dyn Device>, options: &StreamOptions) -> Result<Lane, Error> {
+        let stream = Arc::clone(device).open(options)?;
+        let cancel = stream.cancel_flag();
+        Ok(Lane { stream, turnstile: Turnstile::new(1), running: Mutex::new(None), cancel })
+    }
+
+    pub(crate) fn stream(&self) -> &dyn Stream {
+        &*self.stream
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<u64>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops what a client is computing, if it is.
+    fn stop(&self, client: u64) {
+        let running = self.running();
+        if let (Some(id), Some(cancel)) = (*running, &self.cancel)
+            && id == client
+        {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Lent {
-    /// Lends a device, at most `max_memory` bytes of it; by default what is free now.
+    /// Lends a device, at most so many bytes of it.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         options: &StreamOptions,
-        max_memory: Option<usize>,
+        max_memory: usize,
     ) -> Result<Lent, Error> {
-        let stream = Arc::clone(device).open(options)?;
-        let free = || device.memory().map_or(usize::MAX, |memory| memory.free);
-        let budget = Budget::new(max_memory.unwrap_or_else(free));
-        let cancel = stream.cancel_flag();
+        let aside = if max_memory < KEEPS_ASIDE_FROM { 0 } else { MEMORY_ASIDE };
+        let budget = Budget::with_aside(max_memory, aside, LITTLE_MEMORY);
+        let has_two_lanes = device.buffer_type().is_host();
         Ok(Lent {
             device: Arc::clone(device),
-            stream,
+            short: Lane::new(device, options)?,
+            long: has_two_lanes.then(|| Lane::new(device, options)).transpose()?,
             budget,
-            turnstile: Turnstile::default(),
-            running: Mutex::new(None),
-            cancel,
             lost: AtomicBool::new(false),
+            pieces: Pieces::default(),
         })
     }
 
@@ -52,8 +91,14 @@ impl Lent {
         &self.device
     }
 
-    pub(crate) fn stream(&self) -> &dyn Stream {
-        &*self.stream
+    /// Host memory that so many bytes pass through on their way to or from its memory.
+    pub(crate) fn passing(&self, bytes: usize) -> Passing<'_> {
+        self.pieces.take(&*self.device, bytes)
+    }
+
+    /// Where work is done that is a turn's at most, or takes longer.
+    pub(crate) fn lane(&self, is_long: bool) -> &Lane {
+        self.long.as_ref().filter(|_| is_long).unwrap_or(&self.short)
     }
 
     /// Notes that it is broken; says whether that is news.
@@ -84,11 +129,11 @@ impl Lent {
     }
 
     /// Allocates zeroed memory; `None` when there is not enough.
-    pub(crate) fn allocate(&self, size: usize) -> Option<(Arc<dyn Buffer>, Lease)> {
+    pub(crate) fn allocate(&self, holder: Holder, size: usize) -> Option<(Arc<dyn Buffer>, Lease)> {
         if self.is_lost() {
             return None;
         }
-        let lease = self.budget.lease(size)?;
+        let lease = self.budget.lease(holder, size)?;
         if size > self.device.memory().map_or(usize::MAX, |memory| memory.free) {
             return None;
         }
@@ -96,18 +141,18 @@ impl Lent {
         Some((buffer, lease))
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<u64>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Works on the stream when it is the client's turn, and waits for the results. Cancelled once the client is gone.
+    /// Works on the stream of a lane when it is the client's turn, and waits for the results. Cancelled once the client is gone.
     pub(crate) fn take_turn(
         &self,
+        lane: &Lane,
         client: &Client,
         work: impl FnOnce(&dyn Stream) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let turn = self.turnstile.enter(WATCH_EVERY, || client.is_gone()).ok_or(Error::Cancelled)?;
-        let running = Running::new(self, client.id);
+        let turn = lane
+            .turnstile
+            .enter(client.holder(), WATCH_EVERY, || client.is_gone())
+            .ok_or(Error::Cancelled)?;
+        let running = Running::new(lane, client.id);
         // A thread that marks the client as gone looks at `running` afterwards, so one of the two threads sees the other.
         let done = match client.is_gone() {
             true => Err(Error::Cancelled),
@@ -115,7 +160,7 @@ impl Lent {
                 let device = self.device.name().to_owned();
                 Err(Error::DeviceLost { device, reason: "it broke down before".into() })
             }
-            false => work(&*self.stream).and_then(|()| self.stream.synchronize()),
+            false => client.in_turn(|| work(&*lane.stream).and_then(|()| lane.stream.synchronize())),
         };
         drop(running);
         drop(turn);
@@ -124,22 +169,20 @@ impl Lent {
 
     /// Stops what a client is computing, if it is.
     pub(crate) fn stop(&self, client: u64) {
-        let running = self.running();
-        if let (Some(id), Some(cancel)) = (*running, &self.cancel)
-            && id == client
-        {
-            cancel.store(true, Ordering::Relaxed);
+        self.short.stop(client);
+        if let Some(long) = &self.long {
+            long.stop(client);
         }
     }
 }
 
 /// The client whose turn it is; none once this is dropped, also by a panic.
-struct Running<'a>(&'a Lent);
+struct Running<'a>(&'a Lane);
 
 impl Running<'_> {
-    fn new(lent: &Lent, client: u64) -> Running<'_> {
-        *lent.running() = Some(client);
-        Running(lent)
+    fn new(lane: &Lane, client: u64) -> Running<'_> {
+        *lane.running() = Some(client);
+        Running(lane)
     }
 }
 

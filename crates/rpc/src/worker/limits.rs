@@ -62,6 +62,18 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The defaults on a machine with so many bytes free: where there are few, messages and graphs get less.
+    pub fn for_memory(free: usize) -> Limits {
+        let limits = Limits::default();
+        let message_bytes = limits.message_bytes.min(free / 16);
+        Limits {
+            message_bytes,
+            client_bytes: limits.client_bytes.min(message_bytes / 4),
+            graph_bytes: limits.graph_bytes.min(message_bytes / 4),
+            ..limits
+        }
+    }
+
     /// Time for a message of this size to arrive once it has begun.
     pub(crate) fn message_time(&self, size: u64) -> Duration {
         self.message.saturating_add(Duration::from_secs(size / self.message_rate.max(1)))
@@ -70,6 +82,8 @@ impl Limits {
 
 /// Bytes moved at a time where they cannot go straight to their place.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Pieces of a device's own kind of host memory that such bytes pass through; more connections at a time use memory of their own.
+pub(crate) const PASSING_PIECES: usize = 8;
 /// Bytes read ahead from a socket: several small commands, or the header of a large one.
 pub(crate) const READ_AHEAD_BYTES: usize = 16 << 10;
 /// Replies up to this size are sent with their length in one piece.
@@ -94,13 +108,33 @@ pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(2);
 /// Hashes of one trust domain that may stand for two contents; beyond, the domain is served nothing any more.
 pub(crate) const COLLISIONS: usize = 1024;
 
-/// Multiplications after which a graph lets others have their turn: some ten milliseconds on a small processor.
+/// What a turn counts: after it a graph lets others have theirs. One for a multiplication on a small processor, less on a device
+/// that makes more of them in the same ten milliseconds ([`Pace`](oxcart_backend::Pace)).
 pub(crate) const SLICE_WORK: u64 = 1 << 28;
 /// What a node counts at least, for being a node.
 pub(crate) const NODE_WORK: u64 = 1 << 16;
 /// How many times as much as other nodes a product or a convolution may do: honest ones give it more work than memory,
 /// and devices stop in the middle of it.
 pub(crate) const PRODUCT_FACTOR: u64 = 1 << 8;
+
+/// Bytes that one turn of clearing, copying or loading moves: some milliseconds.
+pub(crate) const CHORE_BYTES: usize = 16 << 20;
+/// Bytes up to which such a thing is done without waiting for a turn: it takes less than that.
+pub(crate) const SMALL_CHORE_BYTES: usize = 64 << 10;
+
+/// What a connection may use of the processor without a turn before it is asked whether that is more than its part.
+pub(crate) const SMALL_CHANGE: Duration = Duration::from_millis(1);
+/// The longest it is made to wait for that, once it is its turn.
+pub(crate) const LONGEST_PAYMENT: Duration = Duration::from_millis(20);
+
+/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, and what is read ahead.
+pub(crate) const CONNECTION_BYTES: usize = 64 << 10;
+/// Bytes of a device that only peers get which have little of it.
+pub(crate) const MEMORY_ASIDE: usize = 64 << 20;
+/// Bytes of which something is kept aside.
+pub(crate) const KEEPS_ASIDE_FROM: usize = 1 << 30;
+/// What is little.
+pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 
 /// What a tensor of a stored graph counts, all that belongs to it included.
 pub(crate) const STORED_TENSOR_BYTES: usize = 480;
@@ -128,6 +162,10 @@ pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {
 pub(crate) const LOG_BURST: u32 = 100;
 /// See [`LOG_BURST`].
 pub(crate) const LOG_PER_SECOND: u32 = 10;
+/// The same for what is about one peer.
+pub(crate) const PEER_LOG_BURST: u32 = 20;
+/// See [`PEER_LOG_BURST`].
+pub(crate) const PEER_LOG_PER_SECOND: u32 = 2;
 
 /// The longest body of a command of fixed size.
 pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;

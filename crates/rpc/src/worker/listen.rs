@@ -59,8 +59,11 @@ pub(crate) fn listen(shared: &Arc<WorkerState>, listener: &TcpListener, choice: 
             Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 failed(shared, &error);
-                if is_exhausted(&error) && shared.roster.shed().is_none() {
-                    spare.turn_away(listener);
+                if is_exhausted(&error) {
+                    match shared.roster.shed() {
+                        Some(other) => shared.stop(&other),
+                        None => spare.turn_away(listener),
+                    }
                 }
                 thread::sleep(ACCEPT_PAUSE);
             }
@@ -94,6 +97,9 @@ fn admit(shared: &Arc<WorkerState>, socket: Option<TimedSocket>, peer: SocketAdd
     if !matches!(admitted, Ok(None)) {
         // A client was turned away: an older one, or this one, whose socket closes when it is dropped.
         add(&shared.counters.dropped, 1);
+    }
+    if let Ok(Some(other)) = &admitted {
+        shared.stop(other);
     }
     admitted.is_ok().then_some(client)
 }

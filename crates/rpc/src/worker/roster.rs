@@ -1,14 +1,18 @@
 //! Who is connected.
 //!
-//! Invariant: never more connections than [`Limits`] allow, and of those that have not said HELLO, the oldest goes first
-//! when there are too many: a flood of them cannot keep a real client out.
+//! Invariant: never more connections than [`Limits`] allow. When there are too many, first one goes that has not said HELLO, of the
+//! peer with most of those; then, of the peer with most connections, the one that has least on devices, whatever it is doing. Where no
+//! peer has more than the newcomer's would have, only one that has nothing goes, or has little and is of the same peer. So a flood of
+//! them, silent or busy, keeps out only clients from where it comes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::client::{Client, Dropped, Phase};
-use super::limits::Limits;
+use super::limits::{LITTLE_MEMORY, Limits};
+use super::peer::Peer;
 
 /// The connections there are, oldest first.
 #[derive(Debug, Default)]
@@ -28,7 +32,10 @@ impl Roster {
         let ungreeted = clients.values().filter(|client| client.is(Phase::Greeting)).count();
         let mut shed = None;
         if ungreeted >= limits.ungreeted || clients.len() >= limits.clients {
-            shed = take_oldest_ungreeted(&mut clients);
+            shed = take_ungreeted(&mut clients);
+        }
+        if clients.len() >= limits.clients {
+            shed = take_least(&mut clients, client.holder().peer);
         }
         if clients.len() >= limits.clients {
             return Err(Full);
@@ -38,9 +45,15 @@ impl Roster {
         Ok(shed)
     }
 
-    /// Takes the oldest connection out that has not said HELLO.
+    /// A connection, if it is still there.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.clients().get(&id).cloned()
+    }
+
+    /// Takes a connection out for a newcomer of whom nothing is known yet.
     pub(crate) fn shed(&self) -> Option<Arc<Client>> {
-        take_oldest_ungreeted(&mut self.clients())
+        let mut clients = self.clients();
+        take_ungreeted(&mut clients).or_else(|| take_for_unknown(&mut clients))
     }
 
     /// Takes a connection out that has ended.
@@ -51,6 +64,11 @@ impl Roster {
 
     pub(crate) fn len(&self) -> usize {
         self.clients().len()
+    }
+
+    /// How many connections something is asked of now.
+    pub(crate) fn busy(&self) -> usize {
+        self.clients().values().filter(|client| client.is_busy()).count()
     }
 
     /// All connections.
@@ -84,8 +102,56 @@ impl Roster {
 #[derive(Debug)]
 pub(crate) struct Full;
 
-fn take_oldest_ungreeted(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Client>> {
-    let id = clients.values().find(|client| client.is(Phase::Greeting))?.id;
+/// How many connections each peer has, of some.
+fn counts<'a>(clients: impl Iterator<Item = &'a Arc<Client>>) -> BTreeMap<Peer, usize> {
+    let mut counts = BTreeMap::new();
+    for client in clients {
+        *counts.entry(client.holder().peer).or_default() += 1;
+    }
+    counts
+}
+
+/// Takes a connection out for a newcomer: of the peer with most connections, if those are more than the newcomer's peer would have;
+/// else one that has nothing, or little and is of the same peer. The one goes that has least, and of those the one that said something
+/// longest ago.
+fn take_least(clients: &mut BTreeMap<u64, Arc<Client>>, newcomer: Peer) -> Option<Arc<Client>> {
+    let counts = counts(clients.values());
+    let own = counts.get(&newcomer).copied().unwrap_or(0);
+    let rank = |client: &Arc<Client>| {
+        let (peer, bytes) = (client.holder().peer, client.device_bytes());
+        let count = counts.get(&peer).copied().unwrap_or(0);
+        let has_more = count > own + 1;
+        let may_go = has_more || bytes == 0 || (peer == newcomer && bytes <= LITTLE_MEMORY);
+        may_go.then_some((!has_more, Reverse(count), bytes, client.last_words()))
+    };
+    let ranked = clients.values().filter_map(|client| Some((rank(client)?, client.id)));
+    let (_, id) = ranked.min()?;
+    drop_from(clients, id)
+}
+
+/// Takes a connection out for a newcomer of whom nothing is known yet, because there was no descriptor for it: one that has nothing, of
+/// a peer with many.
+fn take_for_unknown(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Client>> {
+    /// Descriptors may be short for other reasons.
+    const MANY: usize = 16;
+    let counts = counts(clients.values());
+    let (&most, _) = counts.iter().max_by_key(|(_, count)| **count).filter(|(_, count)| **count > MANY)?;
+    let nothing =
+        clients.values().filter(|client| client.holder().peer == most && client.device_bytes() == 0);
+    let id = nothing.min_by_key(|client| client.last_words())?.id;
+    drop_from(clients, id)
+}
+
+/// Takes a connection out that has not said HELLO: the oldest of the peer with most of them.
+fn take_ungreeted(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Client>> {
+    let ungreeted = || clients.values().filter(|client| client.is(Phase::Greeting));
+    let counts = counts(ungreeted());
+    let most = *counts.iter().max_by_key(|(_, count)| **count)?.0;
+    let id = ungreeted().find(|client| client.holder().peer == most)?.id;
+    drop_from(clients, id)
+}
+
+fn drop_from(clients: &mut BTreeMap<u64, Arc<Client>>, id: u64) -> Option<Arc<Client>> {
     let client = clients.remove(&id)?;
     client.drop_for(Dropped::TooMany);
     Some(client)

@@ -11,18 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use oxcart_backend::{Device, Error, StreamOptions};
+use oxcart_backend::{Device, Error, Memory, StreamOptions};
 
-use super::budget::Budget;
+use super::budget::{Budget, Lease};
 use super::cache::WeightCache;
 use super::client::{Client, Dropped, Phase};
 use super::counters::{Counters, Snapshot, add};
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
-use super::limits::{Limits, WATCH_EVERY};
+use super::limits::{
+    CHORE_BYTES, CONNECTION_BYTES, KEEPERS, KEPT_PIECE_BYTES, KEPT_PIECES, LONGEST_PAYMENT, Limits,
+    SMALL_CHORE_BYTES, WATCH_EVERY,
+};
 use super::listen::{bind, listen, serve_client};
 use super::refusal::Refusal;
 use super::roster::Roster;
+use super::turnstile::Turnstile;
 use super::watch::watch;
 use crate::wire::{Command, Dialect};
 
@@ -76,7 +80,7 @@ pub struct Config {
     pub devices: Vec<Arc<dyn Device>>,
     /// How their streams are opened.
     pub stream: StreamOptions,
-    /// Bytes to lend of each device; by default what is free at the start.
+    /// Bytes to lend of each device; by default what is free at the start, less what the worker may need for itself.
     pub max_memory: Option<usize>,
     /// What clients may do.
     pub limits: Limits,
@@ -110,6 +114,26 @@ impl Config {
     }
 }
 
+/// Bytes of a device to lend where nothing was said: all that is free, but of this machine's own memory not what the worker
+/// may need for itself, nor a sixteenth that others may need.
+fn lent_by_default(device: &Arc<dyn Device>, config: &Config) -> usize {
+    let Ok(Memory { free, .. }) = device.memory() else { return usize::MAX };
+    match device.buffer_type().is_host() {
+        true => left_to_lend(free, config.limits, config.stream.max_scratch, config.cache.is_some()),
+        false => free,
+    }
+}
+
+fn left_to_lend(free: usize, limits: Limits, max_scratch: Option<usize>, has_cache: bool) -> usize {
+    let connections = limits.clients.saturating_mul(CONNECTION_BYTES);
+    let kept = if has_cache { KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES } else { 0 };
+    // Each lane of a device has scratch memory of its own.
+    let scratch = max_scratch.unwrap_or(0).saturating_mul(2);
+    [limits.message_bytes, connections, kept, scratch, free / 16]
+        .into_iter()
+        .fold(free, usize::saturating_sub)
+}
+
 /// What all threads of a worker share.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
@@ -118,6 +142,12 @@ pub(crate) struct WorkerState {
     pub(crate) cache: Option<Arc<WeightCache>>,
     /// Memory of messages and stored graphs of all clients.
     pub(crate) messages: Arc<Budget>,
+    /// Turns at what the processor does for clients besides computing: clearing, copying, planning.
+    pub(crate) chores: Turnstile,
+    /// Turns at loading from the cache. A disk that does not answer must hold up nothing else.
+    pub(crate) loads: Turnstile,
+    /// Turns at which small commands are paid for, see [`WorkerState::pay`].
+    payments: Turnstile,
     pub(crate) counters: Counters,
     pub(crate) roster: Roster,
     pub(crate) next_client: AtomicU64,
@@ -138,6 +168,12 @@ impl WorkerState {
         self.counters.refused(code);
         let reason = refusal.to_string();
         self.report(&Event::Refused { client: client.id, peer: client.peer, command, code, reason });
+        // Whatever was asked of it, a device that is gone is gone for all.
+        if let Refusal::Failed(Error::DeviceLost { device, reason }) = refusal
+            && let Some(index) = self.devices.iter().position(|lent| lent.device().name() == device)
+        {
+            self.lose(index, reason);
+        }
     }
 
     /// A device is broken: clients that use it are disconnected, others go on.
@@ -149,6 +185,78 @@ impl WorkerState {
         for client in self.roster.all().iter().filter(|client| client.is_using(device)) {
             client.drop_for(Dropped::DeviceLost);
             self.stop(client);
+        }
+    }
+
+    /// Makes the one who has most of what is kept for messages and stored graphs make way for a client that wants so many bytes
+    /// of it: its stored graphs go, or else its connection. Says whether something went.
+    pub(crate) fn make_way(&self, client: &Client, bytes: usize) -> bool {
+        /// How long a connection has to end.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(heaviest) = self.messages.heaviest(client.holder(), bytes) else { return false };
+        let before = self.messages.used_by(heaviest);
+        if let Some(other) = self.roster.get(heaviest.client).filter(|other| !other.graphs.clear()) {
+            add(&self.counters.dropped, 1);
+            other.drop_for(Dropped::TooMuch);
+            self.stop(&other);
+        }
+        let since = Instant::now();
+        while self.messages.used_by(heaviest) >= before {
+            if since.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Bytes of what is kept for messages and stored graphs, if there are enough or others make way.
+    pub(crate) fn lease_message_bytes(&self, client: &Client, bytes: usize) -> Option<Lease> {
+        loop {
+            if let Some(lease) = self.messages.lease(client.holder(), bytes) {
+                return Some(lease);
+            }
+            if !self.make_way(client, bytes) {
+                return None;
+            }
+        }
+    }
+
+    /// Does something for a client that takes the processor's time, when it is the client's turn.
+    pub(crate) fn do_chore<T>(
+        &self,
+        client: &Client,
+        chore: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let turn = self.chores.enter(client.holder(), WATCH_EVERY, || client.is_gone());
+        let turn = turn.filter(|_| !client.is_gone()).ok_or(Error::Cancelled)?;
+        let done = client.in_turn(chore);
+        drop(turn);
+        done
+    }
+
+    /// The same for so many bytes, a part at a time: `chore` is told where each begins and how many bytes it has.
+    pub(crate) fn do_chore_in_parts(
+        &self,
+        client: &Client,
+        bytes: usize,
+        mut chore: impl FnMut(usize, usize) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if bytes <= SMALL_CHORE_BYTES {
+            return chore(0, bytes);
+        }
+        for start in (0..bytes).step_by(CHORE_BYTES) {
+            self.do_chore(client, || chore(start, CHORE_BYTES.min(bytes - start)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a client wait that used much of the processor for commands without turns: its turn comes when it has used less than
+    /// others, and is as long as what it pays for. So those commands of all clients together take no more than half of the processors.
+    pub(crate) fn pay(&self, client: &Client, used: Duration) {
+        if let Some(turn) = self.payments.enter(client.holder(), WATCH_EVERY, || client.is_gone()) {
+            thread::sleep(used.min(LONGEST_PAYMENT));
+            drop(turn);
         }
     }
 
@@ -171,12 +279,20 @@ pub struct Worker {
 impl Worker {
     /// Opens the devices. Clients cannot connect yet; see [`Worker::listen`].
     pub fn new(config: Config) -> Result<Worker, Error> {
-        let lend = |device| Lent::new(device, &config.stream, config.max_memory);
+        let lend = |device| {
+            let bytes = config.max_memory.unwrap_or_else(|| lent_by_default(device, &config));
+            Lent::new(device, &config.stream, bytes)
+        };
+        // Half of the processors at most are busy with what is not computing.
+        let beside = thread::available_parallelism().map_or(1, |cores| cores.get() / 2);
         let shared = Arc::new(WorkerState {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,
             messages: Budget::new(config.limits.message_bytes),
+            chores: Turnstile::new(beside),
+            loads: Turnstile::new(beside),
+            payments: Turnstile::new(beside),
             counters: Counters::default(),
             roster: Roster::default(),
             next_client: AtomicU64::new(1),
@@ -262,5 +378,26 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.end(WATCH_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is lent may be used, and all that the worker needs for itself beside.
+    #[test]
+    fn what_is_lent_by_default_fits_a_machine_of_any_size() {
+        for shift in 26..42 {
+            let free = 1_usize << shift;
+            let limits = Limits::for_memory(free);
+            let scratch = limits.message_bytes;
+            let lent = left_to_lend(free, limits, Some(scratch), true);
+            let connections = limits.clients * CONNECTION_BYTES;
+            let kept = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
+            let all = lent + limits.message_bytes + scratch + connections + kept;
+            assert!(all <= free || lent == 0, "{free}: {all}");
+            assert!(free < 2 << 30 || lent > free / 2, "{free}: only {lent}");
+        }
     }
 }

@@ -20,12 +20,16 @@ use super::client::Client;
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
-use super::limits::{KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES};
+use super::limits::{
+    CHORE_BYTES, KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES, WATCH_EVERY,
+};
+use super::passing::Passing;
 use super::rebuild::rebuild;
 use super::refusal::Refusal;
 use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
+use super::turnstile::Turn;
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
 
 /// What a command is answered with.
@@ -58,8 +62,6 @@ pub(crate) struct Target {
 pub(crate) struct Session {
     shared: Arc<WorkerState>,
     dialect: &'static Dialect,
-    // Before the buffers, so that it is dropped before them.
-    stored: Vec<Option<SlicedGraph>>,
     space: Space,
     // After the buffers: their bytes are given back when they are.
     leases: HashMap<u64, [Lease; 2]>,
@@ -67,6 +69,28 @@ pub(crate) struct Session {
     ends: Option<(SocketAddr, SocketAddr)>,
     /// Whom the cache is shared with, once that was needed.
     domain: OnceCell<Option<Domain>>,
+}
+
+/// Content that is loaded piece by piece for a client, and lets others have their turns.
+struct Loading<'a> {
+    shared: &'a WorkerState,
+    client: &'a Client,
+    turn: Option<Turn<'a>>,
+    /// Bytes until the next turn.
+    left: usize,
+}
+
+impl Loading<'_> {
+    /// Waits for another turn if need be; says whether to do the next piece, of so many bytes.
+    fn go_on(&mut self, bytes: usize) -> bool {
+        if self.turn.is_none() || self.left < bytes {
+            self.turn = None;
+            self.turn = self.shared.loads.enter(self.client.holder(), WATCH_EVERY, || self.client.is_gone());
+            self.left = CHORE_BYTES;
+        }
+        self.left = self.left.saturating_sub(bytes);
+        self.turn.is_some() && !self.client.is_gone()
+    }
 }
 
 /// A request's body, taken apart from its start.
@@ -105,11 +129,10 @@ impl<'a> Fields<'a> {
 
 impl Session {
     pub(crate) fn new(shared: Arc<WorkerState>, dialect: &'static Dialect, client: &Client) -> Session {
-        let stored = shared.devices.iter().map(|_| None).collect();
         let local = client.socket.as_ref().and_then(|socket| socket.stream().local_addr().ok());
         let ends = local.map(|local| (client.peer, local));
         let (space, leases) = (Space::default(), HashMap::new());
-        Session { shared, dialect, stored, space, leases, ends, domain: OnceCell::new() }
+        Session { shared, dialect, space, leases, ends, domain: OnceCell::new() }
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -155,23 +178,21 @@ impl Session {
                 Ok(Answer::Word(u32::try_from(self.shared.devices.len()).unwrap_or(u32::MAX)))
             }
             Command::BufferGetBase => Ok(Answer::Long(self.space.base(fields.long()?)?)),
-            Command::FreeBuffer => self.free_buffer(fields.long()?),
+            Command::FreeBuffer => self.free_buffer(fields.long()?, client),
             Command::BufferClear => {
-                let buffer = self.space.buffer(fields.long()?)?;
-                buffer.clear(fields.byte()?)?;
-                Ok(Answer::Done)
+                let range = self.space.whole(fields.long()?)?;
+                self.fill(&range, fields.byte()?, client)
             }
             Command::GetTensor => {
                 let range = self.range_of(fields.record()?)?;
                 Ok(Answer::Data(range.part("tensor", fields.long()?, fields.long()?)?))
             }
-            Command::SetTensorHash => self.set_tensor_hash(fields),
-            Command::CopyTensor => self.copy_tensor(fields),
+            Command::SetTensorHash => self.set_tensor_hash(fields, client),
+            Command::CopyTensor => self.copy_tensor(fields, client),
             Command::MemsetTensor => {
                 let range = self.range_of(fields.record()?)?;
                 let part = range.part("tensor", fields.long()?, fields.long()?)?;
-                part.buffer.fill(part.offset, part.len, fields.byte()?)?;
-                Ok(Answer::Done)
+                self.fill(&part, fields.byte()?, client)
             }
             Command::InitTensor => self.init_tensor(fields.record()?),
             Command::GetAllocSize => self.alloc_size(fields),
@@ -182,12 +203,26 @@ impl Session {
         }
     }
 
+    fn fill(&self, range: &BufferRange, value: u8, client: &Client) -> Result<Answer, Refusal> {
+        self.shared.do_chore_in_parts(client, range.len, |start, len| {
+            Ok(range.buffer.fill(range.offset + start, len, value)?)
+        })?;
+        Ok(Answer::Done)
+    }
+
     fn alloc_buffer(&mut self, fields: &mut Fields<'_>, client: &Client) -> Result<Answer, Refusal> {
         let (index, lent) = self.named_device(fields)?;
         let size = fields.long()?;
         // Too little memory is no reason to refuse: honest clients ask for less then.
-        let Some((buffer, leases)) = self.allocate(lent, size) else { return Ok(Answer::Pair(0, 0)) };
+        let Some((buffer, leases)) = self.allocate(lent, size, client) else {
+            // Or the device is gone, which others should know, too.
+            if let Err(Error::DeviceLost { reason, .. }) = lent.device().memory() {
+                self.shared.lose(index, &reason);
+            }
+            return Ok(Answer::Pair(0, 0));
+        };
         client.uses(index);
+        client.hold(buffer.len());
         let len = buffer.len() as u64;
         let handle = self.space.add(buffer, index);
         self.leases.insert(handle, leases);
@@ -195,24 +230,31 @@ impl Session {
     }
 
     /// A buffer, if there is room for it, and for knowing that it is there.
-    fn allocate(&self, lent: &Lent, size: u64) -> Option<(Arc<dyn Buffer>, [Lease; 2])> {
+    fn allocate(&self, lent: &Lent, size: u64, client: &Client) -> Option<(Arc<dyn Buffer>, [Lease; 2])> {
         let size = usize::try_from(size).ok()?;
-        if self.space.len() >= self.shared.limits.buffers || !self.has_room(None, KNOWN_BUFFER_BYTES) {
+        let has_room = self.has_room(client, None, KNOWN_BUFFER_BYTES);
+        if self.space.len() >= self.shared.limits.buffers || !has_room {
             return None;
         }
-        let known = self.shared.messages.lease(KNOWN_BUFFER_BYTES)?;
-        let (buffer, lease) = lent.allocate(size)?;
+        let known = self.shared.lease_message_bytes(client, KNOWN_BUFFER_BYTES)?;
+        let (buffer, lease) = lent.allocate(client.holder(), size)?;
         Some((buffer, [lease, known]))
     }
 
-    fn free_buffer(&mut self, handle: u64) -> Result<Answer, Refusal> {
+    fn free_buffer(&mut self, handle: u64, client: &Client) -> Result<Answer, Refusal> {
         let buffer = self.space.remove(handle)?;
-        for stored in &mut self.stored {
-            stored.take_if(|graph| graph.uses(handle));
-        }
+        client.graphs.forget(handle);
+        client.let_go(buffer.len());
         drop(buffer);
         self.leases.remove(&handle);
         Ok(Answer::Done)
+    }
+
+    /// Host memory that the bytes of a range pass through.
+    pub(crate) fn passing(&self, range: &BufferRange) -> Result<Passing<'_>, Refusal> {
+        let device = self.space.device(range.handle)?;
+        let lent = self.shared.devices.get(device).ok_or(Refusal::Handle { handle: range.handle })?;
+        Ok(lent.passing(range.len))
     }
 
     /// Where the data of SET_TENSOR goes, from the fixed start of its body.
@@ -242,23 +284,35 @@ impl Session {
         cache.keep(domain, target.range.len as u64)
     }
 
-    fn set_tensor_hash(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+    fn set_tensor_hash(&self, fields: &mut Fields<'_>, client: &Client) -> Result<Answer, Refusal> {
         let range = self.range_of(fields.record()?)?;
         let offset = fields.long()?;
         let room = (range.len as u64).saturating_sub(offset);
         let rest = range.part("tensor", offset, room)?;
         let hash = fields.long()?;
-        let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest));
+        let mut loading = Loading { shared: &self.shared, client, turn: None, left: 0 };
+        let mut go_on = |bytes| loading.go_on(bytes);
+        let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest, &mut go_on));
         let counters = &self.shared.counters;
         add(if hit { &counters.cache_hits } else { &counters.cache_misses }, 1);
         Ok(Answer::Byte(hit.into()))
     }
 
-    fn copy_tensor(&self, fields: &mut Fields<'_>) -> Result<Answer, Refusal> {
+    fn copy_tensor(&self, fields: &mut Fields<'_>, client: &Client) -> Result<Answer, Refusal> {
         let source = self.range_of(fields.record()?)?;
         let target = self.range_of(fields.record()?)?.part("target", 0, source.len as u64)?;
-        let place = |range: BufferRange| Place { buffer: range.buffer, offset: range.offset, len: range.len };
-        copy_place(&place(source), &place(target))?;
+        let part = |range: &BufferRange, start: usize, len: usize| Place {
+            buffer: Arc::clone(&range.buffer),
+            offset: range.offset + start,
+            len,
+        };
+        // Where the two overlap, nothing is written to before it was read.
+        let backwards = source.handle == target.handle && source.offset < target.offset;
+        self.shared.do_chore_in_parts(client, source.len, |start, len| {
+            let start = if backwards { source.len - start - len } else { start };
+            copy_place(&part(&source, start, len), &part(&target, start, len))?;
+            Ok(())
+        })?;
         Ok(Answer::Byte(1))
     }
 
@@ -298,15 +352,17 @@ impl Session {
         self.check_counts(&graph)?;
         let shared = Arc::clone(&self.shared);
         let (index, lent) = self.lent(graph.device)?;
-        let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-        let mut graph = SlicedGraph::new(rebuilt, lent, charge, shared.limits.node_work)?;
-        self.check_room(index, graph.stored_bytes())?;
+        let mut graph = shared.do_chore(client, || {
+            let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
+            SlicedGraph::new(rebuilt, lent, charge, shared.limits.node_work)
+        })?;
+        self.check_room(client, index, graph.stored_bytes())?;
         client.uses(index);
         self.run(&mut graph, index, client)?;
         add(&shared.counters.graphs, 1);
-        if let Some(stored) = self.stored.get_mut(index).filter(|_| self.dialect.has_recompute) {
+        if self.dialect.has_recompute {
             graph.settle();
-            *stored = Some(graph);
+            client.graphs.put(index, graph);
         }
         Ok(())
     }
@@ -325,17 +381,15 @@ impl Session {
     }
 
     /// A graph must fit beside those stored for other devices, whether it is to be stored or not.
-    fn check_room(&self, device: usize, bytes: usize) -> Result<(), Refusal> {
+    fn check_room(&self, client: &Client, device: usize, bytes: usize) -> Result<(), Refusal> {
         let limit = self.shared.limits.client_bytes as u64;
         let full = Refusal::Limit { what: "bytes of stored graphs and buffers", limit };
-        self.has_room(Some(device), bytes).then_some(()).ok_or(full)
+        self.has_room(client, Some(device), bytes).then_some(()).ok_or(full)
     }
 
     /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
-    fn has_room(&self, without: Option<usize>, bytes: usize) -> bool {
-        let stored = self.stored.iter().enumerate().filter(|(index, _)| Some(*index) != without);
-        let held: usize =
-            stored.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::stored_bytes).sum();
+    fn has_room(&self, client: &Client, without: Option<usize>, bytes: usize) -> bool {
+        let held = client.graphs.bytes(without);
         let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
         held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
     }
@@ -358,11 +412,9 @@ impl Session {
     /// Computes the last graph of a device again.
     pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
         let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
-        let mut graph = self.stored.get_mut(index).and_then(Option::take).ok_or(Refusal::NoGraph)?;
+        let mut graph = client.graphs.take(index).ok_or(Refusal::NoGraph)?;
         self.run(&mut graph, index, client)?;
-        if let Some(stored) = self.stored.get_mut(index) {
-            *stored = Some(graph);
-        }
+        client.graphs.put(index, graph);
         add(&self.shared.counters.recomputes, 1);
         Ok(())
     }

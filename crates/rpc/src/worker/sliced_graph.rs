@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use oxcart_backend::{Error, Plan, Work};
-use oxcart_tensor::TensorRef;
+use oxcart_backend::{Error, Pace, Plan, Work};
+use oxcart_tensor::{Op, TensorRef};
 
 use super::budget::Lease;
 use super::client::Client;
@@ -19,12 +19,20 @@ use super::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct SlicedGraph {
     rebuilt: Rebuilt,
-    slices: Vec<Range<usize>>,
+    slices: Vec<Slice>,
     /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
     /// What it counts against the memory of messages.
     charge: Lease,
+}
+
+/// Nodes that are computed in one turn.
+#[derive(Debug)]
+struct Slice {
+    nodes: Range<usize>,
+    /// It is one node, and takes longer than a turn.
+    is_long: bool,
 }
 
 impl SlicedGraph {
@@ -35,7 +43,7 @@ impl SlicedGraph {
         charge: Lease,
         node_work: u64,
     ) -> Result<SlicedGraph, Refusal> {
-        let slices = slices(&rebuilt, node_work)?;
+        let slices = slices(&rebuilt, node_work, lent.device().pace())?;
         for buffer in rebuilt.buffers.iter() {
             if !lent.device().supports_buffer_type(buffer.buffer_type()) {
                 return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
@@ -44,7 +52,7 @@ impl SlicedGraph {
         let mut plan = None;
         for slice in &slices {
             // Each is planned, if only to see that it can be.
-            plan = lent.stream().plan(work(&rebuilt, slice)?)?;
+            plan = lent.lane(slice.is_long).stream().plan(work(&rebuilt, slice)?)?;
             if plan.is_none() {
                 check_support(&rebuilt, slice, lent)?;
             }
@@ -75,7 +83,7 @@ impl SlicedGraph {
         let SlicedGraph { rebuilt, slices, plan, .. } = self;
         for slice in slices.iter() {
             let work = work(rebuilt, slice)?;
-            lent.take_turn(client, |stream| match plan {
+            lent.take_turn(lent.lane(slice.is_long), client, |stream| match plan {
                 Some(plan) => plan.compute(),
                 None => stream.compute(work),
             })?;
@@ -84,9 +92,9 @@ impl SlicedGraph {
     }
 }
 
-fn work<'a>(rebuilt: &'a Rebuilt, slice: &Range<usize>) -> Result<Work<'a>, Refusal> {
+fn work<'a>(rebuilt: &'a Rebuilt, slice: &Slice) -> Result<Work<'a>, Refusal> {
     // Slices are cut from the order itself.
-    let nodes = rebuilt.graph.range(slice.clone()).ok_or(Refusal::NoGraph)?;
+    let nodes = rebuilt.graph.range(slice.nodes.clone()).ok_or(Refusal::NoGraph)?;
     Ok(Work { nodes, buffers: &rebuilt.buffers })
 }
 
@@ -95,7 +103,7 @@ fn unsupported(lent: &Lent, what: String) -> Refusal {
 }
 
 /// Asks the device about every node, where it does not plan.
-fn check_support(rebuilt: &Rebuilt, slice: &Range<usize>, lent: &Lent) -> Result<(), Refusal> {
+fn check_support(rebuilt: &Rebuilt, slice: &Slice, lent: &Lent) -> Result<(), Refusal> {
     for &id in work(rebuilt, slice)?.nodes.nodes() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         if node.computes() && !lent.device().supports_op(node) {
@@ -106,52 +114,54 @@ fn check_support(rebuilt: &Rebuilt, slice: &Range<usize>, lent: &Lent) -> Result
 }
 
 /// Cuts a graph so that no slice but one of a single node is more than a turn's work.
-fn slices(rebuilt: &Rebuilt, node_work: u64) -> Result<Vec<Range<usize>>, Refusal> {
+fn slices(rebuilt: &Rebuilt, node_work: u64, pace: Pace) -> Result<Vec<Slice>, Refusal> {
     let nodes = rebuilt.graph.nodes();
     let (mut slices, mut start, mut sum) = (Vec::new(), 0, 0_u64);
     for (position, &id) in nodes.iter().enumerate() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
-        let cost = multiplications(node);
+        let cost = node.work();
         let limit = if is_product(node) { node_work.saturating_mul(PRODUCT_FACTOR) } else { node_work };
         if cost > limit {
             return Err(Refusal::Limit { what: "multiplications in a node", limit });
         }
-        let cost = cost.max(NODE_WORK);
-        if sum + cost > SLICE_WORK && position > start {
-            slices.push(start..position);
+        let cost = share(cost, pace.multiplications).max(share(elements(node), pace.elements)).max(NODE_WORK);
+        if sum.saturating_add(cost) > SLICE_WORK && position > start {
+            slices.push(Slice { nodes: start..position, is_long: sum > SLICE_WORK });
             (start, sum) = (position, 0);
         }
-        sum += cost;
+        sum = sum.saturating_add(cost);
     }
     if start < nodes.len() {
-        slices.push(start..nodes.len());
+        slices.push(Slice { nodes: start..nodes.len(), is_long: sum > SLICE_WORK });
     }
     Ok(slices)
 }
 
-/// Whether a node is a product or a convolution, see [`PRODUCT_FACTOR`].
-fn is_product(node: TensorRef<'_>) -> bool {
-    let products = ["MUL_MAT", "MUL_MAT_ID", "OUT_PROD", "FLASH_ATTN_EXT", "CONV_2D", "CONV_3D"];
-    products.contains(&node.op().name())
+/// What part of a turn something is that a device does so many of in a turn.
+fn share(count: u64, pace: u64) -> u64 {
+    (u128::from(count) * u128::from(SLICE_WORK) / u128::from(pace.max(1))).try_into().unwrap_or(u64::MAX)
 }
 
-/// About how many multiplications a node needs, or elements it touches if these are more.
-fn multiplications(node: TensorRef<'_>) -> u64 {
+/// The most elements of a node's tensors.
+fn elements(node: TensorRef<'_>) -> u64 {
     let elements = |tensor: TensorRef<'_>| tensor.layout().elements() as u64;
-    let ne = |slot: usize, dim: usize| node.source(slot).map_or(1, |s| s.layout().ne()[dim] as u64).max(1);
-    // What each element of the result is a sum of.
-    let terms = match node.op().name() {
-        "MUL_MAT" | "MUL_MAT_ID" => ne(0, 0),
-        "OUT_PROD" => ne(0, 1),
-        "FLASH_ATTN_EXT" | "FLASH_ATTN_BACK" => ne(1, 1).saturating_mul(2),
-        "CONV_2D" | "CONV_3D" | "CONV_2D_DW" | "CONV_TRANSPOSE_1D" | "CONV_TRANSPOSE_2D" => {
-            ne(0, 0).saturating_mul(ne(0, 1)).saturating_mul(ne(0, 2))
-        }
-        "SSM_SCAN" | "SOLVE_TRI" | "GATED_DELTA_NET" | "RWKV_WKV6" | "RWKV_WKV7" | "GATED_LINEAR_ATTN" => {
-            ne(0, 0)
-        }
-        _ => 1,
-    };
-    let computed = elements(node).saturating_mul(terms);
-    node.sources().flatten().fold(computed, |most, source| most.max(elements(source)))
+    node.sources().flatten().fold(elements(node), |most, source| most.max(elements(source)))
+}
+
+/// Whether a node is a product or a convolution, see [`PRODUCT_FACTOR`].
+fn is_product(node: TensorRef<'_>) -> bool {
+    matches!(
+        node.op(),
+        Op::MulMat(_)
+            | Op::MulMatId(_)
+            | Op::OutProd(_)
+            | Op::FlashAttnExt(_)
+            | Op::PagedAttn(_)
+            | Op::FlashAttnBack(_)
+            | Op::LightningIndexer(_)
+            | Op::Conv2d(_)
+            | Op::Conv3d(_)
+            | Op::ConvTranspose1d(_)
+            | Op::ConvTranspose2d(_)
+    )
 }

@@ -113,6 +113,13 @@ impl Space {
         Ok(&self.entry(handle)?.buffer)
     }
 
+    /// All bytes of a buffer.
+    pub fn whole(&self, handle: u64) -> Result<BufferRange, Refusal> {
+        let buffer = Arc::clone(self.buffer(handle)?);
+        let len = buffer.len();
+        Ok(BufferRange { handle, buffer, offset: 0, len })
+    }
+
     /// The address its first byte has for the client.
     pub fn base(&self, handle: u64) -> Result<u64, Refusal> {
         Ok(self.entry(handle)?.base)
@@ -139,12 +146,10 @@ impl Space {
         let entry = self.entry(handle)?;
         let (size, len) = (entry.buffer.len() as u64, layout.byte_len() as u64);
         let offset = record.data.get().wrapping_sub(entry.base);
-        let whole =
-            BufferRange { handle, buffer: Arc::clone(&entry.buffer), offset: 0, len: entry.buffer.len() };
         if offset > size {
             return Err(Refusal::Range { what: "buffer", offset, len, size });
         }
-        whole.part("buffer", offset, len)
+        self.whole(handle)?.part("buffer", offset, len)
     }
 }
 

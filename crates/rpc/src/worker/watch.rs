@@ -1,4 +1,4 @@
-//! One thread that watches all connections: ends those that are late, and stops the graphs of those that have gone.
+//! One thread that watches all connections: ends those that are late, and stops whatever those do that have gone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,12 +37,12 @@ pub(crate) fn watch(shared: &WorkerState) {
     }
 }
 
-/// Clients that have left while their graph runs. Half a connection is of no use to a client: it could not read a result
-/// that is worth computing, or would have read it before it stopped writing.
+/// Clients that have left, whatever is still to be done for them. Half a connection is of no use to a client: it could not read
+/// a result that is worth computing, or would have read it before it stopped writing.
 fn gone(clients: &[Arc<Client>]) -> Vec<&Arc<Client>> {
-    let computing = clients.iter().filter(|client| client.is(Phase::Computing));
-    let (computing, sockets): (Vec<_>, Vec<_>) =
-        computing.filter_map(|client| Some((client, client.socket.as_ref()?.stream()))).unzip();
-    let left = socket::gone(&sockets).into_iter().zip(computing).filter(|(gone, _)| *gone);
+    let greeted = clients.iter().filter(|client| !client.is(Phase::Greeting));
+    let (greeted, sockets): (Vec<_>, Vec<_>) =
+        greeted.filter_map(|client| Some((client, client.socket.as_ref()?.stream()))).unzip();
+    let left = socket::gone(&sockets).into_iter().zip(greeted).filter(|(gone, _)| *gone);
     left.map(|(_, client)| client).collect()
 }

@@ -12,6 +12,7 @@ use oxcart_rpc::wire::{
 };
 use oxcart_rpc::worker::{Config, DialectChoice, Limits, Snapshot, Worker};
 use oxcart_testdev::{Config as DeviceConfig, TestDevice};
+use socket2::{Socket, Type};
 use zerocopy::IntoBytes;
 
 /// How long anything may take that should happen at once.
@@ -63,6 +64,11 @@ impl Fixture {
 
     pub fn connect(&self, dialect: &'static Dialect) -> Peer {
         Peer::connect(self.address(dialect), dialect)
+    }
+
+    /// A client from another address of this machine, which is another peer.
+    pub fn newest_from(&self, host: u8) -> Peer {
+        Peer::greet(dial_from(host, self.address(Dialect::newest())), Dialect::newest())
     }
 
     pub fn newest(&self) -> Peer {
@@ -135,6 +141,17 @@ pub struct Peer {
 /// Opens a connection without a word.
 pub fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(2 * SOON)).unwrap();
+    stream
+}
+
+/// The same from another address of this machine, which is another peer.
+pub fn dial_from(host: u8, address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(2 * SOON)).unwrap();
     stream

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,11 +13,10 @@ use oxcart_backend::{BufferType, HostBufferType, allocate};
 use oxcart_rpc::wire::{Command, Dialect, TensorRecord, fnv1a};
 use oxcart_rpc::worker::{BufferRange, CacheSettings, Call, Domain, Gate, WeightCache};
 use oxcart_testdev::Config as DeviceConfig;
-use socket2::{Socket, Type};
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
-use crate::common::{Fixture, Peer, get_body};
+use crate::common::{Fixture, Peer, dial_from, get_body};
 
 /// The shortest content that is kept and fills whole numbers.
 pub const LARGE: usize = 10_485_764;
@@ -143,7 +141,7 @@ impl Cache {
         let mut into = host_range(len + 128);
         into.buffer.fill(0, len + 128, 0xaa).unwrap();
         (into.offset, into.len) = (64, len);
-        let hit = self.cache.load(domain, hash, &into);
+        let hit = self.cache.load(domain, hash, &into, &mut |_| true);
         let mut bytes = bytes_of(&into);
         let around = bytes[..64].iter().chain(&bytes[64 + len..]);
         assert!(around.into_iter().all(|&byte| byte == 0xaa), "only the place itself is written to");
@@ -193,10 +191,7 @@ pub fn with_cache(cache: impl Into<Arc<WeightCache>>) -> Fixture {
 /// A client from another address of this machine.
 pub fn attacker(fixture: &Fixture, dialect: &'static Dialect) -> Peer {
     let address = fixture.address(dialect);
-    let socket = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0)).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    Peer::greet(socket.into(), dialect)
+    Peer::greet(dial_from(2, address), dialect)
 }
 
 /// A tensor of so many bytes, in a buffer of its own.

@@ -2,15 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 
-use oxcart_backend::{Buffers, Error, Registry, StreamOptions, Work, allocate, place_all};
+use oxcart_backend::Registry;
 use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{Command, Dialect, NO_CAPABILITIES, Reply, answer_capabilities};
-use oxcart_tensor::{DType, Graph};
 
-use super::Choices;
+use super::{Choices, conversation};
 
 /// Whatever a worker answers, the client ends, with a result or an error.
 pub fn check(bytes: &[u8]) {
@@ -36,7 +34,7 @@ pub fn ends_well(bytes: &[u8]) -> bool {
             Timeouts { connect: short, control: short, data: short, compute: short, ..Timeouts::default() };
         let options = Options { dialect: Some(dialect), worker_cache: true, timeouts };
         let is_well = RemoteRegistry::connect(&endpoint, &options).is_ok_and(|registry| {
-            let is_well = converse(&registry).is_ok();
+            let is_well = conversation::hold(&registry).is_ok();
             // Whatever there is to be asked, there is an end.
             let _ = registry.devices().first().map(|device| device.memory());
             is_well
@@ -95,27 +93,4 @@ fn honest(command: Command, dialect: &Dialect, asked: u64, made: u64) -> Vec<u8>
         Command::GetDeviceMemory => [1_u64 << 30; 2].map(u64::to_le_bytes).concat(),
         _ => Vec::new(),
     }
-}
-
-/// Everything a client does; the first error ends it.
-fn converse(registry: &Arc<RemoteRegistry>) -> Result<(), Error> {
-    let Some(device) = registry.devices().into_iter().next() else { return Ok(()) };
-    device.memory()?;
-    let stream = Arc::clone(&device).open(&StreamOptions::default())?;
-    let mut graph = Graph::new();
-    let weights = graph.leaf(DType::Q4_0, [64, 2])?;
-    let input = graph.leaf(DType::F32, [64, 1])?;
-    let output = graph.mul_mat(weights, input)?;
-    graph.expand(output)?;
-    let mut buffers = Buffers::new();
-    place_all(&mut graph, &[weights, input, output], &device.buffer_type(), &mut buffers)?;
-    buffers.set(graph.tensor(weights)?, 0, &[1; 72])?;
-    let work = Work { nodes: graph.range(0..1).unwrap(), buffers: &buffers };
-    stream.compute(work)?;
-    stream.compute(work)?;
-    buffers.bytes(graph.tensor(output)?)?;
-    let (first, second) = (allocate(&device.buffer_type(), 1000)?, allocate(&device.buffer_type(), 1000)?);
-    first.fill(3, 10, 7)?;
-    second.copy_from(0, &*first, 0, 100)?;
-    stream.synchronize()
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each user needs a part")]
 
 pub mod client;
+mod conversation;
 pub mod script;
 pub mod session;
 pub mod wire;

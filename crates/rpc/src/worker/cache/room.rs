@@ -1,12 +1,15 @@
 //! Room for entries: the cache's own limit, and what must stay free on its disk. What was used least recently goes first.
 //!
 //! Two workers may share a folder, so nothing is remembered about it: each request for room looks at what is there. An entry
-//! in the making is a file of its full length under a name of its own, locked while its writer lives; without a lock it
-//! was left behind and is removed.
+//! in the making is a file under a name of its own, as long as what room was made for, locked while its writer lives; without
+//! a lock it was left behind and is removed. Room is made as content arrives, never for what is only announced.
+//!
+//! Invariant: a domain takes room from another only while it has less than that one.
 //!
 //! Concurrency: threads of this worker make room one at a time. Other workers may do so too; then a little more goes than
 //! had to.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -76,11 +79,9 @@ impl Room {
         Room { max_bytes, keep_free_bytes, turn: Mutex::new(()) }
     }
 
-    /// Starts an entry with so much content, once there is room for it. Returns how many others had to go.
-    pub(super) fn start(&self, root: &Folder, domain: &Domain, len: u64) -> io::Result<(Partial, u64)> {
+    /// Starts an entry.
+    pub(super) fn start(&self, root: &Folder, domain: &Domain) -> io::Result<Partial> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = len.saturating_add(HEADER_BYTES);
-        let evicted = self.free(root, bytes)?;
         let partial = match create(root, domain) {
             // Another worker found the folder empty and removed it in that moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(root, domain)?,
@@ -89,22 +90,38 @@ impl Room {
         if !partial.file.lock()? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        partial.file.reserve(bytes)?;
-        Ok((partial, evicted))
+        // From now on it is not empty: one that is may be about to be locked, and stays.
+        partial.file.reserve(HEADER_BYTES)?;
+        Ok(partial)
+    }
+
+    /// Makes an entry that is being written longer, from some bytes to others, once there is room for it. Returns how many
+    /// entries had to go.
+    pub(super) fn lengthen(
+        &self,
+        root: &Folder,
+        domain: &Domain,
+        partial: &Partial,
+        (from, to): (u64, u64),
+    ) -> io::Result<u64> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let evicted = self.free(root, Some(domain), to.saturating_sub(from))?;
+        partial.file.reserve(to)?;
+        Ok(evicted)
     }
 
     /// Cleans up what was left behind, and forgets what is too much.
     pub(super) fn tidy(&self, root: &Folder) -> io::Result<u64> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.free(root, 0)
+        self.free(root, None, 0)
     }
 
-    /// Removes entries until so many more bytes fit, unless that would be in vain. Returns how many.
-    fn free(&self, root: &Folder, bytes: u64) -> io::Result<u64> {
-        let (mut entries, partial_bytes) = scan(root)?;
+    /// Removes entries until so many more bytes fit for a domain, unless that would be in vain. Returns how many.
+    fn free(&self, root: &Folder, domain: Option<&Domain>, bytes: u64) -> io::Result<u64> {
+        let (mut entries, partials) = scan(root)?;
         let mut kept: u64 = entries.iter().map(|entry| entry.bytes).sum();
         let mut free = root.free_bytes()?;
-        let others = partial_bytes.saturating_add(bytes);
+        let others = partials.values().sum::<u64>().saturating_add(bytes);
         let wanted_free = self.keep_free_bytes.saturating_add(bytes);
         let fits = |kept: u64, free: u64| {
             others.saturating_add(kept) <= self.max_bytes && (bytes == 0 || free >= wanted_free)
@@ -112,15 +129,23 @@ impl Room {
         if bytes > 0 && !fits(0, free.saturating_add(kept)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        let mut used = partials;
+        for entry in &entries {
+            *used.entry(entry.domain.clone()).or_default() += entry.bytes;
+        }
         entries.sort_by(|a, b| (b.used, &b.name).cmp(&(a.used, &a.name)));
         let mut evicted = 0;
         while !fits(kept, free) {
             // Should the last one have gone without making enough room, others are writing at the same time.
-            let Some(oldest) = entries.pop() else { return Err(io::ErrorKind::StorageFull.into()) };
+            let victim = victim(&entries, &used, domain, bytes).ok_or(io::ErrorKind::StorageFull)?;
+            let oldest = entries.remove(victim);
             let Some(folder) = root.inner(oldest.domain.folder())? else { continue };
             folder.remove(&oldest.name)?;
             kept = kept.saturating_sub(oldest.bytes);
             free = free.saturating_add(oldest.bytes);
+            if let Some(used) = used.get_mut(&oldest.domain) {
+                *used = used.saturating_sub(oldest.bytes);
+            }
             evicted += 1;
             // It may have been the last one in there; if not, this fails.
             let _ = root.remove(oldest.domain.folder());
@@ -129,9 +154,25 @@ impl Room {
     }
 }
 
-/// All entries, and the bytes of those in the making. What is neither is left alone.
-fn scan(root: &Folder) -> io::Result<(Vec<Found>, u64)> {
-    let (mut entries, mut partial_bytes) = (Vec::new(), 0_u64);
+/// Which of the entries, the least recently used last, makes way for more bytes of a domain: the oldest of the domain that has
+/// most, or of its own if it would have more than that one.
+fn victim(
+    entries: &[Found],
+    used: &HashMap<Domain, u64>,
+    domain: Option<&Domain>,
+    bytes: u64,
+) -> Option<usize> {
+    let used_by = |domain: &Domain| used.get(domain).copied().unwrap_or_default();
+    let domains = entries.iter().map(|entry| &entry.domain);
+    let most = domains.max_by_key(|domain| (used_by(domain), domain.folder()))?;
+    let own = domain.filter(|own| *own != most && used_by(own).saturating_add(bytes) > used_by(most));
+    let of = own.unwrap_or(most);
+    entries.iter().rposition(|entry| entry.domain == *of)
+}
+
+/// All entries, and the bytes of those in the making, by domain. What is neither is left alone.
+fn scan(root: &Folder) -> io::Result<(Vec<Found>, HashMap<Domain, u64>)> {
+    let (mut entries, mut partials) = (Vec::new(), HashMap::<Domain, u64>::new());
     let mut domains = Vec::new();
     root.each_name(|name| domains.extend(Domain::from_folder(name)))?;
     for domain in domains {
@@ -153,11 +194,11 @@ fn scan(root: &Folder) -> io::Result<(Vec<Found>, u64)> {
                 let domain = domain.clone();
                 entries.push(Found { domain, name, bytes: listed.bytes, used: listed.used });
             } else if listed.is_young_and_empty() || !remove_if_orphan(&folder, &name) {
-                partial_bytes = partial_bytes.saturating_add(listed.bytes);
+                *partials.entry(domain.clone()).or_default() += listed.bytes;
             }
         }
     }
-    Ok((entries, partial_bytes))
+    Ok((entries, partials))
 }
 
 /// Removes an entry in the making whose writer is no more.

@@ -22,6 +22,8 @@ use crate::worker::limits::{COLLISIONS, KEPT_ON_REQUEST_ABOVE_BYTES};
 const COLLISION: &str = ".collision";
 /// What says that a domain has too many of those.
 const CLOSED: &str = "closed";
+/// Bytes of room made at a time, at most, for what has not arrived.
+const MOST_ROOM_AHEAD: u64 = 256 << 20;
 /// Times that something damaged is cleared out of an entry's way.
 const TRIES: usize = 3;
 
@@ -95,12 +97,20 @@ impl WeightCache {
 
     /// Writes content as it comes, and names it.
     fn write(&self, domain: &Domain, len: u64, pieces: Pieces) -> Result<(), NotKept> {
-        let (mut partial, evicted) = self.room.start(&self.root, domain, len)?;
-        add(&self.counters.evicted, evicted);
+        let mut partial = self.room.start(&self.root, domain)?;
         let mut summary = Summary::default();
-        let mut last = None;
+        let (mut last, mut room) = (None, HEADER_BYTES);
         partial.file.seek(HEADER_BYTES)?;
         while let Some(piece) = pieces.next(last.take())? {
+            let end = HEADER_BYTES.saturating_add(summary.len()).saturating_add(piece.len() as u64);
+            if end > room {
+                // As much again as has come, so that a long content asks seldom and an announcement takes nothing.
+                let longer = end.saturating_add(summary.len().min(MOST_ROOM_AHEAD));
+                let longer = longer.min(len.saturating_add(HEADER_BYTES)).max(end);
+                let evicted = self.room.lengthen(&self.root, domain, &partial, (room, longer))?;
+                add(&self.counters.evicted, evicted);
+                room = longer;
+            }
             partial.file.write_all(&piece)?;
             summary.add(&piece);
             last = Some(piece);

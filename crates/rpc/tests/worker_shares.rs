@@ -1,0 +1,227 @@
+//! What is shared is shared by peers first and by connections then: attackers on other addresses of this machine, and on the
+//! honest client's own, take from it no more than their part. And what a client left behind is not done.
+// Elsewhere, loopback has one address.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+mod common_cache;
+
+use std::io::Write;
+use std::time::Duration;
+
+use common::{Example, Fixture, Peer, SOON, closes, dial_from, request};
+use common_cache::Disk;
+use oxcart_rpc::wire::{Command, OpCode};
+use oxcart_rpc::worker::{Domain, Limits};
+use zerocopy::IntoBytes;
+
+const SCALAR: [u32; 4] = [1, 1, 1, 1];
+
+/// Fills a client's share with a graph of so many adds, which is stored.
+fn store_graph(peer: &mut Peer, nodes: u64) -> bool {
+    let handle = peer.alloc(4096);
+    let base = peer.base(handle);
+    let mut tensors = vec![peer.tensor(1, SCALAR, (handle, base))];
+    let ids: Vec<u64> = (2..2 + nodes).collect();
+    tensors.extend(ids.iter().map(|&id| peer.node(OpCode::Add, id, SCALAR, (handle, base + 64), &[1, 1])));
+    peer.compute(&ids, &tensors)
+}
+
+/// Whether the stored graph is still there; if not, the connection ends.
+fn computes_again(peer: &mut Peer) -> bool {
+    let device = peer.device();
+    peer.send(Command::GraphRecompute, &device);
+    peer.is_alive()
+}
+
+#[test]
+fn a_client_that_left_ends_what_it_asked_for() {
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    let handle = peer.alloc(256 << 20);
+    let clear = request(Command::BufferClear as u8, &[&handle.to_le_bytes()[..], &[1]].concat());
+    peer.stream.write_all(&clear.repeat(900)).unwrap();
+    fixture.until("it is at work", |fixture| fixture.counters().commands > 2);
+    drop(peer);
+    // All of it would take a minute.
+    fixture.until_empty();
+    assert!(fixture.counters().commands < 800, "{}", fixture.counters());
+}
+
+/// Whoever has most of what is kept for messages and stored graphs makes way, be it one connection or many.
+#[test]
+fn stored_graphs_make_way_for_those_who_have_less() {
+    // Room for three graphs of 2,000 nodes, and not for one of 600 more.
+    let limits = Limits { message_bytes: 3_200_000, client_bytes: 1 << 20, ..Limits::default() };
+    for attacker in [2, 1] {
+        let fixture = Fixture::limited(limits);
+        let mut greedy: Vec<Peer> = (0..3).map(|_| fixture.newest_from(attacker)).collect();
+        assert!(greedy.iter_mut().all(|peer| store_graph(peer, 2000)));
+        let mut honest = fixture.newest_from(1);
+        Example::new(&mut honest).check();
+        assert!(store_graph(&mut honest, 600), "from host {attacker}: {}", fixture.counters());
+        assert!(computes_again(&mut honest));
+        assert!(!greedy.iter_mut().all(computes_again), "nothing made way");
+        assert!(computes_again(&mut honest));
+    }
+}
+
+/// A message that arrives slowly holds what came of it; it makes way too.
+#[test]
+fn messages_that_arrive_make_way_for_those_who_have_less() {
+    let limits = Limits { message_bytes: 4 << 20, ..Limits::default() };
+    let fixture = Fixture::limited(limits);
+    let mut slow: Vec<Peer> = (0..3).map(|_| fixture.newest_from(2)).collect();
+    for peer in &mut slow {
+        let head = [&[Command::GraphCompute as u8][..], &(8_u64 << 20).to_le_bytes()].concat();
+        let _ = peer.stream.write_all(&head).and_then(|()| peer.stream.write_all(&vec![0; 900 << 10]));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut honest = fixture.newest_from(1);
+    assert!(store_graph(&mut honest, 800), "{}", fixture.counters());
+}
+
+#[test]
+fn idle_connections_keep_no_other_peer_out() {
+    let fixture = Fixture::limited(Limits { clients: 16, ungreeted: 4, ..Limits::default() });
+    // They have more than a little, so that they do not make way for each other.
+    let mut idle: Vec<Peer> = (0..16).map(|_| fixture.newest_from(2)).collect();
+    for peer in &mut idle {
+        peer.alloc(2 << 20);
+    }
+    let mut more = dial_from(2, fixture.auto);
+    assert!(closes(&mut more));
+    let mut honest: Vec<Peer> = (0..6).map(|_| fixture.newest_from(1)).collect();
+    for peer in &mut honest {
+        Example::new(peer).check();
+    }
+    let left = idle.into_iter().filter_map(|mut peer| peer.is_alive().then_some(())).count();
+    assert_eq!(left, 10);
+}
+
+/// Nor connections of its own address that have nothing.
+#[test]
+fn idle_connections_with_nothing_keep_no_one_out() {
+    let fixture = Fixture::limited(Limits { clients: 8, ungreeted: 4, ..Limits::default() });
+    let _idle: Vec<Peer> = (0..8).map(|_| fixture.newest()).collect();
+    let mut honest = fixture.newest();
+    Example::new(&mut honest).check();
+}
+
+/// Whatever they are doing: a message that has begun, a command whose answer is not read.
+#[test]
+fn busy_connections_with_nothing_keep_no_one_out() {
+    for host in [2, 1] {
+        let fixture = Fixture::limited(Limits { clients: 16, ungreeted: 4, ..Limits::default() });
+        let mut busy: Vec<Peer> = (0..16).map(|_| fixture.newest_from(host)).collect();
+        for peer in &mut busy {
+            peer.stream.write_all(&[Command::GetAlignment as u8]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..4 {
+            Example::new(&mut fixture.newest_from(1)).check();
+        }
+    }
+}
+
+/// Nor connections of its own address that have next to nothing.
+#[test]
+fn connections_with_little_make_way_for_others_of_their_peer() {
+    let fixture = Fixture::limited(Limits { clients: 8, ungreeted: 4, ..Limits::default() });
+    let mut with_much = fixture.newest();
+    with_much.alloc(4 << 20);
+    let mut with_little: Vec<Peer> = (0..7).map(|_| fixture.newest()).collect();
+    for peer in &mut with_little {
+        peer.alloc(1);
+    }
+    Example::new(&mut fixture.newest()).check();
+    assert!(with_much.is_alive());
+}
+
+/// Where every peer has one connection, one that has something is not given up for a newcomer.
+#[test]
+fn a_newcomer_takes_the_place_of_one_that_has_nothing() {
+    let fixture = Fixture::limited(Limits { clients: 8, ungreeted: 4, ..Limits::default() });
+    let mut honest = fixture.newest_from(200);
+    honest.alloc(64);
+    let _idle: Vec<Peer> = (2..9).map(|host| fixture.newest_from(host)).collect();
+    let _more: Vec<Peer> = (20..24).map(|host| fixture.newest_from(host)).collect();
+    assert!(honest.is_alive());
+}
+
+/// Clearing and copying go by turns of peers, so that many connections of one get no more done than another's single one.
+#[test]
+fn chores_of_many_connections_do_not_crowd_out_another_peer() {
+    let fixture = Fixture::new();
+    let mut honest = fixture.newest_from(1);
+    let handle = honest.alloc(256 << 20);
+    let clear = |handle: u64| [&handle.to_le_bytes()[..], &[1]].concat();
+    honest.ask(Command::BufferClear, &clear(handle));
+    let mut greedy: Vec<Peer> = (0..16).map(|_| fixture.newest_from(2)).collect();
+    for peer in &mut greedy {
+        let handle = peer.alloc(64 << 20);
+        let base = peer.base(handle);
+        let half = [(32_u32 << 20) / 4, 1, 1, 1];
+        let from = peer.tensor(1, half, (handle, base));
+        let to = peer.tensor(2, half, (handle, base + (32 << 20)));
+        let clear = request(Command::BufferClear as u8, &clear(handle));
+        let copy = request(Command::CopyTensor as u8, &[from.as_bytes(), to.as_bytes()].concat());
+        // What a socket takes at once; the answers are not read.
+        peer.stream.write_all(&[clear, copy].concat().repeat(60)).unwrap();
+    }
+    let before = fixture.counters().commands;
+    fixture.until("all are at work", |fixture| fixture.counters().commands > before + 4);
+    let before = fixture.counters().commands;
+    honest.ask(Command::BufferClear, &clear(handle));
+    // It takes 16 turns. So many commands are at most begun at each, and a few were under way.
+    let done = fixture.counters().commands - before;
+    let turns = std::thread::available_parallelism().unwrap().get() as u64 / 2;
+    assert!(done < 16 + 8 * turns.max(1), "{done} commands of others");
+    Example::new(&mut honest).check();
+    drop(greedy);
+    drop(honest);
+    fixture.until_empty();
+}
+
+/// Content that the cache keeps.
+fn content(number: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(number)).collect()
+}
+
+fn host(number: u8) -> Domain {
+    Domain::of_address(([192, 0, 2, number], 1).into())
+}
+
+const MB: usize = 1 << 20;
+
+#[test]
+fn an_announcement_evicts_nothing() {
+    let disk = Disk::new();
+    let cache = disk.open_with(|settings| settings.max_bytes = 8 << 20);
+    assert!(cache.stores(&host(1), &content(1, 2 * MB)) && cache.stores(&host(1), &content(3, 2 * MB)));
+    let mut keeping = cache.cache.keep(&host(2), 7 << 20).unwrap();
+    keeping.add(&content(5, 300_000));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(cache.cache.counts().evicted, 0);
+    drop(keeping);
+    cache.cache.finish(SOON);
+    assert!(cache.serves(&host(1), &content(1, 2 * MB)) && cache.serves(&host(1), &content(3, 2 * MB)));
+}
+
+#[test]
+fn a_domain_that_has_most_evicts_its_own() {
+    let disk = Disk::new();
+    let cache = disk.open_with(|settings| settings.max_bytes = 8 << 20);
+    // The oldest is of the one that has little.
+    assert!(cache.stores(&host(1), &content(1, 2 * MB)));
+    for number in 0..20 {
+        assert!(cache.stores(&host(2), &content(3 + 2 * number, MB)), "{number}");
+    }
+    assert!(cache.serves(&host(1), &content(1, 2 * MB)), "it went for one that had more");
+    // What is left is shared, up to equal parts.
+    for number in 0..2 {
+        assert!(cache.stores(&host(3), &content(101 + 2 * number, MB)));
+    }
+    assert!(cache.serves(&host(1), &content(1, 2 * MB)) && cache.serves(&host(3), &content(101, MB)));
+}
