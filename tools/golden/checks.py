@@ -212,7 +212,10 @@ class RealModel:
                 found = setting.generate(path, prompts[tuple(ids)], len(run["ids"]), kv)
                 within, equal, needed = judge.greedy(variant, run, found["tokens"])
                 placed = [share["blocks"] is not None for share in found["placement"]]
-                spread = placed == ([True, True, False] if setting.workers else [True])
+                # On both workers and nowhere else; in process on cards alone, or on the CPU where it is alone.
+                on_workers = placed[:2] == [True, True] and not any(placed[2:])
+                in_process = placed[0] and (len(placed) == 1 or not placed[-1])
+                spread = on_workers if setting.workers else in_process
                 holds &= within and spread and found["prompt_tokens"] == ids
                 said.append(f"{equal}" if equal >= len(run["ids"]) else f"{equal} (>= {needed})")
                 if not spread:

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::{ByteSize, Device, DeviceKind, Stream};
 use oxcart::llm::engine::{Engine, EngineOptions};
-use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions};
+use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
     AttentionChoice, Encoder, EncoderOptions, Logits, Piece, Runner, RunnerOptions, SequenceId, Wanted,
 };
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::door;
 use crate::failure::Failure;
-use crate::local::DeviceArgs;
+use crate::local::{DeviceArgs, WithCpu};
 use crate::models;
 use crate::progress::Progress;
 use crate::quantity;
@@ -54,7 +54,7 @@ pub(crate) struct EngineArgs {
 
     /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
     ///
-    /// By default, by free memory.
+    /// By default, by free memory; where this machine has a card, its CPU gets only what the others have no room for.
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) split: Vec<f64>,
 
@@ -105,15 +105,17 @@ impl EngineArgs {
         }
     }
 
-    /// Fills in how many tokens are computed at a time by devices of this machine: cards are at their best with many. Not for
-    /// workers, because ggml's protocol does not say what computes there.
-    fn choose_batch(&mut self, computing: &[Arc<dyn Device>]) {
+    /// Fills in how many tokens are computed at a time by devices of this machine, and says whether it did: cards are at their best
+    /// with many. Not for workers, because ggml's protocol does not say what computes there.
+    fn choose_batch(&mut self, computing: &[Arc<dyn Device>]) -> bool {
         /// Tokens at a time on cards.
         const CARDS: usize = 2048;
         let is_card = |device: &Arc<dyn Device>| device.kind() == DeviceKind::Gpu;
-        if self.batch.is_none() && !computing.is_empty() && computing.iter().all(is_card) {
+        let chosen = self.batch.is_none() && !computing.is_empty() && computing.iter().all(is_card);
+        if chosen {
             self.batch = Some(CARDS);
         }
+        chosen
     }
 }
 
@@ -199,17 +201,26 @@ impl Loaded {
         let vocab = Arc::new(vocab);
         let start = Instant::now();
         let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
-        let (local, with_cpu) = args.local.chosen_and_cpu()?;
+        let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
         let mut settings = args.clone();
-        if workers.is_empty() {
-            settings.choose_batch(&local[..local.len() - usize::from(!with_cpu)]);
+        let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
+        let for_cards =
+            workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
+        let mut devices = workers.devices();
+        let remote = devices.len();
+        devices.extend(local);
+        let place = |settings: &EngineArgs| {
+            let options = placement_options(settings, &devices, remote, usual.as_ref())?;
+            Placement::new(&file, devices.clone(), &options).map_err(|error| Failure::run(&path, error))
+        };
+        let mut placement = place(&settings)?;
+        let is_idle = |share: &Share| share.blocks.is_empty();
+        if for_cards && !placement.shares().last().is_none_or(is_idle) {
+            // The CPU has to help out, so it is not only cards.
+            settings.batch = args.batch;
+            placement = place(&settings)?;
         }
         let args = &settings;
-        let mut devices = workers.devices();
-        devices.extend(local);
-        let options = placement_options(args, &devices, with_cpu)?;
-        let placement =
-            Placement::new(&file, devices, &options).map_err(|error| Failure::run(&path, error))?;
         if args.plan {
             show_placement(&placement, terminal, out)?;
             return Ok(Opened::Shown);
@@ -275,7 +286,7 @@ impl Loaded {
 
     /// Which device has what, for programs.
     pub(crate) fn placement(&self) -> Value {
-        let share = |share: &oxcart::llm::model::Share| {
+        let share = |share: &Share| {
             json!({
                 "device": share.name,
                 "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
@@ -314,24 +325,30 @@ impl OneSequence<'_> {
     }
 }
 
-/// `with_cpu` is false where the CPU, the last device, only helps out.
+/// The first `remote` devices are those of workers. `usual` is how models are shared out unless `--split` says so, none where the
+/// CPU, the last device, gets nothing.
 fn placement_options(
     args: &EngineArgs,
     devices: &[Arc<dyn Device>],
-    with_cpu: bool,
+    remote: usize,
+    usual: Option<&Proportions>,
 ) -> Result<PlacementOptions, Failure> {
-    let and_no_cpu = |others: Vec<f64>| Proportions::Ratios(others.into_iter().chain([0.0]).collect());
-    let proportions = match args.split.len() {
-        0 if with_cpu => Proportions::ByFreeMemory,
-        0 => {
+    let and_nothing = |mut given: Vec<f64>| {
+        given.resize(devices.len(), 0.0);
+        Proportions::Ratios(given)
+    };
+    let proportions = match (args.split.len(), usual) {
+        (0, Some(usual)) => usual.clone(),
+        (0, None) => {
             let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
             let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
-            and_no_cpu(others.map_err(|error| Failure::Device { error })?)
+            and_nothing(others.map_err(|error| Failure::Device { error })?)
         }
-        given if given == devices.len() => Proportions::Ratios(args.split.clone()),
-        // The CPU gets nothing unless it is asked to.
-        given if given + 1 == devices.len() => and_no_cpu(args.split.clone()),
-        given => {
+        // The CPU, or all of this machine, gets nothing unless it is asked to.
+        (given, _) if given + 1 == devices.len() || given == devices.len() || given == remote => {
+            and_nothing(args.split.clone())
+        }
+        (given, _) => {
             return Err(Failure::Usage(format!(
                 "--split has {given} numbers, but there are {} devices (the last is this machine's CPU, and may be left out); --plan lists them",
                 devices.len()

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use oxcart::backend::{Device, DeviceKind, Registries, StreamOptions};
+use oxcart::llm::model::Proportions;
 
 use crate::failure::Failure;
 
@@ -28,7 +29,8 @@ impl PluginArgs {
 /// Devices of this machine
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Use this device of this machine; may be repeated. By default, all that `oxcart devices` lists
+    /// Use this device of this machine; may be repeated. By default, all that `oxcart devices` lists, of a CPU beside cards
+    /// only what they have no room for
     #[arg(long = "device", value_name = "NAME")]
     names: Vec<String>,
 
@@ -44,21 +46,33 @@ pub(crate) struct DeviceArgs {
     exact: bool,
 }
 
+/// Devices that models are shared out among, the CPU being the last.
+#[derive(Debug)]
+pub(crate) struct WithCpu {
+    pub(crate) devices: Vec<Arc<dyn Device>>,
+    /// How, unless `--split` says so; `None` where the CPU was not chosen and gets nothing.
+    pub(crate) usual: Option<Proportions>,
+}
+
 impl DeviceArgs {
     /// The chosen devices, in the order in which they are found; the CPU, if it is among them, is the last.
     pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
         self.choose(&self.plugins.find()?)
     }
 
-    /// The chosen devices, then the CPU, and whether that was chosen too.
-    pub(crate) fn chosen_and_cpu(&self) -> Result<(Vec<Arc<dyn Device>>, bool), Failure> {
+    /// The chosen devices, then the CPU.
+    pub(crate) fn chosen_and_cpu(&self) -> Result<WithCpu, Failure> {
         let found = self.plugins.find()?;
         let mut chosen = self.choose(&found)?;
-        let has_cpu = chosen.last().is_some_and(|device| device.kind() == DeviceKind::Cpu);
-        if !has_cpu {
-            chosen.extend(found.device_by_kind(DeviceKind::Cpu));
+        if chosen.last().is_some_and(|device| device.kind() == DeviceKind::Cpu) {
+            let usual = match self.names.is_empty() {
+                true => oxcart::devices::usual_proportions(&chosen),
+                false => Proportions::ByFreeMemory,
+            };
+            return Ok(WithCpu { devices: chosen, usual: Some(usual) });
         }
-        Ok((chosen, has_cpu))
+        chosen.extend(found.device_by_kind(DeviceKind::Cpu));
+        Ok(WithCpu { devices: chosen, usual: None })
     }
 
     fn choose(&self, found: &Registries) -> Result<Vec<Arc<dyn Device>>, Failure> {

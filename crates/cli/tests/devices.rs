@@ -102,11 +102,34 @@ fn devices_of_a_plugin_are_like_any_other() {
     assert_eq!(error, "oxcart: there is no device 'PLUG1'; there are PLUG0, CPU\n");
 
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
-    let (code, out, error) = oxcart(&["run", "-m", tiny, "--plan", "--plugin", &file, "--device", "plug0"]);
-    assert_eq!((code, error.as_str()), (Some(0), ""));
-    let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
-    assert!(line("PLUG0").contains("0-1"), "{out}");
-    assert!(line("CPU").contains(" - "), "{out}");
+    // Asked for or not, a card is not held up by the processor beside it.
+    for chosen in [&["--device", "plug0"] as &[_], &[]] {
+        let (code, out, error) =
+            oxcart(&[&["run", "-m", tiny, "--plan", "--plugin", &file], chosen].concat());
+        assert_eq!((code, error.as_str()), (Some(0), ""));
+        let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        assert!(line("PLUG0").contains("0-1"), "{out}");
+        assert!(line("CPU").contains(" - "), "{out}");
+    }
+    let both = ["--device", "plug0", "--device", "cpu"];
+    let (code, out, _) = oxcart(&[&["run", "-m", tiny, "--plan", "--plugin", &file], &both[..]].concat());
+    assert_eq!(code, Some(0));
+    let line = out.lines().find(|line| line.contains("PLUG0")).unwrap();
+    assert!(line.contains(" - "), "both were asked for, and the CPU has more memory: {out}");
+}
+
+/// Shares for workers alone: nothing for this machine, whatever it has.
+#[test]
+fn shares_may_be_those_of_workers_alone() {
+    let file = plugin("plugin_good");
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+    let shared = ["run", "-m", tiny, "--plan", "--plugin", &file, "--workers", "local:2", "--split", "1,1"];
+    let (code, out, error) = oxcart(&shared);
+    assert_eq!(code, Some(0), "{error}");
+    for name in ["PLUG0", " CPU "] {
+        let line = out.lines().find(|line| line.contains(name)).unwrap();
+        assert!(line.contains(" - "), "{name}: {out}");
+    }
 }
 
 #[test]

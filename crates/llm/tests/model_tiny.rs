@@ -433,6 +433,34 @@ fn placements_follow_ratios_and_exceptions() {
     }
 }
 
+/// The processor beside cards computes only what they have no room for.
+#[test]
+fn the_last_device_is_spared_as_far_as_memory_allows() {
+    let file = Tiny::llama(8).open().unwrap();
+    let blocks = |capacities: &[usize]| {
+        let card = |(at, &capacity): (usize, &usize)| {
+            let config = Config { capacity, ..Config::accelerator(&format!("GPU{at}")) };
+            TestDevice::new(config) as Arc<dyn Device>
+        };
+        let mut devices: Vec<_> = capacities.iter().enumerate().map(card).collect();
+        devices.push(CpuDevice::new().unwrap());
+        let options = PlacementOptions { proportions: Proportions::SpareLast, ..PlacementOptions::default() };
+        let placement = Placement::new(&file, devices, &options).unwrap();
+        assert!(placement.shortfall().is_none(), "{placement}");
+        (
+            placement.shares().iter().map(|share| share.blocks.clone()).collect::<Vec<_>>(),
+            placement.shares()[0].needed(),
+        )
+    };
+    let (all, needed) = blocks(&[1 << 40]);
+    assert_eq!(all, [0..8, 0..0]);
+    let (some, _) = blocks(&[needed / 2]);
+    assert!(some[0].start == 0 && some[0].end == some[1].start && some[1].end == 8, "{some:?}");
+    assert!((1..5).contains(&some[0].len()), "{some:?}");
+    assert_eq!(blocks(&[1 << 40, 1 << 40]).0, [0..4, 4..8, 0..0]);
+    assert_eq!(blocks(&[]).0.first(), Some(&(0..8)), "one that is alone has everything");
+}
+
 /// A tied table that input and output both need is on the devices of both.
 #[test]
 fn shared_tensors_are_where_they_are_needed() {

@@ -4,10 +4,12 @@
 //! that are preferred come first, the CPU, which can do everything, comes last.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use oxcart_backend::{Error, Registries, plugin};
+use oxcart_backend::{Device, DeviceKind, Error, Registries, plugin};
 use oxcart_cpu::CpuRegistry;
 use oxcart_cuda::CudaRegistry;
+use oxcart_llm::model::Proportions;
 
 /// Finds the devices of this machine, and those that plug-ins bring.
 ///
@@ -27,6 +29,14 @@ pub fn find(plugins: &[impl AsRef<Path>]) -> Result<Registries, Error> {
     }
     found.register(CpuRegistry::new()?)?;
     Ok(found)
+}
+
+/// How a model is shared out unless somebody says otherwise, given the devices of this machine: where there are cards, the CPU
+/// only gets what they have no room for.
+pub fn usual_proportions(local: &[Arc<dyn Device>]) -> Proportions {
+    let has_card =
+        local.iter().any(|device| matches!(device.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu));
+    if has_card { Proportions::SpareLast } else { Proportions::ByFreeMemory }
 }
 
 /// Why devices that seem to be there are not listed: for people, a sentence for each kind of device.

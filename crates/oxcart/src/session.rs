@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oxcart_backend::{Device, Registry, StreamOptions};
 use oxcart_llm::engine::{Answer, Engine, EngineOptions, Request};
-use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
+use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_llm::runner::{Encoder, EncoderOptions, Runner};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, Vocab};
 use oxcart_pull::{Hub, Name, Store};
@@ -78,7 +78,8 @@ impl Loader {
     }
 
     /// How the model is shared out, and everything about the runner; it takes the place of what
-    /// [`context`](Loader::context) and [`sequences`](Loader::sequences) said before.
+    /// [`context`](Loader::context) and [`sequences`](Loader::sequences) said before. By free memory, the CPU beside a card only
+    /// gets what the others have no room for.
     pub fn placement(mut self, options: PlacementOptions) -> Loader {
         self.placement = options;
         self
@@ -117,8 +118,13 @@ impl Loader {
             workers.push(RemoteRegistry::connect(worker, &Options::default())?);
         }
         let mut list: Vec<Arc<dyn Device>> = workers.iter().flat_map(|worker| worker.devices()).collect();
-        list.extend(devices::find(&self.plugins)?.devices());
-        let placement = Placement::new(&file, list, &self.placement)?;
+        let local = devices::find(&self.plugins)?.devices();
+        let mut options = self.placement;
+        if matches!(options.proportions, Proportions::ByFreeMemory) {
+            options.proportions = devices::usual_proportions(&local);
+        }
+        list.extend(local);
+        let placement = Placement::new(&file, list, &options)?;
         if let Some(share) = placement.shortfall() {
             return Err(Error::Memory {
                 device: share.name.clone(),

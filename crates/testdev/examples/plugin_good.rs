@@ -1,4 +1,4 @@
-//! A plug-in as it should be: one family with one device.
+//! A plug-in as it should be: one family with one device, which has less memory than any machine.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ fn score() -> u32 {
 }
 
 fn init() -> Result<Arc<dyn Registry>, String> {
-    Ok(TestRegistry::new("Plugged", vec![Config::accelerator("PLUG0")]))
+    let device = Config { capacity: 64 << 20, ..Config::accelerator("PLUG0") };
+    Ok(TestRegistry::new("Plugged", vec![device]))
 }
 
 oxcart_backend::export_plugin! { score: score, init: init }

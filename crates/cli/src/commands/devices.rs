@@ -61,10 +61,15 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             }
         }
     });
+    // Cards that are there and cannot be used, for example because their driver is too old.
+    let unusable = oxcart::devices::unavailable();
     if args.json {
-        write_json(&rows, &lost, out)?;
+        write_json(&rows, &lost, &unusable, out)?;
     } else {
         write_table(&rows, terminal, out)?;
+        for reason in &unusable {
+            writeln!(out, "not listed: {reason}")?;
+        }
     }
     out.flush()?;
     match lost.is_empty() {
@@ -110,7 +115,7 @@ fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<
     Ok(Table { columns, titles, rows }.write(out, terminal)?)
 }
 
-fn write_json(rows: &[Row], lost: &[Lost], out: &mut dyn Write) -> Result<(), Failure> {
+fn write_json(rows: &[Row], lost: &[Lost], unusable: &[String], out: &mut dyn Write) -> Result<(), Failure> {
     let devices: Vec<Value> = rows
         .iter()
         .map(|row| {
@@ -126,5 +131,5 @@ fn write_json(rows: &[Row], lost: &[Lost], out: &mut dyn Write) -> Result<(), Fa
         .collect();
     let lost: Vec<Value> =
         lost.iter().map(|lost| json!({ "worker": lost.worker, "error": lost.error })).collect();
-    printable::write_json(&json!({ "devices": devices, "unreachable": lost }), out)
+    printable::write_json(&json!({ "devices": devices, "unreachable": lost, "unusable": unusable }), out)
 }

@@ -26,6 +26,8 @@ pub enum Proportions {
     /// By the memory that devices have free.
     #[default]
     ByFreeMemory,
+    /// The same, but the last device gets only what the others have no room for.
+    SpareLast,
     /// By these numbers, one for each device; none for zero.
     Ratios(Vec<f64>),
 }
@@ -118,13 +120,70 @@ impl Placement {
         }
         let free =
             devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
-        let ratios = ratios(&options.proportions, &free)?;
+        match options.proportions {
+            Proportions::SpareLast if devices.len() > 1 => {
+                Placement::spare_last(file, &devices, free, options)
+            }
+            _ => {
+                let ratios = ratios(&options.proportions, &free)?;
+                Placement::by_ratios(file, devices, free, &ratios, options)
+            }
+        }
+    }
+
+    /// The last device gets as few parts as the memory of the others allows.
+    fn spare_last(
+        file: &ModelFile,
+        devices: &[Arc<dyn Device>],
+        free: Vec<usize>,
+        options: &PlacementOptions,
+    ) -> Result<Placement, Error> {
+        let parts = file.hyper().blocks.len() + 1;
+        let last = devices.len() - 1;
+        // With so many parts for the last one.
+        let with = |spared: usize| {
+            let mut ratios = ratios(&Proportions::ByFreeMemory, &free)?;
+            let others: f64 = ratios[..last].iter().sum();
+            ratios[last] = others * spared as f64 / (parts - spared) as f64;
+            if spared == parts {
+                ratios = (0..=last).map(|device| f64::from(u8::from(device == last))).collect();
+            }
+            Placement::by_ratios(file, devices.to_vec(), free.clone(), &ratios, options)
+        };
+        let fits =
+            |placement: &Placement| placement.shares[..last].iter().all(|share| share.needed() <= share.free);
+        let mut found = with(0)?;
+        if fits(&found) {
+            return Ok(found);
+        }
+        // Too few, and enough or all.
+        let (mut too_few, mut enough) = (0, parts);
+        found = with(parts)?;
+        while enough - too_few > 1 {
+            let middle = too_few.midpoint(enough);
+            let tried = with(middle)?;
+            if fits(&tried) {
+                (enough, found) = (middle, tried);
+            } else {
+                too_few = middle;
+            }
+        }
+        Ok(found)
+    }
+
+    fn by_ratios(
+        file: &ModelFile,
+        devices: Vec<Arc<dyn Device>>,
+        free: Vec<usize>,
+        ratios: &[f64],
+        options: &PlacementOptions,
+    ) -> Result<Placement, Error> {
         let runner = match file.hyper().is_encoder() {
             true => options.runner,
             false => options.runner.checked(file.hyper())?,
         };
         let states = block_states(file, &runner)?;
-        let sections = share_out(file, options, &states, &ratios, &devices);
+        let sections = share_out(file, options, &states, ratios, &devices);
         let mut shares: Vec<Share> =
             devices.iter().zip(free).map(|(device, free)| share(device, free)).collect();
         let blocks = file.hyper().blocks.len();
@@ -202,7 +261,9 @@ pub(crate) fn is_mapped(device: &dyn Device) -> bool {
 
 fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> {
     let ratios = match proportions {
-        Proportions::ByFreeMemory => free.iter().map(|&free| free.max(1) as f64).collect(),
+        Proportions::ByFreeMemory | Proportions::SpareLast => {
+            free.iter().map(|&free| free.max(1) as f64).collect()
+        }
         Proportions::Ratios(ratios) => ratios.clone(),
     };
     let refuse = |rule: String| Err(Error::setting("the split", format!("{ratios:?}"), rule));
