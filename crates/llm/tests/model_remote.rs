@@ -6,49 +6,9 @@
 
 mod model_support;
 
-use std::sync::Arc;
-
-use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge};
-use oxcart_backend::{Device, Registry, Stream, StreamOptions};
-use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
-use oxcart_rpc::client::{Options, RemoteRegistry};
+use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge, remote};
 use oxcart_rpc::wire::Command;
-use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_tensor::DType;
-
-/// Workers of this process.
-fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
-    (0..count)
-        .map(|_| {
-            let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
-            config.stream = StreamOptions::threads(1);
-            let mut worker = Worker::new(config).unwrap();
-            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
-            (worker, address.to_string())
-        })
-        .unzip()
-}
-
-/// A model on the workers, the first part of it here.
-fn load(golden: &Golden, registries: &[Arc<RemoteRegistry>]) -> (Arc<Model>, Vec<Box<dyn Stream>>) {
-    let mut devices: Vec<Arc<dyn Device>> =
-        registries.iter().map(|registry| registry.devices().remove(0)).collect();
-    let mut ratios = vec![1.0; devices.len()];
-    devices.push(CpuDevice::new().unwrap());
-    ratios.push(0.0);
-    let file = ModelFile::open(golden.path()).unwrap();
-    let options =
-        PlacementOptions { proportions: Proportions::Ratios(ratios), ..PlacementOptions::default() };
-    let placement = Placement::new(&file, devices.clone(), &options).unwrap();
-    let model = Model::load(file, placement, &|_| {}).unwrap();
-    let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
-    (model, devices.into_iter().map(open).collect())
-}
-
-fn connect(endpoints: &[String]) -> Vec<Arc<RemoteRegistry>> {
-    endpoints.iter().map(|endpoint| RemoteRegistry::connect(endpoint, &Options::default()).unwrap()).collect()
-}
 
 #[test]
 fn recorded_models_over_workers() {
@@ -56,13 +16,13 @@ fn recorded_models_over_workers() {
     let given = std::env::var("OXCART_WORKERS").ok();
     let (_workers, endpoints) = match &given {
         Some(list) => (Vec::new(), list.split(',').map(str::to_owned).collect()),
-        None => workers(2),
+        None => remote::workers(2),
     };
     let mut failures = Vec::new();
     for golden in models.iter().filter(|golden| !golden.is_encoder()) {
         for cache_type in [DType::F32, DType::F16] {
-            let registries = connect(&endpoints);
-            let (model, streams) = load(golden, &registries);
+            let registries = remote::connect(&endpoints);
+            let (model, streams) = remote::load(&golden.path(), &registries);
             let way = Way { cache_type, ..PLAINEST };
             let (rows, session) = decode_on(golden, way, model, streams);
             match judge(golden, &rows, cache_type) {

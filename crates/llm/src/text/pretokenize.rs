@@ -12,7 +12,7 @@ mod patterns;
 
 use std::ops::Range;
 
-use glyph::Glyph;
+pub(crate) use glyph::Glyph;
 pub(crate) use names::{DEFAULT, GEMMA4, Named, Spelling, by_name};
 
 /// One pass over all pieces.

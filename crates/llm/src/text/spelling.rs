@@ -23,6 +23,13 @@ fn byte_of(c: char) -> Option<u8> {
     }
 }
 
+/// How bytes are spelled in files of byte-pair encodings.
+#[cfg(test)]
+pub(crate) fn spelled(bytes: &[u8]) -> String {
+    let character = |&byte: &u8| ('\0'..='\u{143}').find(|&c| byte_of(c) == Some(byte));
+    bytes.iter().filter_map(character).collect()
+}
+
 /// What a text spells. Where it spells nothing, because characters in it belong to no alphabet, says `false`.
 pub(crate) fn read(text: &[u8], spelling: Spelling, bytes: &mut Vec<u8>) -> bool {
     bytes.clear();

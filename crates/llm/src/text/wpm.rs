@@ -8,6 +8,7 @@ use unicode_general_category::{GeneralCategory as Category, get_general_category
 use unicode_normalization::char::decompose_canonical;
 
 use super::pieces::Pieces;
+use super::pretokenize::Glyph;
 use super::spelling::SPACE;
 use super::vocab::Token;
 
@@ -49,16 +50,17 @@ impl Wpm {
             self.end_word(texts, word, tokens);
             return;
         }
-        let category = get_general_category(c);
-        let is_dropped = matches!(category, Category::Control | Category::Format | Category::PrivateUse)
-            || matches!(c, '\0' | char::REPLACEMENT_CHARACTER)
-            || self.strip_accents && is_mark(category);
+        let glyph = Glyph::of(c);
+        let is_dropped =
+            matches!(get_general_category(c), Category::Control | Category::Format | Category::PrivateUse)
+                || matches!(c, '\0' | char::REPLACEMENT_CHARACTER)
+                || self.strip_accents && glyph.is_mark();
         if is_dropped {
             return;
         }
         let c = if self.lowercase { c.to_lowercase().next().unwrap_or(c) } else { c };
         let stands_alone =
-            is_punctuation(category) || c.is_ascii() && is_symbol(category) || is_ideograph(c as u32);
+            glyph.is_punctuation() || c.is_ascii() && glyph.is_symbol() || is_ideograph(c as u32);
         if stands_alone {
             self.end_word(texts, word, tokens);
         }
@@ -114,29 +116,6 @@ fn without_accents(c: char) -> char {
         first.get_or_insert(part);
     });
     first.unwrap_or(c)
-}
-
-fn is_mark(category: Category) -> bool {
-    matches!(category, Category::NonspacingMark | Category::SpacingMark | Category::EnclosingMark)
-}
-
-fn is_punctuation(category: Category) -> bool {
-    use Category as C;
-    matches!(
-        category,
-        C::ConnectorPunctuation
-            | C::DashPunctuation
-            | C::OpenPunctuation
-            | C::ClosePunctuation
-            | C::InitialPunctuation
-            | C::FinalPunctuation
-            | C::OtherPunctuation
-    )
-}
-
-fn is_symbol(category: Category) -> bool {
-    use Category as C;
-    matches!(category, C::MathSymbol | C::CurrencySymbol | C::ModifierSymbol | C::OtherSymbol)
 }
 
 /// The blocks that BERT lists, with the gap that its list has.

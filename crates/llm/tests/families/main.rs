@@ -8,16 +8,10 @@ mod samples;
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model_support::together;
-use oxcart_backend::{Device, Registry, StreamOptions};
-use oxcart_cpu::CpuDevice;
-use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
+use model_support::{remote, together};
 use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
-use oxcart_rpc::client::{Options, RemoteRegistry};
-use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 use oxcart_tensor::DType;
 use samples::{Sample, VOCABULARY};
 use serde_json::Value;
@@ -192,33 +186,9 @@ fn what_cannot_be_forgotten_in_part_is_forgotten_whole() {
 /// Half of a model on each of two workers, over sockets.
 #[test]
 fn workers_compute_every_family() {
-    let workers: Vec<(Worker, String)> = (0..2)
-        .map(|_| {
-            let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
-            config.stream = StreamOptions::threads(1);
-            let mut worker = Worker::new(config).unwrap();
-            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
-            (worker, address.to_string())
-        })
-        .collect();
+    let (_workers, endpoints) = remote::workers(2);
     each(|sample, path| {
-        let connect =
-            |(_, endpoint): &(Worker, String)| RemoteRegistry::connect(endpoint, &Options::default());
-        let registries: Vec<Arc<RemoteRegistry>> =
-            workers.iter().map(|worker| connect(worker).unwrap()).collect();
-        let mut devices: Vec<Arc<dyn Device>> =
-            registries.iter().map(|registry| registry.devices().remove(0)).collect();
-        devices.push(CpuDevice::new().unwrap());
-        let file = ModelFile::open(path).unwrap();
-        let proportions = Proportions::Ratios(vec![1.0, 1.0, 0.0]);
-        let placement = Placement::new(
-            &file,
-            devices.clone(),
-            &PlacementOptions { proportions, ..PlacementOptions::default() },
-        );
-        let model = Model::load(file, placement.unwrap(), &|_| {}).unwrap();
-        let open = |device: Arc<dyn Device>| device.open(&StreamOptions::threads(1)).unwrap();
-        let streams = devices.into_iter().map(open).collect();
+        let (model, streams) = remote::load(path, &remote::connect(&endpoints));
         let found = logits(&mut Runner::new(model, streams, options()).unwrap(), &text(0));
         assert_close(sample.name, &logits(&mut runner(path, 1, options()), &text(0)), &found, 0.0);
     });

@@ -1,6 +1,7 @@
 //! Recorded models, runs of them, and how far off a run may be.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod remote;
 pub(crate) mod together;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, RecurrentState};
 use crate::model::keys::Keys;
 use crate::model::limits::MAX_CONVOLUTION;
-use crate::model::net::{Attention, Bias, Net, Norms};
+use crate::model::net::{Bias, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Lfm2;
@@ -59,8 +59,5 @@ fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     let (q, k, v) = net.qkv(h, Bias::Optional)?;
     let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
-    let (q, k) = (net.rope(q)?, net.rope(k)?);
-    let scale = net.head_scale();
-    let a = net.attention([q, k, v], Attention::scaled(scale))?;
-    net.attention_output(a, Bias::None)
+    net.rotary_attention([q, k, v])
 }

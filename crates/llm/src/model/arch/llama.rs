@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
 #[derive(Debug)]
 pub(super) struct Llama;
@@ -33,10 +33,7 @@ impl Architecture for Llama {
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     let (q, k, v) = net.qkv(h, Bias::Optional)?;
-    let (q, k) = (net.rope(q)?, net.rope(k)?);
-    let scale = net.head_scale();
-    let a = net.attention([q, k, v], Attention::scaled(scale))?;
-    net.attention_output(a, Bias::Optional)
+    net.rotary_attention([q, k, v])
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, Traits};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
 /// Biases on queries, keys and values.
 #[derive(Debug)]
@@ -73,10 +73,7 @@ fn attention(net: &mut Net<'_>, h: TensorId, bias: Bias, norms: bool) -> Result<
     if norms {
         (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
     }
-    let (q, k) = (net.rope(q)?, net.rope(k)?);
-    let scale = net.head_scale();
-    let a = net.attention([q, k, v], Attention::scaled(scale))?;
-    net.attention_output(a, Bias::Optional)
+    net.rotary_attention([q, k, v])
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

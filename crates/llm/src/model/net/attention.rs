@@ -169,6 +169,15 @@ impl Net<'_> {
         Ok(self.graph.reshape(heads, [value_size * count, self.step.tokens])?)
     }
 
+    /// Attention with rotated queries and keys and the usual scale, brought back to the width of the model: how most families
+    /// end it.
+    pub(crate) fn rotary_attention(&mut self, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
+        let (q, k) = (self.rope(q)?, self.rope(k)?);
+        let scale = self.head_scale();
+        let a = self.attention([q, k, v], Attention::scaled(scale))?;
+        self.attention_output(a, Bias::Optional)
+    }
+
     /// As [`attention`](Net::attention), by head. [V, H, T]
     pub(super) fn attended(
         &mut self,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::text::mask::TokenMask;
+use crate::text::spelling::spelled;
 use crate::text::vocab::Token;
 
 /// Pieces of text behind all bytes, then `<|name|>`, `[X]` and two ends.
@@ -26,17 +27,6 @@ fn load(model: &str, tokens: &[String], types: &[i32], ends: Option<Token>) -> V
     let mut file = Vec::new();
     builder.write(&mut file).unwrap();
     Vocab::from_gguf(&Header::parse(&file).unwrap().metadata()).unwrap()
-}
-
-/// How byte-pair encodings spell bytes.
-fn spelled(bytes: &[u8]) -> String {
-    let printable = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    let others: Vec<u8> = (0..=255).filter(|byte| !printable(byte)).collect();
-    let character = |byte: &u8| match others.binary_search(byte) {
-        Ok(place) => char::from_u32(0x100 + place as u32).unwrap(),
-        Err(_) => char::from(*byte),
-    };
-    bytes.iter().map(character).collect()
 }
 
 fn byte_pairs() -> Vocab {

@@ -6,6 +6,7 @@ use oxcart_gguf::{Builder, Header, Text};
 use proptest::prelude::*;
 
 use super::*;
+use crate::text::spelling::spelled;
 use crate::text::{Decode, Encode, Streamer};
 
 fn load(fill: impl FnOnce(&mut Builder<'_>)) -> Result<Vocab, VocabError> {
@@ -14,17 +15,6 @@ fn load(fill: impl FnOnce(&mut Builder<'_>)) -> Result<Vocab, VocabError> {
     let mut file = Vec::new();
     builder.write(&mut file).unwrap();
     Vocab::from_gguf(&Header::parse(&file).unwrap().metadata())
-}
-
-/// The character that stands for a byte.
-fn spelled(bytes: &[u8]) -> String {
-    let printable = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    let others: Vec<u8> = (0..=255).filter(|byte| !printable(byte)).collect();
-    let character = |byte: &u8| match others.binary_search(byte) {
-        Ok(place) => char::from_u32(0x100 + place as u32).unwrap(),
-        Err(_) => char::from(*byte),
-    };
-    bytes.iter().map(character).collect()
 }
 
 /// All bytes, these merges, and `<s>` and `</s>` at the end.
