@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
 # Compiles the CUDA kernels to the images that are committed.
 #
-#   tools/cuda/build.sh [--check] [FAMILY...]       all families unless given; --check only says whether they are up to date
+#   tools/cuda/build.sh [FAMILY...]                 those whose sources have changed; --all: everything
+#   tools/cuda/build.sh --check [--part NAME]       says whether they are up to date; --part: compiles only some, others by other names
+#   tools/cuda/build.sh --times 20 --part NAME      are they the same when they are compiled again?
 #
 # The compilers are two versions of NVRTC, as PyPI packages them; they need no card, and are kept outside the checkout
-# (OXCART_CUDA_CACHE). Exit code 3: they cannot be had.
+# (OXCART_CUDA_CACHE). Exit code 3: they cannot be had, and what can be checked without them is in order.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache="${OXCART_CUDA_CACHE:-$HOME/.cache/oxcart-cuda}"
 python="${PYTHON:-python3}"
+"$python" tools/cuda/tables.py --check
+"$python" tools/cuda/wgmma.py --check
+case " $* " in *' --check '*) "$python" tools/cuda/build.py --check-record ;; esac
 for version in 12.2.140 12.9.86; do
   if [ ! -e "$cache/$version/.complete" ]; then
     mkdir -p "$cache"
@@ -20,6 +25,4 @@ for version in 12.2.140 12.9.86; do
     touch "$cache/$version/.complete"
   fi
 done
-"$python" tools/cuda/tables.py --check
-"$python" tools/cuda/wgmma.py --check
 exec "$python" tools/cuda/build.py "$cache" "$@"

@@ -7,17 +7,21 @@
 #   cases      recorded ops (golden/graphs) and random ones (diff) in process, with what is not supported
 #   models     writes the synthetic models (some 25 GB)
 #   speed      tokens per second of all of them, at depth, and with several sequences
+#   turns      ours and llama.cpp's in turns, model by model: every line of the table of speeds from one machine, in one run
 #   quick      the same in a minute: fewer shapes, fewer runs
 #   kernels    seconds of each kernel of a decode step and of a prompt, by Nsight Compute
 #   build      builds llama.cpp beside, with CUDA: its benches, its worker and its conformance suite (five minutes)
 #   llama      llama.cpp's own benches on the same models: prompts, decoding, at depth, several sequences
 #   suite      ggml's conformance suite over a worker that lends CUDA0, and which of its cases ggml's CUDA supports and ours does not
-#   client     llama.cpp's bench over our worker and over llama.cpp's own, in turns
+#   client     llama.cpp's bench over our worker and over llama.cpp's own, in turns (TURNS, 3)
 #   golden     the tiny models and SmolLM2's logits within the limits of the golden data
-#   sanitize   recorded ops under compute-sanitizer
+#   sanitize   recorded ops under compute-sanitizer (TOOLS, memcheck)
+#   instances  every kernel of the images at least once, alone and under compute-sanitizer (TOOLS, racecheck initcheck synccheck), with
+#              the list of what was launched and of what exists; one tool at a time, because together they have too little memory
+#   ruined     a kernel that strays: the card is lost, the worker that lends it goes on
 #
-# OXCART_STAGE names the folder with `oxcart`, `card` (the test program crates/cuda/tests/card.rs), `golden`, `diff` and
-# `llama.tar.xz`; OXCART_MODELS where models are written; OUT where logs go. Whatever is not there is skipped with a word.
+# OXCART_STAGE names the folder with `oxcart`, `card` (the test program crates/cuda/tests/card.rs), `unit` (that of the crate itself),
+# `golden`, `diff` and `llama.tar.xz`; OXCART_MODELS where models are written; OUT where logs go. Whatever is not there is skipped with a word.
 set -uo pipefail
 tools="$(cd "$(dirname "$0")" && pwd)"
 stage="${OXCART_STAGE:-stage}"
@@ -71,6 +75,28 @@ stage_speed() {
   bench 8b-q8_0 -p 0 -n 128 -s 8,32 -r 2
 }
 
+# One run on one machine: what is compared is measured right before and right after.
+stage_turns() {
+  ours_of() { timeout 200 "$stage/oxcart" bench -m "$models/$1.gguf" --device CUDA0 "${@:2}" 2>&1 | grep -E '^ *(pp|tg)|rror' | sed "s/^/oxcart    $1 /"; }
+  theirs_of() {
+    timeout 200 "$bin/llama-bench" -m "$models/$1.gguf" -ngl 99 -fa 1 "${@:2}" 2>/dev/null | grep -E ' (pp|tg)[0-9]' |
+      awk -F'|' -v name="llama.cpp $1" '{print name, $(NF - 2), $(NF - 1)}'
+  }
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+  for model in ${MODELS:-8b-q8_0 1b-f16 8b-q4_0 8b-q4_K smollm2}; do
+    ours_of "$model" -p 512,4096 -n 128 -r 5
+    theirs_of "$model" -p 512,4096 -n 128 -r 5
+    ours_of "$model" -p 4096 -n 128 -r 5
+  done
+  ours_of 8b-q4_0 -p 0 -n 128 -d 4096,16384 -r 2
+  theirs_of 8b-q4_0 -p 0 -n 128 -d 4096,16384 -r 2
+  for model in 8b-q4_K 8b-q8_0; do
+    ours_of "$model" -p 0 -n 128 -s 8,32 -d 128 -r 2
+    timeout 200 "$bin/llama-batched-bench" -m "$models/$model.gguf" -ngl 99 -fa 1 -c 16384 -b 2048 -ub 512 -npp 128 -ntg 128 -npl 8,32 2>/dev/null |
+      grep -E '^\| +[0-9]' | sed "s/^/llama.cpp $model sequences /"
+  done
+}
+
 stage_kernels() {
   for model in ${MODELS:-8b-q4_0}; do
     for work in "-p 0 -n 4" "-p 512 -n 0"; do
@@ -91,7 +117,7 @@ stage_build() {
   (cd "$llama" && cmake -B build -G Ninja -DGGML_CUDA=ON -DGGML_RPC=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF \
     -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF &&
     cmake --build build -j 16 -t ggml-rpc-server llama-bench llama-batched-bench &&
-    c++ -std=c++17 -O2 -w -I ggml/include tests/test-backend-ops.cpp "$tools/../conformance/worker.cpp" -o build/bin/suite \
+    c++ -std=c++17 -O2 -w -DSUPPORTS_AS -I ggml/include -I ggml/src tests/test-backend-ops.cpp "$tools/../conformance/worker.cpp" -o build/bin/suite \
       -L build/bin -Wl,-rpath,"$bin" -lggml -lggml-rpc -lggml-cpu -lggml-cuda -lggml-base -pthread) \
     >"$out/build.log" 2>&1 || { tail -n 5 "$out/build.log"; return 1; }
 }
@@ -119,17 +145,21 @@ worker() { # PORT COMMAND...
   echo "no worker on port $port"
 }
 
+# One process per op, so that one that ends itself does not end the others. What is asked for is what ggml's own CUDA supports.
 stage_suite() {
   worker 50152 "$stage/oxcart" serve --device CUDA0 --port 50152
   local pid=$!
-  export OXCART_WORKER=127.0.0.1:50152
-  for device in CUDA0 RPC0; do timeout 200 "$bin/suite" support -b "$device" --output csv >"$out/support-$device.csv" 2>"$out/support-$device.err"; done
-  "$python" "$tools/support.py" "$out/support-CUDA0.csv" "$out/support-RPC0.csv"
-  GGML_NO_BACKTRACE=1 timeout 420 "$bin/suite" test -b RPC0 -j 8 >"$out/suite.log" 2>&1
-  echo "the suite's exit code is $?"
-  grep -aE 'tests passed|FAIL' "$out/suite.log" | sed 's/\x1b\[[0-9;]*m//g' | cut -c 1-180 | head -n 40
+  export OXCART_WORKER=127.0.0.1:50152 OXCART_SUPPORTS_AS=CUDA0 GGML_NO_BACKTRACE=1 bin logs="$models/suite"
+  rm -rf "$logs" && mkdir -p "$logs"
+  "$bin/suite" support -b CUDA0 --output csv >"$out/support.csv" 2>/dev/null
+  one() { timeout 300 "$bin/suite" test -b RPC0 -j 4 -o "$1" >"$logs/$1.log" 2>&1 || echo "$1: exit code $?" >>"$logs/failed"; }
+  export -f one
+  "$python" "$tools/support.py" --ops "$out/support.csv" | xargs -P 14 -I{} bash -c 'one {}'
+  cat "$logs/failed" 2>/dev/null
+  grep -ah 'tests passed' "$logs"/*.log | awk '{split($1, n, "/"); passed += n[1]; all += n[2]} END {print passed " of " all " tests passed"}'
+  grep -ahE 'FAIL' "$logs"/*.log | sed 's/\x1b\[[0-9;]*m//g' | cut -c 1-180 | head -n 40
+  grep -a refused "$out/worker-50152.log" | sed 's/.*refused//' | sort | uniq -c
   kill "$pid" || echo "the worker died"
-  tail -n 3 "$out/worker-50152.log"
 }
 
 stage_client() {
@@ -137,9 +167,11 @@ stage_client() {
   local ours=$!
   worker 50154 "$bin/ggml-rpc-server" -H 127.0.0.1 -p 50154 -d CUDA0
   local theirs=$!
-  for port in 50153 50154; do
-    echo "-- over $([ "$port" = 50153 ] && echo our worker || echo "llama.cpp's worker")"
-    CUDA_VISIBLE_DEVICES= timeout 200 "$bin/llama-bench" -m "$models/${MODEL:-1b-f16}.gguf" --rpc "127.0.0.1:$port" -ngl 99 -fa 1 -p 512 -n 128 -r 3 2>&1 | grep -E 'pp|tg|rror'
+  for _ in $(seq "${TURNS:-3}"); do
+    for port in 50153 50154; do
+      echo "-- over $([ "$port" = 50153 ] && echo our worker || echo "llama.cpp's worker")"
+      CUDA_VISIBLE_DEVICES= timeout 200 "$bin/llama-bench" -m "$models/${MODEL:-1b-f16}.gguf" --rpc "127.0.0.1:$port" -ngl 99 -fa 1 -p 512 -n 128 -r 20 2>&1 | grep -E 'pp|tg|rror'
+    done
   done
   kill "$ours" "$theirs"
 }
@@ -151,6 +183,24 @@ stage_sanitize() {
     echo "$tool: exit code $?"
     grep -aE 'ERROR SUMMARY|cases passed|Invalid|Race|Uninit' "$out/sanitize-$tool.log" | sort | uniq -c | sort -rn | head -n 20
   done
+}
+
+stage_instances() {
+  local program=("$stage/unit" every_kernel_runs_on_the_card --ignored --nocapture --test-threads 1)
+  export OXCART_GOLDEN="$stage/golden"
+  timeout 100 "${program[@]}" >"$out/instances.log" 2>&1
+  echo "alone: exit code $?"
+  grep -aE 'kernels for|without a case|^[a-z_]+ [a-z0-9_]* [a-z0-9_]+$' "$out/instances.log"
+  for tool in ${TOOLS:-racecheck initcheck synccheck}; do
+    timeout 300 compute-sanitizer --tool "$tool" "${program[@]}" >"$out/instances-$tool.log" 2>&1
+    echo "$tool: exit code $?"
+    # What a tool says, by kind, without addresses and numbers of threads.
+    grep -aE '^=+ [A-Z]' "$out/instances-$tool.log" | sed -E 's/0x[0-9a-f]+/X/g; s/\([0-9, ]+\)/(N)/g' | sort | uniq -c | sort -rn | head -n 20
+  done
+}
+
+stage_ruined() {
+  timeout 60 "$stage/unit" ruined --ignored --nocapture 2>&1 | tail -n 8
 }
 
 stage_golden() {

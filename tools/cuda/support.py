@@ -2,6 +2,7 @@
 """Which cases of ggml's conformance suite one device supports and another does not, by op.
 
     support.py THEIRS.csv OURS.csv          what `test-backend-ops support --output csv` says of each
+    support.py --ops THEIRS.csv             the ops of which a device supports something, those with most cases first
 """
 
 import collections
@@ -16,6 +17,10 @@ def read(path):
 
 
 def main():
+    if sys.argv[1] == "--ops":
+        count = collections.Counter(op for (op, _), supported in read(sys.argv[2]).items() if supported)
+        print("\n".join(op for op, _ in count.most_common()))
+        return
     theirs, ours = (read(path) for path in sys.argv[1:3])
     print(f"{len(ours)} cases; supported there {sum(theirs.values())}, here {sum(ours.values())}")
     missing = collections.defaultdict(list)

@@ -4,8 +4,13 @@
 // and the last one joins what all found. Each warp brings 16 keys and values at a time to shared memory of its own, several
 // such tiles ahead, and multiplies them there by matrix instructions, of which half of the rows stay empty.
 //
+// Where a launch has one token, it may also turn that token's queries and key and put key and value into their caches. Old keys
+// and values, and everything that is known before the token's own numbers are, are then read before the kernel before has ended;
+// the token's own row never comes from the cache, so no block waits for the one that writes it.
+//
 // Code that runs once is as slow as it is long: what is not in the loop is kept short rather than unrolled.
 #include "attention.cuh"
+#include "rope.cuh"
 #include "mma.cuh"
 #include "pipe.cuh"
 
@@ -25,23 +30,73 @@ template <bool BRAIN> DEVICE void times(float (&d)[4], const u32 (&a)[4], u32 b0
 // Where 16 bytes (eight channels) of a row lie, so that rows that are read together do not meet in a bank.
 template <int D> DEVICE u32 place_in_tile(int row, int piece) { return 2 * D * row + 16 * (piece ^ (row & 7)); }
 
+struct FreshParams {
+    AttentionParams of;
+    RopeParams rope;  // its jobs are queries, keys and values; one token
+};
+
+// What a launch with one token puts into the caches, in shared memory.
+struct Fresh {
+    i64 cell;        // where it goes; -1 for nowhere
+    const u8 *k, *v; // as the caches have it
+};
+
 // Begins to bring a tile of keys and the values after them.
-template <int D, bool PAGED> DEVICE void begin_tile(const AttentionParams& p, int head, i64 batch, i32 sequence, int key, int last, u8* to) {
+template <int D, bool PAGED, bool FRESH> DEVICE void begin_tile(const AttentionParams& p, int head, i64 batch, i32 sequence, int key, int last, const Fresh& fresh, u8* to) {
     const int PIECES = D / 8, AT_ONCE = 32 / PIECES;
     int piece = lane_number() % PIECES, row = lane_number() / PIECES;
     i64 cell = PAGED ? page_start(p, sequence, key) : key;
     bool k_there = cell >= 0 && 8 * piece < p.k.ne[0], v_there = cell >= 0 && 8 * piece < p.v.ne[0];
     const u8 *k = at(p.k, cell + row, head, batch) + 16 * piece, *v = at(p.v, cell + row, head, batch) + 16 * piece;
+    // The token's own row does not come from the cache, which is being written.
+    bool has_own = FRESH && fresh.cell >= cell && fresh.cell < cell + DECODE_KEYS;
+    int own = has_own ? (int)(fresh.cell - cell) : -1;
 #pragma unroll
     for (int i = 0; i < DECODE_KEYS; i += AT_ONCE) {
-        bool k_real = k_there && key + row + i <= last, v_real = v_there && key + row + i <= last;
+        bool there = key + row + i <= last && !(FRESH && row + i == own), k_real = k_there && there, v_real = v_there && there;
         copy_16_or_zero(to + place_in_tile<D>(row + i, piece), k_real ? k + i * p.k.nb[1] : (const u8*)p.k.data, k_real);
         copy_16_or_zero(to + DECODE_KEYS * D * 2 + place_in_tile<D>(row + i, piece), v_real ? v + i * p.v.nb[1] : (const u8*)p.v.data, v_real);
     }
+    if (!has_own) return;
+    // The lanes that brought zeros there bring the row itself.
+    copies_begun();
+    copies_done<0>();
+    if (own % AT_ONCE == row && key + own <= last) {
+        *(U4*)(to + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.k + 16 * piece);
+        *(U4*)(to + DECODE_KEYS * D * 2 + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.v + 16 * piece);
+    }
 }
 
-template <int D, bool BRAIN, bool PAGED> DEVICE void attend_few(const AttentionParams& p) {
-    wait_for_previous();
+// A channel of a head after its turn.
+DEVICE float turned(const RopeParams& p, const F2* turns, const float* x, int channel) {
+    int pairs = p.n_dims / 2, at = channel - p.first_channel;
+    if (at < 0 || at >= 2 * pairs) return x[channel];
+    bool second = p.mode == NORMAL ? at & 1 : at >= pairs;
+    int pair = p.mode == NORMAL ? at / 2 : second ? at - pairs : at, apart = p.mode == NORMAL ? 1 : pairs;
+    F2 turn = turns[pair];
+    float other = x[second ? channel - apart : channel + apart], own = x[channel];
+    return second ? other * turn.y + own * turn.x : own * turn.x - other * turn.y;
+}
+
+// Turns the queries of a head to shared memory, its key too, and rounds key and value as the caches have them.
+template <int D, bool BRAIN> DEVICE void take_fresh(const RopeParams& p, int head, int group, const F2* turns, float* queries, u16* k, u16* v) {
+#pragma unroll 2
+    for (int n = threadIdx.x; n < (group + 2) * D; n += 32 * DECODE_WARPS) {
+        int which = n / D, channel = n % D;
+        if (which < group) {
+            queries[n] = turned(p, turns, (const float*)at(p.job[0].a, (i64)head * group + which, 0, 0), channel);
+        } else if (which == group) {
+            float x = turned(p, turns, (const float*)at(p.job[1].a, head, 0, 0), channel);
+            k[channel] = BRAIN ? to_brain(x) : to_half(x);
+        } else {
+            float x = ((const float*)p.job[2].a.data)[head * D + channel];
+            v[channel] = BRAIN ? to_brain(x) : to_half(x);
+        }
+    }
+}
+
+template <int D, bool BRAIN, bool PAGED, bool FRESH> DEVICE void attend_few(const AttentionParams& p, const RopeParams* rope) {
+    if (!FRESH) wait_for_previous();
     next_may_start();
     const int TILE = DECODE_KEYS * D * 4, WIDE = D + 2;
     int warp = warp_number(), lane = lane_number(), g = lane / 4, j = lane % 4;
@@ -64,17 +119,48 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_few(const AttentionP
     end = end < first + tiles ? end : first + tiles;
 
     u8* memory = dynamic_shared + warp * DECODE_STAGES * TILE;
+    // After the tiles: turns, queries, and what goes into the caches.
+    F2* turns = (F2*)(dynamic_shared + DECODE_WARPS * DECODE_STAGES * TILE);
+    float* queries = (float*)(turns + D / 2);
+    u16 *own_k = (u16*)(queries + DECODE_QUERIES * D), *own_v = own_k + D;
+    Fresh fresh = {-1, (const u8*)own_k, (const u8*)own_v};
+    if (FRESH) fresh.cell = row_of_cache(*rope, rope->job[1], 0);
+    int late = -1;  // the stage whose tile has the token's own row, which is not there yet
 #pragma unroll 1
     for (int i = 0; i < DECODE_STAGES; i++) {
         int at = tile + i * DECODE_WARPS;
-        if (at < end) begin_tile<D, PAGED>(p, head, batch, sequence, DECODE_KEYS * at, last, memory + i * TILE);
+        if (at < end) {
+            if (FRESH && fresh.cell >= 0) {
+                i64 cell = page_start(p, sequence, DECODE_KEYS * at);
+                if (fresh.cell >= cell && fresh.cell < cell + DECODE_KEYS) late = i;
+            }
+            if (late != i) begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * at, last, fresh, memory + i * TILE);
+        }
         copies_begun();
+    }
+    if (FRESH) {
+        if ((int)threadIdx.x < rope->n_dims / 2) turns[threadIdx.x] = turn_of(*rope, 0, threadIdx.x);
+        __syncthreads();
+        wait_for_previous();
+        take_fresh<D, BRAIN>(*rope, head, group, turns, queries, own_k, own_v);
+        __syncthreads();
+        if (blockIdx.x == 0 && fresh.cell >= 0) {
+            for (int n = threadIdx.x; n < 2 * D; n += 32 * DECODE_WARPS) {
+                const RopeJob& job = rope->job[1 + n / D];
+                ((u16*)at(job.y, fresh.cell, 0, 0))[head * D + n % D] = own_k[n];
+            }
+        }
+        if (late >= 0) {
+            begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * (tile + late * DECODE_WARPS), last, fresh, memory + late * TILE);
+            copies_begun();
+            copies_done<0>();
+        }
     }
     // The query of this lane's row; rows from eight on are empty.
     u32 query[D / 16][4];
     bool real = g < group;
     i64 my_head = (i64)head * group + (real ? g : 0);
-    const float* q = (const float*)at(p.q, token, my_head, batch);
+    const float* q = FRESH ? queries + (real ? g : 0) * D : (const float*)at(p.q, token, my_head, batch);
 #pragma unroll
     for (int s = 0; s < D / 16; s++) {
 #pragma unroll
@@ -146,7 +232,7 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_few(const AttentionP
         }
         __syncwarp();
         int ahead = tile + DECODE_STAGES * DECODE_WARPS;
-        if (ahead < end) begin_tile<D, PAGED>(p, head, batch, sequence, DECODE_KEYS * ahead, last, memory + slot * TILE);
+        if (ahead < end) begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * ahead, last, fresh, memory + slot * TILE);
         copies_begun();
         slot = slot == DECODE_STAGES - 1 ? 0 : slot + 1;
     }
@@ -212,8 +298,9 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_few(const AttentionP
 }
 
 #define DECODE(D, kind, BRAIN)                                                                                     \
-    KERNEL_BLOCKS(decode_##D##_##kind, AttentionParams, 128, 2) { attend_few<D, BRAIN, false>(p); }               \
-    KERNEL_BLOCKS(decode_paged_##D##_##kind, AttentionParams, 128, 2) { attend_few<D, BRAIN, true>(p); }
+    KERNEL_BLOCKS(decode_##D##_##kind, AttentionParams, 128, 2) { attend_few<D, BRAIN, false, false>(p, nullptr); } \
+    KERNEL_BLOCKS(decode_paged_##D##_##kind, AttentionParams, 128, 2) { attend_few<D, BRAIN, true, false>(p, nullptr); } \
+    KERNEL_BLOCKS(decode_fresh_##D##_##kind, FreshParams, 128, 2) { attend_few<D, BRAIN, true, true>(p.of, &p.rope); }
 #if !defined(ONLY) || defined(ONLY_half)
 DECODE(64, half, false)
 DECODE(128, half, false)

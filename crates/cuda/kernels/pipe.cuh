@@ -62,8 +62,11 @@ DEVICE void wait_for(u64* barrier, u32 phase) {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(shared_address(barrier)), "r"(phase) : "memory");
     } while (!done);
 }
-// Copies bytes by the engine, which tells a barrier; all are multiples of 16.
+// Copies bytes by the engine, which tells a barrier; all are multiples of 16. What it copies is not read again soon: in the card's
+// cache it is the first to go, and what is read again stays.
 DEVICE void fetch_bytes(u8* to, const u8* from, u32 bytes, u64* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
 }
 #endif

@@ -54,6 +54,28 @@ KERNEL(product_plain, ProductParams, 256) {
     }
 }
 
+// The product with a Hadamard matrix, which is not read: a fast transform of each column, in place in shared memory.
+KERNEL(hadamard, ProductParams, 256) {
+    wait_for_previous();
+    float* x = (float*)dynamic_shared;
+    int k = (int)p.b.ne[0];
+    i64 column = blockIdx.x, p2 = blockIdx.y % p.y.ne[2], q3 = blockIdx.y / p.y.ne[2];
+    const u8* from = at(p.b, column, p2, q3);
+    i32 size = p.b.type == F32 ? 4 : 2;
+    for (int i = threadIdx.x; i < k; i += 256) x[i] = load(from + i * size, p.b.type);
+    for (int half = 1; half < k; half *= 2) {
+        __syncthreads();
+        for (int n = threadIdx.x; n < k / 2; n += 256) {
+            int i = n / half * 2 * half + n % half;
+            float a = x[i], b = x[i + half];
+            x[i] = a + b, x[i + half] = a - b;
+        }
+    }
+    __syncthreads();
+    float scale = 1.0f / sqrtf((float)k);
+    for (int i = threadIdx.x; i < k; i += 256) *(float*)at(p.y, i, column, p2, q3) = x[i] * scale;
+}
+
 const int FEW = 4;
 
 // The product of a row of blocks with a few columns, lane by lane.

@@ -120,6 +120,13 @@ impl Card {
         Ok(function)
     }
 
+    /// The kernels that were asked for so far, which is done to launch them.
+    #[cfg(test)]
+    pub(crate) fn launched(&self) -> std::collections::BTreeSet<String> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.functions.keys().map(|(_, name)| name.clone()).collect()
+    }
+
     /// Lends a queue for copies, and takes it back afterwards.
     pub(crate) fn with_queue<T>(&self, work: impl FnOnce(Queue) -> Result<T, Error>) -> Result<T, Error> {
         let kept = self.queues.lock().unwrap_or_else(PoisonError::into_inner).pop();

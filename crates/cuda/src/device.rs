@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oxcart_backend::{
-    BufferType, Caps, Device, DeviceKind, Error, Memory, Stream, StreamOptions, same_buffer_type,
+    BufferType, Caps, Device, DeviceKind, Error, Memory, Pace, Stream, StreamOptions, same_buffer_type,
 };
 use oxcart_tensor::TensorRef;
 
@@ -90,6 +90,10 @@ impl Device for CudaDevice {
 
     fn supports_buffer_type(&self, buffer_type: &Arc<dyn BufferType>) -> bool {
         same_buffer_type(buffer_type, &self.buffer_type)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { multiplications: 1 << 42, elements: 1 << 34 }
     }
 
     /// Products of many columns are worth bringing the weights over.

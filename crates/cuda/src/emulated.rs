@@ -17,6 +17,18 @@ use std::sync::Arc;
 use crate::device::CudaDevice;
 use crate::registry::CudaRegistry;
 
+/// A device on a card on paper.
+pub(crate) fn on_paper(
+    capability: (u32, u32),
+    multiprocessors: u32,
+    shared_memory: u32,
+) -> (Arc<Emulated>, Arc<CudaDevice>) {
+    let driver = Arc::new(Emulated::paper(capability, multiprocessors, shared_memory));
+    let registry = CudaRegistry::with_driver(Arc::clone(&driver) as _).unwrap();
+    let device = Arc::clone(&registry.cuda_devices()[0]);
+    (driver, device)
+}
+
 /// A device on an emulated card, if this machine can compile kernels.
 pub(crate) fn device() -> Option<(Arc<Emulated>, Arc<CudaDevice>)> {
     let driver = Arc::new(Emulated::new(compile::kernels()?));

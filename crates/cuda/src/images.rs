@@ -179,6 +179,48 @@ fn unpack(mut bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     entries.into_iter().map(|(name, length)| Some((name, take(length)?.to_vec()))).collect()
 }
 
+/// Names of the kernels in an image: sections of machine code, entries of PTX. For tests; what was committed is whole.
+#[cfg(test)]
+pub(crate) fn kernels_of(image: &[u8]) -> Vec<String> {
+    if !image.starts_with(b"\x7fELF") {
+        let text = String::from_utf8_lossy(image);
+        let entry = |line: &str| Some(line.split_once(".entry ")?.1.split(['(', ' ']).next()?.to_owned());
+        return text.lines().filter_map(entry).collect();
+    }
+    let number = |at: usize, bytes: usize| {
+        image[at..at + bytes].iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte))
+    };
+    // The table of sections, and where their names are.
+    let (table, size, count, names) = (number(0x28, 8), number(0x3A, 2), number(0x3C, 2), number(0x3E, 2));
+    let names = number(table + names * size + 0x18, 8);
+    let name = |section: usize| {
+        let text = &image[names + number(table + section * size, 4)..];
+        let text = text.split(|&byte| byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).strip_prefix(".text.")?.to_owned())
+    };
+    (0..count).filter_map(name).collect()
+}
+
+/// All kernels of all images that cards of a capability are given, with the file and the part of it.
+#[cfg(test)]
+pub(crate) fn all_kernels(capability: (u32, u32)) -> Vec<(&'static str, String, String)> {
+    let mut found = Vec::new();
+    let fits =
+        |file: &&File| if file.exact { file.capability == capability } else { file.capability <= capability };
+    for file in FILES.iter().filter(fits) {
+        let is_better = |other: &&File| {
+            other.name == file.name && (other.capability, other.exact) > (file.capability, file.exact)
+        };
+        if FILES.iter().filter(fits).any(|other| is_better(&other)) {
+            continue;
+        }
+        for (part, image) in unpack(file.bytes).unwrap_or_default() {
+            found.extend(kernels_of(&image).into_iter().map(|kernel| (file.name, part.clone(), kernel)));
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

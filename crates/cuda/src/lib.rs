@@ -20,10 +20,14 @@ mod driver;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod emulated;
 mod images;
+#[cfg(test)]
+mod instances;
 mod kernels;
 mod memory;
 mod plan;
 mod registry;
+#[cfg(test)]
+mod ruined;
 mod stream;
 
 pub use device::CudaDevice;

@@ -1,8 +1,10 @@
 //! The card itself: memory, queues, marks and recordings as tables.
 //!
+//! A card on paper has memory but computes nothing: it only takes note of kernels, which must be in the images for its capability.
+//!
 //! Concurrency: one lock around everything, so kernels run one at a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
@@ -10,6 +12,7 @@ use super::compile::Kernels;
 use crate::driver::{
     Address, CardInfo, Driver, Failure, Function, Mark, Module, Queue, Recording, Shape, TileMap,
 };
+use crate::images::kernels_of;
 
 /// What is recorded and done again.
 #[derive(Clone, Debug)]
@@ -34,7 +37,8 @@ struct State {
     host: BTreeMap<u64, (usize, u64, usize)>,
     queues: HashMap<u64, Option<Vec<Work>>>,
     marks: HashMap<u64, ()>,
-    modules: HashMap<u64, ()>,
+    /// Kernels of each, where they come from images.
+    modules: HashMap<u64, BTreeSet<String>>,
     functions: Vec<String>,
     recordings: HashMap<u64, Vec<Work>>,
     next: u64,
@@ -48,9 +52,13 @@ struct State {
 
 /// The driver of an emulated card.
 pub(crate) struct Emulated {
-    kernels: &'static Kernels,
+    /// None for a card on paper.
+    kernels: Option<&'static Kernels>,
     state: Mutex<State>,
     capacity: usize,
+    capability: (u32, u32),
+    multiprocessors: u32,
+    shared_memory: u32,
 }
 
 impl fmt::Debug for Emulated {
@@ -63,7 +71,13 @@ const PAGE: usize = 4096;
 
 impl Emulated {
     pub(crate) fn new(kernels: &'static Kernels) -> Emulated {
-        Emulated { kernels, state: Mutex::default(), capacity: 1 << 30 }
+        Emulated { kernels: Some(kernels), ..Emulated::paper((8, 0), 4, 164 << 10) }
+    }
+
+    /// A card on paper.
+    pub(crate) fn paper(capability: (u32, u32), multiprocessors: u32, shared_memory: u32) -> Emulated {
+        let (state, capacity) = (Mutex::default(), 1 << 30);
+        Emulated { kernels: None, state, capacity, capability, multiprocessors, shared_memory }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,7 +140,9 @@ impl Emulated {
     /// Turns the order of threads around.
     pub(crate) fn run_backwards(&self, backwards: bool) {
         let _state = self.state();
-        self.kernels.run_backwards(backwards);
+        if let Some(kernels) = self.kernels {
+            kernels.run_backwards(backwards);
+        }
     }
 
     fn map(bytes: usize) -> Option<(u64, u64, usize)> {
@@ -186,9 +202,11 @@ impl Emulated {
                     shape.grid[1] <= 65535 && shape.grid[2] <= 65535 && shape.grid[0] > 0,
                     "{name}: {shape:?}"
                 );
-                // SAFETY: the lock is held; the maker of the launch vouches for its parameters.
-                let done = unsafe { self.kernels.run(&name, shape.grid, shape.block, shape.shared, params) };
-                assert_eq!(done, 0, "{name} {shape:?}");
+                if let Some(kernels) = self.kernels {
+                    // SAFETY: the lock is held; the maker of the launch vouches for its parameters.
+                    let done = unsafe { kernels.run(&name, shape.grid, shape.block, shape.shared, params) };
+                    assert_eq!(done, 0, "{name} {shape:?}");
+                }
                 state.launches.push(name);
             }
             &Work::Copy { to, from, bytes } => {
@@ -234,10 +252,10 @@ impl Driver for Emulated {
         drop(self.call("card_info")?);
         Ok(CardInfo {
             name: "Emulated".into(),
-            capability: (8, 0),
+            capability: self.capability,
             memory: self.capacity,
-            multiprocessors: 4,
-            shared_memory: 164 << 10,
+            multiprocessors: self.multiprocessors,
+            shared_memory: self.shared_memory,
             bus_id: "0000:00:00.0".into(),
             integrated: false,
         })
@@ -387,15 +405,15 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn load(&self, _card: u32, _image: &[u8]) -> Result<Module, Failure> {
+    fn load(&self, _card: u32, image: &[u8]) -> Result<Module, Failure> {
         let mut state = self.call("load")?;
         let number = Emulated::number(&mut state);
-        state.modules.insert(number, ());
+        state.modules.insert(number, kernels_of(image).into_iter().collect());
         Ok(Module(number))
     }
 
     fn has_kernels(&self) -> bool {
-        true
+        self.kernels.is_some()
     }
 
     fn unload(&self, _card: u32, module: Module) -> Result<(), Failure> {
@@ -403,9 +421,13 @@ impl Driver for Emulated {
         self.call("unload").map(drop)
     }
 
-    fn function(&self, _card: u32, _module: Module, name: &str) -> Result<Function, Failure> {
+    fn function(&self, _card: u32, module: Module, name: &str) -> Result<Function, Failure> {
         let mut state = self.call("function")?;
-        if self.kernels.params(name).is_none() {
+        let is_there = match self.kernels {
+            Some(kernels) => kernels.params(name).is_some(),
+            None => state.modules[&module.0].contains(name),
+        };
+        if !is_there {
             return Err(Failure::new("function", 500, format!("there is no kernel {name}")));
         }
         state.functions.push(name.to_owned());
@@ -414,7 +436,7 @@ impl Driver for Emulated {
 
     fn allow_shared(&self, _card: u32, _function: Function, bytes: u32) -> Result<(), Failure> {
         drop(self.call("allow_shared")?);
-        assert!(bytes <= 164 << 10);
+        assert!(bytes <= self.shared_memory);
         Ok(())
     }
 

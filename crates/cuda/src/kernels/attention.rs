@@ -4,6 +4,7 @@ use oxcart_tensor::ops::PagedAttn;
 use oxcart_tensor::{DType, Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::rope::RopeParams;
 use super::soft_max::slopes;
 use crate::images::{Family, Numbers};
 use crate::plan::{Builder, Done, Refused, Tensor};
@@ -41,6 +42,14 @@ struct AttentionParams {
     owners: u64,
     owners_step: i64,
     faults: u64,
+}
+
+/// Attention of one token that first takes its own queries, key and value; `FreshParams` of `attention_decode.cu`.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct FreshParams {
+    of: AttentionParams,
+    rope: RopeParams,
 }
 
 /// Warps of a block, queries of a warp, and keys that a warp takes at a time.
@@ -118,12 +127,51 @@ pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
     }
 }
 
-fn paged(
+fn paged(node: TensorRef<'_>, op: PagedAttn, tensors: [Tensor; 3], b: &mut Builder<'_>) -> Done {
+    let (params, shape) = paged_params(node, op, tensors, b)?;
+    launch(params, &shape, "paged", b)
+}
+
+/// Adds the launch of attention for one token that also rotates its queries and its key and puts key and value into their caches;
+/// says whether there is a kernel for it. That the memory allows for it is the caller's to see.
+pub(super) fn add_fresh(
+    node: TensorRef<'_>,
+    rope: impl FnOnce(&mut Builder<'_>) -> Result<RopeParams, Refused>,
+    b: &mut Builder<'_>,
+) -> Result<bool, Refused> {
+    let Op::PagedAttn(op) = *node.op() else { return Ok(false) };
+    let [Some(q), Some(k), Some(v)] = [0, 1, 2].map(|slot| node.source(slot)) else { return Ok(false) };
+    let tensors = [b.tensor(q)?, b.tensor(k)?, b.tensor(v)?];
+    let (mut params, shape) = paged_params(node, op, tensors, b)?;
+    let group = shape.heads / shape.key_heads.max(1);
+    let numbers = numbers(shape.types.0, shape.types.1, b.info().capability >= (8, 0));
+    let Some(numbers) = numbers.filter(|&numbers| numbers != Numbers::Any) else { return Ok(false) };
+    let aligned = |tensor: &Tensor| tensor.nb[1] % 16 == 0 && tensor.data.is_multiple_of(16);
+    if shape.tokens != 1
+        || shape.d != shape.dv
+        || !matches!(shape.d, 64 | 128)
+        || group > DECODE_QUERIES
+        || !aligned(&params.k)
+        || !aligned(&params.v)
+    {
+        return Ok(false);
+    }
+    let (grid, shared) = share_keys(&mut params, &shape, shape.d, b)?;
+    // Turns, queries, and a row of each cache.
+    let beside = shape.d / 2 * 8 + DECODE_QUERIES * shape.d * 4 + 2 * shape.d * 2;
+    let shared = shared + beside;
+    let name = format!("decode_fresh_{}_{}", shape.d, numbers.name());
+    let params = FreshParams { of: params, rope: rope(b)? };
+    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)?;
+    Ok(true)
+}
+
+fn paged_params(
     node: TensorRef<'_>,
     op: PagedAttn,
     [mut q, mut k, mut v]: [Tensor; 3],
     b: &mut Builder<'_>,
-) -> Done {
+) -> Result<(AttentionParams, Shape), Refused> {
     let (Some(keys), Some(values)) = (node.source(1), node.source(2)) else {
         return Err(Refused::Unsupported);
     };
@@ -161,7 +209,7 @@ fn paged(
     (params.pages, params.sequences, params.cells) = (pages, sequences, k.ne[1]);
     (params.owners, params.owners_step) = (owners.data, owners.nb[1]);
     params.faults = b.faults();
-    launch(params, &shape, "paged", b)
+    Ok((params, shape))
 }
 
 fn common(
@@ -229,8 +277,11 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     };
     let rows = tokens * heads / key_heads.max(1);
     let (tiles, multiprocessors) = (rows.div_ceil(QUERIES), b.info().multiprocessors as usize);
-    // With enough queries for all multiprocessors, warps have their own.
-    let by_rows = b.exact() || rows.div_ceil(QUERIES * WARPS) * key_heads * batch >= multiprocessors;
+    // With enough queries for all multiprocessors, warps have their own; so do they where a block has no room to share keys.
+    let meeting = WARPS * QUERIES * (wide_dv + 2) * 4;
+    let by_rows = b.exact()
+        || rows.div_ceil(QUERIES * WARPS) * key_heads * batch >= multiprocessors
+        || meeting > b.info().shared_memory as usize;
     let group = heads / key_heads.max(1);
     if wide_d == wide_dv && wide_d <= 128 && numbers != Numbers::Any && (by_rows || group <= DECODE_QUERIES) {
         return if by_rows {
@@ -252,7 +303,7 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
             params.parts = b.scratch(units * splits * QUERIES * (wide_dv + 2) * 4).0;
             params.counters = b.counters(units).ok_or(Refused::Unsupported)?.0;
         }
-        ([splits, tiles * key_heads, batch], WARPS * QUERIES * (wide_dv + 2) * 4)
+        ([splits, tiles * key_heads, batch], meeting)
     };
     if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS {
         return Err(Refused::Unsupported);
@@ -288,6 +339,19 @@ fn decode(
     prefix: &str,
     b: &mut Builder<'_>,
 ) -> Done {
+    let (grid, shared) = share_keys(&mut params, shape, wide, b)?;
+    let paged = if prefix == "paged" { "paged_" } else { "" };
+    let name = format!("decode_{paged}{wide}_{}", numbers.name());
+    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)
+}
+
+/// How blocks share the keys of few tokens: the grid, and the shared memory of a block.
+fn share_keys(
+    params: &mut AttentionParams,
+    shape: &Shape,
+    wide: usize,
+    b: &mut Builder<'_>,
+) -> Result<([usize; 3], usize), Refused> {
     let units = shape.tokens * shape.key_heads * shape.batch;
     // A block for each multiprocessor, each with two tiles of keys for all its warps.
     let most = shape.keys.div_ceil(2 * KEYS * WARPS).max(1);
@@ -299,17 +363,15 @@ fn decode(
     }
     let grid = [splits, shape.tokens * shape.key_heads, shape.batch];
     let shared = (DECODE_STAGES * WARPS * KEYS * wide * 4).max(WARPS * DECODE_QUERIES * (wide + 2) * 4);
-    let paged = if prefix == "paged" { "paged_" } else { "" };
-    let name = format!("decode_{paged}{wide}_{}", numbers.name());
-    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)
+    Ok((grid, shared))
 }
 
-fn launch_blocks(
+fn launch_blocks<P: IntoBytes + Immutable>(
     family: Family,
     name: String,
     grid: [usize; 3],
     shared: usize,
-    params: &AttentionParams,
+    params: &P,
     b: &mut Builder<'_>,
 ) -> Done {
     if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || shared > b.info().shared_memory as usize {

@@ -2,7 +2,8 @@
 //!
 //! - Products that read the same columns are one launch, or share the conversion of their columns; a norm before them is done
 //!   on the way, a bias and a residual after them, and where one gates the other, the gated unit.
-//! - Rotations of queries and keys and the writes of keys and values to their caches are one launch.
+//! - Rotations of queries and keys and the writes of keys and values to their caches are one launch, with the attention of a
+//!   single token if that is what they are for.
 //!
 //! A node may be computed earlier than its place in the order: only where no node in between touches what it writes, or
 //! writes what it reads. An intermediate result that is never written has one reader, is not an output and not a view.
@@ -20,6 +21,8 @@ use crate::plan::{Builder, Refused};
 pub(super) struct Nodes<'n, 'g> {
     pub(super) list: &'n [TensorRef<'g>],
     pub(super) done: Vec<bool>,
+    /// What the first of them write, as far as that was asked for.
+    writes: Vec<Vec<memory::Span>>,
 }
 
 /// How far ahead nodes are looked for.
@@ -27,7 +30,7 @@ const WINDOW: usize = 16;
 
 impl<'n, 'g> Nodes<'n, 'g> {
     pub(super) fn new(list: &'n [TensorRef<'g>]) -> Nodes<'n, 'g> {
-        Nodes { list, done: vec![false; list.len()] }
+        Nodes { list, done: vec![false; list.len()], writes: Vec::new() }
     }
 
     /// Nodes after one that are still to be done, not too far away.

@@ -154,7 +154,7 @@ fn cut(info: &CardInfo, dtype: DType, k: usize, columns: usize) -> Option<Cut> {
         let of_block = if engine { slot_bytes } else { WARPS * slot_bytes };
         let (wanted, resident) = match engine {
             true if of_block <= SMALL_SLOT && before + 2 * of_block <= TWO_BLOCKS => (3, 2),
-            true => (4, 1),
+            true => (5, 1),
             false => (3, 1),
         };
         let room = if resident == 2 { TWO_BLOCKS - before } else { room };

@@ -38,8 +38,7 @@ const MOST_BLOCKS: usize = 65535;
 pub(super) fn add(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
     match node.op() {
         Op::MulMat(op) => match op.hint {
-            // A transform of its own on the CPU; here it would only be slow.
-            Hint::Hadamard => Err(Refused::Unsupported),
+            Hint::Hadamard => hadamard(node, b),
             Hint::None => mul_mat(node, b),
         },
         Op::MulMatId(_) => mul_mat_id(node, b),
@@ -109,6 +108,26 @@ fn mul_mat(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
         return Err(Refused::Unsupported);
     }
     b.launch(FAMILY, name, (grid.map(|n| n as u32), threads, 0), &params);
+    Ok(())
+}
+
+/// The product with a Hadamard matrix, whose columns fit the memory of a block.
+fn hadamard(node: TensorRef<'_>, b: &mut Builder<'_>) -> Done {
+    let columns = node.source(1).ok_or(Refused::Unsupported)?;
+    let [k, n, p, q] = columns.ne().extents();
+    let shared = 4 * k;
+    let fits = is_plain(columns.dtype())
+        && k.is_power_of_two()
+        && shared <= b.info().shared_memory as usize
+        && i32::try_from(n).is_ok()
+        && p * q <= MOST_BLOCKS
+        && columns.layout().nb()[0] == columns.dtype().block_bytes();
+    if !fits {
+        return Err(Refused::Unsupported);
+    }
+    let (a, right, y) = (b.source(node, 0)?, b.source(node, 1)?, b.tensor(node)?);
+    let params = ProductParams { a, b: right, y, count: 0, ids: 0, ids_nb: [0; 2], faults: 0 };
+    b.launch(FAMILY, "hadamard", ([n as u32, (p * q) as u32, 1], 256, shared as u32), &params);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use oxcart_tensor::{DType, Op, TensorRef};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::images::Family;
-use crate::plan::{Builder, Done, Tensor};
+use crate::plan::{Builder, Done, Refused, Tensor};
 
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
@@ -106,8 +106,12 @@ fn law(rope: &Rope, backwards: bool) -> RopeParams {
     }
 }
 
-/// Adds a launch of several tensors, of which those that rotate do so by the law of a node.
-pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Builder<'_>) -> Done {
+/// Parameters for several tensors, of which those that rotate do so by the law of a node.
+pub(super) fn params(
+    node: Option<TensorRef<'_>>,
+    jobs: &[RopeJob],
+    b: &mut Builder<'_>,
+) -> Result<RopeParams, Refused> {
     let still = Rope::new(2, RopeMode::Normal, 10_000.0);
     let (rope, backwards) = match node.map(|node| *node.op()) {
         Some(Op::Rope(rope)) => (rope, false),
@@ -124,6 +128,12 @@ pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Buil
     for (place, job) in params.job.iter_mut().zip(jobs) {
         *place = *job;
     }
+    Ok(params)
+}
+
+/// Adds a launch of several tensors.
+pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Builder<'_>) -> Done {
+    let params = params(node, jobs, b)?;
     let most = jobs.iter().map(|job| job.count as usize).max().unwrap_or(0);
     let blocks = most.div_ceil(THREADS).clamp(1, b.info().multiprocessors as usize * 32);
     b.launch(Family::Rope, "rope", ([blocks as u32, jobs.len() as u32, 1], THREADS as u32, 0), &params);

@@ -98,6 +98,8 @@ pub(crate) struct Builder<'w> {
     /// Scratch memory of the node at hand, and the most that any needed.
     used: usize,
     needed: usize,
+    /// Buffers that nodes of the work write to, once that was asked for.
+    written: Option<Vec<Arc<dyn Buffer>>>,
 }
 
 /// Scratch areas start at multiples of this.
@@ -115,14 +117,19 @@ impl<'w> Builder<'w> {
     ) -> Builder<'w> {
         let memory = Memory::Work { card, work, words, scratch };
         let (info, overlaps) = (&card.info, card.overlaps);
-        Builder { info, overlaps, exact, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
+        Builder::over(info, (overlaps, exact), memory)
+    }
+
+    fn over(info: &'w CardInfo, (overlaps, exact): (bool, bool), memory: Memory<'w>) -> Builder<'w> {
+        let (steps, buffers) = (Vec::new(), Vec::new());
+        Builder { info, overlaps, exact, memory, steps, buffers, used: 0, needed: 0, written: None }
     }
 
     /// A builder that only looks whether there are kernels.
     pub(crate) fn survey(info: &'w CardInfo) -> Builder<'w> {
         let memory = Memory::Survey;
         let (overlaps, exact) = (false, false);
-        Builder { info, overlaps, exact, memory, steps: Vec::new(), buffers: Vec::new(), used: 0, needed: 0 }
+        Builder::over(info, (overlaps, exact), memory)
     }
 
     /// Whether results must not depend on what is computed beside them: the same kernels, cut the same way, for any number of
@@ -237,7 +244,7 @@ impl<'w> Builder<'w> {
         let info = node.op().info();
         let same = tensor.data == result.0
             && source.layout() == node.layout()
-            && (info.reuses_source || info.in_place)
+            && (info.reuses.contains(&slot) || info.in_place && info.result_in == slot)
             && !info.also_writes.contains(&slot);
         if apart || same || self.is_target(node, source) {
             return Ok(tensor);
@@ -259,11 +266,16 @@ impl<'w> Builder<'w> {
             }
     }
 
-    /// Whether no step writes a tensor: a leaf in memory that holds weights.
-    pub(crate) fn is_constant(&self, tensor: TensorRef<'_>) -> bool {
+    /// Whether no step writes a tensor: a leaf in memory that holds weights, or that no node of the work writes to. What a
+    /// client of a worker has there is not told to be weights.
+    pub(crate) fn is_constant(&mut self, tensor: TensorRef<'_>) -> bool {
         let Memory::Work { work, .. } = self.memory else { return false };
-        let buffer = work.buffers.buffer_of(tensor).ok().flatten();
-        tensor.root().is_leaf() && buffer.is_some_and(|buffer| buffer.usage() == Usage::Weights)
+        let Some(buffer) = work.buffers.buffer_of(tensor).ok().flatten() else { return false };
+        if !tensor.root().is_leaf() {
+            return false;
+        }
+        let written = self.written.get_or_insert_with(|| written(work));
+        buffer.usage() == Usage::Weights || !written.iter().any(|other| Arc::ptr_eq(other, buffer))
     }
 
     /// The bytes by which a kernel names a matrix to the copy engine.
@@ -338,4 +350,23 @@ impl<'w> Builder<'w> {
         let blocks = rows.clamp(1, i32::MAX as usize) as u32;
         self.launch(family, name, ([blocks, 1, 1], threads, 0), params);
     }
+}
+
+/// The buffers that nodes of some work write to.
+fn written(work: Work<'_>) -> Vec<Arc<dyn Buffer>> {
+    let mut written: Vec<Arc<dyn Buffer>> = Vec::new();
+    let mut add = |tensor: TensorRef<'_>| {
+        if let Ok(Some(buffer)) = work.buffers.buffer_of(tensor)
+            && !written.iter().any(|known| Arc::ptr_eq(known, buffer))
+        {
+            written.push(Arc::clone(buffer));
+        }
+    };
+    for node in work.nodes.nodes().iter().filter_map(|&id| work.nodes.graph().tensor(id).ok()) {
+        add(node);
+        for source in node.op().info().also_writes.iter().filter_map(|&slot| node.source(slot)) {
+            add(source);
+        }
+    }
+    written
 }

@@ -109,8 +109,9 @@ impl Block {
 #[test]
 fn a_block_is_few_launches() {
     for (tokens, weights, cache, bias, mode, launches) in [
-        (1, DType::Q8_0, DType::F16, false, RopeMode::Normal, 6),
-        (1, DType::Q4_0, DType::F16, true, RopeMode::Neox, 6),
+        (1, DType::Q8_0, DType::F16, false, RopeMode::Normal, 5),
+        (1, DType::Q4_0, DType::F16, true, RopeMode::Neox, 5),
+        (1, DType::Q8_0, DType::BF16, false, RopeMode::Normal, 5),
         (1, DType::F16, DType::F32, false, RopeMode::Neox, 6),
         (1, DType::Q8_0, DType::Q8_0, false, RopeMode::Normal, 8),
         (3, DType::Q4_0, DType::F16, true, RopeMode::Normal, 11),

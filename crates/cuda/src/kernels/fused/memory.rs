@@ -69,3 +69,18 @@ pub(super) fn may_move(
     }
     Ok(true)
 }
+
+/// Whether no node before a place writes to a tensor, so that it may be read before they have ended.
+pub(super) fn is_settled(
+    nodes: &mut Nodes<'_, '_>,
+    at: usize,
+    tensor: TensorRef<'_>,
+    b: &mut Builder<'_>,
+) -> Result<bool, Refused> {
+    while nodes.writes.len() < at {
+        let spans = written(nodes.list[nodes.writes.len()], b)?;
+        nodes.writes.push(spans);
+    }
+    let span = Span::of(tensor, b)?;
+    Ok(!nodes.writes[..at].iter().flatten().any(|write| write.meets(span)))
+}

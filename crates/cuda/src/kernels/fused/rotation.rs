@@ -1,10 +1,12 @@
-//! Queries and keys rotated, and keys and values put into their caches, in one launch.
+//! Queries and keys rotated, and keys and values put into their caches, in one launch; where all of it is for the attention of
+//! one token, that attention is the launch.
 
-use oxcart_tensor::ops::Rope;
+use oxcart_tensor::ops::{Rope, RopeMode};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::memory::{Span, may_move};
+use super::memory::{Span, is_settled, may_move};
 use super::{Nodes, is_passing};
+use crate::kernels::attention;
 use crate::kernels::rope::{self, RopeJob};
 use crate::plan::{Builder, Refused, Tensor};
 
@@ -74,11 +76,82 @@ pub(in crate::kernels) fn add(
         let Some(job) = parameters(job, b)? else { return Ok(false) };
         launched.push(job);
     }
-    rope::launch(law, &launched, b)?;
+    match attention(nodes, at, &jobs, &taken, b)? {
+        Some(place) => {
+            let node = nodes.list[place];
+            // The token's own tensors, in the order that the kernel knows.
+            if !attention::add_fresh(node, |b| rope::params(law, &launched, b), b)? {
+                rope::launch(law, &launched, b)?;
+            } else {
+                nodes.done[place] = true;
+            }
+        }
+        None => rope::launch(law, &launched, b)?,
+    }
     for place in taken {
         nodes.done[place] = true;
     }
     Ok(true)
+}
+
+/// The attention that all of some jobs are for, if it is of one token: its queries, its key and its value, in this order.
+fn attention(
+    nodes: &mut Nodes<'_, '_>,
+    at: usize,
+    jobs: &[Job<'_>],
+    taken: &[usize],
+    b: &mut Builder<'_>,
+) -> Result<Option<usize>, Refused> {
+    let [queries, keys, values] = jobs else { return Ok(None) };
+    let (Some(q), None, Some(k), Some(_), Some(v), None) =
+        (queries.rotated, queries.placed, keys.placed, keys.rotated, values.placed, values.rotated)
+    else {
+        return Ok(None);
+    };
+    let Op::Rope(law) = *q.op() else { return Ok(None) };
+    let one = q.ne()[2] == 1 && q.ne()[3] == 1;
+    let simple = matches!(law.mode, RopeMode::Normal | RopeMode::Neox);
+    let Some((place, node)) = nodes.only_reader(queries.places[0]) else { return Ok(None) };
+    let Op::PagedAttn(op) = *node.op() else { return Ok(None) };
+    let [Some(seen_q), Some(seen_k), Some(seen_v), Some(table), Some(owners)] =
+        [0, 1, 2, 3, 4].map(|slot| node.source(slot))
+    else {
+        return Ok(None);
+    };
+    // The caches that are written are those that are read, row by row.
+    let same = |seen: TensorRef<'_>, put: TensorRef<'_>, b: &mut Builder<'_>| -> Result<bool, Refused> {
+        let rows = seen.dtype() == put.dtype() && seen.layout().nb()[1] == put.layout().nb()[1];
+        Ok(rows && seen.ne()[0] == put.ne()[0] && b.address(seen)? == b.address(put)?)
+    };
+    let whole = q.ne()[0] * op.key_heads == k.ne()[0] && law.n_dims + law.first_channel <= q.ne()[0];
+    if !one || !simple || !whole || seen_q.id() != q.id() || !same(seen_k, k, b)? || !same(seen_v, v, b)? {
+        return Ok(None);
+    }
+    if keys.rotated.is_none_or(|key| key.ne()[0] != q.ne()[0]) || k.ne()[0] != v.ne()[0] {
+        return Ok(None);
+    }
+    let with: Vec<usize> = taken.iter().copied().chain([place]).collect();
+    if !may_move(nodes, (at, place), &with, b)? {
+        return Ok(None);
+    }
+    // What is read before the launch before has ended must have been there all along.
+    // And blocks write results while others still read.
+    let result = Span::of(node, b)?;
+    let numbers = [q.source(1), q.source(2), k.source(1), v.source(1)];
+    for tensor in numbers.into_iter().flatten().chain([seen_k, seen_v, table, owners]) {
+        if !is_settled(nodes, at, tensor, b)? || Span::of(tensor, b)?.meets(result) {
+            return Ok(None);
+        }
+    }
+    // Both rows are the same, or another block could read what is being written.
+    let rows = [k, v].map(|put| put.source(1).map(|numbers| numbers.id()));
+    for job in jobs {
+        let Some(reads) = job.reads() else { return Ok(None) };
+        if Span::of(reads, b)?.meets(result) {
+            return Ok(None);
+        }
+    }
+    Ok((rows[0] == rows[1]).then_some(place))
 }
 
 /// Whether two rotations turn by the same angles.
