@@ -151,6 +151,8 @@ fn a_crowd_of_hostile_peers_holds_no_one_up() {
         });
         (taken.unwrap_or_else(|error| panic!("the honest client: {error}")), attacks.into_inner())
     };
+    // As in the siege: what the allocator and the system keep for threads is there after some time, but not within seconds.
+    let is_long = seconds >= 300;
     rush(seconds.min(30));
     let start = settled(&process);
     let (mut taken, attacks) = rush(seconds);
@@ -170,9 +172,10 @@ fn a_crowd_of_hostile_peers_holds_no_one_up() {
     );
     assert_eq!(process.counters()["panics"], 0);
     // Within seconds, and beside other programs, a time says little; asked for longer, it must hold.
-    let limit = if seconds >= 300 { Duration::from_millis(250) } else { Duration::from_secs(3) };
+    let limit = if is_long { Duration::from_millis(250) } else { Duration::from_secs(3) };
     assert!(at(0.99) <= limit, "99 % within {:?}", at(0.99));
-    assert!(end as f64 <= 1.05 * start as f64 + 16.0 * MIB, "{start} bytes at the start, {end} at the end");
+    let warming = if is_long { 16.0 * MIB } else { 64.0 * MIB };
+    assert!(end as f64 <= 1.05 * start as f64 + warming, "{start} bytes at the start, {end} at the end");
     assert_eq!(process.stop(), Some(0));
 }
 
@@ -196,6 +199,9 @@ fn either_side_may_be_killed_at_any_moment() {
     let (mut slowest, mut process) = (Duration::ZERO, Process::start());
     // On a machine with less than is lent, others decide what is free.
     let is_exact = honest::free_bytes(&process.address) == process::LENT;
+    if !is_exact {
+        println!("skipped: whether all memory comes back: this machine has less than is lent");
+    }
     // Warm, and the measure of what must be there again afterwards.
     assert!(matches!(honest::round(&process.address, &mut random), Round::Right(_)));
     process.until_empty();
@@ -274,9 +280,10 @@ fn a_product_of_minutes_holds_up_no_addition() {
     std::thread::sleep(Duration::from_millis(300));
     let taken = honest::add_for(&process.address, Duration::from_secs(2)).unwrap();
     assert!(taken.len() >= 3, "{taken:?}");
-    assert_eq!(process.counters()["connected"], 1, "the product is still being computed");
+    process.until_connected(1);
     drop(client);
     process.until_empty();
+    assert_eq!(process.counters()["cancelled"], 1, "the product was still being computed");
     assert_eq!(process.stop(), Some(0));
 }
 

@@ -32,15 +32,19 @@ pub(crate) fn long_product(address: &str) -> TcpStream {
 }
 
 impl Attacker {
-    /// Connects from an address of this machine, and is never patient for long.
+    /// Connects from an address of this machine, and is not patient for long.
     pub(crate) fn connect(address: &str, host: [u8; 4], dialect: &'static Dialect) -> Option<Attacker> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
         socket.bind(&SocketAddr::from((host, 0)).into()).ok()?;
         socket.connect(&address.parse::<SocketAddr>().ok()?.into()).ok()?;
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
-        Some(Attacker { stream, dialect })
+        let attacker = Attacker { stream: TcpStream::from(socket), dialect };
+        attacker.be_patient(Duration::from_secs(5))?;
+        Some(attacker)
+    }
+
+    /// Sets how long it waits for an answer, and for a message to be taken.
+    pub(crate) fn be_patient(&self, time: Duration) -> Option<()> {
+        self.stream.set_read_timeout(Some(time)).and_then(|()| self.stream.set_write_timeout(Some(time))).ok()
     }
 
     /// Another connection from the same address.

@@ -63,6 +63,7 @@ pub(crate) fn free_bytes(address: &str) -> usize {
 pub(crate) fn add_for(address: &str, duration: Duration) -> Result<Vec<Duration>, String> {
     let lost = || "the connection ended".to_owned();
     let mut client = Attacker::connect(address, [127, 0, 0, 1], Dialect::newest()).ok_or_else(lost)?;
+    client.be_patient(PATIENCE).ok_or_else(lost)?;
     client.greet().ok_or_else(lost)?;
     let (handle, base) = client.alloc(4096).ok_or_else(lost)?;
     let a = client.record(1, [4, 1, 1, 1], (handle, base));

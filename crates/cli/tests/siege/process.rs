@@ -17,8 +17,8 @@ pub(crate) struct Process {
 /// How long anything may take that should happen at once, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Bytes it lends, as `--max-memory` says.
-pub(crate) const LENT: usize = 4 << 30;
+/// Bytes that a client finds free where no other has any: what `--max-memory` says, less what is kept for clients with little.
+pub(crate) const LENT: usize = (4 << 30) - (64 << 20);
 
 impl Process {
     pub(crate) fn start() -> Process {
@@ -76,9 +76,14 @@ impl Process {
 
     /// Waits until no client is connected.
     pub(crate) fn until_empty(&self) {
+        self.until_connected(0);
+    }
+
+    /// Waits until so many clients are connected.
+    pub(crate) fn until_connected(&self, count: u64) {
         let start = Instant::now();
-        while self.counters()["connected"] != 0 {
-            assert!(start.elapsed() < SOON, "clients stay: {}", self.counters());
+        while self.counters()["connected"] != count {
+            assert!(start.elapsed() < SOON, "not {count} clients: {}", self.counters());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
