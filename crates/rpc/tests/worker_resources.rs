@@ -169,6 +169,30 @@ fn clients_are_turned_away_when_descriptors_run_out() {
     fixture.until_empty();
 }
 
+/// Where no descriptor is left, a peer with many connections gives up one that has nothing.
+#[test]
+fn connections_with_nothing_make_way_when_descriptors_run_out() {
+    let _alone = alone();
+    let fixture = Fixture::new();
+    let idle: Vec<_> = (0..20).map(|_| fixture.newest()).collect();
+    let mut with_something = fixture.newest();
+    with_something.alloc(64);
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let low = rustix::process::Rlimit { current: Some(descriptors() as u64), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, low).unwrap();
+    socket.connect(&fixture.auto.into()).unwrap();
+    let mut newcomer = TcpStream::from(socket);
+    newcomer.set_read_timeout(Some(SOON)).unwrap();
+    newcomer.write_all(&request(14, &[0; 24])).unwrap();
+    let greeted = newcomer.read_exact(&mut [0; 8]);
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    greeted.unwrap();
+    assert!(with_something.is_alive());
+    let left = idle.into_iter().filter_map(|mut peer| peer.is_alive().then_some(())).count();
+    assert!((1..20).contains(&left), "{left} of 20 are left");
+}
+
 #[test]
 fn floods_of_connections_leave_nothing_behind() {
     let _alone = alone();

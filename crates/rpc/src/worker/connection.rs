@@ -270,6 +270,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                         for piece in place.chunks_mut(KEPT_PIECE_BYTES) {
                             self.input.read_exact(piece)?;
                             keeping.add(piece);
+                            self.pay();
                         }
                     }
                 }
@@ -287,6 +288,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                         }
                         Ok(())
                     })?;
+                    self.pay();
                 }
             }
         }
@@ -396,7 +398,12 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             let memory = memory.read();
             let bytes = memory.get(range.offset..).and_then(|rest| rest.get(..range.len));
             // A range lies inside its buffer.
-            write_both(&mut self.output, &len, bytes.ok_or(End::Left)?)?;
+            let mut before = &len[..];
+            for piece in bytes.ok_or(End::Left)?.chunks(CHORE_BYTES) {
+                write_both(&mut self.output, before, piece)?;
+                before = &[];
+                self.pay();
+            }
         } else {
             let passing = session.passing(range).map_err(|refusal| End::Refused(command.name(), refusal))?;
             for start in (0..range.len).step_by(PIECE_BYTES) {
@@ -405,6 +412,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                     let before = if start == 0 { &len[..] } else { &[] };
                     Ok(write_both(&mut self.output, before, piece)?)
                 })?;
+                self.pay();
             }
         }
         self.count_out(8 + range.len as u64);

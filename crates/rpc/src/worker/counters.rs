@@ -88,7 +88,7 @@ pub struct Snapshot {
     pub cache_misses: u64,
     /// What else the cache did.
     pub cache: CacheCounts,
-    /// Connections dropped for being too slow or too many.
+    /// Connections dropped for being too slow, too many or too large, or because their device was lost.
     pub dropped: u64,
     /// Devices that are lost.
     pub degraded: u64,

@@ -26,7 +26,7 @@ impl Roster {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, if need be in the place of an older one that has not said HELLO, which is returned.
+    /// Takes a connection in, if need be in the place of another, which is returned.
     pub(crate) fn admit(&self, client: &Arc<Client>, limits: &Limits) -> Result<Option<Arc<Client>>, Full> {
         let mut clients = self.clients();
         let ungreeted = clients.values().filter(|client| client.is(Phase::Greeting)).count();
