@@ -11,8 +11,16 @@ use crate::worker::limits::{KEEP_PATIENCE, KEEPERS, KEEPERS_PER_DOMAIN};
 
 #[derive(Debug, Default)]
 pub(super) struct Writers {
-    by_domain: Mutex<HashMap<Domain, usize>>,
+    by_domain: Mutex<HashMap<Domain, Places>>,
     changed: Condvar,
+}
+
+/// Places of one domain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    held: usize,
+    /// Uploads that wait for one of them.
+    wanted: usize,
 }
 
 /// The right to write one entry.
@@ -23,55 +31,69 @@ pub(super) struct Permit {
 }
 
 impl Writers {
-    fn by_domain(&self) -> MutexGuard<'_, HashMap<Domain, usize>> {
+    fn by_domain(&self) -> MutexGuard<'_, HashMap<Domain, Places>> {
         self.by_domain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the places of a domain; those that no one holds or wants are forgotten.
+    fn change(places: &mut HashMap<Domain, Places>, domain: &Domain, change: impl FnOnce(&mut Places)) {
+        let of_domain = places.entry(domain.clone()).or_default();
+        change(of_domain);
+        if of_domain.held + of_domain.wanted == 0 {
+            places.remove(domain);
+        }
+    }
+
     /// Waits while `goes_on` holds, but not longer than that.
-    fn wait_while(
+    fn wait_while<'a>(
         &self,
+        mut places: MutexGuard<'a, HashMap<Domain, Places>>,
         patience: Duration,
-        goes_on: impl Fn(&HashMap<Domain, usize>) -> bool,
-    ) -> MutexGuard<'_, HashMap<Domain, usize>> {
+        goes_on: impl Fn(&HashMap<Domain, Places>) -> bool,
+    ) -> MutexGuard<'a, HashMap<Domain, Places>> {
         let until = Instant::now() + patience;
-        let mut writing = self.by_domain();
-        while goes_on(&writing) {
+        while goes_on(&places) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            writing = self.changed.wait_timeout(writing, left).unwrap_or_else(PoisonError::into_inner).0;
+            places = self.changed.wait_timeout(places, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        writing
+        places
     }
 
     /// A permit, if there is one or its own domain gives one back soon.
     pub(super) fn permit(self: &Arc<Self>, domain: &Domain) -> Option<Permit> {
-        let of_domain = |writing: &HashMap<Domain, usize>| writing.get(domain).copied().unwrap_or_default();
-        let mut writing = self.wait_while(KEEP_PATIENCE, |writing| of_domain(writing) >= KEEPERS_PER_DOMAIN);
-        let is_free = of_domain(&writing) < KEEPERS_PER_DOMAIN && writing.values().sum::<usize>() < KEEPERS;
-        is_free.then(|| {
-            *writing.entry(domain.clone()).or_default() += 1;
-            Permit { writers: Arc::clone(self), domain: domain.clone() }
-        })
+        let is_full = |places: &HashMap<Domain, Places>| {
+            places.get(domain).is_some_and(|places| places.held >= KEEPERS_PER_DOMAIN)
+        };
+        let mut places = self.by_domain();
+        Writers::change(&mut places, domain, |own| own.wanted += 1);
+        places = self.wait_while(places, KEEP_PATIENCE, is_full);
+        let is_free = !is_full(&places) && places.values().map(|of| of.held).sum::<usize>() < KEEPERS;
+        Writers::change(&mut places, domain, |own| {
+            own.wanted -= 1;
+            own.held += usize::from(is_free);
+        });
+        is_free.then(|| Permit { writers: Arc::clone(self), domain: domain.clone() })
     }
 
     /// Waits until no entry is being written, but no longer than that.
     pub(super) fn wait_for_none(&self, patience: Duration) {
-        drop(self.wait_while(patience, |writing| !writing.is_empty()));
+        drop(self.wait_while(self.by_domain(), patience, |places| places.values().any(|of| of.held > 0)));
+    }
+}
+
+impl Permit {
+    /// Whether another upload of the domain waits for a place.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.writers.by_domain().get(&self.domain).is_some_and(|places| places.wanted > 0)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut writing = self.writers.by_domain();
-        if let Some(count) = writing.get_mut(&self.domain) {
-            *count -= 1;
-            if *count == 0 {
-                writing.remove(&self.domain);
-            }
-        }
-        drop(writing);
+        Writers::change(&mut self.writers.by_domain(), &self.domain, |own| own.held -= 1);
         self.writers.changed.notify_all();
     }
 }
