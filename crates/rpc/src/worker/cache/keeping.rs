@@ -30,7 +30,7 @@ impl Keeping {
         Keeping { stage: Stage::Announced { cache, domain, len } }
     }
 
-    /// The next bytes of the content. The first wait a moment for a place if their domain has none left.
+    /// The next bytes of the content. The first wait a moment for a place if their share has none left.
     pub fn add(&mut self, bytes: &[u8]) {
         if let Stage::Announced { cache, domain, len } = &self.stage {
             self.stage = cache.start(domain, *len).map_or(Stage::TurnedAway, Stage::Coming);

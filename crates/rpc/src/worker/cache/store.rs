@@ -74,7 +74,7 @@ impl WeightCache {
 
     /// Starts to write content of which the first bytes are here. `None` if it will not be kept.
     pub(super) fn start(self: &Arc<Self>, domain: &Domain, len: u64) -> Option<Feed> {
-        let feed = self.writers.permit(domain).and_then(|permit| self.spawn(permit, domain, len));
+        let feed = self.writers.permit(&domain.share()).and_then(|permit| self.spawn(permit, domain, len));
         if feed.is_none() {
             add(&self.counters.failed, 1);
         }
