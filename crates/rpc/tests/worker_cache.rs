@@ -98,6 +98,45 @@ fn an_upload_that_ends_early_leaves_nothing_behind() {
     assert!(disk.names().is_empty(), "{:?}", disk.names());
 }
 
+#[test]
+fn announcements_take_no_place_of_those_who_write() {
+    let disk = Disk::new();
+    let fixture = with_cache(disk.open());
+    let announce = || {
+        let mut peer = fixture.newest();
+        let record = place(&mut peer, LARGE);
+        let whole = common::request(Command::SetTensor as u8, &peer.upload_body(&record, &content(1), true));
+        std::io::Write::write_all(&mut peer.stream, &whole[..whole.len() - LARGE]).unwrap();
+        peer
+    };
+    let mut peer = fixture.newest();
+    let record = place(&mut peer, LARGE);
+    let _announced: Vec<_> = (0..8).map(|_| announce()).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(disk.names().is_empty(), "{:?}", disk.names());
+    peer.upload(&record, &content(2), true);
+    fixture.until("it is kept", |fixture| fixture.counters().cache.stored == 1);
+    assert_eq!(fixture.counters().cache.failed, 0);
+}
+
+#[test]
+fn uploads_that_stop_make_way_for_others_of_their_domain() {
+    let disk = Disk::new();
+    let cache = disk.open().cache;
+    let mut stopped: Vec<_> = (0..4).map(|_| cache.keep(&user(), LARGE as u64).unwrap()).collect();
+    stopped.iter_mut().for_each(|keeping| keeping.add(&[1; 300_000]));
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(cache.counts().failed, 0, "no one else wanted a place");
+    let mut keeping = cache.keep(&user(), LARGE as u64).unwrap();
+    keeping.add(&content(1));
+    keeping.complete();
+    let start = Instant::now();
+    while cache.counts().stored == 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", cache.counts());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 // Colliding hashes, and contents of other clients.
 
 #[test]

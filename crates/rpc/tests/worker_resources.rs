@@ -380,10 +380,15 @@ fn contents_waiting_for_a_slow_disk_are_bounded() {
         let domain = Domain::of_user(1_000_000 + number);
         held.extend((0..4).map(|_| cache.keep(&domain, LARGE as u64).unwrap()));
     }
+    // A place is taken with the first byte.
+    for keeping in &mut held {
+        keeping.add(&piece[..1]);
+    }
     // Beyond that, nothing is kept, and no client waits.
     let start = Instant::now();
-    assert!(cache.keep(&user(), LARGE as u64).is_none());
+    cache.keep(&user(), LARGE as u64).unwrap().add(&piece);
     assert!(start.elapsed() < Duration::from_secs(1));
+    assert_eq!(cache.counts().failed, 1);
     std::thread::scope(|scope| {
         for keeping in &mut held {
             scope.spawn(|| keeping.add(&piece));

@@ -225,3 +225,49 @@ fn a_domain_that_has_most_evicts_its_own() {
     }
     assert!(cache.serves(&host(1), &content(1, 2 * MB)) && cache.serves(&host(3), &content(101, MB)));
 }
+
+/// A machine in a network of version 6.
+fn machine(network: u16, number: u16) -> Domain {
+    Domain::of_address(([0x2001, 0xdb8, 0, network, 0, 0, 0, number], 1).into())
+}
+
+#[test]
+fn addresses_of_one_network_have_one_share_of_the_cache() {
+    let disk = Disk::new();
+    let cache = disk.open_with(|settings| settings.max_bytes = 8 << 20);
+    let kept: Vec<_> = (0..3).map(|number| content(1 + 2 * number, MB)).collect();
+    assert!(kept.iter().all(|content| cache.stores(&host(1), content)));
+    // Each upload comes from an address of its own.
+    for number in 0..20 {
+        assert!(cache.stores(&machine(1, number), &content(11 + 2 * number as u8, MB)), "{number}");
+    }
+    assert!(
+        kept.iter().all(|content| cache.serves(&host(1), content)),
+        "many addresses count for more than one"
+    );
+    // What one of them has sent is still served to no other.
+    let last = content(11 + 2 * 19, MB);
+    assert!(cache.serves(&machine(1, 19), &last) && !cache.serves(&machine(1, 18), &last));
+    // Another network has a share of its own.
+    assert!(
+        cache.stores(&machine(2, 1), &content(101, MB)) && cache.stores(&machine(2, 2), &content(103, MB))
+    );
+    assert!(cache.serves(&machine(2, 1), &content(101, MB)) && cache.serves(&host(1), &kept[0]));
+}
+
+#[test]
+fn a_share_of_the_cache_is_shared_by_its_addresses() {
+    let disk = Disk::new();
+    let cache = disk.open_with(|settings| settings.max_bytes = 8 << 20);
+    assert!(cache.stores(&host(1), &content(1, MB)));
+    let kept: Vec<_> = (0..2).map(|number| content(3 + 2 * number, MB)).collect();
+    assert!(kept.iter().all(|content| cache.stores(&machine(1, 1), content)));
+    for number in 0..20 {
+        assert!(cache.stores(&machine(1, 2), &content(11 + 2 * number, MB)), "{number}");
+    }
+    assert!(
+        kept.iter().all(|content| cache.serves(&machine(1, 1), content)),
+        "they went for one that had more"
+    );
+    assert!(cache.serves(&host(1), &content(1, MB)));
+}

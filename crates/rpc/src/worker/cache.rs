@@ -8,7 +8,8 @@
 //!   used. A bad one is a miss and removed.
 //! - **Collisions**. A second content with the hash of an intact entry makes that hash useless for the domain, for good:
 //!   a file says so, and neither content is served to it again.
-//! - **Writing** (`keeping`, `room`). Under a name of its own, synced, read back, and only then named; whatever goes wrong
+//! - **Shares** (`share`). Room, and places for writing, are shared by peers and users first, and by the domains of a peer then.
+//! - **Writing** (`keeping`, `pipe`, `room`). Under a name of its own, synced, read back, and only then named; whatever goes wrong
 //!   means that there is no entry, and the upload goes on.
 //!
 //! Layout: `DOMAIN/HASH.weights` are entries, `DOMAIN/RANDOM.partial` entries in the making, `DOMAIN/HASH.collision` hashes
@@ -23,7 +24,9 @@ mod entry;
 mod folder;
 mod keeping;
 mod owner;
+mod pipe;
 mod room;
+mod share;
 mod store;
 mod writers;
 

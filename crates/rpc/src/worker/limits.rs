@@ -99,12 +99,14 @@ pub(crate) const KEPT_ON_REQUEST_ABOVE_BYTES: u64 = 128 << 10;
 pub(crate) const KEPT_PIECE_BYTES: usize = 256 << 10;
 /// Such pieces that may wait to be written, for each entry.
 pub(crate) const KEPT_PIECES: usize = 4;
-/// Entries being written at a time. Beyond, what is sent is not kept: no domain waits for another.
+/// Entries being written at a time. Beyond, what is sent is not kept: no share waits for another.
 pub(crate) const KEEPERS: usize = 64;
-/// Entries being written at a time for one trust domain. Beyond, its own clients wait a moment.
-pub(crate) const KEEPERS_PER_DOMAIN: usize = 4;
+/// Entries being written at a time for one peer, or one user. Beyond, its own clients wait a moment.
+pub(crate) const KEEPERS_PER_SHARE: usize = 4;
 /// How long an upload waits for the disk before its entry is given up.
 pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long nothing may come of an upload that is being kept while another waits for its place.
+pub(crate) const KEEP_STALL: Duration = Duration::from_secs(1);
 /// Hashes of one trust domain that may stand for two contents; beyond, the domain is served nothing any more.
 pub(crate) const COLLISIONS: usize = 1024;
 
@@ -180,4 +182,6 @@ const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);
 const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.
 const _: () = assert!(KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES <= 96 << 20);
-const _: () = assert!(KEEPERS_PER_DOMAIN * 4 <= KEEPERS);
+const _: () = assert!(KEEPERS_PER_SHARE * 4 <= KEEPERS);
+// Whoever waits for a place outlasts those that hold one without using it.
+const _: () = assert!(KEEP_STALL.as_millis() * 2 <= KEEP_PATIENCE.as_millis());

@@ -11,7 +11,11 @@ pub(crate) struct Peer(IpAddr);
 
 impl Peer {
     pub(crate) fn of(address: SocketAddr) -> Peer {
-        Peer(match address.ip().to_canonical() {
+        Peer::of_ip(address.ip())
+    }
+
+    pub(crate) fn of_ip(ip: IpAddr) -> Peer {
+        Peer(match ip.to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
             ip @ IpAddr::V4(_) => ip,
         })

@@ -13,9 +13,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::owner::{self, Owner, owner};
+use super::share::Share;
+use crate::worker::peer::Peer;
 
 /// Clients that trust each other. Made of letters, digits, points and hyphens, so that it can name a folder.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Domain(String);
 
 /// How a worker tells the domain of a client from the two ends of its connection: the client's, and its own.
@@ -66,6 +68,22 @@ impl Domain {
     pub(super) fn folder(&self) -> &str {
         &self.0
     }
+
+    /// What it has a part of: the share of its peer, if it is an address.
+    pub(super) fn share(&self) -> Share {
+        let peer = self.0.strip_prefix(ADDRESS).and_then(ip_in).map(Peer::of_ip);
+        peer.map_or_else(|| Share::Domain(self.clone()), Share::Peer)
+    }
+}
+
+/// The address that a domain is named by.
+fn ip_in(name: &str) -> Option<IpAddr> {
+    if let Ok(ip) = name.parse() {
+        return Some(IpAddr::V4(ip));
+    }
+    let (bits, _scope) = name.split_once('-').unwrap_or((name, ""));
+    let bits = u128::from_str_radix(bits, 16).ok().filter(|_| bits.len() == 32)?;
+    Some(IpAddr::V6(bits.into()))
 }
 
 impl fmt::Display for Domain {
@@ -93,6 +111,22 @@ mod tests {
         }
         for name in ["", "user-", "addr-../..", "shared", "addr-x", "user-1/2", ".."] {
             assert_eq!(Domain::from_folder(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_peer_has_one_share_and_so_has_a_user() {
+        let share = |address: &str| Domain::of_address(address.parse().unwrap()).share();
+        assert_eq!(share("192.0.2.7:1"), share("[::ffff:192.0.2.7]:2"));
+        assert_ne!(share("192.0.2.7:1"), share("192.0.2.8:1"));
+        assert_eq!(share("[2001:db8::1]:1"), share("[2001:db8::ffff:0:0:1]:2"));
+        assert_ne!(share("[2001:db8::1]:1"), share("[2001:db8:0:1::1]:1"));
+        assert_eq!(share("[fe80::1%3]:4"), share("[fe80::2%4]:4"));
+        assert_eq!(Domain::of_user(7).share(), Share::Domain(Domain::of_user(7)));
+        // Folders with names that only look like ours are on their own.
+        for name in ["addr-1.2.3", "addr-20010db8", "addr-2001-3", "user-1.2"] {
+            let domain = Domain::from_folder(name).unwrap();
+            assert_eq!(domain.share(), Share::Domain(domain.clone()), "{name}");
         }
     }
 

@@ -4,19 +4,21 @@
 //! in the making is a file under a name of its own, as long as what room was made for, locked while its writer lives; without
 //! a lock it was left behind and is removed. Room is made as content arrives, never for what is only announced.
 //!
-//! Invariant: a domain takes room from another only while it has less than that one.
+//! Invariant: a share takes room from another only while it has less than that one, and so does a domain of a share from
+//! another of the same.
 //!
 //! Concurrency: threads of this worker make room one at a time. Other workers may do so too; then a little more goes than
 //! had to.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use super::domain::Domain;
 use super::entry::{self, HEADER_BYTES};
 use super::folder::{Folder, PlainFile};
+use super::share::Share;
 
 #[derive(Debug)]
 pub(super) struct Room {
@@ -155,19 +157,37 @@ impl Room {
 }
 
 /// Which of the entries, the least recently used last, makes way for more bytes of a domain: the oldest of the domain that has
-/// most, or of its own if it would have more than that one.
+/// most in the share that has most, or of its own share or domain if that would have more.
 fn victim(
     entries: &[Found],
     used: &HashMap<Domain, u64>,
     domain: Option<&Domain>,
     bytes: u64,
 ) -> Option<usize> {
-    let used_by = |domain: &Domain| used.get(domain).copied().unwrap_or_default();
-    let domains = entries.iter().map(|entry| &entry.domain);
-    let most = domains.max_by_key(|domain| (used_by(domain), domain.folder()))?;
-    let own = domain.filter(|own| *own != most && used_by(own).saturating_add(bytes) > used_by(most));
-    let of = own.unwrap_or(most);
-    entries.iter().rposition(|entry| entry.domain == *of)
+    let mut shares = HashMap::<Share, u64>::new();
+    for (domain, used) in used {
+        *shares.entry(domain.share()).or_default() += used;
+    }
+    let own = domain.map(Domain::share);
+    let of_share =
+        who_has_most(entries.iter().map(|entry| entry.domain.share()), &shares, own.as_ref(), bytes)?;
+    let domains = entries.iter().map(|entry| &entry.domain).filter(|domain| domain.share() == of_share);
+    let own = domain.filter(|_| own.as_ref() == Some(&of_share));
+    let of = who_has_most(domains.cloned(), used, own, bytes)?;
+    entries.iter().rposition(|entry| entry.domain == of)
+}
+
+/// Who has most, or one's own if that would have more.
+fn who_has_most<T: Clone + Ord + Hash>(
+    all: impl Iterator<Item = T>,
+    used: &HashMap<T, u64>,
+    own: Option<&T>,
+    bytes: u64,
+) -> Option<T> {
+    let used_by = |one: &T| used.get(one).copied().unwrap_or_default();
+    let most = all.max_by_key(|one| (used_by(one), one.clone()))?;
+    let own = own.filter(|own| **own != most && used_by(own).saturating_add(bytes) > used_by(&most));
+    Some(own.cloned().unwrap_or(most))
 }
 
 /// All entries, and the bytes of those in the making, by domain. What is neither is left alone.

@@ -12,8 +12,10 @@ use zerocopy::IntoBytes;
 
 use super::entry::{self, Damaged, Entry, HEADER_BYTES, Header, Summary};
 use super::folder::Folder;
-use super::keeping::{Broken, Keeping, Pieces, pipe};
+use super::keeping::Keeping;
+use super::pipe::{Broken, Feed, Pieces, pipe};
 use super::room::Partial;
+use super::writers::Permit;
 use super::{EntryFolder, SHARED, WeightCache};
 use crate::worker::counters::add;
 use crate::worker::limits::{COLLISIONS, KEPT_ON_REQUEST_ABOVE_BYTES};
@@ -29,7 +31,7 @@ const TRIES: usize = 3;
 
 /// Why content is not kept.
 enum NotKept {
-    /// The client left, or the disk was too slow for it.
+    /// The client left, or stopped while others waited, or the disk was too slow for it.
     Broken,
     /// Its hash stands for two contents, or its domain is closed.
     Barred,
@@ -65,25 +67,26 @@ enum Existing {
 }
 
 impl WeightCache {
-    /// Keeps content of so many bytes, which follow, for a domain. `None` if it will not be kept.
+    /// Keeps content of so many bytes, which follow, for a domain. `None` if it is not worth it.
     pub fn keep(self: &Arc<Self>, domain: &Domain, len: u64) -> Option<Keeping> {
-        if len <= KEPT_ON_REQUEST_ABOVE_BYTES {
-            return None;
-        }
-        let keeping = self.start(domain, len);
-        if keeping.is_none() {
-            add(&self.counters.failed, 1);
-        }
-        keeping
+        (len > KEPT_ON_REQUEST_ABOVE_BYTES).then(|| Keeping::announced(Arc::clone(self), domain.clone(), len))
     }
 
-    fn start(self: &Arc<Self>, domain: &Domain, len: u64) -> Option<Keeping> {
-        let permit = self.writers.permit(domain)?;
-        let (keeping, pieces) = pipe();
+    /// Starts to write content of which the first bytes are here. `None` if it will not be kept.
+    pub(super) fn start(self: &Arc<Self>, domain: &Domain, len: u64) -> Option<Feed> {
+        let feed = self.writers.permit(&domain.share()).and_then(|permit| self.spawn(permit, domain, len));
+        if feed.is_none() {
+            add(&self.counters.failed, 1);
+        }
+        feed
+    }
+
+    fn spawn(self: &Arc<Self>, permit: Permit, domain: &Domain, len: u64) -> Option<Feed> {
+        let (feed, pieces) = pipe();
         let (cache, domain) = (Arc::clone(self), domain.clone());
         let write = move || {
             let counters = &cache.counters;
-            match catch_unwind(AssertUnwindSafe(|| cache.write(&domain, len, pieces))) {
+            match catch_unwind(AssertUnwindSafe(|| cache.write(&permit, &domain, len, pieces))) {
                 Ok(Ok(())) => add(&counters.stored, 1),
                 Ok(Err(NotKept::Barred)) => {}
                 Ok(Err(NotKept::Failed | NotKept::Broken)) => add(&counters.failed, 1),
@@ -92,16 +95,16 @@ impl WeightCache {
             drop(permit);
         };
         thread::Builder::new().name("weight cache".into()).spawn(write).ok()?;
-        Some(keeping)
+        Some(feed)
     }
 
     /// Writes content as it comes, and names it.
-    fn write(&self, domain: &Domain, len: u64, pieces: Pieces) -> Result<(), NotKept> {
+    fn write(&self, permit: &Permit, domain: &Domain, len: u64, pieces: Pieces) -> Result<(), NotKept> {
         let mut partial = self.room.start(&self.root, domain)?;
         let mut summary = Summary::default();
         let (mut last, mut room) = (None, HEADER_BYTES);
         partial.file.seek(HEADER_BYTES)?;
-        while let Some(piece) = pieces.next(last.take())? {
+        while let Some(piece) = pieces.next(last.take(), || permit.is_wanted())? {
             let end = HEADER_BYTES.saturating_add(summary.len()).saturating_add(piece.len() as u64);
             if end > room {
                 // As much again as has come, so that a long content asks seldom and an announcement takes nothing.

@@ -1,77 +1,99 @@
-//! How many entries are being written, in all and for each domain.
+//! How many entries are being written, in all and for each share.
 //!
-//! Invariant: never more than the limits say. Clients of a domain wait for each other, but not for other domains.
+//! Invariant: never more than the limits say. Clients of one share wait for each other, but not for others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::domain::Domain;
-use crate::worker::limits::{KEEP_PATIENCE, KEEPERS, KEEPERS_PER_DOMAIN};
+use super::share::Share;
+use crate::worker::limits::{KEEP_PATIENCE, KEEPERS, KEEPERS_PER_SHARE};
 
 #[derive(Debug, Default)]
 pub(super) struct Writers {
-    by_domain: Mutex<HashMap<Domain, usize>>,
+    by_share: Mutex<HashMap<Share, Places>>,
     changed: Condvar,
+}
+
+/// Places of one share.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    held: usize,
+    /// Uploads that wait for one of them.
+    wanted: usize,
 }
 
 /// The right to write one entry.
 #[derive(Debug)]
 pub(super) struct Permit {
     writers: Arc<Writers>,
-    domain: Domain,
+    share: Share,
 }
 
 impl Writers {
-    fn by_domain(&self) -> MutexGuard<'_, HashMap<Domain, usize>> {
-        self.by_domain.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_share(&self) -> MutexGuard<'_, HashMap<Share, Places>> {
+        self.by_share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the places of a share; those that no one holds or wants are forgotten.
+    fn change(places: &mut HashMap<Share, Places>, share: &Share, change: impl FnOnce(&mut Places)) {
+        let of_share = places.entry(share.clone()).or_default();
+        change(of_share);
+        if of_share.held + of_share.wanted == 0 {
+            places.remove(share);
+        }
     }
 
     /// Waits while `goes_on` holds, but not longer than that.
-    fn wait_while(
+    fn wait_while<'a>(
         &self,
+        mut places: MutexGuard<'a, HashMap<Share, Places>>,
         patience: Duration,
-        goes_on: impl Fn(&HashMap<Domain, usize>) -> bool,
-    ) -> MutexGuard<'_, HashMap<Domain, usize>> {
+        goes_on: impl Fn(&HashMap<Share, Places>) -> bool,
+    ) -> MutexGuard<'a, HashMap<Share, Places>> {
         let until = Instant::now() + patience;
-        let mut writing = self.by_domain();
-        while goes_on(&writing) {
+        while goes_on(&places) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            writing = self.changed.wait_timeout(writing, left).unwrap_or_else(PoisonError::into_inner).0;
+            places = self.changed.wait_timeout(places, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        writing
+        places
     }
 
-    /// A permit, if there is one or its own domain gives one back soon.
-    pub(super) fn permit(self: &Arc<Self>, domain: &Domain) -> Option<Permit> {
-        let of_domain = |writing: &HashMap<Domain, usize>| writing.get(domain).copied().unwrap_or_default();
-        let mut writing = self.wait_while(KEEP_PATIENCE, |writing| of_domain(writing) >= KEEPERS_PER_DOMAIN);
-        let is_free = of_domain(&writing) < KEEPERS_PER_DOMAIN && writing.values().sum::<usize>() < KEEPERS;
-        is_free.then(|| {
-            *writing.entry(domain.clone()).or_default() += 1;
-            Permit { writers: Arc::clone(self), domain: domain.clone() }
-        })
+    /// A permit, if there is one or its own share gives one back soon.
+    pub(super) fn permit(self: &Arc<Self>, share: &Share) -> Option<Permit> {
+        let is_full = |places: &HashMap<Share, Places>| {
+            places.get(share).is_some_and(|places| places.held >= KEEPERS_PER_SHARE)
+        };
+        let mut places = self.by_share();
+        Writers::change(&mut places, share, |own| own.wanted += 1);
+        places = self.wait_while(places, KEEP_PATIENCE, is_full);
+        let is_free = !is_full(&places) && places.values().map(|of| of.held).sum::<usize>() < KEEPERS;
+        Writers::change(&mut places, share, |own| {
+            own.wanted -= 1;
+            own.held += usize::from(is_free);
+        });
+        is_free.then(|| Permit { writers: Arc::clone(self), share: share.clone() })
     }
 
     /// Waits until no entry is being written, but no longer than that.
     pub(super) fn wait_for_none(&self, patience: Duration) {
-        drop(self.wait_while(patience, |writing| !writing.is_empty()));
+        drop(self.wait_while(self.by_share(), patience, |places| places.values().any(|of| of.held > 0)));
+    }
+}
+
+impl Permit {
+    /// Whether another upload of the share waits for a place.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.writers.by_share().get(&self.share).is_some_and(|places| places.wanted > 0)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut writing = self.writers.by_domain();
-        if let Some(count) = writing.get_mut(&self.domain) {
-            *count -= 1;
-            if *count == 0 {
-                writing.remove(&self.domain);
-            }
-        }
-        drop(writing);
+        Writers::change(&mut self.writers.by_share(), &self.share, |own| own.held -= 1);
         self.writers.changed.notify_all();
     }
 }
@@ -79,14 +101,15 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::cache::Domain;
 
     #[test]
-    fn no_domain_waits_for_another() {
+    fn no_share_waits_for_another() {
         let writers = Arc::<Writers>::default();
-        let take = |user| writers.permit(&Domain::of_user(user));
+        let take = |user| writers.permit(&Domain::of_user(user).share());
         let mut held = Vec::new();
-        for user in 0..(KEEPERS / KEEPERS_PER_DOMAIN) as u32 {
-            held.extend((0..KEEPERS_PER_DOMAIN).map(|_| take(user).unwrap()));
+        for user in 0..(KEEPERS / KEEPERS_PER_SHARE) as u32 {
+            held.extend((0..KEEPERS_PER_SHARE).map(|_| take(user).unwrap()));
         }
         let start = Instant::now();
         assert!(take(1000).is_none());
@@ -98,7 +121,19 @@ mod tests {
         held.pop();
         assert!(take(1000).is_some());
         held.clear();
-        assert!(writers.by_domain().is_empty());
+        assert!(writers.by_share().is_empty());
         writers.wait_for_none(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn addresses_of_one_network_wait_for_each_other() {
+        let writers = Arc::<Writers>::default();
+        let take = |network: u16, machine: usize| {
+            let address = [0x2001, 0xdb8, 0, network, 0, 0, 0, machine as u16];
+            writers.permit(&Domain::of_address((address, 1).into()).share())
+        };
+        let held: Vec<_> = (0..KEEPERS_PER_SHARE).map(|machine| take(1, machine)).collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(take(1, KEEPERS_PER_SHARE).is_none() && take(2, 0).is_some());
     }
 }
