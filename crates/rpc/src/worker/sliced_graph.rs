@@ -23,8 +23,8 @@ pub(crate) struct SlicedGraph {
     /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
-    /// What it counts against the memory of messages.
-    charge: Lease,
+    /// What it counts: against the memory of messages while its message is here, and then for itself.
+    pub(crate) charge: Lease,
 }
 
 /// Nodes that are computed in one turn.
@@ -63,14 +63,9 @@ impl SlicedGraph {
         Ok(SlicedGraph { rebuilt, slices, plan, charge })
     }
 
-    /// What it counts once its message is gone.
-    pub(crate) fn stored_bytes(&self) -> usize {
+    /// Bytes that it takes, its buffers aside.
+    pub(crate) fn bytes(&self) -> usize {
         self.rebuilt.graph.len().saturating_mul(STORED_TENSOR_BYTES)
-    }
-
-    /// Its message is gone.
-    pub(crate) fn settle(&mut self) {
-        self.charge.shrink_to(self.stored_bytes());
     }
 
     /// Whether it uses a buffer.
