@@ -140,7 +140,11 @@ fn connections_in_all_and_without_a_greeting() {
 
 /// Whether a graph of so many adds, all but the last without effect, is accepted.
 fn computes_adds(fixture: &Fixture, nodes: u64, spare_tensors: u64) -> bool {
-    let mut peer = fixture.newest();
+    adds(&mut fixture.newest(), nodes, spare_tensors)
+}
+
+/// The same for a client that stays.
+fn adds(peer: &mut Peer, nodes: u64, spare_tensors: u64) -> bool {
     let handle = peer.alloc(4096);
     let base = peer.base(handle);
     let mut tensors = vec![peer.tensor(1, SCALAR, (handle, base))];
@@ -206,8 +210,11 @@ fn announcements_take_nothing_from_others() {
 
 #[test]
 fn stored_graphs_of_a_client() {
-    // Its tensors, and the buffer they lie in.
-    let one = 11 * 480 + 512;
+    // What it counts, and the buffer it lies in.
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    assert!(adds(&mut peer, 10, 0));
+    let one = usize::try_from(fixture.counters().stored_bytes).unwrap();
     for (client_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
         let fixture = Fixture::limited(Limits { client_bytes, ..Limits::default() });
         assert_eq!(computes_adds(&fixture, 10, 0), fits, "{client_bytes}");

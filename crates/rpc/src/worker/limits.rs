@@ -142,8 +142,9 @@ pub(crate) const KEEPS_ASIDE_FROM: usize = 1 << 30;
 /// What is little.
 pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 
-/// What a tensor of a stored graph counts, all that belongs to it included.
-pub(crate) const STORED_TENSOR_BYTES: usize = 480;
+/// What a stored graph counts beyond what it lists: itself, what the allocator adds to each list, and a place for tensors
+/// without elements.
+pub(crate) const STORED_GRAPH_BYTES: usize = 1 << 10;
 /// What a buffer counts beyond its own bytes, of which it may have none.
 pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 
@@ -180,8 +181,6 @@ const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 256 << 20);
-// A graph of as many nodes as there may be can be stored.
-const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);
 // A client may have as many buffers as there may be.
 const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.
