@@ -36,6 +36,10 @@ pub trait Plan: Send + fmt::Debug {
 
     /// Runs it on the stream it was made by.
     fn compute(&mut self) -> Result<(), Error>;
+
+    /// Bytes of this machine's memory that it holds, now and after it ran, without buffers and what plans of a stream share. Who
+    /// keeps plans for others counts them.
+    fn held_bytes(&self) -> usize;
 }
 
 /// Bytes that are on their way.

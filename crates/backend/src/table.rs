@@ -53,6 +53,11 @@ impl Buffers {
         self.buffers.len()
     }
 
+    /// Bytes of memory that the table itself holds.
+    pub fn held_bytes(&self) -> usize {
+        self.buffers.capacity() * size_of::<Arc<dyn Buffer>>()
+    }
+
     /// Whether there are no buffers.
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()

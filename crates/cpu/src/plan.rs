@@ -98,6 +98,10 @@ impl Plan for CpuPlan {
         }
         done.map_err(RunFailure::into_error)
     }
+
+    fn held_bytes(&self) -> usize {
+        size_of::<CpuPlan>() + self.binding.held_bytes()
+    }
 }
 
 fn no_scratch(size: usize) -> Error {

@@ -47,6 +47,9 @@ const RUNS_BEFORE_RECORDING: u32 = 1;
 /// Fewer steps than this are not worth a recording.
 const LEAST_RECORDED_STEPS: usize = 4;
 
+/// What the driver is taken to hold in this machine's memory for a step of a recording. It does not say.
+const RECORDED_STEP_BYTES: usize = 2 << 10;
+
 /// A plan of a stream.
 #[derive(Debug)]
 pub(crate) struct CudaPlan {
@@ -162,6 +165,20 @@ impl Plan for CudaPlan {
             Some(recording) => self.card().with(|driver, number| driver.replay(number, recording, queue)),
             None => self.submit(queue),
         }
+    }
+
+    fn held_bytes(&self) -> usize {
+        let params = |step: &Ready| match step {
+            // The allocator adds something to each.
+            Ready::Launch { params, .. } => params.capacity().next_multiple_of(16) + 16,
+            Ready::Copy { .. } | Ready::Fill { .. } => 0,
+        };
+        let recorded = if self.steps.len() < LEAST_RECORDED_STEPS { 0 } else { self.steps.len() };
+        size_of::<CudaPlan>()
+            + self.steps.capacity() * size_of::<Ready>()
+            + self.steps.iter().map(params).sum::<usize>()
+            + self.buffers.capacity() * size_of::<Arc<dyn Buffer>>()
+            + recorded * RECORDED_STEP_BYTES
     }
 }
 

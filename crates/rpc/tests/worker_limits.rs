@@ -24,7 +24,8 @@ fn the_defaults_are_those_of_the_table() {
     assert_eq!((limits.graph_bytes, limits.graph_nodes, limits.graph_tensors), (64 << 20, 131_072, 200_000));
     assert_eq!((MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS), (64 << 20, 131_072, 200_000));
     assert_eq!(limits.buffers, 65_536);
-    assert_eq!((limits.client_bytes, limits.message_bytes), (64 << 20, 512 << 20));
+    assert_eq!(limits.client_bytes, 64 << 20);
+    assert_eq!((limits.stored_bytes, limits.message_bytes), (256 << 20, 256 << 20));
 }
 
 /// Sends bytes, the last of them this long after the start, and says whether the connection lived until then.
@@ -139,7 +140,11 @@ fn connections_in_all_and_without_a_greeting() {
 
 /// Whether a graph of so many adds, all but the last without effect, is accepted.
 fn computes_adds(fixture: &Fixture, nodes: u64, spare_tensors: u64) -> bool {
-    let mut peer = fixture.newest();
+    adds(&mut fixture.newest(), nodes, spare_tensors)
+}
+
+/// The same for a client that stays.
+fn adds(peer: &mut Peer, nodes: u64, spare_tensors: u64) -> bool {
     let handle = peer.alloc(4096);
     let base = peer.base(handle);
     let mut tensors = vec![peer.tensor(1, SCALAR, (handle, base))];
@@ -205,8 +210,11 @@ fn announcements_take_nothing_from_others() {
 
 #[test]
 fn stored_graphs_of_a_client() {
-    // Its tensors, and the buffer they lie in.
-    let one = 11 * 480 + 512;
+    // What it counts, and the buffer it lies in.
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    assert!(adds(&mut peer, 10, 0));
+    let one = usize::try_from(fixture.counters().stored_bytes).unwrap();
     for (client_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
         let fixture = Fixture::limited(Limits { client_bytes, ..Limits::default() });
         assert_eq!(computes_adds(&fixture, 10, 0), fits, "{client_bytes}");
@@ -216,8 +224,8 @@ fn stored_graphs_of_a_client() {
 #[test]
 fn messages_of_all_clients_together() {
     let body = 12 + 8 * 10 + 296 * 11;
-    // The message and what it becomes, and the buffer.
-    let one = 2 * body + 512;
+    // The message and what it becomes.
+    let one = 2 * body;
     for (message_bytes, fits) in [(one + 1, true), (one, true), (one - 1, false)] {
         let fixture = Fixture::limited(Limits { message_bytes, ..Limits::default() });
         assert_eq!(computes_adds(&fixture, 10, 0), fits, "{message_bytes}");
@@ -240,7 +248,7 @@ fn buffers_of_no_bytes_count_too() {
     let count_of = |peer: &mut Peer| (0..20).filter(|_| peer.try_alloc(0).0 != 0).count();
     let one_client = Fixture::limited(Limits { client_bytes: 10 * 512, ..Limits::default() });
     assert_eq!(count_of(&mut one_client.newest()), 10);
-    let all_clients = Fixture::limited(Limits { message_bytes: 30 * 512, ..Limits::default() });
+    let all_clients = Fixture::limited(Limits { stored_bytes: 30 * 512, ..Limits::default() });
     let (mut first, mut second) = (all_clients.newest(), all_clients.classic());
     assert_eq!((count_of(&mut first), count_of(&mut second)), (20, 10));
     assert!(second.is_alive());

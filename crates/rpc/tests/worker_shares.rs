@@ -49,11 +49,20 @@ fn a_client_that_left_ends_what_it_asked_for() {
     assert!(fixture.counters().commands < 800, "{}", fixture.counters());
 }
 
-/// Whoever has most of what is kept for messages and stored graphs makes way, be it one connection or many.
+/// What a graph of so many adds counts, with its buffer.
+fn counted(nodes: u64) -> usize {
+    let fixture = Fixture::new();
+    let mut peer = fixture.newest();
+    assert!(store_graph(&mut peer, nodes));
+    usize::try_from(fixture.counters().stored_bytes).unwrap()
+}
+
+/// Whoever has most of what is kept for stored graphs makes way, be it one connection or many.
 #[test]
 fn stored_graphs_make_way_for_those_who_have_less() {
-    // Room for three graphs of 2,000 nodes, and not for one of 600 more.
-    let limits = Limits { message_bytes: 3_200_000, client_bytes: 1 << 20, ..Limits::default() };
+    // Not for one of 600 nodes more.
+    let stored_bytes = 3 * counted(2000) + counted(300);
+    let limits = Limits { stored_bytes, ..Limits::default() };
     for attacker in [2, 1] {
         let fixture = Fixture::limited(limits);
         let mut greedy: Vec<Peer> = (0..3).map(|_| fixture.newest_from(attacker)).collect();
@@ -74,12 +83,56 @@ fn messages_that_arrive_make_way_for_those_who_have_less() {
     let fixture = Fixture::limited(limits);
     let mut slow: Vec<Peer> = (0..3).map(|_| fixture.newest_from(2)).collect();
     for peer in &mut slow {
-        let head = [&[Command::GraphCompute as u8][..], &(8_u64 << 20).to_le_bytes()].concat();
-        let _ = peer.stream.write_all(&head).and_then(|()| peer.stream.write_all(&vec![0; 900 << 10]));
+        send_part(peer, 900 << 10);
     }
     std::thread::sleep(Duration::from_millis(300));
     let mut honest = fixture.newest_from(1);
     assert!(store_graph(&mut honest, 800), "{}", fixture.counters());
+}
+
+/// Says that a graph of 8 MiB follows, and sends a part of it.
+fn send_part(peer: &mut Peer, bytes: usize) {
+    let head = [&[Command::GraphCompute as u8][..], &(8_u64 << 20).to_le_bytes()].concat();
+    // Its connection may end while it is being sent.
+    let _ = peer.stream.write_all(&head).and_then(|()| peer.stream.write_all(&vec![0; bytes]));
+}
+
+/// Messages make way for each other, and a graph that is stored stays, though no message is as large.
+#[test]
+fn messages_that_arrive_push_out_no_stored_graph() {
+    let fixture = Fixture::limited(Limits { message_bytes: 4 << 20, ..Limits::default() });
+    let mut honest = fixture.newest_from(1);
+    assert!(store_graph(&mut honest, 4000));
+    let mut others: Vec<Peer> = (2..32).map(|host| fixture.newest_from(host)).collect();
+    for peer in &mut others {
+        send_part(peer, 200 << 10);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(computes_again(&mut honest), "{}", fixture.counters());
+    Example::new(&mut fixture.newest_from(40)).check();
+    assert!(computes_again(&mut honest));
+}
+
+/// Where no one has so much more that it makes way, a graph is computed all the same. Only that it is stored cannot be had.
+#[test]
+fn stored_graphs_keep_no_message_out() {
+    let stored_bytes = 3 * counted(2000) + counted(500);
+    let fixture = Fixture::limited(Limits { stored_bytes, ..Limits::default() });
+    let mut others: Vec<Peer> = (2..5).map(|host| fixture.newest_from(host)).collect();
+    assert!(others.iter_mut().all(|peer| store_graph(peer, 2000)));
+    let mut honest = fixture.newest_from(1);
+    assert!(store_graph(&mut honest, 100) && computes_again(&mut honest));
+    for _ in 0..3 {
+        assert!(store_graph(&mut honest, 1500), "{}", fixture.counters());
+    }
+    assert!(others.iter_mut().all(computes_again));
+    // The one before must not be taken for it.
+    assert!(!computes_again(&mut honest));
+    drop((others, honest));
+    fixture.until("all is given back", |fixture| {
+        let counters = fixture.counters();
+        counters.stored_bytes == 0 && counters.message_bytes == 0
+    });
 }
 
 #[test]

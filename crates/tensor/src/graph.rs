@@ -79,6 +79,27 @@ impl Graph {
         self.links.is_empty()
     }
 
+    /// Bytes of memory that it holds, room for more tensors included.
+    pub fn held_bytes(&self) -> usize {
+        fn of<T>(list: &Vec<T>) -> usize {
+            list.capacity() * size_of::<T>()
+        }
+        let names = self.details.iter().filter_map(|details| details.name.as_ref());
+        // The allocator adds something to each name.
+        let names: usize = names.map(|name| name.len().next_multiple_of(16) + 16).sum();
+        let tensors = of(&self.links) + of(&self.layouts) + of(&self.details) + of(&self.sources);
+        tensors + names + self.order.held_bytes()
+    }
+
+    /// Gives back the room for more tensors.
+    pub fn shrink_to_fit(&mut self) {
+        self.links.shrink_to_fit();
+        self.layouts.shrink_to_fit();
+        self.details.shrink_to_fit();
+        self.sources.shrink_to_fit();
+        self.order.shrink_to_fit();
+    }
+
     /// All ids, sources before their users.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = TensorId> + ExactSizeIterator + use<> {
         (0..self.links.len()).map(TensorId::from_index)

@@ -155,9 +155,9 @@ pub(crate) struct Binding {
     pub(super) sources: Vec<Option<SourceBinding>>,
     /// Each buffer once.
     pub(super) buffers: Vec<BufferBinding>,
-    /// Indices of `buffers` by id. Two ids may be of one buffer.
+    /// Indices of `buffers` by id, until all are found. Two ids may be of one buffer.
     by_id: HashMap<BufferId, usize>,
-    /// Indices of `buffers` by the address of what has their bytes.
+    /// Indices of `buffers` by the address of what has their bytes, until all are found.
     by_memory: HashMap<usize, usize>,
     /// Indices of `buffers` in the order in which they are locked.
     pub(super) lock_order: Vec<usize>,
@@ -191,6 +191,7 @@ impl Binding {
         order.sort_by_key(|&index| std::ptr::from_ref(binding.buffers[index].memory()).addr());
         binding.lock_order = order;
         binding.stages = stages(&binding.steps);
+        (binding.by_id, binding.by_memory) = (HashMap::new(), HashMap::new());
         Ok(binding)
     }
 
@@ -212,6 +213,15 @@ impl Binding {
             && read
                 .iter()
                 .all(|read| written.iter().all(|written| !read.overlaps(written) || read.is(written)))
+    }
+
+    /// Bytes of memory that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.steps.capacity() * size_of::<Step>()
+            + self.stages.capacity() * size_of::<Stage>()
+            + self.sources.capacity() * size_of::<Option<SourceBinding>>()
+            + self.buffers.capacity() * size_of::<BufferBinding>()
+            + self.lock_order.capacity() * size_of::<usize>()
     }
 
     /// Bytes of scratch that the hungriest step needs.

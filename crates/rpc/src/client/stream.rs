@@ -242,4 +242,8 @@ impl Plan for RemotePlan {
     fn compute(&mut self) -> Result<(), Error> {
         self.lane.compute(&self.graph)
     }
+
+    fn held_bytes(&self) -> usize {
+        size_of::<RemotePlan>() + self.graph.body.capacity() + self.buffers_in_use.held_bytes()
+    }
 }

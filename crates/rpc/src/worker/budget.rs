@@ -109,6 +109,11 @@ impl Budget {
         fits
     }
 
+    /// Bytes that are given out.
+    pub(crate) fn used(&self) -> usize {
+        self.given().used
+    }
+
     /// Bytes that one has.
     pub(crate) fn used_by(&self, holder: Holder) -> usize {
         let given = self.given();
@@ -138,6 +143,10 @@ impl Lease {
         let grown = self.budget.take(self.holder, more);
         self.bytes += if grown { more } else { 0 };
         grown
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Makes it smaller, if it is larger.

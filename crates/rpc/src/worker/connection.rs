@@ -305,8 +305,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         let name = Command::GraphCompute.name();
         let (body, charge) = self.read_graph(size)?;
         self.client.enter(Phase::Computing, None);
-        let done = session.compute(&body, self.client, charge);
-        drop(body);
+        let done = session.compute(body, self.client, charge);
         self.totals.graphs += 1;
         self.client.enter(Phase::Working, None);
         if command_has_status(dialect) {
@@ -327,10 +326,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     /// and as much again for the graph that it becomes.
     fn read_graph(&mut self, size: u64) -> Outcome<(Vec<u8>, Lease)> {
         let refused = |refusal| End::Refused(Command::GraphCompute.name(), refusal);
-        let full = || {
-            let limit = self.shared.limits.message_bytes as u64;
-            refused(Refusal::Limit { what: "bytes of messages", limit })
-        };
+        let full = || refused(self.shared.full_of_messages());
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let most = self.shared.limits.graph_bytes.min(MAX_GRAPH_BYTES);
         if size > most {
@@ -344,11 +340,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             let start = body.len();
             // No more at a time than has come already: an announcement alone takes next to nothing from others.
             let piece = (size - start).min(start.clamp(READ_AHEAD_BYTES, PIECE_BYTES));
-            while !charge.grow(2 * piece) {
-                if !self.shared.make_way(self.client, 2 * piece) {
-                    return Err(full());
-                }
-            }
+            self.shared.charge_message(self.client, &mut charge, 2 * (start + piece)).map_err(refused)?;
             if body.try_reserve(piece).is_err() {
                 return Err(full());
             }

@@ -57,6 +57,7 @@ impl Counters {
             degraded: get(&self.degraded),
             panics: get(&self.panics) + cache.panics,
             refusals: self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            ..Snapshot::default()
         }
     }
 }
@@ -94,13 +95,18 @@ pub struct Snapshot {
     pub degraded: u64,
     /// Panics that were caught: bugs.
     pub panics: u64,
+    /// Bytes that are counted for messages now; see [`Limits::message_bytes`](super::Limits::message_bytes).
+    pub message_bytes: u64,
+    /// Bytes that are counted for graphs and the knowledge of buffers now; see
+    /// [`Limits::stored_bytes`](super::Limits::stored_bytes).
+    pub stored_bytes: u64,
     /// Refused requests by reason.
     pub refusals: BTreeMap<&'static str, u64>,
 }
 
 impl Snapshot {
     /// The numbers and their names.
-    pub const fn numbers(&self) -> [(&'static str, u64); 19] {
+    pub const fn numbers(&self) -> [(&'static str, u64); 21] {
         [
             ("connected", self.connected),
             ("accepted", self.accepted),
@@ -121,6 +127,8 @@ impl Snapshot {
             ("dropped", self.dropped),
             ("degraded", self.degraded),
             ("panics", self.panics),
+            ("message_bytes", self.message_bytes),
+            ("stored_bytes", self.stored_bytes),
         ]
     }
 

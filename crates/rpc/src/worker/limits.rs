@@ -36,7 +36,10 @@ pub struct Limits {
     /// Bytes that a client's stored graphs and the knowledge of its buffers may take. A graph that arrives may take more
     /// for a moment, which counts against [`Limits::message_bytes`].
     pub client_bytes: usize,
-    /// Bytes of messages, stored graphs and the knowledge of buffers of all clients together.
+    /// Bytes of graphs that run or are stored and of the knowledge of buffers, of all clients together.
+    pub stored_bytes: usize,
+    /// Bytes of messages that arrive and are made graphs of, of all clients together. They are apart from what is stored, so
+    /// that neither can push out the other.
     pub message_bytes: usize,
 }
 
@@ -56,7 +59,8 @@ impl Default for Limits {
             graph_tensors: MAX_TENSORS,
             node_work: 1 << 36,
             client_bytes: 64 << 20,
-            message_bytes: 512 << 20,
+            stored_bytes: 256 << 20,
+            message_bytes: 256 << 20,
         }
     }
 }
@@ -65,10 +69,12 @@ impl Limits {
     /// The defaults on a machine with so many bytes free: where there are few, messages and graphs get less.
     pub fn for_memory(free: usize) -> Limits {
         let limits = Limits::default();
-        let message_bytes = limits.message_bytes.min(free / 16);
+        let stored_bytes = limits.stored_bytes.min(free / 32);
+        let message_bytes = limits.message_bytes.min(free / 32);
         Limits {
+            stored_bytes,
             message_bytes,
-            client_bytes: limits.client_bytes.min(message_bytes / 4),
+            client_bytes: limits.client_bytes.min(stored_bytes / 4),
             graph_bytes: limits.graph_bytes.min(message_bytes / 4),
             ..limits
         }
@@ -138,8 +144,9 @@ pub(crate) const KEEPS_ASIDE_FROM: usize = 1 << 30;
 /// What is little.
 pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 
-/// What a tensor of a stored graph counts, all that belongs to it included.
-pub(crate) const STORED_TENSOR_BYTES: usize = 480;
+/// What a stored graph counts beyond what it lists: itself, what the allocator adds to each list, and a place for tensors
+/// without elements.
+pub(crate) const STORED_GRAPH_BYTES: usize = 1 << 10;
 /// What a buffer counts beyond its own bytes, of which it may have none.
 pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 
@@ -175,9 +182,7 @@ pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
-const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 512 << 20);
-// A graph of as many nodes as there may be can be stored.
-const _: () = assert!((MAX_NODES + 1) * STORED_TENSOR_BYTES <= 64 << 20);
+const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 256 << 20);
 // A client may have as many buffers as there may be.
 const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.

@@ -129,7 +129,7 @@ fn left_to_lend(free: usize, limits: Limits, max_scratch: Option<usize>, has_cac
     let kept = if has_cache { KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES } else { 0 };
     // Each lane of a device has scratch memory of its own.
     let scratch = max_scratch.unwrap_or(0).saturating_mul(2);
-    [limits.message_bytes, connections, kept, scratch, free / 16]
+    [limits.message_bytes, limits.stored_bytes, connections, kept, scratch, free / 16]
         .into_iter()
         .fold(free, usize::saturating_sub)
 }
@@ -140,8 +140,10 @@ pub(crate) struct WorkerState {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<Arc<WeightCache>>,
-    /// Memory of messages and stored graphs of all clients.
+    /// Memory of messages of all clients, until they are graphs.
     pub(crate) messages: Arc<Budget>,
+    /// Memory of graphs that run or are stored, and of the knowledge of buffers.
+    stored: Arc<Budget>,
     /// Turns at what the processor does for clients besides computing: clearing, copying, planning.
     pub(crate) chores: Turnstile,
     /// Turns at loading from the cache. A disk that does not answer must hold up nothing else.
@@ -188,20 +190,26 @@ impl WorkerState {
         }
     }
 
-    /// Makes the one who has most of what is kept for messages and stored graphs make way for a client that wants so many bytes
-    /// of it: its stored graphs go, or else its connection. Says whether something went.
-    pub(crate) fn make_way(&self, client: &Client, bytes: usize) -> bool {
+    /// Makes the one who has most of a pool make way for a client that wants so many bytes of it: with what it can give up, or
+    /// else with its connection. Says whether something went.
+    fn make_way(
+        &self,
+        pool: &Budget,
+        client: &Client,
+        bytes: usize,
+        gives_up: impl Fn(&Client) -> bool,
+    ) -> bool {
         /// How long a connection has to end.
         const PATIENCE: Duration = Duration::from_secs(1);
-        let Some(heaviest) = self.messages.heaviest(client.holder(), bytes) else { return false };
-        let before = self.messages.used_by(heaviest);
-        if let Some(other) = self.roster.get(heaviest.client).filter(|other| !other.graphs.clear()) {
+        let Some(heaviest) = pool.heaviest(client.holder(), bytes) else { return false };
+        let before = pool.used_by(heaviest);
+        if let Some(other) = self.roster.get(heaviest.client).filter(|other| !gives_up(other)) {
             add(&self.counters.dropped, 1);
             other.drop_for(Dropped::TooMuch);
             self.stop(&other);
         }
         let since = Instant::now();
-        while self.messages.used_by(heaviest) >= before {
+        while pool.used_by(heaviest) >= before {
             if since.elapsed() > PATIENCE {
                 return false;
             }
@@ -210,16 +218,38 @@ impl WorkerState {
         true
     }
 
-    /// Bytes of what is kept for messages and stored graphs, if there are enough or others make way.
-    pub(crate) fn lease_message_bytes(&self, client: &Client, bytes: usize) -> Option<Lease> {
+    /// Bytes for a graph or the knowledge of a buffer, if there are enough or others make way, with their stored graphs first.
+    pub(crate) fn lease_stored_bytes(&self, client: &Client, bytes: usize) -> Option<Lease> {
         loop {
-            if let Some(lease) = self.messages.lease(client.holder(), bytes) {
+            if let Some(lease) = self.stored.lease(client.holder(), bytes) {
                 return Some(lease);
             }
-            if !self.make_way(client, bytes) {
+            if !self.make_way(&self.stored, client, bytes, |other| other.graphs.clear()) {
                 return None;
             }
         }
+    }
+
+    /// Lets a message count so many bytes, if there are enough or others make way, who have nothing to give up but their own.
+    pub(crate) fn charge_message(
+        &self,
+        client: &Client,
+        charge: &mut Lease,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        charge.shrink_to(bytes);
+        let more = bytes - charge.bytes();
+        while !charge.grow(more) {
+            if !self.make_way(&self.messages, client, more, |_| false) {
+                return Err(self.full_of_messages());
+            }
+        }
+        Ok(())
+    }
+
+    /// There is no room for a message.
+    pub(crate) const fn full_of_messages(&self) -> Refusal {
+        Refusal::Limit { what: "bytes of messages", limit: self.limits.message_bytes as u64 }
     }
 
     /// Does something for a client that takes the processor's time, when it is the client's turn.
@@ -290,6 +320,7 @@ impl Worker {
             limits: config.limits,
             cache: config.cache,
             messages: Budget::new(config.limits.message_bytes),
+            stored: Budget::new(config.limits.stored_bytes),
             chores: Turnstile::new(beside),
             loads: Turnstile::new(beside),
             payments: Turnstile::new(beside),
@@ -330,7 +361,11 @@ impl Worker {
     /// What it has done so far.
     pub fn counters(&self) -> Snapshot {
         let kept = self.shared.cache.as_ref().map(|cache| cache.counts()).unwrap_or_default();
-        self.shared.counters.snapshot(self.shared.roster.len(), kept)
+        Snapshot {
+            message_bytes: self.shared.messages.used() as u64,
+            stored_bytes: self.shared.stored.used() as u64,
+            ..self.shared.counters.snapshot(self.shared.roster.len(), kept)
+        }
     }
 
     /// Name, description and lent bytes of its devices.
@@ -391,11 +426,12 @@ mod tests {
         for shift in 26..42 {
             let free = 1_usize << shift;
             let limits = Limits::for_memory(free);
-            let scratch = limits.message_bytes;
+            let pools = limits.message_bytes + limits.stored_bytes;
+            let scratch = pools;
             let lent = left_to_lend(free, limits, Some(scratch), true);
             let connections = limits.clients * CONNECTION_BYTES;
             let kept = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
-            let all = lent + limits.message_bytes + scratch + connections + kept;
+            let all = lent + pools + scratch + connections + kept;
             assert!(all <= free || lent == 0, "{free}: {all}");
             assert!(free < 2 << 30 || lent > free / 2, "{free}: only {lent}");
         }

@@ -236,7 +236,7 @@ impl Session {
         if self.space.len() >= self.shared.limits.buffers || !has_room {
             return None;
         }
-        let known = self.shared.lease_message_bytes(client, KNOWN_BUFFER_BYTES)?;
+        let known = self.shared.lease_stored_bytes(client, KNOWN_BUFFER_BYTES)?;
         let (buffer, lease) = lent.allocate(client.holder(), size)?;
         Some((buffer, [lease, known]))
     }
@@ -346,25 +346,47 @@ impl Session {
         Ok(Answer::Long(padded_len(&buffer_type, layout)? as u64))
     }
 
-    /// Computes a graph and keeps it to be computed again.
-    pub(crate) fn compute(&mut self, body: &[u8], client: &Client, charge: Lease) -> Result<(), Refusal> {
-        let graph = GraphBody::decode(body, self.dialect)?;
-        self.check_counts(&graph)?;
-        let shared = Arc::clone(&self.shared);
-        let (index, lent) = self.lent(graph.device)?;
-        let mut graph = shared.do_chore(client, || {
-            let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-            SlicedGraph::new(rebuilt, lent, charge, shared.limits.node_work)
-        })?;
-        self.check_room(client, index, graph.stored_bytes())?;
+    /// Computes a graph and keeps it to be computed again, if there is room for it.
+    pub(crate) fn compute(&mut self, body: Vec<u8>, client: &Client, charge: Lease) -> Result<(), Refusal> {
+        let (index, mut graph) = self.prepare(&body, client, charge)?;
+        self.check_room(client, index, graph.bytes())?;
+        drop(body);
+        let has_room = self.settle(&mut graph, client)?;
         client.uses(index);
         self.run(&mut graph, index, client)?;
-        add(&shared.counters.graphs, 1);
-        if self.dialect.has_recompute {
-            graph.settle();
+        add(&self.shared.counters.graphs, 1);
+        if self.dialect.has_recompute && has_room {
             client.graphs.put(index, graph);
+        } else {
+            // GRAPH_RECOMPUTE would mean this one, so the one before is of no use.
+            client.graphs.take(index);
         }
         Ok(())
+    }
+
+    /// Makes a graph of its message, for the device that it names.
+    fn prepare(&self, body: &[u8], client: &Client, charge: Lease) -> Result<(usize, SlicedGraph), Refusal> {
+        let graph = GraphBody::decode(body, self.dialect)?;
+        self.check_counts(&graph)?;
+        let (index, lent) = self.lent(graph.device)?;
+        let graph = self.shared.do_chore(client, || {
+            let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
+            SlicedGraph::new(rebuilt, lent, charge, self.shared.limits.node_work)
+        })?;
+        Ok((index, graph))
+    }
+
+    /// Lets a graph whose message is gone count for itself, and says whether there is room to store it. If not, it counts
+    /// where its message did: whatever others have stored, it can be computed once.
+    fn settle(&self, graph: &mut SlicedGraph, client: &Client) -> Result<bool, Refusal> {
+        let bytes = graph.bytes();
+        let stored = self.shared.lease_stored_bytes(client, bytes);
+        let has_room = stored.is_some();
+        match stored {
+            Some(lease) => graph.charge = lease,
+            None => self.shared.charge_message(client, &mut graph.charge, bytes)?,
+        }
+        Ok(has_room)
     }
 
     /// A graph may have so many nodes and tensors.

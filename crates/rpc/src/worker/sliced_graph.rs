@@ -11,7 +11,7 @@ use oxcart_tensor::{Op, TensorRef};
 use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
-use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_TENSOR_BYTES};
+use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_GRAPH_BYTES};
 use super::rebuild::Rebuilt;
 use super::refusal::Refusal;
 
@@ -23,8 +23,10 @@ pub(crate) struct SlicedGraph {
     /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
-    /// What it counts against the memory of messages.
-    charge: Lease,
+    /// What it takes, see [`taken_bytes`].
+    bytes: usize,
+    /// What it counts: against the memory of messages while its message is here, and then for itself.
+    pub(crate) charge: Lease,
 }
 
 /// Nodes that are computed in one turn.
@@ -38,12 +40,16 @@ struct Slice {
 impl SlicedGraph {
     /// Checks a graph and makes it ready.
     pub(crate) fn new(
-        rebuilt: Rebuilt,
+        mut rebuilt: Rebuilt,
         lent: &Lent,
         charge: Lease,
         node_work: u64,
     ) -> Result<SlicedGraph, Refusal> {
-        let slices = slices(&rebuilt, node_work, lent.device().pace())?;
+        let mut slices = slices(&rebuilt, node_work, lent.device().pace())?;
+        // It may be kept for long, and nothing is added to it any more.
+        rebuilt.graph.shrink_to_fit();
+        rebuilt.handles.shrink_to_fit();
+        slices.shrink_to_fit();
         for buffer in rebuilt.buffers.iter() {
             if !lent.device().supports_buffer_type(buffer.buffer_type()) {
                 return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
@@ -60,17 +66,13 @@ impl SlicedGraph {
         if slices.len() > 1 {
             plan = None;
         }
-        Ok(SlicedGraph { rebuilt, slices, plan, charge })
+        let bytes = taken_bytes(&rebuilt, &slices, plan.as_deref());
+        Ok(SlicedGraph { rebuilt, slices, plan, bytes, charge })
     }
 
-    /// What it counts once its message is gone.
-    pub(crate) fn stored_bytes(&self) -> usize {
-        self.rebuilt.graph.len().saturating_mul(STORED_TENSOR_BYTES)
-    }
-
-    /// Its message is gone.
-    pub(crate) fn settle(&mut self) {
-        self.charge.shrink_to(self.stored_bytes());
+    /// Bytes that it takes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether it uses a buffer.
@@ -90,6 +92,15 @@ impl SlicedGraph {
         }
         Ok(())
     }
+}
+
+/// Bytes that a graph takes, its buffers aside: tensors and their sources, steps of its plan, and what lists them. Found once,
+/// for it takes time by the size of the graph.
+fn taken_bytes(rebuilt: &Rebuilt, slices: &[Slice], plan: Option<&dyn Plan>) -> usize {
+    let Rebuilt { graph, buffers, handles } = rebuilt;
+    let lists = size_of_val(handles.as_slice()) + size_of_val(slices);
+    let plan = plan.map_or(0, Plan::held_bytes);
+    STORED_GRAPH_BYTES + graph.held_bytes() + buffers.held_bytes() + lists + plan
 }
 
 fn work<'a>(rebuilt: &'a Rebuilt, slice: &Slice) -> Result<Work<'a>, Refusal> {

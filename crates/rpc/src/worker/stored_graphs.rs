@@ -48,6 +48,6 @@ impl StoredGraphs {
     pub(crate) fn bytes(&self, without: Option<usize>) -> usize {
         let graphs = self.graphs();
         let counted = graphs.iter().enumerate().filter(|(device, _)| Some(*device) != without);
-        counted.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::stored_bytes).sum()
+        counted.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::bytes).sum()
     }
 }

@@ -53,6 +53,20 @@ impl Order {
         self.slots.get(id.index()).copied().and_then(Place::slot)
     }
 
+    pub(super) fn held_bytes(&self) -> usize {
+        let ids = self.nodes.capacity() + self.leaves.capacity();
+        ids * size_of::<TensorId>()
+            + self.slots.capacity() * size_of::<Place>()
+            + self.uses.capacity() * size_of::<u32>()
+    }
+
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.nodes.shrink_to_fit();
+        self.leaves.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.uses.shrink_to_fit();
+    }
+
     /// Makes room for an arena's tensors, and for as many to come as the arena itself has room for.
     fn grow(&mut self, tensors: usize, room: usize) {
         if self.slots.capacity() < tensors {
