@@ -218,8 +218,11 @@ impl WeightCache {
             entry.touch();
             return true;
         }
-        // It changed between the two readings, or the device failed, or the client is gone. Nothing of it may stay.
-        let _ = into.buffer.fill(into.offset, into.len, 0);
+        // It changed between the two readings, or the device failed: nothing of it may stay. Or the client is gone, and its buffer
+        // with it.
+        if wanted {
+            let _ = into.buffer.fill(into.offset, into.len, 0);
+        }
         if wanted && written.is_ok() {
             self.reject(entries, hash);
         }
