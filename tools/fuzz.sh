@@ -24,6 +24,8 @@ limits() {
     client) echo 512 20 2048 6000 ;;
     constrain) echo 4096 20 4096 5000 ;;
     gguf) echo 4096 20 2048 500000 ;;
+    life) echo 1024 20 2048 8000 ;;
+    nodes) echo 256 20 2048 120000 ;;
     pull) echo 4096 20 2048 1000000 ;;
     sampler) echo 4096 20 2048 2000000 ;;
     session) echo 1024 20 2048 200000 ;;

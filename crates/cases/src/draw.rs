@@ -34,17 +34,27 @@ pub enum Manner {
     Nasty,
 }
 
-/// Numbers that look random, the same on every run.
+/// Numbers that look random, the same on every run; or, as long as there are bytes, those that bytes choose.
 #[derive(Clone, Debug)]
 pub struct Draws {
+    chosen: std::vec::IntoIter<u8>,
     state: u64,
     manner: Manner,
 }
 
 impl Draws {
     /// Numbers that follow from a seed.
-    pub const fn new(seed: u64, manner: Manner) -> Draws {
-        Draws { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, manner }
+    pub fn new(seed: u64, manner: Manner) -> Draws {
+        Draws { chosen: Vec::new().into_iter(), state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, manner }
+    }
+
+    /// Numbers that bytes choose one after another, each as few bytes as it needs; once there are no more, numbers that follow from
+    /// all of the bytes. So a search that changes single bytes changes single numbers, and any bytes make a whole node.
+    pub fn chosen(bytes: &[u8], manner: Manner) -> Draws {
+        let seed = bytes.iter().fold(bytes.len() as u64, |sum, &byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3).rotate_left(23)
+        });
+        Draws { chosen: Vec::from(bytes).into_iter(), ..Draws::new(seed, manner) }
     }
 
     fn next(&mut self) -> u64 {
@@ -56,11 +66,17 @@ impl Draws {
 
     /// A number below `limit`, which is positive.
     fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        let limit = limit as u64;
+        if self.chosen.as_slice().is_empty() {
+            return (self.next() % limit) as usize;
+        }
+        let needed = (64 - (limit - 1).leading_zeros()).div_ceil(8) as usize;
+        let number = self.chosen.by_ref().take(needed).fold(0, |sum, byte| sum << 8 | u64::from(byte));
+        (number % limit) as usize
     }
 
     fn flip(&mut self) -> bool {
-        self.next() & 1 == 0
+        self.below(2) == 0
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -150,4 +166,35 @@ pub fn draw(op: &str, draws: &mut Draws) -> Option<Drawn> {
     let Making { mut graph, data, .. } = making;
     let fits = graph.tensor(node).ok()?.layout().byte_len() <= MOST_BYTES;
     (fits && graph.expand(node).is_ok()).then_some(Drawn { graph, node, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_choose_numbers_and_then_all_of_them_do() {
+        let mut draws = Draws::chosen(&[7, 1, 2, 3], Manner::Ordinary);
+        // One byte is enough for the first, two are needed for the second, and nothing is left to choose for the third.
+        assert_eq!((draws.below(5), draws.below(1000), draws.below(1)), (2, 258, 0));
+        assert_eq!((draws.flip(), draws.chosen.len()), (false, 0));
+        let after = |bytes: &[u8]| {
+            let mut draws = Draws::chosen(bytes, Manner::Ordinary);
+            for _ in bytes {
+                draws.below(256);
+            }
+            [0; 4].map(|_| draws.below(1 << 30))
+        };
+        assert_eq!(after(&[1, 2, 3]), after(&[1, 2, 3]));
+        assert_ne!(after(&[1, 2, 3]), after(&[1, 3, 3]));
+        assert_ne!(after(&[]), after(&[0]));
+    }
+
+    #[test]
+    fn any_bytes_draw_every_op() {
+        for info in Op::ALL {
+            let drawn = |n: u8| draw(info.name, &mut Draws::chosen(&[n; 5], Manner::Ordinary));
+            assert!((0..=255).any(|n| drawn(n).is_some()), "{}", info.name);
+        }
+    }
 }

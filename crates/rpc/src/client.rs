@@ -32,6 +32,7 @@ pub use buffer_type::RemoteBufferType;
 pub use device::RemoteDevice;
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{About, ConnectError, Note, Unconfirmed, WorkerFailure, WorkerFault};
+pub use graph::{AddressOf, EncodedGraph, encode_nodes};
 pub use options::{Options, Timeouts};
 pub use registry::RemoteRegistry;
 pub use stream::RemoteStream;

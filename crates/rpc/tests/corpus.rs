@@ -1,12 +1,15 @@
-//! Replays the corpora of the fuzz targets `wire` and `session`, and damaged seeds, on stable.
+//! Replays the corpora of the fuzz targets of this crate, damaged seeds and random bytes, on stable.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod fuzzed;
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use fuzzed::nodes::Fate;
 use oxcart_rpc::wire::{Dialect, OpCode, TensorRecord, encode_graph};
+use oxcart_tensor::Op;
 
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -71,9 +74,8 @@ fn damaged_seeds_hold() {
     }
 }
 
-/// Scripts from a simple generator: many more than a corpus holds, the same each time.
-#[test]
-fn random_scripts_hold() {
+/// Bytes from a simple generator, so many times: more than a corpus holds, the same each time.
+fn random_bytes(count: usize, lens: Range<usize>) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = move || {
         state ^= state << 13;
@@ -81,16 +83,45 @@ fn random_scripts_hold() {
         state ^= state << 17;
         state
     };
-    for _ in 0..3000 {
-        let len = 16 + next() as usize % 400;
-        let mut bytes: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
+    (0..count).map(move |_| {
+        let len = lens.start + next() as usize % lens.len();
+        (0..len).map(|_| (next() >> 32) as u8).collect()
+    })
+}
+
+#[test]
+fn random_scripts_hold() {
+    let mut graphs = 0;
+    for mut bytes in random_bytes(3000, 16..416) {
         // Two buffers first, so that something can lie somewhere.
         let start = [0, 0, 16, 3, 0, 0, 0, 16, 3, 0];
         bytes[1..1 + start.len()].copy_from_slice(&start);
-        fuzzed::session::check(&bytes);
+        graphs += fuzzed::session::graphs(&bytes);
     }
-    let counters = fuzzed::session::counters();
-    assert!(counters.graphs > 100, "scripts get no further than refusals: {counters}");
+    assert!(graphs > 150, "scripts get no further than refusals: {graphs} graphs");
+}
+
+/// Several connections at a time, each of which ends at some byte while others go on.
+#[test]
+fn random_lives_hold() {
+    let graphs: u64 = random_bytes(1500, 16..600).map(|bytes| fuzzed::life::graphs(&bytes)).sum();
+    assert!(graphs > 1500, "lives are too short: {graphs} graphs");
+}
+
+/// Nodes of every op in every dialect, ordinary and nasty ones: a worker has every op that some dialect can say.
+#[test]
+fn drawn_nodes_hold() {
+    let mut bytes = random_bytes(usize::MAX, 4..40);
+    for (op, info) in Op::ALL.iter().enumerate() {
+        let mut rebuilt = 0;
+        for dialect in 0..Dialect::all().len() {
+            for mut input in bytes.by_ref().take(40) {
+                (input[0], input[1]) = (u8::try_from(op).unwrap(), u8::try_from(dialect).unwrap());
+                rebuilt += usize::from(fuzzed::nodes::fate(&input) == Fate::Rebuilt);
+            }
+        }
+        assert!(!info.computes || rebuilt >= 20, "{}: only {rebuilt} nodes reach a worker", info.name);
+    }
 }
 
 /// Writes the seeds: `cargo test -p oxcart-rpc --test corpus -- --ignored`.

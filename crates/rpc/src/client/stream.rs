@@ -8,12 +8,14 @@ use std::sync::{Arc, mpsc};
 
 use oxcart_backend::{Buffers, Device, Error, Guid, Pending, Place, Plan, Stream, Ticket, Work};
 
+use oxcart_tensor::TensorRef;
+
 use super::buffer::RemoteBuffer;
 use super::buffer_type::device_head;
 use super::connection::Connection;
 use super::device::RemoteDevice;
 use super::failure::{About, WorkerFailure};
-use super::graph::{Encoded, encode};
+use super::graph::{EncodedGraph, address_at, encode_nodes};
 use super::job::{DeferredError, Job, Range, set_head};
 use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
@@ -49,12 +51,14 @@ impl Lane {
         self.connection().submit(job).map_err(|failure| self.error(&failure))
     }
 
-    fn encode(&self, work: Work<'_>) -> Result<Encoded, Error> {
-        encode(work, self.connection(), (self.remote.index(), self.name()))
+    fn encode(&self, work: Work<'_>) -> Result<EncodedGraph, Error> {
+        let connection = self.connection();
+        let address = |tensor: TensorRef<'_>| address_at(tensor, work.buffers, connection);
+        encode_nodes(work.nodes, connection.dialect, (self.remote.index(), self.name()), &address)
     }
 
     /// Has a graph computed, by a short message if the worker has it already.
-    fn compute(&self, graph: &Encoded) -> Result<(), Error> {
+    fn compute(&self, graph: &EncodedGraph) -> Result<(), Error> {
         if graph.nodes == 0 {
             return Ok(());
         }
@@ -223,7 +227,7 @@ impl Stream for RemoteStream {
 #[derive(Debug)]
 struct RemotePlan {
     lane: Arc<Lane>,
-    graph: Encoded,
+    graph: EncodedGraph,
     /// Keeps the memory that the description names.
     buffers_in_use: Buffers,
 }

@@ -670,6 +670,10 @@ pub fn encode_params(
         Op::WinUnpart(op) => w.size(0, op.window)?,
         Op::AddRelPos(_) => w.bool(0, in_place),
         Op::GatedLinearAttn(op) => w.f32(0, op.scale),
+        // No worker of ours takes it.
+        Op::Dsv4HcComb(op) if op.iterations > MAX_ITERATIONS => {
+            return Err(ParamError::Unknown { name, dialect: dialect.name });
+        }
         Op::Dsv4HcComb(op) => {
             w.f32(0, op.eps);
             w.sizes(1, &[op.iterations])?;
@@ -788,6 +792,11 @@ mod tests {
         assert!(!unknown(scan.into()));
         assert_eq!(params(OpCode::SsmScan, [0; 16], classic).decode(), Ok(scan.into()));
         assert!(encode_params(&scan.into(), false, None, Dialect::newest()).is_err());
+        let rounds = |iterations| {
+            let op = Dsv4HcComb { eps: 1e-6, iterations };
+            encode_params(&op.into(), false, None, Dialect::newest()).is_ok()
+        };
+        assert!(rounds(MAX_ITERATIONS) && !rounds(MAX_ITERATIONS + 1));
         assert!(unknown(Pad { left: [1, 0, 0, 0], right: [0; 4], circular: false }.into()));
         let erf = |dialect| encode_params(&Unary::GeluErf.into(), false, None, dialect).unwrap().1[0];
         assert_eq!(erf(classic), 14);

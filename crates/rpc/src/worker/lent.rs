@@ -116,6 +116,11 @@ impl Lent {
         self.budget.total()
     }
 
+    /// Bytes that clients hold.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.budget.used()
+    }
+
     /// Memory there is for clients: what the device says, but no more than the budget.
     pub(crate) fn memory(&self) -> Memory {
         if self.is_lost() {

@@ -372,6 +372,12 @@ impl Worker {
         }
     }
 
+    /// Bytes that clients hold now: of what is kept for messages and stored graphs, and of all devices.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        let devices = self.shared.devices.iter().map(Lent::held_bytes).sum();
+        (self.shared.messages.used(), devices)
+    }
+
     /// Name, description and lent bytes of its devices.
     pub fn devices(&self) -> impl Iterator<Item = (&Arc<dyn Device>, usize)> {
         self.shared.devices.iter().map(|lent| (lent.device(), lent.budget_bytes()))

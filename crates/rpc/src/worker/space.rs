@@ -159,11 +159,13 @@ pub(crate) fn layout_of(record: &TensorRecord, dialect: &Dialect) -> Result<Layo
     let dtype: DType = dialect.dtype(number).ok_or(Refusal::Type { number })?;
     let (ne, nb) = record.shape();
     let mut strides = nb.map(|stride| stride as usize);
-    for dim in 0..4 {
-        // A stride over one element may have been cut to 32 bits on its way and means nothing.
-        if dim > 0 && ne[dim] == 1 {
+    for dim in 1..4 {
+        // A stride over one element may have been cut to 32 bits on its way and means nothing, unless it says that rows which lie further
+        // apart along another dimension have one common distance.
+        let above = (dim + 1..4).find(|&above| ne[above] != 1);
+        if ne[dim] == 1 && above.is_none_or(|above| nb[above] != nb[dim]) {
             strides[dim] =
-                (strides[dim - 1]).saturating_mul((ne[dim - 1] as usize).max(1) / block(dtype, dim - 1));
+                strides[dim - 1].saturating_mul((ne[dim - 1] as usize / block(dtype, dim - 1)).max(1));
         }
     }
     Ok(Layout::strided(dtype, ne.map(|extent| extent as usize), strides)?)
@@ -172,4 +174,31 @@ pub(crate) fn layout_of(record: &TensorRecord, dialect: &Dialect) -> Result<Layo
 /// Elements that one step along a dimension goes over.
 const fn block(dtype: DType, dim: usize) -> usize {
     if dim == 0 { dtype.block_len() } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_over_one_element_mean_nothing_but_a_common_distance() {
+        let strides_of = |dtype: DType, ne: [u32; 4], nb: [u32; 4]| {
+            let mut record = TensorRecord::absent();
+            record.dtype = oxcart_tensor::dtype_id(dtype).into();
+            (record.ne, record.nb) = (ne.map(Into::into), nb.map(Into::into));
+            layout_of(&record, Dialect::newest()).unwrap().nb()
+        };
+        let strides = |ne, nb| strides_of(DType::F32, ne, nb);
+        // Cut to 32 bits, or anything else.
+        assert_eq!(strides([4, 2, 1, 1], [4, 16, 0, 7]), [4, 16, 32, 32]);
+        assert_eq!(strides([4, 1, 1, 3], [4, 9, 8, 64]), [4, 16, 16, 64]);
+        // Channels first, of an image one pixel high: the stride of the channels is not that of rows.
+        assert_eq!(strides([5, 1, 8, 1], [32, 160, 4, 160]), [32, 160, 4, 32]);
+        // Rows of no blocks are a block apart, as rows of no elements are an element apart.
+        assert_eq!(strides([0, 1, 2, 1], [4, 0, 8, 0])[1], 4);
+        assert_eq!(strides_of(DType::Q4_0, [0, 1, 2, 1], [18, 0, 36, 0])[1], 18);
+        // Rows in one place, or at a distance.
+        assert_eq!(strides([3, 1, 1, 3], [4, 0, 0, 0]), [4, 0, 0, 0]);
+        assert_eq!(strides([3, 1, 2, 1], [4, 64, 64, 0]), [4, 64, 64, 128]);
+    }
 }

@@ -4,6 +4,11 @@
 
 pub mod client;
 mod conversation;
+mod honest;
+pub mod life;
+pub mod nodes;
+mod pipe;
+mod rig;
 pub mod script;
 pub mod session;
 pub mod wire;
