@@ -179,13 +179,15 @@ fn connections_with_nothing_make_way_when_descriptors_run_out() {
     with_something.alloc(64);
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let low = rustix::process::Rlimit { current: Some(descriptors() as u64), maximum: limit.maximum };
+    let low = rustix::process::Rlimit { current: Some(descriptors() as u64 + 9), maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, low).unwrap();
+    let filling: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
     socket.connect(&fixture.auto.into()).unwrap();
     let mut newcomer = TcpStream::from(socket);
     newcomer.set_read_timeout(Some(SOON)).unwrap();
     newcomer.write_all(&request(14, &[0; 24])).unwrap();
     let greeted = newcomer.read_exact(&mut [0; 8]);
+    drop(filling);
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     greeted.unwrap();
     assert!(with_something.is_alive());

@@ -93,11 +93,6 @@ impl Budget {
         self.total.saturating_sub(self.aside).saturating_sub(self.given().used)
     }
 
-    /// Bytes that are given out.
-    pub(crate) fn used(&self) -> usize {
-        self.given().used
-    }
-
     /// Takes bytes, if so many are left.
     pub(crate) fn lease(self: &Arc<Self>, holder: Holder, bytes: usize) -> Option<Lease> {
         self.take(holder, bytes).then(|| Lease { budget: Arc::clone(self), holder, bytes })

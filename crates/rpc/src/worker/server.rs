@@ -372,10 +372,10 @@ impl Worker {
         }
     }
 
-    /// Bytes that clients hold now: of what is kept for messages and stored graphs, and of all devices.
+    /// Bytes that clients hold now: of both pools for messages and stored graphs together, and of all devices.
     pub fn held_bytes(&self) -> (usize, usize) {
         let devices = self.shared.devices.iter().map(Lent::held_bytes).sum();
-        (self.shared.messages.used(), devices)
+        (self.shared.messages.used() + self.shared.stored.used(), devices)
     }
 
     /// Name, description and lent bytes of its devices.
