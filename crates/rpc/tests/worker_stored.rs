@@ -37,6 +37,9 @@ impl Place {
 /// Nodes, and all tensors.
 type Shape = (Vec<u64>, Vec<TensorRecord>);
 
+/// A shape's name, and what makes it.
+type Named<'a> = (&'a str, &'a dyn Fn(&Peer) -> Shape);
+
 fn chain(peer: &Peer, place: &Place, nodes: u64) -> Shape {
     let ids: Vec<u64> = (2..2 + nodes).collect();
     let mut tensors = vec![place.leaf(peer, 1)];
@@ -107,7 +110,7 @@ fn what_counts_for_a_stored_graph_is_what_it_takes() {
             fixture.device.take_log();
             (live_bytes(), usize::try_from(fixture.counters().stored_bytes).unwrap())
         };
-        let shapes: [(&str, &dyn Fn(&Peer) -> Shape); 9] = [
+        let shapes: [Named<'_>; 9] = [
             ("500 nodes", &|peer| chain(peer, &place, 500)),
             ("4,000 nodes", &|peer| chain(peer, &place, 4000)),
             // Too many for one turn, so that no plan is kept.
