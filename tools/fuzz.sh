@@ -24,11 +24,11 @@ limits() {
     client) echo 512 20 2048 6000 ;;
     constrain) echo 4096 20 4096 5000 ;;
     gguf) echo 4096 20 2048 500000 ;;
-    life) echo 1024 20 2048 8000 ;;
-    nodes) echo 256 20 2048 120000 ;;
+    life) echo 1024 20 2048 40000 ;;
+    nodes) echo 256 20 2048 200000 ;;
     pull) echo 4096 20 2048 1000000 ;;
     sampler) echo 4096 20 2048 2000000 ;;
-    session) echo 1024 20 2048 200000 ;;
+    session) echo 1024 20 2048 80000 ;;
     template) echo 2048 10 2048 50000 ;;
     tokenizer) echo 4096 20 2048 100000 ;;
     wire) echo 4096 20 2048 1700000 ;;
