@@ -74,7 +74,7 @@ pub enum Event {
         /// The reason.
         reason: String,
     },
-    /// A connection was ended because it was too slow or there are too many.
+    /// The worker ended a connection.
     Dropped {
         /// Number of the client.
         client: u64,

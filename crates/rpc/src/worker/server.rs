@@ -372,10 +372,9 @@ impl Worker {
         }
     }
 
-    /// Bytes that clients hold now: of both pools for messages and stored graphs together, and of all devices.
-    pub fn held_bytes(&self) -> (usize, usize) {
-        let devices = self.shared.devices.iter().map(Lent::held_bytes).sum();
-        (self.shared.messages.used() + self.shared.stored.used(), devices)
+    /// Bytes of all devices that clients hold now.
+    pub fn held_bytes(&self) -> usize {
+        self.shared.devices.iter().map(Lent::held_bytes).sum()
     }
 
     /// Name, description and lent bytes of its devices.

@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 pub(crate) struct SlicedGraph {
     rebuilt: Rebuilt,
     slices: Vec<Slice>,
-    /// Kept only if there is one slice: plans have scratch memory of their own, and those of a long graph would add up.
+    /// Kept only if there is one slice: plans take memory, and those of a long graph would add up.
     /// Planning a long slice anew is little against running it.
     plan: Option<Box<dyn Plan>>,
     /// What it takes, see [`taken_bytes`].

@@ -38,7 +38,7 @@ pub fn graphs(bytes: &[u8]) -> u64 {
                 break;
             }
             lives.step(&mut choices);
-            let (connected, (_, held)) = (rig.worker.counters().connected, rig.worker.held_bytes());
+            let (connected, held) = (rig.worker.counters().connected, rig.worker.held_bytes());
             assert_eq!((connected as usize, held), (lives.all.len(), Rig::FREE_BYTES - lives.left()));
         }
         lives.end(&mut choices);

@@ -79,7 +79,8 @@ impl Rig {
         let counters = self.worker.counters();
         assert_eq!((counters.panics, counters.connected), (0, 0), "{counters}");
         assert_eq!(self.device.allocated_bytes(), SECRET_BYTES, "memory was left behind");
-        assert_eq!(self.worker.held_bytes(), (0, 0), "a budget was left short");
+        let held = (counters.message_bytes, counters.stored_bytes, self.worker.held_bytes());
+        assert_eq!(held, (0, 0, 0), "a budget was left short");
         self.device.take_log();
         let mut now = vec![0; SECRET_BYTES];
         self.secret.read(0, &mut now).unwrap();
