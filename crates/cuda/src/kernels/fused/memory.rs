@@ -70,7 +70,8 @@ pub(super) fn may_move(
     Ok(true)
 }
 
-/// Whether no node before a place writes to a tensor, so that it may be read before they have ended.
+/// Whether no node that is computed before a place writes to a tensor, so that it may be read before they have ended: none that
+/// is before it in the order, and none that was moved there.
 pub(super) fn is_settled(
     nodes: &mut Nodes<'_, '_>,
     at: usize,
@@ -82,5 +83,13 @@ pub(super) fn is_settled(
         nodes.writes.push(spans);
     }
     let span = Span::of(tensor, b)?;
-    Ok(!nodes.writes[..at].iter().flatten().any(|write| write.meets(span)))
+    if nodes.writes[..at].iter().flatten().any(|write| write.meets(span)) {
+        return Ok(false);
+    }
+    for moved in (at..nodes.list.len()).filter(|&place| nodes.done[place]) {
+        if written(nodes.list[moved], b)?.iter().any(|write| write.meets(span)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
