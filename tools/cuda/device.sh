@@ -4,7 +4,8 @@
 #   tools/cuda/device.sh STAGE...
 #
 #   list       the devices
-#   cases      recorded ops (golden/graphs) and random ones (diff) in process, with what is not supported
+#   cases      recorded ops (golden/graphs) and random ones (diff) in process, with what is not supported; what `--exact` promises;
+#              gated networks of many tokens beside the CPU
 #   models     writes the synthetic models (some 25 GB)
 #   speed      tokens per second of all of them, at depth, and with several sequences
 #   turns      ours and llama.cpp's in turns, model by model: every line of the table of speeds from one machine, in one run
@@ -43,11 +44,11 @@ stage_list() {
 }
 
 stage_cases() {
-  for test in golden random; do
+  for test in golden random exact gated; do
     OXCART_GOLDEN="$stage/golden" OXCART_DIFFERENTIAL="$stage/diff" \
       timeout 240 "$stage/card" "$test" --nocapture --test-threads 1 >"$out/cases-$test.log" 2>&1
     echo "$test cases: exit code $?"
-    grep -aE '^skipped|cases passed|complaints' "$out/cases-$test.log"
+    grep -aE '^skipped|cases passed|complaints|off by|^test result' "$out/cases-$test.log"
     # One line of each kind of complaint.
     grep -aE '^[a-z0-9_]+[^ ]*: ' "$out/cases-$test.log" | cut -c 1-170 | head -n "${COMPLAINTS:-40}"
   done

@@ -1,7 +1,8 @@
-// Attention for many queries: a block has 64 of them, which go over keys and values in shared memory together.
+// Attention for many queries: a block has 64 or 128 of them, which go over keys and values in shared memory together.
 //
-// Queries that share keys are rows of one matrix, four warps with 16 each. 64 keys and their values come to shared memory at a
-// time, the next ones while these are multiplied. Scores stay in registers, where they are what the second product wants.
+// Queries that share keys are rows of one matrix, four warps with 16 each, or with twice 16 where registers have room, so that what
+// is read from shared memory is multiplied twice. 64 keys and their values come to shared memory at a time, the next ones while
+// these are multiplied. Scores stay in registers, where they are what the second product wants.
 //
 // Which keys a query sees is said by a mask, or, where keys lie in pages, by the sequence and the position of its token. Then
 // tokens of one sequence go over its pages together, and pages that none of them sees are not read.
@@ -9,9 +10,9 @@
 #include "mma.cuh"
 #include "pipe.cuh"
 
-const int PROMPT_WARPS = 4, PROMPT_ROWS = 16 * PROMPT_WARPS, PROMPT_KEYS = 64;
-// Keys whose scores are in registers at a time.
-const int PROMPT_SCORES = 64;
+const int PROMPT_WARPS = 4, PROMPT_KEYS = 64;
+// Rows of 16 queries that a warp has.
+template <int D> DEVICE constexpr int prompt_sets() { return D == 64 ? 2 : 1; }
 
 template <bool BRAIN> DEVICE u32 pair_of(float low, float high) { return BRAIN ? pack_brain(low, high) : pack_half(low, high); }
 template <bool BRAIN> DEVICE void times(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -78,23 +79,27 @@ template <int D, bool PAGED> DEVICE void begin_tile(const AttentionParams& p, i6
 template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const AttentionParams& p) {
     wait_for_previous();
     next_may_start();
-    const int TILE = PROMPT_KEYS * D * 2;
+    const int TILE = PROMPT_KEYS * D * 2, SETS = prompt_sets<D>(), PROMPT_ROWS = 16 * SETS * PROMPT_WARPS;
+    // Keys whose scores are in registers at a time.
+    const int PROMPT_SCORES = 64 / SETS;
     int warp = warp_number(), lane = lane_number(), g = lane / 4, j = lane % 4;
     i64 head = blockIdx.y, batch = blockIdx.z;
     // The last queries see the most keys: they begin first.
-    i64 block_row = (i64)(gridDim.x - 1 - blockIdx.x) * PROMPT_ROWS, first_row = block_row + 16 * warp;
+    i64 block_row = (i64)(gridDim.x - 1 - blockIdx.x) * PROMPT_ROWS, first_row = block_row + 16 * SETS * warp;
     u8 *keys = dynamic_shared, *values = dynamic_shared + 2 * TILE;
 
-    u32 query[D / 16][4];
-    const u16* mask[2];
-    float slope[2];
-    i64 tokens[2];
-    Owner owner[2];
+    // Of a lane's queries, 2 i and 2 i + 1 are in row i of them.
+    u32 query[SETS][D / 16][4];
+    const u16* mask[2 * SETS];
+    float slope[2 * SETS];
+    i32 tokens[2 * SETS];
+    Owner owner[2 * SETS];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2 * SETS; r++) {
         i64 row = first_row + g + 8 * r;
         bool real = row < p.rows;
-        i64 token = real ? row / p.group : -1, h = head * p.group + (real ? row % p.group : 0);
+        i32 token = real ? (i32)row / (i32)p.group : -1;
+        i64 h = head * p.group + (real ? (i32)row % (i32)p.group : 0);
         tokens[r] = token, mask[r] = nullptr;
         Owner none = {-1, 0, -1};
         owner[r] = none;
@@ -108,15 +113,17 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
             for (int half = 0; half < 2; half++) {
                 int channel = 16 * s + 8 * half + 2 * j;
                 bool there = real && channel < p.q.ne[0];
-                query[s][r + 2 * half] = there ? pair_of<BRAIN>(q[channel], q[channel + 1]) : 0;
+                query[r / 2][s][r % 2 + 2 * half] = there ? pair_of<BRAIN>(q[channel], q[channel + 1]) : 0;
             }
         }
     }
-    float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f}, found[D / 8][4];
+    float most[2 * SETS], sum[2 * SETS], found[SETS][D / 8][4];
 #pragma unroll
-    for (int n = 0; n < D / 8; n++)
+    for (int r = 0; r < 2 * SETS; r++) {
+        most[r] = -INFINITY, sum[r] = 0.0f;
 #pragma unroll
-        for (int e = 0; e < 4; e++) found[n][e] = 0.0f;
+        for (int n = 0; n < D / 8; n++) found[r / 2][n][2 * (r % 2)] = found[r / 2][n][2 * (r % 2) + 1] = 0.0f;
+    }
     float scale = p.softcap != 0.0f ? p.scale / p.softcap : p.scale * LOG2_E;
 
     i64 token = block_row / p.group, last_token = at_most(block_row + PROMPT_ROWS - 1, p.rows - 1) / p.group;
@@ -125,10 +132,10 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
         Segment segment = segment_from<PAGED>(p, token, last_token);
         token = segment.last_token + 1;
         if (segment.first >= segment.last) continue;
-        bool own[2];
+        bool own[2 * SETS];
         i32 seen_first = 0x7fffffff, seen_last = -1, all_first = 0, all_last = 0x7fffffff;
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; r < 2 * SETS; r++) {
             own[r] = tokens[r] >= segment.first_token && tokens[r] <= segment.last_token && (!PAGED || owner[r].sequence >= 0);
             if (PAGED) {
                 i32 first = own[r] ? owner[r].first : 0x7fffffff, last = own[r] ? owner[r].last : -1;
@@ -157,70 +164,80 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
 #pragma unroll 1
             for (int from = 0; any && from < PROMPT_KEYS; from += PROMPT_SCORES) {
                 const u8 *k = keys + side * TILE + 2 * D * from, *v = values + side * TILE + 2 * D * from;
-                float score[PROMPT_SCORES / 8][4];
+                float score[SETS][PROMPT_SCORES / 8][4];
 #pragma unroll
                 for (int n = 0; n < PROMPT_SCORES / 8; n++) {
 #pragma unroll
-                    for (int e = 0; e < 4; e++) score[n][e] = 0.0f;
+                    for (int i = 0; i < SETS; i++)
+#pragma unroll
+                        for (int e = 0; e < 4; e++) score[i][n][e] = 0.0f;
 #pragma unroll
                     for (int s = 0; s < D / 16; s += 2) {
                         u32 b[4];
                         load_matrices(b, k + place_in_tile<D>(8 * n + lane % 8, 2 * s + lane / 8));
-                        times<BRAIN>(score[n], query[s], b[0], b[1]);
-                        times<BRAIN>(score[n], query[s + 1], b[2], b[3]);
-                    }
-                }
-                float larger[2] = {most[0], most[1]};
 #pragma unroll
-                for (int n = 0; n < PROMPT_SCORES / 8; n++) {
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        int r = e / 2;
-                        float s = score[n][e] * scale;
-                        if (p.softcap != 0.0f) s = p.softcap * LOG2_E * tanhf(s);
-                        if (!all) {
-                            i64 at = key + from + 8 * n + 2 * j + e % 2;
-                            float bias = -INFINITY;
-                            if (PAGED) {
-                                if (own[r] && at >= owner[r].first && at <= owner[r].last) bias = p.max_bias > 0.0f ? -slope[r] * (float)(owner[r].last - at) : 0.0f;
-                            } else if (own[r] && at < p.keys) {
-                                bias = mask[r] ? slope[r] * from_half(mask[r][at]) : 0.0f;
-                            }
-                            s += bias;
+                        for (int i = 0; i < SETS; i++) {
+                            times<BRAIN>(score[i][n], query[i][s], b[0], b[1]);
+                            times<BRAIN>(score[i][n], query[i][s + 1], b[2], b[3]);
                         }
-                        score[n][e] = s;
-                        larger[r] = fmaxf(larger[r], s);
                     }
                 }
+                float base[2 * SETS];
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    larger[r] = fmaxf(larger[r], __shfl_xor_sync(ALL_LANES, larger[r], 1));
-                    larger[r] = fmaxf(larger[r], __shfl_xor_sync(ALL_LANES, larger[r], 2));
-                    float shrink = larger[r] == most[r] ? 1.0f : fast_exp2(most[r] - larger[r]);
-                    most[r] = larger[r], sum[r] *= shrink;
+                for (int r = 0; r < 2 * SETS; r++) {
+                    float larger = most[r];
 #pragma unroll
-                    for (int n = 0; n < D / 8; n++) found[n][2 * r] *= shrink, found[n][2 * r + 1] *= shrink;
+                    for (int n = 0; n < PROMPT_SCORES / 8; n++) {
+#pragma unroll
+                        for (int e = 0; e < 2; e++) {
+                            float& kept = score[r / 2][n][2 * (r % 2) + e];
+                            float s = kept * scale;
+                            if (p.softcap != 0.0f) s = p.softcap * LOG2_E * tanhf(s);
+                            if (!all) {
+                                i64 at = key + from + 8 * n + 2 * j + e;
+                                float bias = -INFINITY;
+                                if (PAGED) {
+                                    if (own[r] && at >= owner[r].first && at <= owner[r].last) bias = p.max_bias > 0.0f ? -slope[r] * (float)(owner[r].last - at) : 0.0f;
+                                } else if (own[r] && at < p.keys) {
+                                    bias = mask[r] ? slope[r] * from_half(mask[r][at]) : 0.0f;
+                                }
+                                s += bias;
+                            }
+                            kept = s;
+                            larger = fmaxf(larger, s);
+                        }
+                    }
+                    larger = fmaxf(larger, __shfl_xor_sync(ALL_LANES, larger, 1));
+                    larger = fmaxf(larger, __shfl_xor_sync(ALL_LANES, larger, 2));
+                    float shrink = larger == most[r] ? 1.0f : fast_exp2(most[r] - larger);
+                    most[r] = larger, sum[r] *= shrink;
+#pragma unroll
+                    for (int n = 0; n < D / 8; n++) found[r / 2][n][2 * (r % 2)] *= shrink, found[r / 2][n][2 * (r % 2) + 1] *= shrink;
+                    base[r] = larger == -INFINITY ? 0.0f : larger;
                 }
-                float base[2] = {most[0] == -INFINITY ? 0.0f : most[0], most[1] == -INFINITY ? 0.0f : most[1]};
 #pragma unroll
                 for (int t = 0; t < PROMPT_SCORES / 16; t++) {
-                    u32 weight[4];
+                    u32 weight[SETS][4];
 #pragma unroll
-                    for (int i = 0; i < 2; i++) {
+                    for (int n = 0; n < 2 * SETS; n++) {
+                        int i = n / 2, half = n % 2;
                         float w[4];
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
-                            w[e] = fast_exp2(score[2 * t + i][e] - base[e / 2]);
-                            sum[e / 2] += w[e];
+                            w[e] = fast_exp2(score[i][2 * t + half][e] - base[2 * i + e / 2]);
+                            sum[2 * i + e / 2] += w[e];
                         }
-                        weight[2 * i] = pair_of<BRAIN>(w[0], w[1]), weight[2 * i + 1] = pair_of<BRAIN>(w[2], w[3]);
+                        weight[i][2 * half] = pair_of<BRAIN>(w[0], w[1]), weight[i][2 * half + 1] = pair_of<BRAIN>(w[2], w[3]);
                     }
 #pragma unroll
                     for (int n = 0; n < D / 8; n += 2) {
                         u32 b[4];
                         load_matrices_turned(b, v + place_in_tile<D>(16 * t + lane % 16, n + lane / 16));
-                        times<BRAIN>(found[n], weight, b[0], b[1]);
-                        times<BRAIN>(found[n + 1], weight, b[2], b[3]);
+#pragma unroll
+                        for (int i = 0; i < SETS; i++) {
+                            times<BRAIN>(found[i][n], weight[i], b[0], b[1]);
+                            times<BRAIN>(found[i][n + 1], weight[i], b[2], b[3]);
+                        }
                     }
                 }
             }
@@ -229,7 +246,7 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
         copies_done<0>();
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < 2 * SETS; r++) {
         sum[r] += __shfl_xor_sync(ALL_LANES, sum[r], 1);
         sum[r] += __shfl_xor_sync(ALL_LANES, sum[r], 2);
         i64 row = first_row + g + 8 * r;
@@ -241,7 +258,8 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
         for (int n = 0; n < D / 8; n++) {
             int channel = 8 * n + 2 * j;
             if (channel >= p.v.ne[0]) continue;
-            F2 both = {found[n][2 * r] * shrink * factor, found[n][2 * r + 1] * shrink * factor};
+            const float* of_row = found[r / 2][n] + 2 * (r % 2);
+            F2 both = {of_row[0] * shrink * factor, of_row[1] * shrink * factor};
             *(F2*)(y + channel) = both;
         }
     }

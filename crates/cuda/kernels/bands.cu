@@ -328,6 +328,12 @@ template <class W, int COLUMNS> DEVICE void bands(const BandsParams& p) {
 #define BANDS(name, W) BANDS_OF(name, W, 16) BANDS_OF(name, W, 32) BANDS_OF(name, W, 64)
 #endif
 #define PACKED(name, TYPE) BANDS(name, Packed<Format<TYPE>>)
+// Two steps of 64 rows and 64 columns of this type do not fit into half of a multiprocessor's memory, so columns go 32 at a time.
+#ifdef FEWER
+#define PACKED_NARROW(name, TYPE) PACKED(name, TYPE)
+#else
+#define PACKED_NARROW(name, TYPE) BANDS_OF(name, Packed<Format<TYPE>>, 16) BANDS_OF(name, Packed<Format<TYPE>>, 32)
+#endif
 #if !defined(ONLY) || defined(ONLY_f16)
 BANDS(f16, Plain<false>)
 #endif
@@ -353,7 +359,7 @@ PACKED(q5_0, Q5_0)
 PACKED(q5_1, Q5_1)
 #endif
 #if !defined(ONLY) || defined(ONLY_q8_0)
-PACKED(q8_0, Q8_0)
+PACKED_NARROW(q8_0, Q8_0)
 #endif
 #if !defined(ONLY) || defined(ONLY_q2_K)
 PACKED(q2_K, Q2_K)

@@ -4,8 +4,12 @@
 // sides tell each other by barriers which steps' memory is full and which is empty. Blocks stay and take tiles in turn, in an
 // order in which those that run at the same time share rows and columns.
 //
+// Where one product gates another by SiLU, a tile has 128 rows of each, so that a thread has both numbers of a pair; what they come to is
+// written as the 16-bit numbers that the next product takes.
+//
 // Only for cards of capability 9.0, and not on the emulated card.
 #ifndef OXCART_EMULATE
+#include "math.cuh"
 #include "pipe.cuh"
 #include "wgmma.cuh"
 
@@ -15,7 +19,8 @@ struct alignas(64) TileMap {
 
 struct GemmParams {
     TileMap x, w;   // columns, and rows of weights: what the copy engine needs to know
-    u64 y;
+    TileMap up;     // rows of the product that is gated, by those of `w`
+    u64 y;          // 16-bit numbers where one product gates another
     i64 y_step;     // elements from column to column
     i64 columns, rows, k;
     u64 bias, residual;  // 0 for none; one number per row, and laid out as y
@@ -40,8 +45,48 @@ DEVICE void tile_of(int n, int column_tiles, int row_tiles, int& column, int& ro
     row = n % per / height;
 }
 
-template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p) {
-    const int LEFT = COLUMNS * DEPTH * 2, RIGHT = ROWS * DEPTH * 2;
+// Four words of each of four lanes that follow each other, turned: lane n gets the words number n of all of them.
+DEVICE void turn_words(u32 (&w)[4]) {
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        u32 other = __shfl_xor_sync(ALL_LANES, odd ? w[i] : w[i + 1], 1);
+        w[i] = odd ? other : w[i], w[i + 1] = odd ? w[i + 1] : other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 other = __shfl_xor_sync(ALL_LANES, high ? w[i] : w[i + 2], 2);
+        w[i] = high ? other : w[i], w[i + 2] = high ? w[i + 2] : other;
+    }
+}
+
+// What is gated, as 16-bit numbers: of 64 columns, this warp's 16, and 128 rows from `first` on, of which eight follow each other
+// or none is there.
+template <bool BRAIN> DEVICE void write_gated(const GemmParams& p, const float (&d)[128], i64 column, i64 first) {
+    int lane = lane_number(), j = lane % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        i64 c = column + lane / 4 + 8 * r;
+#pragma unroll
+        for (int i = 0; i < 16; i += 4) {
+            u32 w[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                int at = 4 * (i + n) + 2 * r;
+                float low = silu(d[at]) * d[64 + at];
+                float high = silu(d[at + 1]) * d[64 + at + 1];
+                w[n] = BRAIN ? pack_brain(low, high) : pack_half(low, high);
+            }
+            turn_words(w);
+            i64 m = first + 8 * (i + j);
+            U4 eight = {w[0], w[1], w[2], w[3]};
+            if (c < p.columns && m < p.rows) *(U4*)((u16*)p.y + c * p.y_step + m) = eight;
+        }
+    }
+}
+
+template <bool BRAIN, int ROWS, int STAGES, bool GATED> DEVICE void gemm(const GemmParams& p) {
+    const int LEFT = COLUMNS * DEPTH * 2, RIGHT = ROWS * DEPTH * 2, OWN = GATED ? ROWS / 2 : ROWS;
     u8* memory = (u8*)(((u64)dynamic_shared + 1023) & ~(u64)1023);
     u64* full = (u64*)(memory + STAGES * (LEFT + RIGHT));
     u64* empty = full + STAGES;
@@ -51,7 +96,7 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    int column_tiles = (int)((p.columns + COLUMNS - 1) / COLUMNS), row_tiles = (int)((p.rows + ROWS - 1) / ROWS);
+    int column_tiles = (int)((p.columns + COLUMNS - 1) / COLUMNS), row_tiles = (int)((p.rows + OWN - 1) / OWN);
     int tiles = column_tiles * row_tiles, steps = (int)((p.k + DEPTH - 1) / DEPTH);
     wait_for_previous();
     next_may_start();
@@ -68,7 +113,8 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
                 u8* to = memory + stage * (LEFT + RIGHT);
                 fetch_tile(to, &p.x, step * DEPTH, column * COLUMNS, full + stage);
                 // Boxes have at most 256 lines.
-                fetch_tile(to + LEFT, &p.w, step * DEPTH, row * ROWS, full + stage);
+                fetch_tile(to + LEFT, &p.w, step * DEPTH, row * OWN, full + stage);
+                if (GATED) fetch_tile(to + LEFT + RIGHT / 2, &p.up, step * DEPTH, row * OWN, full + stage);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
         }
@@ -102,6 +148,10 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (threadIdx.x % 128 == 0) arrive(empty + (stage + STAGES - 1) % STAGES);
+        if constexpr (GATED) {
+            write_gated<BRAIN>(p, d, (i64)column * COLUMNS + own * 64 + warp * 16, (i64)row * OWN);
+            continue;
+        }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             i64 c = (i64)column * COLUMNS + own * 64 + warp * 16 + g + 8 * r;
@@ -133,8 +183,10 @@ template <bool BRAIN, int ROWS, int STAGES> DEVICE void gemm(const GemmParams& p
     }
 }
 
-KERNEL_BLOCKS(gemm_half_128, GemmParams, 384, 1) { gemm<false, 128, 6>(p); }
-KERNEL_BLOCKS(gemm_half_256, GemmParams, 384, 1) { gemm<false, 256, 4>(p); }
-KERNEL_BLOCKS(gemm_brain_128, GemmParams, 384, 1) { gemm<true, 128, 6>(p); }
-KERNEL_BLOCKS(gemm_brain_256, GemmParams, 384, 1) { gemm<true, 256, 4>(p); }
+KERNEL_BLOCKS(gemm_half_128, GemmParams, 384, 1) { gemm<false, 128, 6, false>(p); }
+KERNEL_BLOCKS(gemm_half_256, GemmParams, 384, 1) { gemm<false, 256, 4, false>(p); }
+KERNEL_BLOCKS(gemm_brain_128, GemmParams, 384, 1) { gemm<true, 128, 6, false>(p); }
+KERNEL_BLOCKS(gemm_brain_256, GemmParams, 384, 1) { gemm<true, 256, 4, false>(p); }
+KERNEL_BLOCKS(gemm_half_gated, GemmParams, 384, 1) { gemm<false, 256, 4, true>(p); }
+KERNEL_BLOCKS(gemm_brain_gated, GemmParams, 384, 1) { gemm<true, 256, 4, true>(p); }
 #endif

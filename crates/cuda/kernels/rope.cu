@@ -1,49 +1,47 @@
 // Rotary positions, alone or together with the cache they go into.
 //
 // One launch does up to three tensors: queries rotated in place, keys rotated into the rows of a cache, values put there as
-// they are. A thread has one pair of channels, or one channel that passes through.
+// they are. A block has channels of one token, or several tokens in turn: how far pairs turn is the same for all heads, so it is
+// computed once. A thread has one pair of channels, or one channel that passes through.
 #include "rope.cuh"
 
+// Pairs whose turns a block keeps; what comes after them is computed anew for every head.
+const int KEPT = 256;
+
 KERNEL(rope, RopeParams, 256) {
+    __shared__ F2 kept[KEPT];
     wait_for_previous();
     next_may_start();
     const RopeJob& job = p.job[blockIdx.y];
-    i64 ne0 = job.a.ne[0];
+    int ne0 = (int)job.a.ne[0], heads = (int)job.a.ne[1];
     int pairs = !job.rotates ? 0 : p.mode == VISION ? p.n_dims : p.n_dims / 2;
-    i64 per_row = ne0 - pairs;
-    for (i64 n = thread_number(); n < job.count; n += thread_count()) {
-        i64 c = n % per_row, r = n / per_row;
-        i64 head = r % job.a.ne[1], token = r / job.a.ne[1] % job.a.ne[2], batch = r / (job.a.ne[1] * job.a.ne[2]);
-        const u8* from = at(job.a, head, token, batch);
-        u8* to;
-        i64 shift = 0;
-        if (job.rows) {
-            i64 row = row_of_cache(p, job, token);
-            if (row < 0) continue;
-            to = at(job.y, row, 0, 0), shift = head * ne0;
-        } else {
-            to = at(job.y, head, token, batch);
+    int per_row = ne0 - pairs;
+    i32 size_a = job.a.type == F32 ? 4 : 2, size_y = job.y.type == F32 ? 4 : 2;
+    for (i64 t = blockIdx.z; t < job.a.ne[2] * job.a.ne[3]; t += gridDim.z) {
+        i64 batch = job.a.ne[3] == 1 ? 0 : t / job.a.ne[2], token = t - batch * job.a.ne[2];
+        if (pairs) {
+            __syncthreads();
+            for (int pair = threadIdx.x; pair < pairs && pair < KEPT; pair += blockDim.x) kept[pair] = turn_of(p, token, pair);
+            __syncthreads();
         }
-        i32 size_a = job.a.type == F32 ? 4 : 2, size_y = job.y.type == F32 ? 4 : 2;
-        if (c < pairs) {
-            int pair = (int)c;
-            i64 i, j;
-            if (p.mode == NORMAL) {
-                i = p.first_channel + 2 * pair, j = i + 1;
+        i64 row = job.rows ? row_of_cache(p, job, token) : 0;
+        if (row < 0) continue;
+        for (u32 n = blockIdx.x * blockDim.x + threadIdx.x; n < (u32)job.per_token; n += gridDim.x * blockDim.x) {
+            int head = (int)(n / (u32)per_row), c = (int)(n - (u32)head * (u32)per_row);
+            const u8* from = at(job.a, head, token, batch);
+            u8* to = job.rows ? at(job.y, row, 0, 0) + (i64)head * ne0 * size_y : at(job.y, head, token, batch);
+            if (c < pairs) {
+                int i = p.first_channel + (p.mode == NORMAL ? 2 * c : c), j = p.mode == NORMAL ? i + 1 : i + pairs;
+                F2 turn = c < KEPT ? kept[c] : turn_of(p, token, c);
+                float x = load(from + i * size_a, job.a.type), y = load(from + j * size_a, job.a.type);
+                store(to + i * size_y, job.y.type, x * turn.x - y * turn.y);
+                store(to + j * size_y, job.y.type, x * turn.y + y * turn.x);
             } else {
-                i = p.first_channel + pair, j = i + pairs;
+                // Channels before and after those that rotate.
+                int i = c - pairs;
+                if (pairs && i >= p.first_channel) i += 2 * pairs;
+                store(to + i * size_y, job.y.type, load(from + i * size_a, job.a.type));
             }
-            F2 turn = turn_of(p, token, pair);
-            float cosine = turn.x, sine = turn.y;
-            float x = load(from + i * size_a, job.a.type), y = load(from + j * size_a, job.a.type);
-            store(to + (shift + i) * size_y, job.y.type, x * cosine - y * sine);
-            store(to + (shift + j) * size_y, job.y.type, x * sine + y * cosine);
-        } else {
-            // Channels before and after those that rotate.
-            i64 i = c - pairs;
-            if (i >= p.first_channel) i += 2 * pairs;
-            if (!job.rotates) i = c;
-            store(to + (shift + i) * size_y, job.y.type, load(from + i * size_a, job.a.type));
         }
     }
 }

@@ -12,7 +12,7 @@ struct RopeJob {
     u64 rows;        // row numbers of y by token, where it is a cache; 0 where y is as a
     i32 rows_type;   // i32 or i64
     i32 rotates;
-    i64 count;       // threads: pairs and single channels of all rows
+    i64 per_token;   // threads: pairs and single channels of a token
 };
 
 struct RopeParams {

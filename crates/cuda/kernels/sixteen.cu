@@ -15,24 +15,47 @@ struct SixteenParams {
     i32 type;        // of x
 };
 
-// One block per column.
+// One block per column. Where its numbers are 32 bits wide and begin at pieces of 16 bytes, a thread takes eight at a time.
 KERNEL(columns_to_sixteen, SixteenParams, 256) {
     wait_for_previous();
     next_may_start();
-    i64 c = blockIdx.x;
-    const u8* x = (const u8*)p.x + c % p.per_token * p.x_nb[0] + c / p.per_token * p.x_nb[1];
-    u16* to = (u16*)p.to + c * p.padded;
+    i64 c = p.per_token == p.columns ? 0 : blockIdx.x / p.per_token;
+    const u8* x = (const u8*)p.x + (blockIdx.x - c * p.per_token) * p.x_nb[0] + c * p.x_nb[1];
+    u16* to = (u16*)p.to + blockIdx.x * p.padded;
+    bool in_pieces = p.type == F32 && (((u64)x | p.norm) & 15) == 0 && p.k == p.padded;
+    int fours = in_pieces ? (int)p.k / 4 : 0;
+    const F4 *of = (const F4*)x, *weights = (const F4*)p.norm;
     i32 size = p.type == F32 ? 4 : 2;
     float factor = 1.0f;
     if (p.norms) {
         float squares = 0.0f;
-        for (i64 i = threadIdx.x; i < p.k; i += blockDim.x) {
+        for (int i = threadIdx.x; i < fours; i += blockDim.x) {
+            F4 four = of[i];
+            squares += four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
+        }
+        for (i64 i = 4 * fours + threadIdx.x; i < p.k; i += blockDim.x) {
             float value = load(x + i * size, p.type);
             squares += value * value;
         }
         factor = 1.0f / sqrtf(block_sum(squares) / (float)p.k + p.eps);
     }
-    for (i64 i = 2 * threadIdx.x; i < p.padded; i += 2 * blockDim.x) {
+    for (int i = threadIdx.x; i < fours / 2; i += blockDim.x) {
+        u32 words[4];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            F4 four = of[2 * i + half];
+            four.x *= factor, four.y *= factor, four.z *= factor, four.w *= factor;
+            if (weights) {
+                F4 w = weights[2 * i + half];
+                four.x *= w.x, four.y *= w.y, four.z *= w.z, four.w *= w.w;
+            }
+            words[2 * half] = p.brain ? pack_brain(four.x, four.y) : pack_half(four.x, four.y);
+            words[2 * half + 1] = p.brain ? pack_brain(four.z, four.w) : pack_half(four.z, four.w);
+        }
+        U4 eight = {words[0], words[1], words[2], words[3]};
+        ((U4*)to)[i] = eight;
+    }
+    for (i64 i = 4 * fours + 2 * threadIdx.x; i < p.padded; i += 2 * blockDim.x) {
         float low = 0.0f, high = 0.0f;
         if (i < p.k) {
             low = load(x + i * size, p.type) * factor;

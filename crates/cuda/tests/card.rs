@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Work, place_all};
 use oxcart_cases::{RunError, read_folder};
+use oxcart_cpu::CpuDevice;
 use oxcart_cuda::CudaRegistry;
-use oxcart_tensor::ops::PagedAttn;
-use oxcart_tensor::quant::quantize_row;
+use oxcart_tensor::ops::{GluKind, PagedAttn};
+use oxcart_tensor::quant::{dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Graph, Shape, TensorId};
 
 fn card() -> Option<Arc<dyn Device>> {
@@ -168,6 +169,59 @@ fn an_exact_stream_computes_a_token_the_same_however_a_prompt_is_cut() {
         let whole = of(0..600);
         for cut in [0..1, 1..2, 599..600, 100..107, 3..300] {
             assert!(whole[cut.start * token..cut.end * token] == of(cut.clone()), "{dtype}, tokens {cut:?}");
+        }
+    }
+}
+
+/// Rows of weights that are about as large as in a model.
+fn weights(dtype: DType, k: usize, m: usize, seed: u64) -> (DType, Shape, Vec<u8>) {
+    let numbers: Vec<f32> = noise(seed, k * m).iter().map(|x| x * 1.7 / (k as f32).sqrt()).collect();
+    (dtype, [k, m].into(), numbers.chunks(k).flat_map(|row| encoded(dtype, row)).collect())
+}
+
+#[test]
+fn a_gated_network_of_many_tokens_is_that_of_the_cpu() {
+    let Some(device) = card() else { return };
+    let card = device.open(&StreamOptions::default()).unwrap();
+    let cpu = CpuDevice::new().unwrap().open(&StreamOptions::threads(4)).unwrap();
+    for (gate, down, k, wide) in [
+        (DType::F16, DType::F16, 256, 832),
+        (DType::BF16, DType::BF16, 256, 192),
+        (DType::Q8_0, DType::Q8_0, 512, 832),
+        (DType::Q4_0, DType::Q8_0, 256, 960),
+        (DType::Q4_K, DType::Q6_K, 512, 768),
+        // No kernel goes from one of these numbers to the other.
+        (DType::F16, DType::Q8_0, 256, 256),
+    ] {
+        for tokens in [70, 128, 333] {
+            let leaves = [
+                (DType::F32, [k, tokens].into(), encoded(DType::F32, &noise(1, k * tokens))),
+                (DType::F32, [k].into(), encoded(DType::F32, &noise(2, k))),
+                weights(gate, k, wide, 3),
+                weights(gate, k, wide, 4),
+                weights(down, wide, k, 5),
+            ];
+            let build = |graph: &mut Graph, leaf: &[TensorId]| {
+                let x = graph.scale(leaf[0], 1.5).unwrap();
+                let normal = graph.rms_norm(x, 1e-5).unwrap();
+                let h = graph.mul(normal, leaf[1]).unwrap();
+                let [gate, up] = [2, 3].map(|at| graph.mul_mat(leaf[at], h).unwrap());
+                let active = graph.glu_split(gate, up, GluKind::Swiglu).unwrap();
+                let down = graph.mul_mat(leaf[4], active).unwrap();
+                graph.add(down, x).unwrap()
+            };
+            let [found, wanted] = [&card, &cpu].map(|stream| {
+                let bytes = compute(&**stream, &leaves, build);
+                let mut numbers = vec![0.0; k * tokens];
+                dequantize_row(DType::F32, &bytes, &mut numbers).unwrap();
+                // What the network adds, without what it is added to.
+                let given = noise(1, k * tokens);
+                numbers.iter().zip(given).map(|(sum, x)| f64::from(sum - 1.5 * x)).collect::<Vec<_>>()
+            });
+            let wrong: f64 = found.iter().zip(&wanted).map(|(a, b)| (a - b) * (a - b)).sum();
+            let wrong = wrong / wanted.iter().map(|x| x * x).sum::<f64>();
+            println!("{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.1e}");
+            assert!(wrong < 3e-4, "{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.2e}");
         }
     }
 }

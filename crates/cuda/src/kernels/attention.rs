@@ -314,7 +314,7 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     Ok(())
 }
 
-/// Many queries: blocks of 64 go over keys together.
+/// Many queries: blocks of 64, or of 128 where their channels leave room for them, go over keys together.
 fn prompt(
     params: &AttentionParams,
     shape: &Shape,
@@ -322,8 +322,8 @@ fn prompt(
     prefix: &str,
     b: &mut Builder<'_>,
 ) -> Done {
-    let rows = params.rows as usize;
-    let grid = [rows.div_ceil(QUERIES * WARPS), shape.key_heads, shape.batch];
+    let (rows, sets) = (params.rows as usize, if wide == 64 { 2 } else { 1 });
+    let grid = [rows.div_ceil(QUERIES * sets * WARPS), shape.key_heads, shape.batch];
     // Two tiles of keys and two of values.
     let shared = 4 * PROMPT_KEYS * wide * 2;
     let paged = if prefix == "paged" { "paged_" } else { "" };

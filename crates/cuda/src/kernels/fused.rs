@@ -1,7 +1,8 @@
 //! Neighbouring nodes that few launches compute, where one by one they would be many.
 //!
 //! - Products that read the same columns are one launch, or share the conversion of their columns; a norm before them is done
-//!   on the way, a bias and a residual after them, and where one gates the other, the gated unit.
+//!   on the way, a bias and a residual after them, and where one gates the other, the gated unit; of many columns on Hopper,
+//!   what is gated goes to the product after it as 16-bit numbers.
 //! - Rotations of queries and keys and the writes of keys and values to their caches are one launch, with the attention of a
 //!   single token if that is what they are for.
 //!

@@ -15,12 +15,12 @@ pub(super) struct RopeJob {
     rows: u64,
     rows_type: i32,
     rotates: i32,
-    count: i64,
+    per_token: i64,
 }
 
 impl RopeJob {
     const NONE: RopeJob =
-        RopeJob { a: Tensor::NONE, y: Tensor::NONE, rows: 0, rows_type: 0, rotates: 0, count: 0 };
+        RopeJob { a: Tensor::NONE, y: Tensor::NONE, rows: 0, rows_type: 0, rotates: 0, per_token: 0 };
 
     /// A tensor that is rotated by a node's law, or passed on as it is; to rows of `y`, where their numbers are given.
     pub(super) fn new(
@@ -34,9 +34,9 @@ impl RopeJob {
             Some(Op::Rope(rope) | Op::RopeBack(RopeBack(rope))) if rotates => pairs(&rope) as i64,
             _ => 0,
         };
-        let count = (a.ne[0] - turning) * a.ne[1] * a.ne[2] * a.ne[3];
+        let per_token = (a.ne[0] - turning) * a.ne[1];
         let (rows, rows_type) = rows.map_or((0, 0), |(rows, dtype)| (rows, dtype as i32));
-        RopeJob { a, y, rows, rows_type, rotates: rotates.into(), count }
+        RopeJob { a, y, rows, rows_type, rotates: rotates.into(), per_token }
     }
 }
 
@@ -62,6 +62,9 @@ pub(super) struct RopeParams {
 }
 
 const THREADS: usize = 256;
+
+/// The most blocks along the third dimension of a grid.
+const MOST_BLOCKS: usize = 65535;
 
 /// Pairs of channels that rotate.
 fn pairs(rope: &Rope) -> usize {
@@ -134,9 +137,13 @@ pub(super) fn params(
 /// Adds a launch of several tensors.
 pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Builder<'_>) -> Done {
     let params = params(node, jobs, b)?;
-    let most = jobs.iter().map(|job| job.count as usize).max().unwrap_or(0);
-    let blocks = most.div_ceil(THREADS).clamp(1, b.info().multiprocessors as usize * 32);
-    b.launch(Family::Rope, "rope", ([blocks as u32, jobs.len() as u32, 1], THREADS as u32, 0), &params);
+    let most = |of: fn(&RopeJob) -> i64| jobs.iter().map(|job| of(job) as usize).max().unwrap_or(0);
+    let (tokens, channels) = (most(|job| job.a.ne[2] * job.a.ne[3]), most(|job| job.per_token));
+    // The turns of a token are computed by each block that has channels of it; only few tokens have several.
+    let enough = (2 * b.info().multiprocessors as usize).div_ceil(tokens.max(1));
+    let blocks = channels.div_ceil(THREADS).clamp(1, enough);
+    let grid = [blocks, jobs.len(), tokens.clamp(1, MOST_BLOCKS)];
+    b.launch(Family::Rope, "rope", (grid.map(|n| n as u32), THREADS as u32, 0), &params);
     Ok(())
 }
 

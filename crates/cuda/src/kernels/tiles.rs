@@ -82,6 +82,7 @@ struct OrderParams {
 struct GemmParams {
     x: [u8; 128],
     w: [u8; 128],
+    up: [u8; 128],
     y: u64,
     y_step: i64,
     columns: i64,
@@ -196,16 +197,68 @@ pub(super) fn launch_all(products: &[Product], b: &mut Builder<'_>) -> Done {
         return bands::launch(products, b);
     }
     let (k, columns) = (first.weights.ne[0] as usize, first.x.ne[1] as usize);
-    let hopper = b.info().capability == (9, 0) && columns >= LEAST_GEMM_COLUMNS && k % 64 == 0;
+    let hopper = by_gemm(b.info(), columns, k);
     let (x16, x_step) = sixteen(first.dtype, &first.x, k, &first.around, b);
+    let room =
+        if hopper { b.scratch(products.iter().map(expanded_bytes).max().unwrap_or(0)) } else { Address(0) };
     for product in products {
         if hopper {
-            gemm(product, (x16, x_step), b)?;
+            gemm(product, (x16, x_step), room, b)?;
         } else {
             by_tiles(product, (x16, x_step), b)?;
         }
     }
     Ok(())
+}
+
+/// Whether a product is one for Hopper's own kernels.
+fn by_gemm(info: &CardInfo, columns: usize, k: usize) -> bool {
+    info.capability == (9, 0) && columns >= LEAST_GEMM_COLUMNS && k.is_multiple_of(64)
+}
+
+/// Whether a product that gates another by SiLU, that other, and the one that takes what they come to can be computed without
+/// anything in between.
+pub(super) fn suits_gated(info: &CardInfo, [gate, up, down]: [&Product; 3]) -> bool {
+    let ([k, wide, ..], columns) = (gate.weights.ne, gate.x.ne[1] as usize);
+    let is_alone = |product: &Product| product.around.bias == 0 && product.around.residual == 0;
+    !bands::suits(info, &[*gate, *up], bands::MOST_COLUMNS)
+        && by_gemm(info, columns, k as usize)
+        && by_gemm(info, columns, wide as usize)
+        && gate.dtype == up.dtype
+        && gate.weights.ne == up.weights.ne
+        && down.weights.ne[0] == wide
+        && is_brain(info, gate.dtype) == is_brain(info, down.dtype)
+        && is_alone(gate)
+        && is_alone(up)
+}
+
+/// Adds the launches of such products.
+pub(super) fn launch_gated([gate, up, down]: [&Product; 3], b: &mut Builder<'_>) -> Done {
+    let [k, wide, ..] = gate.weights.ne.map(|n| n as usize);
+    let columns = gate.x.ne[1] as usize;
+    let x16 = sixteen(gate.dtype, &gate.x, k, &gate.around, b);
+    let inner = b.scratch(columns * wide * 2);
+    let room = b.scratch((expanded_bytes(gate) + expanded_bytes(up)).max(expanded_bytes(down)));
+    for (first, rows) in runs(gate) {
+        let w = sixteen_bit_rows(gate, (first, rows), room, b);
+        let other = sixteen_bit_rows(up, (first, rows), room.plus(expanded_bytes(gate)), b);
+        let params = GemmParams {
+            x: b.tile_map(&tile_map(k, (x16.0, x16.1 as u64), columns, 128))?,
+            w: b.tile_map(&tile_map(k, w, rows, 128))?,
+            up: b.tile_map(&tile_map(k, other, rows, 128))?,
+            y: inner.0 + 2 * first as u64,
+            y_step: wide as i64,
+            columns: columns as i64,
+            rows: rows as i64,
+            k: k as i64,
+            bias: 0,
+            residual: 0,
+            unused: 0,
+        };
+        let tiles = columns.div_ceil(128) * rows.div_ceil(128);
+        launch_gemm(is_brain(b.info(), gate.dtype), "gated", (tiles, 256), &params, b);
+    }
+    gemm(down, (inner, 2 * wide), room, b)
 }
 
 fn by_tiles(product: &Product, (x16, x_step): (Address, usize), b: &mut Builder<'_>) -> Done {
@@ -255,57 +308,90 @@ fn shared_bytes(dtype: DType, rows: usize, columns: usize) -> usize {
     right + 2 * rows * (bytes + 16).next_multiple_of(16) + left
 }
 
+/// Rows of weights that are 16-bit numbers at a time, of blocks: as many as scratch memory has room for.
+fn most_rows(product: &Product) -> usize {
+    let [k, m, ..] = product.weights.ne.map(|n| n as usize);
+    if product.dtype.is_quantized() {
+        (EXPANDED / (2 * k) / 256 * 256).clamp(256, m.next_multiple_of(256))
+    } else {
+        m
+    }
+}
+
+/// Scratch memory for the weights of a product as 16-bit numbers.
+fn expanded_bytes(product: &Product) -> usize {
+    let [k, m, ..] = product.weights.ne.map(|n| n as usize);
+    if product.dtype.is_quantized() { most_rows(product).min(m) * k * 2 } else { 0 }
+}
+
+/// Runs of rows: the first of each, and how many there are.
+fn runs(product: &Product) -> impl Iterator<Item = (usize, usize)> + use<> {
+    let (m, most) = (product.weights.ne[1] as usize, most_rows(product));
+    (0..m).step_by(most).map(move |first| (first, most.min(m - first)))
+}
+
+/// A run of rows as 16-bit numbers, in `room` if they are not: where they are, and bytes from one to the next.
+fn sixteen_bit_rows(
+    product: &Product,
+    (first, rows): (usize, usize),
+    room: Address,
+    b: &mut Builder<'_>,
+) -> (Address, u64) {
+    let (dtype, weights) = (product.dtype, product.weights);
+    let start = weights.data + (first * weights.nb[1] as usize) as u64;
+    if !dtype.is_quantized() {
+        return (Address(start), weights.nb[1] as u64);
+    }
+    let k = weights.ne[0] as usize;
+    let units = k / 32;
+    let params = ExpandParams {
+        weights: start,
+        row_bytes: weights.nb[1],
+        units: units as i64,
+        count: (units * rows) as i64,
+        to: room.0,
+        to_step: 2 * k as i64,
+    };
+    let name = format!("expand_{}", dtype.name());
+    b.launch_each(Family::Tiles(dtype), name, units * rows, 256, &params);
+    (room, 2 * k as u64)
+}
+
+/// Lines of 16-bit numbers as the copy engine finds them, so many at a time.
+fn tile_map(k: usize, (data, pitch): (Address, u64), lines: usize, at_a_time: usize) -> TileMap {
+    TileMap { data, extents: [k as u64, lines as u64], pitch, tile: [64, at_a_time as u32] }
+}
+
+/// Adds a launch of blocks that share tiles of so many rows.
+fn launch_gemm(
+    brain: bool,
+    kind: &str,
+    (tiles, wide): (usize, usize),
+    params: &GemmParams,
+    b: &mut Builder<'_>,
+) {
+    let stages = if wide == 256 { 4 } else { 6 };
+    let shared = stages * (128 + wide) * 128 + 1024 + 2 * stages * 8;
+    let name = format!("gemm_{}_{kind}", if brain { "brain" } else { "half" });
+    let grid = [tiles.min(b.info().multiprocessors as usize) as u32, 1, 1];
+    b.launch(Family::Gemm, name, (grid, 384, shared as u32), params);
+}
+
 /// A product on Hopper: weights as 16-bit numbers, in runs of rows that scratch memory has room for.
-fn gemm(product: &Product, (x16, x_step): (Address, usize), b: &mut Builder<'_>) -> Done {
+fn gemm(product: &Product, (x16, x_step): (Address, usize), room: Address, b: &mut Builder<'_>) -> Done {
     let &Product { dtype, weights, x, y, around, .. } = product;
-    let [k, m, ..] = weights.ne.map(|n| n as usize);
-    let columns = x.ne[1] as usize;
-    let brain = is_brain(b.info(), dtype);
-    let is_ready = !dtype.is_quantized();
-    let most_rows =
-        if is_ready { m } else { (EXPANDED / (2 * k) / 256 * 256).clamp(256, m.next_multiple_of(256)) };
-    let expanded = if is_ready { Address(0) } else { b.scratch(most_rows.min(m) * k * 2) };
+    let (k, columns) = (weights.ne[0] as usize, x.ne[1] as usize);
     let multiprocessors = b.info().multiprocessors as usize;
-    for first in (0..m).step_by(most_rows) {
-        let rows = most_rows.min(m - first);
-        let start = weights.data + (first * weights.nb[1] as usize) as u64;
-        let (data, pitch) = if is_ready {
-            (Address(start), weights.nb[1] as u64)
-        } else {
-            let units = k / 32;
-            let params = ExpandParams {
-                weights: start,
-                row_bytes: weights.nb[1],
-                units: units as i64,
-                count: (units * rows) as i64,
-                to: expanded.0,
-                to_step: 2 * k as i64,
-            };
-            b.launch_each(
-                Family::Tiles(dtype),
-                format!("expand_{}", dtype.name()),
-                units * rows,
-                256,
-                &params,
-            );
-            (expanded, 2 * k as u64)
-        };
+    for (first, rows) in runs(product) {
+        let w = sixteen_bit_rows(product, (first, rows), room, b);
         // Tiles of 256 rows where there are enough of them for all multiprocessors, or they fill them better.
-        let waves = |wide: usize| {
-            let tiles = columns.div_ceil(128) * rows.div_ceil(wide);
-            tiles.div_ceil(multiprocessors) * wide
-        };
+        let tiles = |wide: usize| columns.div_ceil(128) * rows.div_ceil(wide);
+        let waves = |wide: usize| tiles(wide).div_ceil(multiprocessors) * wide;
         let wide = if waves(256) <= waves(128) { 256 } else { 128 };
-        let stages = if wide == 256 { 4 } else { 6 };
-        let map = |data, line: usize, pitch: u64, lines: u32| TileMap {
-            data,
-            extents: [k as u64, line as u64],
-            pitch,
-            tile: [64, lines],
-        };
         let params = GemmParams {
-            x: b.tile_map(&map(x16, columns, x_step as u64, 128))?,
-            w: b.tile_map(&map(data, rows, pitch, wide as u32))?,
+            x: b.tile_map(&tile_map(k, (x16, x_step as u64), columns, 128))?,
+            w: b.tile_map(&tile_map(k, w, rows, wide))?,
+            up: [0; 128],
             y: y.data + 4 * first as u64,
             y_step: y.nb[1] / 4,
             columns: columns as i64,
@@ -315,11 +401,7 @@ fn gemm(product: &Product, (x16, x_step): (Address, usize), b: &mut Builder<'_>)
             residual: if around.residual == 0 { 0 } else { around.residual + 4 * first as u64 },
             unused: 0,
         };
-        let tiles = columns.div_ceil(128) * rows.div_ceil(wide);
-        let shared = stages * (128 + wide) * 128 + 1024 + 2 * stages * 8;
-        let name = format!("gemm_{}_{wide}", if brain { "brain" } else { "half" });
-        let grid = [tiles.min(multiprocessors) as u32, 1, 1];
-        b.launch(Family::Gemm, name, (grid, 384, shared as u32), &params);
+        launch_gemm(is_brain(b.info(), dtype), &wide.to_string(), (tiles(wide), wide), &params, b);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Products that read the same columns, with the norm before and the sums after them.
 
-use oxcart_tensor::ops::Glu;
+use oxcart_tensor::ops::{Glu, GluKind};
 use oxcart_tensor::{DType, Op, TensorId, TensorRef};
 
 use super::memory::{Span, may_move};
@@ -32,13 +32,15 @@ struct NormBefore<'g> {
     eps: f32,
 }
 
-/// Products of one launch.
+/// Products of one launch, or of launches that follow each other.
 #[derive(Debug)]
 struct Group<'g> {
     items: Vec<Item<'g>>,
     norm: Option<NormBefore<'g>>,
     /// The unit that gates the first product by the second, and its place.
     gated: Option<(TensorRef<'g>, Glu, usize)>,
+    /// Of many columns: the product that is all that the unit is for.
+    down: Option<Item<'g>>,
 }
 
 /// Begins with a norm: with its weights and all products that read it.
@@ -123,6 +125,7 @@ pub(in crate::kernels) fn add(
 fn places(group: &Group<'_>) -> Vec<usize> {
     let mut all: Vec<usize> = group.items.iter().flat_map(|item| item.places.clone()).collect();
     all.extend(group.gated.map(|(_, _, place)| place));
+    all.extend(group.down.iter().flat_map(|down| &down.places));
     all
 }
 
@@ -168,8 +171,16 @@ fn gather<'g>(
             items.push(next);
         }
     }
-    let mut group = Group { items, norm: None, gated: None };
+    let mut group = Group { items, norm: None, gated: None, down: None };
     group.gated = gated(nodes, &group, (from, before), b)?;
+    if let Some((_, glu, place)) = group.gated
+        && product.ne()[1] > 1
+    {
+        group.down = down(nodes, &group, (glu, place), (from, before), b)?;
+        if group.down.is_none() {
+            group.gated = None;
+        }
+    }
     Ok(Some(group))
 }
 
@@ -215,7 +226,7 @@ fn item<'g>(nodes: &Nodes<'_, 'g>, at: usize, b: &mut Builder<'_>) -> Result<Ite
     Ok(item)
 }
 
-/// The gated unit that is all that two products are for, if one column is multiplied.
+/// The gated unit that is all that two products are for.
 fn gated<'g>(
     nodes: &Nodes<'_, 'g>,
     group: &Group<'g>,
@@ -234,14 +245,61 @@ fn gated<'g>(
     let fits = sources == [Some(gate.result.id()), Some(up.result.id())]
         && unit.dtype() == DType::F32
         && unit.layout().is_contiguous()
-        && gate.product.ne() == up.product.ne()
-        && gate.product.ne()[1] == 1;
+        && gate.product.ne() == up.product.ne();
     let with: Vec<usize> =
         gate.places.iter().chain(&up.places).chain(before).copied().chain([place]).collect();
     if !fits || !may_move(nodes, (from, place), &with, b)? {
         return Ok(None);
     }
     Ok(Some((unit, glu, place)))
+}
+
+/// The product that is all that a gated unit of many columns is for, if there are kernels that go from one to the other.
+fn down<'g>(
+    nodes: &Nodes<'_, 'g>,
+    group: &Group<'g>,
+    (glu, place): (Glu, usize),
+    (from, before): (usize, &[usize]),
+    b: &mut Builder<'_>,
+) -> Result<Option<Item<'g>>, Refused> {
+    let unit = nodes.list[place];
+    let Some((last, reader)) = nodes.only_reader(place) else { return Ok(None) };
+    let [gate, up] = group.items.as_slice() else { return Ok(None) };
+    if glu.kind != GluKind::Swiglu || !reads_columns(reader, unit.id()) {
+        return Ok(None);
+    }
+    let down = item(nodes, last, b)?;
+    let with: Vec<usize> = places(group).iter().chain(&down.places).chain(before).copied().collect();
+    for &own in &down.places {
+        if !may_move(nodes, (from, own), &with, b)? {
+            return Ok(None);
+        }
+    }
+    let mut products = Vec::new();
+    for item in [gate, up, &down] {
+        let Some(columns) = item.product.source(1) else { return Ok(None) };
+        let product = many(item, b.tensor(columns)?, None, b)?;
+        let Some(product) = product.filter(|product| tiles::suits(b.info(), item.product, product)) else {
+            return Ok(None);
+        };
+        products.push(product);
+    }
+    let [gate, up, last] = products.as_slice() else { return Ok(None) };
+    Ok(tiles::suits_gated(b.info(), [gate, up, last]).then_some(down))
+}
+
+/// A product of many columns with what is around it.
+fn many(
+    item: &Item<'_>,
+    x: Tensor,
+    norm: Option<(u64, f32)>,
+    b: &mut Builder<'_>,
+) -> Result<Option<tiles::Product>, Refused> {
+    let Some(weights) = item.product.source(0) else { return Ok(None) };
+    let a = b.tensor(weights)?;
+    let around = tiles::Around { bias: address(item.bias, b)?, residual: address(item.residual, b)?, norm };
+    let (y, early) = (b.tensor(item.result)?, b.is_constant(weights));
+    Ok(Some(tiles::Product { dtype: weights.dtype(), weights: a, x, y, around, early }))
 }
 
 /// Adds the launches of a group, if there are kernels for it and its memory lies so that they may run.
@@ -278,18 +336,24 @@ fn emit(group: &Group<'_>, b: &mut Builder<'_>) -> Result<bool, Refused> {
     }
     let mut products = Vec::new();
     for item in &group.items {
-        let Some(weights) = item.product.source(0) else { return Ok(false) };
-        let a = b.tensor(weights)?;
-        let around =
-            tiles::Around { bias: address(item.bias, b)?, residual: address(item.residual, b)?, norm };
-        let (y, early) = (b.tensor(item.result)?, b.is_constant(weights));
-        let product = tiles::Product { dtype: weights.dtype(), weights: a, x, y, around, early };
-        if group.gated.is_some() || !tiles::suits(b.info(), item.product, &product) {
+        let product = many(item, x, norm, b)?;
+        let Some(product) = product.filter(|product| tiles::suits(b.info(), item.product, product)) else {
             return Ok(false);
-        }
+        };
         products.push(product);
     }
-    tiles::launch_all(&products, b)?;
+    match (&group.down, products.as_slice()) {
+        (Some(down), [gate, up]) => {
+            let Some(columns) = down.product.source(1) else { return Ok(false) };
+            let Some(down) = many(down, b.tensor(columns)?, None, b)? else { return Ok(false) };
+            if !tiles::suits_gated(b.info(), [gate, up, &down]) {
+                return Ok(false);
+            }
+            tiles::launch_gated([gate, up, &down], b)?;
+        }
+        (None, products) if group.gated.is_none() => tiles::launch_all(products, b)?,
+        _ => return Ok(false),
+    }
     Ok(true)
 }
 
@@ -334,22 +398,26 @@ fn emit_few(
 }
 
 /// Whether what a group writes is apart from what all its threads read, and from what else it writes; a residual may be the
-/// very memory of its sum.
+/// very memory of its sum. Where launches follow each other, only the last of them writes what others may read.
 fn apart(group: &Group<'_>, source: TensorRef<'_>, b: &mut Builder<'_>) -> Result<bool, Refused> {
+    let items = group.down.as_ref().map_or(group.items.as_slice(), std::slice::from_ref);
     let mut written = Vec::new();
-    match group.gated {
+    match group.gated.filter(|_| group.down.is_none()) {
         Some((unit, ..)) => written.push(Span::of(unit, b)?),
         None => {
-            for item in &group.items {
+            for item in items {
                 written.push(Span::of(item.result, b)?);
             }
         }
     }
-    let mut read = vec![Span::of(source, b)?];
-    if let Some(weights) = group.norm.and_then(|norm| norm.weights) {
-        read.push(Span::of(weights, b)?);
+    let mut read = Vec::new();
+    if group.down.is_none() {
+        read.push(Span::of(source, b)?);
+        if let Some(weights) = group.norm.and_then(|norm| norm.weights) {
+            read.push(Span::of(weights, b)?);
+        }
     }
-    for item in &group.items {
+    for item in items {
         for tensor in [item.product.source(0), item.bias].into_iter().flatten() {
             read.push(Span::of(tensor, b)?);
         }
@@ -359,7 +427,7 @@ fn apart(group: &Group<'_>, source: TensorRef<'_>, b: &mut Builder<'_>) -> Resul
             return Ok(false);
         }
     }
-    for (i, item) in group.items.iter().enumerate() {
+    for (i, item) in items.iter().enumerate() {
         let Some(residual) = item.residual else { continue };
         let span = Span::of(residual, b)?;
         let own = written.get(i).is_some_and(|own| *own == span);
