@@ -191,7 +191,8 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
 #pragma unroll
                         for (int e = 0; e < 2; e++) {
                             float& kept = score[r / 2][n][2 * (r % 2) + e];
-                            float s = kept * scale;
+                            // Rounded at every step, so that it is the same whether all keys are seen or not.
+                            float s = __fmul_rn(kept, scale);
                             if (p.softcap != 0.0f) s = p.softcap * LOG2_E * tanhf(s);
                             if (!all) {
                                 i64 at = key + from + 8 * n + 2 * j + e;
@@ -201,7 +202,7 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
                                 } else if (own[r] && at < p.keys) {
                                     bias = mask[r] ? slope[r] * from_half(mask[r][at]) : 0.0f;
                                 }
-                                s += bias;
+                                s = __fadd_rn(s, bias);
                             }
                             kept = s;
                             larger = fmaxf(larger, s);
@@ -210,7 +211,7 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
                     larger = fmaxf(larger, __shfl_xor_sync(ALL_LANES, larger, 1));
                     larger = fmaxf(larger, __shfl_xor_sync(ALL_LANES, larger, 2));
                     float shrink = larger == most[r] ? 1.0f : fast_exp2(most[r] - larger);
-                    most[r] = larger, sum[r] *= shrink;
+                    most[r] = larger, sum[r] = __fmul_rn(sum[r], shrink);
 #pragma unroll
                     for (int n = 0; n < D / 8; n++) found[r / 2][n][2 * (r % 2)] *= shrink, found[r / 2][n][2 * (r % 2) + 1] *= shrink;
                     base[r] = larger == -INFINITY ? 0.0f : larger;
@@ -225,7 +226,7 @@ template <int D, bool BRAIN, bool PAGED> DEVICE void attend_prompt(const Attenti
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
                             w[e] = fast_exp2(score[i][2 * t + half][e] - base[2 * i + e / 2]);
-                            sum[2 * i + e / 2] += w[e];
+                            sum[2 * i + e / 2] = __fadd_rn(sum[2 * i + e / 2], w[e]);
                         }
                         weight[i][2 * half] = pair_of<BRAIN>(w[0], w[1]), weight[i][2 * half + 1] = pair_of<BRAIN>(w[2], w[3]);
                     }

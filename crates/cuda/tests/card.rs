@@ -168,7 +168,15 @@ fn an_exact_stream_computes_a_token_the_same_however_a_prompt_is_cut() {
         };
         let whole = of(0..600);
         for cut in [0..1, 1..2, 599..600, 100..107, 3..300] {
-            assert!(whole[cut.start * token..cut.end * token] == of(cut.clone()), "{dtype}, tokens {cut:?}");
+            let (among, alone) = (&whole[cut.start * token..cut.end * token], of(cut.clone()));
+            let differ = among.chunks(4).zip(alone.chunks(4)).enumerate().filter(|(_, (a, b))| a != b);
+            let places: Vec<usize> = differ.map(|(place, _)| place).collect();
+            assert!(
+                places.is_empty(),
+                "{dtype}, tokens {cut:?}: {} differ, from {:?}",
+                places.len(),
+                places[0]
+            );
         }
     }
 }
@@ -221,7 +229,9 @@ fn a_gated_network_of_many_tokens_is_that_of_the_cpu() {
             let wrong: f64 = found.iter().zip(&wanted).map(|(a, b)| (a - b) * (a - b)).sum();
             let wrong = wrong / wanted.iter().map(|x| x * x).sum::<f64>();
             println!("{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.1e}");
-            assert!(wrong < 3e-4, "{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.2e}");
+            // With blocks, the CPU rounds columns to bytes.
+            let limit = if down.is_quantized() { 1e-3 } else { 1e-6 };
+            assert!(wrong < limit, "{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.2e}");
         }
     }
 }
