@@ -74,6 +74,9 @@ impl Product {
             return None;
         }
         let way = match Method::of(a, level) {
+            Some(method) if matches!(convert, Convert::Not) => {
+                Way::Tiles(Tiles { method: method.for_any_codes(), k, m, weight_row })
+            }
             Some(method) => Way::Tiles(Tiles { method, k, m, weight_row }),
             None => Way::Floats(Floats::of(a, level)?),
         };
@@ -211,7 +214,7 @@ impl Product {
         // Claims ascend, so the matrix of a unit is at or after the one before.
         let (mut matrix, mut before) = (0, 0);
         let (claims, a, b, panels) = (job.claims(all), job.src(0), job.src(1), self.panels(&job, base));
-        let (dst, own, stop) = (&job.dst, job.own, job.stop);
+        let (dst, own, stop, threads) = (&job.dst, job.own, job.stop, job.share.threads());
         for unit in claims {
             while unit >= before + units(matrix) {
                 before += units(matrix);
@@ -222,7 +225,9 @@ impl Product {
             let unit_rows = self.unit_rows(columns);
             let first_row = unit / cuts * unit_rows;
             let rows = first_row..(first_row + unit_rows).min(self.m);
-            let work = Unit { a, dst, matching, matrix, rows, panels, stop };
+            // Threads that are equally fast take turns.
+            let next = first_row + threads * unit_rows;
+            let work = Unit { a, dst, matching, matrix, rows, next, panels, stop };
             let of_matrix = columns.div_ceil(self.panel_columns());
             let cut = unit % cuts;
             let part = of_matrix * cut / cuts..of_matrix * (cut + 1) / cuts;
