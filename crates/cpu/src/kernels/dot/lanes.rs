@@ -22,7 +22,7 @@ pub(crate) trait Lanes: Simd {
     const WRITTEN_OUT: bool = false;
     /// Up to how many columns are multiplied along rows of weights, and sums then put side by side; for more, codes are put side by
     /// side before, once for all columns.
-    const ALONG_ROWS: usize = usize::MAX;
+    const ALONG_ROWS: usize = 2;
 
     /// 64 bytes to memory.
     fn store_bytes(self, bytes: Self::Bytes, to: &mut [u8; 64]);

@@ -145,7 +145,7 @@ fn dots<S: Lanes, B: Scaled>(
     place: Place,
     (to, fours): (&mut Dots, &mut Fours),
 ) {
-    if columns.len() > S::ALONG_ROWS {
+    if columns.len() > along_rows::<S, B>() {
         side_by_side_dots::<S, B>(s, quarters(s, rows, part, aside), columns, place, to);
         return;
     }
@@ -166,6 +166,13 @@ fn dots<S: Lanes, B: Scaled>(
             s.store_f32s(s.to_floats(sums), &mut to[n][first + i]);
         }
     }
+}
+
+/// Up to how many columns codes are multiplied along rows.
+#[inline(always)]
+fn along_rows<S: Lanes, B: Scaled>() -> usize {
+    // What makes codes of 8 bits unsigned is done for each column, so that being side by side spares little.
+    if B::LEAST == i8::MIN && !S::ANY_CODES { MAX_FEW } else { S::ALONG_ROWS }
 }
 
 /// Multiplies rows `f`, `f + 4`, `f + 8` and `f + 12` with all columns: four sums of each row, group and column.

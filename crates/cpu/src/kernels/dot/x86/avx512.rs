@@ -95,7 +95,6 @@ impl Lanes for Avx512 {
     type Floats = __m512;
 
     const ANY_CODES: bool = true;
-    const ALONG_ROWS: usize = 2;
 
     #[inline(always)]
     fn store_bytes(self, bytes: __m512i, to: &mut [u8; 64]) {
