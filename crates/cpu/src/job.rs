@@ -45,6 +45,8 @@ pub(crate) struct Kernel {
     pub(crate) run: Run,
     /// How often all shares are gone through, each time after the time before is over.
     pub(crate) phases: usize,
+    /// Whether the first phase is for one thread, whatever the others are.
+    pub(crate) first_alone: bool,
     /// The most threads that can do something useful.
     pub(crate) width: usize,
     /// Into how many shares the work is cut at least, whatever the number of threads, so that a long one can be stopped
@@ -82,7 +84,7 @@ impl Kernel {
 
     /// A kernel for one thread.
     pub(crate) const fn new(run: Run) -> Kernel {
-        Kernel { run, phases: 1, width: 1, cuts: 1, shared: 0, own: 0 }
+        Kernel { run, phases: 1, first_alone: false, width: 1, cuts: 1, shared: 0, own: 0 }
     }
 
     /// A cheap elementwise kernel over a result: as many threads as there are worthwhile pieces.
@@ -114,6 +116,11 @@ impl Kernel {
 
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
         Kernel { phases, ..self }
+    }
+
+    /// Says whether the first phase is too little for two threads: it is then done right after what was before, without a wait.
+    pub(crate) const fn first_alone(self, first_alone: bool) -> Kernel {
+        Kernel { first_alone, ..self }
     }
 
     pub(crate) fn width(self, width: usize) -> Kernel {

@@ -19,7 +19,9 @@ use oxcart_tensor::DType;
 use oxcart_tensor::quant::{BlockQ8_0, BlockQ8_1, BlockQ8K};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub(crate) use self::codes::{Aside, Codes, ROWS, STEP, Steps, quarters, side_by_side, sixteen};
+pub(crate) use self::codes::{
+    Aside, Codes, ROWS, STEP, Steps, every_fourth, quarters, side_by_side, sixteen,
+};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::x86::{swap_quarters, swap_words};
 

@@ -2,7 +2,7 @@
 //!
 //! Nodes are fused only where that cannot be observed: an intermediate result that is never written has one reader, is not an
 //! output and not a view, and no other node that computes lies between the two. What is known about memory is looked at
-//! when the unit is bound.
+//! when the unit is bound. Products of the same activations are fused too; there all results are written.
 
 mod add_norm;
 mod rope_rows;
@@ -13,7 +13,7 @@ use oxcart_tensor::graph::Flags;
 use oxcart_tensor::ops::{Glu, GluKind, Unary};
 use oxcart_tensor::{DType, Op, TensorRef};
 
-use super::{glu, norm};
+use super::{glu, matmul, norm};
 use crate::job::Kernel;
 use crate::plan::Unit;
 use crate::simd::Level;
@@ -25,6 +25,7 @@ pub(crate) fn fuse<'g>(nodes: &[TensorRef<'g>], level: Level) -> Option<Unit<'g>
             (Op::Add(_), Op::RmsNorm(_)) => add_norm::fuse(first, second, nodes.get(2).copied(), level),
             (Op::RmsNorm(_), Op::Mul(_)) => norm_mul(first, second, level),
             (Op::Unary(_), Op::Mul(_)) => activation_mul(first, second, level),
+            (Op::MulMat(_), Op::MulMat(_)) => matmul::fuse_siblings(nodes, level),
             (Op::Rope(_), Op::SetRows(_)) => rope_rows::fuse(first, second, level),
             _ => None,
         },

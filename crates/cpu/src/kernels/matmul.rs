@@ -3,7 +3,8 @@
 //! Rows of activations are rounded to the partner type of the weights once ([`product`]), then multiplied. Quantized weights
 //! are packed ([`pack`], [`format`]) as bytes with a scale per group ([`scales`]), a cache full at a time, so that one
 //! micro-kernel per instruction set ([`micro`]) multiplies all of them with any number of columns ([`tiles`]). With few columns
-//! they are multiplied where they lie ([`few`]), as plain numbers are ([`floats`]).
+//! they are multiplied where they lie ([`few`]), as plain numbers are ([`floats`]). Products of the same activations are one unit
+//! ([`siblings`]).
 //!
 //! Invariant: the bits of a result depend on its row of weights and its row of activations alone. `docs/numerics.md` says in
 //! which order it is added up.
@@ -21,10 +22,13 @@ mod pack;
 mod planes;
 mod product;
 mod scales;
+mod siblings;
 #[cfg(test)]
 mod tests;
 mod tiles;
 mod types;
+
+pub(super) use self::siblings::fuse as fuse_siblings;
 
 use oxcart_tensor::ops::Hint;
 use oxcart_tensor::{Op, TensorRef};

@@ -85,16 +85,29 @@ impl Step {
     pub(super) fn phases(&self) -> usize {
         self.kernel.phases + usize::from(self.has_copies)
     }
+
+    /// Whether a phase is for one thread.
+    const fn is_alone(&self, phase: usize) -> bool {
+        self.threads == 1 || self.kernel.first_alone && phase == self.has_copies as usize
+    }
+}
+
+/// A phase of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) step: usize,
+    pub(super) phase: usize,
+    /// Shares that it is gone through in.
+    pub(super) shares: usize,
 }
 
 /// What must be over before anything that comes after it begins.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pub(super) steps: std::ops::Range<usize>,
-    /// The phase of the one step, or `None` for all phases of all steps, one after another.
-    pub(super) phase: Option<usize>,
-    /// Pieces that threads take: shares, or 1.
-    pub(super) pieces: usize,
+    /// A range of [`Binding::parts`].
+    pub(super) parts: std::ops::Range<usize>,
+    /// Whether its parts are done one after another by one thread; otherwise there is one, and threads take its shares.
+    pub(super) is_alone: bool,
 }
 
 const _: () = assert!(MAX_CUTS <= MAX_PIECES);
@@ -105,23 +118,22 @@ fn after(at: usize, bytes: usize) -> Result<usize, Error> {
     end.ok_or_else(|| no_scratch(usize::MAX))
 }
 
-/// Stages of steps: neighbouring steps for one thread are one piece, every phase of the others a stage.
-fn stages(steps: &[Step]) -> Vec<Stage> {
-    let mut stages: Vec<Stage> = Vec::with_capacity(steps.len());
+/// The parts of steps, and stages of them: neighbouring parts for one thread are a stage, each of the others is one.
+fn stages(steps: &[Step]) -> (Vec<Part>, Vec<Stage>) {
+    let (mut parts, mut stages) = (Vec::new(), Vec::<Stage>::with_capacity(steps.len()));
     for (index, step) in steps.iter().enumerate() {
-        match stages.last_mut() {
-            Some(last) if step.threads == 1 && last.phase.is_none() => last.steps.end = index + 1,
-            _ if step.threads == 1 => {
-                stages.push(Stage { steps: index..index + 1, phase: None, pieces: 1 });
+        for phase in 0..step.phases() {
+            let (at, is_alone) = (parts.len(), step.is_alone(phase));
+            // A step for one thread may be cut so that it can be stopped; a phase for one of several threads is not.
+            let shares = if is_alone && step.threads > 1 { 1 } else { step.shares };
+            parts.push(Part { step: index, phase, shares });
+            match stages.last_mut() {
+                Some(last) if is_alone && last.is_alone => last.parts.end = at + 1,
+                _ => stages.push(Stage { parts: at..at + 1, is_alone }),
             }
-            _ => stages.extend((0..step.phases()).map(|phase| Stage {
-                steps: index..index + 1,
-                phase: Some(phase),
-                pieces: step.shares,
-            })),
         }
     }
-    stages
+    (parts, stages)
 }
 
 /// A buffer that the plan uses.
@@ -151,6 +163,7 @@ fn refused(node: TensorRef<'_>, why: &str) -> Error {
 #[derive(Debug, Default)]
 pub(crate) struct Binding {
     pub(super) steps: Vec<Step>,
+    pub(super) parts: Vec<Part>,
     pub(super) stages: Vec<Stage>,
     pub(super) sources: Vec<Option<SourceBinding>>,
     /// Each buffer once.
@@ -190,7 +203,7 @@ impl Binding {
         let mut order: Vec<_> = (0..binding.buffers.len()).collect();
         order.sort_by_key(|&index| std::ptr::from_ref(binding.buffers[index].memory()).addr());
         binding.lock_order = order;
-        binding.stages = stages(&binding.steps);
+        (binding.parts, binding.stages) = stages(&binding.steps);
         (binding.by_id, binding.by_memory) = (HashMap::new(), HashMap::new());
         Ok(binding)
     }
@@ -218,6 +231,7 @@ impl Binding {
     /// Bytes of memory that it holds.
     pub(super) fn held_bytes(&self) -> usize {
         self.steps.capacity() * size_of::<Step>()
+            + self.parts.capacity() * size_of::<Part>()
             + self.stages.capacity() * size_of::<Stage>()
             + self.sources.capacity() * size_of::<Option<SourceBinding>>()
             + self.buffers.capacity() * size_of::<BufferBinding>()

@@ -12,7 +12,7 @@ use oxcart_backend::{Error, HostRead, HostWrite};
 use oxcart_tensor::TensorId;
 
 use super::Line;
-use super::bind::{Binding, NOWHERE, Operand, Role, SCRATCH_ALIGN, SourceBinding, Step};
+use super::bind::{Binding, NOWHERE, Operand, Part, Role, SCRATCH_ALIGN, SourceBinding, Step};
 use crate::device::NAME;
 use crate::job::{Effort, Fault, Job, MAX_SOURCES, Meter, Pause, SharedScratch, Stop};
 use crate::pool::{Pace, Pool, Stages};
@@ -133,7 +133,7 @@ impl Stages for Running<'_> {
         // Threads see both through the pool, which they take their pieces from.
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.counter.store(0, Ordering::Relaxed);
-        Some(stage.pieces)
+        Some(if stage.is_alone { 1 } else { self.binding.parts[stage.parts.start].shares })
     }
 
     fn work(&self, piece: usize, thread: usize, pace: &Pace) -> bool {
@@ -141,20 +141,18 @@ impl Stages for Running<'_> {
         if self.is_over() {
             return true;
         }
-        let steps = &self.binding.steps[stage.steps.clone()];
-        if let (Some(phase), [step]) = (stage.phase, steps) {
-            return self.attempt((step, phase, piece), thread, &self.counter, Some(pace));
+        let parts = &self.binding.parts[stage.parts.clone()];
+        if let (false, [part]) = (stage.is_alone, parts) {
+            return self.attempt(part, piece, thread, &self.counter, Some(pace));
         }
-        // All of these steps are one piece.
-        for step in steps {
-            for phase in 0..step.phases() {
-                let counter = AtomicUsize::new(0);
-                for share in 0..step.shares {
-                    if self.is_over() {
-                        return true;
-                    }
-                    self.attempt((step, phase, share), 0, &counter, None);
+        // All of these parts are one piece.
+        for part in parts {
+            let counter = AtomicUsize::new(0);
+            for share in 0..part.shares {
+                if self.is_over() {
+                    return true;
                 }
+                self.attempt(part, share, 0, &counter, None);
             }
         }
         true
@@ -170,21 +168,23 @@ impl Running<'_> {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// One share of one phase, and whether it is finished. With a pace, the kernel may end in between.
+    /// One share of a part, and whether it is finished. With a pace, the kernel may end in between.
     fn attempt(
         &self,
-        (step, phase, share): (&Step, usize, usize),
+        part: &Part,
+        share: usize,
         thread: usize,
         counter: &AtomicUsize,
         pace: Option<&Pace>,
     ) -> bool {
+        let step = &self.binding.steps[part.step];
         let (given_up, paused) = (AtomicBool::new(false), AtomicBool::new(false));
         let meter = Meter::default();
         let stop = Stop { cancel: self.cancel, given_up: &given_up, meter: &meter };
         let pause = Pause { pace, paused: &paused };
         let done = catch_unwind(AssertUnwindSafe(|| {
-            let share = Share::new(share, step.shares);
-            match phase.checked_sub(usize::from(step.has_copies)) {
+            let share = Share::new(share, part.shares);
+            match part.phase.checked_sub(usize::from(step.has_copies)) {
                 Some(phase) => {
                     (step.kernel.run)(self.job(step, phase, thread, share, (counter, stop, pause)))
                 }

@@ -74,7 +74,7 @@ pub(crate) fn quarters<S: Lanes, B: Codes>(
 
 /// Rows `f`, `f + 4`, `f + 8` and `f + 12`.
 #[inline(always)]
-fn every_fourth<S: Lanes, B: Codes>(
+pub(crate) fn every_fourth<S: Lanes, B: Codes>(
     s: S,
     rows: &[&[B]; ROWS],
     f: usize,

@@ -20,6 +20,9 @@ pub(crate) trait Lanes: Simd {
 
     /// Whether a type's different parts of 64 elements are worth code of their own.
     const WRITTEN_OUT: bool = false;
+    /// Up to how many columns are multiplied along rows of weights, and sums then put side by side; for more, codes are put side by
+    /// side before, once for all columns.
+    const ALONG_ROWS: usize = 2;
 
     /// 64 bytes to memory.
     fn store_bytes(self, bytes: Self::Bytes, to: &mut [u8; 64]);
@@ -60,11 +63,19 @@ pub(crate) trait Lanes: Simd {
     /// All words the same.
     fn all_words(self, word: [u8; 4]) -> Self::Bytes;
 
+    /// The same sixteen bytes in each quarter.
+    fn all_quarters(self, quarter: &[u8; 16]) -> Self::Bytes;
+
     /// Adds the products `codes * acts` to `sums`, for unsigned codes below 128.
     fn dot_codes(self, sums: Self::Sums, codes: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
     /// Adds the products `levels * acts` to `sums`, both signed, where no level is -128.
     fn dot_levels(self, sums: Self::Sums, levels: Self::Bytes, acts: Self::Bytes) -> Self::Sums;
-    /// Adds the products `a * b` to `sums`, both signed.
+    /// The products `codes * acts` of two pairs of vectors, added up, for unsigned codes below 64.
+    #[inline(always)]
+    fn dot_small(self, codes: [Self::Bytes; 2], acts: [Self::Bytes; 2]) -> Self::Sums {
+        self.dot_codes(self.dot_codes(self.splat_sums(0), codes[0], acts[0]), codes[1], acts[1])
+    }
+    /// Adds the products `a * b` to `sums`, both signed, where no `b` is -128.
     fn dot_signed(self, sums: Self::Sums, a: Self::Bytes, b: Self::Bytes) -> Self::Sums;
 
     /// Whether [`Lanes::dot_codes`] takes any unsigned codes, not only those below 128.
@@ -73,6 +84,12 @@ pub(crate) trait Lanes: Simd {
     /// All lanes the same.
     fn splat_sums(self, x: i32) -> Self::Sums;
     fn add_sums(self, a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// Word `f` of each quarter becomes the sum of the four words that vector `f` has in this quarter.
+    fn fold_words(self, vectors: [Self::Sums; 4]) -> Self::Sums;
+    /// Sixteen integers to memory.
+    fn store_sums(self, sums: Self::Sums, to: &mut [i32; 16]);
+    /// Sixteen integers.
+    fn load_sums(self, from: &[i32; 16]) -> Self::Sums;
 
     /// Zeros.
     fn no_floats(self) -> Self::Floats;

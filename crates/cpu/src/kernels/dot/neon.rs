@@ -155,6 +155,10 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    fn all_quarters(self, quarter: &[u8; 16]) -> Bytes {
+        [load(quarter, 0); 4]
+    }
+    #[inline(always)]
     fn splat_sums(self, x: i32) -> Sums {
         // SAFETY: NEON is there.
         [unsafe { vdupq_n_s32(x) }; 4]
@@ -172,6 +176,25 @@ impl Lanes for Neon {
     #[inline(always)]
     fn no_floats(self) -> Floats {
         self.splat_floats(0.0)
+    }
+    #[inline(always)]
+    fn fold_words(self, [a, b, c, d]: [Sums; 4]) -> Sums {
+        // SAFETY: NEON is there.
+        each!(|q| unsafe { vpaddq_s32(vpaddq_s32(a[q], b[q]), vpaddq_s32(c[q], d[q])) })
+    }
+    #[inline(always)]
+    fn store_sums(self, sums: Sums, to: &mut [i32; 16]) {
+        let (parts, _) = to.as_chunks_mut::<4>();
+        for (part, sums) in parts.iter_mut().zip(sums) {
+            // SAFETY: NEON is there, and the part has four integers.
+            unsafe { vst1q_s32(part.as_mut_ptr(), sums) };
+        }
+    }
+    #[inline(always)]
+    fn load_sums(self, from: &[i32; 16]) -> Sums {
+        let (parts, _) = from.as_chunks::<4>();
+        // SAFETY: NEON is there, and the part has four integers.
+        each!(|i| unsafe { vld1q_s32(parts[i].as_ptr()) })
     }
     #[inline(always)]
     fn to_floats(self, sums: Sums) -> Floats {

@@ -88,6 +88,11 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
+    fn all_quarters(self, quarter: &[u8; 16]) -> Bytes {
+        std::array::from_fn(|at| quarter[at % 16])
+    }
+
+    #[inline(always)]
     fn dot_codes(self, sums: Sums, codes: Bytes, acts: Bytes) -> Sums {
         add_fours(sums, |i| i32::from(codes[i]) * signed(acts[i]))
     }
@@ -111,6 +116,21 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn add_sums(self, a: Sums, b: Sums) -> Sums {
         std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn fold_words(self, v: [Sums; 4]) -> Sums {
+        std::array::from_fn(|at| {
+            let quarter = &v[at % 4][at / 4 * 4..][..4];
+            quarter.iter().fold(0i32, |sum, word| sum.wrapping_add(*word))
+        })
+    }
+    #[inline(always)]
+    fn store_sums(self, sums: Sums, to: &mut [i32; 16]) {
+        *to = sums;
+    }
+    #[inline(always)]
+    fn load_sums(self, from: &[i32; 16]) -> Sums {
+        *from
     }
 
     #[inline(always)]

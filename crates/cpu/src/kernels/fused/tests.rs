@@ -124,3 +124,44 @@ fn what_other_nodes_read_is_not_fused_away() {
     let all: Vec<_> = graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).collect();
     assert!(fuse(&all, Level::Scalar).is_none());
 }
+
+#[test]
+fn products_of_the_same_activations() {
+    let k = 512;
+    for (dtype, columns) in [
+        (DType::Q8_0, 1),
+        (DType::Q8_0, 3),
+        (DType::Q8_0, 9),
+        (DType::Q4_K, 2),
+        (DType::Q4_1, 75),
+        (DType::F16, 1),
+    ] {
+        let weights = |rows: usize, seed| Tensor::noise(dtype, [k, rows], seed);
+        let sources = [weights(33, 1), weights(70, 2), weights(16, 3), noise([k, columns, 1, 1], 4)];
+        let sources: Vec<_> = sources.iter().collect();
+        let mut graph = Graph::new();
+        let leaves: Vec<_> =
+            sources.iter().map(|source| graph.leaf_with_layout(source.layout).unwrap()).collect();
+        for &weights in &leaves[..3] {
+            let y = graph.mul_mat(weights, leaves[3]).unwrap();
+            graph.expand(y).unwrap();
+        }
+        let all: Vec<_> = graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).collect();
+        assert_eq!(fuse(&all, Level::Scalar).map(|unit| unit.nodes), Some(3), "{dtype}");
+        for level in Level::available() {
+            let run = |threads, which: &[usize]| {
+                let build = |graph: &mut Graph, leaves: &[TensorId]| {
+                    which.iter().map(|&i| graph.mul_mat(leaves[i], leaves[3]).unwrap()).collect()
+                };
+                compute_graph(level, threads, &sources, None, &build).unwrap().results
+            };
+            let alone: Vec<_> = (0..3).flat_map(|i| run(1, &[i])).collect();
+            for threads in [1, 2, 3] {
+                assert!(
+                    run(threads, &[0, 1, 2]) == alone,
+                    "{level}, {dtype}, {columns} columns, {threads} threads"
+                );
+            }
+        }
+    }
+}

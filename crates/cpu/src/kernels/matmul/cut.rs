@@ -38,6 +38,8 @@ pub(super) struct Unit<'u, 't, M> {
     pub(super) matching: &'u M,
     pub(super) matrix: usize,
     pub(super) rows: Range<usize>,
+    /// The row that this thread will probably go on with.
+    pub(super) next: usize,
     pub(super) panels: Panels<'t>,
     pub(super) stop: Stop<'t>,
 }
@@ -88,9 +90,11 @@ impl<'t, M: Matching> Unit<'_, 't, M> {
         unsafe { self.dst.row(at) }.part(rows)
     }
 
-    /// Fewer rows.
-    pub(super) fn narrowed(&self, rows: Range<usize>) -> Unit<'_, 't, M> {
-        Unit { rows, ..*self }
+    /// Some rows of these, as many as `count` from `first` on.
+    pub(super) fn narrowed(&self, first: usize, count: usize) -> Unit<'_, 't, M> {
+        let end = first + count;
+        let next = if end < self.rows.end { end } else { self.next };
+        Unit { rows: first..end.min(self.rows.end), next, ..*self }
     }
 }
 

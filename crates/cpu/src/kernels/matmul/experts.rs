@@ -21,7 +21,8 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     // Every matrix that has columns may have a panel that is not full.
     let panels = slots.min(slots / product.panel_columns() + experts);
     let run = for_each_level!(run: fn(job: Job<'_>) -> Result<(), Fault>).at(level);
-    let kernel = Kernel::new(run).phases(3).width(product.width(slots)).own(product.own_bytes());
+    let kernel =
+        Kernel::new(run).phases(3).first_alone(true).width(product.width(slots)).own(product.own_bytes());
     // Every thread goes through the list of matrices.
     (experts <= LONGEST_WHOLE).then(|| kernel.shared(table.bytes() + panels * product.panel_bytes()))
 }

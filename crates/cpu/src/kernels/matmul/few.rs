@@ -1,7 +1,9 @@
 //! Quantized weights times few columns: sixteen rows at a time, straight from where they lie.
 //!
-//! Codes are put side by side in registers and multiplied with all columns there. Nothing is packed: what is written to memory are
-//! dot products of groups, which wait there until the scales of their rows are side by side too.
+//! With very few columns codes are multiplied along their rows, and sums are put side by side ([`sums_of_four`]). With more, codes
+//! are put side by side in registers and multiplied with all columns there ([`side_by_side_dots`]). The instruction set decides
+//! which it is. Nothing is packed: what is written to memory are dot products of groups, which wait there until the scales of
+//! their rows are side by side too.
 //!
 //! Invariant: results are the same operations in the same order as those of [`micro`](super::micro).
 #![allow(clippy::needless_range_loop, reason = "rows and groups are what the reader follows")]
@@ -12,7 +14,7 @@ use super::format::Columns;
 use super::pack::{Nothing, Scales, Sources, Unpacked, for_parts, for_pieces, put_scales};
 use super::scales::{MAX_BLOCK, MAX_GROUPS, Scaled};
 use crate::kernels::dot::lanes::Lanes;
-use crate::kernels::dot::{ROWS, quarters, side_by_side, sixteen};
+use crate::kernels::dot::{Aside, ROWS, every_fourth, quarters, side_by_side, sixteen};
 use crate::simd::{Level, for_each_level};
 
 /// The most columns.
@@ -46,12 +48,18 @@ fn offset_on<S: Lanes, B: Scaled>(_s: S) -> i32 {
     }
 }
 
+/// Dot products by column, group and row.
+type Dots = [[[f32; ROWS]; MAX_GROUPS]; MAX_FEW];
+
+/// Four sums of each row, by column and by group among 64 elements: those of rows `f`, `f + 4`, `f + 8` and `f + 12` for each `f`.
+type Fours = [[[[i32; ROWS]; 4]; 4]; MAX_FEW];
+
 /// What becomes of some elements of all rows before they are added up.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
 pub(super) struct FewScratch {
-    /// By column, group and row.
-    dots: [[[f32; ROWS]; MAX_GROUPS]; MAX_FEW],
+    dots: Dots,
+    fours: Fours,
     /// By group and row.
     scales: [[f32; ROWS]; MAX_GROUPS],
     /// By group and row.
@@ -98,13 +106,14 @@ fn multiply<S: Lanes, B: Scaled>(
     let len = count * B::LEN;
     let mut aside = Scales { s, rows: &rows, ahead, unpacked: &mut to.unpacked };
     for_parts!(S, B, len, |part| {
-        let quarters = quarters(s, &rows, part, &mut aside);
-        dots::<S, B>(s, quarters, columns, at + 64 * part, 64, part, &mut to.dots);
+        let place = Place { at: at + 64 * part, count: 64, part };
+        dots::<S, B>(s, &rows, part, &mut aside, columns, place, (&mut to.dots, &mut to.fours));
     });
     if !len.is_multiple_of(64) {
         let padded = aside.last(count - 1);
-        let quarters = quarters(s, &sixteen!(|r| &padded[r][..]), 0, &mut Nothing);
-        dots::<S, B>(s, quarters, columns, at + len - len % 64, len % 64, len / 64, &mut to.dots);
+        let place = Place { at: at + len - len % 64, count: len % 64, part: len / 64 };
+        let rows = sixteen!(|r| &padded[r][..]);
+        dots::<S, B>(s, &rows, 0, &mut Nothing, columns, place, (&mut to.dots, &mut to.fours));
     }
     // What was written in small pieces must not be read in large ones at once, so this comes last.
     let groups = len / B::GROUP;
@@ -114,19 +123,113 @@ fn multiply<S: Lanes, B: Scaled>(
     }
 }
 
-/// Dot products of the groups among `count` elements of all rows with all columns, from element `at` of those on; `count` is 64
-/// or less, the groups are those of part `part` of a piece.
+/// Where some elements are.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first of them in a column.
+    at: usize,
+    /// How many: 64, or fewer at the end.
+    count: usize,
+    /// Which 64 of a piece they are.
+    part: usize,
+}
+
+/// Dot products of the groups among part `part` of all rows with all columns.
 #[inline(always)]
 fn dots<S: Lanes, B: Scaled>(
     s: S,
+    rows: &[&[B]; ROWS],
+    part: usize,
+    aside: &mut impl Aside,
+    columns: &[Columns<'_>],
+    place: Place,
+    (to, fours): (&mut Dots, &mut Fours),
+) {
+    if columns.len() > along_rows::<S, B>() {
+        side_by_side_dots::<S, B>(s, quarters(s, rows, part, aside), columns, place, to);
+        return;
+    }
+    // Written out: in a loop, codes would not stay in registers.
+    sums_of_four::<S, B>(s, every_fourth(s, rows, 0, part, aside), 0, columns, place, fours);
+    sums_of_four::<S, B>(s, every_fourth(s, rows, 1, part, aside), 1, columns, place, fours);
+    sums_of_four::<S, B>(s, every_fourth(s, rows, 2, part, aside), 2, columns, place, fours);
+    sums_of_four::<S, B>(s, every_fourth(s, rows, 3, part, aside), 3, columns, place, fours);
+    let first = place.part * (64 / B::GROUP);
+    for n in 0..columns.len() {
+        for i in 0..place.count / B::GROUP {
+            let [a, b, c, d] = &fours[n][i];
+            let sums = s.fold_words([s.load_sums(a), s.load_sums(b), s.load_sums(c), s.load_sums(d)]);
+            let sums = match offset_on::<S, B>(s) {
+                0 => sums,
+                _ => s.add_sums(sums, s.splat_sums(columns[n].corrections[place.at / B::GROUP + i])),
+            };
+            s.store_f32s(s.to_floats(sums), &mut to[n][first + i]);
+        }
+    }
+}
+
+/// Up to how many columns codes are multiplied along rows.
+#[inline(always)]
+fn along_rows<S: Lanes, B: Scaled>() -> usize {
+    // What makes codes of 8 bits unsigned is done for each column, so that being side by side spares little.
+    if B::LEAST == i8::MIN && !S::ANY_CODES { MAX_FEW } else { S::ALONG_ROWS }
+}
+
+/// Multiplies rows `f`, `f + 4`, `f + 8` and `f + 12` with all columns: four sums of each row, group and column.
+#[inline(always)]
+fn sums_of_four<S: Lanes, B: Scaled>(
+    s: S,
+    mut codes: [S::Bytes; 4],
+    f: usize,
+    columns: &[Columns<'_>],
+    place: Place,
+    to: &mut Fours,
+) {
+    let plus = plus::<S, B>(s);
+    if plus != 0 {
+        for i in 0..4 {
+            codes[i] = s.join(codes[i], s.all(plus), 0);
+        }
+    }
+    // Both vectors of a group are added up before products are made longer.
+    let small = !B::SIGNED && B::MOST as i32 + i32::from(B::MIDDLE) < 64;
+    for n in 0..columns.len() {
+        let (acts, _) = columns[n].codes[place.at..place.at + place.count].as_chunks::<16>();
+        for i in 0..place.count / B::GROUP {
+            let sums = match B::GROUP {
+                32 => {
+                    let [a, b] = [s.all_quarters(&acts[2 * i]), s.all_quarters(&acts[2 * i + 1])];
+                    match small {
+                        true => s.dot_small([codes[2 * i], codes[2 * i + 1]], [a, b]),
+                        false => {
+                            let sums = add_dots::<S, B>(s, s.splat_sums(0), codes[2 * i], a);
+                            add_dots::<S, B>(s, sums, codes[2 * i + 1], b)
+                        }
+                    }
+                }
+                _ => add_dots::<S, B>(s, s.splat_sums(0), codes[i], s.all_quarters(&acts[i])),
+            };
+            s.store_sums(sums, &mut to[n][i][f]);
+        }
+    }
+}
+
+/// What is added to signed codes so that they are multiplied as unsigned ones.
+#[inline(always)]
+fn plus<S: Lanes, B: Scaled>(s: S) -> u8 {
+    if B::SIGNED { offset_on::<S, B>(s) as u8 } else { 0 }
+}
+
+/// The same dot products, of codes that are put side by side first.
+#[inline(always)]
+fn side_by_side_dots<S: Lanes, B: Scaled>(
+    s: S,
     quarters: [[S::Bytes; 4]; 4],
     columns: &[Columns<'_>],
-    at: usize,
-    count: usize,
-    part: usize,
-    to: &mut [[[f32; ROWS]; MAX_GROUPS]; MAX_FEW],
+    Place { at, count, part }: Place,
+    to: &mut Dots,
 ) {
-    let plus = if B::SIGNED { offset_on::<S, B>(s) as u8 } else { 0 };
+    let plus = plus::<S, B>(s);
     let mut steps = side_by_side(s, quarters);
     if plus != 0 {
         steps = sixteen!(|i| s.join(steps[i], s.all(plus), 0));

@@ -31,6 +31,11 @@ impl Method {
     pub(super) fn of(dtype: DType, level: Level) -> Option<Method> {
         visit(dtype, Make(level))?
     }
+
+    /// The same for activations whose codes were not made here: they may be -128, which few columns do not expect.
+    pub(super) const fn for_any_codes(self) -> Method {
+        Method { few: 0, ..self }
+    }
 }
 
 struct Make(Level);
@@ -63,7 +68,7 @@ impl Visit for Make {
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),
-            few: few::<B>(self.0),
+            few: few(self.0),
             few_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
             multiply_few: multiply_few::<B>(self.0),
         })
@@ -71,13 +76,10 @@ impl Visit for Make {
 }
 
 /// Up to how many columns weights of a type are multiplied where they lie: more are faster packed, as measured.
-const fn few<B: Scaled>(level: Level) -> usize {
+const fn few(level: Level) -> usize {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => MAX_FEW,
-        // Codes of 8 bits are made 16 bits long there for each column anew.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2(_) if B::LEAST == i8::MIN => 2,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2(_) => 4,
         #[cfg(target_arch = "aarch64")]

@@ -18,7 +18,7 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
         Kernel::new(run).width(product.width(planes.columns * planes.matrices())).own(product.own_bytes());
     Some(match product.is_direct(planes.columns) {
         true => kernel,
-        false => kernel.phases(2).shared(planes.panels() * product.panel_bytes()),
+        false => planes.prepared(kernel, &product),
     })
 }
 
@@ -35,7 +35,7 @@ fn run<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
 
 /// Which columns go with which plane of the weights: all those of the planes that share it.
 #[derive(Clone, Copy, Debug)]
-struct Planes {
+pub(super) struct Planes {
     /// Extents 2 and 3 of the weights.
     planes: [usize; 2],
     /// Columns of one plane of the activations.
@@ -49,7 +49,7 @@ struct Planes {
 }
 
 impl Planes {
-    fn new(a: &Layout, b: &Layout, product: &Product) -> Planes {
+    pub(super) fn new(a: &Layout, b: &Layout, product: &Product) -> Planes {
         let (a, b) = (a.ne().extents(), b.ne().extents());
         let repeats = [b[2] / a[2].max(1), b[3] / a[3].max(1)];
         let columns = b[1] * repeats[0] * repeats[1];
@@ -60,6 +60,19 @@ impl Planes {
             columns,
             panels: columns.div_ceil(product.panel_columns()),
         }
+    }
+}
+
+impl Planes {
+    /// Columns of each matrix.
+    pub(super) const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// A kernel that prepares columns before it multiplies them.
+    pub(super) fn prepared(&self, kernel: Kernel, product: &Product) -> Kernel {
+        let kernel = kernel.phases(2).first_alone(self.panels() <= 1);
+        kernel.shared(self.panels() * product.panel_bytes())
     }
 }
 

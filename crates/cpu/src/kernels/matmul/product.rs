@@ -14,10 +14,10 @@ use super::cut::{Matching, Panels, Unit, panel_part};
 use super::floats::{Columns, Floats};
 use super::method::Method;
 use super::tiles::Tiles;
-use crate::job::{Job, LONGEST_WHOLE, as_floats};
+use crate::job::{Claims, Job, LONGEST_WHOLE, Stop, as_floats};
 use crate::kernels::dot::{Encode, encode};
 use crate::simd::Level;
-use crate::view::{Number, RowAt, Src};
+use crate::view::{Dst, Number, RowAt, Src};
 
 /// Multiply-adds that one thread should do at least.
 const WORK_PER_THREAD: usize = 32 * 1024;
@@ -74,6 +74,9 @@ impl Product {
             return None;
         }
         let way = match Method::of(a, level) {
+            Some(method) if matches!(convert, Convert::Not) => {
+                Way::Tiles(Tiles { method: method.for_any_codes(), k, m, weight_row })
+            }
             Some(method) => Way::Tiles(Tiles { method, k, m, weight_row }),
             None => Way::Floats(Floats::of(a, level)?),
         };
@@ -154,7 +157,8 @@ impl Product {
         self.m.saturating_mul(self.k).saturating_mul(columns) / WORK_PER_THREAD
     }
 
-    fn panels<'t>(&self, job: &Job<'t>, base: usize) -> Panels<'t> {
+    /// Columns in shared memory, from `base` on.
+    pub(super) fn panels<'t>(&self, job: &Job<'t>, base: usize) -> Panels<'t> {
         Panels { shared: job.shared, base, bytes: self.panel_bytes() }
     }
 
@@ -205,41 +209,98 @@ impl Product {
     /// Multiplies everything.
     #[inline(always)]
     pub(super) fn multiply(&self, job: Job<'_>, matching: &impl Matching, base: usize) {
-        let matrices = matching.matrices();
-        let units = |matrix: usize| self.units(matching.columns(matrix), matrices);
-        let all = (0..matrices).map(units).sum();
-        // Claims ascend, so the matrix of a unit is at or after the one before.
-        let (mut matrix, mut before) = (0, 0);
-        let (claims, a, b, panels) = (job.claims(all), job.src(0), job.src(1), self.panels(&job, base));
-        let (dst, own, stop) = (&job.dst, job.own, job.stop);
-        for unit in claims {
-            while unit >= before + units(matrix) {
-                before += units(matrix);
-                matrix += 1;
+        let (a, panels) = (job.src(0), self.panels(&job, base));
+        let (dst, hand) = Hand::of(job, panels);
+        hand.multiply(&[Factor { product: self, a, dst: &dst, matching }]);
+    }
+
+    /// Multiplies a unit of a matrix.
+    #[inline(always)]
+    fn multiply_unit<M: Matching>(
+        &self,
+        work: &Unit<'_, '_, M>,
+        b: &Src<'_>,
+        panels: Range<usize>,
+        own: &mut [u8],
+    ) {
+        match &self.way {
+            Way::Tiles(tiles) => tiles.multiply(work, panels, own),
+            Way::Floats(floats) if self.is_direct(work.matching.columns(work.matrix)) => {
+                floats.few(work, &InPlace { b, work });
             }
+            Way::Floats(floats) => {
+                let stride = floats.column_stride(self.k);
+                let columns = &InPanels { work, stride, k: self.k };
+                match floats.is_few(work.matching.columns(work.matrix)) {
+                    true => floats.few(work, columns),
+                    false => floats.many(work, self.k, panels, columns, own),
+                }
+            }
+        }
+    }
+}
+
+/// Matrices, the columns that go with them, and where results go.
+pub(super) struct Factor<'f, 't, M> {
+    pub(super) product: &'f Product,
+    pub(super) a: Src<'t>,
+    pub(super) dst: &'f Dst<'t>,
+    pub(super) matching: &'f M,
+}
+
+/// What a thread multiplies with.
+pub(super) struct Hand<'t> {
+    b: Src<'t>,
+    panels: Panels<'t>,
+    claims: Claims<'t>,
+    own: &'t mut [u8],
+    stop: Stop<'t>,
+    threads: usize,
+}
+
+impl<'t> Hand<'t> {
+    /// What a job gives to multiply with, and its result.
+    pub(super) fn of(job: Job<'t>, panels: Panels<'t>) -> (Dst<'t>, Hand<'t>) {
+        let (b, claims) = (job.src(1), job.to_claim());
+        let Job { dst, own, stop, share, .. } = job;
+        (dst, Hand { b, panels, claims, own, stop, threads: share.threads() })
+    }
+
+    /// Multiplies all factors with the same columns.
+    #[inline(always)]
+    pub(super) fn multiply<M: Matching>(self, factors: &[Factor<'_, 't, M>]) {
+        let Hand { b, panels, claims, own, stop, threads } = self;
+        let units = |factor: &Factor<'_, 't, M>, matrix: usize| {
+            factor.product.units(factor.matching.columns(matrix), factor.matching.matrices())
+        };
+        let of_factor = |factor: &Factor<'_, 't, M>| -> usize {
+            (0..factor.matching.matrices()).map(|matrix| units(factor, matrix)).sum()
+        };
+        let all = factors.iter().map(of_factor).sum();
+        // Claims ascend, so the matrix of a unit is at or after the one before.
+        let (mut at, mut matrix, mut before) = (0, 0, 0);
+        for unit in claims.of(all) {
+            while matrix == factors[at].matching.matrices() || unit >= before + units(&factors[at], matrix) {
+                if matrix == factors[at].matching.matrices() {
+                    (at, matrix) = (at + 1, 0);
+                } else {
+                    before += units(&factors[at], matrix);
+                    matrix += 1;
+                }
+            }
+            let Factor { product, a, dst, matching } = &factors[at];
             let (unit, columns) = (unit - before, matching.columns(matrix));
-            let cuts = self.column_cuts(columns, matrices);
-            let unit_rows = self.unit_rows(columns);
+            let cuts = product.column_cuts(columns, matching.matrices());
+            let unit_rows = product.unit_rows(columns);
             let first_row = unit / cuts * unit_rows;
-            let rows = first_row..(first_row + unit_rows).min(self.m);
-            let work = Unit { a, dst, matching, matrix, rows, panels, stop };
-            let of_matrix = columns.div_ceil(self.panel_columns());
+            let rows = first_row..(first_row + unit_rows).min(product.m);
+            // Threads that are equally fast take turns.
+            let next = first_row + threads * unit_rows;
+            let work = Unit { a: *a, dst, matching: *matching, matrix, rows, next, panels, stop };
+            let of_matrix = columns.div_ceil(product.panel_columns());
             let cut = unit % cuts;
             let part = of_matrix * cut / cuts..of_matrix * (cut + 1) / cuts;
-            match &self.way {
-                Way::Tiles(tiles) => tiles.multiply(&work, part, own),
-                Way::Floats(floats) if self.is_direct(columns) => {
-                    floats.few(&work, &InPlace { b: &b, work: &work });
-                }
-                Way::Floats(floats) => {
-                    let stride = floats.column_stride(self.k);
-                    let columns = &InPanels { work: &work, stride, k: self.k };
-                    match floats.is_few(work.matching.columns(matrix)) {
-                        true => floats.few(&work, columns),
-                        false => floats.many(&work, self.k, part, columns, own),
-                    }
-                }
-            }
+            product.multiply_unit(&work, &b, part, own);
         }
     }
 }

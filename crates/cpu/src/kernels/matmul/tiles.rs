@@ -143,8 +143,7 @@ impl Tiles {
         } else if self.is_few(columns) {
             let (rows, (unpacked, own)) = (self.method.format.rows, scratch::<Unpacked>(own));
             for first in work.rows.clone().step_by(rows) {
-                let strip = first..(first + rows).min(work.rows.end);
-                self.strip(&work.narrowed(strip), own, unpacked);
+                self.strip(&work.narrowed(first, rows), own, unpacked);
             }
         } else {
             let (unpacked, own) = scratch(own);
@@ -171,8 +170,8 @@ impl Tiles {
         }
         let (weights, (scratch, _)) = (work.weights(), scratch::<FewScratch>(own));
         for first in work.rows.clone().step_by(ROWS) {
-            let rows = first..(first + ROWS).min(work.rows.end);
-            let gathered = Gathered::new(&weights, first, self.m, ROWS);
+            let Unit { rows, next, .. } = work.narrowed(first, ROWS);
+            let gathered = Gathered::new(&weights, first, next, self.m, ROWS);
             let mut results = [[0.0; ROWS]; MAX_FEW];
             if self.k <= LONG {
                 if work.stop.after(self.k * rows.len() * count) {
@@ -211,7 +210,7 @@ impl Tiles {
         let Method { format, pack_weights, multiply, .. } = self.method;
         let columns = work.matching.columns(work.matrix);
         let part = |panel| panel_part(columns, format.cols, panel);
-        let gathered = Gathered::new(&work.weights(), work.rows.start, self.m, format.rows);
+        let gathered = Gathered::new(&work.weights(), work.rows.start, work.next, self.m, format.rows);
         let mut results = [0f32; FEW * MAX_ROWS];
         let results = &mut results[..columns * format.rows];
         let mut start = 0;
@@ -255,7 +254,8 @@ impl Tiles {
             let panel_bytes = format.weight_bytes(block.len());
             let packs = work.rows.clone().step_by(format.rows).zip(own.chunks_exact_mut(panel_bytes));
             for (first, pack) in packs {
-                let gathered = Gathered::new(&weights, first, self.m, format.rows);
+                let Unit { next, .. } = work.narrowed(first, format.rows);
+                let gathered = Gathered::new(&weights, first, next, self.m, format.rows);
                 let from = gathered.sources(format.rows, self.bytes(&block));
                 pack_weights(&from, unpacked, format.weights_mut(pack, block.len()));
             }
@@ -316,14 +316,15 @@ struct Gathered<'t> {
 }
 
 impl<'t> Gathered<'t> {
-    /// Some rows from `first` on, of `m`. Past the end any row will do: its results are not used.
+    /// Some rows from `first` on, of `m`, and after them those from `next` on. Past the end any row will do: its results are
+    /// not used.
     #[inline(always)]
-    fn new(weights: &Rows<'t, u8>, first: usize, m: usize, count: usize) -> Gathered<'t> {
+    fn new(weights: &Rows<'t, u8>, first: usize, next: usize, m: usize, count: usize) -> Gathered<'t> {
         let mut gathered = Gathered { rows: [&[]; MAX_ROWS], next: 0 };
         for r in 0..count {
             gathered.rows[r] = weights.get((first + r).min(m - 1));
         }
-        let next = weights.get((first + count).min(m - 1));
+        let next = weights.get(next.min(m - 1));
         gathered.next = next.as_ptr().addr().wrapping_sub(gathered.rows[0].as_ptr().addr());
         gathered
     }

@@ -89,7 +89,12 @@ impl Net<'_> {
             let rows = self.product(x, base, size * count, bias, Scale::Always)?;
             Ok(self.graph.reshape(rows, [size, count, tokens])?)
         };
-        Ok((part("attn_q", parts[0])?, part("attn_k", parts[1])?, part("attn_v", parts[2])?))
+        let (q, k, v) = (part("attn_q", parts[0])?, part("attn_k", parts[1])?, part("attn_v", parts[2])?);
+        // One after another, products of the same activations are computed in one go.
+        for x in [q, k, v] {
+            self.graph.expand(x)?;
+        }
+        Ok((q, k, v))
     }
 
     /// As [`qkv`](Net::qkv), with gates that come with the queries, head by head: queries [D, H, T], gates [D * H, T].

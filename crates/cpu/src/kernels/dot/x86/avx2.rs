@@ -47,6 +47,28 @@ fn pairs(words: __m256i) -> __m256i {
     unsafe { _mm256_madd_epi16(words, _mm256_set1_epi16(1)) }
 }
 
+/// In each quarter, the first two words with the other two, of `a` and then of `b`.
+#[inline(always)]
+fn fold_halves(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let crossed = _mm256_shuffle_pd::<0b0101>(_mm256_castsi256_pd(a), _mm256_castsi256_pd(b));
+        _mm256_add_epi32(_mm256_blend_epi32::<0b1100_1100>(a, b), _mm256_castpd_si256(crossed))
+    }
+}
+
+/// In each quarter, each even word with the odd one behind it, of `a` and then of `b`.
+#[inline(always)]
+fn fold_pairs(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+        let (even, odd) =
+            (_mm256_shuffle_ps::<0b10_00_10_00>(a, b), _mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+        _mm256_add_epi32(_mm256_castps_si256(even), _mm256_castps_si256(odd))
+    }
+}
+
 impl Lanes for Avx2 {
     short_lanes!();
 
@@ -146,6 +168,11 @@ impl Lanes for Avx2 {
         unsafe { [_mm256_set1_epi32(i32::from_le_bytes(word)); 2] }
     }
     #[inline(always)]
+    fn all_quarters(self, quarter: &[u8; 16]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there, and the array has 16 bytes.
+        unsafe { [_mm256_broadcastsi128_si256(_mm_loadu_si128(quarter.as_ptr().cast())); 2] }
+    }
+    #[inline(always)]
     fn splat_sums(self, x: i32) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { [_mm256_set1_epi32(x); 2] }
@@ -169,6 +196,23 @@ impl Lanes for Avx2 {
     fn add_sums(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
         // SAFETY: the instructions are there.
         unsafe { each!(|i| _mm256_add_epi32(a[i], b[i])) }
+    }
+    #[inline(always)]
+    fn fold_words(self, [a, b, c, d]: [[__m256i; 2]; 4]) -> [__m256i; 2] {
+        each!(|i| fold_pairs(fold_halves(a[i], b[i]), fold_halves(c[i], d[i])))
+    }
+    #[inline(always)]
+    fn store_sums(self, sums: [__m256i; 2], to: &mut [i32; 16]) {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), sums[0]);
+            _mm256_storeu_si256(to.as_mut_ptr().add(8).cast(), sums[1]);
+        }
+    }
+    #[inline(always)]
+    fn load_sums(self, from: &[i32; 16]) -> [__m256i; 2] {
+        // SAFETY: the instructions are there, and both halves of the array have 32 bytes.
+        unsafe { each!(|i| _mm256_loadu_si256(from.as_ptr().add(8 * i).cast())) }
     }
     #[inline(always)]
     fn no_floats(self) -> [__m256; 2] {
@@ -267,17 +311,25 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn dot_signed(self, sums: [__m256i; 2], a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        // By way of 16 bits, because -128 has no opposite among bytes, and two products of it are too large for less.
+    fn dot_small(self, codes: [[__m256i; 2]; 2], acts: [[__m256i; 2]; 2]) -> [__m256i; 2] {
+        // Two sums of two products fit 16 bits.
         // SAFETY: the instructions are there.
         unsafe {
             each!(|i| {
-                let low = _mm256_madd_epi16(
-                    _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(a[i])),
-                    _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b[i])),
-                );
-                let high = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a[i]), _mm256_srai_epi16::<8>(b[i]));
-                _mm256_add_epi32(sums[i], _mm256_add_epi32(low, high))
+                let first = _mm256_maddubs_epi16(codes[0][i], acts[0][i]);
+                pairs(_mm256_add_epi16(first, _mm256_maddubs_epi16(codes[1][i], acts[1][i])))
+            })
+        }
+    }
+    #[inline(always)]
+    fn dot_signed(self, sums: [__m256i; 2], a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+        // The instruction wants one side unsigned, where 128 is still a number: `a` gives its signs to `b`. Two products of 128
+        // and 127 fit 16 bits.
+        // SAFETY: the instructions are there.
+        unsafe {
+            each!(|i| {
+                let (a, b) = (_mm256_abs_epi8(a[i]), _mm256_sign_epi8(b[i], a[i]));
+                _mm256_add_epi32(sums[i], pairs(_mm256_maddubs_epi16(a, b)))
             })
         }
     }

@@ -36,6 +36,29 @@ fn add_pairs(a: __m512, b: __m512) -> __m512 {
     }
 }
 
+/// In each quarter, the first two words with the other two, of `a` and then of `b`.
+#[inline(always)]
+fn fold_halves(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let crossed = _mm512_shuffle_pd::<0b0101_0101>(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b));
+        let straight = _mm512_mask_blend_epi32(0b1100_1100_1100_1100, a, b);
+        _mm512_add_epi32(straight, _mm512_castpd_si512(crossed))
+    }
+}
+
+/// In each quarter, each even word with the odd one behind it, of `a` and then of `b`.
+#[inline(always)]
+fn fold_pairs(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: called by the functions of the token alone.
+    unsafe {
+        let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+        let (even, odd) =
+            (_mm512_shuffle_ps::<0b10_00_10_00>(a, b), _mm512_shuffle_ps::<0b11_01_11_01>(a, b));
+        _mm512_add_epi32(_mm512_castps_si512(even), _mm512_castps_si512(odd))
+    }
+}
+
 /// See [`Lanes::swap_words`].
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -174,6 +197,11 @@ impl Lanes for Avx512 {
         unsafe { _mm512_set1_epi32(i32::from_le_bytes(word)) }
     }
     #[inline(always)]
+    fn all_quarters(self, quarter: &[u8; 16]) -> __m512i {
+        // SAFETY: the instructions are there, and the array has 16 bytes.
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(quarter.as_ptr().cast())) }
+    }
+    #[inline(always)]
     fn dot_codes(self, sums: __m512i, codes: __m512i, acts: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_dpbusd_epi32(sums, codes, acts) }
@@ -206,6 +234,20 @@ impl Lanes for Avx512 {
     fn add_sums(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the instructions are there.
         unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn fold_words(self, [a, b, c, d]: [__m512i; 4]) -> __m512i {
+        fold_pairs(fold_halves(a, b), fold_halves(c, d))
+    }
+    #[inline(always)]
+    fn store_sums(self, sums: __m512i, to: &mut [i32; 16]) {
+        // SAFETY: the instructions are there, and the array has sixteen integers.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
+    }
+    #[inline(always)]
+    fn load_sums(self, from: &[i32; 16]) -> __m512i {
+        // SAFETY: the instructions are there, and the array has sixteen integers.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }
     #[inline(always)]
     fn no_floats(self) -> __m512 {

@@ -188,3 +188,26 @@ fn chosen_matrices_give_what_each_gives_alone() {
         }
     }
 }
+
+#[test]
+fn activations_that_were_not_rounded_here_may_have_any_codes() {
+    let mut random = Random(26);
+    let (k, m) = (256, 33);
+    let lowest = |mut tensor: Tensor| {
+        let block = DType::Q8_0.block_bytes();
+        let codes = tensor.bytes.iter_mut().enumerate().filter(|(at, _)| at % block >= block - 32);
+        codes.filter(|(at, _)| at % 3 > 0).for_each(|(_, code)| *code = i8::MIN as u8);
+        tensor
+    };
+    let a = lowest(Tensor::new(DType::Q8_0, [k, m, 1, 1], &random.numbers(k * m)));
+    for n in [1, 2, 4, 9] {
+        let b = lowest(Tensor::new(DType::Q8_0, [k, n, 1, 1], &random.numbers(k * n)));
+        let expected = bits(&compute(Level::Scalar, 1, &[&a, &b], mul_mat).unwrap());
+        for level in Level::available() {
+            assert!(
+                bits(&compute(level, 2, &[&a, &b], mul_mat).unwrap()) == expected,
+                "{level}, {n} columns"
+            );
+        }
+    }
+}
