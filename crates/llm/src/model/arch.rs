@@ -168,6 +168,10 @@ pub(crate) struct Traits {
     /// Whether the file says how many blocks come before the first one with experts.
     pub(crate) leading_dense: bool,
     pub(crate) scales: ScaleUse,
+    /// Whether factors of frequencies count, where a file has them.
+    pub(crate) frequency_factors: bool,
+    /// Whether a bias of logits counts, where a file has one.
+    pub(crate) logit_bias: bool,
 }
 
 impl Traits {
@@ -189,6 +193,8 @@ impl Traits {
             expert_size: ExpertSize::Dense,
             leading_dense: false,
             scales: ScaleUse::PLAIN,
+            frequency_factors: true,
+            logit_bias: true,
         }
     }
 }

@@ -18,8 +18,11 @@ const KIN: Architecture = Architecture {
     forward: |net| forward(net, Norms::BEFORE, Net::plain_attention, swiglu),
 };
 
-const NEOX: Architecture =
-    Architecture { name: "pangu-embedded", traits: Traits::plain(RopeMode::Neox), ..KIN };
+const NEOX: Architecture = Architecture {
+    name: "pangu-embedded",
+    traits: Traits { frequency_factors: false, ..Traits::plain(RopeMode::Neox) },
+    ..KIN
+};
 
 pub(super) const FAMILY: &[Architecture] = &[
     KIN,

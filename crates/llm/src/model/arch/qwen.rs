@@ -33,7 +33,11 @@ const EXPERTS: Traits = Traits {
 pub(super) const FAMILY: &[Architecture] = &[
     Architecture { name: "qwen", complete: halve_feed_forward, ..QWEN2 },
     QWEN2,
-    Architecture { name: "qwen2vl", traits: Traits::plain(RopeMode::Mrope), ..QWEN2 },
+    Architecture {
+        name: "qwen2vl",
+        traits: Traits { logit_bias: false, ..Traits::plain(RopeMode::Mrope) },
+        ..QWEN2
+    },
     Architecture {
         name: "qwen2moe",
         traits: EXPERTS,

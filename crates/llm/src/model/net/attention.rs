@@ -169,6 +169,9 @@ impl Net<'_> {
 
     /// What frequencies are divided by, if anything.
     pub(super) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
+        if !self.hyper.architecture.traits.frequency_factors {
+            return Ok(None);
+        }
         let pairs = self.hyper.rope.n_dims / 2;
         // All are looked up, so that all are known to be needed.
         let long = self.global("rope_factors_long.weight", pairs)?;

@@ -104,8 +104,13 @@ impl Net<'_> {
         if let Some(scale) = self.scale_beside(matrix, "output", 1, Scale::Logits)? {
             logits = self.graph.mul(logits, scale)?;
         }
-        if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
-            logits = self.graph.add(logits, bias)?;
+        match self.hyper.architecture.traits.logit_bias {
+            true => {
+                if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
+                    logits = self.graph.add(logits, bias)?;
+                }
+            }
+            false => self.pass_over("output.bias"),
         }
         if self.hyper.factors.logits != 1.0 {
             logits = self.graph.scale(logits, self.hyper.factors.logits)?;
