@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Families of models beside the reference: tiny random models of the reference's own generator, its logits and ours.
+# Architectures beside the reference: tiny random models of the reference's own generator, its logits and ours.
 #
-#   tools/archs.sh [SEED [NAME...]]    models of a seed (1 unless given); those of the architectures named, or of the families that
-#                                      only this script compares
+#   tools/archs.sh [SEED [NAME...]]    models of a seed (1 unless given), of the architectures named or of all
 #   tools/archs.sh --record            has the reference compute the models of crates/llm/tests/families, for tests without it
 #
 # The first column of the table is the model; the others give, for each setting, the largest difference relative to the largest
@@ -20,7 +19,6 @@ if [ "${1:-}" = --record ]; then
 fi
 seed="${1:-1}"
 shift || true
-[ $# -gt 0 ] || set -- deepseek2 mamba2 granitehybrid lfm2 qwen3next
 generator="$(reference_program 0.3.36 test-llama-archs)" || exit
 
 if [ -n "${OXCART_ARCHS:-}" ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tiny random models of some architectures: the reference's logits and ours, side by side.
+"""Tiny random models of all architectures, or of some: the reference's logits and ours, side by side.
 
-    python3 tools/archs --seed SEED --generator PROGRAM --venv VENV --oxcart BINARY --folder DIR NAME...
+    python3 tools/archs --seed SEED --generator PROGRAM --venv VENV --oxcart BINARY --folder DIR [NAME...]
 
 tools/archs.sh calls it with what it needs. Goes on after a failure; the exit code says whether there was any.
 """
@@ -10,6 +10,7 @@ import argparse
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parent.parent
@@ -24,11 +25,15 @@ PROMPT, MORE = 24, 8
 SEQUENCES = 3
 # The fewest tokens that a vocabulary of the generator has.
 VOCABULARY = 128
+# Models looked at at a time.
+AT_A_TIME = 3
 
 
 def generate(args):
     """The files of the models that the generator makes."""
-    command = [args.generator, "-s", str(args.seed), "-o", str(args.folder), "-a", f"^({'|'.join(args.names)})$"]
+    command = [args.generator, "-s", str(args.seed), "-o", str(args.folder)]
+    if args.names:
+        command += ["-a", f"^({'|'.join(args.names)})$"]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode < 0:
         raise Crashed(f"the generator was ended by signal {-made.returncode}")
@@ -65,13 +70,26 @@ def compare(args, model, tokens, expected):
     return columns, [f"{name}: {fault}" for name, fault in faults]
 
 
+def line(args, version, model, tokens):
+    """A model's line of the table, and whether it is as the reference has it."""
+    try:
+        expected, refusal = reference.logits(version, model, PROMPT, tokens)
+    except Crashed as crashed:
+        expected, refusal = None, str(crashed)
+    columns, faults = [""] * 3, [f"the reference: {refusal}"]
+    if refusal is None:
+        columns, faults = compare(args, model, tokens, expected)
+    text = f"{model.stem:28} {columns[0]:>9} {columns[1]:>9} {columns[2]:>9}  {'  '.join(faults) or 'ok'}"
+    return text, not faults
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     for name in ("--generator", "--venv", "--oxcart"):
         parser.add_argument(name, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("names", nargs="*")
     args = parser.parse_args()
 
     dice = random.Random(args.seed)
@@ -79,17 +97,14 @@ def main():
     models = generate(args)
     version = Version("7.0", args.venv)
     ours.in_process(args.folder, tokens, PROMPT, args.seed)
-    failures = 0
+    passed = 0
     print(f"{'model':28} {'alone':>9} {'local:2':>9} {'beside':>9}", flush=True)
-    for model in models:
-        expected, refusal = reference.logits(version, model, PROMPT, tokens)
-        columns, faults = [""] * 3, [f"the reference: {refusal}"]
-        if refusal is None:
-            columns, faults = compare(args, model, tokens, expected)
-        failures += bool(faults)
-        print(f"{model.stem:28} {columns[0]:>9} {columns[1]:>9} {columns[2]:>9}  {'  '.join(faults) or 'ok'}", flush=True)
-    print(f"{len(models) - failures} of {len(models)} as the reference has them, seed {args.seed}")
-    return 1 if failures else 0
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for text, is_equal in pool.map(lambda model: line(args, version, model, tokens), models):
+            passed += is_equal
+            print(text, flush=True)
+    print(f"{passed} of {len(models)} as the reference has them, seed {args.seed}")
+    return 0 if passed == len(models) else 1
 
 
 if __name__ == "__main__":

@@ -199,6 +199,11 @@ impl Loaded {
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
+        let unread = &file.hyper().unread_keys;
+        if !unread.is_empty() && !quiet {
+            let keys = unread.join(", ");
+            let _ = writeln!(door::stderr(), "oxcart: {}: nothing here uses the keys {keys}", path.display());
+        }
         let start = Instant::now();
         let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
         let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;

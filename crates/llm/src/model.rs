@@ -25,7 +25,7 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{
     Block, BlockState, Experts, Factors, Gating, HyperParameters, Latent, Pooling, RecurrentState,
-    StateSpace, Temperature, TokenRows,
+    StateSpace, Temperature, TokenRows, Window,
 };
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};

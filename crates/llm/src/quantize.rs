@@ -11,7 +11,7 @@ use oxcart_gguf::{Builder, ByteOrder, Data, GgufSet, Metadata, SetTensor};
 use oxcart_tensor::quant::{QuantError, dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Layout, LayoutError};
 
-use self::recipe::{Model, Recipe, is_quantized};
+use self::recipe::{Model, Recipe, is_quantized, makes_values};
 use crate::file_type::FileType;
 
 /// Why a model could not be quantized.
@@ -162,9 +162,6 @@ fn about(model: &GgufSet, tensors: &[SetTensor<'_>]) -> Model {
         .unwrap_or_default();
     let number = |key: &str| metadata.get(&format!("{architecture}.{key}"))?.usize().ok();
     let heads = number("attention.head_count").unwrap_or(1);
-    let makes_values = |name: &str| {
-        ["attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"].iter().any(|part| name.contains(part))
-    };
     Model {
         layers: number("block_count").unwrap_or(0),
         experts: number("expert_count").unwrap_or(0),

@@ -551,8 +551,8 @@ fn hyper_parameters_that_make_no_sense_are_refused() {
         (Tiny::llama(2).without("llama.context_length"), "llama.context_length"),
         (Tiny::llama(2).without("general.architecture"), "general.architecture"),
         (
-            change("general.architecture", Text("mamba")),
-            "the architecture 'mamba' is not known; known are llama, qwen2",
+            change("general.architecture", Text("llama0")),
+            "the architecture 'llama0' is not known; known are llama, llama4",
         ),
         (Tiny { tokens: 0, ..Tiny::llama(2) }, "tokenizer.ggml.tokens is 0 tokens"),
     ] {

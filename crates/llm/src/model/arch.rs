@@ -1,21 +1,38 @@
 //! Architectures. One is a small file: what is special about its hyper-parameters, and its graph, block by block.
 //!
-//! To add one: a file with a type that implements [`Architecture`], and a line in [`ALL`]. Tensors need not be listed
-//! anywhere: the graph is built once without data to find out which there must be.
+//! To add one: an [`Architecture`] in the file of its family; a new family is a file and a line in [`FAMILIES`]. Tensors need not
+//! be listed anywhere: the graph is built once without data to find out which there must be.
 
 mod bert;
+mod command;
+mod dbrx;
+mod deci;
 mod deepseek;
+mod ernie;
+mod exaone;
+mod gates;
 mod gemma;
+mod glm;
+mod gpt;
 mod gpt_oss;
 mod granite;
+mod grok;
+mod hunyuan;
+mod kin;
 mod lfm2;
 mod llama;
+mod llama4;
 mod mamba;
-mod phi3;
+mod minicpm3;
+mod mistral;
+mod olmo;
+mod openelm;
+mod phi;
+mod plamo;
 mod qwen;
 mod qwen_next;
-
-use std::fmt;
+mod shared_experts;
+mod sparse;
 
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::RopeMode;
@@ -25,9 +42,9 @@ use super::hyper_parameters::HyperParameters;
 use super::keys::Keys;
 use super::net::Net;
 
-/// Where a sliding window comes from.
+/// Where a window comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Window {
+pub(crate) enum WindowKey {
     /// There is none, whatever the file says.
     Ignored,
     /// The file may have one.
@@ -36,6 +53,17 @@ pub(crate) enum Window {
     Default(usize),
     /// The file must have one.
     Required,
+}
+
+/// Which blocks see everything, where others see a window and the file does not say which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pattern {
+    /// None.
+    Never,
+    /// The last of every so many.
+    LastOf(usize),
+    /// The first of every so many.
+    FirstOf(usize),
 }
 
 /// Whether there are experts.
@@ -51,6 +79,8 @@ pub(crate) enum ExpertUse {
 pub(crate) enum ExpertSize {
     /// It is that of the dense network.
     Dense,
+    /// It has a key of its own, or is that of the dense network.
+    OwnOrDense,
     /// It has a key of its own, or is a share of the dense network's.
     OwnOrShare,
     /// It has a key of its own.
@@ -68,6 +98,50 @@ pub(crate) enum Heads {
     None,
 }
 
+/// What an architecture's norms are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NormKind {
+    /// By the root of the mean square, times weights.
+    Rms,
+    /// As `Rms`, without weights.
+    RmsAlone,
+    /// By mean and deviation, times weights, plus a bias if there is one.
+    Layer,
+    /// As `Layer`, without weights and bias.
+    LayerAlone,
+}
+
+/// Which scales beside matrices count, whatever the type of the matrix. One beside a matrix of a type that needs it always
+/// counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScaleUse {
+    /// Of queries, keys and values.
+    pub(crate) qkv: bool,
+    /// Of what attention gives.
+    pub(crate) attention_output: bool,
+    /// Of feed-forward networks, experts included, but for their last matrices.
+    pub(crate) feed_forward: bool,
+    /// Of the last matrices of feed-forward networks.
+    pub(crate) feed_forward_output: bool,
+    /// Of logits.
+    pub(crate) logits: bool,
+}
+
+impl ScaleUse {
+    /// What most have.
+    pub(crate) const PLAIN: ScaleUse = ScaleUse {
+        qkv: true,
+        attention_output: true,
+        feed_forward: false,
+        feed_forward_output: false,
+        logits: true,
+    };
+
+    /// Everywhere.
+    pub(crate) const ALL: ScaleUse =
+        ScaleUse { feed_forward: true, feed_forward_output: true, ..ScaleUse::PLAIN };
+}
+
 /// What hyper-parameters mean in an architecture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
@@ -78,11 +152,10 @@ pub(crate) struct Traits {
     /// Base and scale of windowed blocks, where they differ.
     pub(crate) rope_windowed: Option<(f32, f32)>,
     pub(crate) heads: Heads,
-    pub(crate) window: Window,
-    /// Every how many blocks one sees everything.
-    pub(crate) window_period: usize,
-    /// Layer norms with an epsilon of their own rather than RMS norms.
-    pub(crate) layer_norm: bool,
+    pub(crate) window: WindowKey,
+    /// Which blocks see everything.
+    pub(crate) pattern: Pattern,
+    pub(crate) norm: NormKind,
     /// Sees all tokens at once, and has no cache.
     pub(crate) encoder: bool,
     /// Default bound of attention scores, where there is one.
@@ -94,8 +167,11 @@ pub(crate) struct Traits {
     pub(crate) expert_size: ExpertSize,
     /// Whether the file says how many blocks come before the first one with experts.
     pub(crate) leading_dense: bool,
-    /// Whether scales beside matrices of feed-forward networks count, whatever the type of the matrix.
-    pub(crate) scales: bool,
+    pub(crate) scales: ScaleUse,
+    /// Whether factors of frequencies count, where a file has them.
+    pub(crate) frequency_factors: bool,
+    /// Whether a bias of logits counts, where a file has one.
+    pub(crate) logit_bias: bool,
 }
 
 impl Traits {
@@ -106,9 +182,9 @@ impl Traits {
             rotates_all: false,
             rope_windowed: None,
             heads: Heads::Always,
-            window: Window::Ignored,
-            window_period: 1,
-            layer_norm: false,
+            window: WindowKey::Ignored,
+            pattern: Pattern::Never,
+            norm: NormKind::Rms,
             encoder: false,
             attention_soft_cap: None,
             has_logit_soft_cap: false,
@@ -116,54 +192,85 @@ impl Traits {
             experts: ExpertUse::Never,
             expert_size: ExpertSize::Dense,
             leading_dense: false,
-            scales: false,
+            scales: ScaleUse::PLAIN,
+            frequency_factors: true,
+            logit_bias: true,
         }
     }
 }
 
-/// A family of models that share a graph.
-pub(crate) trait Architecture: Sync + fmt::Debug {
-    /// Its name in files.
-    fn name(&self) -> &'static str;
+/// What builds one part of a block.
+type Part<'n> = fn(&mut Net<'n>, TensorId) -> Result<TensorId, Error>;
 
+/// Models that share a graph, by the name that files give them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Architecture {
+    pub(crate) name: &'static str,
     /// What its hyper-parameters mean.
-    fn traits(&self) -> Traits;
-
+    pub(crate) traits: Traits,
     /// Reads what only this architecture has, or has otherwise than others: what blocks remember, for example.
-    fn complete(&self, _hyper: &mut HyperParameters, _keys: &Keys<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
+    pub(crate) complete: fn(&mut HyperParameters, &Keys<'_>) -> Result<(), Error>,
     /// Builds the graph from tokens to logits, or to one row of embeddings per token.
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error>;
+    pub(crate) forward: fn(&mut Net<'_>) -> Result<TensorId, Error>,
 }
 
-/// All architectures.
-static ALL: [&dyn Architecture; 15] = [
-    &llama::Llama,
-    &qwen::Qwen2,
-    &qwen::Qwen3,
-    &qwen::Qwen3Moe,
-    &gemma::Gemma2,
-    &gemma::Gemma3,
-    &phi3::Phi3,
-    &gpt_oss::GptOss,
-    &deepseek::Deepseek2,
-    &mamba::Mamba2,
-    &granite::GraniteHybrid,
-    &lfm2::Lfm2,
-    &qwen_next::Qwen3Next,
-    &bert::Bert,
-    &bert::NomicBert,
+/// For architectures whose hyper-parameters are those of most.
+pub(crate) fn nothing_more(_: &mut HyperParameters, _: &Keys<'_>) -> Result<(), Error> {
+    Ok(())
+}
+
+/// All architectures, a line for each file and what it serves.
+static FAMILIES: [&[Architecture]; 30] = [
+    llama::FAMILY,
+    llama4::FAMILY,
+    kin::FAMILY,
+    deci::FAMILY,
+    mistral::FAMILY,
+    qwen::FAMILY,
+    qwen_next::FAMILY,
+    gemma::FAMILY,
+    phi::FAMILY,
+    glm::FAMILY,
+    command::FAMILY,
+    olmo::FAMILY,
+    exaone::FAMILY,
+    gpt::FAMILY,
+    hunyuan::FAMILY,
+    ernie::FAMILY,
+    shared_experts::FAMILY,
+    sparse::FAMILY,
+    gates::FAMILY,
+    dbrx::FAMILY,
+    grok::FAMILY,
+    plamo::FAMILY,
+    openelm::FAMILY,
+    minicpm3::FAMILY,
+    deepseek::FAMILY,
+    gpt_oss::FAMILY,
+    granite::FAMILY,
+    lfm2::FAMILY,
+    mamba::FAMILY,
+    bert::FAMILY,
 ];
 
 /// Names of all architectures.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|architecture| architecture.name())
+    FAMILIES.iter().copied().flatten().map(|architecture| architecture.name)
 }
 
-pub(crate) fn by_name(name: &str) -> Result<&'static dyn Architecture, Error> {
+pub(crate) fn by_name(name: &str) -> Result<&'static Architecture, Error> {
     let known = || names().collect::<Vec<_>>().join(", ");
     let unknown = || Error::UnknownArchitecture { name: name.to_owned(), known: known() };
-    ALL.iter().copied().find(|architecture| architecture.name() == name).ok_or_else(unknown)
+    FAMILIES.iter().copied().flatten().find(|architecture| architecture.name == name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_name_is_served_once() {
+        let mut seen = HashSet::new();
+        assert!(super::names().all(|name| seen.insert(name)));
+    }
 }

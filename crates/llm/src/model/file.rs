@@ -102,7 +102,9 @@ fn large_step(hyper: &HyperParameters) -> (StepShape, Style) {
 /// were scaled by when the file was made, and blocks that guess several tokens at once.
 fn is_harmless(name: &str, hyper: &HyperParameters) -> bool {
     let block = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse().ok());
-    let guessing = hyper.blocks.len()..hyper.blocks.len() + hyper.guessing_blocks;
+    // Some use blocks of the file several times.
+    let count = hyper.blocks.iter().map(|block| block.tensors + 1).max().unwrap_or(0);
+    let guessing = count..count + hyper.guessing_blocks;
     name.starts_with("cls.")
         || name == "rope_freqs.weight"
         || name.contains(".attn_rot_embd")

@@ -6,7 +6,7 @@
 mod attention;
 mod experts;
 mod recurrent;
-mod rope;
+pub(crate) mod rope;
 
 pub use attention::Latent;
 pub use experts::{Experts, Gating};
@@ -15,7 +15,7 @@ pub use recurrent::StateSpace;
 use oxcart_gguf::Metadata;
 use oxcart_tensor::ops::Rope;
 
-use super::arch::{self, Architecture};
+use super::arch::{self, Architecture, NormKind};
 use super::error::Error;
 use super::keys::Keys;
 use super::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_EMBEDDING, MAX_VOCABULARY};
@@ -35,7 +35,7 @@ pub enum Pooling {
 }
 
 /// What may differ from block to block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
     /// Query heads; none in blocks without attention.
     pub heads: usize,
@@ -49,8 +49,14 @@ pub struct Block {
     pub feed_forward: usize,
     /// Whether attention sees a window only.
     pub windowed: bool,
+    /// Whether positions rotate its queries and keys.
+    pub rotates: bool,
     /// Whether experts are its feed-forward network.
     pub has_experts: bool,
+    /// Bound of what is inside its experts, if there is one.
+    pub expert_limit: Option<f32>,
+    /// The block of the file whose tensors it has.
+    pub tensors: usize,
     /// What it remembers of a sequence.
     pub state: BlockState,
 }
@@ -90,6 +96,40 @@ pub struct RecurrentState {
     pub state: usize,
 }
 
+/// How far back windowed blocks see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// So many tokens, the token itself included.
+    Sliding(usize),
+    /// All tokens since the last multiple of this position.
+    Chunked(usize),
+}
+
+impl Window {
+    /// The most tokens that a token sees.
+    pub fn length(self) -> usize {
+        match self {
+            Window::Sliding(length) | Window::Chunked(length) => length,
+        }
+    }
+
+    /// The first position that a token at `position` sees.
+    pub(crate) fn first_seen(self, position: usize) -> usize {
+        match self {
+            Window::Sliding(length) => (position + 1).saturating_sub(length),
+            Window::Chunked(length) => position - position % length,
+        }
+    }
+
+    /// The first position that sees nothing before `first`.
+    pub(crate) fn first_blind(self, first: usize) -> usize {
+        match self {
+            Window::Sliding(length) => first + length - 1,
+            Window::Chunked(length) => first.next_multiple_of(length),
+        }
+    }
+}
+
 /// Factors by which some architectures multiply; 1 in others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
@@ -101,25 +141,32 @@ pub struct Factors {
     pub logits: f32,
     /// Of attention scores; by the size of heads if none is given.
     pub attention: Option<f32>,
+    /// Of what attention gives.
+    pub values: f32,
+    /// Of what small experts of groups of others give.
+    pub groves: f32,
 }
 
 impl Factors {
-    const NONE: Factors = Factors { embedding: 1.0, residual: 1.0, logits: 1.0, attention: None };
+    const NONE: Factors =
+        Factors { embedding: 1.0, residual: 1.0, logits: 1.0, attention: None, values: 1.0, groves: 1.0 };
 }
 
-/// Queries that grow with their positions: by `1 + scale * ln(1 + floor(position / length))`.
+/// Queries that grow with their positions: by `1 + scale * ln(1 + floor((position + offset) / length))`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Temperature {
     /// How fast.
     pub scale: f32,
     /// Positions of a step.
     pub length: usize,
+    /// By how much positions count as later than they are.
+    pub offset: usize,
 }
 
 impl Temperature {
     /// The factor of queries at a position.
     pub(crate) fn at(&self, position: usize) -> f32 {
-        let steps = (position as f32 / self.length as f32).floor();
+        let steps = ((position + self.offset) as f32 / self.length as f32).floor();
         (f64::from(steps) + 1.0).ln() as f32 * self.scale + 1.0
     }
 }
@@ -127,7 +174,7 @@ impl Temperature {
 /// A model's size and shape.
 #[derive(Clone, Debug)]
 pub struct HyperParameters {
-    pub(crate) architecture: &'static dyn Architecture,
+    pub(crate) architecture: &'static Architecture,
     /// Tokens in the vocabulary.
     pub vocabulary: usize,
     /// Context of the training.
@@ -140,14 +187,16 @@ pub struct HyperParameters {
     pub guessing_blocks: usize,
     /// Added to what norms divide by.
     pub norm_epsilon: f32,
-    /// Whether positions rotate queries and keys.
-    pub rotates: bool,
     /// Rotary positions of blocks that see everything.
     pub rope: Rope,
     /// Rotary positions of blocks that see a window.
     pub rope_windowed: Rope,
-    /// How many tokens windowed blocks see, the token itself included.
-    pub window: Option<usize>,
+    /// How far back windowed blocks see.
+    pub window: Option<Window>,
+    /// How much scores fall with the distance, at most (ALiBi), if they do.
+    pub position_bias: Option<f32>,
+    /// Bound of queries, keys and values, if there is one.
+    pub qkv_limit: Option<f32>,
     /// Whether a token sees only what is before it.
     pub causal: bool,
     /// Bound of attention scores, if any.
@@ -166,10 +215,16 @@ pub struct HyperParameters {
     pub factors: Factors,
     /// Queries that grow with their positions, if they do.
     pub temperature: Option<Temperature>,
+    /// Whether both parts of a block read the stream as it was before, where architectures leave that to files.
+    pub is_parallel: bool,
+    /// Whether the last norm also comes between repetitions of the blocks, where they are repeated.
+    pub norm_between_loops: bool,
     /// Token types, of encoders.
     pub token_types: usize,
     /// What the file asks embeddings to be made by.
     pub pooling: Pooling,
+    /// Keys of the file about the architecture that nothing here has a use for, and that say something.
+    pub unread_keys: Vec<String>,
 }
 
 impl HyperParameters {
@@ -177,8 +232,8 @@ impl HyperParameters {
     pub fn read(metadata: Metadata<'_>) -> Result<HyperParameters, Error> {
         let name = metadata.require("general.architecture")?.str()?;
         let architecture = arch::by_name(name)?;
-        let keys = Keys::new(metadata, architecture.name());
-        let traits = architecture.traits();
+        let keys = Keys::new(metadata, architecture.name);
+        let traits = architecture.traits;
 
         let context = keys.need_count("context_length", MAX_CONTEXT)?;
         let embedding = keys.need_count("embedding_length", MAX_EMBEDDING)?;
@@ -189,15 +244,7 @@ impl HyperParameters {
         let guessing_blocks = guessing_blocks(&keys, count)?;
         blocks.truncate(count - guessing_blocks);
         let experts = experts::experts(&keys, &traits, &mut blocks)?;
-        let epsilon_key = match traits.layer_norm {
-            true => "attention.layer_norm_epsilon",
-            false => "attention.layer_norm_rms_epsilon",
-        };
-        keys.metadata().require(&keys.name(epsilon_key))?;
-        let norm_epsilon = keys.number(epsilon_key)?.filter(|epsilon| *epsilon >= 0.0);
-        let norm_epsilon =
-            norm_epsilon.ok_or_else(|| keys.refuse(epsilon_key, "negative", "must not be negative"))?;
-
+        let norm_epsilon = norm_epsilon(&keys, traits.norm)?;
         let of_kind = |windowed: bool| {
             let is_such = |block: &&Block| block.heads > 0 && block.windowed == windowed;
             blocks.iter().find(is_such).or(blocks.iter().find(|block| block.heads > 0)).unwrap_or(&blocks[0])
@@ -217,10 +264,11 @@ impl HyperParameters {
             context,
             embedding,
             norm_epsilon,
-            rotates: traits.rope.is_some(),
             rope,
             rope_windowed,
-            window,
+            window: window.map(Window::Sliding),
+            position_bias: None,
+            qkv_limit: None,
             causal,
             attention_soft_cap: match traits.attention_soft_cap {
                 Some(default) => soft_cap("attn_logit_softcapping", Some(default))?,
@@ -236,23 +284,27 @@ impl HyperParameters {
             short_convolution: 0,
             factors: Factors::NONE,
             temperature: None,
+            is_parallel: false,
+            norm_between_loops: false,
             token_types,
             pooling: pooling(&keys)?,
+            unread_keys: Vec::new(),
             blocks,
             guessing_blocks,
         };
-        architecture.complete(&mut hyper, &keys)?;
+        (architecture.complete)(&mut hyper, &keys)?;
+        hyper.unread_keys = keys.unread();
         Ok(hyper)
     }
 
     /// The name of the architecture.
     pub fn architecture(&self) -> &'static str {
-        self.architecture.name()
+        self.architecture.name
     }
 
     /// Whether it makes embeddings rather than text.
     pub fn is_encoder(&self) -> bool {
-        self.architecture.traits().encoder
+        self.architecture.traits.encoder
     }
 
     /// Whether some block remembers all tokens together, so that a sequence cannot go back.
@@ -262,7 +314,18 @@ impl HyperParameters {
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
     pub(crate) fn keys_can_move(&self) -> bool {
-        self.rotates && self.latent.is_none() && !self.is_recurrent()
+        let is_plain = |block: &Block| block.state.recurrent.is_none();
+        self.architecture.traits.rope.is_some()
+            && !self.rope.mode.has_sections()
+            && self.position_bias.is_none()
+            && self.latent.is_none()
+            && !matches!(self.window, Some(Window::Chunked(_)))
+            && self.blocks.iter().all(is_plain)
+    }
+
+    /// Rotations are scaled in blocks that see everything, and not in windows.
+    pub(crate) fn leave_windows_unscaled(&mut self) {
+        self.rope_windowed = Rope { freq_scale: 1.0, ext_factor: 0.0, attn_factor: 1.0, ..self.rope };
     }
 
     /// Says which blocks are recurrent, and what they remember: as the file says, or all but every n-th.
@@ -292,6 +355,16 @@ impl HyperParameters {
         [false, true]
             .map(|kind| self.blocks.iter().any(|block| block.state.rows.is_some() && block.windowed == kind))
     }
+}
+
+fn norm_epsilon(keys: &Keys<'_>, norm: NormKind) -> Result<f32, Error> {
+    let key = match norm {
+        NormKind::Layer | NormKind::LayerAlone => "attention.layer_norm_epsilon",
+        NormKind::Rms | NormKind::RmsAlone => "attention.layer_norm_rms_epsilon",
+    };
+    keys.metadata().require(&keys.name(key))?;
+    let epsilon = keys.number(key)?.filter(|epsilon| *epsilon >= 0.0);
+    epsilon.ok_or_else(|| keys.refuse(key, "negative", "must not be negative"))
 }
 
 fn vocabulary(keys: &Keys<'_>) -> Result<usize, Error> {

@@ -1,6 +1,10 @@
 //! Metadata under the prefix of the architecture, read as the types a model needs.
 //!
-//! Invariant: every error names the whole key, and a number was compared with its bounds before it is given out.
+//! Invariant: every error names the whole key, and a number was compared with its bounds before it is given out. Every key that was
+//! asked for is remembered, so that those that were not can be named.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 use oxcart_gguf::{Entry, Metadata, Value};
 
@@ -11,11 +15,12 @@ use super::error::Error;
 pub(crate) struct Keys<'a> {
     metadata: Metadata<'a>,
     prefix: String,
+    asked: RefCell<HashSet<String>>,
 }
 
 impl<'a> Keys<'a> {
     pub(crate) fn new(metadata: Metadata<'a>, architecture: &str) -> Keys<'a> {
-        Keys { metadata, prefix: format!("{architecture}.") }
+        Keys { metadata, prefix: format!("{architecture}."), asked: RefCell::default() }
     }
 
     /// The whole key.
@@ -28,7 +33,21 @@ impl<'a> Keys<'a> {
     }
 
     fn get(&self, key: &str) -> Option<Entry<'a>> {
-        self.metadata.get(&self.name(key))
+        let name = self.name(key);
+        let found = self.metadata.get(&name);
+        self.asked.borrow_mut().insert(name);
+        found
+    }
+
+    /// Keys that were not asked for and that say something: not zero, not false, not empty.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let asked = self.asked.borrow();
+        let is_unread = |name: &str| {
+            name.strip_prefix(&self.prefix).is_some_and(|key| !says_nothing_here(key))
+                && !asked.contains(name)
+        };
+        let unread = self.metadata.iter().filter(|entry| is_unread(entry.key()) && says_something(entry));
+        unread.map(|entry| entry.key().to_owned()).collect()
     }
 
     /// An error about a key.
@@ -68,6 +87,30 @@ impl<'a> Keys<'a> {
             Err(_) => Err(self.refuse(key, value, "must not be negative")),
         });
         checked.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Counts, however many.
+    pub(crate) fn list(&self, key: &str, most: usize) -> Result<Option<Vec<usize>>, Error> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        let checked = entry.integers()?.map(|value| match usize::try_from(value) {
+            Ok(value) => self.in_range(key, value, 0, most),
+            Err(_) => Err(self.refuse(key, value, "must not be negative")),
+        });
+        checked.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// One number for all blocks, or one for each; finite.
+    pub(crate) fn numbers(&self, key: &str, blocks: usize) -> Result<Option<Vec<f32>>, Error> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        if !matches!(entry.value(), Value::Array(_)) {
+            return Ok(self.number(key)?.map(|number| vec![number; blocks]));
+        }
+        let numbers: Vec<f32> = entry.array::<f32>()?.collect();
+        if numbers.len() != blocks || numbers.iter().any(|number| !number.is_finite()) {
+            let found = format!("{} numbers", numbers.len());
+            return Err(self.refuse(key, found, format!("must be a finite one for each of {blocks} blocks")));
+        }
+        Ok(Some(numbers))
     }
 
     fn in_range(&self, key: &str, value: usize, least: usize, most: usize) -> Result<usize, Error> {
@@ -120,5 +163,31 @@ impl<'a> Keys<'a> {
             return Err(self.refuse(key, found, format!("must be one for each of {blocks} blocks")));
         }
         Ok(Some(flags))
+    }
+}
+
+/// Keys that have nothing to do with what a model computes of tokens: of other parts of it, or of how it came about.
+fn says_nothing_here(key: &str) -> bool {
+    let prefixes = ["vision.", "audio.", "tokenizer.", "dense_", "classifier."];
+    let names = ["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "embedding_length_out"];
+    prefixes.iter().any(|prefix| key.starts_with(prefix)) || names.contains(&key)
+}
+
+/// Whether a value is more than a word for "none".
+fn says_something(entry: &Entry<'_>) -> bool {
+    let is_none = |number: f64| number == 0.0 || number == -1.0 || number == f64::from(u32::MAX);
+    match entry.value() {
+        Value::Array(_) => match entry.integers() {
+            Ok(mut numbers) => numbers.any(|number| !is_none(number as f64)),
+            Err(_) => entry
+                .array::<f32>()
+                .is_ok_and(|mut numbers| numbers.any(|number| !is_none(f64::from(number)))),
+        },
+        Value::String(_) => entry.str().is_ok_and(|text| !text.is_empty()),
+        Value::Bool(flag) => flag,
+        Value::F32(number) => !is_none(f64::from(number)),
+        Value::F64(number) => !is_none(number),
+        // Numbers below zero are none, too.
+        _ => entry.usize().is_ok_and(|number| !is_none(number as f64)),
     }
 }

@@ -16,7 +16,7 @@ mod output;
 mod recurrent;
 mod shift;
 
-pub(crate) use attention::{Attention, AttentionPath};
+pub(crate) use attention::{Attention, AttentionPath, Gate};
 pub(crate) use blocks::Norms;
 pub(crate) use experts::Moe;
 pub(crate) use layers::Bias;
@@ -112,6 +112,8 @@ pub(crate) struct Style {
 pub(crate) struct Inputs {
     pub(crate) tokens: Option<TensorId>,
     pub(crate) positions: Option<TensorId>,
+    /// Four positions of each token, of which text has the same three times and then zero.
+    pub(crate) section_positions: Option<TensorId>,
     pub(crate) wanted: Option<TensorId>,
     pub(crate) mean: Option<TensorId>,
     /// By kind of page, the cell that each token's keys and values go to.
@@ -233,7 +235,7 @@ impl<'a> Net<'a> {
     }
 
     fn build_and_survey(mut self) -> Result<(Built, Survey), Error> {
-        let rows = self.hyper.architecture.forward(&mut self)?;
+        let rows = (self.hyper.architecture.forward)(&mut self)?;
         let output = if self.hyper.is_encoder() { self.pool(rows)? } else { rows };
         self.graph.set_name(output, "result_output")?;
         self.graph.mark_output(output)?;
@@ -295,7 +297,7 @@ impl<'a> Net<'a> {
     /// The whole name of a tensor of the part that is being built.
     fn full_name(&self, name: &str) -> String {
         match self.section {
-            Section::Block(block) => format!("blk.{block}.{name}"),
+            Section::Block(block) => format!("blk.{}.{name}", self.hyper.blocks[block].tensors),
             Section::Input | Section::Output => name.to_owned(),
         }
     }
@@ -319,6 +321,29 @@ impl<'a> Net<'a> {
     ) -> Result<Option<TensorId>, Error> {
         let name = self.full_name(name);
         self.find(&name, shape.into())
+    }
+
+    /// The extents of a tensor of the file, if it is there, in the part of the model that is being built or by its whole name.
+    pub(crate) fn extents(&self, name: &str) -> Option<Shape> {
+        [self.full_name(name), name.to_owned()].iter().find_map(|name| match &self.supply {
+            Supply::Wish { .. } => None,
+            Supply::Survey { file, .. } => Some(file.tensor(name)?.info.layout().ne()),
+            Supply::Loaded { weights, .. } => Some(weights.find_anywhere(name)?.layout.ne()),
+        })
+    }
+
+    /// Whether the file has a tensor, in the part of the model that is being built or by its whole name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.extents(name).is_some()
+    }
+
+    /// Passes over a dense feed-forward network that a file may have beside experts.
+    pub(crate) fn pass_over_dense(&mut self) {
+        for base in ["ffn_gate", "ffn_up", "ffn_down"] {
+            for ending in ["weight", "bias", "scale"] {
+                self.pass_over(&format!("{base}.{ending}"));
+            }
+        }
     }
 
     /// A tensor that may be there and that the architecture passes over, in the part of the model that is being built.

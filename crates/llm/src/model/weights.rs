@@ -69,6 +69,11 @@ impl Weights {
         self.sections[self.index(section)].get(name)
     }
 
+    /// As [`find`](Weights::find), in whatever section.
+    pub(crate) fn find_anywhere(&self, name: &str) -> Option<&Weight> {
+        self.sections.iter().find_map(|section| section.get(name))
+    }
+
     fn index(&self, section: Section) -> usize {
         section.index(self.sections.len() - 2)
     }

@@ -62,6 +62,11 @@ fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
+/// Whether values of attention come of a tensor, alone or with queries and keys.
+pub(super) fn makes_values(name: &str) -> bool {
+    ["attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"].iter().any(|part| name.contains(part))
+}
+
 impl<'m> Recipe<'m> {
     pub(super) fn new(file: FileType, model: &'m Model) -> Recipe<'m> {
         Recipe { file, model, values: 0, downs: 0 }
@@ -99,16 +104,10 @@ impl<'m> Recipe<'m> {
             return self.small(name);
         }
         match name {
-            _ if name.contains("attn_v.weight") => self.value(),
+            _ if makes_values(name) => self.value(),
             _ if name.contains("attn_k.weight") => self.key(),
             _ if name.contains("ffn_down") => self.down(name),
             _ if name.contains("attn_output.weight") => self.attention_output(),
-            _ if name.contains("attn_qkv.weight") => match file {
-                "Q3_K_M" | "Q3_K_L" | "IQ3_M" => DType::Q4_K,
-                "Q4_K_M" => DType::Q5_K,
-                "Q5_K_M" => DType::Q6_K,
-                _ => base,
-            },
             _ if name.contains("ffn_gate") || name.contains("ffn_up") => self.gate_or_up(name),
             _ => base,
         }
@@ -129,7 +128,7 @@ impl<'m> Recipe<'m> {
     fn small(&mut self, name: &str) -> DType {
         let (base, file, model) = (self.file.base(), self.file.name(), self.model);
         let is_larger = file == "IQ2_S" || file == "IQ2_M";
-        if name.contains("attn_v.weight") {
+        if makes_values(name) {
             self.values += 1;
             let shared = model.heads / model.kv_heads.max(1) >= 4 || model.experts >= 4;
             return match shared {

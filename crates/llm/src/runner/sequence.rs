@@ -4,6 +4,7 @@
 //! kind names. Tables of windowed blocks forget pages that no token to come can see.
 
 use super::pages::{Content, PAGE, Pages};
+use crate::model::Window;
 
 /// Kinds of pages: of blocks that see everything, and of blocks that see a window.
 pub(crate) const KINDS: usize = 2;
@@ -132,7 +133,7 @@ impl Sequence {
         tokens: &[u32],
         changes: &[Change],
         pools: &mut [Option<Pages>; KINDS],
-        window: Option<usize>,
+        window: Option<Window>,
     ) {
         let full_before = self.len() / PAGE;
         self.tokens.extend_from_slice(tokens);
@@ -151,7 +152,7 @@ impl Sequence {
             }
         }
         if let (Some(window), Some(pool)) = (window, &mut pools[1]) {
-            let reach = first_seen(self.len(), window) / PAGE;
+            let reach = window.first_seen(self.len()) / PAGE;
             let gone = reach.min(self.tables[1].len());
             for page in self.tables[1][..gone].iter_mut().rev().map_while(Option::take) {
                 pool.give_back(page);
@@ -160,9 +161,9 @@ impl Sequence {
     }
 
     /// Whether everything that a token at `position` sees is still here.
-    pub(crate) fn can_go_back_to(&self, position: usize, window: Option<usize>, has_windows: bool) -> bool {
+    pub(crate) fn can_go_back_to(&self, position: usize, window: Option<Window>, has_windows: bool) -> bool {
         let (Some(window), true) = (window, has_windows) else { return true };
-        let (first, end) = (first_seen(position, window) / PAGE, position.div_ceil(PAGE));
+        let (first, end) = (window.first_seen(position) / PAGE, position.div_ceil(PAGE));
         (first..end).all(|index| self.tables[1].get(index).copied().flatten().is_some())
     }
 
@@ -189,7 +190,7 @@ impl Sequence {
         &mut self,
         tokens: &[u32],
         pools: &mut [Option<Pages>; KINDS],
-        window: Option<usize>,
+        window: Option<Window>,
     ) -> usize {
         debug_assert!(self.tokens.is_empty(), "only an empty sequence takes over pages");
         let most = tokens.len().saturating_sub(1) / PAGE;
@@ -204,7 +205,7 @@ impl Sequence {
         };
         // Of windowed blocks, all pages that the next token sees must be there.
         let first_of = |count: usize| match window {
-            Some(window) => first_seen(count * PAGE, window) / PAGE,
+            Some(window) => window.first_seen(count * PAGE) / PAGE,
             None => 0,
         };
         if let Some(pool) = &pools[1] {
@@ -264,11 +265,11 @@ impl Sequence {
         &mut self,
         tokens: &[u32],
         pools: &mut [Option<Pages>; KINDS],
-        window: Option<usize>,
+        window: Option<Window>,
     ) -> Option<()> {
         debug_assert!(self.tokens.is_empty(), "only an empty sequence takes others' pages in");
         let end = tokens.len().div_ceil(PAGE);
-        let first = window.map_or(0, |window| first_seen(tokens.len(), window) / PAGE).min(end);
+        let first = window.map_or(0, |window| window.first_seen(tokens.len()) / PAGE).min(end);
         for (kind, pool) in pools.iter_mut().enumerate() {
             let Some(pool) = pool else { continue };
             let needed = if kind == 1 { end - first } else { end };
@@ -294,16 +295,11 @@ impl Sequence {
     }
 }
 
-/// The first position that a token at `position` sees in a window.
-pub(crate) fn first_seen(position: usize, window: usize) -> usize {
-    (position + 1).saturating_sub(window)
-}
-
 /// How many tokens may follow `position` before pages are let go of that a token at `position` sees.
-pub(crate) fn tokens_until_forgotten(position: usize, window: usize) -> usize {
-    let first_page = first_seen(position, window) / PAGE;
+pub(crate) fn tokens_until_forgotten(position: usize, window: Window) -> usize {
+    let first_page = window.first_seen(position) / PAGE;
     // The first length at which the next page is the first one seen.
-    ((first_page + 1) * PAGE + window - 1).saturating_sub(position + 1)
+    window.first_blind((first_page + 1) * PAGE).saturating_sub(position + 1)
 }
 
 #[cfg(test)]
@@ -322,7 +318,7 @@ mod tests {
         sequence: &mut Sequence,
         tokens: &[u32],
         pools: &mut Pools,
-        window: Option<usize>,
+        window: Option<Window>,
     ) -> Option<usize> {
         let mut changes = Vec::new();
         sequence.make_room(tokens.len(), pools, &mut changes)?;
@@ -380,7 +376,7 @@ mod tests {
     #[test]
     fn windows_let_go_of_what_nothing_sees() {
         let mut pools = pools(20, 6);
-        let window = Some(100);
+        let window = Some(Window::Sliding(100));
         let mut sequence = Sequence::new(0);
         for piece in text(640).chunks(50) {
             grow(&mut sequence, piece, &mut pools, window).unwrap();
@@ -396,9 +392,10 @@ mod tests {
     proptest! {
         /// So many tokens can be taken back, and not one more, where a token sees any before it at all.
         #[test]
-        fn room_to_go_back_is_what_windows_keep(position in 1_usize..500, window in 1_usize..200) {
+        fn room_to_go_back_is_what_windows_keep(position in 1_usize..500, length in 1_usize..200, chunked: bool) {
+            let window = if chunked { Window::Chunked(length) } else { Window::Sliding(length) };
             let room = tokens_until_forgotten(position, window);
-            let sees_any = first_seen(position, window) / PAGE < position.div_ceil(PAGE);
+            let sees_any = window.first_seen(position) / PAGE < position.div_ceil(PAGE);
             for more in [room, room + 1] {
                 let (mut pools, mut sequence) = (pools(20, 20), Sequence::new(0));
                 grow(&mut sequence, &text(position), &mut pools, Some(window)).unwrap();
@@ -410,7 +407,7 @@ mod tests {
         /// Whatever sequences do, counts of pages agree with what they hold, and positions they can see have pages.
         #[test]
         fn pages_and_sequences_agree(steps in prop::collection::vec((0_u8..6, 0_usize..4, 1_usize..150), 1..80)) {
-            let (mut pools, window) = (pools(30, 20), Some(70));
+            let (mut pools, window) = (pools(30, 20), Some(Window::Sliding(70)));
             let mut sequences: Vec<Sequence> = (0..4).map(Sequence::new).collect();
             for (what, who, size) in steps {
                 match what {
@@ -443,7 +440,7 @@ mod tests {
                 }
                 for sequence in &sequences {
                     prop_assert!((0..sequence.len()).all(|at| sequence.cell(0, at).is_some()));
-                    let first = first_seen(sequence.len(), 70);
+                    let first = Window::Sliding(70).first_seen(sequence.len());
                     prop_assert!((first..sequence.len()).all(|at| sequence.cell(1, at).is_some()));
                 }
             }

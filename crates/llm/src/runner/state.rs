@@ -11,7 +11,7 @@ use oxcart_tensor::{DType, Graph, Layout, LayoutError, TensorId};
 
 use super::pages::PAGE;
 use super::sequence::KINDS;
-use crate::model::{BlockState, Error, HyperParameters, Model, Section};
+use crate::model::{BlockState, Error, HyperParameters, Model, Section, Window};
 
 /// A tensor of a block's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -380,7 +380,7 @@ pub(crate) fn cell_counts(
 ) -> [usize; KINDS] {
     // A sequence may end in the middle of a page, and begin a window there.
     let all = tokens.div_ceil(PAGE) + sequences;
-    let in_window = |window: usize| window.min(context).saturating_add(batch).div_ceil(PAGE) + 2;
+    let in_window = |window: Window| window.length().min(context).saturating_add(batch).div_ceil(PAGE) + 2;
     let windowed = hyper.window.map_or(all, |window| all.min(sequences.saturating_mul(in_window(window))));
     let [has_all, has_windowed] = hyper.page_kinds();
     let cells = |pages: usize, has: bool| if has { (pages + 1).saturating_mul(PAGE) } else { 0 };

@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use oxcart_tensor::DType;
+use oxcart_tensor::quant::to_f16;
 use zerocopy::IntoBytes;
 
 use super::batch::{Part, Piece, bucket, steps};
 use super::graphs::{InputBytes, Step};
 use super::pages::PAGE;
-use super::sequence::{Change, KINDS, Sequence, SequenceId, first_seen};
+use super::sequence::{Change, KINDS, Sequence, SequenceId};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
-use crate::model::{Error, Pooling, Temperature};
+use crate::model::{Error, Pooling, Temperature, Window};
 
 /// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
 const MASK_STEP: usize = 256;
@@ -205,14 +206,15 @@ impl Runner {
     fn run(&mut self, pieces: &[Piece<'_>], parts: &[Part], rows: &[Row<'_>]) -> Result<(), Error> {
         let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
-        let (path, window) = (self.graphs.style.path, self.model().hyper().window);
-        let temperature = self.model().hyper().temperature;
+        let hyper = self.model().hyper();
+        let (path, window, temperature) = (self.graphs.style.path, hyper.window, hyper.temperature);
+        let by_distance = hyper.position_bias.is_some();
         let step = self.graphs.step(shape)?;
         set_inputs(step, rows, &self.sequences, &mut self.input_bytes)?;
         set_temperatures(step, rows, temperature, &mut self.input_bytes)?;
         for kind in 0..KINDS {
-            let window = window.filter(|_| kind == 1);
-            set_mask(step, (kind, path), rows, window, &self.sequences, &mut self.input_bytes)?;
+            let sight = Sight { kind, path, window: window.filter(|_| kind == 1), by_distance };
+            set_mask(step, sight, rows, &self.sequences, &mut self.input_bytes)?;
         }
         step.prepared.compute()?;
         let first = self.logits.len() / vocabulary;
@@ -253,6 +255,11 @@ fn set_inputs(
     bytes.set(prepared, inputs.tokens, tokens.chain(fill(0)).map(i32::to_le_bytes))?;
     let positions = numbered().map(|position| position as i32);
     bytes.set(prepared, inputs.positions, positions.chain(fill(0)).map(i32::to_le_bytes))?;
+    let of_section = |section: usize| {
+        let positions = numbered().map(move |position| if section < 3 { position as i32 } else { 0 });
+        positions.chain(fill(0)).map(i32::to_le_bytes)
+    };
+    bytes.set(prepared, inputs.section_positions, (0..4).flat_map(of_section))?;
     let row_of = |id: &SequenceId| sequences.get(id).map_or(-1, |sequence| sequence.row as i32);
     let owners = rows.iter().flat_map(|row| {
         let owner = row_of(&row.id);
@@ -296,15 +303,25 @@ fn set_temperatures(
     bytes.set(&mut step.prepared, step.inputs.temperatures, factors)
 }
 
+/// What tokens see of cells of a kind.
+#[derive(Clone, Copy)]
+struct Sight {
+    kind: usize,
+    path: AttentionPath,
+    window: Option<Window>,
+    /// Whether scores fall with the distance, which the mask then has.
+    by_distance: bool,
+}
+
 /// Sets a mask: which cells each token sees, and none in rows beyond.
 fn set_mask(
     step: &mut Step,
-    (kind, path): (usize, AttentionPath),
+    sight: Sight,
     rows: &[Row<'_>],
-    window: Option<usize>,
     sequences: &Sequences,
     bytes: &mut InputBytes,
 ) -> Result<(), Error> {
+    let Sight { kind, path, window, by_distance } = sight;
     let (input, shape) = (step.inputs.masks[kind], step.shape);
     let element = path.mask_type().block_bytes();
     let width = shape.cells[kind] * element;
@@ -318,14 +335,34 @@ fn set_mask(
             let Some(sequence) = sequences.get(&row.id) else { continue };
             for position in row.first..row.first + row.tokens.len() {
                 let Some(line) = lines.next() else { return };
-                let first = window.map_or(0, |window| first_seen(position, window));
+                let first = window.map_or(0, |window| window.first_seen(position));
                 for index in first / PAGE..=position / PAGE {
                     let (from, to) = (first.max(index * PAGE), position.min(index * PAGE + PAGE - 1));
-                    if let Some(cell) = sequence.cell(kind, from) {
-                        line[cell * element..(cell + to - from + 1) * element].fill(0);
+                    let Some(cell) = sequence.cell(kind, from) else { continue };
+                    let seen = &mut line[cell * element..(cell + to - from + 1) * element];
+                    match by_distance {
+                        true => fill_distances(seen, position - from, path.mask_type()),
+                        false => seen.fill(0),
                     }
                 }
             }
         }
     })
+}
+
+/// Fills part of a row of a mask with distances below zero; `first` is how far the first cell is away.
+fn fill_distances(cells: &mut [u8], first: usize, dtype: DType) {
+    let distances = (0..).map(|at: usize| -((first - at) as f32));
+    match dtype {
+        DType::F16 => {
+            for (cell, distance) in cells.as_chunks_mut().0.iter_mut().zip(distances) {
+                *cell = to_f16(distance).to_le_bytes();
+            }
+        }
+        _ => {
+            for (cell, distance) in cells.as_chunks_mut().0.iter_mut().zip(distances) {
+                *cell = distance.to_le_bytes();
+            }
+        }
+    }
 }

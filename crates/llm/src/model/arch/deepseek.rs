@@ -1,55 +1,69 @@
-//! DeepSeek 2 and 3: latent attention, shared experts, dense blocks first. Also Kimi K2, GigaChat 3, GLM 4.7 Flash.
+//! DeepSeek 1 to 3: shared experts, dense blocks first, and since the second latent attention. Also Kimi K2, GigaChat 3, GLM 4.7 Flash,
+//! Mistral 4.
 
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode};
 
-use super::{Architecture, ExpertSize, ExpertUse, Traits};
+use super::{Architecture, ExpertSize, ExpertUse, Traits, nothing_more};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{Gating, HyperParameters, Latent, Temperature};
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_CONTEXT, MAX_FEED_FORWARD};
 use crate::model::net::{Bias, Moe, Net, Norms};
 
-#[derive(Debug)]
-pub(super) struct Deepseek2;
+const DEEPSEEK2: Architecture = Architecture {
+    name: "deepseek2",
+    traits: Traits {
+        experts: ExpertUse::Always,
+        expert_size: ExpertSize::Own,
+        leading_dense: true,
+        ..Traits::plain(RopeMode::Normal)
+    },
+    complete: complete2,
+    forward: forward2,
+};
 
-impl Architecture for Deepseek2 {
-    fn name(&self) -> &'static str {
-        "deepseek2"
-    }
+pub(super) const FAMILY: &[Architecture] = &[
+    Architecture { name: "deepseek", complete: nothing_more, forward: forward1, ..DEEPSEEK2 },
+    DEEPSEEK2,
+    Architecture { name: "mistral4", ..DEEPSEEK2 },
+];
 
-    fn traits(&self) -> Traits {
-        Traits {
-            experts: ExpertUse::Always,
-            expert_size: ExpertSize::Own,
-            leading_dense: true,
-            ..Traits::plain(RopeMode::Normal)
-        }
-    }
-
-    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-        let query_rank = match is_lite(hyper) {
-            true => None,
-            false => Some(keys.need_count("attention.q_lora_rank", MAX_FEED_FORWARD)?),
+/// The first has attention as most have it.
+fn forward1(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE, Net::plain_attention, |net, h| {
+        let Some(experts) = net.hyper().experts.filter(|_| net.block().has_experts) else {
+            return net.gated(h, GluKind::Swiglu, Bias::None);
         };
-        hyper.latent = Some(Latent::read(keys, &mut hyper.blocks, hyper.rope.n_dims, query_rank)?);
-        hyper.factors.attention = Some(scale_by_yarn(hyper, keys)?);
-        let scale = keys.factor("attention.temperature_scale")?;
-        let length = keys.count("attention.temperature_length", MAX_CONTEXT)?;
-        hyper.temperature = scale.zip(length).map(|(scale, length)| Temperature { scale, length });
-        if let Some(experts) = &mut hyper.experts {
-            // Older files leave it out.
-            let is_glm = matches!(hyper.blocks.len(), 47 | 48) && hyper.vocabulary == 154_880;
-            experts.gating.get_or_insert(if is_glm { Gating::Sigmoid } else { Gating::Softmax });
-        }
-        Ok(())
-    }
+        let moe = Moe { normalized: false, ..Moe::PLAIN };
+        net.experts_and_shared(h, moe, experts.shared * experts.feed_forward)
+    })?;
+    net.logits(x)
+}
 
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let x = net.token_embeddings()?;
-        let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-        net.logits(x)
+fn complete2(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    let query_rank = match is_lite(hyper) {
+        true => None,
+        false => Some(keys.need_count("attention.q_lora_rank", MAX_FEED_FORWARD)?),
+    };
+    hyper.latent = Some(Latent::read(keys, &mut hyper.blocks, hyper.rope.n_dims, query_rank)?);
+    hyper.factors.attention = Some(scale_by_yarn(hyper, keys)?);
+    let scale = keys.factor("attention.temperature_scale")?;
+    let length = keys.count("attention.temperature_length", MAX_CONTEXT)?;
+    hyper.temperature = scale.zip(length).map(|(scale, length)| Temperature { scale, length, offset: 0 });
+    if let Some(experts) = &mut hyper.experts {
+        // Older files leave it out.
+        let is_glm = matches!(hyper.blocks.len(), 47 | 48) && hyper.vocabulary == 154_880;
+        experts.gating.get_or_insert(if is_glm { Gating::Sigmoid } else { Gating::Softmax });
     }
+    Ok(())
+}
+
+fn forward2(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
+    net.logits(x)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
@@ -62,10 +76,8 @@ fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     let Some(experts) = net.hyper().experts.filter(|_| net.block().has_experts) else {
         return net.gated(h, GluKind::Swiglu, Bias::None);
     };
-    let gating = experts.gating.unwrap_or(Gating::Softmax);
-    let chosen = net.experts(h, Moe { gating, normalized: experts.normalized, ..Moe::PLAIN })?;
-    let shared = net.shared_expert(h, experts.shared * experts.feed_forward, GluKind::Swiglu)?;
-    net.add(chosen, shared)
+    let inner = experts.shared * experts.feed_forward;
+    net.experts_and_shared(h, Moe::stated(&experts, Gating::Softmax), inner)
 }
 
 /// DeepSeek V2 Lite, GigaChat 3 and Kanana 2 make queries with one matrix.

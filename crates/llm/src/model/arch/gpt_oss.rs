@@ -3,35 +3,29 @@
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode};
 
-use super::{Architecture, ExpertSize, ExpertUse, Traits, Window};
+use super::{Architecture, ExpertSize, ExpertUse, Pattern, Traits, WindowKey, nothing_more};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::Gating;
 use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
-#[derive(Debug)]
-pub(super) struct GptOss;
+pub(super) const FAMILY: &[Architecture] = &[Architecture {
+    name: "gpt-oss",
+    traits: Traits {
+        rotates_all: true,
+        window: WindowKey::Required,
+        pattern: Pattern::LastOf(2),
+        experts: ExpertUse::Always,
+        expert_size: ExpertSize::Own,
+        ..Traits::plain(RopeMode::Neox)
+    },
+    complete: nothing_more,
+    forward,
+}];
 
-impl Architecture for GptOss {
-    fn name(&self) -> &'static str {
-        "gpt-oss"
-    }
-
-    fn traits(&self) -> Traits {
-        Traits {
-            rotates_all: true,
-            window: Window::Required,
-            window_period: 2,
-            experts: ExpertUse::Always,
-            expert_size: ExpertSize::Own,
-            ..Traits::plain(RopeMode::Neox)
-        }
-    }
-
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let x = net.token_embeddings()?;
-        let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, attention, |net, h| net.experts(h, EXPERTS))?;
-        net.untied_logits(x)
-    }
+fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, attention, |net, h| net.experts(h, EXPERTS))?;
+    net.untied_logits(x)
 }
 
 const EXPERTS: Moe = Moe {
@@ -39,6 +33,7 @@ const EXPERTS: Moe = Moe {
     normalized: false,
     biases: true,
     kind: GluKind::SwigluOai { alpha: 1.702, limit: 7.0 },
+    ..Moe::PLAIN
 };
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -1,51 +1,64 @@
-//! LFM 2: short convolutions in most blocks, attention in a few.
+//! LFM 2: short convolutions in most blocks, attention in a few; also with experts.
 
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode};
 
-use super::{Architecture, Heads, Traits, Window};
+use super::{Architecture, ExpertSize, ExpertUse, Heads, Traits, WindowKey};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::{HyperParameters, RecurrentState};
+use crate::model::hyper_parameters::{Gating, HyperParameters, RecurrentState};
 use crate::model::keys::Keys;
 use crate::model::limits::MAX_CONVOLUTION;
-use crate::model::net::{Bias, Net, Norms};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
-#[derive(Debug)]
-pub(super) struct Lfm2;
+const LFM2: Architecture = Architecture {
+    name: "lfm2",
+    // With a window, all blocks with attention have it.
+    traits: Traits { heads: Heads::Some, window: WindowKey::Optional, ..Traits::plain(RopeMode::Neox) },
+    complete,
+    forward,
+};
 
-impl Architecture for Lfm2 {
-    fn name(&self) -> &'static str {
-        "lfm2"
+pub(super) const FAMILY: &[Architecture] = &[
+    LFM2,
+    Architecture {
+        name: "lfm2moe",
+        traits: Traits {
+            window: WindowKey::Ignored,
+            experts: ExpertUse::Always,
+            expert_size: ExpertSize::Own,
+            leading_dense: true,
+            ..LFM2.traits
+        },
+        ..LFM2
+    },
+];
+
+fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    let taps = keys.need_count("shortconv.l_cache", MAX_CONVOLUTION)?;
+    if taps == 1 {
+        return Err(keys.refuse("shortconv.l_cache", taps, "must be at least 2"));
     }
-
-    fn traits(&self) -> Traits {
-        // With a window, all blocks with attention have it.
-        Traits {
-            heads: Heads::Some,
-            window: Window::Optional,
-            window_period: 0,
-            ..Traits::plain(RopeMode::Neox)
-        }
+    hyper.short_convolution = taps;
+    let convolution = (taps - 1) * hyper.embedding;
+    for block in hyper.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
+        block.state.recurrent = Some(RecurrentState { convolution, state: 0 });
     }
+    Ok(())
+}
 
-    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-        let taps = keys.need_count("shortconv.l_cache", MAX_CONVOLUTION)?;
-        if taps == 1 {
-            return Err(keys.refuse("shortconv.l_cache", taps, "must be at least 2"));
-        }
-        hyper.short_convolution = taps;
-        let convolution = (taps - 1) * hyper.embedding;
-        for block in hyper.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
-            block.state.recurrent = Some(RecurrentState { convolution, state: 0 });
-        }
-        Ok(())
-    }
+fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE, mix, feed_forward)?;
+    net.logits_after(x, "token_embd_norm")
+}
 
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let x = net.token_embeddings()?;
-        let feed_forward = |net: &mut Net<'_>, h| net.gated(h, GluKind::Swiglu, Bias::None);
-        let x = net.blocks(x, Norms::BEFORE, mix, feed_forward)?;
-        net.logits_after(x, "token_embd_norm")
+fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.hyper().experts.filter(|_| net.block().has_experts) {
+        Some(experts) => {
+            let moe = Moe::stated(&experts, Gating::Softmax);
+            net.experts(h, Moe { normalized: true, ..moe })
+        }
+        None => net.gated(h, GluKind::Swiglu, Bias::None),
     }
 }
 
@@ -57,7 +70,5 @@ fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    let (q, k, v) = net.qkv(h, Bias::Optional)?;
-    let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
-    net.rotary_attention([q, k, v])
+    net.normed_attention(h)
 }

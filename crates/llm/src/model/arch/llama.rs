@@ -3,32 +3,24 @@
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode};
 
-use super::{Architecture, ExpertUse, Traits};
+use super::{Architecture, ExpertUse, ScaleUse, Traits, nothing_more};
 use crate::model::error::Error;
 use crate::model::net::{Bias, Moe, Net, Norms};
 
-#[derive(Debug)]
-pub(super) struct Llama;
+pub(super) const FAMILY: &[Architecture] =
+    &[Architecture { name: "llama", traits: LLAMA, complete: nothing_more, forward }];
 
-impl Architecture for Llama {
-    fn name(&self) -> &'static str {
-        "llama"
-    }
+const LLAMA: Traits = Traits {
+    rotates_all: true,
+    experts: ExpertUse::Maybe,
+    scales: ScaleUse::ALL,
+    ..Traits::plain(RopeMode::Normal)
+};
 
-    fn traits(&self) -> Traits {
-        Traits {
-            rotates_all: true,
-            experts: ExpertUse::Maybe,
-            scales: true,
-            ..Traits::plain(RopeMode::Normal)
-        }
-    }
-
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let x = net.token_embeddings()?;
-        let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-        net.logits(x)
-    }
+fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
+    net.logits(x)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -1,44 +1,38 @@
 //! Qwen3-Next: gated delta nets in most blocks, gated attention in every fourth, experts in all.
 
 use oxcart_tensor::TensorId;
-use oxcart_tensor::ops::{GluKind, RopeMode};
+use oxcart_tensor::ops::RopeMode;
 
-use super::{Architecture, ExpertSize, ExpertUse, Traits};
+use super::{Architecture, ExpertSize, ExpertUse, ScaleUse, Traits};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, StateSpace};
 use crate::model::keys::Keys;
 use crate::model::net::{Attention, Bias, Moe, Net, Norms};
 
-#[derive(Debug)]
-pub(super) struct Qwen3Next;
+pub(super) const FAMILY: &[Architecture] = &[Architecture {
+    name: "qwen3next",
+    traits: Traits {
+        experts: ExpertUse::Always,
+        expert_size: ExpertSize::OwnOrShare,
+        scales: ScaleUse::ALL,
+        ..Traits::plain(RopeMode::Neox)
+    },
+    complete,
+    forward,
+}];
 
-impl Architecture for Qwen3Next {
-    fn name(&self) -> &'static str {
-        "qwen3next"
-    }
+fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    let space = StateSpace::read(keys)?;
+    hyper.mark_recurrent(keys, 4, space.remembered())?;
+    hyper.state_space = Some(space);
+    hyper.factors.attention = keys.factor("attention.scale")?;
+    Ok(())
+}
 
-    fn traits(&self) -> Traits {
-        Traits {
-            experts: ExpertUse::Always,
-            expert_size: ExpertSize::OwnOrShare,
-            scales: true,
-            ..Traits::plain(RopeMode::Neox)
-        }
-    }
-
-    fn complete(&self, hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-        let space = StateSpace::read(keys)?;
-        hyper.mark_recurrent(keys, 4, space.remembered())?;
-        hyper.state_space = Some(space);
-        hyper.factors.attention = keys.factor("attention.scale")?;
-        Ok(())
-    }
-
-    fn forward(&self, net: &mut Net<'_>) -> Result<TensorId, Error> {
-        let x = net.token_embeddings()?;
-        let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, mix, feed_forward)?;
-        net.logits(x)
-    }
+fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, mix, feed_forward)?;
+    net.logits(x)
 }
 
 fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
@@ -61,14 +55,6 @@ fn gated_attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     let chosen = net.experts(h, Moe::PLAIN)?;
-    let shared = gated_shared_expert(net, h)?;
+    let shared = net.gated_shared_expert(h)?;
     net.add(chosen, shared)
-}
-
-/// An expert for every token, weighed by a number of its own.
-fn gated_shared_expert(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    let stated = net.hyper().experts.and_then(|experts| experts.shared_feed_forward);
-    let shared = net.shared_expert(h, stated.unwrap_or(net.block().feed_forward), GluKind::Swiglu)?;
-    let gate = net.shared_expert_gate(h)?;
-    net.weigh(shared, gate)
 }

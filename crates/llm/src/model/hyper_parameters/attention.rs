@@ -1,7 +1,7 @@
 //! Heads, windows and the blocks that have them.
 
 use super::{Block, BlockState, TokenRows};
-use crate::model::arch::{Heads, Traits, Window};
+use crate::model::arch::{Heads, Pattern, Traits, WindowKey};
 use crate::model::error::Error;
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
@@ -47,10 +47,37 @@ impl Latent {
                 absorbed: false,
             },
         };
-        if latent.key_size <= rotated {
-            let rule = format!("must exceed the {rotated} rotated channels");
-            return Err(keys.refuse("attention.key_length", latent.key_size, rule));
+        latent.check(keys, rotated)?;
+        latent.tell(blocks, rotated);
+        Ok(latent)
+    }
+
+    /// As [`read`](Latent::read), for architectures that make and keep keys and values.
+    pub(crate) fn read_expanded(
+        keys: &Keys<'_>,
+        blocks: &mut [Block],
+        rotated: usize,
+        query_rank: Option<usize>,
+    ) -> Result<Latent, Error> {
+        let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
+        let Block { key_size, value_size, .. } = blocks[0];
+        let latent = Latent { query_rank, rank, key_size, value_size, absorbed: false };
+        latent.check(keys, rotated)?;
+        latent.tell(blocks, rotated);
+        Ok(latent)
+    }
+
+    fn check(&self, keys: &Keys<'_>, rotated: usize) -> Result<(), Error> {
+        if self.key_size < rotated || self.absorbed && self.key_size == rotated {
+            let rule = format!("must be more than the {rotated} rotated channels");
+            return Err(keys.refuse("attention.key_length", self.key_size, rule));
         }
+        Ok(())
+    }
+
+    /// Tells blocks what they remember.
+    fn tell(&self, blocks: &mut [Block], rotated: usize) {
+        let (latent, rank) = (self, self.rank);
         for block in blocks.iter_mut().filter(|block| block.heads > 0) {
             let rows = match latent.absorbed {
                 true => TokenRows { keys: rank + rotated, values: 0 },
@@ -65,28 +92,33 @@ impl Latent {
             };
             block.state.rows = Some(rows);
         }
-        Ok(latent)
     }
 }
 
 pub(super) fn window(keys: &Keys<'_>, traits: &Traits) -> Result<Option<usize>, Error> {
     let key = "attention.sliding_window";
     match traits.window {
-        Window::Ignored => Ok(None),
-        Window::Optional => keys.count(key, MAX_CONTEXT),
-        Window::Default(window) => Ok(Some(keys.count(key, MAX_CONTEXT)?.unwrap_or(window))),
-        Window::Required => keys.need_count(key, MAX_CONTEXT).map(Some),
+        WindowKey::Ignored => Ok(None),
+        WindowKey::Optional => keys.count(key, MAX_CONTEXT),
+        WindowKey::Default(window) => Ok(Some(keys.count(key, MAX_CONTEXT)?.unwrap_or(window))),
+        WindowKey::Required => keys.need_count(key, MAX_CONTEXT).map(Some),
     }
 }
 
-/// Which blocks see a window only: as an array says, or all but every n-th.
+/// Which blocks see a window only: as an array says, or all but one of so many.
 fn windowed(keys: &Keys<'_>, traits: &Traits, blocks: usize) -> Result<Vec<bool>, Error> {
     let key = "attention.sliding_window_pattern";
     if let Some(flags) = keys.flags(key, blocks)? {
         return Ok(flags);
     }
-    let period = keys.counts(key, 1, MAX_BLOCKS)?.map_or(traits.window_period, |period| period[0]);
-    Ok((0..blocks).map(|block| period == 0 || block % period < period - 1).collect())
+    let stated = keys.counts(key, 1, MAX_BLOCKS)?.map(|period| period[0]);
+    let (period, exception) = match traits.pattern {
+        Pattern::Never => (stated.unwrap_or(0), None),
+        Pattern::LastOf(period) => (stated.unwrap_or(period), None),
+        Pattern::FirstOf(period) => (stated.unwrap_or(period), Some(0)),
+    };
+    let exception = exception.unwrap_or(period.saturating_sub(1));
+    Ok((0..blocks).map(|block| period == 0 || block % period != exception).collect())
 }
 
 /// All blocks of the file, of which each is known to be possible.
@@ -125,8 +157,19 @@ pub(super) fn blocks(
         let (key_size, value_size) = sizes[usize::from(windowed)];
         let rows = TokenRows { keys: kv_heads * key_size, values: kv_heads * value_size };
         let state = BlockState { rows: (attends && !traits.encoder).then_some(rows), recurrent: None };
-        let (feed_forward, has_experts) = (feed_forward[index], false);
-        Ok(Block { heads, kv_heads, key_size, value_size, feed_forward, windowed, has_experts, state })
+        Ok(Block {
+            heads,
+            kv_heads,
+            key_size,
+            value_size,
+            feed_forward: feed_forward[index],
+            windowed,
+            rotates: attends && traits.rope.is_some(),
+            has_experts: false,
+            expert_limit: None,
+            tensors: index,
+            state,
+        })
     };
     (0..count).map(block).collect()
 }

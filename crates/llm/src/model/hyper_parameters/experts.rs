@@ -38,6 +38,8 @@ pub struct Experts {
     pub weights_scale: f32,
     /// Groups they come in, and from how many of them a token's experts are.
     pub groups: Option<(usize, usize)>,
+    /// How many of them share one more small expert, and its channels, if they do.
+    pub groves: Option<(usize, usize)>,
 }
 
 pub(super) fn experts(
@@ -70,6 +72,7 @@ pub(super) fn experts(
     let feed_forward = match (traits.expert_size, own) {
         (ExpertSize::Dense, _) => dense,
         (_, Some(own)) => own,
+        (ExpertSize::OwnOrDense, None) => dense,
         (ExpertSize::OwnOrShare, None) => dense / used,
         (ExpertSize::Own, None) => keys.need_count("expert_feed_forward_length", MAX_FEED_FORWARD)?,
     };
@@ -93,6 +96,7 @@ pub(super) fn experts(
         normalized: keys.flag("expert_weights_norm")?.unwrap_or(false),
         weights_scale: keys.factor("expert_weights_scale")?.unwrap_or(1.0),
         groups: groups(keys, count, used)?,
+        groves: None,
     }))
 }
 

@@ -13,6 +13,7 @@ pub(super) fn rope(keys: &Keys<'_>, traits: &Traits, first: &Block, context: usi
     let size = first.key_size;
     let dims = keys.count(key, MAX_HEAD_SIZE)?.unwrap_or(size);
     let mode = traits.rope.unwrap_or(RopeMode::Neox);
+    let sections = if mode.has_sections() { sections(keys)? } else { [0; 4] };
     if traits.rope.is_some() {
         check_dims(keys, key, dims, size)?;
         if traits.rotates_all && dims != size {
@@ -20,6 +21,7 @@ pub(super) fn rope(keys: &Keys<'_>, traits: &Traits, first: &Block, context: usi
         }
     }
     let mut rope = Rope::new(dims, mode, keys.positive("rope.freq_base")?.unwrap_or(10_000.0));
+    set_sections(&mut rope, sections);
     rope.n_ctx_orig = keys.count("rope.scaling.original_context_length", MAX_CONTEXT)?.unwrap_or(context);
     let factor = match keys.positive("rope.scaling.factor")? {
         None => keys.positive("rope.scale_linear")?,
@@ -27,6 +29,8 @@ pub(super) fn rope(keys: &Keys<'_>, traits: &Traits, first: &Block, context: usi
     };
     let factor = factor.unwrap_or(1.0);
     rope.attn_factor = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    rope.beta_fast = keys.positive("rope.scaling.yarn_beta_fast")?.unwrap_or(rope.beta_fast);
+    rope.beta_slow = keys.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(rope.beta_slow);
     let key = "rope.scaling.type";
     match keys.text(key)?.unwrap_or("linear") {
         "none" => {}
@@ -74,4 +78,34 @@ pub(super) fn rope_windowed(
         rope.n_dims = dims;
     }
     Ok(rope)
+}
+
+/// Pairs of channels that each of a token's four positions steers.
+pub(crate) fn sections(keys: &Keys<'_>) -> Result<[u32; 4], Error> {
+    let key = "rope.dimension_sections";
+    let Some(stated) = keys.list(key, MAX_HEAD_SIZE)? else { return Ok([0; 4]) };
+    if stated.len() > 4 {
+        return Err(keys.refuse(key, format!("{} numbers", stated.len()), "must be at most four"));
+    }
+    let mut sections = [0; 4];
+    for (section, stated) in sections.iter_mut().zip(stated) {
+        *section = stated as u32;
+    }
+    Ok(sections)
+}
+
+/// Has sections of channels be steered by positions of their own. Text has the same first three positions; where the fourth steers
+/// nothing, sections make no difference, and the rotation is the one it would be without them.
+pub(crate) fn set_sections(rope: &mut Rope, sections: [u32; 4]) {
+    let all = sections.iter().sum::<u32>().max(1);
+    let pairs = || (0..rope.n_dims as u32 / 2).map(|pair| pair % all);
+    let has_fourth = match rope.mode {
+        RopeMode::Mrope => pairs().any(|pair| pair >= sections[..3].iter().sum::<u32>()),
+        RopeMode::Imrope => pairs().any(|pair| pair >= 3 * sections[pair as usize % 3]),
+        RopeMode::Normal | RopeMode::Neox | RopeMode::Vision => return,
+    };
+    match has_fourth {
+        true => rope.sections = sections,
+        false => rope.mode = RopeMode::Neox,
+    }
 }

@@ -9,7 +9,7 @@ use oxcart_tensor::{DType, TensorId};
 use super::layers::Scale;
 use super::{Bias, Net};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::Block;
+use crate::model::hyper_parameters::{Block, Window};
 use crate::runner::state::StateTensor;
 
 /// How attention is computed.
@@ -56,6 +56,15 @@ pub(crate) struct Attention {
     pub(crate) sinks: bool,
 }
 
+/// What gates of attention weigh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Whole heads.
+    Heads,
+    /// Each channel by itself.
+    Channels,
+}
+
 impl Attention {
     pub(crate) const fn scaled(scale: f32) -> Attention {
         Attention { scale, soft_cap: None, sinks: false }
@@ -76,7 +85,8 @@ impl Net<'_> {
         let all: usize = parts.iter().map(|(count, size)| count * size).sum();
         let tokens = self.step.tokens;
         if self.optional("attn_qkv.weight", [self.hyper.embedding, all])?.is_some() {
-            let fused = self.product(x, "attn_qkv", all, bias, Scale::Always)?;
+            let fused = self.product(x, "attn_qkv", all, bias, Scale::Qkv)?;
+            let fused = self.limited(fused)?;
             let mut before = 0;
             let [q, k, v] = parts.map(|(count, size)| {
                 let part = self.columns(fused, before, [size, count]);
@@ -86,7 +96,8 @@ impl Net<'_> {
             return Ok((q?, k?, v?));
         }
         let mut part = |base, (count, size)| -> Result<TensorId, Error> {
-            let rows = self.product(x, base, size * count, bias, Scale::Always)?;
+            let rows = self.product(x, base, size * count, bias, Scale::Qkv)?;
+            let rows = self.limited(rows)?;
             Ok(self.graph.reshape(rows, [size, count, tokens])?)
         };
         let (q, k, v) = (part("attn_q", parts[0])?, part("attn_k", parts[1])?, part("attn_v", parts[2])?);
@@ -100,7 +111,7 @@ impl Net<'_> {
     /// As [`qkv`](Net::qkv), with gates that come with the queries, head by head: queries [D, H, T], gates [D * H, T].
     pub(crate) fn gated_qkv(&mut self, x: TensorId) -> Result<([TensorId; 2], TensorId, TensorId), Error> {
         let Block { heads, kv_heads, key_size, value_size, .. } = self.block();
-        let mut part = |base, width| self.product(x, base, width, Bias::Optional, Scale::Always);
+        let mut part = |base, width| self.product(x, base, width, Bias::Optional, Scale::Qkv);
         let both = part("attn_q", 2 * key_size * heads)?;
         let (k, v) = (part("attn_k", key_size * kv_heads)?, part("attn_v", value_size * kv_heads)?);
         let tokens = self.step.tokens;
@@ -131,16 +142,41 @@ impl Net<'_> {
         Ok(self.graph.view(rows, [size, count, tokens], &[size * float, row], first * float)?)
     }
 
-    /// Queries or keys rotated by their positions.
+    /// Queries, keys or values within the bound that some architectures have.
+    fn limited(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        match self.hyper.qkv_limit {
+            Some(limit) => Ok(self.graph.clamp(x, -limit, limit)?),
+            None => Ok(x),
+        }
+    }
+
+    /// Queries or keys rotated by their positions, where the block rotates them.
     pub(crate) fn rope(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let positions = self.positions()?;
+        // Looked up in every block, so that they are known to be needed.
         let factors = self.rope_factors()?;
+        if !self.block().rotates {
+            return Ok(x);
+        }
         let rope = if self.block().windowed { self.hyper.rope_windowed } else { self.hyper.rope };
+        let positions = if rope.mode.has_sections() { self.section_positions()? } else { self.positions()? };
         Ok(self.graph.rope(x, positions, factors, rope)?)
+    }
+
+    /// Four positions of each token: all first ones, all second ones, and so on. [4 * T]
+    fn section_positions(&mut self) -> Result<TensorId, Error> {
+        if let Some(positions) = self.inputs.section_positions {
+            return Ok(positions);
+        }
+        let positions = self.input("inp_pos_sections", DType::I32, 4 * self.step.tokens)?;
+        self.inputs.section_positions = Some(positions);
+        Ok(positions)
     }
 
     /// What frequencies are divided by, if anything.
     pub(super) fn rope_factors(&mut self) -> Result<Option<TensorId>, Error> {
+        if !self.hyper.architecture.traits.frequency_factors {
+            return Ok(None);
+        }
         let pairs = self.hyper.rope.n_dims / 2;
         // All are looked up, so that all are known to be needed.
         let long = self.global("rope_factors_long.weight", pairs)?;
@@ -164,7 +200,7 @@ impl Net<'_> {
 
     /// The product with the output matrix of attention. [E, T]
     pub(crate) fn attention_output(&mut self, x: TensorId, bias: Bias) -> Result<TensorId, Error> {
-        self.product(x, "attn_output", self.hyper.embedding, bias, Scale::Always)
+        self.product(x, "attn_output", self.hyper.embedding, bias, Scale::AttentionOutput)
     }
 
     /// What each token makes of the values of the tokens it sees. [V * H, T]
@@ -178,9 +214,53 @@ impl Net<'_> {
     /// end it.
     pub(crate) fn rotary_attention(&mut self, [q, k, v]: [TensorId; 3]) -> Result<TensorId, Error> {
         let (q, k) = (self.rope(q)?, self.rope(k)?);
+        self.scaled_attention([q, k, v])
+    }
+
+    /// Attention with the usual scale, brought back to the width of the model. [E, T]
+    pub(crate) fn scaled_attention(&mut self, qkv: [TensorId; 3]) -> Result<TensorId, Error> {
         let scale = self.head_scale();
-        let a = self.attention([q, k, v], Attention::scaled(scale))?;
+        let a = self.attention(qkv, Attention::scaled(scale))?;
         self.attention_output(a, Bias::Optional)
+    }
+
+    /// What attention gave, [D * H, T], times gates of what it read.
+    pub(crate) fn gated_result(
+        &mut self,
+        a: TensorId,
+        h: TensorId,
+        gate: Gate,
+        function: Unary,
+    ) -> Result<TensorId, Error> {
+        let (heads, tokens, width) = (self.block().heads, self.step.tokens, self.row_len(a)?);
+        let count = if gate == Gate::Heads { heads } else { width };
+        let gates = self.product(h, "attn_gate", count, Bias::None, Scale::None)?;
+        let gates = self.graph.unary(gates, function)?;
+        if gate == Gate::Channels {
+            return Ok(self.graph.mul(a, gates)?);
+        }
+        let by_head = self.graph.reshape(a, [width / heads, heads, tokens])?;
+        let gates = self.graph.reshape(gates, [1, heads, tokens])?;
+        let gated = self.graph.mul(by_head, gates)?;
+        Ok(self.graph.reshape(gated, [width, tokens])?)
+    }
+
+    /// Whether the file has a gate for each head rather than for each channel.
+    pub(crate) fn gates_heads(&self) -> bool {
+        self.extents("attn_gate.weight").is_none_or(|shape| shape[1] == self.block().heads)
+    }
+
+    /// Attention as most families have it: queries, keys and values of `h`, rotated. [E, T]
+    pub(crate) fn plain_attention(&mut self, h: TensorId) -> Result<TensorId, Error> {
+        let (q, k, v) = self.qkv(h, Bias::Optional)?;
+        self.rotary_attention([q, k, v])
+    }
+
+    /// As [`plain_attention`](Net::plain_attention), with a norm of each head of queries and keys before they are rotated. [E, T]
+    pub(crate) fn normed_attention(&mut self, h: TensorId) -> Result<TensorId, Error> {
+        let (q, k, v) = self.qkv(h, Bias::Optional)?;
+        let (q, k) = (self.head_norm(q, "attn_q_norm")?, self.head_norm(k, "attn_k_norm")?);
+        self.rotary_attention([q, k, v])
     }
 
     /// As [`attention`](Net::attention), by head. [V, H, T]
@@ -250,14 +330,18 @@ impl Net<'_> {
     ) -> Result<TensorId, Error> {
         let (table, owners) = (self.state(StateTensor::Table)?, self.owners()?);
         let Block { kv_heads, windowed, .. } = self.block();
-        let window = self.hyper.window.filter(|_| windowed).unwrap_or(0);
+        let (window, chunk) = match self.hyper.window.filter(|_| windowed) {
+            Some(Window::Sliding(length)) => (length, 0),
+            Some(Window::Chunked(length)) => (0, length),
+            None => (0, 0),
+        };
         let op = PagedAttn {
             key_heads: kv_heads,
             scale: attention.scale,
             softcap: attention.soft_cap.unwrap_or(0.0),
-            max_bias: 0.0,
+            max_bias: self.hyper.position_bias.unwrap_or(0.0),
             window,
-            chunk: 0,
+            chunk,
         };
         Ok(self.graph.paged_attn(qkv, table, owners, sinks, op)?)
     }
@@ -271,7 +355,7 @@ impl Net<'_> {
     ) -> Result<TensorId, Error> {
         let op = FlashAttnExt {
             scale: attention.scale,
-            max_bias: 0.0,
+            max_bias: self.hyper.position_bias.unwrap_or(0.0),
             softcap: attention.soft_cap.unwrap_or(0.0),
             precision: Precision::F32,
             n_kv_max: 0,
@@ -295,7 +379,8 @@ impl Net<'_> {
             scores = self.graph.scale(bounded, cap)?;
         }
         let scale = if attention.soft_cap.is_some() { 1.0 } else { attention.scale };
-        let weights = self.graph.soft_max_ext(scores, mask, sinks, SoftMax { scale, max_bias: 0.0 })?;
+        let max_bias = self.hyper.position_bias.unwrap_or(0.0);
+        let weights = self.graph.soft_max_ext(scores, mask, sinks, SoftMax { scale, max_bias })?;
         let result = self.graph.mul_mat(v, weights)?; // [V, T, H]
         let result = self.graph.permute(result, [0, 2, 1, 3])?;
         Ok(self.graph.cont(result)?)

@@ -1,5 +1,5 @@
-//! The frame that decoders share: every block reads the residual stream through norms, in two parts, and adds to it what they
-//! give.
+//! The frames that decoders share: every block reads the residual stream through norms, in two parts, and adds to it what they
+//! give, one after the other or both at once.
 //!
 //! Invariant: rows whose results are not wanted are dropped here, after the first part of the last block, and by no architecture
 //! itself.
@@ -9,29 +9,30 @@ use oxcart_tensor::TensorId;
 use super::Net;
 use crate::model::error::Error;
 
-/// The norms of a block, by the names of their weights.
+/// The norms of a block, by the names of their weights; of the part with attention, or what stands in its place, and of the
+/// feed-forward part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Norms {
-    /// Of what attention reads, or what stands in its place.
-    attention: &'static str,
-    /// Of what the feed-forward part reads.
-    feed_forward: &'static str,
+    /// Of what the two parts read.
+    pub(crate) before: Option<[&'static str; 2]>,
     /// Of what the two parts give.
-    results: Option<[&'static str; 2]>,
+    pub(crate) after: Option<[&'static str; 2]>,
 }
 
 impl Norms {
     /// Before each part.
-    pub(crate) const BEFORE: Norms =
-        Norms { attention: "attn_norm", feed_forward: "ffn_norm", results: None };
+    pub(crate) const BEFORE: Norms = Norms { before: Some(["attn_norm", "ffn_norm"]), after: None };
 
     /// Before each part, the second one by a name that sounds like another norm.
     pub(crate) const BEFORE_BY_OTHER_NAME: Norms =
-        Norms { feed_forward: "post_attention_norm", ..Norms::BEFORE };
+        Norms { before: Some(["attn_norm", "post_attention_norm"]), after: None };
+
+    /// After each part.
+    pub(crate) const AFTER: Norms =
+        Norms { before: None, after: Some(["post_attention_norm", "post_ffw_norm"]) };
 
     /// Before and after each part.
-    pub(crate) const AROUND: Norms =
-        Norms { results: Some(["post_attention_norm", "post_ffw_norm"]), ..Norms::BEFORE };
+    pub(crate) const AROUND: Norms = Norms { before: Norms::BEFORE.before, after: Norms::AFTER.after };
 }
 
 impl Net<'_> {
@@ -44,22 +45,76 @@ impl Net<'_> {
         feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
     ) -> Result<TensorId, Error> {
         for block in 0..self.block_count() {
+            x = self.one_block(block, x, norms, &attention, &feed_forward)?;
+        }
+        Ok(x)
+    }
+
+    /// As [`blocks`](Net::blocks), where the same blocks of the file come several times over, with the last norm between.
+    pub(crate) fn looped_blocks(
+        &mut self,
+        mut x: TensorId,
+        norms: Norms,
+        attention: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+        feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<TensorId, Error> {
+        for block in 0..self.block_count() {
+            if block > 0 && self.hyper.blocks[block].tensors == 0 && self.hyper.norm_between_loops {
+                x = self.final_norm_between(x)?;
+            }
+            x = self.one_block(block, x, norms, &attention, &feed_forward)?;
+        }
+        Ok(x)
+    }
+
+    fn one_block(
+        &mut self,
+        block: usize,
+        x: TensorId,
+        norms: Norms,
+        attention: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+        feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<TensorId, Error> {
+        self.enter_block(block);
+        let h = self.norm_at(x, norms.before, 0)?;
+        let a = attention(self, h)?;
+        let [a, residual] = self.keep_wanted([a, x])?;
+        let a = self.norm_at(a, norms.after, 0)?;
+        let x1 = self.add_to(a, residual)?;
+        let h = self.norm_at(x1, norms.before, 1)?;
+        let f = feed_forward(self, h)?;
+        let f = self.norm_at(f, norms.after, 1)?;
+        self.leave_block(f, x1)
+    }
+
+    fn norm_at(&mut self, x: TensorId, bases: Option<[&str; 2]>, part: usize) -> Result<TensorId, Error> {
+        match bases {
+            Some(bases) => self.norm(x, bases[part]),
+            None => Ok(x),
+        }
+    }
+
+    /// As [`blocks`](Net::blocks), with both parts reading the stream as it was before the block, through norms of these
+    /// names or through the same one.
+    pub(crate) fn parallel_blocks(
+        &mut self,
+        mut x: TensorId,
+        [for_attention, for_feed_forward]: [&str; 2],
+        attention: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+        feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<TensorId, Error> {
+        for block in 0..self.block_count() {
             self.enter_block(block);
-            let h = self.rms_norm(x, norms.attention)?;
+            let h = self.norm(x, for_attention)?;
             let a = attention(self, h)?;
-            let [a, residual] = self.keep_wanted([a, x])?;
-            let a = match norms.results {
-                Some([base, _]) => self.rms_norm(a, base)?,
-                None => a,
+            let [a, h, residual] = self.keep_wanted([a, h, x])?;
+            let h = match for_feed_forward == for_attention {
+                true => h,
+                false => self.norm(residual, for_feed_forward)?,
             };
-            let x1 = self.add_to(a, residual)?;
-            let h = self.rms_norm(x1, norms.feed_forward)?;
             let f = feed_forward(self, h)?;
-            let f = match norms.results {
-                Some([_, base]) => self.rms_norm(f, base)?,
-                None => f,
-            };
-            x = self.leave_block(f, x1)?;
+            let both = self.add(f, a)?;
+            x = self.leave_block(both, residual)?;
         }
         Ok(x)
     }

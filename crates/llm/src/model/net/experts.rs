@@ -1,7 +1,7 @@
 //! A feed-forward network of which each token uses a few experts.
 
-use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, SortOrder, Unary};
+use oxcart_tensor::{DType, TensorId};
 
 use super::layers::Scale;
 use super::{Bias, Net};
@@ -17,12 +17,25 @@ pub(crate) struct Moe {
     /// Whether everything has a bias.
     pub(crate) biases: bool,
     pub(crate) kind: GluKind,
+    /// Whether weights are applied to what experts read rather than to what they give.
+    pub(crate) weighs_inputs: bool,
 }
 
 impl Moe {
+    /// As the file says; by this rule where it does not say by which.
+    pub(crate) fn stated(experts: &Experts, default: Gating) -> Moe {
+        let gating = experts.gating.unwrap_or(default);
+        Moe { gating, normalized: experts.normalized, ..Moe::PLAIN }
+    }
+
     /// What most have: softmax over all, then made to sum to one over those used.
-    pub(crate) const PLAIN: Moe =
-        Moe { gating: Gating::Softmax, normalized: true, biases: false, kind: GluKind::Swiglu };
+    pub(crate) const PLAIN: Moe = Moe {
+        gating: Gating::Softmax,
+        normalized: true,
+        biases: false,
+        kind: GluKind::Swiglu,
+        weighs_inputs: false,
+    };
 }
 
 /// The least that weights are divided by: the smallest normal half-precision number.
@@ -31,12 +44,27 @@ const LEAST_SUM: f32 = 1.0 / 16_384.0;
 impl Net<'_> {
     /// The weighted sum of what a few experts make of each token. [E, T]
     pub(crate) fn experts(&mut self, x: TensorId, moe: Moe) -> Result<TensorId, Error> {
+        let scores = self.expert_scores(x, moe)?;
+        self.scored_experts(x, scores, moe)
+    }
+
+    /// What experts make of each token, chosen by scores [count, T] of something else than it. [E, T]
+    pub(crate) fn scored_experts(
+        &mut self,
+        x: TensorId,
+        scores: TensorId,
+        moe: Moe,
+    ) -> Result<TensorId, Error> {
         let Some(experts) = self.hyper.experts else { return Ok(x) };
         let Experts { count, used, feed_forward, .. } = experts;
         let (width, tokens) = (self.hyper.embedding, self.graph.tensor(x)?.ne()[1]);
-        let (selected, weights) = self.select(x, moe, &experts)?;
+        let (selected, weights) = self.select(scores, moe, &experts)?;
 
-        let rows = self.graph.reshape(x, [width, 1, tokens])?;
+        let mut rows = self.graph.reshape(x, [width, 1, tokens])?;
+        if moe.weighs_inputs {
+            let repeated = self.graph.repeat(rows, [width, used, tokens])?;
+            rows = self.graph.mul(repeated, weights)?;
+        }
         let active = match self.optional("ffn_gate_up_exps.weight", [width, 2 * feed_forward, count])? {
             Some(both) => {
                 let both = self.graph.mul_mat_id(both, rows, selected)?;
@@ -51,8 +79,61 @@ impl Net<'_> {
         };
         let down =
             self.expert_product("ffn_down_exps", active, selected, [feed_forward, width], moe.biases)?;
-        let weighed = self.graph.mul(down, weights)?; // [E, used, T]
+        // [E, used, T]
+        let weighed = if moe.weighs_inputs { down } else { self.graph.mul(down, weights)? };
         self.sum_slots(weighed, used, tokens)
+    }
+
+    /// What a few experts and one that every token uses make of each token together. [E, T]
+    pub(crate) fn experts_and_shared(
+        &mut self,
+        x: TensorId,
+        moe: Moe,
+        inner: usize,
+    ) -> Result<TensorId, Error> {
+        let chosen = self.experts(x, moe)?;
+        let shared = self.shared_expert(x, inner, GluKind::Swiglu)?;
+        self.add(chosen, shared)
+    }
+
+    /// What small experts, one for each group of the others, make of each token: those of the groups that its best experts belong
+    /// to. Scores are those of the others. [E, T]
+    pub(crate) fn grove_experts(&mut self, x: TensorId, scores: TensorId) -> Result<TensorId, Error> {
+        let Some(experts) = self.hyper.experts else { return Ok(x) };
+        let Some((group, inner)) = experts.groves else { return Ok(x) };
+        let (groves, width, tokens) =
+            (experts.count / group, self.hyper.embedding, self.graph.tensor(x)?.ne()[1]);
+        let used = experts.used.min(groves);
+        let mut selected = self.largest(scores, used)?;
+        if group > 1 {
+            let selected_whole = self.graph.cont(selected)?;
+            let numbers = self.graph.cast(selected_whole, DType::F32)?;
+            let numbers = self.graph.scale(numbers, (group as f32).recip())?;
+            selected = self.graph.cast(numbers, DType::I32)?;
+        }
+        let weights = self.graph.soft_max(scores)?;
+        let weights = self.graph.reshape(weights, [1, experts.count, tokens])?;
+        let weights = self.graph.get_rows(weights, selected)?;
+        let weights = self.graph.reshape(weights, [used, tokens])?;
+        let weights = self.summing_to_one(weights)?;
+        let weights = self.graph.reshape(weights, [1, used, tokens])?;
+        let rows = self.graph.reshape(x, [width, 1, tokens])?;
+        let gates = self.weight("ffn_gate_chexps.weight", [width, inner, groves])?;
+        let ups = self.weight("ffn_up_chexps.weight", [width, inner, groves])?;
+        let downs = self.weight("ffn_down_chexps.weight", [inner, width, groves])?;
+        let gate = self.graph.mul_mat_id(gates, rows, selected)?;
+        let up = self.graph.mul_mat_id(ups, rows, selected)?;
+        let active = self.graph.glu_split(gate, up, GluKind::Swiglu)?;
+        let down = self.graph.mul_mat_id(downs, active, selected)?;
+        let weighed = self.graph.mul(down, weights)?;
+        self.sum_slots(weighed, used, tokens)
+    }
+
+    /// Weights [used, T] that sum to one. [used, T]
+    fn summing_to_one(&mut self, weights: TensorId) -> Result<TensorId, Error> {
+        let sum = self.graph.sum_rows(weights)?;
+        let sum = self.graph.clamp(sum, LEAST_SUM, f32::INFINITY)?;
+        Ok(self.graph.div(weights, sum)?)
     }
 
     /// What a network computes that every token uses, with so many channels inside.
@@ -65,29 +146,58 @@ impl Net<'_> {
         self.gated_by(x, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], inner, kind, Bias::None)
     }
 
-    /// A number for each token that its shared expert is weighed by. [1, T]
-    pub(crate) fn shared_expert_gate(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let weights = self.weight("ffn_gate_inp_shexp.weight", self.hyper.embedding)?;
-        Ok(self.graph.mul_mat(weights, x)?)
+    /// As [`shared_expert`](Net::shared_expert), gate and up in one matrix, the gate first.
+    pub(crate) fn fused_shared_expert(
+        &mut self,
+        x: TensorId,
+        inner: usize,
+        kind: GluKind,
+    ) -> Result<TensorId, Error> {
+        self.gated_fused_by(x, ["ffn_up_shexp", "ffn_down_shexp"], inner, kind)
     }
 
-    /// Which experts compute each token, [used, T], and their weights, [1, used, T].
-    fn select(&mut self, x: TensorId, moe: Moe, experts: &Experts) -> Result<(TensorId, TensorId), Error> {
-        let &Experts { count, used, weights_scale, .. } = experts;
-        let (width, tokens) = (self.hyper.embedding, self.graph.tensor(x)?.ne()[1]);
-        let router = self.weight("ffn_gate_inp.weight", [width, count])?;
-        let mut scores = self.graph.mul_mat(router, x)?; // [count, T]
-        if moe.biases {
-            let bias = self.weight("ffn_gate_inp.bias", count)?;
-            scores = self.graph.add(scores, bias)?;
+    /// A shared expert as large as the file says, or as the dense network, weighed by a number that each token has. [E, T]
+    pub(crate) fn gated_shared_expert(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let stated = self.hyper.experts.and_then(|experts| experts.shared_feed_forward);
+        let inner = stated.unwrap_or(self.block().feed_forward);
+        let shared = self.shared_expert(x, inner, GluKind::Swiglu)?;
+        let weights = self.weight("ffn_gate_inp_shexp.weight", self.hyper.embedding)?;
+        let gate = self.graph.mul_mat(weights, x)?; // [1, T]
+        self.weigh(shared, gate)
+    }
+
+    /// How well each expert suits each token. [count, T]
+    pub(crate) fn expert_scores(&mut self, x: TensorId, moe: Moe) -> Result<TensorId, Error> {
+        let count = self.hyper.experts.map_or(0, |experts| experts.count);
+        let router = self.weight("ffn_gate_inp.weight", [self.hyper.embedding, count])?;
+        let scores = self.graph.mul_mat(router, x)?;
+        if !moe.biases {
+            return Ok(scores);
         }
+        let bias = self.weight("ffn_gate_inp.bias", count)?;
+        Ok(self.graph.add(scores, bias)?)
+    }
+
+    /// By scores, which experts compute each token, [used, T], and their weights, [1, used, T].
+    fn select(
+        &mut self,
+        scores: TensorId,
+        moe: Moe,
+        experts: &Experts,
+    ) -> Result<(TensorId, TensorId), Error> {
+        let &Experts { count, used, weights_scale, .. } = experts;
+        let tokens = self.graph.tensor(scores)?.ne()[1];
         let scores = match moe.gating {
             Gating::Softmax => self.graph.soft_max(scores)?,
             Gating::Sigmoid => self.graph.unary(scores, Unary::Sigmoid)?,
             Gating::SoftmaxOfSelected => scores,
         };
         // What corrects the choice does not count in the sum.
-        let choice = match self.optional("exp_probs_b.bias", count)? {
+        let correction = match self.optional("exp_probs_b.bias", count)? {
+            Some(bias) => Some(bias),
+            None => self.optional("exp_probs_b", count)?,
+        };
+        let choice = match correction {
             Some(bias) => self.graph.add(scores, bias)?,
             None => scores,
         };
@@ -100,9 +210,7 @@ impl Net<'_> {
             weights = self.graph.soft_max(weights)?;
         }
         if moe.normalized {
-            let sum = self.graph.sum_rows(weights)?;
-            let sum = self.graph.clamp(sum, LEAST_SUM, f32::INFINITY)?;
-            weights = self.graph.div(weights, sum)?;
+            weights = self.summing_to_one(weights)?;
         }
         if weights_scale != 1.0 {
             weights = self.graph.scale(weights, weights_scale)?;

@@ -99,13 +99,20 @@ impl Net<'_> {
         let still = key_size - dims;
         let positions = self.positions()?;
         let rope = Rope { first_channel: still, ..self.hyper.rope };
-        let q = self.graph.rope(q, positions, None, rope)?;
+        let factors = self.rope_factors()?;
+        let q = self.graph.rope(q, positions, factors, rope)?;
         let q = self.tempered(q)?;
         let both = self.product(row, "attn_kv_b", heads * (still + value_size), Bias::None, Scale::None)?;
         let both = self.graph.reshape(both, [still + value_size, heads, tokens])?;
-        let (keys, values) = (self.part(both, 0, still)?, self.part(both, still, value_size)?);
+        let values = self.part(both, still, value_size)?;
         let rotated = self.graph.repeat(rotated, [dims, heads, tokens])?;
-        let keys = self.graph.concat(keys, rotated, 0)?; // [D, H, T]
+        let keys = match still {
+            0 => rotated,
+            still => {
+                let keys = self.part(both, 0, still)?;
+                self.graph.concat(keys, rotated, 0)?
+            }
+        }; // [D, H, T]
         let values = self.graph.cont(values)?;
         self.attention([q, keys, values], Attention::scaled(scale))
     }

@@ -4,6 +4,7 @@ use oxcart_tensor::ops::{GluKind, Unary};
 use oxcart_tensor::{DType, TensorId};
 
 use super::Net;
+use crate::model::arch::NormKind;
 use crate::model::error::Error;
 
 /// Whether a product has a bias.
@@ -17,17 +18,25 @@ pub(crate) enum Bias {
     Required,
 }
 
-/// Whether results are multiplied by the scale that some files have beside a matrix. One beside a matrix of a type that needs it
-/// always counts.
+/// What a matrix is for: architectures differ in where they multiply results by the scale that some files have beside a matrix. One
+/// beside a matrix of a type that needs it always counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// They are, before the bias is added.
-    Always,
-    /// They are in some architectures, after the bias is added.
+    /// Queries, keys and values.
+    Qkv,
+    /// What attention gives.
+    AttentionOutput,
+    /// A feed-forward network; scaled after the bias is added.
     FeedForward,
-    /// They are in some architectures, before the bias is added.
+    /// The last matrix of one, likewise.
+    FeedForwardOutput,
+    /// Experts.
     Experts,
-    /// They are not.
+    /// Logits.
+    Logits,
+    /// Something that is always scaled.
+    Always,
+    /// Something that is not.
     None,
 }
 
@@ -42,6 +51,14 @@ impl Net<'_> {
             1.0 => Ok(rows),
             factor => self.scale(rows, factor),
         }
+    }
+
+    /// Rows of the output matrix, for files that have no other table. [E, T]
+    pub(crate) fn output_embeddings(&mut self) -> Result<TensorId, Error> {
+        let table = self.weight("output.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
+        let tokens = self.input("inp_tokens", DType::I32, self.step.tokens)?;
+        self.inputs.tokens = Some(tokens);
+        Ok(self.graph.get_rows(table, tokens)?)
     }
 
     /// The embedding that every token of an encoder gets, if the file has types. [E]
@@ -89,6 +106,10 @@ impl Net<'_> {
         Ok(self.graph.mul(x, weights)?)
     }
 
+    pub(crate) fn mul(&mut self, a: TensorId, b: TensorId) -> Result<TensorId, Error> {
+        Ok(self.graph.mul(a, b)?)
+    }
+
     pub(crate) fn scale(&mut self, a: TensorId, factor: f32) -> Result<TensorId, Error> {
         Ok(self.graph.scale(a, factor)?)
     }
@@ -97,26 +118,88 @@ impl Net<'_> {
         Ok(self.graph.tensor(x)?.ne()[0])
     }
 
-    /// RMS norm of each row, times weights.
+    /// RMS norm of each row, times weights, plus a bias if there is one.
     pub(crate) fn rms_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
-        let weights = self.weight(&format!("{base}.weight"), self.row_len(x)?)?;
-        let normal = self.graph.rms_norm(x, self.hyper.norm_epsilon)?;
-        Ok(self.graph.mul(normal, weights)?)
+        self.rms_norm_by(x, &format!("{base}.weight"))
     }
 
-    /// RMS norm of each head of queries or keys. [D, heads, T]
-    pub(crate) fn head_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
-        self.rms_norm(x, base)
+    /// As [`rms_norm`](Net::rms_norm), with weights of this whole name.
+    pub(crate) fn rms_norm_by(&mut self, x: TensorId, name: &str) -> Result<TensorId, Error> {
+        self.rms_norm_within(x, name, self.hyper.norm_epsilon)
     }
 
-    /// Norm of each row, times weights, plus a bias.
+    /// As [`rms_norm_by`](Net::rms_norm_by), with another number added to what it divides by.
+    pub(crate) fn rms_norm_within(
+        &mut self,
+        x: TensorId,
+        name: &str,
+        epsilon: f32,
+    ) -> Result<TensorId, Error> {
+        let weights = self.weight(name, self.row_len(x)?)?;
+        let normal = self.graph.rms_norm(x, epsilon)?;
+        let scaled = self.graph.mul(normal, weights)?;
+        match name.strip_suffix(".weight") {
+            Some(base) => self.with_bias(scaled, base),
+            None => Ok(scaled),
+        }
+    }
+
+    /// Rows plus the bias of this name, if there is one.
+    fn with_bias(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        match self.optional(&format!("{base}.bias"), self.row_len(x)?)? {
+            Some(bias) => Ok(self.graph.add(x, bias)?),
+            None => Ok(x),
+        }
+    }
+
+    /// The architecture's kind of norm, of each row.
+    pub(crate) fn norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        match self.hyper.architecture.traits.norm {
+            NormKind::Rms => self.rms_norm(x, base),
+            NormKind::Layer => self.layer_norm(x, base),
+            NormKind::RmsAlone | NormKind::LayerAlone => self.norm_alone(x),
+        }
+    }
+
+    /// The architecture's kind of norm, of each row, without weights.
+    pub(crate) fn norm_alone(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let epsilon = self.hyper.norm_epsilon;
+        Ok(match self.hyper.architecture.traits.norm {
+            NormKind::Rms | NormKind::RmsAlone => self.graph.rms_norm(x, epsilon)?,
+            NormKind::Layer | NormKind::LayerAlone => self.graph.norm(x, epsilon)?,
+        })
+    }
+
+    /// Norm of each row by its mean and deviation, times weights, plus a bias if there is one.
     pub(crate) fn layer_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
         let width = self.row_len(x)?;
         let weights = self.weight(&format!("{base}.weight"), width)?;
-        let bias = self.weight(&format!("{base}.bias"), width)?;
         let normal = self.graph.norm(x, self.hyper.norm_epsilon)?;
         let scaled = self.graph.mul(normal, weights)?;
-        Ok(self.graph.add(scaled, bias)?)
+        self.with_bias(scaled, base)
+    }
+
+    /// The architecture's kind of norm of each head of queries or keys, with the same weights for all. [D, heads, T]
+    pub(crate) fn head_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        self.norm(x, base)
+    }
+
+    /// As [`head_norm`](Net::head_norm), with weights of its own for each head, if there are any. [D, heads, T]
+    pub(crate) fn own_head_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        let shape = self.graph.tensor(x)?.ne();
+        let Some(weights) = self.optional(&format!("{base}.weight"), [shape[0], shape[1]])? else {
+            return Ok(x);
+        };
+        let normal = self.norm_alone(x)?;
+        Ok(self.graph.mul(normal, weights)?)
+    }
+
+    /// The architecture's kind of norm of all heads of queries or keys together. [D, heads, T]
+    pub(crate) fn joint_head_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        let shape = self.graph.tensor(x)?.ne();
+        let rows = self.graph.cont_as(x, [shape[0] * shape[1], shape[2]])?;
+        let rows = self.norm(rows, base)?;
+        Ok(self.graph.reshape(rows, [shape[0], shape[1], shape[2]])?)
     }
 
     /// A product with a matrix of `width` rows, and what comes with it.
@@ -132,13 +215,14 @@ impl Net<'_> {
         let factor = self.scale_beside(weights, base, 1, scale)?;
         let bias = self.bias(base, width, bias)?;
         let mut y = self.graph.mul_mat(weights, x)?;
-        if let Some(factor) = factor.filter(|_| scale != Scale::FeedForward) {
+        let comes_last = matches!(scale, Scale::FeedForward | Scale::FeedForwardOutput);
+        if let Some(factor) = factor.filter(|_| !comes_last) {
             y = self.graph.mul(y, factor)?;
         }
         if let Some(bias) = bias {
             y = self.graph.add(y, bias)?;
         }
-        if let Some(factor) = factor.filter(|_| scale == Scale::FeedForward) {
+        if let Some(factor) = factor.filter(|_| comes_last) {
             y = self.graph.mul(y, factor)?;
         }
         Ok(y)
@@ -152,9 +236,14 @@ impl Net<'_> {
         count: usize,
         scale: Scale,
     ) -> Result<Option<TensorId>, Error> {
+        let scales = self.hyper.architecture.traits.scales;
         let counts = match scale {
+            Scale::Qkv => scales.qkv,
+            Scale::AttentionOutput => scales.attention_output,
+            Scale::FeedForward | Scale::Experts => scales.feed_forward,
+            Scale::FeedForwardOutput => scales.feed_forward_output,
+            Scale::Logits => scales.logits,
             Scale::Always => true,
-            Scale::FeedForward | Scale::Experts => self.hyper.architecture.traits().scales,
             Scale::None => false,
         };
         let name = format!("{base}.scale");
@@ -205,22 +294,66 @@ impl Net<'_> {
         let gate = self.product(x, gate, inner, bias, Scale::FeedForward)?;
         let up = self.product(x, up, inner, bias, Scale::FeedForward)?;
         let active = self.graph.glu_split(gate, up, kind)?;
-        self.product(active, down, self.hyper.embedding, bias, Scale::FeedForward)
+        self.product(active, down, self.hyper.embedding, bias, Scale::FeedForwardOutput)
     }
 
     /// As [`gated`](Net::gated), gate and up in one matrix, the gate first.
     pub(crate) fn gated_fused(&mut self, x: TensorId, kind: GluKind) -> Result<TensorId, Error> {
-        let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
-        let both = self.product(x, "ffn_up", 2 * inner, Bias::None, Scale::FeedForward)?;
-        let active = self.graph.glu(both, kind)?;
-        self.product(active, "ffn_down", outer, Bias::None, Scale::FeedForward)
+        let inner = self.feed_forward()?;
+        self.gated_fused_by(x, ["ffn_up", "ffn_down"], inner, kind)
     }
 
-    /// `down(activation(up(x)))`.
+    /// As [`gated_fused`](Net::gated_fused), with matrices of these names and so many channels between them.
+    pub(super) fn gated_fused_by(
+        &mut self,
+        x: TensorId,
+        [up, down]: [&str; 2],
+        inner: usize,
+        kind: GluKind,
+    ) -> Result<TensorId, Error> {
+        let both = self.product(x, up, 2 * inner, Bias::None, Scale::FeedForward)?;
+        let active = self.graph.glu(both, kind)?;
+        self.product(active, down, self.hyper.embedding, Bias::None, Scale::FeedForwardOutput)
+    }
+
+    /// As [`gated`](Net::gated), with so many channels between the matrices.
+    pub(crate) fn gated_of(
+        &mut self,
+        x: TensorId,
+        inner: usize,
+        kind: GluKind,
+        bias: Bias,
+    ) -> Result<TensorId, Error> {
+        self.gated_by(x, ["ffn_gate", "ffn_up", "ffn_down"], inner, kind, bias)
+    }
+
+    /// `down(activation(up(x)))`, divided before `down` by numbers that some files have.
     pub(crate) fn plain(&mut self, x: TensorId, function: Unary, bias: Bias) -> Result<TensorId, Error> {
         let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
         let up = self.product(x, "ffn_up", inner, bias, Scale::FeedForward)?;
+        let mut active = self.graph.unary(up, function)?;
+        if let Some(divisors) = self.optional("ffn.act.scales", inner)? {
+            active = self.graph.div(active, divisors)?;
+        }
+        self.product(active, "ffn_down", outer, bias, Scale::FeedForwardOutput)
+    }
+
+    /// `down(activation(up(x))²)`.
+    pub(crate) fn plain_squared(
+        &mut self,
+        x: TensorId,
+        function: Unary,
+        bias: Bias,
+    ) -> Result<TensorId, Error> {
+        let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
+        let up = self.product(x, "ffn_up", inner, bias, Scale::FeedForward)?;
         let active = self.graph.unary(up, function)?;
-        self.product(active, "ffn_down", outer, bias, Scale::FeedForward)
+        let active = self.graph.sqr(active)?;
+        self.product(active, "ffn_down", outer, bias, Scale::FeedForwardOutput)
+    }
+
+    /// An activation by itself.
+    pub(crate) fn activated(&mut self, x: TensorId, function: Unary) -> Result<TensorId, Error> {
+        Ok(self.graph.unary(x, function)?)
     }
 }

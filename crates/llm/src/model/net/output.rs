@@ -3,6 +3,7 @@
 use oxcart_tensor::ops::Unary;
 use oxcart_tensor::{DType, TensorId};
 
+use super::layers::Scale;
 use super::{Net, Section};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::Pooling;
@@ -25,6 +26,9 @@ impl Net<'_> {
     }
 
     fn wanted(&mut self) -> Result<TensorId, Error> {
+        if let Some(wanted) = self.inputs.wanted {
+            return Ok(wanted);
+        }
         let wanted = self.input("inp_out_ids", DType::I32, self.step.outputs)?;
         self.inputs.wanted = Some(wanted);
         Ok(wanted)
@@ -46,6 +50,25 @@ impl Net<'_> {
         self.finish(x, matrix)
     }
 
+    /// Logits of the last `count` tokens of the vocabulary, by an output matrix for those alone; none of the others can be chosen.
+    pub(crate) fn logits_of_last(&mut self, x: TensorId, count: usize) -> Result<TensorId, Error> {
+        let x = self.final_norm(x, "output_norm")?;
+        let Some(matrix) = self.optional("output.weight", [self.hyper.embedding, count])? else {
+            let matrix = self.weight("token_embd.weight", [self.hyper.embedding, self.hyper.vocabulary])?;
+            return self.finish(x, matrix);
+        };
+        let logits = self.finish(x, matrix)?;
+        let Some(others) = self.hyper.vocabulary.checked_sub(count).filter(|&others| others > 0) else {
+            return Ok(logits);
+        };
+        let rows = self.graph.tensor(logits)?.ne()[1];
+        let row = self.graph.tensor(logits)?.layout().nb()[1];
+        let one = self.graph.view(logits, [1, rows], &[row], 0)?;
+        let wide = self.graph.repeat(one, [others, rows])?;
+        let never = self.graph.fill(wide, f32::NEG_INFINITY)?;
+        Ok(self.graph.concat(never, logits, 0)?)
+    }
+
     /// Logits by the embedding table.
     pub(crate) fn tied_logits(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let x = self.final_norm(x, "output_norm")?;
@@ -62,15 +85,32 @@ impl Net<'_> {
 
     fn final_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
         self.enter(Section::Output);
-        let x = self.rms_norm(x, base)?;
+        let x = self.norm(x, base)?;
         self.graph.set_name(x, "result_norm")?;
         Ok(x)
     }
 
+    /// The norm before logits, in the middle of a model whose blocks come several times over.
+    pub(super) fn final_norm_between(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let weights = self.global("output_norm.weight", self.hyper.embedding)?;
+        let weights =
+            weights.ok_or_else(|| Error::MissingTensor { name: "output_norm.weight".to_owned() })?;
+        let normal = self.norm_alone(x)?;
+        self.mul(normal, weights)
+    }
+
     fn finish(&mut self, x: TensorId, matrix: TensorId) -> Result<TensorId, Error> {
         let mut logits = self.graph.mul_mat(matrix, x)?;
-        if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
-            logits = self.graph.add(logits, bias)?;
+        if let Some(scale) = self.scale_beside(matrix, "output", 1, Scale::Logits)? {
+            logits = self.graph.mul(logits, scale)?;
+        }
+        match self.hyper.architecture.traits.logit_bias {
+            true => {
+                if let Some(bias) = self.optional("output.bias", self.hyper.vocabulary)? {
+                    logits = self.graph.add(logits, bias)?;
+                }
+            }
+            false => self.pass_over("output.bias"),
         }
         if self.hyper.factors.logits != 1.0 {
             logits = self.graph.scale(logits, self.hyper.factors.logits)?;

@@ -38,7 +38,7 @@ impl Net<'_> {
             self.enter(Section::Block(block));
             let (kind, groups, size) =
                 (usize::from(self.block().windowed), self.block().kv_heads, self.block().key_size);
-            if self.block().state.rows.is_none() || cells[kind] == 0 {
+            if self.block().state.rows.is_none() || !self.block().rotates || cells[kind] == 0 {
                 continue;
             }
             let ShiftInputs { from, to, moved } = match inputs[kind] {

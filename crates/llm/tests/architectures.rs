@@ -1,0 +1,25 @@
+//! The list of architectures in the docs is the one in the code.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
+}
+
+#[test]
+fn docs_list_all_architectures() {
+    let text = read("docs/architectures.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let names = rows.flat_map(|row| row.split('|').nth(2).unwrap().split('`').skip(1).step_by(2));
+    let listed: BTreeSet<&str> = names.collect();
+    assert_eq!(listed, oxcart_llm::model::architectures().collect());
+}
+
+#[test]
+fn readme_counts_architectures() {
+    let count = oxcart_llm::model::architectures().count();
+    let link = format!("[{count} architectures](docs/architectures.md)");
+    assert!(read("README.md").contains(&link), "{link}");
+}
