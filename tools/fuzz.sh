@@ -8,7 +8,7 @@
 #
 # OXCART_FUZZ_SEED is the seed (printed; without it, a new one each time). OXCART_FUZZ_FOLDER is where inputs that reached
 # something new are kept, and what was found (without it, target/fuzz): a later run goes on from there. OXCART_FUZZ_PROGRAMS names a
-# folder of programs that were built before, for a machine without Rust.
+# folder of programs that were built before, for a machine without Rust. OXCART_FUZZ_JOBS is how many run at a time.
 # Exit codes: 0 nothing was found, 1 something was, or a target did not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -81,7 +81,7 @@ fuzz() {
 }
 
 for target in "${targets[@]}"; do
-  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+  while [ "$(jobs -rp | wc -l)" -ge "${OXCART_FUZZ_JOBS:-$(nproc)}" ]; do wait -n || true; done
   fuzz "$target" &
 done
 wait

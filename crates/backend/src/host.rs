@@ -19,6 +19,7 @@ use zerocopy::FromZeros;
 
 use crate::buffer::{Buffer, BufferType, Usage, check_range};
 use crate::error::Error;
+use crate::os::give_back::give_back;
 
 /// Alignment of owned memory: a cache line, and the widest vector there is.
 const ALIGN: usize = 64;
@@ -53,6 +54,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        give_back(&mut self.0);
         MAPPINGS.fetch_sub(1, Ordering::Relaxed);
     }
 }

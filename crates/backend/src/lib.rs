@@ -17,6 +17,7 @@ mod error;
 mod guid;
 mod host;
 mod multi;
+mod os;
 mod place;
 pub mod plugin;
 mod registry;

@@ -19,6 +19,7 @@ mod lent;
 mod limits;
 mod listen;
 mod outlet;
+mod parts;
 mod passing;
 mod peer;
 mod rebuild;

@@ -9,7 +9,7 @@
 //! - **Collisions**. A second content with the hash of an intact entry makes that hash useless for the domain, for good:
 //!   a file says so, and neither content is served to it again.
 //! - **Shares** (`share`). Room, and places for writing, are shared by peers and users first, and by the domains of a peer then.
-//! - **Writing** (`keeping`, `pipe`, `room`). Under a name of its own, synced, read back, and only then named; whatever goes wrong
+//! - **Writing** (`keeping`, `pipe`, `room`, `index`). Under a name of its own, synced, read back, and only then named; whatever goes wrong
 //!   means that there is no entry, and the upload goes on.
 //!
 //! Layout: `DOMAIN/HASH.weights` are entries, `DOMAIN/RANDOM.partial` entries in the making, `DOMAIN/HASH.collision` hashes
@@ -22,6 +22,7 @@
 mod domain;
 mod entry;
 mod folder;
+mod index;
 mod keeping;
 mod owner;
 mod pipe;
@@ -100,7 +101,7 @@ struct Counters {
 #[derive(Debug)]
 pub struct WeightCache {
     root: Folder,
-    room: Room,
+    room: Arc<Room>,
     domain_of: DomainOf,
     writers: Arc<Writers>,
     /// Collisions that could not be noted in their folder.
@@ -115,7 +116,8 @@ const SHARED: &str = "shared";
 #[derive(Debug)]
 struct EntryFolder {
     folder: Folder,
-    is_shared: bool,
+    /// Whose it is; `None` for what an operator lends.
+    domain: Option<Domain>,
 }
 
 impl WeightCache {
@@ -173,8 +175,8 @@ impl WeightCache {
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> bool {
         !self.is_barred(domain, hash)
-            && [domain.folder(), SHARED].iter().any(|name| {
-                let entries = self.entry_folder(name);
+            && [Some(domain), None].into_iter().any(|of| {
+                let entries = self.entry_folder(of);
                 entries.is_some_and(|entries| self.load_from(&entries, domain, hash, into, go_on))
             })
     }
@@ -229,9 +231,10 @@ impl WeightCache {
         false
     }
 
-    fn entry_folder(&self, name: &str) -> Option<EntryFolder> {
-        let folder = self.root.inner(name).ok().flatten()?;
-        Some(EntryFolder { folder, is_shared: name == SHARED })
+    /// The folder of a domain, or of what an operator lends.
+    fn entry_folder(&self, domain: Option<&Domain>) -> Option<EntryFolder> {
+        let folder = self.root.inner(domain.map_or(SHARED, Domain::folder)).ok().flatten()?;
+        Some(EntryFolder { folder, domain: domain.cloned() })
     }
 
     /// The entry of a hash, if there is one that looks like one.
@@ -258,9 +261,16 @@ impl WeightCache {
     /// Counts what is no good and removes it, unless it is an operator's own.
     fn reject(&self, entries: &EntryFolder, hash: u64) {
         add(&self.counters.rejected, 1);
-        if !entries.is_shared {
+        if let Some(domain) = &entries.domain {
             // If it cannot be removed, it is rejected again.
-            let _ = entries.folder.remove(&entry::name(hash));
+            self.remove(domain, &entries.folder, hash);
+        }
+    }
+
+    /// Removes an entry, if it can be.
+    fn remove(&self, domain: &Domain, folder: &Folder, hash: u64) {
+        if folder.remove(&entry::name(hash)).is_ok() {
+            self.room.forget(domain, hash);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::limits::WATCH_EVERY;
 use super::peer::{Holder, Peer};
 use super::stored_graphs::StoredGraphs;
 use crate::os::socket::TimedSocket;
@@ -79,6 +80,8 @@ pub(crate) struct Client {
     deadline: AtomicU64,
     /// When it last began to do something else, in milliseconds after `since`.
     last_words: AtomicU64,
+    /// When its thread last used the processor outside of turns, in milliseconds after `since`.
+    last_used: AtomicU64,
     /// Devices on which it has something, a bit each; the last one stands for all beyond.
     devices: AtomicU64,
     /// Bytes that it has on devices.
@@ -100,6 +103,7 @@ impl Client {
             phase: AtomicU8::new(Phase::Greeting as u8),
             deadline: AtomicU64::new(NEVER),
             last_words: AtomicU64::new(0),
+            last_used: AtomicU64::new(NEVER),
             devices: AtomicU64::new(0),
             device_bytes: AtomicUsize::new(0),
             in_turns: AtomicU64::new(0),
@@ -121,12 +125,16 @@ impl Client {
         self.since.elapsed()
     }
 
+    /// The same in milliseconds.
+    fn now(&self) -> u64 {
+        u64::try_from(self.age().as_millis()).unwrap_or(NEVER)
+    }
+
     /// Says what it is doing, and for how long it may.
     pub(crate) fn enter(&self, phase: Phase, limit: Option<Duration>) {
         // The old deadline must not be held against the new phase.
         self.deadline.store(NEVER, Ordering::Relaxed);
-        let now = u64::try_from(self.age().as_millis()).unwrap_or(NEVER);
-        self.last_words.store(now, Ordering::Relaxed);
+        self.last_words.store(self.now(), Ordering::Relaxed);
         self.phase.store(phase as u8, Ordering::Release);
         self.due_in(limit);
     }
@@ -165,9 +173,17 @@ impl Client {
         self.since + Duration::from_millis(self.last_words.load(Ordering::Relaxed))
     }
 
-    /// Whether something is asked of it now.
+    /// Notes that its thread has used the processor outside of turns, more than a little.
+    pub(crate) fn use_processor(&self) {
+        self.last_used.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Whether something is done for it now, or was a moment ago. A message that merely began is nothing.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.is(Phase::Greeting) && !self.is(Phase::Idle)
+        let moment = u64::try_from(WATCH_EVERY.as_millis()).unwrap_or(NEVER);
+        let last = self.last_used.load(Ordering::Relaxed);
+        let was_busy = last != NEVER && self.now().saturating_sub(last) < moment;
+        was_busy || self.is(Phase::Working) || self.is(Phase::Computing)
     }
 
     /// Notes that it has so many bytes more on a device.
@@ -233,5 +249,31 @@ impl Client {
     /// Whether the other end is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_merely_began_a_message_is_not_busy() {
+        let client = Client::new(1, ([127, 0, 0, 1], 1).into(), None, Duration::from_secs(10));
+        assert!(!client.is_busy());
+        for (phase, is_busy) in [
+            (Phase::Reading, false),
+            (Phase::Working, true),
+            (Phase::Computing, true),
+            (Phase::Idle, false),
+            (Phase::Reading, false),
+        ] {
+            client.enter(phase, None);
+            assert_eq!(client.is_busy(), is_busy, "{phase:?}");
+        }
+        // One that receives much is.
+        client.use_processor();
+        assert!(client.is_busy());
+        std::thread::sleep(2 * WATCH_EVERY);
+        assert!(!client.is_busy());
     }
 }

@@ -186,6 +186,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         if unpaid < SMALL_CHANGE {
             return;
         }
+        self.client.use_processor();
         let busy = u32::try_from(self.shared.roster.busy()).unwrap_or(u32::MAX);
         if busy > 1 && unpaid > self.paid_at.elapsed() / busy.saturating_mul(2) {
             self.shared.pay(self.client, unpaid);
@@ -277,8 +278,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             }
             None => {
                 let passing = session.passing(range).map_err(failed)?;
-                for start in (0..range.len).step_by(PIECE_BYTES) {
-                    let len = (range.len - start).min(PIECE_BYTES);
+                for start in (0..range.len).step_by(passing.piece_bytes()) {
+                    let len = (range.len - start).min(passing.piece_bytes());
                     passing.with(len, |piece| -> Outcome {
                         self.input.read_exact(piece)?;
                         let written = range.buffer.write(range.offset + start, piece);
@@ -398,8 +399,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             }
         } else {
             let passing = session.passing(range).map_err(|refusal| End::Refused(command.name(), refusal))?;
-            for start in (0..range.len).step_by(PIECE_BYTES) {
-                passing.with((range.len - start).min(PIECE_BYTES), |piece| -> Outcome {
+            for start in (0..range.len).step_by(passing.piece_bytes()) {
+                passing.with((range.len - start).min(passing.piece_bytes()), |piece| -> Outcome {
                     range.buffer.read(range.offset + start, piece).map_err(failed)?;
                     let before = if start == 0 { &len[..] } else { &[] };
                     Ok(write_both(&mut self.output, before, piece)?)

@@ -1,7 +1,8 @@
 //! A device that is lent: streams that all clients share by turns, and a budget of its memory.
 //!
-//! A node cannot be cut, and some take longer than a turn, up to minutes. They have a [`Lane`] of their own where the device is
-//! this machine's processor, which then has both lanes' threads take turns: so what is short never waits for what is long.
+//! A node cannot be cut, and some take longer than a turn, up to minutes. Where the device is this machine's processor, there is a
+//! [`Lane`] for nodes of up to a turn, one for those of up to a second, and one for the rest, and the system has the threads of all
+//! lanes take turns: so what is shorter never waits for what is longer.
 //!
 //! Concurrency: the holder of a turn of a lane's turnstile uses its stream. `running` says whose turn it is, so that the
 //! watcher stops the right client's work; it changes under its lock together with the stream's cancel flag.
@@ -13,7 +14,7 @@ use oxcart_backend::{Buffer, Device, Error, Memory, Stream, StreamOptions, alloc
 
 use super::budget::{Budget, Lease};
 use super::client::Client;
-use super::limits::{KEEPS_ASIDE_FROM, LITTLE_MEMORY, MEMORY_ASIDE, WATCH_EVERY};
+use super::limits::{KEEPS_ASIDE_FROM, LANES, LITTLE_MEMORY, MEMORY_ASIDE, WATCH_EVERY};
 use super::passing::{Passing, Pieces};
 use super::peer::Holder;
 use super::turnstile::Turnstile;
@@ -24,8 +25,8 @@ pub(crate) struct Lent {
     device: Arc<dyn Device>,
     /// For work of a turn at most, and for everything where there is no other.
     short: Lane,
-    /// For nodes that take longer than a turn.
-    long: Option<Lane>,
+    /// For nodes that take longer, by how long; see [`LANES`].
+    longer: Vec<Lane>,
     budget: Arc<Budget>,
     /// Nothing can be computed on it any more.
     lost: AtomicBool,
@@ -76,11 +77,11 @@ impl Lent {
     ) -> Result<Lent, Error> {
         let aside = if max_memory < KEEPS_ASIDE_FROM { 0 } else { MEMORY_ASIDE };
         let budget = Budget::with_aside(max_memory, aside, LITTLE_MEMORY);
-        let has_two_lanes = device.buffer_type().is_host();
+        let more_lanes = if device.buffer_type().is_host() { LANES.len() } else { 0 };
         Ok(Lent {
             device: Arc::clone(device),
             short: Lane::new(device, options)?,
-            long: has_two_lanes.then(|| Lane::new(device, options)).transpose()?,
+            longer: (0..more_lanes).map(|_| Lane::new(device, options)).collect::<Result<_, _>>()?,
             budget,
             lost: AtomicBool::new(false),
             pieces: Pieces::default(),
@@ -96,9 +97,10 @@ impl Lent {
         self.pieces.take(&*self.device, bytes)
     }
 
-    /// Where work is done that is a turn's at most, or takes longer.
-    pub(crate) fn lane(&self, is_long: bool) -> &Lane {
-        self.long.as_ref().filter(|_| is_long).unwrap_or(&self.short)
+    /// Where work is done that counts so much.
+    pub(crate) fn lane(&self, work: u64) -> &Lane {
+        let longer = LANES.iter().filter(|most| work > **most).count();
+        longer.checked_sub(1).and_then(|index| self.longer.get(index)).unwrap_or(&self.short)
     }
 
     /// Notes that it is broken; says whether that is news.
@@ -174,10 +176,7 @@ impl Lent {
 
     /// Stops what a client is computing, if it is.
     pub(crate) fn stop(&self, client: u64) {
-        self.short.stop(client);
-        if let Some(long) = &self.long {
-            long.stop(client);
-        }
+        std::iter::once(&self.short).chain(&self.longer).for_each(|lane| lane.stop(client));
     }
 }
 

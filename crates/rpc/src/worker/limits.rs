@@ -88,6 +88,8 @@ impl Limits {
 
 /// Bytes moved at a time where they cannot go straight to their place.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// The same where a connection needs memory of its own for them.
+pub(crate) const OWN_PIECE_BYTES: usize = 64 << 10;
 /// Pieces of a device's own kind of host memory that such bytes pass through; more connections at a time use memory of their own.
 pub(crate) const PASSING_PIECES: usize = 8;
 /// Bytes read ahead from a socket: several small commands, or the header of a large one.
@@ -115,10 +117,25 @@ pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) const KEEP_STALL: Duration = Duration::from_secs(1);
 /// Hashes of one trust domain that may stand for two contents; beyond, the domain is served nothing any more.
 pub(crate) const COLLISIONS: usize = 1024;
+/// Files and folders of the cache up to which all of them are read again for each request for room.
+pub(crate) const NAMES_READ_ALWAYS: usize = 1024;
+/// Beyond, they are read again once so many times as long has gone by as that takes.
+pub(crate) const READING_PART: u32 = 100;
+/// Entries in the cache: as many as there are in 32 GiB if all are as small as they may be.
+pub(crate) const KEPT_ENTRIES: usize = 1 << 18;
+/// Trust domains with entries in the cache. Beyond, what others send is not kept.
+pub(crate) const KEPT_DOMAINS: usize = 1 << 14;
+/// Bytes of memory in which the cache remembers an entry, at most.
+pub(crate) const INDEXED_ENTRY_BYTES: usize = 192;
+/// The same for a domain.
+pub(crate) const INDEXED_DOMAIN_BYTES: usize = 1 << 10;
 
 /// What a turn counts: after it a graph lets others have theirs. One for a multiplication on a small processor, less on a device
 /// that makes more of them in the same ten milliseconds ([`Pace`](oxcart_backend::Pace)).
 pub(crate) const SLICE_WORK: u64 = 1 << 28;
+/// What work counts at most for each but the last lane of a device, where it has several: a turn, and the longest nodes of
+/// ordinary models. So a node waits for others of its kind alone.
+pub(crate) const LANES: [u64; 2] = [SLICE_WORK, SLICE_WORK << 6];
 /// What a node counts at least, for being a node.
 pub(crate) const NODE_WORK: u64 = 1 << 16;
 /// How many times as much as other nodes a product or a convolution may do: honest ones give it more work than memory,
@@ -130,13 +147,17 @@ pub(crate) const CHORE_BYTES: usize = 16 << 20;
 /// Bytes up to which such a thing is done without waiting for a turn: it takes less than that.
 pub(crate) const SMALL_CHORE_BYTES: usize = 64 << 10;
 
+/// Nodes of a graph that are rebuilt and planned in a turn: some milliseconds.
+pub(crate) const PLANNED_NODES: usize = 2048;
+
 /// What a connection may use of the processor without a turn before it is asked whether that is more than its part.
 pub(crate) const SMALL_CHANGE: Duration = Duration::from_millis(1);
 /// The longest it is made to wait for that, once it is its turn.
 pub(crate) const LONGEST_PAYMENT: Duration = Duration::from_millis(20);
 
-/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, and what is read ahead.
-pub(crate) const CONNECTION_BYTES: usize = 64 << 10;
+/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, what is read ahead, and a piece
+/// that passes on its way to or from a device.
+pub(crate) const CONNECTION_BYTES: usize = 128 << 10;
 /// Bytes of a device that only peers get which have little of it.
 pub(crate) const MEMORY_ASIDE: usize = 64 << 20;
 /// Bytes of which something is kept aside.
@@ -181,6 +202,7 @@ pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 
 const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
+const _: () = assert!(CONNECTION_BYTES >= OWN_PIECE_BYTES + 4 * READ_AHEAD_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 256 << 20);
 // A client may have as many buffers as there may be.
@@ -188,5 +210,7 @@ const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.
 const _: () = assert!(KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES <= 96 << 20);
 const _: () = assert!(KEEPERS_PER_SHARE * 4 <= KEEPERS);
+// What it remembers of entries.
+const _: () = assert!(KEPT_ENTRIES * INDEXED_ENTRY_BYTES + KEPT_DOMAINS * INDEXED_DOMAIN_BYTES <= 64 << 20);
 // Whoever waits for a place outlasts those that hold one without using it.
 const _: () = assert!(KEEP_STALL.as_millis() * 2 <= KEEP_PATIENCE.as_millis());

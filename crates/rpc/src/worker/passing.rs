@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oxcart_backend::{Buffer, Device, allocate};
 
-use super::limits::{PASSING_PIECES, PIECE_BYTES};
+use super::limits::{OWN_PIECE_BYTES, PASSING_PIECES, PIECE_BYTES};
 
 /// The pieces of a device.
 #[derive(Debug, Default)]
@@ -61,7 +61,12 @@ impl Pieces {
 }
 
 impl Passing<'_> {
-    /// Does something with so many bytes, at most [`PIECE_BYTES`], that hold anything.
+    /// How many bytes at a time go through it: fewer where each connection would need memory of its own for them.
+    pub(crate) const fn piece_bytes(&self) -> usize {
+        if self.kept.is_some() { PIECE_BYTES } else { OWN_PIECE_BYTES }
+    }
+
+    /// Does something with so many bytes, at most [`Passing::piece_bytes`], that hold anything.
     pub(crate) fn with<T>(&self, bytes: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let memory = self.kept.as_ref().and_then(|piece| piece.host());
         if let Some(mut memory) = memory.and_then(|memory| memory.write())
@@ -86,6 +91,7 @@ mod tests {
     use oxcart_testdev::{Config, TestDevice};
 
     use super::*;
+    use crate::worker::limits::CONNECTION_BYTES;
 
     #[test]
     fn pieces_are_few_and_come_back() {
@@ -95,8 +101,10 @@ mod tests {
         for (at, one) in taken.iter().enumerate() {
             one.with(100, |bytes| bytes.fill(at as u8));
         }
-        // Those without a piece of their own do their work, too.
+        // Those without a piece of their own do their work, too, but with little memory.
         assert_eq!(taken.last().unwrap().with(7, |bytes| bytes.len()), 7);
+        assert!(taken.last().unwrap().piece_bytes() * 2 <= CONNECTION_BYTES);
+        assert_eq!(taken.first().unwrap().piece_bytes(), PIECE_BYTES);
         taken.clear();
         assert_eq!(pieces.kept().free.len(), PASSING_PIECES);
         let again = pieces.take(&*device, PIECE_BYTES);

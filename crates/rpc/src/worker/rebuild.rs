@@ -10,10 +10,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffer, Buffers, Device, allocate};
+use oxcart_backend::{Buffer, Buffers, Device, Error, allocate};
 use oxcart_tensor::graph::{BufferId, Node, Storage};
 use oxcart_tensor::ops::{GatedDeltaNet, OpInfo};
 use oxcart_tensor::{Graph, Layout, Op, TensorId};
+use zerocopy::little_endian::U64;
 
 use super::refusal::Refusal;
 use super::space::{Space, layout_of};
@@ -23,6 +24,10 @@ use crate::wire::{Dialect, GraphBody, NO_TENSOR, OpCode, Params, TensorRecord};
 const OUTPUT_FLAG: i32 = 2;
 const PARAM_FLAG: i32 = 4;
 const COMPUTE_FLAG: i32 = 16;
+
+/// Tensors or nodes that are only glanced at, and how many nodes those are in time.
+pub(crate) const GLANCED: usize = 1024;
+pub(crate) const GLANCES: usize = 64;
 
 /// A graph ready to run.
 #[derive(Debug)]
@@ -42,14 +47,36 @@ pub fn rebuild(
     space: &Space,
     device: &Arc<dyn Device>,
 ) -> Result<Rebuilt, Refusal> {
+    rebuild_in_parts(body, dialect, space, device, &mut |_| true)
+}
+
+/// Whether to go on with so many more nodes; it may wait before it says so.
+pub(crate) type GoOn<'a> = dyn FnMut(usize) -> bool + 'a;
+
+/// Refuses to go on with what no one waits for any more.
+pub(crate) fn check_wanted(go_on: &mut GoOn<'_>, nodes: usize) -> Result<(), Refusal> {
+    go_on(nodes).then_some(()).ok_or(Refusal::Failed(Error::Cancelled))
+}
+
+/// The same, asking again and again whether to go on.
+pub(crate) fn rebuild_in_parts(
+    body: &GraphBody<'_>,
+    dialect: &Dialect,
+    space: &Space,
+    device: &Arc<dyn Device>,
+    go_on: &mut GoOn<'_>,
+) -> Result<Rebuilt, Refusal> {
     let mut records = HashMap::with_capacity(body.tensors.len());
-    for record in body.tensors {
-        let id = record.id.get();
-        if id == NO_TENSOR {
-            return Err(Refusal::Missing { id });
-        }
-        if records.insert(id, record).is_some() {
-            return Err(Refusal::Duplicate { id });
+    for many in body.tensors.chunks(GLANCED) {
+        check_wanted(go_on, GLANCES)?;
+        for record in many {
+            let id = record.id.get();
+            if id == NO_TENSOR {
+                return Err(Refusal::Missing { id });
+            }
+            if records.insert(id, record).is_some() {
+                return Err(Refusal::Duplicate { id });
+            }
         }
     }
     let mut builder = Builder {
@@ -66,6 +93,7 @@ pub fn rebuild(
     };
     let mut seen = HashMap::with_capacity(body.nodes.len());
     for id in body.nodes {
+        check_wanted(go_on, 1)?;
         let id = id.get();
         let record = builder.record(id)?;
         if seen.insert(id, ()).is_some() {
@@ -76,7 +104,10 @@ pub fn rebuild(
             builder.node(record)?;
         }
     }
-    builder.keep_what_is_needed_later(body)?;
+    for nodes in body.nodes.chunks(GLANCED) {
+        check_wanted(go_on, GLANCES)?;
+        builder.keep_what_is_needed_later(nodes)?;
+    }
     let Builder { graph, buffers, handles, .. } = builder;
     Ok(Rebuilt { graph, buffers, handles })
 }
@@ -154,8 +185,8 @@ impl<'a> Builder<'a> {
     /// An output, or a result that the client uses more often than this graph shows, is needed later, so no device may
     /// fuse it away. Where
     /// the dialect does not say how often, any result may be needed.
-    fn keep_what_is_needed_later(&mut self, body: &GraphBody<'_>) -> Result<(), Refusal> {
-        for id in body.nodes {
+    fn keep_what_is_needed_later(&mut self, nodes: &[U64]) -> Result<(), Refusal> {
+        for id in nodes {
             let (Some(&made), record) = (self.made.get(&id.get()), self.record(id.get())?) else { continue };
             let here = i64::from(self.graph.use_count(made));
             let is_output = record.flags.get() & OUTPUT_FLAG != 0;

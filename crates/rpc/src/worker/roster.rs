@@ -66,7 +66,7 @@ impl Roster {
         self.clients().len()
     }
 
-    /// How many connections something is asked of now.
+    /// How many connections something is done for now.
     pub(crate) fn busy(&self) -> usize {
         self.clients().values().filter(|client| client.is_busy()).count()
     }

@@ -20,10 +20,12 @@ use super::counters::{Counters, Snapshot, add};
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
 use super::limits::{
-    CHORE_BYTES, CONNECTION_BYTES, KEEPERS, KEPT_PIECE_BYTES, KEPT_PIECES, LONGEST_PAYMENT, Limits,
-    SMALL_CHORE_BYTES, WATCH_EVERY,
+    CHORE_BYTES, CONNECTION_BYTES, INDEXED_DOMAIN_BYTES, INDEXED_ENTRY_BYTES, KEEPERS, KEPT_DOMAINS,
+    KEPT_ENTRIES, KEPT_PIECE_BYTES, KEPT_PIECES, LANES, LONGEST_PAYMENT, Limits, SMALL_CHORE_BYTES,
+    WATCH_EVERY,
 };
 use super::listen::{bind, listen, serve_client};
+use super::parts::Parts;
 use super::refusal::Refusal;
 use super::roster::Roster;
 use super::turnstile::Turnstile;
@@ -126,9 +128,11 @@ fn lent_by_default(device: &Arc<dyn Device>, config: &Config) -> usize {
 
 fn left_to_lend(free: usize, limits: Limits, max_scratch: Option<usize>, has_cache: bool) -> usize {
     let connections = limits.clients.saturating_mul(CONNECTION_BYTES);
-    let kept = if has_cache { KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES } else { 0 };
+    let writing = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
+    let remembered = KEPT_ENTRIES * INDEXED_ENTRY_BYTES + KEPT_DOMAINS * INDEXED_DOMAIN_BYTES;
+    let kept = if has_cache { writing + remembered } else { 0 };
     // Each lane of a device has scratch memory of its own.
-    let scratch = max_scratch.unwrap_or(0).saturating_mul(2);
+    let scratch = max_scratch.unwrap_or(0).saturating_mul(LANES.len() + 1);
     [limits.message_bytes, limits.stored_bytes, connections, kept, scratch, free / 16]
         .into_iter()
         .fold(free, usize::saturating_sub)
@@ -256,20 +260,8 @@ impl WorkerState {
         Refusal::Limit { what: "bytes of messages", limit: self.limits.message_bytes as u64 }
     }
 
-    /// Does something for a client that takes the processor's time, when it is the client's turn.
-    pub(crate) fn do_chore<T>(
-        &self,
-        client: &Client,
-        chore: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
-        let turn = self.chores.enter(client.holder(), WATCH_EVERY, || client.is_gone());
-        let turn = turn.filter(|_| !client.is_gone()).ok_or(Error::Cancelled)?;
-        let done = client.in_turn(chore);
-        drop(turn);
-        done
-    }
-
-    /// The same for so many bytes, a part at a time: `chore` is told where each begins and how many bytes it has.
+    /// Does something for a client to so many bytes that takes the processor's time, a part at a time when it is the client's turn:
+    /// `chore` is told where each part begins and how many bytes it has.
     pub(crate) fn do_chore_in_parts(
         &self,
         client: &Client,
@@ -279,10 +271,17 @@ impl WorkerState {
         if bytes <= SMALL_CHORE_BYTES {
             return chore(0, bytes);
         }
-        for start in (0..bytes).step_by(CHORE_BYTES) {
-            self.do_chore(client, || chore(start, CHORE_BYTES.min(bytes - start)))?;
-        }
-        Ok(())
+        let mut parts = Parts::new(&self.chores, client, CHORE_BYTES);
+        client.in_turn(|| {
+            for start in (0..bytes).step_by(CHORE_BYTES) {
+                let len = CHORE_BYTES.min(bytes - start);
+                if !parts.go_on(len) {
+                    return Err(Error::Cancelled.into());
+                }
+                chore(start, len)?;
+            }
+            Ok(())
+        })
     }
 
     /// Makes a client wait that used much of the processor for commands without turns: its turn comes when it has used less than
@@ -440,8 +439,8 @@ mod tests {
             let lent = left_to_lend(free, limits, Some(scratch), true);
             let connections = limits.clients * CONNECTION_BYTES;
             let kept = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
-            // Both lanes of a device.
-            let all = lent + pools + 2 * scratch + connections + kept;
+            // All lanes of a device.
+            let all = lent + pools + 3 * scratch + connections + kept;
             assert!(all <= free || lent == 0, "{free}: {all}");
             assert!(free < 2 << 30 || lent > free / 2, "{free}: only {lent}");
         }

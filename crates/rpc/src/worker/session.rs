@@ -21,15 +21,15 @@ use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
 use super::limits::{
-    CHORE_BYTES, KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES, WATCH_EVERY,
+    CHORE_BYTES, KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES, PLANNED_NODES,
 };
+use super::parts::Parts;
 use super::passing::Passing;
-use super::rebuild::rebuild;
+use super::rebuild::rebuild_in_parts;
 use super::refusal::Refusal;
 use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
-use super::turnstile::Turn;
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
 
 /// What a command is answered with.
@@ -69,28 +69,6 @@ pub(crate) struct Session {
     ends: Option<(SocketAddr, SocketAddr)>,
     /// Whom the cache is shared with, once that was needed.
     domain: OnceCell<Option<Domain>>,
-}
-
-/// Content that is loaded piece by piece for a client, and lets others have their turns.
-struct Loading<'a> {
-    shared: &'a WorkerState,
-    client: &'a Client,
-    turn: Option<Turn<'a>>,
-    /// Bytes until the next turn.
-    left: usize,
-}
-
-impl Loading<'_> {
-    /// Waits for another turn if need be; says whether to do the next piece, of so many bytes.
-    fn go_on(&mut self, bytes: usize) -> bool {
-        if self.turn.is_none() || self.left < bytes {
-            self.turn = None;
-            self.turn = self.shared.loads.enter(self.client.holder(), WATCH_EVERY, || self.client.is_gone());
-            self.left = CHORE_BYTES;
-        }
-        self.left = self.left.saturating_sub(bytes);
-        self.turn.is_some() && !self.client.is_gone()
-    }
 }
 
 /// A request's body, taken apart from its start.
@@ -290,7 +268,7 @@ impl Session {
         let room = (range.len as u64).saturating_sub(offset);
         let rest = range.part("tensor", offset, room)?;
         let hash = fields.long()?;
-        let mut loading = Loading { shared: &self.shared, client, turn: None, left: 0 };
+        let mut loading = Parts::new(&self.shared.loads, client, CHORE_BYTES);
         let mut go_on = |bytes| loading.go_on(bytes);
         let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest, &mut go_on));
         let counters = &self.shared.counters;
@@ -369,9 +347,11 @@ impl Session {
         let graph = GraphBody::decode(body, self.dialect)?;
         self.check_counts(&graph)?;
         let (index, lent) = self.lent(graph.device)?;
-        let graph = self.shared.do_chore(client, || {
-            let rebuilt = rebuild(&graph, self.dialect, &self.space, lent.device())?;
-            SlicedGraph::new(rebuilt, lent, charge, self.shared.limits.node_work)
+        let mut planning = Parts::new(&self.shared.chores, client, PLANNED_NODES);
+        let mut go_on = |nodes| planning.go_on(nodes);
+        let graph = client.in_turn(|| {
+            let rebuilt = rebuild_in_parts(&graph, self.dialect, &self.space, lent.device(), &mut go_on)?;
+            SlicedGraph::new(rebuilt, lent, charge, self.shared.limits.node_work, &mut go_on)
         })?;
         Ok((index, graph))
     }

@@ -12,7 +12,7 @@ use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
 use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_GRAPH_BYTES};
-use super::rebuild::Rebuilt;
+use super::rebuild::{GLANCED, GLANCES, GoOn, Rebuilt, check_wanted};
 use super::refusal::Refusal;
 
 /// A graph that may run any number of times while its buffers exist.
@@ -33,8 +33,8 @@ pub(crate) struct SlicedGraph {
 #[derive(Debug)]
 struct Slice {
     nodes: Range<usize>,
-    /// It is one node, and takes longer than a turn.
-    is_long: bool,
+    /// What they count; more than [`SLICE_WORK`] only if there is one of them.
+    work: u64,
 }
 
 impl SlicedGraph {
@@ -44,8 +44,9 @@ impl SlicedGraph {
         lent: &Lent,
         charge: Lease,
         node_work: u64,
+        go_on: &mut GoOn<'_>,
     ) -> Result<SlicedGraph, Refusal> {
-        let mut slices = slices(&rebuilt, node_work, lent.device().pace())?;
+        let mut slices = slices(&rebuilt, node_work, lent.device().pace(), go_on)?;
         // It may be kept for long, and nothing is added to it any more.
         rebuilt.graph.shrink_to_fit();
         rebuilt.handles.shrink_to_fit();
@@ -57,8 +58,9 @@ impl SlicedGraph {
         }
         let mut plan = None;
         for slice in &slices {
+            check_wanted(go_on, slice.nodes.len())?;
             // Each is planned, if only to see that it can be.
-            plan = lent.lane(slice.is_long).stream().plan(work(&rebuilt, slice)?)?;
+            plan = lent.lane(slice.work).stream().plan(work(&rebuilt, slice)?)?;
             if plan.is_none() {
                 check_support(&rebuilt, slice, lent)?;
             }
@@ -85,7 +87,7 @@ impl SlicedGraph {
         let SlicedGraph { rebuilt, slices, plan, .. } = self;
         for slice in slices.iter() {
             let work = work(rebuilt, slice)?;
-            lent.take_turn(lent.lane(slice.is_long), client, |stream| match plan {
+            lent.take_turn(lent.lane(slice.work), client, |stream| match plan {
                 Some(plan) => plan.compute(),
                 None => stream.compute(work),
             })?;
@@ -125,10 +127,18 @@ fn check_support(rebuilt: &Rebuilt, slice: &Slice, lent: &Lent) -> Result<(), Re
 }
 
 /// Cuts a graph so that no slice but one of a single node is more than a turn's work.
-fn slices(rebuilt: &Rebuilt, node_work: u64, pace: Pace) -> Result<Vec<Slice>, Refusal> {
+fn slices(
+    rebuilt: &Rebuilt,
+    node_work: u64,
+    pace: Pace,
+    go_on: &mut GoOn<'_>,
+) -> Result<Vec<Slice>, Refusal> {
     let nodes = rebuilt.graph.nodes();
     let (mut slices, mut start, mut sum) = (Vec::new(), 0, 0_u64);
     for (position, &id) in nodes.iter().enumerate() {
+        if position.is_multiple_of(GLANCED) {
+            check_wanted(go_on, GLANCES)?;
+        }
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         let cost = node.work();
         let limit = if is_product(node) { node_work.saturating_mul(PRODUCT_FACTOR) } else { node_work };
@@ -137,13 +147,13 @@ fn slices(rebuilt: &Rebuilt, node_work: u64, pace: Pace) -> Result<Vec<Slice>, R
         }
         let cost = share(cost, pace.multiplications).max(share(elements(node), pace.elements)).max(NODE_WORK);
         if sum.saturating_add(cost) > SLICE_WORK && position > start {
-            slices.push(Slice { nodes: start..position, is_long: sum > SLICE_WORK });
+            slices.push(Slice { nodes: start..position, work: sum });
             (start, sum) = (position, 0);
         }
         sum = sum.saturating_add(cost);
     }
     if start < nodes.len() {
-        slices.push(Slice { nodes: start..nodes.len(), is_long: sum > SLICE_WORK });
+        slices.push(Slice { nodes: start..nodes.len(), work: sum });
     }
     Ok(slices)
 }

@@ -69,7 +69,7 @@ impl Gate for OpenGate {
 }
 
 /// What a listing says about a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) bytes: u64,
     /// Seconds and nanoseconds of its last use.

@@ -1,8 +1,11 @@
 //! Room for entries: the cache's own limit, and what must stay free on its disk. What was used least recently goes first.
 //!
-//! Two workers may share a folder, so nothing is remembered about it: each request for room looks at what is there. An entry
-//! in the making is a file under a name of its own, as long as what room was made for, locked while its writer lives; without
-//! a lock it was left behind and is removed. Room is made as content arrives, never for what is only announced.
+//! What is in the folders is remembered (`index`), so that an upload does not have to read them all. Workers may share a folder, so it
+//! is read again: for each request while it is small, and as soon as a hundredth of the time may go into that when it is large.
+//! Until then a little more may be kept than should be. An entry is looked at before it goes: one that was used meanwhile stays.
+//!
+//! An entry in the making is a file under a name of its own, as long as what room was made for, locked while its writer lives;
+//! without a lock it was left behind and is removed. Room is made as content arrives, never for what is only announced.
 //!
 //! Invariant: a share takes room from another only while it has less than that one, and so does a domain of a share from
 //! another of the same.
@@ -10,30 +13,55 @@
 //! Concurrency: threads of this worker make room one at a time. Other workers may do so too; then a little more goes than
 //! had to.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::domain::Domain;
 use super::entry::{self, HEADER_BYTES};
 use super::folder::{Folder, PlainFile};
-use super::share::Share;
+use super::index::{Index, OfDomain};
+use super::store::COLLISION;
+use crate::worker::limits::{KEPT_DOMAINS, KEPT_ENTRIES, NAMES_READ_ALWAYS, READING_PART};
 
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) max_bytes: u64,
     pub(super) keep_free_bytes: u64,
-    turn: Mutex<()>,
+    known: Mutex<Known>,
 }
 
-/// An entry as a listing shows it.
-#[derive(Debug)]
-struct Found {
-    domain: Domain,
-    name: String,
-    bytes: u64,
-    used: (i64, i64),
+/// What is remembered of the folders.
+#[derive(Debug, Default)]
+struct Known {
+    index: Index,
+    reading: Option<Reading>,
+}
+
+/// When the folders were read last, and how long that took.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    end: Instant,
+    took: Duration,
+}
+
+impl Known {
+    /// Reads the folders again if it is time to.
+    fn refresh(&mut self, root: &Folder) -> io::Result<()> {
+        let is_recent = self.reading.is_some_and(|last| {
+            self.index.sums().names() > NAMES_READ_ALWAYS
+                && last.end.elapsed() < last.took.saturating_mul(READING_PART)
+        });
+        if !is_recent {
+            let start = Instant::now();
+            // If it fails, it is done again next time.
+            self.reading = None;
+            self.index = read(root)?;
+            self.reading = Some(Reading { end: Instant::now(), took: start.elapsed() });
+        }
+        Ok(())
+    }
 }
 
 /// An entry in the making. It is removed when it is dropped, unless it got a name before.
@@ -41,14 +69,25 @@ struct Found {
 pub(super) struct Partial {
     pub(super) folder: Folder,
     pub(super) file: PlainFile,
+    room: Arc<Room>,
+    domain: Domain,
     name: String,
     named: bool,
 }
 
 impl Partial {
-    /// Gives it the name of an entry, unless that is taken; says whether it did.
-    pub(super) fn publish(&mut self, name: &str) -> io::Result<bool> {
-        self.named = self.folder.rename_new(&self.name, name)?;
+    /// Gives it the name of the entry of a hash, unless that is taken; says whether it did.
+    pub(super) fn publish(&mut self, hash: u64) -> io::Result<bool> {
+        let mut known = self.room.known();
+        self.named = self.folder.rename_new(&self.name, &entry::name(hash))?;
+        if self.named {
+            let listed = self.folder.listed(&entry::name(hash)).ok().flatten();
+            known.index.change(&self.domain, |of_domain| {
+                of_domain.forget_partial(&self.name);
+                // Otherwise it is found when the folder is read again.
+                listed.into_iter().for_each(|listed| of_domain.put(hash, listed));
+            });
+        }
         Ok(self.named)
     }
 }
@@ -56,17 +95,20 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.named {
-            // If that fails, the next request for room removes it.
+            let mut known = self.room.known();
+            // If that fails, it is removed when the folder is read again.
             let _ = self.folder.remove(&self.name);
+            known.index.change(&self.domain, |of_domain| of_domain.forget_partial(&self.name));
         }
     }
 }
 
-fn create(root: &Folder, domain: &Domain) -> io::Result<Partial> {
+/// A file of a new name in the folder of a domain.
+fn create(root: &Folder, domain: &Domain) -> io::Result<(Folder, PlainFile, String)> {
     let folder = root.make_inner(domain.folder())?;
     let name = format!("{:016x}{PARTIAL}", RandomState::new().hash_one(0_u8));
     let file = folder.create(&name)?;
-    Ok(Partial { folder, file, name, named: false })
+    Ok((folder, file, name))
 }
 
 const PARTIAL: &str = ".partial";
@@ -77,18 +119,29 @@ fn is_partial(name: &str) -> bool {
 }
 
 impl Room {
-    pub(super) fn new(max_bytes: u64, keep_free_bytes: u64) -> Room {
-        Room { max_bytes, keep_free_bytes, turn: Mutex::new(()) }
+    pub(super) fn new(max_bytes: u64, keep_free_bytes: u64) -> Arc<Room> {
+        Arc::new(Room { max_bytes, keep_free_bytes, known: Mutex::default() })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts an entry.
-    pub(super) fn start(&self, root: &Folder, domain: &Domain) -> io::Result<Partial> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let partial = match create(root, domain) {
+    pub(super) fn start(self: &Arc<Self>, root: &Folder, domain: &Domain) -> io::Result<Partial> {
+        let mut known = self.known();
+        if !known.index.knows(domain) && known.index.sums().domains >= KEPT_DOMAINS {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let (folder, file, name) = match create(root, domain) {
             // Another worker found the folder empty and removed it in that moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(root, domain)?,
             created => created?,
         };
+        known.index.change(domain, |of_domain| of_domain.put_partial(&name, 0));
+        drop(known);
+        let room = Arc::clone(self);
+        let partial = Partial { folder, file, room, domain: domain.clone(), name, named: false };
         if !partial.file.lock()? {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -102,105 +155,90 @@ impl Room {
     pub(super) fn lengthen(
         &self,
         root: &Folder,
-        domain: &Domain,
         partial: &Partial,
         (from, to): (u64, u64),
     ) -> io::Result<u64> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let evicted = self.free(root, Some(domain), to.saturating_sub(from))?;
+        let mut known = self.known();
+        let evicted = self.free(&mut known, root, Some(&partial.domain), to.saturating_sub(from))?;
         partial.file.reserve(to)?;
+        known.index.change(&partial.domain, |of_domain| of_domain.put_partial(&partial.name, to));
         Ok(evicted)
     }
 
     /// Cleans up what was left behind, and forgets what is too much.
     pub(super) fn tidy(&self, root: &Folder) -> io::Result<u64> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.free(root, None, 0)
+        self.free(&mut self.known(), root, None, 0)
+    }
+
+    /// An entry is no more. Nothing waits for this: whoever is about to remove it looks first.
+    pub(super) fn forget(&self, domain: &Domain, hash: u64) {
+        if let Ok(mut known) = self.known.try_lock() {
+            known.index.change(domain, |of_domain| of_domain.forget(hash));
+        }
+    }
+
+    /// Notes one more hash of a domain that stands for two contents, and returns how many there were.
+    pub(super) fn note(&self, domain: &Domain) -> usize {
+        let mut known = self.known();
+        let notes = known.index.notes(domain);
+        known.index.change(domain, OfDomain::put_note);
+        notes
     }
 
     /// Removes entries until so many more bytes fit for a domain, unless that would be in vain. Returns how many.
-    fn free(&self, root: &Folder, domain: Option<&Domain>, bytes: u64) -> io::Result<u64> {
-        let (mut entries, partials) = scan(root)?;
-        let mut kept: u64 = entries.iter().map(|entry| entry.bytes).sum();
+    fn free(&self, known: &mut Known, root: &Folder, domain: Option<&Domain>, bytes: u64) -> io::Result<u64> {
+        known.refresh(root)?;
+        let index = &mut known.index;
         let mut free = root.free_bytes()?;
-        let others = partials.values().sum::<u64>().saturating_add(bytes);
+        let others = index.sums().in_the_making.saturating_add(bytes);
         let wanted_free = self.keep_free_bytes.saturating_add(bytes);
         let fits = |kept: u64, free: u64| {
             others.saturating_add(kept) <= self.max_bytes && (bytes == 0 || free >= wanted_free)
         };
-        if bytes > 0 && !fits(0, free.saturating_add(kept)) {
+        if bytes > 0 && !fits(0, free.saturating_add(index.sums().kept)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut used = partials;
-        for entry in &entries {
-            *used.entry(entry.domain.clone()).or_default() += entry.bytes;
-        }
-        entries.sort_by(|a, b| (b.used, &b.name).cmp(&(a.used, &a.name)));
         let mut evicted = 0;
-        while !fits(kept, free) {
+        while !fits(index.sums().kept, free) || index.sums().entries > KEPT_ENTRIES {
             // Should the last one have gone without making enough room, others are writing at the same time.
-            let victim = victim(&entries, &used, domain, bytes).ok_or(io::ErrorKind::StorageFull)?;
-            let oldest = entries.remove(victim);
-            let Some(folder) = root.inner(oldest.domain.folder())? else { continue };
-            folder.remove(&oldest.name)?;
-            kept = kept.saturating_sub(oldest.bytes);
-            free = free.saturating_add(oldest.bytes);
-            if let Some(used) = used.get_mut(&oldest.domain) {
-                *used = used.saturating_sub(oldest.bytes);
+            let (of, hash) = index.victim(domain, bytes).ok_or(io::ErrorKind::StorageFull)?;
+            let Some(folder) = root.inner(of.folder())? else {
+                index.change(&of, |of_domain| *of_domain = OfDomain::default());
+                continue;
+            };
+            let listed = folder.listed(&entry::name(hash))?;
+            if listed != index.entry(&of, hash) {
+                index.change(&of, |of_domain| match listed {
+                    Some(listed) => of_domain.put(hash, listed),
+                    None => of_domain.forget(hash),
+                });
+                continue;
             }
+            folder.remove(&entry::name(hash))?;
+            free = free.saturating_add(listed.map_or(0, |listed| listed.bytes));
+            index.change(&of, |of_domain| of_domain.forget(hash));
             evicted += 1;
-            // It may have been the last one in there; if not, this fails.
-            let _ = root.remove(oldest.domain.folder());
+            if !index.knows(&of) {
+                // Notes of others may still be in there; then this fails.
+                let _ = root.remove(of.folder());
+            }
         }
         Ok(evicted)
     }
 }
 
-/// Which of the entries, the least recently used last, makes way for more bytes of a domain: the oldest of the domain that has
-/// most in the share that has most, or of its own share or domain if that would have more.
-fn victim(
-    entries: &[Found],
-    used: &HashMap<Domain, u64>,
-    domain: Option<&Domain>,
-    bytes: u64,
-) -> Option<usize> {
-    let mut shares = HashMap::<Share, u64>::new();
-    for (domain, used) in used {
-        *shares.entry(domain.share()).or_default() += used;
-    }
-    let own = domain.map(Domain::share);
-    let of_share =
-        who_has_most(entries.iter().map(|entry| entry.domain.share()), &shares, own.as_ref(), bytes)?;
-    let domains = entries.iter().map(|entry| &entry.domain).filter(|domain| domain.share() == of_share);
-    let own = domain.filter(|_| own.as_ref() == Some(&of_share));
-    let of = who_has_most(domains.cloned(), used, own, bytes)?;
-    entries.iter().rposition(|entry| entry.domain == of)
-}
-
-/// Who has most, or one's own if that would have more.
-fn who_has_most<T: Clone + Ord + Hash>(
-    all: impl Iterator<Item = T>,
-    used: &HashMap<T, u64>,
-    own: Option<&T>,
-    bytes: u64,
-) -> Option<T> {
-    let used_by = |one: &T| used.get(one).copied().unwrap_or_default();
-    let most = all.max_by_key(|one| (used_by(one), one.clone()))?;
-    let own = own.filter(|own| **own != most && used_by(own).saturating_add(bytes) > used_by(&most));
-    Some(own.cloned().unwrap_or(most))
-}
-
-/// All entries, and the bytes of those in the making, by domain. What is neither is left alone.
-fn scan(root: &Folder) -> io::Result<(Vec<Found>, HashMap<Domain, u64>)> {
-    let (mut entries, mut partials) = (Vec::new(), HashMap::<Domain, u64>::new());
+/// Reads the folders of all domains. What is none of our files is left alone.
+fn read(root: &Folder) -> io::Result<Index> {
+    let mut index = Index::default();
     let mut domains = Vec::new();
     root.each_name(|name| domains.extend(Domain::from_folder(name)))?;
     for domain in domains {
         // It may have gone meanwhile, or be something else.
         let Ok(Some(folder)) = root.inner(domain.folder()) else { continue };
-        let (mut names, mut is_empty) = (Vec::new(), true);
+        let (mut names, mut notes, mut is_empty) = (Vec::new(), 0, true);
         folder.each_name(|name| {
             is_empty &= name == "." || name == "..";
+            notes += usize::from(name.ends_with(COLLISION));
             if entry::hash_in(name).is_some() || is_partial(name) {
                 names.push(name.to_owned());
             }
@@ -208,17 +246,19 @@ fn scan(root: &Folder) -> io::Result<(Vec<Found>, HashMap<Domain, u64>)> {
         if is_empty {
             let _ = root.remove(domain.folder());
         }
+        let mut of_domain = OfDomain::default();
+        (0..notes).for_each(|_| of_domain.put_note());
         for name in names {
             let Some(listed) = folder.listed(&name)? else { continue };
-            if !is_partial(&name) {
-                let domain = domain.clone();
-                entries.push(Found { domain, name, bytes: listed.bytes, used: listed.used });
+            if let Some(hash) = entry::hash_in(&name) {
+                of_domain.put(hash, listed);
             } else if listed.is_young_and_empty() || !remove_if_orphan(&folder, &name) {
-                *partials.entry(domain.clone()).or_default() += listed.bytes;
+                of_domain.put_partial(&name, listed.bytes);
             }
         }
+        index.change(&domain, |there| *there = of_domain);
     }
-    Ok((entries, partials))
+    Ok(index)
 }
 
 /// Removes an entry in the making whose writer is no more.

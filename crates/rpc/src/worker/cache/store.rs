@@ -10,18 +10,18 @@ use std::thread;
 use super::domain::Domain;
 use zerocopy::IntoBytes;
 
-use super::entry::{self, Damaged, Entry, HEADER_BYTES, Header, Summary};
+use super::entry::{Damaged, Entry, HEADER_BYTES, Header, Summary};
 use super::folder::Folder;
 use super::keeping::Keeping;
 use super::pipe::{Broken, Feed, Pieces, pipe};
 use super::room::Partial;
 use super::writers::Permit;
-use super::{EntryFolder, SHARED, WeightCache};
+use super::{EntryFolder, WeightCache};
 use crate::worker::counters::add;
 use crate::worker::limits::{COLLISIONS, KEPT_ON_REQUEST_ABOVE_BYTES};
 
 /// What says that a hash stands for two contents.
-const COLLISION: &str = ".collision";
+pub(super) const COLLISION: &str = ".collision";
 /// What says that a domain has too many of those.
 const CLOSED: &str = "closed";
 /// Bytes of room made at a time, at most, for what has not arrived.
@@ -110,7 +110,7 @@ impl WeightCache {
                 // As much again as has come, so that a long content asks seldom and an announcement takes nothing.
                 let longer = end.saturating_add(summary.len().min(MOST_ROOM_AHEAD));
                 let longer = longer.min(len.saturating_add(HEADER_BYTES)).max(end);
-                let evicted = self.room.lengthen(&self.root, domain, &partial, (room, longer))?;
+                let evicted = self.room.lengthen(&self.root, &partial, (room, longer))?;
                 add(&self.counters.evicted, evicted);
                 room = longer;
             }
@@ -137,20 +137,20 @@ impl WeightCache {
         if self.is_barred(domain, hash) {
             return Err(NotKept::Barred);
         }
-        if let Some(shared) = self.entry_folder(SHARED) {
+        if let Some(shared) = self.entry_folder(None) {
             match self.existing(&shared, header) {
                 Existing::None => {}
                 Existing::Same => return Ok(()),
                 Existing::Other => return Err(self.collide(domain, &partial.folder, hash)),
             }
         }
-        let entries = self.entry_folder(domain.folder()).ok_or(NotKept::Failed)?;
+        let entries = self.entry_folder(Some(domain)).ok_or(NotKept::Failed)?;
         for _ in 0..TRIES {
-            if partial.publish(&entry::name(hash))? {
+            if partial.publish(hash)? {
                 // Should the name not reach the disk, it is as if it had never been given.
                 let _ = partial.folder.sync();
                 if self.is_barred(domain, hash) {
-                    let _ = partial.folder.remove(&entry::name(hash));
+                    self.remove(domain, &partial.folder, hash);
                     return Err(NotKept::Barred);
                 }
                 return Ok(());
@@ -182,16 +182,13 @@ impl WeightCache {
     /// Notes that a hash stands for two contents, then removes the one that is there.
     fn collide(&self, domain: &Domain, folder: &Folder, hash: u64) -> NotKept {
         add(&self.counters.collisions, 1);
-        let mut notes = 0;
-        // What cannot be counted does not close a domain.
-        let _ = folder.each_name(|name| notes += usize::from(name.ends_with(COLLISION)));
-        let name = if notes < COLLISIONS { collision_name(hash) } else { CLOSED.to_owned() };
+        let name = if self.room.note(domain) < COLLISIONS { collision_name(hash) } else { CLOSED.to_owned() };
         let noted = folder.create(&name).and_then(|_| folder.sync());
         if noted.is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
             // At least this worker will not forget.
             self.barred.lock().unwrap_or_else(PoisonError::into_inner).insert((domain.clone(), hash));
         }
-        let _ = folder.remove(&entry::name(hash));
+        self.remove(domain, folder, hash);
         NotKept::Barred
     }
 

@@ -1,0 +1,3 @@
+//! What systems do differently.
+
+pub(crate) mod give_back;
