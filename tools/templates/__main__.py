@@ -10,6 +10,7 @@ Hugging Face's tokenizers: a sandbox, blocks trimmed, loop controls, `tojson` th
 
 import argparse
 import json
+from datetime import datetime
 from pathlib import Path
 
 import jinja2
@@ -87,7 +88,7 @@ def environment():
 
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
-    made.globals["strftime_now"] = lambda form: "2026-01-02"
+    made.globals["strftime_now"] = datetime(2026, 1, 2, 12).strftime
     return made
 
 
