@@ -5,6 +5,7 @@
 //! | read a vocabulary from a file | [`Vocab::from_gguf`] |
 //! | turn text into tokens | [`Vocab::encode`] |
 //! | turn a conversation into tokens | [`ChatTemplate::prompt`], [`Vocab::encode_prompt`] |
+//! | tell reasoning, text and calls of tools apart in an answer | [`ChatFormat`], [`AnswerParser`] |
 //! | choose the next token | [`Sampler`] |
 //! | make an answer JSON, or follow a grammar | [`Constraints`] |
 //! | guess the next tokens from what was said before | [`Lookup`] |
@@ -25,17 +26,24 @@ mod lookup;
 mod mask;
 mod merge;
 mod pieces;
+mod plamo2;
+mod prefixes;
 mod pretokenize;
+mod rwkv;
 mod sample;
 mod specials;
 mod spelling;
 mod spm;
 mod stop;
 mod stream;
+mod ugm;
 mod vocab;
 mod wpm;
 
-pub use chat::{ChatOptions, ChatTemplate, Message, Prompt, TemplateError};
+pub use chat::{
+    Answer, AnswerEvent, AnswerParser, CallSyntax, ChatFormat, ChatOptions, ChatTemplate, Message, Prompt,
+    TemplateError, Tool, ToolCall, ToolChoice, ToolError,
+};
 pub use constrain::{
     ConstrainError, Constraint, Constraints, Grammar, GrammarKind, JsonOptions, JsonWhitespace,
 };

@@ -50,7 +50,7 @@ impl Job {
             tokens: request.prompt.clone(),
             sequence: None,
             sampler,
-            streamer: Streamer::new().show_special(request.ignore_end),
+            streamer: Streamer::new().show_special(request.ignore_end).show(request.shown.clone()),
             stops: StopStrings::new(&request.stop)?,
             constraint: request.constraint.take(),
             mask: TokenMask::default(),

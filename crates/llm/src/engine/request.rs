@@ -64,6 +64,9 @@ pub struct Request {
     pub constraint: Option<Constraint>,
     /// Goes on after tokens that end a text, and hands special tokens out as text. An answer with a form ends where that does.
     pub ignore_end: bool,
+    /// Control tokens that are handed out as text, such as those around calls of tools:
+    /// [`ChatFormat::shown_tokens`](crate::text::ChatFormat::shown_tokens).
+    pub shown: Vec<Token>,
     /// What to do when the context is full.
     pub at_limit: AtLimit,
     /// When it must have ended, by the engine's clock.
@@ -82,6 +85,7 @@ impl Request {
             stop: Vec::new(),
             constraint: None,
             ignore_end: false,
+            shown: Vec::new(),
             at_limit: AtLimit::End,
             deadline: None,
             cancel: Cancel::default(),

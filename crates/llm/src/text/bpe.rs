@@ -7,8 +7,11 @@
 //! Invariant: bytes of the text are lost only where the vocabulary has no token for them; those that are no UTF-8 then
 //! become U+FFFD.
 
+mod dialect;
+
 use std::fmt;
 
+pub(crate) use dialect::{Dialect, Dna, without_mark};
 use hashbrown::HashMap;
 
 use super::merge::{Merge, Merger, NONE};
@@ -19,6 +22,7 @@ use super::vocab::Token;
 
 pub(crate) struct Bpe {
     named: Named,
+    dialect: Dialect,
     /// Everything that a token or a merge can be made of, as bytes.
     symbols: Pieces,
     /// Their tokens, by number; [`NONE`] where there is none.
@@ -31,7 +35,12 @@ pub(crate) struct Bpe {
 }
 
 impl Bpe {
-    pub(crate) fn new<'m>(named: Named, texts: &Pieces, merges: impl Iterator<Item = &'m [u8]>) -> Bpe {
+    pub(crate) fn new<'m>(
+        named: Named,
+        dialect: Dialect,
+        texts: &Pieces,
+        merges: impl Iterator<Item = &'m [u8]>,
+    ) -> Bpe {
         let mut symbols = Pieces::with_capacity(texts.len(), texts.len().saturating_mul(6));
         let mut tokens = Vec::with_capacity(texts.len());
         let mut buffer = Vec::new();
@@ -62,9 +71,9 @@ impl Bpe {
         let token = |symbol: u32| tokens.get(symbol as usize).copied().unwrap_or(NONE);
         let byte_tokens = match named.spelling {
             Spelling::Bytes => byte_symbols.map(token),
-            Spelling::Plain { .. } => spelling::byte_tokens(texts),
+            Spelling::Plain { .. } | Spelling::Verbatim | Spelling::Escaped => spelling::byte_tokens(texts),
         };
-        Bpe { named, symbols, tokens, byte_symbols, byte_tokens, merges: ranks }
+        Bpe { named, dialect, symbols, tokens, byte_symbols, byte_tokens, merges: ranks }
     }
 
     pub(crate) fn byte_token(&self, byte: u8) -> Option<Token> {
@@ -73,6 +82,10 @@ impl Bpe {
 
     /// Appends the tokens of a text.
     pub(crate) fn encode(&self, text: &[u8], work: &mut Work, tokens: &mut Vec<Token>) {
+        self.dialect.encode(self, text, work, tokens);
+    }
+
+    fn encode_text(&self, text: &[u8], work: &mut Work, tokens: &mut Vec<Token>) {
         let Work { splitter, merger, spaced } = work;
         let text = match self.named.spelling {
             Spelling::Bytes if std::str::from_utf8(text).is_ok() => text,
@@ -80,6 +93,7 @@ impl Bpe {
                 self.replace_unknown_bytes(text, spaced);
                 spaced.as_slice()
             }
+            Spelling::Verbatim | Spelling::Escaped => text,
             Spelling::Plain { .. } => {
                 spelling::escape_spaces(text, spaced);
                 spaced.as_slice()
@@ -123,10 +137,12 @@ impl Bpe {
                     merger.push(at, 1, self.byte_symbols.get(usize::from(byte)).copied().unwrap_or(NONE));
                 }
             }
-            Spelling::Plain { .. } => spelling::characters(word, |range| {
-                let symbol = self.symbols.find(word.get(range.clone()).unwrap_or_default());
-                merger.push(range.start, range.len(), symbol.unwrap_or(NONE));
-            }),
+            Spelling::Plain { .. } | Spelling::Verbatim | Spelling::Escaped => {
+                spelling::characters(word, |range| {
+                    let symbol = self.symbols.find(word.get(range.clone()).unwrap_or_default());
+                    merger.push(range.start, range.len(), symbol.unwrap_or(NONE));
+                })
+            }
         }
         merger.run(|left, right| {
             let &(key, number) = self.merges.get(&(left.number, right.number))?;

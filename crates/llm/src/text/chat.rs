@@ -8,21 +8,27 @@
 //! Invariant: no template and no message can make rendering panic, overflow the stack or hang, and no message can put a control token into a
 //! [`Prompt`].
 
+mod answer;
 mod bounded;
 mod budget;
 mod engine;
 mod error;
+mod format;
 mod guard;
 mod json;
 mod rewrite;
 mod slice;
+mod tools;
 
 use std::time::SystemTime;
 
 use oxcart_gguf::Metadata;
 use serde_json::{Map, Value};
 
+pub use answer::{Answer, AnswerEvent, AnswerParser};
 pub use error::TemplateError;
+pub use format::{CallSyntax, ChatFormat};
+pub use tools::{Tool, ToolCall, ToolChoice, ToolError};
 
 use super::limits::MAX_TEMPLATE_BYTES;
 use super::vocab::{Vocab, VocabError};

@@ -14,7 +14,7 @@ mod compile;
 mod error;
 mod gbnf;
 mod grammar;
-mod schema;
+pub(in crate::text) mod schema;
 mod state;
 mod tokens;
 

@@ -43,7 +43,7 @@ impl Vocab {
 
 /// What a token stands for.
 pub(crate) fn meaning(text: &[u8], attributes: Attributes, spelling: Spelling, bytes: &mut Vec<u8>) {
-    if attributes.intersects(Attributes::SPECIAL) {
+    if attributes.intersects(Attributes::SPECIAL) && spelling != Spelling::Escaped {
         bytes.clear();
         bytes.extend_from_slice(text);
         return;
@@ -55,6 +55,11 @@ pub(crate) fn meaning(text: &[u8], attributes: Attributes, spelling: Spelling, b
         }
         (_, Spelling::Bytes) => spelling::read_leniently(text, bytes),
         (_, Spelling::Plain { .. }) => spelling::unescape_spaces(text, bytes),
+        (_, Spelling::Escaped) => spelling::unescape(text, bytes),
+        (_, Spelling::Verbatim) => {
+            bytes.clear();
+            bytes.extend_from_slice(text);
+        }
     }
 }
 

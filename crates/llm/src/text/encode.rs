@@ -19,8 +19,8 @@ impl Vocab {
     /// The tokens of a text, which may be any bytes.
     ///
     /// Byte-pair and SentencePiece vocabularies keep bytes that are no UTF-8 as far as they have tokens for them, and the
-    /// former put U+FFFD for the others (llama.cpp puts it for all); WordPiece drops them along with everything else that
-    /// its normalization drops. Without a tokenizer, no text has tokens: see [`Vocab::kind`].
+    /// former put U+FFFD for the others (llama.cpp puts it for all); unigram vocabularies put U+FFFD, WordPiece drops them along
+    /// with everything else that its normalization drops. Without a tokenizer, no text has tokens: see [`Vocab::kind`].
     pub fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Vec<Token> {
         let parse = if options.parse_special { Parse::Special } else { Parse::Text };
         self.encode_with(text.as_ref(), parse, options.add_special)
@@ -78,7 +78,10 @@ impl Vocab {
                             let pieces = (&self.texts, self.scores.as_slice());
                             spm.encode(pieces, raw, space_prefix, &mut work, &mut tokens);
                         }
-                        Tokenizer::Wpm(wpm) => wpm.encode(&self.texts, raw, &mut tokens),
+                        Tokenizer::Wpm(wpm) => wpm.encode(raw, &mut tokens),
+                        Tokenizer::Ugm(ugm) => ugm.encode(raw, &mut tokens),
+                        Tokenizer::Rwkv(rwkv) => rwkv.encode(raw, &mut tokens),
+                        Tokenizer::Plamo2(plamo2) => plamo2.encode(raw, &mut tokens),
                         Tokenizer::None => {}
                     }
                     after_special = false;

@@ -46,6 +46,9 @@ pub const MAX_TEMPLATE_DEPTH: usize = 128;
 /// Spaces that a template may indent by, and the width that it may format to.
 pub const MAX_TEMPLATE_WIDTH: usize = 999;
 
+/// Bytes of an answer that are held back to find out whether they are a call of a tool, or what an argument is.
+pub const MAX_CALL_HELD: usize = 1 << 20;
+
 /// Tokens whose logits a request may change, and tokens that end repetitions. Time per token is in proportion.
 pub const MAX_LOGIT_BIASES: usize = 1 << 20;
 

@@ -104,7 +104,7 @@ fn cut_trailing_spaces(piece: &[Glyph], cuts: &mut Vec<usize>) {
     }
 }
 
-/// Every run of numbers in groups of three, counted from its right end.
+/// Every run of numbers in groups of three, counted from its right end; what stands before a run stays with its first group.
 fn cut_numbers_from_right(piece: &[Glyph], cuts: &mut Vec<usize>) {
     let mut at = 0;
     while let Some(rest) = piece.get(at..).filter(|rest| !rest.is_empty()) {
@@ -114,15 +114,25 @@ fn cut_numbers_from_right(piece: &[Glyph], cuts: &mut Vec<usize>) {
             at += others;
             continue;
         }
-        if at > 0 {
-            cuts.push(at);
-        }
         let end = at + digits;
         let first = if digits % 3 == 0 { 3 } else { digits % 3 };
         cuts.extend((at + first..=end).step_by(3).filter(|&cut| cut < piece.len()));
         at = end;
     }
-    cuts.dedup();
+}
+
+/// White space without newlines in pieces of 512, 256, … 4, 2 and 1 characters, the largest first.
+fn cut_spaces_by_powers(piece: &[Glyph], cuts: &mut Vec<usize>) {
+    if !piece.iter().all(|glyph| glyph.is_space() && !glyph.is_newline()) {
+        return;
+    }
+    let mut at = 0;
+    while let left @ 1.. = piece.len() - at {
+        if at > 0 {
+            cuts.push(at);
+        }
+        at += 1 << left.ilog2().min(9);
+    }
 }
 
 /// `(?=(\d{3})+(?!\d))`: wherever a multiple of three digits follows, up to the end of a run of them.

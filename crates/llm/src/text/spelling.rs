@@ -34,7 +34,8 @@ pub(crate) fn spelled(bytes: &[u8]) -> String {
 pub(crate) fn read(text: &[u8], spelling: Spelling, bytes: &mut Vec<u8>) -> bool {
     bytes.clear();
     match (spelling, std::str::from_utf8(text)) {
-        (Spelling::Plain { .. }, _) => bytes.extend_from_slice(text),
+        (Spelling::Plain { .. } | Spelling::Verbatim, _) => bytes.extend_from_slice(text),
+        (Spelling::Escaped, _) => unescape(text, bytes),
         (Spelling::Bytes, Err(_)) => return false,
         (Spelling::Bytes, Ok(text)) => {
             for c in text.chars() {
@@ -112,6 +113,35 @@ pub(crate) fn unescape_spaces(text: &[u8], unescaped: &mut Vec<u8>) {
     }
 }
 
+/// What a text stands for that Python has written with escapes: `\t`, `\n`, `\r`, `\x00`; any other character behind a backslash
+/// stands for itself.
+pub(crate) fn unescape(text: &[u8], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    let mut rest = text;
+    while let Some((&first, others)) = rest.split_first() {
+        rest = others;
+        if first != b'\\' {
+            bytes.push(first);
+            continue;
+        }
+        let Some((&kind, others)) = rest.split_first() else { return };
+        rest = others;
+        match (kind, others.split_first_chunk::<2>()) {
+            (b't', _) => bytes.push(b'\t'),
+            (b'n', _) => bytes.push(b'\n'),
+            (b'r', _) => bytes.push(b'\r'),
+            (b'x', Some((digits, others))) => {
+                let digits =
+                    std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok());
+                bytes.extend(digits);
+                rest = others;
+            }
+            (b'x', None) => return,
+            (other, _) => bytes.push(other),
+        }
+    }
+}
+
 /// Hands over characters as ranges; a byte that is no UTF-8 is one of its own.
 pub(crate) fn characters(text: &[u8], mut each: impl FnMut(Range<usize>)) {
     let mut start = 0;
@@ -145,6 +175,13 @@ mod tests {
         for other in ["<0x0>", "<0x+A>", "<0x0A", "0x0A", "<0x100>"] {
             assert_eq!(byte_token(other.as_bytes()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn escapes_are_read() {
+        let mut bytes = Vec::new();
+        unescape(br"a\tb\n\r\\\'\xff\x0a\x4", &mut bytes);
+        assert_eq!(bytes, b"a\tb\n\r\\'\xff\n");
     }
 
     #[test]

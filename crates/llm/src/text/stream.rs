@@ -18,6 +18,8 @@ use super::vocab::{Token, Vocab};
 #[derive(Clone, Debug, Default)]
 pub struct Streamer {
     show_special: bool,
+    /// Control tokens that are shown nevertheless, ascending.
+    shown: Vec<Token>,
     /// The beginning of a character.
     held: Vec<u8>,
     ready: String,
@@ -34,9 +36,16 @@ impl Streamer {
         Streamer { show_special, ..self }
     }
 
+    /// Writes these special tokens out in any case.
+    pub fn show(self, mut shown: Vec<Token>) -> Streamer {
+        shown.sort_unstable();
+        Streamer { shown, ..self }
+    }
+
     /// Takes a token and hands out the text that is complete with it.
     pub fn push(&mut self, vocab: &Vocab, token: Token) -> &str {
-        self.push_bytes(vocab.shown(token, self.show_special))
+        let show_special = self.show_special || self.shown.binary_search(&token).is_ok();
+        self.push_bytes(vocab.shown(token, show_special))
     }
 
     /// Takes bytes and hands out the text that is complete with them.

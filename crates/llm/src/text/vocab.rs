@@ -16,8 +16,11 @@ pub use special::SpecialTokens;
 
 use super::bpe::Bpe;
 use super::pieces::{Arena, Pieces};
+use super::plamo2::Plamo2;
+use super::rwkv::Rwkv;
 use super::specials::Specials;
 use super::spm::Spm;
+use super::ugm::Ugm;
 use super::wpm::Wpm;
 
 /// The number of a token.
@@ -32,6 +35,12 @@ pub enum TokenizerKind {
     Spm,
     /// The longest pieces of words (`bert` in files, WordPiece).
     Wpm,
+    /// The likeliest tokens by their scores, after characters were normalized (`t5` in files, unigram).
+    Ugm,
+    /// At every place the longest token (`rwkv` in files).
+    Rwkv,
+    /// The best sum of scores, with single bytes where nothing fits (`plamo2` in files).
+    Plamo2,
     /// Not at all: the model is used with the numbers of tokens (`none` in files).
     None,
 }
@@ -42,6 +51,9 @@ impl fmt::Display for TokenizerKind {
             TokenizerKind::Bpe => "byte-pair encoding",
             TokenizerKind::Spm => "SentencePiece",
             TokenizerKind::Wpm => "WordPiece",
+            TokenizerKind::Ugm => "unigram",
+            TokenizerKind::Rwkv => "longest match",
+            TokenizerKind::Plamo2 => "PLaMo-2",
             TokenizerKind::None => "none, token numbers only",
         })
     }
@@ -53,6 +65,9 @@ pub(crate) enum Tokenizer {
     Bpe(Box<Bpe>),
     Spm(Box<Spm>),
     Wpm(Wpm),
+    Ugm(Box<Ugm>),
+    Rwkv(Rwkv),
+    Plamo2(Box<Plamo2>),
     None,
 }
 
@@ -127,6 +142,9 @@ impl Vocab {
             Tokenizer::Bpe(_) => TokenizerKind::Bpe,
             Tokenizer::Spm(_) => TokenizerKind::Spm,
             Tokenizer::Wpm(_) => TokenizerKind::Wpm,
+            Tokenizer::Ugm(_) => TokenizerKind::Ugm,
+            Tokenizer::Rwkv(_) => TokenizerKind::Rwkv,
+            Tokenizer::Plamo2(_) => TokenizerKind::Plamo2,
             Tokenizer::None => TokenizerKind::None,
         }
     }
@@ -206,7 +224,9 @@ impl Vocab {
         match &self.tokenizer {
             Tokenizer::Bpe(bpe) => bpe.byte_token(byte),
             Tokenizer::Spm(spm) => spm.byte_token(byte),
-            Tokenizer::Wpm(_) | Tokenizer::None => None,
+            Tokenizer::Rwkv(rwkv) => rwkv.byte_token(byte),
+            Tokenizer::Plamo2(plamo2) => plamo2.byte_token(byte),
+            Tokenizer::Wpm(_) | Tokenizer::Ugm(_) | Tokenizer::None => None,
         }
     }
 

@@ -8,16 +8,15 @@ use unicode_general_category::{GeneralCategory as Category, get_general_category
 use unicode_normalization::char::decompose_canonical;
 
 use super::pieces::Pieces;
+use super::prefixes::Prefixes;
 use super::pretokenize::Glyph;
 use super::spelling::SPACE;
 use super::vocab::Token;
 
 #[derive(Debug)]
 pub(crate) struct Wpm {
-    /// All tokens, by their texts.
-    sorted: Vec<Token>,
-    /// Where in `sorted` texts begin with a byte: from its entry to the next one.
-    by_first_byte: Vec<usize>,
+    /// All tokens.
+    prefixes: Prefixes,
     unk: Option<Token>,
     lowercase: bool,
     strip_accents: bool,
@@ -25,29 +24,26 @@ pub(crate) struct Wpm {
 
 impl Wpm {
     pub(crate) fn new(texts: &Pieces, unk: Option<Token>, lowercase: bool, strip_accents: bool) -> Wpm {
-        let mut sorted: Vec<Token> = (0..texts.len() as Token).collect();
-        sorted.sort_unstable_by_key(|&token| texts.get(token));
-        let first_byte = |token: &Token| texts.get(*token).first().copied().map_or(0, usize::from);
-        let by_first_byte = (0..=256).map(|byte| sorted.partition_point(|token| first_byte(token) < byte));
-        Wpm { by_first_byte: by_first_byte.collect(), sorted, unk, lowercase, strip_accents }
+        let all = (0..texts.len() as Token).map(|token| (texts.get(token), token));
+        Wpm { prefixes: Prefixes::new(all), unk, lowercase, strip_accents }
     }
 
     /// Appends the tokens of a text.
-    pub(crate) fn encode(&self, texts: &Pieces, text: &[u8], tokens: &mut Vec<Token>) {
+    pub(crate) fn encode(&self, text: &[u8], tokens: &mut Vec<Token>) {
         let mut word = SPACE.to_vec();
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
-                self.read(texts, c, &mut word, tokens);
+                self.read(c, &mut word, tokens);
             }
         }
-        self.end_word(texts, &mut word, tokens);
+        self.end_word(&mut word, tokens);
     }
 
     /// Takes in one character.
-    fn read(&self, texts: &Pieces, c: char, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
+    fn read(&self, c: char, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
         let c = if self.strip_accents { without_accents(c) } else { c };
         if c.is_whitespace() {
-            self.end_word(texts, word, tokens);
+            self.end_word(word, tokens);
             return;
         }
         let glyph = Glyph::of(c);
@@ -62,21 +58,21 @@ impl Wpm {
         let stands_alone =
             glyph.is_punctuation() || c.is_ascii() && glyph.is_symbol() || is_ideograph(c as u32);
         if stands_alone {
-            self.end_word(texts, word, tokens);
+            self.end_word(word, tokens);
         }
         word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         if stands_alone {
-            self.end_word(texts, word, tokens);
+            self.end_word(word, tokens);
         }
     }
 
     /// Appends the tokens of a word, which begins with U+2581, and begins another.
-    fn end_word(&self, texts: &Pieces, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
+    fn end_word(&self, word: &mut Vec<u8>, tokens: &mut Vec<Token>) {
         if word.len() > SPACE.len() {
             let before = tokens.len();
             let mut rest = word.as_slice();
             while !rest.is_empty() {
-                let Some((token, len)) = self.longest(texts, rest) else {
+                let Some((token, len)) = self.prefixes.longest(rest) else {
                     tokens.truncate(before);
                     tokens.extend(self.unk);
                     break;
@@ -86,26 +82,6 @@ impl Wpm {
             }
         }
         word.truncate(SPACE.len());
-    }
-
-    /// The longest token that the text begins with, and its length.
-    fn longest(&self, texts: &Pieces, text: &[u8]) -> Option<(Token, usize)> {
-        let first = usize::from(*text.first()?);
-        let mut range =
-            self.sorted.get(*self.by_first_byte.get(first)?..*self.by_first_byte.get(first + 1)?)?;
-        let mut best = None;
-        // All tokens of the range have the first `len` bytes of the text; the shortest one stands first.
-        for len in 1.. {
-            let Some(&shortest) = range.first() else { break };
-            if texts.get(shortest).len() == len {
-                best = Some((shortest, len));
-            }
-            let Some(byte) = text.get(len) else { break };
-            let start = range.partition_point(|&token| texts.get(token).get(len) < Some(byte));
-            let end = range.partition_point(|&token| texts.get(token).get(len) <= Some(byte));
-            range = range.get(start..end).unwrap_or_default();
-        }
-        best
     }
 }
 

@@ -14,7 +14,7 @@ const OPTIONS: &str = "x-guidance";
 /// A space, or a line break with a few blanks.
 const SHORT_SPACE: &str = r"\x20|\x0A[\x20\x09]{0,16}";
 
-pub(super) fn prepare(schema: &Value, options: JsonOptions) -> Result<String, ConstrainError> {
+pub(in crate::text) fn prepare(schema: &Value, options: JsonOptions) -> Result<String, ConstrainError> {
     // Only what is not nested too deeply can be copied and written.
     bounds::measure(schema)?;
     let mut schema = match schema {

@@ -1,7 +1,9 @@
 //! The names that files give their pre-tokenizers, and what each means.
 
 use super::Stage::{self, Cut, Match};
-use super::{cut_before_thousands, cut_numbers_from_right, cut_trailing_spaces, patterns as p};
+use super::{
+    cut_before_thousands, cut_numbers_from_right, cut_spaces_by_powers, cut_trailing_spaces, patterns as p,
+};
 
 /// A pre-tokenizer and what goes with its name.
 #[derive(Clone, Copy)]
@@ -31,6 +33,10 @@ pub(crate) enum Spelling {
     Bytes,
     /// As it is, with U+2581 for spaces; `newlines` says whether a run of newlines that is a token is taken as it is.
     Plain { newlines: bool },
+    /// As it is.
+    Verbatim,
+    /// As it is, but for `\t`, `\n`, `\r` and `\x00`, which Python writes so.
+    Escaped,
 }
 
 const BASE: Named = Named {
@@ -64,7 +70,7 @@ pub(crate) const DEFAULT: Named =
 
 /// For files whose model is `gemma4`.
 pub(crate) const GEMMA4: Named =
-    Named { add_bos: true, spelling: Spelling::Plain { newlines: true }, ..exact(LINES) };
+    Named { add_bos: true, spelling: Spelling::Plain { newlines: true }, ..clean(LINES) };
 
 /// The pre-tokenizer of this name, if it is known.
 pub(crate) fn by_name(name: &str) -> Option<Named> {
@@ -118,6 +124,26 @@ pub(crate) fn by_name(name: &str) -> Option<Named> {
         "poro-chat" => exact(&[Match(p::bloom)]),
         "viking" => exact(&[Match(p::bloom), Match(p::number)]),
         "tiny_aya" | "cohere2moe" => exact(&[Cut(cut_numbers_from_right), Match(p::gpt4o_marks)]),
+        "afmoe" => exact(&[Cut(cut_numbers_from_right), Match(p::asian), Match(p::deepseek3)]),
+        "spark2_5" => {
+            exact(&[Match(p::numbers3), Match(p::chinese_and_kana), Match(p::spark), Match(p::number)])
+        }
+        "youtu" => Named { ignore_merges: true, ..exact(&[Match(p::east_asian_kinds), Match(p::youtu)]) },
+        "granite-embed-multi-97m" => Named { ignore_merges: true, ..exact(&[Match(p::gpt4o_cased_marks)]) },
+        "jais-2" => clean(&[Match(p::llama3), Cut(cut_spaces_by_powers)]),
+        "exaone-moe" => clean(&[Match(p::exaone_moe)]),
+        "chameleon" => Named {
+            add_bos: true,
+            ..exact(&[
+                Match(p::sentinel),
+                Match(p::image_token),
+                Match(p::indents),
+                Match(p::number),
+                Match(p::punctuation_mark),
+                Match(p::gpt2),
+            ])
+        },
+        "whitespace" => Named { spelling: Spelling::Verbatim, ..clean(&[Match(p::not_space)]) },
         "superbpe" => exact(&[Match(p::numbers), Cut(cut_before_thousands)]),
         "kimi-k2" => Named { merges_optional: true, ..exact(&[Match(p::kimi)]) },
         "gemma4" | "granite-embed-multi-311m" => GEMMA4,

@@ -179,10 +179,10 @@ fn may_be_lower(glyph: Glyph) -> bool {
 }
 
 /// `[^\r\n\p{L}\p{N}]?upper*lower+|[^\r\n\p{L}\p{N}]?upper+lower*`, where letters outside ASCII may be either.
-fn cased(text: &[Glyph], upper: fn(Glyph) -> bool, lower: fn(Glyph) -> bool) -> usize {
+fn cased(text: &[Glyph], upper: impl Fn(Glyph) -> bool, lower: impl Fn(Glyph) -> bool) -> usize {
     let ends_lower = |text: &[Glyph]| {
-        let uppers = run(text, upper);
-        let lowers = run(after(text, uppers), lower);
+        let uppers = run(text, &upper);
+        let lowers = run(after(text, uppers), &lower);
         if lowers > 0 {
             return uppers + lowers;
         }
@@ -191,8 +191,8 @@ fn cased(text: &[Glyph], upper: fn(Glyph) -> bool, lower: fn(Glyph) -> bool) -> 
         given_back.map_or(0, |last| last + 1)
     };
     let begins_upper = |text: &[Glyph]| {
-        let uppers = run(text, upper);
-        if uppers == 0 { 0 } else { uppers + run(after(text, uppers), lower) }
+        let uppers = run(text, &upper);
+        if uppers == 0 { 0 } else { uppers + run(after(text, uppers), &lower) }
     };
     let led = |body: &dyn Fn(&[Glyph]) -> usize| {
         let count = if starts(text, is_lead) { body(after(text, 1)) } else { 0 };
@@ -243,6 +243,64 @@ pub(super) fn gpt4o_marks(text: &[Glyph]) -> usize {
     )
 }
 
+/// As [`gpt4o_marks`], with single digits.
+pub(super) fn youtu(text: &[Glyph]) -> usize {
+    first_of!(
+        contracted(text, led(text, is_lead, is_letter_or_mark)),
+        run_up_to(text, 1, Glyph::is_number),
+        symbols(text, is_other, is_newline_or_slash),
+        lines(text),
+        spaces(text),
+    )
+}
+
+/// As [`gpt4o`], where marks are among the letters of any case.
+pub(super) fn gpt4o_cased_marks(text: &[Glyph]) -> usize {
+    let upper = |glyph: Glyph| may_be_upper(glyph) || glyph.is_mark();
+    let lower = |glyph: Glyph| may_be_lower(glyph) || glyph.is_mark();
+    first_of!(
+        contracted(text, cased(text, upper, lower)),
+        run_up_to(text, 3, Glyph::is_number),
+        symbols(text, is_other, is_newline_or_slash),
+        lines(text),
+        spaces(text),
+    )
+}
+
+/// Words with single spaces between them are one:
+/// `CON|[^\r\n\p{L}\p{N}]?(\p{L}\p{M}*( \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`
+pub(super) fn exaone_moe(text: &[Glyph]) -> usize {
+    let sentence = |text: &[Glyph]| {
+        let mut count = 0;
+        while let Some(rest) = text.get(count..) {
+            let space = usize::from(count > 0 && starts(rest, is_blank));
+            if !starts(after(rest, space), Glyph::is_letter) {
+                break;
+            }
+            count += space + 1;
+            count += run(after(text, count), Glyph::is_mark);
+        }
+        count
+    };
+    let led_sentence = || {
+        let count = if starts(text, is_lead) { sentence(after(text, 1)) } else { 0 };
+        if count > 0 { 1 + count } else { sentence(text) }
+    };
+    let signs = || {
+        let count = led(text, is_blank, is_other);
+        let tail = count > 0 && starts(after(text, count), is_newline_or_slash);
+        count + usize::from(tail)
+    };
+    first_of!(
+        contraction(text, true),
+        led_sentence(),
+        run_up_to(text, 1, Glyph::is_number),
+        signs(),
+        lines(text),
+        spaces(text),
+    )
+}
+
 /// Chinese characters, by the blocks that hold nothing else.
 fn is_han(glyph: Glyph) -> bool {
     matches!(
@@ -252,18 +310,11 @@ fn is_han(glyph: Glyph) -> bool {
     )
 }
 
-/// Chinese characters apart from other words, which are as in [`gpt4o`]; the rest as in [`llama3`].
+/// Chinese characters apart from other words, which are letters of any case with contractions; the rest as in [`llama3`].
 pub(super) fn kimi(text: &[Glyph]) -> usize {
     first_of!(
         run(text, is_han),
-        contracted(
-            text,
-            cased(
-                text,
-                |glyph| may_be_upper(glyph) && !is_han(glyph),
-                |glyph| may_be_lower(glyph) && !is_han(glyph),
-            ),
-        ),
+        contracted(text, led(text, is_lead, |glyph| glyph.is_letter() && !is_han(glyph))),
         run_up_to(text, 3, Glyph::is_number),
         symbols(text, is_other, Glyph::is_newline),
         lines(text),
@@ -274,21 +325,43 @@ pub(super) fn kimi(text: &[Glyph]) -> usize {
 /// `P[A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`, `P` being ASCII
 /// punctuation and symbols.
 pub(super) fn deepseek3(text: &[Glyph]) -> usize {
-    let is_sign = |glyph: Glyph| glyph.is_punctuation() || glyph.is_symbol();
-    let signed_word = || {
-        if !starts(text, |glyph| glyph.is_ascii_and(u8::is_ascii_punctuation)) {
-            return 0;
-        }
-        let letters = run(after(text, 1), |glyph| glyph.is_ascii_and(u8::is_ascii_alphabetic));
-        if letters > 0 { 1 + letters } else { 0 }
-    };
     first_of!(
-        signed_word(),
-        led(text, |glyph| !(glyph.is_newline() || glyph.is_letter() || is_sign(glyph)), is_letter_or_mark,),
+        signed_word(text),
+        led(text, is_unsigned_lead, is_letter_or_mark),
         symbols(text, is_sign, Glyph::is_newline),
         lines(text),
         spaces(text),
     )
+}
+
+/// As [`deepseek3`], with every newline for itself: `…| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+`
+pub(super) fn spark(text: &[Glyph]) -> usize {
+    first_of!(
+        signed_word(text),
+        led(text, is_unsigned_lead, is_letter_or_mark),
+        symbols(text, is_sign, |_| false),
+        newline(text),
+        spaces(text),
+    )
+}
+
+/// `[\p{P}\p{S}]`
+fn is_sign(glyph: Glyph) -> bool {
+    glyph.is_punctuation() || glyph.is_symbol()
+}
+
+/// `[^\r\n\p{L}\p{P}\p{S}]`
+fn is_unsigned_lead(glyph: Glyph) -> bool {
+    !(glyph.is_newline() || glyph.is_letter() || is_sign(glyph))
+}
+
+/// ASCII punctuation or a symbol, and ASCII letters.
+fn signed_word(text: &[Glyph]) -> usize {
+    if !starts(text, |glyph| glyph.is_ascii_and(u8::is_ascii_punctuation)) {
+        return 0;
+    }
+    let letters = run(after(text, 1), |glyph| glyph.is_ascii_and(u8::is_ascii_alphabetic));
+    if letters > 0 { 1 + letters } else { 0 }
 }
 
 /// An optional space and characters that are neither white space nor sentence marks.
@@ -401,4 +474,83 @@ pub(super) fn spaced_marks(text: &[Glyph]) -> usize {
                 0x21..=0x2f | 0x3a..=0x7e | 0xff01..=0xff0f | 0xff1a..=0xff5e | 0x2018..=0x201f | 0x3000..=0x3002
             )
     })
+}
+
+/// Scripts of East and South-East Asia. The last of the large blocks was meant to begin with U+F900, but its first character
+/// has the same looks as U+8C48, which is what stands in the reference.
+pub(super) fn asian(text: &[Glyph]) -> usize {
+    run(text, |glyph| {
+        matches!(
+            glyph.code(),
+            0x4e00..=0xfaff | 0x3400..=0x4dbf | 0x3040..=0x30ff | 0xff65..=0xff9f | 0x2f00..=0x2fdf
+                | 0xe40..=0xeff | 0x1780..=0x17ff | 0x1000..=0x109f | 0x1100..=0x11ff
+        )
+    })
+}
+
+/// Korean; wide punctuation; bopomofo; Chinese and kana: each for itself.
+pub(super) fn east_asian_kinds(text: &[Glyph]) -> usize {
+    let kinds: [fn(Glyph) -> bool; 4] = [
+        |glyph| matches!(glyph.code(), 0xac00..=0xd7a3 | 0x3131..=0x318e),
+        |glyph| {
+            matches!(
+                glyph.code(),
+                0xff01 | 0x2026 | 0x201c | 0x201d | 0x2018 | 0x2019 | 0x2014 | 0xff1a | 0xff1b | 0xff0c
+                    | 0x3001..=0x303f | 0xfe30..=0xfe4f
+            )
+        },
+        |glyph| matches!(glyph.code(), 0x3105..=0x312f),
+        |glyph| matches!(glyph.code(), 0x4e00..=0x9fa5 | 0x3040..=0x30ff),
+    ];
+    kinds.into_iter().map(|kind| run(text, kind)).find(|&count| count > 0).unwrap_or(0)
+}
+
+/// `\S+`
+pub(super) fn not_space(text: &[Glyph]) -> usize {
+    run(text, |glyph| !glyph.is_space())
+}
+
+/// `<sentinel:[0-9]+>`
+pub(super) fn sentinel(text: &[Glyph]) -> usize {
+    let name = "<sentinel:";
+    if !spells(text, name) {
+        return 0;
+    }
+    let digits = run(after(text, name.len()), |glyph| glyph.is_ascii_and(u8::is_ascii_digit));
+    let end = name.len() + digits;
+    if digits > 0 && starts(after(text, end), |glyph| glyph.is('>')) { end + 1 } else { 0 }
+}
+
+/// `IMGIMG[A-I]{1,4}Z`
+pub(super) fn image_token(text: &[Glyph]) -> usize {
+    let name = "IMGIMG";
+    if !spells(text, name) {
+        return 0;
+    }
+    let letters = run_up_to(after(text, name.len()), 4, |glyph| matches!(glyph.code(), 0x41..=0x49));
+    let end = name.len() + letters;
+    if letters > 0 && starts(after(text, end), |glyph| glyph.is('Z')) { end + 1 } else { 0 }
+}
+
+/// Whether a text begins with these ASCII characters.
+fn spells(text: &[Glyph], name: &str) -> bool {
+    text.len() >= name.len() && name.chars().zip(text).all(|(c, glyph)| glyph.is(c))
+}
+
+/// `[\t\n]|    |  `
+pub(super) fn indents(text: &[Glyph]) -> usize {
+    if starts(text, |glyph| glyph.is('\t') || glyph.is('\n')) {
+        return 1;
+    }
+    match run_up_to(text, 4, is_blank) {
+        4 => 4,
+        2 | 3 => 2,
+        _ => 0,
+    }
+}
+
+/// `[\p{P}!-/:-@\[-`{-~]`
+pub(super) fn punctuation_mark(text: &[Glyph]) -> usize {
+    let is_mark = |glyph: Glyph| glyph.is_punctuation() || glyph.is_ascii_and(u8::is_ascii_punctuation);
+    usize::from(starts(text, is_mark))
 }

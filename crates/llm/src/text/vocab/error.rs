@@ -11,8 +11,8 @@ pub enum VocabError {
     /// A key is missing or of the wrong type.
     #[error(transparent)]
     Gguf(#[from] oxcart_gguf::Error),
-    /// A kind of tokenizer that is not supported.
-    #[error("{key} is {model}, which is not supported; only 'gpt2', 'llama', 'bert' and 'gemma4' are")]
+    /// A kind of tokenizer that is not known.
+    #[error("{key} is {model}, which is not known; tokens would be wrong with another")]
     UnknownModel {
         /// The key.
         key: &'static str,
@@ -90,6 +90,20 @@ pub enum VocabError {
         id: i128,
         /// How many tokens there are.
         tokens: usize,
+    },
+    /// A table of characters that is none.
+    #[error("{key} is no table of characters: it ends too early")]
+    CharMap {
+        /// The key.
+        key: &'static str,
+    },
+    /// A tokenizer that falls back to single bytes lacks one.
+    #[error("{key} has no token for the byte {byte:#04x}")]
+    NoByteToken {
+        /// The key.
+        key: &'static str,
+        /// The byte.
+        byte: u8,
     },
     /// A token that is to be added everywhere is not named.
     #[error("{flag} is true, but {key} names no token")]

@@ -6,13 +6,16 @@
 use oxcart_gguf::{Metadata, Name};
 
 use super::{Attributes, Flags, SpecialTokens, Token, Tokenizer, Vocab, VocabError};
-use crate::text::bpe::Bpe;
+use crate::text::bpe::{Bpe, Dialect, Dna, without_mark};
 use crate::text::decode::meaning;
 use crate::text::limits::{MAX_NAMELESS_TOKENS, MAX_PIECE_BYTES, MAX_TOKENS};
 use crate::text::pieces::{Arena, Pieces};
+use crate::text::plamo2::Plamo2;
 use crate::text::pretokenize::{self, Named, Spelling};
+use crate::text::rwkv::Rwkv;
 use crate::text::specials::Specials;
 use crate::text::spm::Spm;
+use crate::text::ugm::{CharMap, Ugm, UgmSpaces};
 use crate::text::wpm::Wpm;
 
 const MODEL: &str = "tokenizer.ggml.model";
@@ -31,14 +34,29 @@ const EOS_ID: &str = "tokenizer.ggml.eos_token_id";
 const SEP_ID: &str = "tokenizer.ggml.seperator_token_id";
 const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
 const STRIP_ACCENTS: &str = "tokenizer.ggml.normalizer.strip_accents";
+const CHARS_MAP: &str = "tokenizer.ggml.precompiled_charsmap";
+const MERGE_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
 const SUPPRESS: &str = "tokenizer.ggml.suppress_tokens";
 
 /// What the file says about its tokenizer before any token is read.
 enum Kind {
-    Bpe(Named),
+    Bpe(Named, Model),
     Spm,
     Wpm,
+    Ugm,
+    Rwkv,
+    Plamo2,
     None,
+}
+
+/// Models of byte-pair encoding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Model {
+    Usual,
+    /// Drops white space.
+    Spaceless,
+    /// Knows groups of letters.
+    Dna,
 }
 
 impl Vocab {
@@ -73,10 +91,12 @@ impl Vocab {
         let mut meanings = Arena::with_capacity(texts.len(), texts.len().saturating_mul(6));
         let mut buffer = Vec::new();
         for (token, own) in attributes.iter().enumerate() {
-            meaning(texts.get(token as Token), *own, spelling, &mut buffer);
+            let text = texts.get(token as Token);
+            let text = if kind.is_dna() { without_mark(text) } else { text };
+            meaning(text, *own, spelling, &mut buffer);
             meanings.push(&buffer);
         }
-        let tokenizer = kind.tokenizer(metadata, &texts, special.unk)?;
+        let tokenizer = kind.tokenizer(metadata, (&texts, &scores, &attributes), &flags, special.unk)?;
         Ok(Vocab {
             texts,
             meanings,
@@ -103,10 +123,15 @@ impl Kind {
                 .ok_or_else(|| VocabError::UnknownPreTokenizer { key: PRE, pre: Name::from(name.as_bytes()) })
         };
         match model {
-            b"gpt2" => pre().map(Kind::Bpe),
-            b"gemma4" => Ok(Kind::Bpe(pretokenize::GEMMA4)),
+            b"gpt2" => pre().map(|named| Kind::Bpe(named, Model::Usual)),
+            b"whitespace" => pre().map(|named| Kind::Bpe(named, Model::Spaceless)),
+            b"hybriddna" => pre().map(|named| Kind::Bpe(named, Model::Dna)),
+            b"gemma4" => Ok(Kind::Bpe(pretokenize::GEMMA4, Model::Usual)),
             b"llama" => Ok(Kind::Spm),
             b"bert" => Ok(Kind::Wpm),
+            b"t5" => Ok(Kind::Ugm),
+            b"rwkv" => Ok(Kind::Rwkv),
+            b"plamo2" => Ok(Kind::Plamo2),
             // The last is of files that the reference makes for its own tests.
             b"none" | b"no_vocab" | b"test" => Ok(Kind::None),
             _ => Err(VocabError::UnknownModel { key: MODEL, model: Name::from(model) }),
@@ -118,11 +143,15 @@ impl Kind {
         let token = |token: Token| Some(token).filter(|&token| (token as usize) < len);
         let none = SpecialTokens::default();
         match self {
-            Kind::Bpe(named) => {
+            Kind::Bpe(named, _) => {
                 SpecialTokens { bos: token(11).filter(|_| named.default_bos), eos: token(11), ..none }
             }
             Kind::Spm => SpecialTokens { bos: token(1), eos: token(2), unk: token(0), ..none },
-            Kind::None => none,
+            Kind::Ugm => SpecialTokens { eos: token(1), unk: token(2), pad: token(0), ..none },
+            Kind::Plamo2 => {
+                SpecialTokens { bos: token(1), eos: token(2), unk: token(0), pad: token(3), ..none }
+            }
+            Kind::Rwkv | Kind::None => none,
             Kind::Wpm => SpecialTokens {
                 bos: token(101),
                 unk: token(100),
@@ -136,14 +165,16 @@ impl Kind {
 
     fn flags(&self, metadata: &Metadata<'_>, special: &SpecialTokens) -> Result<Flags, VocabError> {
         let mut flags = match self {
-            Kind::Bpe(named) => Flags {
+            Kind::Bpe(named, _) => Flags {
                 add_bos: named.add_bos,
                 add_sep: named.add_sep,
                 clean_spaces: named.clean_spaces,
                 ..Flags::default()
             },
             Kind::Spm => Flags { add_bos: true, add_space_prefix: true, ..Flags::default() },
-            Kind::None => Flags::default(),
+            Kind::Ugm => Flags { add_eos: true, ..Flags::default() },
+            // These add nothing, whatever the file says.
+            Kind::Rwkv | Kind::Plamo2 | Kind::None => return Ok(Flags::default()),
             Kind::Wpm => Flags { add_bos: true, add_sep: true, clean_spaces: true, ..Flags::default() },
         };
         let read = |flag: &mut bool, key: &str| -> Result<(), VocabError> {
@@ -181,39 +212,65 @@ impl Kind {
 
     fn forces_bos(&self) -> bool {
         match self {
-            Kind::Bpe(named) => matches!(named.spelling, Spelling::Plain { newlines: true }),
-            Kind::Spm | Kind::None => false,
+            Kind::Bpe(named, _) => matches!(named.spelling, Spelling::Plain { newlines: true }),
+            Kind::Spm | Kind::Ugm | Kind::Rwkv | Kind::Plamo2 | Kind::None => false,
             Kind::Wpm => true,
         }
     }
 
     fn spelling(&self) -> Spelling {
         match self {
-            Kind::Bpe(named) => named.spelling,
-            Kind::Spm | Kind::Wpm | Kind::None => Spelling::Plain { newlines: false },
+            Kind::Bpe(named, _) => named.spelling,
+            Kind::Spm | Kind::Wpm | Kind::Ugm | Kind::None => Spelling::Plain { newlines: false },
+            Kind::Rwkv => Spelling::Escaped,
+            Kind::Plamo2 => Spelling::Verbatim,
         }
+    }
+
+    fn is_dna(&self) -> bool {
+        matches!(self, Kind::Bpe(_, Model::Dna))
     }
 
     fn tokenizer(
         &self,
         metadata: &Metadata<'_>,
-        texts: &Pieces,
+        (texts, scores, attributes): (&Pieces, &[f32], &[Attributes]),
+        flags: &Flags,
         unk: Option<Token>,
     ) -> Result<Tokenizer, VocabError> {
+        let flag = |key, default| metadata.get(key).map_or(Ok(default), |entry| entry.bool());
         Ok(match self {
-            Kind::Bpe(named) => {
+            Kind::Bpe(named, model) => {
                 let merges = match metadata.get(MERGES) {
                     None if named.merges_optional => None,
                     None => Some(metadata.require(MERGES)?.strings()?),
                     Some(entry) => Some(entry.strings()?),
                 };
                 let merges = merges.into_iter().flatten().map(|text| text.as_bytes());
-                Tokenizer::Bpe(Box::new(Bpe::new(*named, texts, merges)))
+                let dialect = match model {
+                    Model::Usual => Dialect::Plain,
+                    Model::Spaceless => Dialect::Spaceless {
+                        lowercase: flag(LOWERCASE, named.spelling != Spelling::Verbatim)?,
+                    },
+                    Model::Dna => Dna::new(texts).map_or(Dialect::Plain, |dna| Dialect::Dna(Box::new(dna))),
+                };
+                Tokenizer::Bpe(Box::new(Bpe::new(*named, dialect, texts, merges)))
             }
             Kind::Spm => Tokenizer::Spm(Box::new(Spm::new(texts, unk))),
             Kind::None => Tokenizer::None,
+            Kind::Ugm => {
+                let all = (0..).zip(scores).zip(attributes);
+                let tokens = all.map(|((token, &score), &own)| (texts.get(token), score, own));
+                let spaces = UgmSpaces { prefix: flags.add_space_prefix, merge: flag(MERGE_SPACES, false)? };
+                Tokenizer::Ugm(Box::new(Ugm::new(tokens, unk, read_char_map(metadata)?, spaces)))
+            }
+            Kind::Rwkv => Tokenizer::Rwkv(Rwkv::new(texts, unk)),
+            Kind::Plamo2 => {
+                let plamo2 = Plamo2::new(texts, scores, attributes);
+                let plamo2 = plamo2.map_err(|byte| VocabError::NoByteToken { key: TOKENS, byte })?;
+                Tokenizer::Plamo2(Box::new(plamo2))
+            }
             Kind::Wpm => {
-                let flag = |key, default| metadata.get(key).map_or(Ok(default), |entry| entry.bool());
                 let lowercase = flag(LOWERCASE, true)?;
                 Tokenizer::Wpm(Wpm::new(texts, unk, lowercase, flag(STRIP_ACCENTS, lowercase)?))
             }
@@ -245,6 +302,15 @@ fn read_texts(metadata: &Metadata<'_>) -> Result<Pieces, VocabError> {
         }
     }
     Ok(texts)
+}
+
+fn read_char_map(metadata: &Metadata<'_>) -> Result<Option<CharMap>, VocabError> {
+    let Some(entry) = metadata.get(CHARS_MAP) else { return Ok(None) };
+    let bytes: Vec<u8> = match entry.array::<u8>() {
+        Ok(bytes) => bytes.collect(),
+        Err(_) => entry.array::<i8>()?.map(i8::cast_unsigned).collect(),
+    };
+    CharMap::new(&bytes).map(Some).map_err(|_| VocabError::CharMap { key: CHARS_MAP })
 }
 
 /// Texts of tokens of which there is only a number.

@@ -1,0 +1,518 @@
+//! How an answer has to look so that its calls are sound: a grammar for each format.
+//!
+//! Where the model may also answer with text, the grammar lets everything pass until the marker of a call has come. Markers that
+//! are control tokens are named by their numbers, since no text spells them.
+//!
+//! Invariant: what the grammar makes a model write, the parser reads as calls of tools that were given.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{ChatFormat, Header, Objects, Parameters, Tags};
+use crate::text::chat::tools::{Tool, ToolChoice, ToolError, is_text};
+use crate::text::constrain::schema;
+use crate::text::limits::MAX_GRAMMAR_BYTES;
+use crate::text::vocab::{Token, Vocab};
+use crate::text::{CallSyntax, ConstrainError, Grammar, JsonOptions};
+
+impl ChatFormat {
+    /// How an answer has to look; nothing where anything goes: without tools, or if none is to be called.
+    ///
+    /// If the model decides, it may answer with text, and what follows the marker of a call is a call of one of the tools. If a call
+    /// is required, there is one, behind reasoning if the model reasons. `parallel` allows for several, where the format does.
+    /// Schemas that are too long for a grammar are left out: then arguments are objects.
+    pub fn grammar(
+        &self,
+        vocab: &Vocab,
+        prompt: &str,
+        tools: &[Tool],
+        choice: &ToolChoice,
+        parallel: bool,
+    ) -> Result<Option<Grammar>, ToolError> {
+        let named: Vec<&Tool> = match choice {
+            ToolChoice::None => return Ok(None),
+            ToolChoice::Auto if tools.is_empty() => return Ok(None),
+            ToolChoice::Required if tools.is_empty() => return Err(ToolError::NoTools),
+            ToolChoice::Auto | ToolChoice::Required => tools.iter().collect(),
+            ToolChoice::Named(name) => {
+                let tool = tools.iter().find(|tool| tool.name == *name);
+                vec![tool.ok_or_else(|| ToolError::UnknownTool { name: name.clone() })?]
+            }
+        };
+        let text = |schemas: bool| -> Result<String, ToolError> {
+            let mut writer = Writer::new(self, vocab, schemas);
+            let calls = writer.calls(&named, parallel)?;
+            writer.start(prompt, calls, *choice == ToolChoice::Auto);
+            Ok(writer.text)
+        };
+        let mut lark = text(true)?;
+        if lark.len() > MAX_GRAMMAR_BYTES {
+            lark = text(false)?;
+        }
+        Ok(Some(Grammar::Lark(lark)))
+    }
+
+    /// An answer that is JSON, behind reasoning if the model reasons: any object, or what a schema describes.
+    pub fn answer_grammar(
+        &self,
+        vocab: &Vocab,
+        prompt: &str,
+        schema: Option<&Value>,
+    ) -> Result<Grammar, ConstrainError> {
+        let object = json!({ "type": "object" });
+        if !self.has_reasoning() {
+            return Ok(match schema {
+                Some(schema) => Grammar::json_schema(schema.clone()),
+                None => Grammar::JsonObject,
+            });
+        }
+        let json = schema::prepare(schema.unwrap_or(&object), JsonOptions::default())?;
+        let mut writer = Writer::new(self, vocab, true);
+        writer.line(&format!("answer: %json {json}"));
+        let body = match self.channels {
+            Some(channels) => {
+                let (kind, to) = match self.syntax.kind {
+                    CallSyntax::Atem => ("", " to=user"),
+                    _ => (channels.channel, "final"),
+                };
+                format!("{} answer", writer.literal(&format!("{kind}{to}{}", channels.message)))
+            }
+            None => "answer".to_owned(),
+        };
+        writer.start(prompt, Calls { lead: String::new(), body }, false);
+        Ok(Grammar::Lark(writer.text))
+    }
+}
+
+/// A grammar in the making.
+struct Writer<'a> {
+    format: &'a ChatFormat,
+    /// Control tokens that are part of a marker, longest first.
+    control: Vec<(String, Token)>,
+    schemas: bool,
+    text: String,
+    rules: usize,
+}
+
+/// What calls look like: the marker that they begin with, which may be empty, and what follows.
+struct Calls {
+    lead: String,
+    body: String,
+}
+
+impl<'a> Writer<'a> {
+    fn new(format: &'a ChatFormat, vocab: &Vocab, schemas: bool) -> Writer<'a> {
+        let mut control: Vec<(String, Token)> = (format.shown_tokens(vocab).into_iter())
+            .filter_map(|token| Some((String::from_utf8(vocab.text(token)?.to_vec()).ok()?, token)))
+            .collect();
+        control.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        Writer { format, control, schemas, text: String::new(), rules: 0 }
+    }
+
+    fn line(&mut self, line: &str) {
+        // Writing into a text does not fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// The name of a new rule, or of a new terminal.
+    fn name(&mut self, stem: &str) -> String {
+        self.rules += 1;
+        format!("{stem}{}", self.rules)
+    }
+
+    /// Text as a sequence of strings and control tokens.
+    fn literal(&self, text: &str) -> String {
+        let first = |text: &str| {
+            let places =
+                self.control.iter().filter_map(|(own, token)| Some((text.find(own.as_str())?, own, *token)));
+            places
+                .min_by_key(|(at, own, _)| (*at, std::cmp::Reverse(own.len())))
+                .map(|(at, own, token)| (at, own.len(), token))
+        };
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((at, len, token)) = first(rest) {
+            parts.extend(quoted(rest.get(..at).unwrap_or_default()));
+            parts.push(format!("<[{token}]>"));
+            rest = rest.get(at + len..).unwrap_or_default();
+        }
+        parts.extend(quoted(rest));
+        if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
+    }
+
+    /// Any text up to a marker, and the marker. `not` is what the text does not begin with.
+    fn until(&mut self, marker: &str, not: &[&str]) -> String {
+        let not: String = not.iter().map(|text| format!(" & ~/(?s:\\s*{}.*)/", pattern(text))).collect();
+        let free = self.name("FREE");
+        let literal = self.literal(marker);
+        if literal.starts_with('<') {
+            self.line(&format!("{free}: /(?s:.*)/{not}"));
+            return format!("{free} {literal}");
+        }
+        // Only the text before the first control token can end the text.
+        let (text, tokens) = literal
+            .split_once(" <")
+            .map_or((literal.as_str(), String::new()), |(text, tokens)| (text, format!(" <[{tokens}")));
+        let rule = self.name("until_");
+        self.line(&format!("{free}: /(?s:.*)/{not}"));
+        self.line(&format!("{rule}[suffix={text}]: {free}"));
+        format!("{rule}{tokens}")
+    }
+
+    /// Any text without some markers.
+    fn without(&mut self, markers: &[&str], not: &[&str]) -> String {
+        let free = self.name("PLAIN");
+        let mut line = format!("{free}: /(?s:.*)/");
+        for marker in markers.iter().filter(|marker| quoted_alone(&self.literal(marker))) {
+            let _ = write!(line, " & ~/(?s:.*{}.*)/", pattern(marker));
+        }
+        for text in not {
+            let _ = write!(line, " & ~/(?s:\\s*{}.*)/", pattern(text));
+        }
+        self.line(&line);
+        free
+    }
+
+    /// The whole: reasoning if there may be some, and calls; text instead of them, or before them, if that is allowed.
+    fn start(&mut self, prompt: &str, calls: Calls, may_be_text: bool) {
+        let Calls { lead, body } = calls;
+        let channels = self.format.channels;
+        let mut openings: Vec<(String, &'static str)> = Vec::new();
+        let mut open_already = None;
+        let prompt = prompt.trim_end();
+        for &(open, close) in &self.format.reasoning {
+            if prompt.ends_with(open.trim_end()) {
+                open_already = Some(close);
+            }
+            openings.push((self.literal(open), close));
+        }
+        let not: Vec<&str> = self.format.reasoning.iter().map(|(open, _)| open.trim_end()).collect();
+        let begun = !lead.is_empty() && prompt.ends_with(lead.trim_end());
+        let marked = match (begun, lead.is_empty()) {
+            (true, _) | (_, true) => body.clone(),
+            (false, false) => format!("/\\s*/ {} {body}", self.literal(&lead)),
+        };
+        let rest = match may_be_text {
+            false => marked,
+            true if lead.is_empty() => {
+                // A call is the whole answer or none of it.
+                let plain = self.without(&[], &[&["{"], not.as_slice()].concat());
+                format!("{plain} | {marked}")
+            }
+            true => {
+                let plain = self.without(&[&lead], &not);
+                let until = self.until(&lead, &not);
+                let text = format!("{plain} | {until} {body}");
+                // Where every answer begins with the marker, text has a name, too.
+                if begun { format!("\"all\\n\" ({text}) | {body}") } else { text }
+            }
+        };
+        self.line(&format!("rest: {rest}"));
+        if let Some(close) = open_already {
+            let until = self.until(close, &[]);
+            let unclosed =
+                if may_be_text { format!("{} | ", self.without(&[close], &[])) } else { String::new() };
+            self.line(&format!("start: {unclosed}{until} rest"));
+            return;
+        }
+        let mut alternatives = vec!["rest".to_owned()];
+        for (open, close) in openings {
+            let until = self.until(close, &[]);
+            alternatives.push(format!("/\\s*/ {open} {until} rest"));
+        }
+        if let Some(channels) = channels.filter(|_| !may_be_text) {
+            let (think, again) = match self.format.syntax.kind {
+                CallSyntax::Atem => (format!(" to=self{}", channels.message), "<|eom|><|start|>assistant"),
+                _ => {
+                    (format!("{}analysis{}", channels.channel, channels.message), "<|end|><|start|>assistant")
+                }
+            };
+            let think = self.literal(&think);
+            let until = self.until(again, &[]);
+            alternatives.push(format!("{think} {until} rest"));
+        }
+        self.line(&format!("start: {}", alternatives.join(" | ")));
+    }
+
+    /// All calls, from behind the first marker on.
+    fn calls(&mut self, tools: &[&Tool], parallel: bool) -> Result<Calls, ToolError> {
+        let syntax = self.format.syntax;
+        if syntax.kind == CallSyntax::Harmony {
+            let mut alternatives = Vec::new();
+            for tool in tools {
+                let arguments = self.arguments(tool)?;
+                let name = self.literal(&tool.name);
+                let kind = self.literal(" <|constrain|>json");
+                let channel = self.literal("<|channel|>commentary json");
+                let message = self.literal("<|message|>");
+                alternatives.push(format!("{name} ({kind} | {channel} | \"\") {message} {arguments}"));
+            }
+            let lead = "<|channel|>commentary to=functions.".to_owned();
+            return Ok(Calls { lead, body: format!("({})", alternatives.join(" | ")) });
+        }
+        let mut alternatives = Vec::new();
+        for tool in tools {
+            alternatives.push(match (syntax.tags.first(), syntax.literals) {
+                (Some(tags), _) if !matches!(syntax.kind, CallSyntax::Hermes) => self.tagged(tool, tags)?,
+                (_, Some(literals)) if syntax.kind != CallSyntax::Llama3 => {
+                    self.literals(tool, literals.before, literals.quote)?
+                }
+                _ => self.object(tool)?,
+            });
+        }
+        let call = self.name("call_");
+        self.line(&format!("{call}: {}", alternatives.join(" | ")));
+        Ok(self.section(&call, parallel))
+    }
+
+    /// Calls with what stands around and between them.
+    fn section(&mut self, call: &str, parallel: bool) -> Calls {
+        let syntax = self.format.syntax;
+        let open = syntax.opens.first().copied().unwrap_or_default();
+        let close = syntax.closes.first().copied().unwrap_or_default();
+        let own = syntax.tags.first().filter(|_| syntax.kind != CallSyntax::Hermes);
+        let close_literal =
+            if close.is_empty() { String::new() } else { format!("/\\s*/ {}", self.literal(close)) };
+        match own {
+            // Every call has the marker.
+            Some(tags) if tags.open.is_empty() => {
+                let again = format!("(/\\s*/ {} {call})*", self.literal(open));
+                let (lead, body) = match syntax.kind {
+                    CallSyntax::Hunyuan => {
+                        let each = self.literal("<tool_call:opensource>");
+                        let more = if parallel { format!("(/\\s*/ {each} {call})*") } else { String::new() };
+                        (open, format!("/\\s*/ {each} {call} {more} {close_literal}"))
+                    }
+                    _ => (open, format!("{call} {}", if parallel { again } else { String::new() })),
+                };
+                Calls { lead: lead.to_owned(), body }
+            }
+            // Tags of their own, within a section or not.
+            Some(tags) => {
+                let each = format!("{} {call}", self.literal(tags.open));
+                let more = if parallel { format!("(/\\s*/ {each})*") } else { String::new() };
+                if open.is_empty() {
+                    return Calls { lead: tags.open.to_owned(), body: format!("{call} {more}") };
+                }
+                let many = format!("/\\s*/ {each} {more} {close_literal}");
+                // One call to a section where the section is as good as a tag.
+                let body = match syntax.kind {
+                    CallSyntax::QwenCoder | CallSyntax::SeedOss => {
+                        let one = format!("/\\s*/ {each} {close_literal}");
+                        let again = format!("(/\\s*/ {} {one})*", self.literal(open));
+                        format!("{one} {}", if parallel { again } else { String::new() })
+                    }
+                    _ => many,
+                };
+                Calls { lead: open.to_owned(), body }
+            }
+            None => {
+                let more = if parallel { format!("(\", \" {call})*") } else { String::new() };
+                let list = match syntax.kind {
+                    CallSyntax::CommandR => {
+                        format!("/\\s*/ \"```json\\n[\" /\\s*/ {call} {more} /\\s*/ \"]\" ")
+                    }
+                    // The bracket is part of the marker.
+                    CallSyntax::FireFunction => format!("{call} {more}"),
+                    _ if syntax.list => format!("/\\s*/ \"[\" {call} {more} \"]\""),
+                    _ => format!("/\\s*/ {call}"),
+                };
+                let one = format!("{list} {close_literal}");
+                let again =
+                    !syntax.list && parallel && !open.is_empty() && syntax.kind != CallSyntax::FireFunction;
+                let again =
+                    if again { format!("(/\\s*/ {} {one})*", self.literal(open)) } else { String::new() };
+                let lead = if syntax.bare { "" } else { open };
+                Calls { lead: lead.to_owned(), body: format!("{one} {again}") }
+            }
+        }
+    }
+
+    /// The arguments of a tool as JSON: the name of a rule.
+    fn arguments(&mut self, tool: &Tool) -> Result<String, ToolError> {
+        let any = json!({ "type": "object" });
+        self.json(tool, if self.schemas { &tool.parameters } else { &any })
+    }
+
+    /// JSON that a schema describes: the name of a rule.
+    fn json(&mut self, tool: &Tool, schema: &Value) -> Result<String, ToolError> {
+        let json = schema::prepare(schema, JsonOptions::default())
+            .map_err(|error| ToolError::Parameters { name: tool.name.clone(), error })?;
+        let rule = self.name("json_");
+        self.line(&format!("{rule}: %json {json}"));
+        Ok(rule)
+    }
+
+    fn object(&mut self, tool: &Tool) -> Result<String, ToolError> {
+        let arguments = self.arguments(tool)?;
+        let name = Value::from(tool.name.as_str());
+        let (before, key) = match self.format.syntax.objects {
+            Objects::Named => (format!("{{\"name\": {name}, "), "arguments"),
+            Objects::Parameters => (format!("{{\"name\": {name}, "), "parameters"),
+            Objects::ToolName => (format!("{{\"tool_name\": {name}, "), "parameters"),
+            Objects::Keyed => {
+                let before = self.literal(&format!("{{{name}: "));
+                return Ok(format!("{before} {arguments} \"}}\""));
+            }
+            Objects::Numbered => {
+                let after = self.literal(&format!("\", \"tool_name\": {name}, \"parameters\": "));
+                return Ok(format!(
+                    "\"{{\\\"tool_call_id\\\": \\\"\" /[0-9]{{1,3}}/ {after} {arguments} \"}}\""
+                ));
+            }
+        };
+        let before = self.literal(&format!("{before}\"{key}\": "));
+        Ok(format!("{before} {arguments} \"}}\""))
+    }
+
+    /// A call in tags, from behind its opening tag on.
+    fn tagged(&mut self, tool: &Tool, tags: &Tags) -> Result<String, ToolError> {
+        let name = &tool.name;
+        let end = tags.header_end.first().copied().unwrap_or_default();
+        let header = match tags.header {
+            Header::Name | Header::Function | Header::NameId(_) => {
+                format!("{}{}", self.padded(name), self.literal(end))
+            }
+            Header::Quoted => format!(
+                "{} /\\d{{1,3}}/ {}",
+                self.literal(&format!("{name}\" index=\"")),
+                self.literal(&format!("\"{end}"))
+            ),
+            Header::IdName(between) => {
+                format!(
+                    "/[A-Za-z0-9_-]{{1,40}}/ {} {}",
+                    self.literal(&format!("{between}{name}")),
+                    self.literal(end)
+                )
+            }
+            Header::Numbered => format!(
+                "{} /[0-9]{{1,3}}/ {}",
+                self.literal(&format!("functions.{name}:")),
+                self.literal(end)
+            ),
+        };
+        let close = if tags.close.is_empty() {
+            String::new()
+        } else {
+            format!("/\\s*/ {}", self.literal(tags.close))
+        };
+        let Some(parameters) = tags.parameters else {
+            let arguments = self.arguments(tool)?;
+            return Ok(format!("{header} {arguments} {close}"));
+        };
+        let mut parts = vec![header];
+        let properties = tool.parameters.get("properties").and_then(Value::as_object);
+        let required = tool.parameters.get("required").and_then(Value::as_array);
+        for (key, schema) in properties.into_iter().flatten() {
+            let value = self.parameter(tool, key, schema, parameters)?;
+            let needed = required.is_some_and(|required| required.iter().any(|name| name == key));
+            parts.push(if needed { format!("/\\s*/ {value}") } else { format!("(/\\s*/ {value})?") });
+        }
+        parts.push(close);
+        Ok(parts.join(" "))
+    }
+
+    fn padded(&self, name: &str) -> String {
+        format!("{} ", self.literal(name))
+    }
+
+    fn parameter(
+        &mut self,
+        tool: &Tool,
+        key: &str,
+        schema: &Value,
+        tags: Parameters,
+    ) -> Result<String, ToolError> {
+        let text = is_text(schema);
+        let attributes = match (self.format.syntax.kind, text) {
+            (CallSyntax::DeepSeekMarkup, true) => " string=\"true\"",
+            (CallSyntax::DeepSeekMarkup, false) => " string=\"false\"",
+            (CallSyntax::KimiK3, true) => " type=\"string\"",
+            (CallSyntax::KimiK3, false) => " type=\"object\"",
+            _ => "",
+        };
+        let line = if tags.lines { "\n" } else { "" };
+        let open =
+            self.literal(&format!("{}{key}{}{attributes}{}{line}", tags.open, tags.key_end, tags.value_open));
+        let tail = if tags.tail.is_empty() { String::new() } else { format!("{key}{}", tags.tail) };
+        let end = format!("{line}{}{tail}", tags.value_end);
+        if !text {
+            let any = json!({});
+            let json = self.json(tool, if self.schemas { schema } else { &any })?;
+            return Ok(format!("{open} {json} {}", self.literal(&end)));
+        }
+        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+            let values: Vec<String> =
+                values.iter().filter_map(Value::as_str).map(|value| self.literal(value)).collect();
+            return Ok(format!("{open} ({}) {}", values.join(" | "), self.literal(&end)));
+        }
+        let value = self.until(&end, &[]);
+        Ok(format!("{open} {value}"))
+    }
+
+    /// A call with literals. Values are JSON, which the parser reads as well; text has the marks that the model knows.
+    fn literals(&mut self, tool: &Tool, before: &str, quote: &str) -> Result<String, ToolError> {
+        let (open, between, equals, close) =
+            if before.is_empty() { ("(", ", ", "=", ")") } else { ("{", ",", ":", "}") };
+        let mut needed = Vec::new();
+        let mut others = Vec::new();
+        let properties = tool.parameters.get("properties").and_then(Value::as_object);
+        let required = tool.parameters.get("required").and_then(Value::as_array);
+        for (key, schema) in properties.into_iter().flatten() {
+            let any = json!({});
+            let value = if is_text(schema) && !quote.is_empty() {
+                let until = self.until(quote, &[]);
+                format!("{} {until}", self.literal(quote))
+            } else {
+                self.json(tool, if self.schemas { schema } else { &any })?
+            };
+            let argument = format!("{} {value}", self.literal(&format!("{key}{equals}")));
+            let is_needed = required.is_some_and(|required| required.iter().any(|name| name == key));
+            if is_needed { needed.push(argument) } else { others.push(argument) }
+        }
+        let separator = self.literal(between);
+        let mut arguments = needed.join(&format!(" {separator} "));
+        if needed.is_empty() {
+            // Any of the others may be the first one.
+            let tails = (0..others.len()).filter_map(|first| {
+                let (first, rest) = others.get(first..)?.split_first()?;
+                let rest: String =
+                    rest.iter().map(|argument| format!(" ({separator} {argument})?")).collect();
+                Some(format!("{first}{rest}"))
+            });
+            let tails: Vec<String> = tails.collect();
+            arguments = if tails.is_empty() { String::new() } else { format!("({})?", tails.join(" | ")) };
+        } else {
+            for argument in &others {
+                let _ = write!(arguments, " ({separator} {argument})?");
+            }
+        }
+        let head = self.literal(&format!("{before}{}{open}", tool.name));
+        Ok(format!("{head} {arguments} {}", self.literal(close)))
+    }
+}
+
+/// A string of a grammar, unless it is empty.
+fn quoted(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| Value::from(text).to_string())
+}
+
+/// Whether a literal is a single string.
+fn quoted_alone(literal: &str) -> bool {
+    literal.starts_with('"')
+}
+
+/// A regular expression for exactly this text.
+fn pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    for c in text.chars() {
+        match c {
+            c if c.is_alphanumeric() => pattern.push(c),
+            c => {
+                let _ = write!(pattern, "\\x{{{:X}}}", u32::from(c));
+            }
+        }
+    }
+    pattern
+}

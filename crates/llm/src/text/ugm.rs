@@ -1,0 +1,176 @@
+//! Unigram models, as SentencePiece does them: of all ways to put a text together from tokens, the one with the highest sum of
+//! scores (`t5` in files).
+//!
+//! Text is normalized first, by a map that the file brings along ([`CharMap`]), and spaces become U+2581.
+//!
+//! Invariant: a run of characters that no token covers becomes one unknown token. Time is linear in the text, with the length of
+//! the longest token as a factor.
+
+mod char_map;
+
+pub(crate) use char_map::CharMap;
+
+use super::prefixes::Prefixes;
+use super::spelling::SPACE;
+use super::vocab::{Attributes, Token};
+
+/// What an unknown character costs beyond the least likely token.
+const UNKNOWN_PENALTY: f32 = 10.0;
+
+/// What is done about spaces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UgmSpaces {
+    /// A text is given one to begin with.
+    pub(crate) prefix: bool,
+    /// Runs of them become one, and none is left at the end.
+    pub(crate) merge: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ugm {
+    prefixes: Prefixes,
+    /// What a token adds to the sum, by token.
+    scores: Vec<f64>,
+    unknown_score: f64,
+    unk: Option<Token>,
+    map: Option<CharMap>,
+    spaces: UgmSpaces,
+}
+
+/// The best way to get to a place in the text.
+#[derive(Clone, Copy)]
+struct Best {
+    token: Option<Token>,
+    from: usize,
+    score: f64,
+}
+
+impl Ugm {
+    /// `tokens` gives the text, the score and the kind of every token.
+    pub(crate) fn new<'t>(
+        tokens: impl Iterator<Item = (&'t [u8], f32, Attributes)> + Clone,
+        unk: Option<Token>,
+        map: Option<CharMap>,
+        spaces: UgmSpaces,
+    ) -> Ugm {
+        let used = Attributes::NORMAL | Attributes::USER_DEFINED | Attributes::UNUSED;
+        let numbered = (0..).zip(tokens.clone());
+        let prefixes = numbered
+            .filter(|(_, (_, _, own))| own.intersects(used))
+            .map(|(token, (text, _, _))| (text, token));
+        let normal = tokens.clone().filter(|(_, _, own)| own.intersects(Attributes::NORMAL));
+        let lowest = normal.map(|(_, score, _)| score).fold(f32::MAX, f32::min);
+        let score = |(_, score, own): (&[u8], f32, Attributes)| {
+            if own.intersects(Attributes::USER_DEFINED) { 0.0 } else { f64::from(score) }
+        };
+        Ugm {
+            prefixes: Prefixes::new(prefixes),
+            scores: tokens.map(score).collect(),
+            unknown_score: f64::from(lowest - UNKNOWN_PENALTY),
+            unk,
+            map,
+            spaces,
+        }
+    }
+
+    /// Appends the tokens of a text.
+    pub(crate) fn encode(&self, text: &[u8], tokens: &mut Vec<Token>) {
+        let text = self.normalize(text);
+        if text.is_empty() {
+            return;
+        }
+        let nowhere = Best { token: None, from: 0, score: f64::MIN };
+        let mut best = vec![nowhere; text.len() + 1];
+        if let Some(start) = best.first_mut() {
+            start.score = 0.0;
+        }
+        let mut at = 0;
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            let character = character_len(rest);
+            let score = best.get(at).map_or(f64::MIN, |here| here.score);
+            let mut covered = false;
+            let mut offer = |token: Option<Token>, len: usize, score: f64| {
+                if let Some(there) = best.get_mut(at + len).filter(|there| score > there.score) {
+                    *there = Best { token, from: at, score };
+                }
+            };
+            self.prefixes.each(rest, |token, len| {
+                covered |= len == character;
+                let own = self.scores.get(token as usize).copied().unwrap_or_default();
+                offer(Some(token), len, score + own);
+            });
+            if !covered {
+                offer(self.unk, character, score + self.unknown_score);
+            }
+            at += character;
+        }
+        let first = tokens.len();
+        let mut at = text.len();
+        let mut after_unknown = false;
+        while at > 0 {
+            let Some(&Best { token, from, .. }) = best.get(at) else { break };
+            let unknown = token == self.unk;
+            if !(unknown && after_unknown) {
+                tokens.extend(token);
+            }
+            after_unknown = unknown;
+            at = from;
+        }
+        if let Some(new) = tokens.get_mut(first..) {
+            new.reverse();
+        }
+    }
+
+    fn normalize(&self, text: &[u8]) -> Vec<u8> {
+        let mut normal = Vec::with_capacity(text.len().saturating_mul(2));
+        let mut prefix = self.spaces.prefix;
+        let mut in_word = false;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, read) = match self.map.as_ref().and_then(|map| map.longest(rest)) {
+                Some(mapped) => mapped,
+                None => match character(rest) {
+                    Some(own) => (own, own.len()),
+                    None => ("\u{fffd}".as_bytes(), 1),
+                },
+            };
+            for &byte in piece {
+                if byte == b' ' {
+                    in_word = false;
+                    if !self.spaces.merge {
+                        normal.extend_from_slice(SPACE);
+                    }
+                    continue;
+                }
+                if !in_word && (prefix || self.spaces.merge) {
+                    normal.extend_from_slice(SPACE);
+                    prefix = false;
+                }
+                in_word = true;
+                normal.push(byte);
+            }
+            rest = rest.get(read.max(1)..).unwrap_or_default();
+        }
+        normal
+    }
+}
+
+/// The character that bytes begin with, if they are UTF-8 there.
+fn character(bytes: &[u8]) -> Option<&[u8]> {
+    let len = character_len(bytes);
+    bytes.get(..len).filter(|own| std::str::from_utf8(own).is_ok())
+}
+
+/// How many bytes the character has that bytes begin with, by the first of them and what is there.
+fn character_len(bytes: &[u8]) -> usize {
+    let len = match bytes.first() {
+        Some(0xf0..) => 4,
+        Some(0xe0..) => 3,
+        Some(0xc0..) => 2,
+        _ => 1,
+    };
+    len.min(bytes.len())
+}
+
+#[cfg(test)]
+mod tests;
