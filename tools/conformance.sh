@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs ggml's own conformance suite, `test-backend-ops`, against `oxcart serve`.
+# Runs ggml's own conformance suite, `test-backend-ops`, against `oxcart worker`.
 #
 #   tools/conformance.sh [7.0|2.0] [-o OP[,OP...]] [-p REGEX]       protocol 7.0 unless given; all of the suite's ops
 #
@@ -43,7 +43,7 @@ fi
 cargo build --locked --quiet --release -p oxcart-cli
 oxcart="${CARGO_TARGET_DIR:-target}/release/oxcart"
 log="$(mktemp)"
-"$oxcart" serve --port 0 2>"$log" &
+"$oxcart" worker --port 0 2>"$log" &
 worker=$!
 trap 'kill "$worker" 2>/dev/null || true; rm -f "$log"' EXIT
 for _ in $(seq 100); do

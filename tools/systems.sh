@@ -216,7 +216,7 @@ heard() {
 # Wine takes the signal for Ctrl-C.
 stops_at_ctrl_c() {
   local code=0
-  wine "$windows/oxcart.exe" serve --port 0 >"$folder/out" 2>&1 </dev/null &
+  wine "$windows/oxcart.exe" worker --port 0 >"$folder/out" 2>&1 </dev/null &
   local worker=$!
   if heard 'listening on'; then kill -INT "$worker"; fi
   heard 'stopping' || kill -KILL "$worker"
@@ -231,17 +231,17 @@ if [ -e "$windows/oxcart.exe" ]; then
     try 'Windows on x86-64, under Wine' wine "$windows/oxcart.exe"
     try_workers 'Windows on x86-64, under Wine' wine "$windows/oxcart.exe"
     # What cannot be promised there is refused.
-    if timeout 60 wine "$windows/oxcart.exe" serve --port 0 --cache >"$folder/out" 2>&1 </dev/null ||
+    if timeout 60 wine "$windows/oxcart.exe" worker --port 0 --cache >"$folder/out" 2>&1 </dev/null ||
       ! grep -qaF 'cannot make sure that only you can change what is kept' "$folder/out"; then
-      failed 'Windows on x86-64, under Wine: serve --cache was not refused'
+      failed 'Windows on x86-64, under Wine: worker --cache was not refused'
       tail -n 5 "$folder/out"
     else
-      did 'ran: Windows on x86-64, under Wine: serve --cache is refused'
+      did 'ran: Windows on x86-64, under Wine: worker --cache is refused'
     fi
     if stops_at_ctrl_c; then
-      did 'ran: Windows on x86-64, under Wine: serve ends at Ctrl-C'
+      did 'ran: Windows on x86-64, under Wine: worker ends at Ctrl-C'
     else
-      failed 'Windows on x86-64, under Wine: serve did not end at Ctrl-C'
+      failed 'Windows on x86-64, under Wine: worker did not end at Ctrl-C'
       tail -n 5 "$folder/out"
     fi
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNULLVM_RUNNER=wine

@@ -148,7 +148,7 @@ worker() { # PORT COMMAND...
 
 # One process per op, so that one that ends itself does not end the others. What is asked for is what ggml's own CUDA supports.
 stage_suite() {
-  worker 50152 "$stage/oxcart" serve --device CUDA0 --port 50152
+  worker 50152 "$stage/oxcart" worker --device CUDA0 --port 50152
   local pid=$!
   export OXCART_WORKER=127.0.0.1:50152 OXCART_SUPPORTS_AS=CUDA0 GGML_NO_BACKTRACE=1 bin logs="$models/suite"
   rm -rf "$logs" && mkdir -p "$logs"
@@ -164,7 +164,7 @@ stage_suite() {
 }
 
 stage_client() {
-  worker 50153 "$stage/oxcart" serve --device CUDA0 --port 50153
+  worker 50153 "$stage/oxcart" worker --device CUDA0 --port 50153
   local ours=$!
   worker 50154 "$bin/ggml-rpc-server" -H 127.0.0.1 -p 50154 -d CUDA0
   local theirs=$!

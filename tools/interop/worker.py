@@ -1,4 +1,4 @@
-"""`oxcart serve` as a process, and what it says about itself."""
+"""`oxcart worker` as a process, and what it says about itself."""
 
 import json
 import queue
@@ -13,7 +13,7 @@ class Worker:
     """Runs on a free port of this machine until stopped."""
 
     def __init__(self, binary, *arguments):
-        command = [binary, "serve", "--port", "0", "--threads", "2", "--json", *arguments]
+        command = [binary, "worker", "--port", "0", "--threads", "2", "--json", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.events = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()

@@ -39,7 +39,7 @@ struct Server {
 impl Server {
     fn ours() -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["serve", "--port", "0", "--threads", THREADS])
+            .args(["worker", "--port", "0", "--threads", THREADS])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

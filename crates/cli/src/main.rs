@@ -43,7 +43,7 @@ struct Cli {
 enum Command {
     Run(Box<commands::run::Args>),
     Chat(Box<commands::chat::Args>),
-    Serve(commands::serve::Args),
+    Worker(commands::worker::Args),
     Devices(commands::devices::Args),
     Pull(commands::pull::Args),
     Bench(Box<commands::bench::Args>),
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
-        Command::Serve(args) => commands::serve::run(&args),
+        Command::Worker(args) => commands::worker::run(&args),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, &mut out),
         Command::Bench(args) => commands::bench::run(&args, terminal, &mut out),

@@ -61,7 +61,7 @@ impl Started {
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);
-        command.args(["serve", "--port", "0", "--until-stdin-ends"]);
+        command.args(["worker", "--port", "0", "--until-stdin-ends"]);
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }

@@ -97,7 +97,7 @@ fn devices_of_a_plugin_are_like_any_other() {
     let names: Vec<_> = out["devices"].as_array().unwrap().iter().map(|device| &device["name"]).collect();
     assert_eq!(names, ["PLUG0", "CPU"], "the CPU is the last resort");
 
-    let (code, _, error) = oxcart(&["serve", "--plugin", &file, "--device", "PLUG1"]);
+    let (code, _, error) = oxcart(&["worker", "--plugin", &file, "--device", "PLUG1"]);
     assert_eq!(code, Some(2));
     assert_eq!(error, "oxcart: there is no device 'PLUG1'; there are PLUG0, CPU\n");
 
@@ -135,7 +135,7 @@ fn shares_may_be_those_of_workers_alone() {
 #[test]
 fn a_plugin_that_cannot_be_used_is_an_error() {
     let file = plugin("plugin_failing");
-    for command in ["devices", "serve"] {
+    for command in ["devices", "worker"] {
         let (code, _, error) = oxcart(&[command, "--plugin", &file]);
         assert_eq!(code, Some(1));
         assert!(error.contains("failed to start") && error.contains(&file), "{error}");

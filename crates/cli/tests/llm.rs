@@ -58,7 +58,7 @@ struct Worker {
 
 impl Worker {
     fn start(args: &[&str]) -> Worker {
-        let mut child = oxcart(&["serve", "--port", "0", "--threads", "1"])
+        let mut child = oxcart(&["worker", "--port", "0", "--threads", "1"])
             .args(args)
             .stderr(Stdio::piped())
             .spawn()

@@ -1,4 +1,4 @@
-//! `oxcart serve` under siege: honest clients get right results while others attack, and a client or worker that is killed
+//! `oxcart worker` under siege: honest clients get right results while others attack, and a client or worker that is killed
 //! takes no other along. `OXCART_SIEGE_SECONDS`, `OXCART_SIEGE_KILLS`, `OXCART_SIEGE_SIGNALS` and `OXCART_SIEGE_SHARE_SECONDS`
 //! make it longer; figures are printed (`--nocapture`).
 #![cfg(target_os = "linux")]

@@ -20,7 +20,7 @@ use crate::terminal::Terminal;
 
 /// List the devices of this machine and of workers
 ///
-/// Workers are machines that lend their devices: `oxcart serve`, or llama.cpp's rpc-server.
+/// Workers are machines that lend their devices: `oxcart worker`, or llama.cpp's rpc-server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`

@@ -1,4 +1,4 @@
-//! `oxcart serve` as a process: its address, its memory, its counters, its end.
+//! `oxcart worker` as a process: its address, its memory, its counters, its end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ pub(crate) const LENT: usize = (4 << 30) - (64 << 20);
 impl Process {
     pub(crate) fn start() -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["serve", "--port", "0", "--threads", "2", "--max-memory", "4G", "--json"])
+            .args(["worker", "--port", "0", "--threads", "2", "--max-memory", "4G", "--json"])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

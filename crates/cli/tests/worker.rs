@@ -1,4 +1,4 @@
-//! `oxcart serve`, run as people run it.
+//! `oxcart worker`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ impl Worker {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
             .env("XDG_CACHE_HOME", cache)
             .env_remove("OXCART_CACHE")
-            .args(["serve", "--threads", "1"])
+            .args(["worker", "--threads", "1"])
             .args(args)
             .stderr(Stdio::piped())
             .spawn()
@@ -163,10 +163,10 @@ fn weights_are_kept_for_those_who_come_back() {
 #[test]
 fn a_cache_needs_a_folder_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let serve = |args: &[&str]| {
+    let worker = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
         let output = command
-            .arg("serve")
+            .arg("worker")
             .args(args)
             .env_remove("OXCART_CACHE")
             .env_remove("XDG_CACHE_HOME")
@@ -175,12 +175,12 @@ fn a_cache_needs_a_folder_of_its_own() {
         let output = output.unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, error) = serve(&["--port", "0", "--cache"]);
+    let (code, error) = worker(&["--port", "0", "--cache"]);
     assert!(code == Some(2) && error.contains("--cache=DIR"), "{error}");
     std::fs::write(folder.path().join("file"), []).unwrap();
-    let (code, error) = serve(&["--port", "0", &format!("--cache={}/file", folder.path().display())]);
+    let (code, error) = worker(&["--port", "0", &format!("--cache={}/file", folder.path().display())]);
     assert!(code == Some(1) && error.contains("cannot keep weights in"), "{error}");
-    assert_eq!(serve(&["--cache-size", "1G"]).0, Some(2));
+    assert_eq!(worker(&["--cache-size", "1G"]).0, Some(2));
 }
 
 #[test]
@@ -203,18 +203,18 @@ fn several_ports_and_json() {
 
 #[test]
 fn it_listens_beyond_loopback_only_when_told_to() {
-    let serve = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).arg("serve").args(args).output().unwrap();
+    let worker = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).arg("worker").args(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     for args in
         [&["--host", "0.0.0.0", "--port", "0"][..], &["--listen", "[::]:0"], &["--listen", "7.0@0.0.0.0:0"]]
     {
-        let (code, error) = serve(args);
+        let (code, error) = worker(args);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.contains("neither keys nor encryption") && error.contains("--insecure"), "{error}");
     }
-    let (code, error) = serve(&["--device", "GPU9"]);
+    let (code, error) = worker(&["--device", "GPU9"]);
     assert_eq!(
         (code, error.contains("there is no device 'GPU9'; there are CPU")),
         (Some(2), true),
@@ -223,7 +223,7 @@ fn it_listens_beyond_loopback_only_when_told_to() {
     for args in
         [["--protocol", "9.9"], ["--max-memory", "lots"], ["--idle-timeout", "0"], ["--listen", "here"]]
     {
-        assert_eq!(serve(&args).0, Some(2), "{args:?}");
+        assert_eq!(worker(&args).0, Some(2), "{args:?}");
     }
     let mut worker = Worker::start(&["--host", "0.0.0.0", "--port", "0", "--insecure"]);
     let port = worker.address().rsplit_once(':').unwrap().1.to_owned();

@@ -1,4 +1,4 @@
-//! `oxcart serve`: lends this machine's devices to clients that speak ggml's RPC protocol.
+//! `oxcart worker`: lends this machine's devices to clients that speak ggml's RPC protocol.
 //!
 //! What happens is logged to stderr. A signal asks for the counters; others end it once running graphs are done, a second
 //! one at once.
@@ -105,13 +105,13 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "Examples:
-  oxcart serve
+  oxcart worker
       Clients on this machine: llama-cli --rpc 127.0.0.1:50052 -ngl 99 -m model.gguf
-  oxcart serve --host 192.168.1.7 --insecure --max-memory 24G
+  oxcart worker --host 192.168.1.7 --insecure --max-memory 24G
       Clients of a network that you trust
-  oxcart serve --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
+  oxcart worker --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on a port of its own
-  oxcart serve --cache --cache-size 100G
+  oxcart worker --cache --cache-size 100G
       Clients that come back need not send their model again";
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
