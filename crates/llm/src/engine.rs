@@ -145,6 +145,11 @@ impl Engine {
         self.constraints.insert(constraints).compile(grammar)
     }
 
+    /// The time by its clock, which deadlines are told by.
+    pub fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
     /// Takes a request on; what becomes of it is told by events.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
         let limit = self.runner.options().context;

@@ -19,6 +19,8 @@ pub(super) struct Job {
     sampler: Sampler,
     streamer: Streamer,
     stops: StopStrings,
+    /// Which of them came.
+    stopped_by: Option<usize>,
     /// After the tokens of the answer.
     constraint: Option<Constraint>,
     /// What the constraint allows next.
@@ -52,6 +54,7 @@ impl Job {
             sampler,
             streamer: Streamer::new().show_special(request.ignore_end).show(request.shown.clone()),
             stops: StopStrings::new(&request.stop)?,
+            stopped_by: None,
             constraint: request.constraint.take(),
             mask: TokenMask::default(),
             lookup: None,
@@ -152,6 +155,7 @@ impl Job {
             logprob: choice.logprob,
             alternatives: self.sampler.top_logprobs().to_vec(),
         })]);
+        self.stopped_by = passed.stopped_by;
         if passed.stopped_by.is_some() {
             return Ok(Some(End::Stop));
         }
@@ -175,6 +179,7 @@ impl Job {
         if end != End::Stop {
             let rest = self.stops.push(self.streamer.finish());
             text.push_str(rest.text);
+            self.stopped_by = rest.stopped_by;
             match rest.stopped_by {
                 Some(_) => end = End::Stop,
                 None => text.push_str(self.stops.finish()),
@@ -193,6 +198,6 @@ impl Job {
             prompt_time: first.saturating_sub(started),
             answer_time: last.unwrap_or(first).saturating_sub(first),
         };
-        Event::Finished { request: self.id, end, text, report }
+        Event::Finished { request: self.id, end, text, stopped_by: self.stopped_by, report }
     }
 }

@@ -193,6 +193,8 @@ pub enum Event {
         end: End,
         /// Text that was held back until now.
         text: String,
+        /// Which of the stop strings came, if it ended at one.
+        stopped_by: Option<usize>,
         /// How it came about.
         report: Report,
     },
