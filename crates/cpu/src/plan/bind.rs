@@ -209,7 +209,7 @@ impl Binding {
     }
 
     /// Whether the tensors of a fused unit lie so that it may run: what it writes does not meet, and what it reads is
-    /// either apart from that or the same elements.
+    /// either apart from that or, where threads read only rows that they write, the same elements.
     fn suits(&mut self, work: Work<'_>, unit: &Unit<'_>) -> bool {
         let mut place = |tensor, writes| self.operand(work, tensor, writes).ok();
         let Some(result) = place(unit.result, true) else { return false };
@@ -222,10 +222,11 @@ impl Binding {
             list.push(operand);
         }
         let apart = |i: usize| written[..i].iter().all(|other| !written[i].overlaps(other));
+        let fits = |read: &Operand, written: &Operand| {
+            !read.overlaps(written) || unit.is_row_local() && read.is(written)
+        };
         (1..written.len()).all(apart)
-            && read
-                .iter()
-                .all(|read| written.iter().all(|written| !read.overlaps(written) || read.is(written)))
+            && read.iter().all(|read| written.iter().all(|written| fits(read, written)))
     }
 
     /// Bytes of memory that it holds.

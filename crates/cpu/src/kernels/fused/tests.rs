@@ -165,3 +165,21 @@ fn products_of_the_same_activations() {
         }
     }
 }
+
+#[test]
+fn a_product_with_the_result_of_another_waits_for_it() {
+    let (a, b) = (noise([64, 64, 1, 1], 1), noise([64, 40, 1, 1], 2));
+    for level in Level::available() {
+        let one = |graph: &mut Graph, leaves: &[TensorId]| vec![graph.mul_mat(leaves[0], leaves[1]).unwrap()];
+        let first = compute_graph(level, 1, &[&a, &b], None, &one).unwrap().results;
+        let expected = compute_graph(level, 1, &[&first[0], &b], None, &one).unwrap().results;
+        for threads in [1, 2, 3] {
+            let both = |graph: &mut Graph, leaves: &[TensorId]| {
+                let first = graph.mul_mat(leaves[0], leaves[1]).unwrap();
+                vec![graph.mul_mat(first, leaves[1]).unwrap()]
+            };
+            let found = compute_graph(level, threads, &[&a, &b], None, &both).unwrap().results;
+            assert!(found == expected, "{level}, {threads} threads");
+        }
+    }
+}

@@ -295,7 +295,7 @@ impl<'t> Hand<'t> {
             let first_row = unit / cuts * unit_rows;
             let rows = first_row..(first_row + unit_rows).min(product.m);
             // Threads that are equally fast take turns.
-            let next = first_row + threads * unit_rows;
+            let next = (unit + threads) / cuts * unit_rows;
             let work = Unit { a: *a, dst, matching: *matching, matrix, rows, next, panels, stop };
             let of_matrix = columns.div_ceil(product.panel_columns());
             let cut = unit % cuts;
