@@ -10,6 +10,7 @@
 use memmap2::MmapMut;
 
 /// Bytes given back at a time: one or two milliseconds.
+#[cfg(unix)]
 const PART_BYTES: usize = 16 << 20;
 
 /// Empties a mapping of anonymous memory that is about to go, if it is large. If that fails, or where systems have no such call, it
