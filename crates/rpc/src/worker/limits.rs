@@ -123,7 +123,7 @@ pub(crate) const NAMES_READ_ALWAYS: usize = 1024;
 pub(crate) const READING_PART: u32 = 100;
 /// Entries in the cache: as many as there are in 32 GiB if all are as small as they may be.
 pub(crate) const KEPT_ENTRIES: usize = 1 << 18;
-/// Trust domains with entries in the cache. Beyond, what others send is not kept.
+/// Trust domains with entries in the cache. Beyond, those that no one has used for longest make way for others.
 pub(crate) const KEPT_DOMAINS: usize = 1 << 14;
 /// Bytes of memory in which the cache remembers an entry, at most.
 pub(crate) const INDEXED_ENTRY_BYTES: usize = 192;

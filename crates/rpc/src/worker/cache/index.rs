@@ -164,6 +164,19 @@ impl Index {
         self.of(domain).is_some()
     }
 
+    /// The domain that makes way for a new one: of the share that has most of them, the new one's own if that has as many, the
+    /// one that no one has used for longest, and its entries. What is noted of a domain stays, and so does what is being written.
+    pub(super) fn idle_domain(&self, own: &Share) -> Option<(Domain, Vec<u64>)> {
+        let (_, most) =
+            self.shares.iter().max_by_key(|(share, of_share)| (of_share.sums.domains, *share == own))?;
+        let may_go = |(_, of_domain): &(&Domain, &OfDomain)| {
+            of_domain.notes == 0 && of_domain.partials.is_empty() && !of_domain.order.is_empty()
+        };
+        let idle = most.domains.iter().filter(may_go);
+        let (domain, of_domain) = idle.min_by_key(|(_, of_domain)| of_domain.order.last().copied())?;
+        Some((domain.clone(), of_domain.order.iter().map(|(_, hash)| *hash).collect()))
+    }
+
     /// What is remembered of an entry.
     pub(super) fn entry(&self, domain: &Domain, hash: u64) -> Option<Listed> {
         self.of(domain)?.entries.get(&hash).copied()

@@ -127,11 +127,20 @@ impl Room {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts an entry.
-    pub(super) fn start(self: &Arc<Self>, root: &Folder, domain: &Domain) -> io::Result<Partial> {
+    /// Starts an entry. Returns how many others had to go.
+    pub(super) fn start(self: &Arc<Self>, root: &Folder, domain: &Domain) -> io::Result<(Partial, u64)> {
         let mut known = self.known();
+        let mut evicted = 0;
         if !known.index.knows(domain) && known.index.sums().domains >= KEPT_DOMAINS {
-            return Err(io::ErrorKind::StorageFull.into());
+            let (idle, hashes) =
+                known.index.idle_domain(&domain.share()).ok_or(io::ErrorKind::StorageFull)?;
+            for hash in hashes {
+                evicted += u64::from(remove(&mut known.index, root, &idle, hash)?);
+            }
+            // Something was used meanwhile, and stays.
+            if known.index.sums().domains >= KEPT_DOMAINS {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
         }
         let (folder, file, name) = match create(root, domain) {
             // Another worker found the folder empty and removed it in that moment.
@@ -147,7 +156,7 @@ impl Room {
         }
         // From now on it is not empty: one that is may be about to be locked, and stays.
         partial.file.reserve(HEADER_BYTES)?;
-        Ok(partial)
+        Ok((partial, evicted))
     }
 
     /// Makes an entry that is being written longer, from some bytes to others, once there is room for it. Returns how many
@@ -202,29 +211,41 @@ impl Room {
         while !fits(index.sums().kept, free) || index.sums().entries > KEPT_ENTRIES {
             // Should the last one have gone without making enough room, others are writing at the same time.
             let (of, hash) = index.victim(domain, bytes).ok_or(io::ErrorKind::StorageFull)?;
-            let Some(folder) = root.inner(of.folder())? else {
-                index.change(&of, |of_domain| *of_domain = OfDomain::default());
-                continue;
-            };
-            let listed = folder.listed(&entry::name(hash))?;
-            if listed != index.entry(&of, hash) {
-                index.change(&of, |of_domain| match listed {
-                    Some(listed) => of_domain.put(hash, listed),
-                    None => of_domain.forget(hash),
-                });
-                continue;
-            }
-            folder.remove(&entry::name(hash))?;
-            free = free.saturating_add(listed.map_or(0, |listed| listed.bytes));
-            index.change(&of, |of_domain| of_domain.forget(hash));
-            evicted += 1;
-            if !index.knows(&of) {
-                // Notes of others may still be in there; then this fails.
-                let _ = root.remove(of.folder());
+            let bytes = index.entry(&of, hash).map_or(0, |listed| listed.bytes);
+            if remove(index, root, &of, hash)? {
+                free = free.saturating_add(bytes);
+                evicted += 1;
             }
         }
         Ok(evicted)
     }
+}
+
+/// Removes an entry if it is as remembered, and says whether it did; otherwise what is there is remembered.
+fn remove(index: &mut Index, root: &Folder, of: &Domain, hash: u64) -> io::Result<bool> {
+    let Some(folder) = root.inner(of.folder())? else {
+        index.change(of, |of_domain| *of_domain = OfDomain::default());
+        return Ok(false);
+    };
+    let listed = folder.listed(&entry::name(hash))?;
+    if listed != index.entry(of, hash) {
+        index.change(of, |of_domain| match listed {
+            Some(listed) => of_domain.put(hash, listed),
+            None => of_domain.forget(hash),
+        });
+        return Ok(false);
+    }
+    match folder.remove(&entry::name(hash)) {
+        // Another worker was faster.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    index.change(of, |of_domain| of_domain.forget(hash));
+    if !index.knows(of) {
+        // Notes of others may still be in there; then this fails.
+        let _ = root.remove(of.folder());
+    }
+    Ok(true)
 }
 
 /// Reads the folders of all domains. What is none of our files is left alone.

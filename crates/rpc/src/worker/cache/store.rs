@@ -100,7 +100,8 @@ impl WeightCache {
 
     /// Writes content as it comes, and names it.
     fn write(&self, permit: &Permit, domain: &Domain, len: u64, pieces: Pieces) -> Result<(), NotKept> {
-        let mut partial = self.room.start(&self.root, domain)?;
+        let (mut partial, evicted) = self.room.start(&self.root, domain)?;
+        add(&self.counters.evicted, evicted);
         let mut summary = Summary::default();
         let (mut last, mut room) = (None, HEADER_BYTES);
         partial.file.seek(HEADER_BYTES)?;
