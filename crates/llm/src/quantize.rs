@@ -11,7 +11,7 @@ use oxcart_gguf::{Builder, ByteOrder, Data, GgufSet, Metadata, SetTensor};
 use oxcart_tensor::quant::{QuantError, dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Layout, LayoutError};
 
-use self::recipe::{Model, Recipe, is_quantized, makes_values};
+use self::recipe::{Model, Recipe, is_quantized};
 use crate::file_type::FileType;
 
 /// Why a model could not be quantized.
@@ -167,7 +167,7 @@ fn about(model: &GgufSet, tensors: &[SetTensor<'_>]) -> Model {
         experts: number("expert_count").unwrap_or(0),
         heads,
         kv_heads: number("attention.head_count_kv").unwrap_or(heads),
-        values: tensors.iter().filter(|tensor| makes_values(tensor.info.name())).count(),
+        values: tensors.iter().filter(|tensor| recipe::makes_values(tensor.info.name())).count(),
         has_output: tensors.iter().any(|tensor| tensor.info.name() == "output.weight"),
         architecture,
     }

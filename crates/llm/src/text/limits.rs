@@ -8,6 +8,9 @@ pub const MAX_NAMELESS_TOKENS: usize = 1 << 20;
 /// Bytes of one piece. The longest in use, runs of spaces or dashes, have some hundred.
 pub const MAX_PIECE_BYTES: usize = 1 << 16;
 
+/// Bytes that a table of a vocabulary may replace at a time, and replace them by. The longest in use have some thirty.
+pub(crate) const MAX_REPLACEMENT_BYTES: usize = 128;
+
 /// Bytes of all special tokens together: the automaton that finds them takes a multiple of this.
 pub const MAX_SPECIAL_BYTES: usize = 1 << 24;
 

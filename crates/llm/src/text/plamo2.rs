@@ -100,7 +100,9 @@ impl Plamo2 {
     }
 }
 
-/// What a token with this score costs.
+/// What a token with this score costs. Sums over any text stay within 64 bits.
 fn cost(score: f32) -> i64 {
-    if score.is_finite() { -((f64::from(score) * 1e4).round() as i64) } else { MAX_COST }
+    const LEAST: f64 = -1e10;
+    let cost = -(f64::from(score) * 1e4).round();
+    if score.is_finite() { cost.clamp(LEAST, MAX_COST as f64) as i64 } else { MAX_COST }
 }

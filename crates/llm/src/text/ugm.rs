@@ -59,7 +59,9 @@ impl Ugm {
             .filter(|(_, (_, _, own))| own.intersects(used))
             .map(|(token, (text, _, _))| (text, token));
         let normal = tokens.clone().filter(|(_, _, own)| own.intersects(Attributes::NORMAL));
-        let lowest = normal.map(|(_, score, _)| score).fold(f32::MAX, f32::min);
+        // One that is never used says nothing about what others cost.
+        let lowest =
+            normal.map(|(_, score, _)| score).filter(|score| score.is_finite()).fold(f32::MAX, f32::min);
         let score = |(_, score, own): (&[u8], f32, Attributes)| {
             if own.intersects(Attributes::USER_DEFINED) { 0.0 } else { f64::from(score) }
         };

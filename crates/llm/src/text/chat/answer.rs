@@ -16,7 +16,7 @@ use literal::LiteralReader;
 use object::{Expect, ObjectReader, Step};
 use sink::Sink;
 use tagged::{Tagged, TaggedStep};
-use text::{Begins, Found, begins, find};
+use text::{Begins, Found, begins, find, find_from};
 
 use super::format::{Channels, Literals, Objects, Syntax};
 use super::tools::{Tool, ToolCall};
@@ -134,6 +134,8 @@ pub struct AnswerParser {
     state: State,
     /// What has come and is not yet understood.
     held: String,
+    /// Bytes of a header in which its end does not begin.
+    looked: usize,
     sink: Sink,
     /// Of a section of calls, the object that may be none.
     bare: bool,
@@ -154,8 +156,8 @@ impl AnswerParser {
             markers.extend(syntax.opens.iter().map(|open| (*open, Meaning::Calls)));
             let tags = (0..).zip(syntax.tags).filter(|(_, tags)| tags.alone);
             markers.extend(tags.map(|(at, tags)| (tags.open, Meaning::Tags(at))));
-            let stray = syntax.closes.iter().filter(|close| close.len() > 3);
-            markers.extend(stray.map(|close| (*close, Meaning::Nothing)));
+            let closes = syntax.closes.iter().copied().chain(syntax.tags.iter().map(|tags| tags.close));
+            markers.extend(closes.filter(|close| close.len() > 3).map(|close| (close, Meaning::Nothing)));
         }
         markers.extend(syntax.ignored.iter().map(|marker| (*marker, Meaning::Nothing)));
         let mut seen = Vec::new();
@@ -178,7 +180,7 @@ impl AnswerParser {
             (None, None) if prompt_begins_call(syntax, prompt) => State::Calls,
             (None, None) => State::Start,
         };
-        AnswerParser { grounds, markers, state, held: String::new(), sink, bare: false }
+        AnswerParser { grounds, markers, state, held: String::new(), looked: 0, sink, bare: false }
     }
 
     /// Takes a piece of the answer, and hands out what is complete with it.
@@ -213,13 +215,19 @@ impl AnswerParser {
 
     /// Goes on as long as there is something to understand. `last` says that nothing follows.
     fn run(&mut self, last: bool) {
-        let held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held);
         let mut at = 0;
         while let Some(rest) = held.get(at..) {
             let Some(read) = self.step(rest, last) else { break };
             at += read;
         }
-        self.held = held.get(at..).unwrap_or_default().to_owned();
+        // What waits stays where it is, however often something is added.
+        if held.is_char_boundary(at) {
+            held.drain(..at);
+        } else {
+            held.clear();
+        }
+        self.held = held;
     }
 
     /// Understands the beginning of what is there. How many bytes that were, or nothing if more has to come first.
@@ -254,7 +262,12 @@ impl AnswerParser {
         let body = rest.trim_start();
         let bare = self.grounds.syntax.bare && !self.grounds.tools.is_empty();
         match body.chars().next() {
-            None => self.wait(State::Start),
+            // White space is the sink's to keep.
+            None if rest.is_empty() => self.wait(State::Start),
+            None => {
+                self.sink.text(rest);
+                self.go(State::Start, rest.len())
+            }
             Some('{') if bare => {
                 self.bare = true;
                 self.sink.text(rest.get(..rest.len() - body.len()).unwrap_or_default());
@@ -277,7 +290,10 @@ impl AnswerParser {
         };
         self.sink.text(rest.get(..said).unwrap_or_default());
         let Some(&(marker, meaning)) = meaning else { return self.go(State::Text, said) };
-        self.sink.part();
+        // Around the end of a call that was none, white space is the text's own.
+        if meaning != Meaning::Nothing || self.grounds.reasoning.iter().any(|(_, close)| *close == marker) {
+            self.sink.part();
+        }
         let read = said + marker.len();
         self.bare = false;
         match meaning {
@@ -411,8 +427,8 @@ impl AnswerParser {
                     let reader = LiteralReader::new(c, quote, &mut self.sink);
                     return self.go(State::Literal(reader), read);
                 }
-                c if c.is_alphanumeric()
-                    || matches!(c, '_' | '-' | '.' | ':' | '/' | ' ') && name.len() < MAX_NAME =>
+                c if (c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | ' '))
+                    && name.len() < MAX_NAME =>
                 {
                     name.push(c);
                 }
@@ -439,12 +455,16 @@ impl AnswerParser {
 
     fn channel_header(&mut self, rest: &str) -> Option<usize> {
         let Some(channels) = self.grounds.channels else { return self.go(State::Text, 0) };
-        let at = match find(rest, &[channels.message]) {
+        let looked = std::mem::take(&mut self.looked);
+        let at = match find_from(rest, looked, &[channels.message]) {
             Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => {
                 return self.go(State::Text, 0);
             }
             Found::Marker(at, _) => at,
-            Found::Nothing(_) => return self.wait(State::ChannelHeader),
+            Found::Nothing(at) => {
+                self.looked = at;
+                return self.wait(State::ChannelHeader);
+            }
         };
         let header = rest.get(..at).unwrap_or_default();
         let read = at + channels.message.len();

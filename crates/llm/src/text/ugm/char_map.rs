@@ -4,7 +4,10 @@
 //! a word, bits 10 to 30 are the offset to its children (times 256 if bit 9 is set), bits 0 to 7 the byte that leads to it, and
 //! bit 8 says that a string ends here; the child of byte zero then holds where the replacement is.
 //!
-//! Invariant: every look-up stays within the table, whatever is in it.
+//! Invariant: every look-up stays within the table, whatever is in it, and takes and gives a bounded number of bytes, even if the tree
+//! is none.
+
+use crate::text::limits::MAX_REPLACEMENT_BYTES;
 
 /// A table of replacements.
 #[derive(Debug)]
@@ -26,6 +29,9 @@ impl CharMap {
         if replacements.is_empty() || !len.is_multiple_of(4) || !replacements.ends_with(&[0]) {
             return Err(BadCharMap);
         }
+        if replacements.split(|&byte| byte == 0).any(|one| one.len() > MAX_REPLACEMENT_BYTES) {
+            return Err(BadCharMap);
+        }
         let words = words
             .chunks_exact(4)
             .map(|word| word.iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte)));
@@ -38,7 +44,7 @@ impl CharMap {
         let base = |word: u32| (word >> 10) << ((word & (1 << 9)) >> 6);
         let mut at = base(word(0)?);
         let mut found = None;
-        for (index, &byte) in text.iter().enumerate() {
+        for (index, &byte) in text.iter().take(MAX_REPLACEMENT_BYTES).enumerate() {
             at ^= u32::from(byte);
             let Some(here) = word(at).filter(|here| byte != 0 && here & (1 << 31 | 0xff) == u32::from(byte))
             else {

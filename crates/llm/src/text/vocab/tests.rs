@@ -207,7 +207,7 @@ fn damaged_vocabularies_are_refused_by_key() {
         expect(&|b| _ = b.set(&key, "1"), &[&key]);
     }
     expect(&|b| _ = b.set("tokenizer.ggml.suppress_tokens", [1_i32, 4]), &["suppress_tokens", "4"]);
-    expect(&|b| _ = b.set("tokenizer.ggml.model", "t5"), &["tokenizer.ggml.model", "t5"]);
+    expect(&|b| _ = b.set("tokenizer.ggml.model", "t6"), &["tokenizer.ggml.model", "t6"]);
     expect(&|b| _ = b.set("tokenizer.ggml.model", "gpt2"), &["tokenizer.ggml.merges"]);
     expect(
         &|b| _ = b.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "\u{1b}[31m"),

@@ -5,7 +5,7 @@
 use super::super::format::{Header, Parameters, Tags};
 use super::Grounds;
 use super::sink::Sink;
-use super::text::{Begins, Found, Part, StringReader, ValueReader, begins, escape_into, find};
+use super::text::{Begins, Found, Part, StringReader, ValueReader, begins, escape_into, find, find_from};
 use crate::text::limits::MAX_CALL_HELD;
 
 /// A call in the making, from behind its opening tag on.
@@ -17,6 +17,8 @@ pub(super) struct Tagged {
     name: String,
     /// Arguments that have come.
     count: usize,
+    /// Bytes of what waits in which its end does not begin.
+    looked: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +60,7 @@ use TaggedStep::{End, Read, Wait};
 
 impl Tagged {
     pub(super) fn new(which: usize) -> Tagged {
-        Tagged { which, place: Place::Header, name: String::new(), count: 0 }
+        Tagged { which, place: Place::Header, name: String::new(), count: 0, looked: 0 }
     }
 
     /// What stands before each call.
@@ -113,34 +115,42 @@ impl Tagged {
     }
 
     fn go(&mut self, place: Place, read: usize) -> TaggedStep {
-        self.place = place;
+        (self.place, self.looked) = (place, 0);
         if read == 0 { Wait } else { Read(read) }
     }
 
     /// Goes on at once, even if nothing was read.
     fn at_once(&mut self, place: Place, read: usize) -> TaggedStep {
-        self.place = place;
+        (self.place, self.looked) = (place, 0);
         Read(read)
     }
 
+    /// Stays until more has come; in so many bytes there is no need to look again.
+    fn wait(&mut self, place: Place, looked: usize) -> TaggedStep {
+        (self.place, self.looked) = (place, looked);
+        Wait
+    }
+
     fn header(&mut self, rest: &str, tags: &Tags, sink: &mut Sink) -> TaggedStep {
+        // A line break before the name is no end of it.
+        let skipped = rest.len() - rest.trim_start().len();
+        if skipped > 0 {
+            return self.at_once(Place::Header, skipped);
+        }
         // Arguments or the end may also come at once.
         let stops: Vec<&str> =
             tags.parameters.iter().map(|parameters| parameters.open).chain([tags.close]).collect();
         let stops: Vec<&str> = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         let markers: Vec<&str> = tags.header_end.iter().chain(&stops).copied().collect();
-        // A line break before the name is no end of it.
-        let body = rest.trim_start();
-        let skipped = rest.len() - body.len();
-        let (at, which) = match find(body, &markers) {
+        let (at, which) = match find_from(rest, self.looked, &markers) {
             Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return TaggedStep::Text(0),
             Found::Marker(at, which) => (at, which),
-            Found::Nothing(_) => return self.go(Place::Header, 0),
+            Found::Nothing(at) => return self.wait(Place::Header, at),
         };
-        let header = body.get(..at).unwrap_or_default().trim();
+        let header = rest.get(..at).unwrap_or_default().trim();
         let marker = markers.get(which).copied().unwrap_or_default();
         let consumed = if tags.header_end.contains(&marker) { marker.len() } else { 0 };
-        let read = skipped + at + consumed;
+        let read = at + consumed;
         let (id, name) = match tags.header {
             Header::Name => (None, header.trim_matches('"')),
             Header::Quoted => (None, header.split('"').next().unwrap_or_default()),
@@ -173,15 +183,18 @@ impl Tagged {
     }
 
     fn name_line(&mut self, rest: &str, sink: &mut Sink) -> TaggedStep {
-        let body = rest.trim_start();
-        let end = match find(body, &["\n"]) {
+        let skipped = rest.len() - rest.trim_start().len();
+        if skipped > 0 {
+            return self.at_once(Place::Name, skipped);
+        }
+        let end = match find_from(rest, self.looked, &["\n"]) {
             Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return TaggedStep::Text(0),
             Found::Marker(at, _) => at,
-            Found::Nothing(_) => return self.go(Place::Name, 0),
+            Found::Nothing(at) => return self.wait(Place::Name, at),
         };
-        let name = body.get(..end).unwrap_or_default().trim();
+        let name = rest.get(..end).unwrap_or_default().trim();
         self.begin(None, name, sink);
-        self.at_once(Place::Arguments, rest.len() - body.len() + end)
+        self.at_once(Place::Arguments, end)
     }
 
     fn arguments(&mut self, rest: &str, tags: &Tags) -> TaggedStep {
@@ -268,13 +281,13 @@ impl Tagged {
 
     fn key(&mut self, rest: &str, tags: &Tags) -> TaggedStep {
         let Some(parameters) = tags.parameters else { return End(0) };
-        match find(rest, &[parameters.key_end]) {
+        match find_from(rest, self.looked, &[parameters.key_end]) {
             Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => End(0),
             Found::Marker(at, _) => {
                 let key = rest.get(..at).unwrap_or_default().trim().trim_matches('"').to_owned();
                 self.go(Place::Attributes(key), at + parameters.key_end.len())
             }
-            Found::Nothing(_) => self.go(Place::Key, 0),
+            Found::Nothing(at) => self.wait(Place::Key, at),
         }
     }
 
@@ -286,12 +299,12 @@ impl Tagged {
         let (said, read) = if parameters.value_open.is_empty() {
             ("", 0)
         } else {
-            match find(rest, &[parameters.value_open]) {
+            match find_from(rest, self.looked, &[parameters.value_open]) {
                 Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return End(0),
                 Found::Marker(at, _) => {
                     (rest.get(..at).unwrap_or_default(), at + parameters.value_open.len())
                 }
-                Found::Nothing(_) => return self.go(Place::Attributes(key), 0),
+                Found::Nothing(at) => return self.wait(Place::Attributes(key), at),
             }
         };
         let as_text = match said {
@@ -303,7 +316,7 @@ impl Tagged {
     }
 
     fn value(&mut self, mut value: Value, rest: &str, parameters: Parameters, sink: &mut Sink) -> TaggedStep {
-        match find(rest, &[parameters.value_end]) {
+        match find_from(rest, self.looked, &[parameters.value_end]) {
             Found::Marker(at, _) => {
                 // What is too long to be held is text.
                 if value.as_text != Some(true) && at > MAX_CALL_HELD {
@@ -328,7 +341,8 @@ impl Tagged {
                     self.say_text(&mut value, text, parameters.lines, sink);
                 }
                 let Value { key, as_text, begun, space } = value;
-                self.go(Place::Value { key, as_text, begun, space }, read)
+                let place = Place::Value { key, as_text, begun, space };
+                if read == 0 { self.wait(place, len) } else { self.go(place, read) }
             }
         }
     }

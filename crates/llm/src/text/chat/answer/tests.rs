@@ -551,7 +551,8 @@ fn long_answers_are_read_in_pieces() {
         (CallSyntax::Lfm2, "<|tool_call_start|>[f(a=["),
         (CallSyntax::Harmony, "<|channel|>analysis"),
     ] {
-        let text = unit.repeat(20_000);
+        // More than is ever held.
+        let text = unit.repeat((2 << 20) / unit.len());
         let mut parser = ChatFormat::of(syntax).parser("", &tools());
         let mut events = 0;
         for piece in text.as_bytes().chunks(64) {

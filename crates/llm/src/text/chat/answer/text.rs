@@ -9,26 +9,25 @@ pub(super) enum Found {
     Nothing(usize),
 }
 
-/// Looks for the first of some markers; of those at the same place, for the longest.
+/// Looks for the first of some markers; of those at the same place, for the longest. Nothing behind it is looked at.
 pub(super) fn find(text: &str, markers: &[&str]) -> Found {
-    let Some(at) = markers.iter().filter_map(|marker| text.find(marker)).min() else {
-        return Found::Nothing(text.len() - held(text, markers));
-    };
-    let rest = text.get(at..).unwrap_or_default();
-    match begins(rest, markers, false) {
-        Begins::With(which) => Found::Marker(at, which),
-        Begins::Perhaps | Begins::No => Found::Nothing(at),
-    }
+    find_from(text, 0, markers)
 }
 
-/// How many bytes at the end of a text may be the beginning of a marker.
-fn held(text: &str, markers: &[&str]) -> usize {
-    let beginning = |marker: &&str| {
-        let most = text.len().min(marker.len() - usize::from(!marker.is_empty()));
-        let fits = |len: &usize| text.as_bytes().get(text.len() - len..) == marker.as_bytes().get(..*len);
-        (1..=most).rev().find(fits).unwrap_or(0)
-    };
-    markers.iter().map(beginning).max().unwrap_or(0)
+/// The same, where it is known that none begins in the first bytes.
+pub(super) fn find_from(text: &str, from: usize, markers: &[&str]) -> Found {
+    let may_begin = |byte: &u8| markers.iter().any(|marker| marker.as_bytes().first() == Some(byte));
+    let mut at = from;
+    while let Some(skipped) = text.as_bytes().get(at..).and_then(|rest| rest.iter().position(may_begin)) {
+        at += skipped;
+        // Markers begin with a whole character, and so does what is looked at.
+        match begins(text.get(at..).unwrap_or_default(), markers, false) {
+            Begins::With(which) => return Found::Marker(at, which),
+            Begins::Perhaps => return Found::Nothing(at),
+            Begins::No => at += 1,
+        }
+    }
+    Found::Nothing(text.len())
 }
 
 /// Whether a text begins with one of some markers.
@@ -240,6 +239,11 @@ mod tests {
         assert_eq!(find("x<a>", &nested), Found::Nothing(1));
         assert_eq!(find("x<a>c", &nested), Found::Marker(1, 0));
         assert_eq!(find("x<a>bd", &nested), Found::Marker(1, 1));
+        // What may be a marker is not given up for one within it.
+        assert_eq!(find("x[X]", &["[X]Y", "]"]), Found::Nothing(1));
+        assert_eq!(find("x[X]Z", &["[X]Y", "]"]), Found::Marker(3, 1));
+        assert_eq!(find_from("ab<too", 2, &markers), Found::Nothing(2));
+        assert_eq!(find_from("ab<tool>", 2, &markers), Found::Marker(2, 0));
     }
 
     #[test]

@@ -123,6 +123,11 @@ impl<'a> Writer<'a> {
 
     /// Text as a sequence of strings and control tokens.
     fn literal(&self, text: &str) -> String {
+        let parts = self.parts(text);
+        if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
+    }
+
+    fn parts(&self, text: &str) -> Vec<String> {
         let first = |text: &str| {
             let places =
                 self.control.iter().filter_map(|(own, token)| Some((text.find(own.as_str())?, own, *token)));
@@ -138,26 +143,24 @@ impl<'a> Writer<'a> {
             rest = rest.get(at + len..).unwrap_or_default();
         }
         parts.extend(quoted(rest));
-        if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
+        parts
     }
 
     /// Any text up to a marker, and the marker. `not` is what the text does not begin with.
     fn until(&mut self, marker: &str, not: &[&str]) -> String {
         let not: String = not.iter().map(|text| format!(" & ~/(?s:\\s*{}.*)/", pattern(text))).collect();
         let free = self.name("FREE");
-        let literal = self.literal(marker);
-        if literal.starts_with('<') {
-            self.line(&format!("{free}: /(?s:.*)/{not}"));
-            return format!("{free} {literal}");
-        }
-        // Only the text before the first control token can end the text.
-        let (text, tokens) = literal
-            .split_once(" <")
-            .map_or((literal.as_str(), String::new()), |(text, tokens)| (text, format!(" <[{tokens}")));
-        let rule = self.name("until_");
+        let parts = self.parts(marker);
         self.line(&format!("{free}: /(?s:.*)/{not}"));
-        self.line(&format!("{rule}[suffix={text}]: {free}"));
-        format!("{rule}{tokens}")
+        // Only the text before the first control token can end the text.
+        match parts.split_first() {
+            Some((text, others)) if quoted_alone(text) => {
+                let rule = self.name("until_");
+                self.line(&format!("{rule}[suffix={text}]: {free}"));
+                format!("{rule} {}", others.join(" "))
+            }
+            _ => format!("{free} {}", parts.join(" ")),
+        }
     }
 
     /// Any text without some markers.
@@ -474,15 +477,17 @@ impl<'a> Writer<'a> {
         let separator = self.literal(between);
         let mut arguments = needed.join(&format!(" {separator} "));
         if needed.is_empty() {
-            // Any of the others may be the first one.
-            let tails = (0..others.len()).filter_map(|first| {
-                let (first, rest) = others.get(first..)?.split_first()?;
-                let rest: String =
-                    rest.iter().map(|argument| format!(" ({separator} {argument})?")).collect();
-                Some(format!("{first}{rest}"))
-            });
-            let tails: Vec<String> = tails.collect();
-            arguments = if tails.is_empty() { String::new() } else { format!("({})?", tails.join(" | ")) };
+            // Any of the others may be the first one. Rules for that from the last on, so that all are as long as the arguments.
+            let (mut first, mut more) = (String::new(), String::new());
+            for argument in others.iter().rev() {
+                let own = self.name("first_");
+                let or = if first.is_empty() { String::new() } else { format!(" | {first}") };
+                self.line(&format!("{own}: {argument} {more}{or}"));
+                let next = self.name("more_");
+                self.line(&format!("{next}: ({separator} {argument})? {more}"));
+                (first, more) = (own, next);
+            }
+            arguments = if first.is_empty() { String::new() } else { format!("({first})?") };
         } else {
             for argument in &others {
                 let _ = write!(arguments, " ({separator} {argument})?");

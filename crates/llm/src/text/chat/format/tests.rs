@@ -109,7 +109,10 @@ fn forced_calls_are_calls() {
             let vocab = vocab(&control);
             let prompt = if format.call_syntax() == CallSyntax::Functionary32 { ">>>" } else { "" };
             let grammar = format.grammar(&vocab, prompt, &tools, &choice, false).unwrap().unwrap();
-            let text = write(&vocab, &grammar, &format, "");
+            // Reasoning ends only when the model ends it, so there is none.
+            let wishes =
+                if format.call_syntax() == CallSyntax::Harmony { "<|channel|>commentary" } else { "" };
+            let text = write(&vocab, &grammar, &format, wishes);
             let mut answer = super::super::Answer::default();
             let mut parser = format.parser(prompt, &tools);
             parser.push(&text).iter().for_each(|event| answer.add(event));
