@@ -12,6 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
+. tools/command.sh
 
 reference 0.3.36
 if [ "${1:-}" = --record ]; then
@@ -31,8 +32,6 @@ mkdir -p "$folder"
 folder="$(cd "$folder" && pwd)"
 
 profile="${OXCART_PROFILE:-release}"
-cargo build --locked --quiet --profile "$profile" -p oxcart-cli
-# Cargo keeps what it builds for tests in a folder of another name.
-binary="${CARGO_TARGET_DIR:-target}/${profile/#test/debug}/oxcart"
+build_command "$profile"
 "$(reference_python 0.3.36)" tools/archs --seed "$seed" --generator "$generator" --venv "$(reference_folder 0.3.36)" \
-  --oxcart "$binary" --folder "$folder" "$@"
+  --oxcart "$(command_path "$profile")" --folder "$folder" "$@"

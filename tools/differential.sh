@@ -35,8 +35,8 @@ for ((first = 0; first < cases; first += batch)); do
     exit 4
   fi
   [ "$code" = 0 ] || exit "$code"
-  OXCART_DIFFERENTIAL="$work/cases" cargo test --locked --quiet -p oxcart-cases --test door -- --ignored || failed=1
-  OXCART_DIFFERENTIAL="$work/cases" cargo test --locked --quiet -p oxcart-cpu --test differential "$tests" -- --ignored --nocapture ||
+  OXCART_DIFFERENTIAL="$work/cases" cargo test --locked --quiet --workspace --test door -- --ignored || failed=1
+  OXCART_DIFFERENTIAL="$work/cases" cargo test --locked --quiet --workspace --test differential "$tests" -- --ignored --nocapture ||
     failed=1
 done
 if [ "$failed" = 1 ]; then

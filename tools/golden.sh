@@ -12,6 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
+. tools/command.sh
 
 mode="${1:-quick}"
 case "$mode" in
@@ -35,7 +36,6 @@ for peer in 7.0:0.3.36 2.0:0.3.16; do
 done
 
 profile="${OXCART_PROFILE:-release}"
-cargo build --locked --quiet --profile "$profile" -p oxcart-cli
-# Cargo keeps what it builds for tests in a folder of another name.
-python3 tools/golden "$mode" --oxcart "${CARGO_TARGET_DIR:-target}/${profile/#test/debug}/oxcart" --golden "$golden" \
+build_command "$profile"
+python3 tools/golden "$mode" --oxcart "$(command_path "$profile")" --golden "$golden" \
   ${OXCART_SMOLLM2:+--model "$OXCART_SMOLLM2"} "${peers[@]}" "$@"

@@ -7,16 +7,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
+. tools/command.sh
 reference 0.3.36
 reference 0.3.16
 
-# As the tests are built, so that nothing is built twice.
-cargo build --locked --quiet --profile test -p oxcart-cli
-cargo test --locked --quiet -p oxcart-rpc --test client_reference --no-run
+build_command test
+cargo test --locked --quiet --workspace --test client_reference --no-run
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 OXCART_REFERENCE_LIB="$(reference_libraries 0.3.36)" "$(reference_python 0.3.36)" tools/differential --seed 1 --cases 500 \
   --pool "$cache/blocks-0.3.36.npz" --out "$work/cases"
-python3 tools/interop --oxcart "${CARGO_TARGET_DIR:-target}/debug/oxcart" --peer 7.0 "$(reference_folder 0.3.36)" \
+python3 tools/interop --oxcart "$(command_path test)" --peer 7.0 "$(reference_folder 0.3.36)" \
   --peer 2.0 "$(reference_folder 0.3.16)" --cases "$work/cases" ${OXCART_SMOLLM2:+--model "$OXCART_SMOLLM2"}

@@ -13,4 +13,4 @@ reference 0.3.36
 file="$(mktemp)"
 trap 'rm -f "$file"' EXIT
 "$(reference_python 0.3.36)" tools/templates --source "$(reference_source 0.3.36)" --out "$file"
-OXCART_TEMPLATES="$file" cargo test --locked --quiet -p oxcart-llm --test template_reference -- --ignored --nocapture
+OXCART_TEMPLATES="$file" cargo test --locked --quiet --workspace --test template_reference -- --ignored --nocapture

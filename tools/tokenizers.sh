@@ -21,4 +21,4 @@ else
 fi
 "$(reference_python 0.3.36)" tools/tokenizers --source "$(reference_source 0.3.36)" --folder "$folder" --seed "${1:-1}" \
   --count "${2:-10000}" --only "${3:-}"
-OXCART_TOKENIZERS="$folder" cargo test --locked --quiet -p oxcart-llm --test text_reference -- --ignored --nocapture
+OXCART_TOKENIZERS="$folder" cargo test --locked --quiet --workspace --test text_reference -- --ignored --nocapture

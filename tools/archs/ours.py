@@ -18,7 +18,7 @@ def in_process(folder, tokens, prompt, seed):
     """Writes the logits of every model of a folder beside it, or what went wrong: alone, and as three sequences at once."""
     lines = "\n".join([str(prompt), *(" ".join(map(str, line)) for line in tokens)])
     (folder / "tokens.txt").write_text(lines + "\n")
-    command = ["cargo", "test", "--locked", "--quiet", "-p", "oxcart-llm", "--test", "archs", "--", "--ignored", "--exact"]
+    command = ["cargo", "test", "--locked", "--quiet", "--workspace", "--test", "archs", "--", "--ignored", "--exact"]
     environment = os.environ | {"OXCART_ARCHS": str(folder), "OXCART_SEED": str(seed)}
     subprocess.run([*command, "logits_of_a_folder"], env=environment, check=True, stdout=subprocess.DEVNULL)
 

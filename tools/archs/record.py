@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--venv", required=True)
     version = Version("7.0", parser.parse_args().venv)
     with tempfile.TemporaryDirectory() as folder:
-        command = ["cargo", "test", "--locked", "--quiet", "-p", "oxcart-llm", "--test", "families", "--", "--ignored", "--exact"]
+        command = ["cargo", "test", "--locked", "--quiet", "--workspace", "--test", "families", "--", "--ignored", "--exact"]
         environment = os.environ | {"OXCART_ARCHS": folder}
         subprocess.run([*command, "samples_are_written"], env=environment, check=True, stdout=subprocess.DEVNULL)
         prompt, tokens = (Path(folder) / "tokens.txt").read_text().splitlines()

@@ -126,7 +126,7 @@ def our_client(version, cases):
     with tempfile.TemporaryDirectory() as cache, version.lend(cache) as worker:
         environment = {"OXCART_WORKER": worker.endpoint, "OXCART_WORKER_CACHE": cache, "OXCART_CASES": str(cases)}
         environment["RUST_BACKTRACE"] = "0"
-        command = "cargo test --locked --quiet -p oxcart-rpc --test client_reference -- --include-ignored --nocapture"
+        command = "cargo test --locked --quiet --workspace --test client_reference -- --include-ignored --nocapture"
         done = subprocess.run(command.split(), env=os.environ | environment, capture_output=True, text=True)
         assert not worker.ended(), worker.ended()
         assert done.returncode == 0, done.stdout + done.stderr
