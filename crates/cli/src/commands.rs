@@ -11,5 +11,6 @@ pub(crate) mod pull;
 pub(crate) mod quantize;
 pub(crate) mod run;
 pub(crate) mod score;
+pub(crate) mod serve;
 pub(crate) mod tokenize;
 pub(crate) mod worker;

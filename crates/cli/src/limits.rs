@@ -18,3 +18,6 @@ pub(crate) const FIRST_ELEMENTS: usize = 8;
 
 /// Bytes of a file with a schema or a grammar. What the library takes is less, but does not count the layout of JSON.
 pub(crate) const MAX_FORM_BYTES: u64 = 4 << 20;
+
+/// Bytes of a file with API keys.
+pub(crate) const MAX_KEY_FILE_BYTES: u64 = 1 << 20;

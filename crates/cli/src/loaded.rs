@@ -87,10 +87,15 @@ pub(crate) struct EngineArgs {
     /// Sequences at the same time, where a command has more than one.
     #[arg(skip = 1_usize)]
     pub(crate) sequences: usize,
+
+    /// Tokens of all sequences together, where they have less than a context each.
+    #[arg(skip = 0_usize)]
+    pub(crate) tokens: usize,
 }
 
 impl EngineArgs {
-    fn context_size(&self) -> usize {
+    /// Tokens of a context.
+    pub(crate) fn context_size(&self) -> usize {
         self.ctx.unwrap_or(CONTEXT)
     }
 
@@ -100,8 +105,8 @@ impl EngineArgs {
             cache_type: self.kv,
             attention: self.attention,
             sequences: self.sequences,
+            tokens: self.tokens,
             batch: self.batch.unwrap_or(RunnerOptions::default().batch),
-            ..RunnerOptions::default()
         }
     }
 

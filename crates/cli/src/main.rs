@@ -21,6 +21,7 @@ mod quantity;
 mod speculation;
 mod table;
 mod terminal;
+mod units;
 mod workers;
 
 use std::io::{BufWriter, Write};
@@ -43,6 +44,7 @@ struct Cli {
 enum Command {
     Run(Box<commands::run::Args>),
     Chat(Box<commands::chat::Args>),
+    Serve(Box<commands::serve::Args>),
     Worker(commands::worker::Args),
     Devices(commands::devices::Args),
     Pull(commands::pull::Args),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
+        Command::Serve(args) => commands::serve::run(&args, terminal, &mut out),
         Command::Worker(args) => commands::worker::run(&args),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, &mut out),

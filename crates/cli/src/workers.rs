@@ -152,13 +152,24 @@ impl Workers {
         self.registries.is_empty()
     }
 
+    /// What has been sent and received so far, by worker.
+    pub(crate) fn links(&self) -> impl Fn() -> Vec<(String, Traffic)> + Send + Sync + 'static {
+        let registries = self.registries.clone();
+        move || {
+            registries
+                .iter()
+                .map(|registry| (registry.endpoint().to_owned(), Traffic::of(registry)))
+                .collect()
+        }
+    }
+
     /// What has been sent and received so far, on all connections.
     pub(crate) fn traffic(&self) -> Traffic {
         self.registries.iter().fold(Traffic::default(), |sum, registry| {
-            let usage = registry.traffic().total();
+            let usage = Traffic::of(registry);
             Traffic {
-                sent: sum.sent + usage.bytes_sent,
-                received: sum.received + usage.bytes_received,
+                sent: sum.sent + usage.sent,
+                received: sum.received + usage.received,
                 waits: sum.waits + usage.waits,
             }
         })
@@ -175,6 +186,11 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    fn of(registry: &RemoteRegistry) -> Traffic {
+        let usage = registry.traffic().total();
+        Traffic { sent: usage.bytes_sent, received: usage.bytes_received, waits: usage.waits }
+    }
+
     /// What came since.
     pub(crate) fn since(self, before: Traffic) -> Traffic {
         Traffic {

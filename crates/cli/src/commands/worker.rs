@@ -5,7 +5,6 @@
 
 mod listen_on;
 mod log;
-mod quantities;
 mod tidy;
 
 use std::io;
@@ -20,6 +19,7 @@ use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, 
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
 use crate::os::requests::{HELP, Request, Requests};
+use crate::units;
 use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
     ///
     /// Of this machine's own memory, what the worker may need for itself is not lent by default. A client that asks for more is told that there is not enough, and can go on with less.
-    #[arg(long, value_name = "SIZE", value_parser = quantities::size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     max_memory: Option<u64>,
 
     /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     cache: Option<Option<PathBuf>>,
 
     /// Keep at most this much there; what was used least recently goes first
-    #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = quantities::size, requires = "cache")]
+    #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = units::size, requires = "cache")]
     cache_size: u64,
 
     /// Connections at a time
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Close connections that asked for nothing for this long, for example 30m. By default, never
     ///
     /// Clients hold a loaded model between requests, perhaps for days; they lose it then.
-    #[arg(long, value_name = "TIME", value_parser = quantities::time)]
+    #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
     /// Dialect of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
@@ -120,8 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         listed => listed.to_vec(),
     };
     let addresses = listen_on::resolve(&places, args.insecure)?;
-    let requests =
-        Requests::watch().map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
+    let requests = Requests::watch(Request::Stop)
+        .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     // What clients leave behind goes back to the system.
     oxcart::cpu::return_freed_memory();
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let _ = stop.send(Request::Stop);
         });
     }
-    while requests.next() == Request::Report {
+    while requests.next() != Request::Stop {
         log.counters(&worker.counters());
     }
     log.stopping();

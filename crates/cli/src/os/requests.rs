@@ -12,7 +12,7 @@ mod system;
 #[path = "requests/windows.rs"]
 mod system;
 
-pub(crate) use system::HELP;
+pub(crate) use system::{HELP, SERVE_HELP};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) enum Request {
     Stop,
     /// To say how it is.
     Report,
+    /// To read its files again.
+    Reread,
 }
 
 /// Requests in the order they came in.
@@ -31,10 +33,11 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Watches for what the system asks.
-    pub(crate) fn watch() -> io::Result<Requests> {
+    /// Watches for what the system asks; a terminal that goes away, which programs without one are sent when they are to read
+    /// their files again, asks for `hangup`.
+    pub(crate) fn watch(hangup: Request) -> io::Result<Requests> {
         let (sender, receiver) = channel();
-        system::watch(sender.clone())?;
+        system::watch(sender.clone(), hangup)?;
         Ok(Requests { sender, receiver })
     }
 
@@ -56,13 +59,13 @@ mod tests {
 
     #[test]
     fn requests_come_in_order() {
-        let requests = Requests::watch().unwrap();
+        let requests = Requests::watch(Request::Reread).unwrap();
         requests.sender().send(Request::Stop).unwrap();
         assert_eq!(requests.next(), Request::Stop);
         #[cfg(not(windows))]
         {
             use signal_hook::consts::{SIGHUP, SIGUSR1};
-            for (signal, request) in [(SIGUSR1, Request::Report), (SIGHUP, Request::Stop)] {
+            for (signal, request) in [(SIGUSR1, Request::Report), (SIGHUP, Request::Reread)] {
                 signal_hook::low_level::raise(signal).unwrap();
                 assert_eq!(requests.next(), request);
             }

@@ -13,11 +13,19 @@ use super::Request;
 pub(crate) const HELP: &str = "Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs \
 are done, a second one\nat once.";
 
-pub(super) fn watch(requests: Sender<Request>) -> io::Result<()> {
+/// How to ask a server, for people.
+pub(crate) const SERVE_HELP: &str = "Signals: SIGHUP reads the keys again; SIGTERM and SIGINT end the server once answers are \
+complete or 10 s have passed, a\nsecond one at once.";
+
+pub(super) fn watch(requests: Sender<Request>, hangup: Request) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     let forward = move || {
         for signal in signals.forever() {
-            let request = if signal == SIGUSR1 { Request::Report } else { Request::Stop };
+            let request = match signal {
+                SIGUSR1 => Request::Report,
+                SIGHUP => hangup,
+                _ => Request::Stop,
+            };
             if requests.send(request).is_err() {
                 return;
             }

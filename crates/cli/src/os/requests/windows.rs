@@ -9,7 +9,11 @@ use super::Request;
 pub(crate) const HELP: &str = "Ctrl-C ends the worker once running graphs are done, a second one at once. Windows has no \
 signal that could ask for the\ncounters: they are logged at the end alone.";
 
-pub(super) fn watch(requests: Sender<Request>) -> io::Result<()> {
+/// How to ask a server, for people.
+pub(crate) const SERVE_HELP: &str = "Ctrl-C ends the server once answers are complete or 10 s have passed, a second one at once. \
+Windows has no signal that\ncould ask it to read its keys again.";
+
+pub(super) fn watch(requests: Sender<Request>, _hangup: Request) -> io::Result<()> {
     let forward = move || {
         // If the receiver is gone, the program is about to end.
         let _ = requests.send(Request::Stop);

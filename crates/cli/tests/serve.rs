@@ -1,0 +1,175 @@
+//! `oxcart serve`, run as people run it, with a tiny model of random weights.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// 320 tokens, a few blocks, words that mean nothing.
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+
+const KEY: &str = "a-key-of-some-length";
+
+fn oxcart(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    command.args(["serve", "-m", TINY, "--threads", "1", "--ctx", "256"]).args(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
+    command
+}
+
+struct Server {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    /// `http://127.0.0.1:1234`.
+    url: String,
+}
+
+impl Server {
+    fn start(args: &[&str]) -> Server {
+        let mut child = oxcart(&["--port", "0"]).args(args).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Server { child, log, url: String::new() };
+        let line = server.line_with("listening on ");
+        server.url = line.split_once("listening on ").unwrap().1.to_owned();
+        server
+    }
+
+    /// The next line of the log that has something in it.
+    fn line_with(&mut self, wanted: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "the log ended before '{wanted}'");
+            if line.contains(wanted) {
+                return line.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Status and body of a request.
+    fn ask(&self, path: &str, key: Option<&str>, body: Option<&Value>) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.url.rsplit('/').next().unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (method, body) = body.map_or(("GET", String::new()), |body| ("POST", body.to_string()));
+        let key = key.map_or_else(String::new, |key| format!("Authorization: Bearer {key}\r\n"));
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{key}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn question() -> Value {
+    json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 5, "ignore_eos": true, "temperature": 0 })
+}
+
+#[test]
+fn a_model_is_served_until_a_signal_comes() {
+    let mut server = Server::start(&["--parallel", "2"]);
+    assert!(server.url.starts_with("http://127.0.0.1:"), "{}", server.url);
+    let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
+    assert_eq!(status, 200, "{body}");
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&answer["model"], &answer["usage"]["completion_tokens"]), (&json!("tiny"), &json!(5)));
+    let (_, models) = server.ask("/v1/models", None, None);
+    assert!(models.contains("\"id\":\"tiny\"") && models.contains("\"n_ctx\":256"), "{models}");
+    server.signal("-TERM");
+    server.line_with("stopping");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn workers_compute_the_same() {
+    let alone = Server::start(&[]);
+    let spread = Server::start(&["--workers", "local:2", "--split", "1,1,1"]);
+    let text = |server: &Server| {
+        let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["choices"][0]["message"].clone()
+    };
+    assert_eq!(text(&spread), text(&alone));
+    let (_, metrics) = spread.ask("/metrics", None, None);
+    assert_eq!(metrics.matches("oxcart_worker_round_trips_total{worker=").count(), 2, "{metrics}");
+}
+
+#[test]
+fn keys_are_read_again_on_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, format!("# mine\n{KEY}\n")).unwrap();
+    let mut server =
+        Server::start(&["--api-key-file", file.to_str().unwrap(), "--api-key", "given-on-the-line"]);
+    let status = |server: &Server, key| server.ask("/v1/models", key, None).0;
+    assert_eq!(status(&server, Some(KEY)), 200);
+    assert_eq!(status(&server, Some("given-on-the-line")), 200);
+    assert_eq!(status(&server, None), 401);
+    std::fs::write(&file, "another-key-of-mine\n").unwrap();
+    server.signal("-HUP");
+    server.line_with("2 keys are known now");
+    assert_eq!(status(&server, Some(KEY)), 401);
+    assert_eq!(status(&server, Some("another-key-of-mine")), 200);
+    // What cannot be used changes nothing.
+    std::fs::write(&file, "short\n").unwrap();
+    server.signal("-HUP");
+    server.line_with("keys are as they were");
+    assert_eq!(status(&server, Some("another-key-of-mine")), 200);
+}
+
+#[test]
+fn what_would_be_open_to_all_is_refused() {
+    let refused = |args: &[&str]| {
+        let output = oxcart(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, error) = refused(&["--host", "0.0.0.0"]);
+    assert!(code == Some(2) && error.contains("--api-key-file"), "{error}");
+    let (code, error) = refused(&["--api-key", "short"]);
+    assert!(code == Some(2) && error.contains("openssl rand"), "{error}");
+    let (code, error) = refused(&["--host", "no.such.host.invalid"]);
+    assert!(code == Some(2) && error.contains("no address"), "{error}");
+    let (code, error) = refused(&["--tls-cert", TINY, "--tls-key", TINY]);
+    assert!(code == Some(2) && error.contains("tiny.gguf"), "{error}");
+    assert_eq!(refused(&["--tls-cert", TINY]).0, Some(2));
+}
+
+#[test]
+fn a_certificate_is_made_where_none_is_given() {
+    let mut server = Server::start(&["--tls"]);
+    assert!(server.url.starts_with("https://127.0.0.1:"), "{}", server.url);
+    let line = server.line_with("certificate ");
+    assert_eq!(line.split_once("certificate ").unwrap().1.split(':').count(), 32, "{line}");
+    // What is not encrypted is not answered.
+    let mut stream = TcpStream::connect(server.url.rsplit('/').next().unwrap()).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
+}
+
+#[test]
+fn the_plan_is_shown_and_nothing_served() {
+    let output = oxcart(&["--plan", "--port", "0"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("CPU"));
+}

@@ -1,0 +1,3 @@
+//! Anthropic's interface.
+
+pub(crate) mod messages;

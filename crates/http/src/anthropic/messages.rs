@@ -1,0 +1,409 @@
+//! `/v1/messages`, and how many tokens one would have.
+
+use oxcart_llm::engine::{End, Report};
+use oxcart_llm::text::{AnswerEvent, Tool, ToolCall, ToolChoice};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::answers::{Ended, Script, Told};
+use crate::ask::{Ask, Conversation, Prompt, Sampling, Turn, render_chat};
+use crate::call::Call;
+use crate::error::{ApiError, Dialect, Kind};
+use crate::ids;
+use crate::reply::{self, Reply, StreamKind, write_event};
+
+#[derive(Debug, Deserialize)]
+struct MessagesRequest {
+    model: Option<String>,
+    max_tokens: Option<usize>,
+    messages: Vec<Message>,
+    system: Option<Text>,
+    #[serde(default)]
+    stream: Option<bool>,
+    #[serde(default)]
+    stop_sequences: Vec<String>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<usize>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Choice>,
+    thinking: Option<Thinking>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    role: Role,
+    content: Text,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    User,
+    Assistant,
+    System,
+}
+
+/// A text, or blocks, which in some places can only be texts.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Text(String),
+    Blocks(Vec<Block>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        text: String,
+    },
+    Thinking {
+        thinking: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        input: Value,
+    },
+    ToolResult {
+        tool_use_id: String,
+        content: Option<Text>,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Choice {
+    Auto { disable_parallel_tool_use: Option<bool> },
+    Any { disable_parallel_tool_use: Option<bool> },
+    Tool { name: String, disable_parallel_tool_use: Option<bool> },
+    None,
+}
+
+#[derive(Debug, Deserialize)]
+struct Thinking {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl Text {
+    fn into_string(self) -> Result<String, ApiError> {
+        match self {
+            Text::Text(text) => Ok(text),
+            Text::Blocks(blocks) => {
+                let mut all = String::new();
+                for block in blocks {
+                    let Block::Text { text } = block else {
+                        return Err(ApiError::bad("only blocks of text are supported here"));
+                    };
+                    all.push_str(&text);
+                }
+                Ok(all)
+            }
+        }
+    }
+}
+
+impl Message {
+    /// Its turns: results of tools are turns of their own.
+    fn into_turns(self, turns: &mut Vec<Turn>) -> Result<(), ApiError> {
+        let blocks = match self.content {
+            Text::Text(text) => vec![Block::Text { text }],
+            Text::Blocks(blocks) => blocks,
+        };
+        let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+        for block in blocks {
+            match (block, self.role) {
+                (Block::Text { text }, _) => content.push_str(&text),
+                (Block::Thinking { thinking }, Role::Assistant) => reasoning.push_str(&thinking),
+                (Block::ToolUse { id, name, input }, Role::Assistant) => {
+                    calls.push(ToolCall { id: Some(id), name, arguments: input.to_string() });
+                }
+                (Block::ToolResult { tool_use_id, content }, Role::User) => {
+                    let call = crate::openai::chat::answered_call(turns, Some(tool_use_id), None);
+                    let content = content.map(Text::into_string).transpose()?.unwrap_or_default();
+                    turns.push(Turn::Returned { call, content });
+                }
+                _ => return Err(ApiError::bad("messages: a block of this type is not supported here")),
+            }
+        }
+        match self.role {
+            Role::Assistant => {
+                let reasoning = (!reasoning.is_empty()).then_some(reasoning);
+                turns.push(Turn::Answered { content, reasoning, calls });
+            }
+            // What is nothing but results of tools says nothing else.
+            Role::User | Role::System if content.is_empty() && !turns.is_empty() => {}
+            Role::User => turns.push(Turn::Said { role: "user".into(), content }),
+            Role::System => turns.push(Turn::Said { role: "system".into(), content }),
+        }
+        Ok(())
+    }
+}
+
+impl MessagesRequest {
+    fn conversation(&mut self) -> Result<Conversation, ApiError> {
+        let mut turns = Vec::new();
+        if let Some(system) = self.system.take() {
+            turns.push(Turn::Said { role: "system".into(), content: system.into_string()? });
+        }
+        for message in std::mem::take(&mut self.messages) {
+            message.into_turns(&mut turns)?;
+        }
+        let described = self.tools.take().unwrap_or_default();
+        let tools: Result<Vec<Tool>, ApiError> = described
+            .iter()
+            .map(|tool| Tool::from_json(tool).map_err(|error| ApiError::field("tools", error)))
+            .collect();
+        let (choice, disable_parallel) = match self.tool_choice.take() {
+            None => (ToolChoice::Auto, None),
+            Some(Choice::Auto { disable_parallel_tool_use }) => (ToolChoice::Auto, disable_parallel_tool_use),
+            Some(Choice::Any { disable_parallel_tool_use }) => {
+                (ToolChoice::Required, disable_parallel_tool_use)
+            }
+            Some(Choice::Tool { name, disable_parallel_tool_use }) => {
+                (ToolChoice::Named(name), disable_parallel_tool_use)
+            }
+            Some(Choice::None) => (ToolChoice::None, None),
+        };
+        let mut variables = Map::new();
+        if let Some(thinking) = &self.thinking {
+            variables.insert("enable_thinking".into(), (thinking.kind != "disabled").into());
+        }
+        let tools = tools?;
+        if tools.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
+            return Err(ApiError::field("tool_choice", "there are no tools to choose from"));
+        }
+        Ok(Conversation { turns, tools, choice, parallel: disable_parallel != Some(true), variables })
+    }
+}
+
+#[derive(Clone, Serialize)]
+struct MessageObject {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    role: &'static str,
+    model: String,
+    content: Vec<BlockObject>,
+    stop_reason: Option<&'static str>,
+    stop_sequence: Option<String>,
+    usage: Usage,
+}
+
+#[derive(Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum BlockObject {
+    Thinking { thinking: String, signature: String },
+    Text { text: String },
+    ToolUse { id: String, name: String, input: Value },
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct Usage {
+    input_tokens: usize,
+    output_tokens: usize,
+    cache_read_input_tokens: usize,
+}
+
+impl Usage {
+    fn new(report: &Report) -> Usage {
+        Usage {
+            input_tokens: report.prompt_tokens - report.reused_tokens,
+            output_tokens: report.answer_tokens,
+            cache_read_input_tokens: report.reused_tokens,
+        }
+    }
+}
+
+fn stop_reason(ended: &Ended) -> &'static str {
+    match ended.end {
+        End::Length | End::Context | End::Deadline => "max_tokens",
+        _ if ended.calls => "tool_use",
+        End::Stop => "stop_sequence",
+        End::Model | End::Complete | End::Cancelled => "end_turn",
+    }
+}
+
+pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
+    let (mut request, context) = call.json::<MessagesRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref())?;
+    let Some(limit) = request.max_tokens else {
+        return Err(ApiError::field("max_tokens", "it is required"));
+    };
+    let stop = request.stop_sequences.clone();
+    let ask = Ask {
+        sampling: Sampling {
+            temperature: request.temperature,
+            top_p: request.top_p,
+            top_k: request.top_k,
+            ..Sampling::default()
+        },
+        limit: Some(limit),
+        stop: stop.clone(),
+        ..Ask::new(Prompt::Chat(request.conversation()?))
+    };
+    let answers = ask.send(&model, &context).await?;
+    let message = MessageObject {
+        id: ids::fresh("msg_"),
+        kind: "message",
+        role: "assistant",
+        model: model.name().to_owned(),
+        content: Vec::new(),
+        stop_reason: None,
+        stop_sequence: None,
+        usage: Usage::default(),
+    };
+    if request.stream == Some(true) {
+        let script = MessageScript { message, stop, open: None, blocks: 0 };
+        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+    }
+    let Some(whole) = answers.collect().await?.pop() else {
+        return Err(ApiError::new(Kind::Internal, "there is no answer"));
+    };
+    let mut content = Vec::new();
+    if !whole.answer.reasoning.is_empty() {
+        content.push(BlockObject::Thinking { thinking: whole.answer.reasoning, signature: String::new() });
+    }
+    if !whole.answer.text.is_empty() || whole.answer.calls.is_empty() {
+        content.push(BlockObject::Text { text: whole.answer.text });
+    }
+    for call in whole.answer.calls {
+        let id = call.id.unwrap_or_else(|| ids::fresh("toolu_"));
+        // A call that was cut off is no JSON yet.
+        let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+        content.push(BlockObject::ToolUse { id, name: call.name, input });
+    }
+    reply::json(&MessageObject {
+        content,
+        stop_reason: Some(stop_reason(&whole.ended)),
+        stop_sequence: stop_sequence(&whole.ended, &stop),
+        usage: Usage::new(&whole.ended.report),
+        ..message
+    })
+}
+
+fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {
+    // Empty ones were left out before they were counted.
+    stop.iter().filter(|stop| !stop.is_empty()).nth(ended.stopped_by?).cloned()
+}
+
+/// `/v1/messages/count_tokens`.
+pub(crate) async fn count_tokens(call: Call) -> Result<Reply, ApiError> {
+    let (mut request, context) = call.json::<MessagesRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref())?;
+    let conversation = request.conversation()?;
+    let counting = context.work("tokens could not be counted", move || {
+        let prompt = render_chat(&model, model.talker()?, &conversation)?;
+        Ok::<_, ApiError>(model.vocab.encode_prompt(&prompt).len())
+    });
+    let count = counting.await??;
+    reply::json(&json!({ "input_tokens": count }))
+}
+
+/// A block that is open in a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Thinking,
+    Text,
+    Call(usize),
+}
+
+/// An answer as events.
+struct MessageScript {
+    message: MessageObject,
+    stop: Vec<String>,
+    open: Option<Open>,
+    /// Blocks that were begun.
+    blocks: usize,
+}
+
+impl MessageScript {
+    /// Makes a block the open one, unless it is.
+    fn open(&mut self, wanted: Open, block: impl FnOnce() -> Value, out: &mut Vec<u8>) {
+        if self.open == Some(wanted) {
+            return;
+        }
+        self.close(out);
+        let event = json!({ "type": "content_block_start", "index": self.blocks, "content_block": block() });
+        write_event(out, Some("content_block_start"), &event);
+        self.open = Some(wanted);
+        self.blocks += 1;
+    }
+
+    fn close(&mut self, out: &mut Vec<u8>) {
+        if self.open.take().is_some() {
+            let event = json!({ "type": "content_block_stop", "index": self.blocks - 1 });
+            write_event(out, Some("content_block_stop"), &event);
+        }
+    }
+
+    fn delta(&self, delta: &Value, out: &mut Vec<u8>) {
+        let index = self.blocks.saturating_sub(1);
+        let event = json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        write_event(out, Some("content_block_delta"), &event);
+    }
+
+    fn part(&mut self, part: AnswerEvent, out: &mut Vec<u8>) {
+        match part {
+            AnswerEvent::Reasoning(text) => {
+                self.open(
+                    Open::Thinking,
+                    || json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    out,
+                );
+                self.delta(&json!({ "type": "thinking_delta", "thinking": text }), out);
+            }
+            AnswerEvent::Text(text) => {
+                self.open(Open::Text, || json!({ "type": "text", "text": "" }), out);
+                self.delta(&json!({ "type": "text_delta", "text": text }), out);
+            }
+            AnswerEvent::ToolCallStart { index, id, name } => {
+                let id = id.unwrap_or_else(|| ids::fresh("toolu_"));
+                let block = || json!({ "type": "tool_use", "id": id, "name": name, "input": {} });
+                self.open(Open::Call(index), block, out);
+            }
+            AnswerEvent::ToolCallArguments { json: text, .. } => {
+                self.delta(&json!({ "type": "input_json_delta", "partial_json": text }), out);
+            }
+            AnswerEvent::ToolCallEnd { .. } => self.close(out),
+        }
+    }
+}
+
+impl Script for MessageScript {
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let event = json!({ "type": "message_start", "message": self.message });
+        write_event(out, Some("message_start"), &event);
+    }
+
+    fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
+        match told {
+            Told::Token { parts, .. } => parts.into_iter().for_each(|part| self.part(part, out)),
+            Told::Ended { parts, ended } => {
+                parts.into_iter().for_each(|part| self.part(part, out));
+                self.close(out);
+                let delta = json!({
+                    "type": "message_delta",
+                    "delta": {
+                        "stop_reason": stop_reason(&ended),
+                        "stop_sequence": stop_sequence(&ended, &self.stop),
+                    },
+                    "usage": Usage::new(&ended.report),
+                });
+                write_event(out, Some("message_delta"), &delta);
+            }
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        write_event(out, Some("message_stop"), &json!({ "type": "message_stop" }));
+    }
+
+    fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_event(out, Some("error"), &error.to_value(Dialect::Anthropic));
+    }
+}

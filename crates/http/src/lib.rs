@@ -1,0 +1,47 @@
+//! A model behind HTTP: the interfaces of OpenAI, Anthropic, Ollama and llama-server.
+//!
+//! A [`Service`] runs an engine on a thread of its own; [`Models`] are what a [`Server`] serves, on threads of its own too. A
+//! program starts one with [`Server::start`] and ends it with [`Server::shutdown`]; it needs no async runtime and sees none.
+//!
+//! | layer | files |
+//! |---|---|
+//! | an engine that many can ask at a time | `service` |
+//! | what all interfaces' requests come down to, and their answers | `ask`, `answers`, `embed`, `models` |
+//! | the interfaces: typed requests and responses, one file per family of endpoints | `openai`, `anthropic`, `ollama`, `llama` |
+//! | who may ask, and how it gets there | `server`, `route`, `call`, `keys`, `origin`, `tls`, `patient`, `reply`, `json`, `error` |
+//!
+//! It must not know devices, files or the command line.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod anthropic;
+mod app;
+mod ask;
+mod call;
+mod embed;
+mod error;
+mod ids;
+mod json;
+mod keys;
+mod limits;
+mod llama;
+mod models;
+mod ollama;
+mod openai;
+mod origin;
+mod patient;
+mod reply;
+mod route;
+mod server;
+mod service;
+mod tls;
+
+pub use app::{Link, Links};
+pub use keys::{KeyError, Keys};
+pub use models::{About, Models, ModelsError, Served};
+pub use server::{Config, Server, ServerError};
+pub use service::{
+    Client, EmbeddingService, Event, Failure, Limits, Refused, Running, Service, Snapshot, Ticket, Totals,
+    Update, Updates,
+};
+pub use tls::{Tls, TlsError};

@@ -1,0 +1,92 @@
+//! Every bound on what a client may send, hold or wait for, named once.
+//!
+//! Invariant: what the server holds for clients is bounded by these numbers and by what the operator says ([`Limits`]),
+//! never by what a client sends.
+//!
+//! [`Limits`]: crate::Limits
+
+use std::time::Duration;
+
+/// Connections at a time. More wait until one ends.
+pub(crate) const MAX_CONNECTIONS: usize = 1024;
+
+/// Bytes of a request's head: its first line and all headers.
+pub(crate) const MAX_HEAD_BYTES: usize = 32 << 10;
+
+/// Headers of a request.
+pub(crate) const MAX_HEADERS: usize = 64;
+
+/// Bytes of a path with its query.
+pub(crate) const MAX_TARGET_BYTES: usize = 2 << 10;
+
+/// Bytes of a body. A prompt of 128,000 tokens has some 600,000.
+pub(crate) const MAX_BODY_BYTES: usize = 8 << 20;
+
+/// Bytes of all bodies that are being read or answered.
+pub(crate) const MAX_BODIES_BYTES: usize = 128 << 20;
+
+/// Values in a body's JSON: objects, arrays, strings, numbers. Each takes some 32 bytes once it is read.
+pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
+
+/// Nesting of a body's JSON; serde's own bound is twice that.
+pub(crate) const MAX_JSON_DEPTH: usize = 64;
+
+/// Answers that one request may ask for.
+pub(crate) const MAX_CHOICES: usize = 16;
+
+/// Prompts, or texts to be embedded, of one request; and answers to all its prompts together.
+pub(crate) const MAX_PROMPTS: usize = 256;
+
+/// Messages of a conversation.
+pub(crate) const MAX_MESSAGES: usize = 4096;
+
+/// Tools of a request.
+pub(crate) const MAX_TOOLS: usize = 128;
+
+/// Calls of tools, the latest ones, among which that of a result is looked for.
+pub(crate) const MAX_CALLS_BACK: usize = 256;
+
+/// Likeliest tokens that may be asked for beside each token. OpenAI has 20.
+pub(crate) const MAX_TOP_LOGPROBS: usize = 20;
+
+/// Tokens that a request may make more or less likely; every answer has its own list of them.
+pub(crate) const MAX_LOGIT_BIASES: usize = 4096;
+
+/// Bytes of an API key, at least: keys beyond loopback must not be guessed.
+pub(crate) const MIN_KEY_BYTES: usize = 16;
+
+/// Bytes of a key that a client may send.
+pub(crate) const MAX_KEY_BYTES: usize = 512;
+
+/// Keys of a server.
+pub(crate) const MAX_KEYS: usize = 4096;
+
+/// Updates of an answer that wait for its reader. A reader that falls behind by more loses the answer.
+pub(crate) const MAX_UPDATES: usize = 1024;
+
+/// Events that wait for a watcher; one that falls behind by more misses the oldest.
+pub(crate) const MAX_EVENTS: usize = 1024;
+
+/// How long the head of a request may take, from when a connection could send it.
+pub(crate) const HEAD_TIME: Duration = Duration::from_secs(20);
+
+/// How long a body may take.
+pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// How long the other side may take none of what is sent to it.
+pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// How long greetings of TLS may take.
+pub(crate) const TLS_TIME: Duration = Duration::from_secs(10);
+
+/// Threads that prepare requests: templates, tokens, grammars.
+pub(crate) const PREPARING_THREADS: usize = 4;
+
+const _: () = {
+    assert!(MAX_TARGET_BYTES < MAX_HEAD_BYTES && MAX_KEY_BYTES < MAX_HEAD_BYTES);
+    assert!(MAX_HEAD_BYTES >= 8192, "hyper's least");
+    assert!(MAX_BODY_BYTES <= MAX_BODIES_BYTES / 8);
+    assert!(MAX_JSON_DEPTH < 128, "where serde_json refuses by itself");
+    assert!(MAX_TOP_LOGPROBS <= oxcart_llm::text::limits::MAX_TOP_LOGPROBS);
+    assert!(MAX_LOGIT_BIASES <= oxcart_llm::text::limits::MAX_LOGIT_BIASES);
+};

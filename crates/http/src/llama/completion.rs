@@ -1,0 +1,201 @@
+//! `/completion` and `/infill`: what follows a text, and what belongs between two.
+
+use std::sync::Arc;
+
+use oxcart_llm::engine::{End, Report};
+use oxcart_llm::text::{AnswerEvent, Token};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::answers::{Ended, Script, Told, Whole};
+use crate::ask::{Ask, Prompt};
+use crate::call::{Call, Context};
+use crate::error::{ApiError, Dialect, Kind};
+use crate::models::Served;
+use crate::openai::completions::Prompts;
+use crate::openai::fields::{FormFields, OneOrMany, SamplingFields, limit};
+use crate::reply::{self, Reply, StreamKind, write_event};
+
+#[derive(Debug, Deserialize)]
+struct Settings {
+    model: Option<String>,
+    n_predict: Option<i64>,
+    /// The same by OpenAI's name; some clients send both.
+    max_tokens: Option<i64>,
+    #[serde(default)]
+    stream: Option<bool>,
+    stop: Option<OneOrMany>,
+    ignore_eos: Option<bool>,
+    #[serde(default)]
+    return_tokens: bool,
+    #[serde(flatten)]
+    sampling: SamplingFields,
+    #[serde(flatten)]
+    form: FormFields,
+}
+
+#[derive(Debug, Deserialize)]
+struct CompletionRequest {
+    prompt: Prompts,
+    #[serde(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Deserialize)]
+struct InfillRequest {
+    #[serde(default)]
+    input_prefix: String,
+    #[serde(default)]
+    input_suffix: String,
+    #[serde(default)]
+    input_extra: Vec<Extra>,
+    /// What the middle begins with.
+    #[serde(default)]
+    prompt: String,
+    #[serde(flatten)]
+    settings: Settings,
+}
+
+/// A file beside the one with the gap.
+#[derive(Debug, Deserialize)]
+struct Extra {
+    #[serde(default)]
+    filename: String,
+    text: String,
+}
+
+impl Settings {
+    async fn answer(self, prompt: Prompt, context: Context) -> Result<Reply, ApiError> {
+        let model = context.app.models.talking(self.model.as_deref())?;
+        let stop = self.stop.map(OneOrMany::into_vec).unwrap_or_default();
+        let ask = Ask {
+            sampling: self.sampling.sampling()?,
+            limit: limit(self.n_predict.or(self.max_tokens)),
+            stop: stop.clone(),
+            form: self.form.form()?,
+            ignore_end: self.ignore_eos.unwrap_or(false),
+            ..Ask::new(prompt)
+        };
+        let answers = ask.send(&model, &context).await?;
+        let words = Words { model, stop, return_tokens: self.return_tokens };
+        if self.stream == Some(true) {
+            return Ok(reply::stream(StreamKind::Events, answers.tell(CompletionScript { words })));
+        }
+        let Some(Whole { answer, tokens, ended, .. }) = answers.collect().await?.pop() else {
+            return Err(ApiError::new(Kind::Internal, "there is no answer"));
+        };
+        reply::json(&words.last(answer.text, tokens, &ended))
+    }
+}
+
+pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<CompletionRequest>().await?;
+    let mut prompts = request.prompt.into_vec();
+    match (prompts.pop(), prompts.is_empty()) {
+        (Some(prompt), true) => request.settings.answer(prompt, context).await,
+        _ => Err(ApiError::field("prompt", "there must be one")),
+    }
+}
+
+pub(crate) async fn infill(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<InfillRequest>().await?;
+    let prompt = Prompt::Gap {
+        before: request.input_prefix + &request.prompt,
+        after: request.input_suffix,
+        files: request.input_extra.into_iter().map(|extra| (extra.filename, extra.text)).collect(),
+    };
+    request.settings.answer(prompt, context).await
+}
+
+/// What is said in all parts of an answer.
+struct Words {
+    model: Arc<Served>,
+    stop: Vec<String>,
+    return_tokens: bool,
+}
+
+#[derive(Serialize)]
+struct Part {
+    index: usize,
+    content: String,
+    tokens: Vec<Token>,
+    stop: bool,
+}
+
+impl Words {
+    fn part(&self, content: String, token: Token) -> Part {
+        let tokens = if self.return_tokens { vec![token] } else { Vec::new() };
+        Part { index: 0, content, tokens, stop: false }
+    }
+
+    fn last(&self, content: String, tokens: Vec<Token>, ended: &Ended) -> Value {
+        let stop_type = match ended.end {
+            End::Model | End::Complete => "eos",
+            End::Stop => "word",
+            End::Length | End::Context | End::Deadline => "limit",
+            End::Cancelled => "none",
+        };
+        let word = ended.stopped_by.and_then(|at| self.stop.iter().filter(|stop| !stop.is_empty()).nth(at));
+        json!({
+            "index": 0,
+            "content": content,
+            "tokens": if self.return_tokens { tokens } else { Vec::new() },
+            "stop": true,
+            "model": self.model.name(),
+            "tokens_predicted": ended.report.answer_tokens,
+            "tokens_evaluated": ended.report.prompt_tokens,
+            "tokens_cached": ended.report.reused_tokens,
+            "truncated": false,
+            "stop_type": stop_type,
+            "stopping_word": word.map_or("", String::as_str),
+            "timings": timings(&ended.report),
+        })
+    }
+}
+
+fn timings(report: &Report) -> Value {
+    let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    json!({
+        "prompt_n": report.prompt_tokens - report.reused_tokens,
+        "prompt_ms": milliseconds(report.prompt_time),
+        "prompt_per_second": report.prompt_rate(),
+        "predicted_n": report.answer_tokens,
+        "predicted_ms": milliseconds(report.answer_time),
+        "predicted_per_second": report.answer_rate(),
+    })
+}
+
+/// The text among parts of an answer that is nothing but text.
+fn text(parts: Vec<AnswerEvent>) -> String {
+    parts.into_iter().fold(String::new(), |mut all, part| {
+        if let AnswerEvent::Text(text) = part {
+            all.push_str(&text);
+        }
+        all
+    })
+}
+
+struct CompletionScript {
+    words: Words,
+}
+
+impl Script for CompletionScript {
+    fn begin(&mut self, _: &mut Vec<u8>) {}
+
+    fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
+        match told {
+            Told::Token { token, parts, .. } => {
+                write_event(out, None, &self.words.part(text(parts), token));
+            }
+            Told::Ended { parts, ended } => {
+                write_event(out, None, &self.words.last(text(parts), Vec::new(), &ended));
+            }
+        }
+    }
+
+    fn end(&mut self, _: &mut Vec<u8>) {}
+
+    fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_event(out, None, &error.to_value(Dialect::OpenAi));
+    }
+}

@@ -1,0 +1,54 @@
+//! `/api/embed`, and `/api/embeddings`, its older form.
+
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::call::Call;
+use crate::embed::{Passage, embed};
+use crate::error::ApiError;
+use crate::reply::{self, Reply};
+
+#[derive(Debug, Deserialize)]
+struct EmbedRequest {
+    model: Option<String>,
+    input: Input,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Input {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+struct OldRequest {
+    model: Option<String>,
+    prompt: String,
+}
+
+pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<EmbedRequest>().await?;
+    let start = Instant::now();
+    let texts = match request.input {
+        Input::One(text) => vec![text],
+        Input::Many(texts) => texts,
+    };
+    let passages = texts.into_iter().map(Passage::Text).collect();
+    let made = embed(request.model.as_deref(), passages, &context).await?;
+    reply::json(&json!({
+        "model": made.model.name(),
+        "embeddings": made.vectors,
+        "total_duration": u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        "load_duration": 0,
+        "prompt_eval_count": made.tokens,
+    }))
+}
+
+pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<OldRequest>().await?;
+    let made = embed(request.model.as_deref(), vec![Passage::Text(request.prompt)], &context).await?;
+    reply::json(&json!({ "embedding": made.vectors.first() }))
+}

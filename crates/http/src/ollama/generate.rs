@@ -1,0 +1,376 @@
+//! `/api/chat` and `/api/generate`: answers, as one line of JSON each or piece by piece.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use oxcart_llm::engine::{End, Report};
+use oxcart_llm::text::{AnswerEvent, ToolCall, ToolChoice};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::options::{Options, form, thinking};
+use crate::answers::{Answers, Ended, Script, Told};
+use crate::ask::{Ask, Conversation, Prompt, Turn};
+use crate::call::{Call, Context};
+use crate::error::{ApiError, Dialect, Kind};
+use crate::ids;
+use crate::models::Served;
+use crate::openai::chat::{answered_call, arguments_text, tools};
+use crate::reply::{self, Reply, StreamKind, write_line};
+
+#[derive(Debug, Deserialize)]
+struct ChatRequest {
+    model: Option<String>,
+    #[serde(default)]
+    messages: Vec<Message>,
+    tools: Option<Vec<Value>>,
+    format: Option<Value>,
+    #[serde(default)]
+    options: Option<Options>,
+    stream: Option<bool>,
+    think: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    role: String,
+    content: Option<String>,
+    thinking: Option<String>,
+    images: Option<Vec<Value>>,
+    tool_calls: Option<Vec<CallOfTool>>,
+    tool_name: Option<String>,
+    name: Option<String>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CallOfTool {
+    id: Option<String>,
+    function: Function,
+}
+
+#[derive(Debug, Deserialize)]
+struct Function {
+    name: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct GenerateRequest {
+    model: Option<String>,
+    #[serde(default)]
+    prompt: String,
+    suffix: Option<String>,
+    system: Option<String>,
+    images: Option<Vec<Value>>,
+    format: Option<Value>,
+    #[serde(default)]
+    options: Option<Options>,
+    stream: Option<bool>,
+    raw: Option<bool>,
+    think: Option<Value>,
+}
+
+fn no_images(images: Option<Vec<Value>>) -> Result<(), ApiError> {
+    match images.is_some_and(|images| !images.is_empty()) {
+        true => Err(ApiError::field("images", "they are not supported")),
+        false => Ok(()),
+    }
+}
+
+fn turns(messages: Vec<Message>) -> Result<Vec<Turn>, ApiError> {
+    let mut turns = Vec::with_capacity(messages.len());
+    for message in messages {
+        no_images(message.images)?;
+        let content = message.content.unwrap_or_default();
+        let turn = match message.role.as_str() {
+            "assistant" => {
+                let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| ToolCall {
+                    id: call.id,
+                    name: call.function.name,
+                    arguments: arguments_text(call.function.arguments),
+                });
+                Turn::Answered { content, reasoning: message.thinking, calls: calls.collect() }
+            }
+            "tool" => {
+                let call = answered_call(&turns, message.tool_call_id, message.tool_name.or(message.name));
+                Turn::Returned { call, content }
+            }
+            "system" | "user" => Turn::Said { role: message.role, content },
+            other => {
+                let shown: String = other.chars().take(50).collect();
+                return Err(ApiError::field("messages", format!("{shown:?} is no role")));
+            }
+        };
+        turns.push(turn);
+    }
+    Ok(turns)
+}
+
+pub(crate) async fn chat(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<ChatRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref())?;
+    if request.messages.is_empty() {
+        return loaded(&model, true);
+    }
+    let mut options = request.options.unwrap_or_default();
+    let conversation = Conversation {
+        turns: turns(request.messages)?,
+        tools: tools(request.tools)?,
+        choice: ToolChoice::Auto,
+        parallel: true,
+        variables: thinking(request.think),
+    };
+    let ask = Ask {
+        sampling: options.sampling(),
+        limit: options.limit(),
+        stop: options.stop(),
+        form: form(request.format)?,
+        ..Ask::new(Prompt::Chat(conversation))
+    };
+    answer(ask, &model, &context, request.stream != Some(false), true).await
+}
+
+pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<GenerateRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref())?;
+    no_images(request.images)?;
+    if request.prompt.is_empty() && request.suffix.is_none() {
+        return loaded(&model, false);
+    }
+    let mut options = request.options.unwrap_or_default();
+    let prompt = match (request.suffix, request.raw) {
+        (Some(after), _) => Prompt::Gap { before: request.prompt, after, files: Vec::new() },
+        (None, Some(true)) => Prompt::Text { text: request.prompt, special: true },
+        (None, _) => {
+            let said = |role: &str, content| Turn::Said { role: role.into(), content };
+            let mut turns: Vec<Turn> =
+                request.system.map(|system| said("system", system)).into_iter().collect();
+            turns.push(said("user", request.prompt));
+            Prompt::Chat(Conversation {
+                turns,
+                variables: thinking(request.think),
+                ..Conversation::default()
+            })
+        }
+    };
+    let ask = Ask {
+        sampling: options.sampling(),
+        limit: options.limit(),
+        stop: options.stop(),
+        form: form(request.format)?,
+        ..Ask::new(prompt)
+    };
+    answer(ask, &model, &context, request.stream != Some(false), false).await
+}
+
+async fn answer(
+    ask: Ask,
+    model: &Arc<Served>,
+    context: &Context,
+    stream: bool,
+    is_chat: bool,
+) -> Result<Reply, ApiError> {
+    let start = Instant::now();
+    let answers = ask.send(model, context).await?;
+    let lines = Lines { model: model.name().to_owned(), is_chat, start };
+    if stream {
+        return Ok(reply::stream(StreamKind::Lines, answers.tell(LineScript { lines, calls: Vec::new() })));
+    }
+    whole(answers, &lines).await
+}
+
+async fn whole(answers: Answers, lines: &Lines) -> Result<Reply, ApiError> {
+    let Some(whole) = answers.collect().await?.pop() else {
+        return Err(ApiError::new(Kind::Internal, "there is no answer"));
+    };
+    let answer = whole.answer;
+    let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
+    reply::json(&lines.line(answer.text, thinking, answer.calls, Some(&whole.ended)))
+}
+
+/// What Ollama says to a request without a prompt: the model is there.
+fn loaded(model: &Served, is_chat: bool) -> Result<Reply, ApiError> {
+    let lines = Lines { model: model.name().to_owned(), is_chat, start: Instant::now() };
+    let mut line = lines.line(String::new(), None, Vec::new(), None);
+    line.done = true;
+    line.done_reason = Some("load");
+    reply::json(&line)
+}
+
+/// A line of an answer.
+#[derive(Serialize)]
+struct Line {
+    model: String,
+    created_at: String,
+    #[serde(flatten)]
+    body: LineBody,
+    done: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_reason: Option<&'static str>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    figures: Option<Figures>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum LineBody {
+    Chat {
+        message: MessageObject,
+    },
+    Generate {
+        response: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thinking: Option<String>,
+    },
+}
+
+#[derive(Serialize)]
+struct MessageObject {
+    role: &'static str,
+    content: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CallObject>,
+}
+
+#[derive(Serialize)]
+struct CallObject {
+    id: String,
+    function: FunctionObject,
+}
+
+#[derive(Serialize)]
+struct FunctionObject {
+    name: String,
+    arguments: Value,
+}
+
+/// How an answer came about; times are nanoseconds.
+#[derive(Serialize)]
+struct Figures {
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+    prompt_eval_duration: u64,
+    eval_count: usize,
+    eval_duration: u64,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Figures {
+    fn new(report: &Report, total: Duration) -> Figures {
+        Figures {
+            total_duration: nanoseconds(total),
+            load_duration: 0,
+            prompt_eval_count: report.prompt_tokens,
+            prompt_eval_duration: nanoseconds(report.prompt_time),
+            eval_count: report.answer_tokens,
+            eval_duration: nanoseconds(report.answer_time),
+        }
+    }
+}
+
+/// What lines of one answer have in common.
+struct Lines {
+    model: String,
+    is_chat: bool,
+    start: Instant,
+}
+
+impl Lines {
+    fn line(
+        &self,
+        text: String,
+        thinking: Option<String>,
+        calls: Vec<ToolCall>,
+        ended: Option<&Ended>,
+    ) -> Line {
+        let body = match self.is_chat {
+            false => LineBody::Generate { response: text, thinking },
+            true => {
+                let tool_calls = calls.into_iter().map(|call| CallObject {
+                    id: call.id.unwrap_or_else(|| ids::fresh("call_")),
+                    function: FunctionObject {
+                        name: call.name,
+                        // A call that was cut off is no JSON yet.
+                        arguments: serde_json::from_str(&call.arguments)
+                            .unwrap_or_else(|_| Value::Object(serde_json::Map::new())),
+                    },
+                });
+                let tool_calls = tool_calls.collect();
+                LineBody::Chat {
+                    message: MessageObject { role: "assistant", content: text, thinking, tool_calls },
+                }
+            }
+        };
+        Line {
+            model: self.model.clone(),
+            created_at: ids::rfc3339(SystemTime::now()),
+            body,
+            done: ended.is_some(),
+            done_reason: ended.map(|ended| match ended.end {
+                End::Length | End::Context | End::Deadline => "length",
+                End::Model | End::Complete | End::Stop | End::Cancelled => "stop",
+            }),
+            figures: ended.map(|ended| Figures::new(&ended.report, self.start.elapsed())),
+        }
+    }
+}
+
+/// An answer as lines. Calls are told whole.
+struct LineScript {
+    lines: Lines,
+    /// Calls that have not ended.
+    calls: Vec<(usize, ToolCall)>,
+}
+
+impl LineScript {
+    fn part(&mut self, part: AnswerEvent, out: &mut Vec<u8>) {
+        match part {
+            AnswerEvent::Text(text) => write_line(out, &self.lines.line(text, None, Vec::new(), None)),
+            AnswerEvent::Reasoning(text) => {
+                write_line(out, &self.lines.line(String::new(), Some(text), Vec::new(), None));
+            }
+            AnswerEvent::ToolCallStart { index, id, name } => {
+                self.calls.push((index, ToolCall { id, name, arguments: String::new() }));
+            }
+            AnswerEvent::ToolCallArguments { index, json } => {
+                if let Some((_, call)) = self.calls.iter_mut().find(|(at, _)| *at == index) {
+                    call.arguments.push_str(&json);
+                }
+            }
+            AnswerEvent::ToolCallEnd { index } => {
+                if let Some(at) = self.calls.iter().position(|(at, _)| *at == index) {
+                    let (_, call) = self.calls.remove(at);
+                    write_line(out, &self.lines.line(String::new(), None, vec![call], None));
+                }
+            }
+        }
+    }
+}
+
+impl Script for LineScript {
+    fn begin(&mut self, _: &mut Vec<u8>) {}
+
+    fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
+        match told {
+            Told::Token { parts, .. } => parts.into_iter().for_each(|part| self.part(part, out)),
+            Told::Ended { parts, ended } => {
+                parts.into_iter().for_each(|part| self.part(part, out));
+                write_line(out, &self.lines.line(String::new(), None, Vec::new(), Some(&ended)));
+            }
+        }
+    }
+
+    fn end(&mut self, _: &mut Vec<u8>) {}
+
+    fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_line(out, &error.to_value(Dialect::Ollama));
+    }
+}

@@ -1,0 +1,151 @@
+//! `/api/tags`, `/api/ps`, `/api/show`, `/api/version` and `/api/pull`: what there is.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::ids;
+use crate::models::Served;
+use crate::reply::{self, Reply, StreamKind};
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    model: Option<String>,
+    /// Its older name; Ollama's own client sends both, one of them empty.
+    name: Option<String>,
+    stream: Option<bool>,
+}
+
+impl Named {
+    fn model(&self) -> Option<&str> {
+        let names = [&self.model, &self.name].into_iter().flatten();
+        names.map(String::as_str).find(|name| !name.is_empty())
+    }
+}
+
+#[derive(Serialize)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: String,
+    families: Vec<String>,
+    parameter_size: String,
+    quantization_level: String,
+}
+
+impl Details {
+    fn new(model: &Served) -> Details {
+        let about = &model.about;
+        Details {
+            parent_model: "",
+            format: "gguf",
+            family: about.architecture.clone(),
+            families: vec![about.architecture.clone()],
+            parameter_size: about.parameters.map_or_else(String::new, parameter_size),
+            quantization_level: about.quantization.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// `134.52M`, `8.0B`.
+fn parameter_size(parameters: u64) -> String {
+    match parameters {
+        0..1_000_000 => format!("{:.2}K", parameters as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2}M", parameters as f64 / 1e6),
+        _ => format!("{:.1}B", parameters as f64 / 1e9),
+    }
+}
+
+fn entry(model: &Served, more: Value) -> Value {
+    let mut entry = json!({
+        "name": model.name(),
+        "model": model.name(),
+        "modified_at": ids::rfc3339(model.since),
+        "size": model.about.bytes,
+        "digest": blake3::hash(model.name().as_bytes()).to_hex().as_str(),
+        "details": Details::new(model),
+    });
+    if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
+        entry.extend(more);
+    }
+    entry
+}
+
+pub(crate) fn tags(call: &Call) -> Result<Reply, ApiError> {
+    let models: Vec<Value> = call.app.models.iter().map(|model| entry(model, Value::Null)).collect();
+    reply::json(&json!({ "models": models }))
+}
+
+pub(crate) fn ps(call: &Call) -> Result<Reply, ApiError> {
+    let loaded = |model: &std::sync::Arc<Served>| {
+        // Nothing is unloaded, so the end is far away.
+        let more = json!({
+            "expires_at": "9999-12-31T23:59:59Z",
+            "size_vram": 0,
+            "context_length": model.talker().map_or(model.about.trained_context, |talker| talker.context),
+        });
+        entry(model, more)
+    };
+    let models: Vec<Value> = call.app.models.iter().map(loaded).collect();
+    reply::json(&json!({ "models": models }))
+}
+
+pub(crate) fn version() -> Result<Reply, ApiError> {
+    reply::json(&json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
+pub(crate) async fn show(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<Named>().await?;
+    let model = context.app.models.find(request.model(), |_| true)?;
+    let about = &model.about;
+    let mut info = Map::new();
+    info.insert("general.architecture".into(), about.architecture.as_str().into());
+    info.insert("general.parameter_count".into(), about.parameters.into());
+    info.insert(format!("{}.context_length", about.architecture), about.trained_context.into());
+    info.insert(format!("{}.embedding_length", about.architecture), about.embedding.into());
+    let talker = model.talker().ok();
+    let capabilities: Vec<&str> = match talker {
+        None => vec!["embedding"],
+        Some(talker) => {
+            let special = model.vocab.special();
+            let fills = special.fim_pre.is_some() && special.fim_suf.is_some() && special.fim_mid.is_some();
+            let chats = talker.template_source.is_some();
+            let list = [
+                ("completion", true),
+                ("tools", chats),
+                ("insert", fills),
+                ("thinking", talker.format.has_reasoning()),
+            ];
+            list.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+        }
+    };
+    reply::json(&json!({
+        "modelfile": format!("FROM {}\n", model.name()),
+        "parameters": "",
+        "template": talker.and_then(|talker| talker.template_source.as_deref()).unwrap_or_default(),
+        "details": Details::new(&model),
+        "model_info": info,
+        "capabilities": capabilities,
+        "modified_at": ids::rfc3339(model.since),
+    }))
+}
+
+/// What is served is here already; what is not is fetched by the operator, not by clients.
+pub(crate) async fn pull(call: Call) -> Result<Reply, ApiError> {
+    let (request, context) = call.json::<Named>().await?;
+    context.app.models.find(request.model(), |_| true)?;
+    if request.stream == Some(false) {
+        return reply::json(&json!({ "status": "success" }));
+    }
+    Ok(reply::stream(StreamKind::Lines, OneLine(Some("{\"status\":\"success\"}\n"))))
+}
+
+/// A stream that has one line.
+struct OneLine(Option<&'static str>);
+
+impl reply::Pieces for OneLine {
+    fn poll_piece(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<bytes::Bytes>> {
+        std::task::Poll::Ready(self.0.take().map(|line| bytes::Bytes::from_static(line.as_bytes())))
+    }
+}

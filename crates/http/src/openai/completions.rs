@@ -1,0 +1,270 @@
+//! `/v1/completions`: what follows a text as it is.
+
+use std::sync::Arc;
+
+use oxcart_llm::text::{AnswerEvent, Token};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::chat::StreamOptions;
+use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
+use super::shared::{Usage, finish_reason, token_text};
+use crate::answers::{Answers, Likelihood, Script, Told};
+use crate::ask::{Ask, Prompt};
+use crate::call::Call;
+use crate::error::{ApiError, Dialect};
+use crate::ids;
+use crate::models::Served;
+use crate::reply::{self, Reply, StreamKind, write_event};
+
+/// Tokens of an answer where nothing is said, as OpenAI has it.
+const USUAL_LIMIT: usize = 16;
+
+#[derive(Debug, Deserialize)]
+struct CompletionRequest {
+    model: Option<String>,
+    prompt: Prompts,
+    suffix: Option<String>,
+    #[serde(default)]
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    n: Option<usize>,
+    best_of: Option<usize>,
+    echo: Option<bool>,
+    stop: Option<OneOrMany>,
+    logprobs: Option<usize>,
+    max_tokens: Option<i64>,
+    ignore_eos: Option<bool>,
+    #[serde(flatten)]
+    sampling: SamplingFields,
+    #[serde(flatten)]
+    form: FormFields,
+}
+
+/// One prompt or several, as text or as tokens.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Prompts {
+    Text(String),
+    Tokens(Vec<Token>),
+    Texts(Vec<String>),
+    ManyTokens(Vec<Vec<Token>>),
+}
+
+impl Prompts {
+    pub(crate) fn into_vec(self) -> Vec<Prompt> {
+        let text = |text| Prompt::Text { text, special: true };
+        match self {
+            Prompts::Text(one) => vec![text(one)],
+            Prompts::Tokens(tokens) => vec![Prompt::Tokens(tokens)],
+            Prompts::Texts(texts) => texts.into_iter().map(text).collect(),
+            Prompts::ManyTokens(all) => all.into_iter().map(Prompt::Tokens).collect(),
+        }
+    }
+}
+
+impl CompletionRequest {
+    fn ask(self) -> Result<Ask, ApiError> {
+        if self.echo == Some(true) {
+            return Err(ApiError::field("echo", "the prompt is not repeated here"));
+        }
+        if self.best_of.is_some_and(|best_of| best_of != self.n.unwrap_or(1)) {
+            return Err(ApiError::field("best_of", "all answers are given, so it can only be n"));
+        }
+        let mut prompts = self.prompt.into_vec();
+        if let Some(after) = self.suffix.filter(|suffix| !suffix.is_empty()) {
+            for prompt in &mut prompts {
+                let Prompt::Text { text, .. } = prompt else {
+                    return Err(ApiError::field("suffix", "the prompt must be a text for that"));
+                };
+                let before = std::mem::take(text);
+                *prompt = Prompt::Gap { before, after: after.clone(), files: Vec::new() };
+            }
+        }
+        Ok(Ask {
+            prompts,
+            sampling: self.sampling.sampling()?,
+            limit: match self.max_tokens {
+                None => Some(USUAL_LIMIT),
+                given => limit(given),
+            },
+            stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+            form: self.form.form()?,
+            choices: self.n.unwrap_or(1),
+            logprobs: self.logprobs,
+            ignore_end: self.ignore_eos.unwrap_or(false),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<Choice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    index: usize,
+    text: String,
+    logprobs: Option<Logprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+/// How likely tokens were, in the older format.
+#[derive(Default, Serialize)]
+struct Logprobs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<f32>,
+    top_logprobs: Vec<Map<String, Value>>,
+    text_offset: Vec<usize>,
+}
+
+impl Logprobs {
+    /// `offset` is where the first of them begins in the answer, in characters, and is moved along.
+    fn new(model: &Served, likelihoods: &[Likelihood], offset: &mut usize) -> Logprobs {
+        let mut all = Logprobs::default();
+        let finite = |logprob: f32| logprob.max(-9999.0);
+        for likelihood in likelihoods {
+            let text = token_text(&model.vocab, likelihood.token);
+            all.text_offset.push(*offset);
+            *offset += text.chars().count();
+            all.tokens.push(text);
+            all.token_logprobs.push(finite(likelihood.logprob));
+            let top = likelihood.alternatives.iter();
+            all.top_logprobs.push(
+                top.map(|&(token, logprob)| (token_text(&model.vocab, token), finite(logprob).into()))
+                    .collect(),
+            );
+        }
+        all
+    }
+}
+
+pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
+    let (mut request, context) = call.json::<CompletionRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref())?;
+    let stream = request.stream == Some(true);
+    let wants_usage = request.stream_options.take().and_then(|options| options.include_usage) == Some(true);
+    let (wants_logprobs, per_prompt) = (request.logprobs.is_some(), request.n.unwrap_or(1));
+    let answers = request.ask()?.send(&model, &context).await?;
+    if stream {
+        let script = CompletionScript::new(&answers, wants_usage, wants_logprobs, per_prompt);
+        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+    }
+    let mut usage = Usage::default();
+    let mut choices = Vec::new();
+    for (index, whole) in answers.collect().await?.into_iter().enumerate() {
+        usage.add(&whole.ended.report, index % per_prompt == 0);
+        choices.push(Choice {
+            index,
+            text: whole.answer.text,
+            logprobs: wants_logprobs.then(|| Logprobs::new(&model, &whole.likelihoods, &mut 0)),
+            finish_reason: Some(finish_reason(&whole.ended)),
+        });
+    }
+    reply::json(&Completion {
+        id: &ids::fresh("cmpl-"),
+        object: "text_completion",
+        created: ids::now(),
+        model: model.name(),
+        choices,
+        usage: Some(usage),
+    })
+}
+
+/// Answers as chunks.
+struct CompletionScript {
+    id: String,
+    created: u64,
+    model: Arc<Served>,
+    /// For each choice, likelihoods that wait for a chunk to go with, and where they begin.
+    likelihoods: Option<Vec<(Vec<Likelihood>, usize)>>,
+    usage: Option<Usage>,
+    per_prompt: usize,
+}
+
+impl CompletionScript {
+    fn new(
+        answers: &Answers,
+        wants_usage: bool,
+        wants_logprobs: bool,
+        per_prompt: usize,
+    ) -> CompletionScript {
+        CompletionScript {
+            id: ids::fresh("cmpl-"),
+            created: ids::now(),
+            model: Arc::clone(&answers.model),
+            likelihoods: wants_logprobs.then(|| vec![(Vec::new(), 0); answers.len()]),
+            usage: wants_usage.then(Usage::default),
+            per_prompt,
+        }
+    }
+
+    fn write(&self, choices: Vec<Choice>, usage: Option<Usage>, out: &mut Vec<u8>) {
+        let chunk = Completion {
+            id: &self.id,
+            object: "text_completion",
+            created: self.created,
+            model: self.model.name(),
+            choices,
+            usage,
+        };
+        write_event(out, None, &chunk);
+    }
+
+    fn chunk(&mut self, index: usize, parts: Vec<AnswerEvent>, end: Option<&'static str>, out: &mut Vec<u8>) {
+        let mut text = String::new();
+        for part in parts {
+            if let AnswerEvent::Text(more) = part {
+                text.push_str(&more);
+            }
+        }
+        if text.is_empty() && end.is_none() {
+            return;
+        }
+        let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(index));
+        let logprobs =
+            waiting.map(|(waiting, offset)| Logprobs::new(&self.model, &std::mem::take(waiting), offset));
+        self.write(vec![Choice { index, text, logprobs, finish_reason: end }], None, out);
+    }
+}
+
+impl Script for CompletionScript {
+    fn begin(&mut self, _: &mut Vec<u8>) {}
+
+    fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
+        match told {
+            Told::Token { likelihood, parts, .. } => {
+                let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(choice));
+                if let (Some((waiting, _)), Some(likelihood)) = (waiting, likelihood) {
+                    waiting.push(likelihood);
+                }
+                self.chunk(choice, parts, None, out);
+            }
+            Told::Ended { parts, ended } => {
+                if let Some(usage) = &mut self.usage {
+                    usage.add(&ended.report, choice.is_multiple_of(self.per_prompt));
+                }
+                self.chunk(choice, parts, Some(finish_reason(&ended)), out);
+            }
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        if let Some(usage) = self.usage {
+            self.write(Vec::new(), Some(usage), out);
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_event(out, None, &error.to_value(Dialect::OpenAi));
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+}

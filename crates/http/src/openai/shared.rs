@@ -1,0 +1,84 @@
+//! What responses have in common.
+
+use oxcart_llm::engine::{End, Report};
+use oxcart_llm::text::{Decode, Token, Vocab};
+use serde::Serialize;
+
+use crate::answers::{Ended, Likelihood};
+
+/// Tokens that were used.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptDetails,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct PromptDetails {
+    cached_tokens: usize,
+}
+
+impl Usage {
+    /// Counts another answer; the prompt of the choices of one prompt counts once.
+    pub(crate) fn add(&mut self, report: &Report, is_first_choice: bool) {
+        if is_first_choice {
+            self.prompt_tokens += report.prompt_tokens;
+            self.prompt_tokens_details.cached_tokens += report.reused_tokens;
+        }
+        self.completion_tokens += report.answer_tokens;
+        self.total_tokens = self.prompt_tokens + self.completion_tokens;
+    }
+}
+
+/// Why an answer ended.
+pub(crate) fn finish_reason(ended: &Ended) -> &'static str {
+    match ended.end {
+        End::Length | End::Context | End::Deadline => "length",
+        End::Model | End::Complete | End::Stop | End::Cancelled if ended.calls => "tool_calls",
+        End::Model | End::Complete | End::Stop | End::Cancelled => "stop",
+    }
+}
+
+/// A token's text; what is no text by itself is shown as a replacement character.
+pub(crate) fn token_text(vocab: &Vocab, token: Token) -> String {
+    String::from_utf8_lossy(&token_bytes(vocab, token)).into_owned()
+}
+
+fn token_bytes(vocab: &Vocab, token: Token) -> Vec<u8> {
+    vocab.decode(&[token], Decode { show_special: true, whole_text: false })
+}
+
+/// A token and how likely it was.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TokenLogprob {
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_logprobs: Option<Vec<TokenLogprob>>,
+}
+
+impl TokenLogprob {
+    fn new(vocab: &Vocab, token: Token, logprob: f32) -> TokenLogprob {
+        let bytes = token_bytes(vocab, token);
+        // Minus infinity is not JSON; this is OpenAI's number for what never comes.
+        let logprob = logprob.max(-9999.0);
+        TokenLogprob { token: token_text(vocab, token), logprob, bytes, top_logprobs: None }
+    }
+
+    pub(crate) fn of(vocab: &Vocab, likelihood: &Likelihood) -> TokenLogprob {
+        let alternatives = likelihood.alternatives.iter();
+        let top = alternatives.map(|&(token, logprob)| TokenLogprob::new(vocab, token, logprob)).collect();
+        let own = TokenLogprob::new(vocab, likelihood.token, likelihood.logprob);
+        TokenLogprob { top_logprobs: Some(top), ..own }
+    }
+}
+
+/// How likely the tokens of a choice were.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct ChoiceLogprobs {
+    pub(crate) content: Vec<TokenLogprob>,
+    pub(crate) refusal: Option<()>,
+}

@@ -1,0 +1,152 @@
+//! Which web pages may use a server: by default none but its own.
+//!
+//! A browser sends requests for any page that it shows. It says which one in `Origin`, and a page of another machine can pretend
+//! to be of the same one by a name that it lets point here (DNS rebinding), which `Host` then shows.
+//!
+//! Invariant: without API keys, a request is answered only if its `Host` is an address, a name of this machine, or one that
+//! the operator named. A request with an `Origin` is answered only if that is the `Host` itself, or allowed by the operator.
+
+use std::net::IpAddr;
+
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, HOST, HeaderValue, ORIGIN, VARY,
+};
+use hyper::{HeaderMap, Method};
+
+use crate::error::{ApiError, Kind};
+
+/// What the operator allows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    /// Names by which clients may call this machine.
+    pub(crate) hosts: Vec<String>,
+    /// Pages of which origins may use the server; `*` for all.
+    pub(crate) allowed: Vec<String>,
+}
+
+/// A name without its port.
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    }
+}
+
+impl Origins {
+    /// The origin that a response is for, if it is for a page of another origin; an error if the request is to be refused.
+    pub(crate) fn check(&self, headers: &HeaderMap, has_keys: bool) -> Result<Option<HeaderValue>, ApiError> {
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host is no text"))?,
+            (None, _) => return Err(ApiError::bad("the request has no Host")),
+            _ => return Err(ApiError::bad("the request has several Hosts")),
+        };
+        // With keys, a page would have to know one.
+        if !has_keys && !self.is_known(without_port(host)) {
+            return Err(ApiError::new(
+                Kind::Forbidden,
+                format!("{:?} is no name of this machine; --allow-host makes it one", without_port(host)),
+            ));
+        }
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(None) };
+        let text = origin.to_str().unwrap_or_default();
+        let is_own = text.split_once("://").is_some_and(|(scheme, authority)| {
+            matches!(scheme, "http" | "https") && authority.eq_ignore_ascii_case(host)
+        });
+        if is_own {
+            return Ok(None);
+        }
+        match self.allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text)) {
+            true => Ok(Some(origin.clone())),
+            false => Err(ApiError::new(
+                Kind::Forbidden,
+                format!("pages of {text:?} may not use this server; --cors lets them"),
+            )),
+        }
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        name.parse::<IpAddr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || name.to_ascii_lowercase().ends_with(".localhost")
+            || self.hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Whether a browser asks what it may ask.
+pub(crate) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::OPTIONS && headers.contains_key("access-control-request-method")
+}
+
+/// Tells the browser that the page may see the response.
+pub(crate) fn allow(origin: HeaderValue, is_preflight: bool, headers: &mut HeaderMap) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(VARY, HeaderValue::from_static("origin"));
+    if is_preflight {
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        // Libraries send headers of their own. The star is for all but this one; no cookies are meant by any.
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, authorization"));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(origins: &Origins, host: &str, origin: Option<&str>, keys: bool) -> Result<bool, Kind> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(ORIGIN, origin.parse().unwrap());
+        }
+        origins.check(&headers, keys).map(|allowed| allowed.is_some()).map_err(|error| error.kind)
+    }
+
+    #[test]
+    fn names_of_others_are_refused() {
+        let plain = Origins::default();
+        for own in ["localhost:8080", "127.0.0.1:1", "[::1]:8080", "10.1.2.3", "a.localhost", "LOCALHOST."] {
+            assert_eq!(check(&plain, own, None, false), Ok(false), "{own}");
+        }
+        for foreign in ["evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "[::1", ""] {
+            assert_eq!(check(&plain, foreign, None, false), Err(Kind::Forbidden), "{foreign}");
+            assert_eq!(check(&plain, foreign, None, true), Ok(false), "{foreign} with a key");
+        }
+        let named = Origins { hosts: vec!["box.lan".into()], allowed: Vec::new() };
+        assert_eq!(check(&named, "Box.lan:80", None, false), Ok(false));
+    }
+
+    #[test]
+    fn pages_of_others_are_refused() {
+        let plain = Origins::default();
+        assert_eq!(check(&plain, "localhost:8080", Some("http://localhost:8080"), false), Ok(false));
+        for foreign in ["http://localhost:3000", "https://evil.example", "null", "", "file://localhost:8080"]
+        {
+            for keys in [false, true] {
+                assert_eq!(
+                    check(&plain, "localhost:8080", Some(foreign), keys),
+                    Err(Kind::Forbidden),
+                    "{foreign}"
+                );
+            }
+        }
+        let open = Origins { hosts: Vec::new(), allowed: vec!["http://localhost:3000".into()] };
+        assert_eq!(check(&open, "localhost:8080", Some("http://localhost:3000"), false), Ok(true));
+        assert_eq!(
+            check(&open, "localhost:8080", Some("http://localhost:3001"), false),
+            Err(Kind::Forbidden)
+        );
+    }
+
+    #[test]
+    fn there_is_exactly_one_host() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(Origins::default().check(&headers, true).unwrap_err().kind, Kind::BadRequest);
+        headers.append(HOST, "localhost".parse().unwrap());
+        headers.append(HOST, "evil.example".parse().unwrap());
+        assert_eq!(Origins::default().check(&headers, true).unwrap_err().kind, Kind::BadRequest);
+    }
+}

@@ -1,0 +1,267 @@
+//! Listens, and answers on every connection.
+//!
+//! Invariants: a server runs on threads of its own and ends with [`Server::shutdown`], or when it is dropped. Shutting down
+//! takes no new connections, lets answers that are under way end within the time that they are given, then ends them with a last event,
+//! and closes every connection after its response.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::{App, Links};
+use crate::keys::Keys;
+use crate::limits::{HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, TLS_TIME};
+use crate::models::Models;
+use crate::origin::Origins;
+use crate::patient::Patient;
+use crate::route;
+use crate::tls::Tls;
+
+/// What is served, where and to whom.
+#[derive(Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub addresses: Vec<SocketAddr>,
+    /// What to serve.
+    pub models: Models,
+    /// Keys that clients need. Without any, every client is answered.
+    pub keys: Keys,
+    /// What the server proves who it is with. Without it, nothing is encrypted.
+    pub tls: Option<Tls>,
+    /// Names by which clients may call this machine, beside addresses and `localhost`; without effect where keys are needed.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may use the server from a browser; `*` for all.
+    pub origins: Vec<String>,
+    /// Says what went over the lines to workers, for `/metrics`.
+    pub links: Option<Links>,
+}
+
+impl Config {
+    /// Models on one address, with nothing else.
+    pub fn new(address: SocketAddr, models: Models) -> Config {
+        Config {
+            addresses: vec![address],
+            models,
+            keys: Keys::none(),
+            tls: None,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            links: None,
+        }
+    }
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// An address where it cannot listen.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// It can be reached from other machines, and any of them could use it.
+    #[error("{address} can be reached from other machines, so API keys are needed")]
+    Open {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The system would not start threads.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    runtime: Option<Runtime>,
+    addresses: Vec<SocketAddr>,
+    models: Models,
+    /// Set when no new connections are taken and those that are there are to end.
+    stop: watch::Sender<bool>,
+    /// All of them are free when there are no connections.
+    connections: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Listens from now on.
+    pub fn start(config: Config) -> Result<Server, ServerError> {
+        let Config { addresses, models, keys, tls, hosts, origins, links } = config;
+        if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
+            && keys.is_empty()
+        {
+            return Err(ServerError::Open { address });
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(PREPARING_THREADS)
+            .thread_name("http")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(ServerError::Threads)?;
+        let origins = Origins { hosts, allowed: origins };
+        let app = Arc::new(App::new(models.clone(), keys, origins, links));
+        let (stop, stopped) = watch::channel(false);
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
+        let mut bound = Vec::new();
+        for address in addresses {
+            let failed = |source| ServerError::Listen { address, source };
+            let listener = StdListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            bound.push(listener.local_addr().map_err(failed)?);
+            let _guard = runtime.enter();
+            let door = Door {
+                listener: TcpListener::from_std(listener).map_err(failed)?,
+                app: Arc::clone(&app),
+                tls: tls.clone(),
+                connections: Arc::clone(&connections),
+                stopped: stopped.clone(),
+            };
+            runtime.spawn(door.run());
+        }
+        Ok(Server { runtime: Some(runtime), addresses: bound, models, stop, connections })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Takes nothing new, gives answers so much time to end, and returns when all is ended.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    fn end(&mut self, grace: Duration) {
+        let Some(runtime) = self.runtime.take() else { return };
+        // If all listeners are gone, none has to be told.
+        let _ = self.stop.send(true);
+        self.models.shutdown(grace);
+        // Every answer has its end now; what is left is to send it.
+        let all = u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX);
+        let connections = Arc::clone(&self.connections);
+        let sent = async move { connections.acquire_many(all).await.map(drop) };
+        // Clients that do not read their last bytes are not waited for.
+        let _ = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), sent).await });
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// A listener, and what its connections need.
+struct Door {
+    listener: TcpListener,
+    app: Arc<App>,
+    tls: Option<TlsAcceptor>,
+    connections: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Door {
+    async fn run(mut self) {
+        loop {
+            let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return };
+            let accepted = {
+                let stopped = pin!(until(&mut self.stopped));
+                let accepting = pin!(self.listener.accept());
+                match first_of(stopped, accepting).await {
+                    Either::First(()) => return,
+                    Either::Second(accepted) => accepted,
+                }
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    // An answer is many small pieces, each of which is wanted at once.
+                    let _ = stream.set_nodelay(true);
+                    let (app, stopped) = (Arc::clone(&self.app), self.stopped.clone());
+                    match self.tls.clone() {
+                        None => drop(tokio::spawn(connection(stream, app, stopped, permit))),
+                        Some(tls) => drop(tokio::spawn(async move {
+                            let greeting = tokio::time::timeout(TLS_TIME, tls.accept(stream));
+                            if let Ok(Ok(stream)) = greeting.await {
+                                connection(stream, app, stopped, permit).await;
+                            }
+                        })),
+                    }
+                }
+                // The client was quicker to leave, or descriptors have run out: then a moment later there may be some.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    app: Arc<App>,
+    mut stopped: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let app = Arc::clone(&app);
+        async move { Ok::<_, Infallible>(route::answer(app, request).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream)), service));
+    let is_stopped = pin!(until(&mut stopped));
+    if let Either::First(()) = first_of(is_stopped, connection.as_mut()).await {
+        connection.as_mut().graceful_shutdown();
+        // What a client does wrong is its own concern.
+        let _ = connection.await;
+    }
+}
+
+/// Waits until a server is to end; it is, if the server itself is gone.
+async fn until(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+enum Either<A, B> {
+    First(A),
+    Second(B),
+}
+
+/// Waits for either; if both are there, the first counts.
+async fn first_of<A: Future, B: Future>(
+    mut a: Pin<&mut A>,
+    mut b: Pin<&mut B>,
+) -> Either<A::Output, B::Output> {
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = a.as_mut().poll(context) {
+            return Poll::Ready(Either::First(output));
+        }
+        b.as_mut().poll(context).map(Either::Second)
+    })
+    .await
+}

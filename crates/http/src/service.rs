@@ -1,0 +1,210 @@
+//! An engine on a thread of its own: requests in, a bounded stream of updates out for each.
+//!
+//! The engine knows nothing of connections or tasks. One thread, the driver, owns it and calls [`Engine::step`] as long as
+//! requests run; whoever has a [`Service`] may submit requests from anywhere, and reads an [`Updates`] in async code.
+//!
+//! Invariants: `submit` never waits. Requests wait in one bounded `Queue`, from which the driver takes the next as soon as
+//! the engine has a sequence for it; among clients, the one that has had least is next. A request whose `Updates` is dropped
+//! ends within a step. Every `Updates` ends with one [`Update::Finished`] or [`Update::Failed`]. A reader that is slow is
+//! never waited for: its answer ends when it falls too far behind.
+
+mod driver;
+mod embedding;
+mod queue;
+mod telling;
+mod updates;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use oxcart_llm::engine::{Engine, Request};
+use tokio::sync::broadcast;
+
+use crate::limits::MAX_EVENTS;
+use driver::Driver;
+use queue::{Queue, Waiting};
+
+pub use embedding::EmbeddingService;
+pub use queue::Client;
+pub use telling::{Event, Running, Snapshot, Ticket, Totals};
+pub use updates::{Failure, Update, Updates};
+
+/// How a service treats its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests that may wait at a time; more are refused.
+    pub queue: usize,
+    /// How long a request may take, waiting included.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { queue: 256, time: Duration::from_secs(3600) }
+    }
+}
+
+/// Why a request was not taken on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Too many wait already.
+    #[error("{waiting} requests are waiting already, try again in {} s", .retry_after.as_secs())]
+    Busy {
+        /// How many.
+        waiting: usize,
+        /// When one of them may have been answered.
+        retry_after: Duration,
+    },
+    /// The service ends, or its engine has broken.
+    #[error("the server is shutting down")]
+    Closed,
+}
+
+/// What the driver and everyone else share.
+struct Shared {
+    state: Mutex<State>,
+    /// Told when there is something to do for a driver that has nothing.
+    wake: Condvar,
+    events: broadcast::Sender<Event>,
+    limits: Limits,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    /// By ticket.
+    running: BTreeMap<Ticket, Running>,
+    totals: Totals,
+    /// Of the last step that failed, until one succeeds.
+    trouble: Option<String>,
+    next_ticket: u64,
+    /// When nothing may run any longer.
+    end: Option<Instant>,
+    /// Whether the driver has ended.
+    is_over: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing is left half done by code that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, event: Event) {
+        // Without watchers it is told to none.
+        let _ = self.events.send(event);
+    }
+
+    /// Forgets a request that its reader no longer wants, if it still waits.
+    fn withdraw(&self, ticket: Ticket) {
+        drop(self.lock().queue.remove(ticket));
+    }
+}
+
+/// An engine that runs on a thread of its own, and takes requests from any.
+pub struct Service {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Starts the thread. The engine must have no requests yet; it is dropped there when the service ends.
+    pub fn start(engine: Engine, limits: Limits) -> std::io::Result<Service> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            events: broadcast::Sender::new(MAX_EVENTS),
+            limits,
+        });
+        let driver = Driver::new(engine, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || driver.run())?;
+        Ok(Service { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Takes a request on for a client. Its deadline is the service's to set; its `cancel` is set when the updates are
+    /// dropped.
+    pub fn submit(&self, client: Client, request: Request) -> Result<Updates, Refused> {
+        let mut all = self.submit_all(client, vec![request])?;
+        all.pop().ok_or(Refused::Closed)
+    }
+
+    /// As [`submit`](Service::submit), all of them or none.
+    pub fn submit_all(&self, client: Client, requests: Vec<Request>) -> Result<Vec<Updates>, Refused> {
+        let mut state = self.shared.lock();
+        if state.is_over || state.end.is_some() {
+            return Err(Refused::Closed);
+        }
+        let mut displaced = Vec::new();
+        let room = state.queue.make_room(client, requests.len(), self.shared.limits.queue, &mut displaced);
+        let retry_after = state.totals.mean_time().clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let refused = Refused::Busy { waiting: state.queue.len(), retry_after };
+        let mut submitted = Vec::with_capacity(requests.len());
+        if room {
+            for request in requests {
+                let ticket = Ticket(state.next_ticket);
+                state.next_ticket += 1;
+                let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared);
+                self.shared.tell(Event::Queued { ticket, client, prompt_tokens: request.prompt.len() });
+                state.queue.push(Waiting { ticket, client, request, sink, since: Instant::now() });
+                submitted.push(updates);
+            }
+        } else {
+            state.totals.refused += requests.len() as u64;
+        }
+        state.totals.refused += displaced.len() as u64;
+        drop(state);
+        for waiting in displaced {
+            waiting.sink.fail(Failure::Refused(refused));
+        }
+        match room {
+            true => {
+                self.shared.wake.notify_one();
+                Ok(submitted)
+            }
+            false => Err(refused),
+        }
+    }
+
+    /// What happens from now on, for any number of watchers.
+    pub fn watch(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+
+    /// How things are.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.shared.lock();
+        Snapshot {
+            running: state.running.values().cloned().collect(),
+            waiting: state.queue.len(),
+            totals: state.totals,
+            trouble: state.trouble.clone(),
+            is_open: !state.is_over && state.end.is_none(),
+        }
+    }
+
+    /// Takes no more requests, gives those that are there so much time to end, and returns when the engine is gone.
+    pub fn shutdown(&self, grace: Duration) {
+        self.shared.lock().end.get_or_insert(Instant::now() + grace);
+        self.shared.wake.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // If it panicked, its requests were told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}

@@ -1,0 +1,238 @@
+//! The thread that owns an engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oxcart_llm::engine::{End, Engine, Event as EngineEvent, Report, RequestId};
+
+use super::queue::{Client, Waiting};
+use super::telling::{Event, Running, Ticket};
+use super::updates::{Failure, Sink};
+use super::{Shared, State};
+
+/// A request that the engine has.
+struct Task {
+    ticket: Ticket,
+    client: Client,
+    sink: Sink,
+    /// Whether its prompt was charged for.
+    has_begun: bool,
+    prompt_tokens: usize,
+}
+
+pub(super) struct Driver {
+    engine: Engine,
+    shared: Arc<Shared>,
+    tasks: BTreeMap<RequestId, Task>,
+    /// How many the engine may have at a time.
+    most: usize,
+}
+
+/// Says that the driver is gone, however it went.
+struct Gone(Arc<Shared>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.0.lock();
+            state.is_over = true;
+            state.running.clear();
+            state.queue.drain(|_| true)
+        };
+        waiting.into_iter().for_each(|waiting| waiting.sink.fail(Failure::Closed));
+    }
+}
+
+impl Driver {
+    pub(super) fn new(engine: Engine, shared: Arc<Shared>) -> Driver {
+        let most = engine.runner().options().sequences;
+        Driver { engine, shared, tasks: BTreeMap::new(), most }
+    }
+
+    /// Computes steps until the service is to end and nothing is left to do.
+    pub(super) fn run(mut self) {
+        let _gone = Gone(Arc::clone(&self.shared));
+        while self.wait_for_work() {
+            self.step();
+        }
+    }
+
+    /// Takes on what there is room for, and sleeps while there is nothing; `false` if there never will be.
+    fn wait_for_work(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            let is_late = state.end.is_some_and(|end| end <= Instant::now());
+            let time = shared.limits.time;
+            let over = state.queue.drain(|waiting| is_late || waiting.since.elapsed() >= time);
+            let mut chosen = Vec::new();
+            while self.tasks.len() + chosen.len() < self.most {
+                let Some(next) = state.queue.next() else { break };
+                state.running.insert(next.ticket, running(&next));
+                state.totals.waited += next.since.elapsed();
+                chosen.push(next);
+            }
+            if over.is_empty() && chosen.is_empty() && self.tasks.is_empty() {
+                if state.end.is_some() {
+                    return false;
+                }
+                state = shared.wake.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                continue;
+            }
+            // Neither endings nor beginnings need the lock.
+            drop(state);
+            let late = || if is_late { Failure::Closed } else { Failure::WaitedTooLong };
+            over.into_iter().for_each(|waiting| waiting.sink.fail(late()));
+            chosen.into_iter().for_each(|waiting| self.begin(waiting));
+            if is_late {
+                self.fail_all(|| Failure::Closed);
+            }
+            if !self.tasks.is_empty() {
+                return true;
+            }
+            state = shared.lock();
+        }
+    }
+
+    /// Hands a request to the engine.
+    fn begin(&mut self, waiting: Waiting) {
+        let Waiting { ticket, client, mut request, sink, since } = waiting;
+        let left = self.shared.limits.time.saturating_sub(since.elapsed());
+        request.deadline = Some(self.engine.now().saturating_add(left));
+        let prompt_tokens = request.prompt.len();
+        match self.engine.submit(request) {
+            Ok(id) => {
+                self.shared.tell(Event::Started { ticket, waited: since.elapsed() });
+                let task = Task { ticket, client, sink, has_begun: false, prompt_tokens };
+                self.tasks.insert(id, task);
+            }
+            Err(error) => self.failed(ticket, client, sink, Failure::Request(error)),
+        }
+    }
+
+    fn step(&mut self) {
+        let (start, before) = (Instant::now(), self.engine.runner().usage().computed_tokens);
+        let width = self.tasks.len();
+        let outcome = self.engine.step();
+        let (time, computed) = (start.elapsed(), self.engine.runner().usage().computed_tokens - before);
+        self.deliver(time, width, computed);
+        match outcome {
+            Ok(_) => {}
+            Err(error) => {
+                // What the engine holds can be computed again, but not while a device is gone: its requests are told now rather
+                // than left to wait for their deadlines.
+                let reason = error.to_string();
+                self.shared.lock().trouble = Some(reason.clone());
+                self.fail_all(|| Failure::Step(reason.clone()));
+            }
+        }
+    }
+
+    /// Passes on what the engine tells.
+    fn deliver(&mut self, time: Duration, width: usize, computed: u64) {
+        let shared = Arc::clone(&self.shared);
+        let mut ended = Vec::new();
+        let mut state = shared.lock();
+        if computed > 0 {
+            state.trouble = None;
+        }
+        let totals = &mut state.totals;
+        totals.steps += 1;
+        totals.step_requests += width as u64;
+        totals.computed_tokens += computed;
+        totals.step_time += time;
+        let waiting = state.queue.len();
+        while let Some(event) = self.engine.next_event() {
+            let id = event.request();
+            match event {
+                EngineEvent::Token(token) => {
+                    let Some(task) = self.tasks.get_mut(&id) else { continue };
+                    let prompt = if task.has_begun { 0 } else { task.prompt_tokens };
+                    task.has_begun = true;
+                    state.queue.charge(task.client, prompt + 1);
+                    if let Some(running) = state.running.get_mut(&task.ticket) {
+                        running.answer_tokens += 1;
+                    }
+                    if !task.sink.token(token) {
+                        // At once: without others there is no next step that would look at `cancel`.
+                        self.engine.cancel(id);
+                        if let Some(task) = self.tasks.remove(&id) {
+                            end(&mut state, task.ticket, task.client);
+                            state.totals.failed += 1;
+                            ended.push((task, Err(Failure::ReadTooSlowly)));
+                        }
+                    }
+                }
+                EngineEvent::Finished { end: why, text, stopped_by, report, .. } => {
+                    let Some(task) = self.tasks.remove(&id) else { continue };
+                    end(&mut state, task.ticket, task.client);
+                    state.totals.add(why, &report);
+                    ended.push((task, Ok(Ending { why, text, stopped_by, report })));
+                }
+                EngineEvent::Failed { error, .. } => {
+                    let Some(task) = self.tasks.remove(&id) else { continue };
+                    end(&mut state, task.ticket, task.client);
+                    state.totals.failed += 1;
+                    ended.push((task, Err(Failure::Request(error))));
+                }
+            }
+        }
+        drop(state);
+        shared.tell(Event::Step { running: width, waiting, computed, time });
+        for (task, ending) in ended {
+            match ending {
+                Ok(Ending { why, text, stopped_by, report }) => {
+                    shared.tell(Event::Finished { ticket: task.ticket, end: why, report });
+                    task.sink.finish(why, text, stopped_by, report);
+                }
+                Err(failure) => {
+                    shared.tell(Event::Failed { ticket: task.ticket, reason: failure.to_string() });
+                    task.sink.fail(failure);
+                }
+            }
+        }
+    }
+
+    fn failed(&self, ticket: Ticket, client: Client, sink: Sink, failure: Failure) {
+        let mut state = self.shared.lock();
+        end(&mut state, ticket, client);
+        state.totals.failed += 1;
+        drop(state);
+        self.shared.tell(Event::Failed { ticket, reason: failure.to_string() });
+        sink.fail(failure);
+    }
+
+    /// Ends everything that runs.
+    fn fail_all(&mut self, failure: impl Fn() -> Failure) {
+        for (id, task) in std::mem::take(&mut self.tasks) {
+            self.engine.cancel(id);
+            self.failed(task.ticket, task.client, task.sink, failure());
+        }
+        // What the engine has to say about them is of no interest any more.
+        while self.engine.next_event().is_some() {}
+    }
+}
+
+/// How a request ended that did as it should.
+struct Ending {
+    why: End,
+    text: String,
+    stopped_by: Option<usize>,
+    report: Report,
+}
+
+fn end(state: &mut State, ticket: Ticket, client: Client) {
+    state.running.remove(&ticket);
+    state.queue.ended(client);
+}
+
+fn running(waiting: &Waiting) -> Running {
+    Running {
+        ticket: waiting.ticket,
+        client: waiting.client,
+        prompt_tokens: waiting.request.prompt.len(),
+        answer_tokens: 0,
+        limit: waiting.request.limit,
+    }
+}

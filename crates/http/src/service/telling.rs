@@ -1,0 +1,156 @@
+//! What a service tells of itself: events as they happen, and how things are.
+
+use std::time::Duration;
+
+use oxcart_llm::engine::{End, Report};
+
+use super::queue::Client;
+
+/// A request of a service, from its submission on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(super) u64);
+
+impl Ticket {
+    /// A number that no other request of the service has.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What happens in a service.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A request waits.
+    Queued {
+        /// Which.
+        ticket: Ticket,
+        /// Whose.
+        client: Client,
+        /// How long its prompt is.
+        prompt_tokens: usize,
+    },
+    /// A request is computed from now on.
+    Started {
+        /// Which.
+        ticket: Ticket,
+        /// How long it had waited.
+        waited: Duration,
+    },
+    /// A step was computed.
+    Step {
+        /// Requests that took part, or wait for memory.
+        running: usize,
+        /// Requests that wait for their turn.
+        waiting: usize,
+        /// Tokens that were computed.
+        computed: u64,
+        /// How long it took.
+        time: Duration,
+    },
+    /// A request ended.
+    Finished {
+        /// Which.
+        ticket: Ticket,
+        /// Why.
+        end: End,
+        /// How it came about.
+        report: Report,
+    },
+    /// A request ended with an error.
+    Failed {
+        /// Which.
+        ticket: Ticket,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A request that is computed.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Which.
+    pub ticket: Ticket,
+    /// Whose.
+    pub client: Client,
+    /// How long its prompt is.
+    pub prompt_tokens: usize,
+    /// Tokens of its answer so far.
+    pub answer_tokens: usize,
+    /// Tokens that its answer may have.
+    pub limit: usize,
+}
+
+/// What a service has done since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Requests that were answered to the end.
+    pub finished: u64,
+    /// Requests whose client went away, or that were stopped otherwise.
+    pub cancelled: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Requests that were not taken on because too many waited.
+    pub refused: u64,
+    /// Tokens of prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of prompts that were held already.
+    pub reused_tokens: u64,
+    /// Tokens of answers.
+    pub answer_tokens: u64,
+    /// Tokens that were guessed, and of these, those that were right.
+    pub guessed_tokens: u64,
+    /// Guesses that were right.
+    pub right_guesses: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Requests in all steps together; by steps, this is how wide batches are.
+    pub step_requests: u64,
+    /// Tokens that were computed in all steps.
+    pub computed_tokens: u64,
+    /// Time in steps.
+    pub step_time: Duration,
+    /// Time that requests waited for their turn.
+    pub waited: Duration,
+    /// Time to first tokens, from when requests began to be computed.
+    pub prompt_time: Duration,
+    /// Time from first tokens to last.
+    pub answer_time: Duration,
+}
+
+impl Totals {
+    /// How long a request takes, as far as is known.
+    pub(super) fn mean_time(&self) -> Duration {
+        let count = u32::try_from(self.finished.max(1)).unwrap_or(u32::MAX);
+        (self.prompt_time + self.answer_time) / count
+    }
+
+    pub(super) fn add(&mut self, end: End, report: &Report) {
+        match end {
+            End::Cancelled => self.cancelled += 1,
+            _ => self.finished += 1,
+        }
+        self.prompt_tokens += report.prompt_tokens as u64;
+        self.reused_tokens += report.reused_tokens as u64;
+        self.answer_tokens += report.answer_tokens as u64;
+        self.guessed_tokens += report.guessed_tokens as u64;
+        self.right_guesses += report.right_guesses as u64;
+        self.prompt_time += report.prompt_time;
+        self.answer_time += report.answer_time;
+    }
+}
+
+/// How things are.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Requests that are computed.
+    pub running: Vec<Running>,
+    /// How many wait.
+    pub waiting: usize,
+    /// What was done so far.
+    pub totals: Totals,
+    /// Why the last step failed, if it did.
+    pub trouble: Option<String>,
+    /// Whether it takes requests.
+    pub is_open: bool,
+}
