@@ -69,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// A marker came: white space around it is nobody's.
+    /// A marker came: white space around it belongs to neither side.
     pub(super) fn part(&mut self) {
         self.space.clear();
         self.trim = true;

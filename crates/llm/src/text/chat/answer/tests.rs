@@ -549,10 +549,9 @@ fn long_answers_are_read_in_pieces() {
         (CallSyntax::QwenCoder, "<tool_call><function=a><parameter=b>\n\n"),
         (CallSyntax::Glm, "<tool_call>a"),
         (CallSyntax::Lfm2, "<|tool_call_start|>[f(a=["),
-        (CallSyntax::Harmony, "<|channel|>analysis"),
+        (CallSyntax::Harmony, "<|channel|>analysis<|message|>"),
     ] {
-        // More than is ever held.
-        let text = unit.repeat((2 << 20) / unit.len());
+        let text = unit.repeat(20_000);
         let mut parser = ChatFormat::of(syntax).parser("", &tools());
         let mut events = 0;
         for piece in text.as_bytes().chunks(64) {
