@@ -20,6 +20,7 @@ pub(crate) enum Request {
     /// To end.
     Stop,
     /// To say how it is.
+    #[cfg_attr(windows, expect(dead_code, reason = "Windows has no signal that could ask for it"))]
     Report,
     /// To read its files again.
     Reread,
