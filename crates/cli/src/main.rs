@@ -4,6 +4,7 @@
 //! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod commands;
 mod conversation;
 mod door;

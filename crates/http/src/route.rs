@@ -16,8 +16,9 @@ use crate::app::App;
 use crate::call::Call;
 use crate::error::{ApiError, Dialect, Kind};
 use crate::limits::MAX_TARGET_BYTES;
+use crate::page::PageFile;
 use crate::reply::{Reply, ReplyBody};
-use crate::{anthropic, llama, ollama, openai, origin};
+use crate::{anthropic, cluster, llama, ollama, openai, origin, page};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,9 @@ enum Endpoint {
     Responses,
     Messages,
     CountTokens,
-    OllamaRoot,
+    Cluster,
+    Root,
+    Page(PageFile),
     OllamaChat,
     OllamaGenerate,
     OllamaTags,
@@ -52,8 +55,12 @@ enum Endpoint {
 }
 
 /// Where to ask for it.
-const PATHS: [(&str, Endpoint); 32] = [
-    ("/", Endpoint::OllamaRoot),
+const PATHS: [(&str, Endpoint); 36] = [
+    ("/", Endpoint::Root),
+    ("/page.js", Endpoint::Page(PageFile::Script)),
+    ("/page.css", Endpoint::Page(PageFile::Style)),
+    ("/icon.svg", Endpoint::Page(PageFile::Icon)),
+    ("/cluster", Endpoint::Cluster),
     ("/health", Endpoint::Health),
     ("/v1/health", Endpoint::Health),
     ("/props", Endpoint::Props),
@@ -106,7 +113,9 @@ impl Endpoint {
                 | Endpoint::Metrics
                 | Endpoint::Models
                 | Endpoint::Model
-                | Endpoint::OllamaRoot
+                | Endpoint::Cluster
+                | Endpoint::Root
+                | Endpoint::Page(_)
                 | Endpoint::OllamaTags
                 | Endpoint::OllamaPs
                 | Endpoint::OllamaVersion
@@ -115,7 +124,7 @@ impl Endpoint {
 
     /// Whether it may be asked for without a key.
     fn is_open(self) -> bool {
-        matches!(self, Endpoint::Health | Endpoint::OllamaRoot)
+        matches!(self, Endpoint::Health | Endpoint::Root | Endpoint::Page(_))
     }
 }
 
@@ -134,7 +143,7 @@ pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>) -> Reply {
     if let Some(origin) = origin {
         origin::allow(origin, preflight, reply.headers_mut());
     }
-    // Nothing here is to be taken for a page.
+    // Nothing is to be taken for a page that does not say so.
     let nosniff = HeaderName::from_static("x-content-type-options");
     reply.headers_mut().insert(nosniff, HeaderValue::from_static("nosniff"));
     reply
@@ -199,7 +208,9 @@ async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<Reply, ApiE
         Endpoint::Responses => openai::responses::create(call).await,
         Endpoint::Messages => anthropic::messages::create(call).await,
         Endpoint::CountTokens => anthropic::messages::count_tokens(call).await,
-        Endpoint::OllamaRoot => Ok(crate::reply::text(StatusCode::OK, "text/plain", "Oxcart is running\n")),
+        Endpoint::Cluster => cluster::cluster(&call),
+        Endpoint::Root => Ok(page::root(&call.parts.headers)),
+        Endpoint::Page(file) => Ok(file.reply()),
         Endpoint::OllamaChat => ollama::generate::chat(call).await,
         Endpoint::OllamaGenerate => ollama::generate::generate(call).await,
         Endpoint::OllamaTags => ollama::models::tags(&call),
