@@ -9,6 +9,7 @@
 //! | what all interfaces' requests come down to, and their answers | `ask`, `answers`, `embed`, `models` |
 //! | the interfaces: typed requests and responses, one file per family of endpoints | `openai`, `anthropic`, `ollama`, `llama` |
 //! | the page, and the picture of the cluster that it shows | `page`, `cluster` |
+//! | a description of all routes | `openapi` |
 //! | who may ask, and how it gets there | `server`, `route`, `call`, `keys`, `origin`, `tls`, `patient`, `reply`, `json`, `error` |
 //!
 //! It must not know devices, files or the command line.
@@ -30,6 +31,7 @@ mod llama;
 mod models;
 mod ollama;
 mod openai;
+mod openapi;
 mod origin;
 mod page;
 mod patient;

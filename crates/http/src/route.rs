@@ -18,11 +18,11 @@ use crate::error::{ApiError, Dialect, Kind};
 use crate::limits::MAX_TARGET_BYTES;
 use crate::page::PageFile;
 use crate::reply::{Reply, ReplyBody};
-use crate::{anthropic, cluster, llama, ollama, openai, origin, page};
+use crate::{anthropic, cluster, llama, ollama, openai, openapi, origin, page};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
+pub(crate) enum Endpoint {
     Health,
     Props,
     Slots,
@@ -41,6 +41,7 @@ enum Endpoint {
     Messages,
     CountTokens,
     Cluster,
+    OpenApi,
     Root,
     Page(PageFile),
     OllamaChat,
@@ -55,12 +56,13 @@ enum Endpoint {
 }
 
 /// Where to ask for it.
-const PATHS: [(&str, Endpoint); 36] = [
+pub(crate) const PATHS: [(&str, Endpoint); 37] = [
     ("/", Endpoint::Root),
     ("/page.js", Endpoint::Page(PageFile::Script)),
     ("/page.css", Endpoint::Page(PageFile::Style)),
     ("/icon.svg", Endpoint::Page(PageFile::Icon)),
     ("/cluster", Endpoint::Cluster),
+    ("/openapi.json", Endpoint::OpenApi),
     ("/health", Endpoint::Health),
     ("/v1/health", Endpoint::Health),
     ("/props", Endpoint::Props),
@@ -95,7 +97,7 @@ const PATHS: [(&str, Endpoint); 36] = [
 ];
 
 /// What precedes the name of one model.
-const MODEL: &str = "/v1/models/";
+pub(crate) const MODEL: &str = "/v1/models/";
 
 impl Endpoint {
     fn find(path: &str) -> Option<Endpoint> {
@@ -104,7 +106,7 @@ impl Endpoint {
     }
 
     /// Whether it is asked for, rather than told something.
-    fn is_get(self) -> bool {
+    pub(crate) fn is_get(self) -> bool {
         matches!(
             self,
             Endpoint::Health
@@ -114,6 +116,7 @@ impl Endpoint {
                 | Endpoint::Models
                 | Endpoint::Model
                 | Endpoint::Cluster
+                | Endpoint::OpenApi
                 | Endpoint::Root
                 | Endpoint::Page(_)
                 | Endpoint::OllamaTags
@@ -123,7 +126,7 @@ impl Endpoint {
     }
 
     /// Whether it may be asked for without a key.
-    fn is_open(self) -> bool {
+    pub(crate) fn is_open(self) -> bool {
         matches!(self, Endpoint::Health | Endpoint::Root | Endpoint::Page(_))
     }
 }
@@ -209,6 +212,7 @@ async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<Reply, ApiE
         Endpoint::Messages => anthropic::messages::create(call).await,
         Endpoint::CountTokens => anthropic::messages::count_tokens(call).await,
         Endpoint::Cluster => cluster::cluster(&call),
+        Endpoint::OpenApi => openapi::openapi(),
         Endpoint::Root => Ok(page::root(&call.parts.headers)),
         Endpoint::Page(file) => Ok(file.reply()),
         Endpoint::OllamaChat => ollama::generate::chat(call).await,
