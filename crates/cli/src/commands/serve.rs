@@ -3,7 +3,7 @@
 //! What there is to say goes to stderr. Signals end it once answers are complete, a second one at once; another one has the keys
 //! read again.
 
-mod key_file;
+pub(crate) mod key_file;
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
