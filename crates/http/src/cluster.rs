@@ -201,7 +201,8 @@ impl ModelState {
                 id: request.ticket.number(),
                 prompt_tokens: request.prompt_tokens,
                 answer_tokens: request.answer_tokens,
-                limit: request.limit,
+                // One that is not limited ends with the context.
+                limit: request.limit.min(talker.context.saturating_sub(request.prompt_tokens)),
             });
         }
         state

@@ -27,8 +27,9 @@ pub(super) fn lines(history: &History, url: &str, trouble: Option<&str>, width: 
     let mut lines = Vec::new();
     let Some(now) = history.now() else { return lines };
     let dead = now.machines.iter().filter(|machine| machine.failure.is_some()).count();
-    let state =
-        format!(" · {} machines, {dead} dead · up {}", now.machines.len(), duration(now.uptime_seconds));
+    let (count, up) = (now.machines.len(), duration(now.uptime_seconds));
+    let noun = if count == 1 { "machine" } else { "machines" };
+    let state = format!(" · {count} {noun}, {dead} dead · up {up}");
     lines.push(Line::from(vec![
         Span::styled(format!("oxcart {} ", door::visible(&now.version)), BOLD),
         Span::raw(door::visible(url)),
@@ -135,7 +136,7 @@ fn machine_lines(
     ]));
     for model in &now.models {
         for share in model.plans.now.shares.iter().filter(|share| share.machine == machine.name) {
-            lines.push(Line::raw(format!("  {}", held(share, model, now.models.len() > 1))));
+            lines.extend(held(share, model, now.models.len() > 1));
         }
     }
     if let Some(link) = machine.link {
@@ -166,7 +167,8 @@ fn machine_lines(
     }
 }
 
-fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> String {
+/// What a device has, and the memory that it takes.
+fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'static>; 2] {
     let mut parts = Vec::new();
     parts.extend(share.has_input.then(|| "embeddings".to_owned()));
     parts.extend((share.blocks[1] > share.blocks[0]).then(|| blocks(share)));
@@ -174,14 +176,14 @@ fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> String {
     let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
     let of = if is_named { format!(" of {}", door::visible(&model.name)) } else { String::new() };
     let mapped = if share.is_mapped { " mapped" } else { "" };
-    format!(
-        "{}: {parts}{of}; {}{mapped} weights, {} cache, {} results of {} that were free",
-        door::visible(&share.device),
+    let memory = format!(
+        "    {}{mapped} weights, {} cache, {} results; {} were free",
         ByteSize(share.weights_bytes),
         ByteSize(share.cache_bytes),
         ByteSize(share.results_bytes),
         ByteSize(share.free_bytes),
-    )
+    );
+    [Line::raw(format!("  {}: {parts}{of}", door::visible(&share.device))), Line::styled(memory, DIM)]
 }
 
 fn departure(plan: &Plan) -> String {
@@ -307,7 +309,7 @@ mod tests {
             "dead: blocks 20-29 b:2",
             "#7      prompt 11      answer 5 of 100",
             "■ b:2  dead: closed the connection",
-            "CPU: blocks 20-29, output; 30.0 MiB weights, 1.0 MiB cache, 0 B results of 1.0 GiB that were free",
+            "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB were free",
             "sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)   40.0 round trips/s (140)",
             "if it left: blocks 0-29 on b:2",
         ] {
