@@ -26,6 +26,7 @@ SEVERAL = {
     "bitflags": "an old one for other systems",
     "getrandom": "rustls' cryptography, tests and hashing each have their own",
     "r-efi": "of getrandom, for a system that we do not build for",
+    "signal-hook": "ratatui's way to the terminal has an old one",
     "syn": "macros of different ages; no part of any program",
     "windows-link": "of windows-sys, Windows only",
     "windows-sys": "rustls' cryptography has an old one, Windows only",

@@ -13,4 +13,5 @@ pub(crate) mod run;
 pub(crate) mod score;
 pub(crate) mod serve;
 pub(crate) mod tokenize;
+pub(crate) mod top;
 pub(crate) mod worker;

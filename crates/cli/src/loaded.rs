@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::{ByteSize, Device, DeviceKind, Stream};
+use oxcart::backend::{ByteSize, Device, DeviceKind, Registry, Stream};
 use oxcart::llm::engine::{Engine, EngineOptions};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
@@ -13,6 +13,7 @@ use oxcart::llm::runner::{
 };
 use oxcart::llm::text::{Encode, TokenizerKind, Vocab};
 use oxcart::pull::Name;
+use oxcart::rpc::client::RemoteRegistry;
 use oxcart::tensor::DType;
 use serde_json::{Value, json};
 
@@ -91,6 +92,10 @@ pub(crate) struct EngineArgs {
     /// Tokens of all sequences together, where they have less than a context each.
     #[arg(skip = 0_usize)]
     pub(crate) tokens: usize,
+
+    /// Whether a plan without each of the workers is made, too.
+    #[arg(skip)]
+    pub(crate) with_departures: bool,
 }
 
 impl EngineArgs {
@@ -180,10 +185,15 @@ pub(crate) struct Loaded {
     pub(crate) model: Arc<Model>,
     pub(crate) path: PathBuf,
     pub(crate) load: Duration,
+    /// For each worker, the placement that there would be without it; only if it was asked for.
+    pub(crate) departures: Vec<Departure>,
     settings: EngineArgs,
     /// Dropped last: devices must be gone before the processes behind them.
     pub(crate) workers: Workers,
 }
+
+/// A placement without the devices of one worker, or why there would be none.
+pub(crate) type Departure = Result<Placement, Failure>;
 
 /// What is to be done after the placement is made.
 pub(crate) enum Opened {
@@ -231,6 +241,11 @@ impl Loaded {
             placement = place(&settings)?;
         }
         let args = &settings;
+        let departures = match args.with_departures {
+            // Before weights are loaded, while the memory that they need counts as free.
+            true => departures(args, &file, &path, &workers, &devices, usual.as_ref()),
+            false => Vec::new(),
+        };
         if args.plan {
             show_placement(&placement, terminal, out)?;
             return Ok(Opened::Shown);
@@ -238,18 +253,23 @@ impl Loaded {
         if !workers.is_empty() && !quiet {
             show_placement(&placement, terminal, &mut door::stderr())?;
         }
-        if let Some(share) = placement.shortfall() {
+        if let Some(shortfall) = shortfall(&placement) {
             return Err(Failure::Machine(format!(
-                "{} has {} free, but its part of the model needs {} with --ctx {}: add a worker, or change --split, --ctx or --kv",
-                share.name,
-                ByteSize(share.free as u64),
-                ByteSize(share.needed() as u64),
+                "{shortfall} with --ctx {}: add a worker, or change --split, --ctx or --kv",
                 args.context_size(),
             )));
         }
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
-        Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, settings: args.clone(), workers })))
+        Ok(Opened::Ready(Box::new(Loaded {
+            vocab,
+            model,
+            path,
+            load,
+            departures,
+            settings: args.clone(),
+            workers,
+        })))
     }
 
     /// The tokens of a text.
@@ -366,6 +386,40 @@ fn placement_options(
         }
     };
     Ok(PlacementOptions { proportions, overrides: args.overrides.clone(), runner: args.runner_options() })
+}
+
+/// Which device has too little memory for its part, if one has.
+pub(crate) fn shortfall(placement: &Placement) -> Option<String> {
+    let share = placement.shortfall()?;
+    let (free, needed) = (ByteSize(share.free as u64), ByteSize(share.needed() as u64));
+    Some(format!("{} has {free} free, but its part of the model needs {needed}", share.name))
+}
+
+/// For each worker, the placement on the devices of all others.
+fn departures(
+    args: &EngineArgs,
+    file: &ModelFile,
+    path: &Path,
+    workers: &Workers,
+    devices: &[Arc<dyn Device>],
+    usual: Option<&Proportions>,
+) -> Vec<Departure> {
+    let remote = workers.devices().len();
+    let mut first = 0;
+    let without = |registry: &Arc<RemoteRegistry>| {
+        let gone = first..first + registry.devices().len();
+        first = gone.end;
+        let left = |at: &usize| !gone.contains(at);
+        let rest: Vec<_> = (0..devices.len()).filter(left).map(|at| Arc::clone(&devices[at])).collect();
+        let moved = |at: usize| if at < gone.start { at } else { at - gone.len() };
+        let mut args = args.clone();
+        args.split = (0..args.split.len()).filter(left).map(|at| args.split[at]).collect();
+        args.overrides.retain(|exception| left(&exception.device));
+        args.overrides.iter_mut().for_each(|exception| exception.device = moved(exception.device));
+        let options = placement_options(&args, &rest, remote - gone.len(), usual)?;
+        Placement::new(file, rest, &options).map_err(|error| Failure::run(path, error))
+    };
+    workers.registries().iter().map(without).collect()
 }
 
 /// `CPU@host:50052   blocks 0-14   45.1 MiB weights`

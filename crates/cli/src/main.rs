@@ -4,6 +4,7 @@
 //! Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the work failed, 2 wrong usage or bad input.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod commands;
 mod conversation;
 mod door;
@@ -45,6 +46,7 @@ enum Command {
     Run(Box<commands::run::Args>),
     Chat(Box<commands::chat::Args>),
     Serve(Box<commands::serve::Args>),
+    Top(commands::top::Args),
     Worker(commands::worker::Args),
     Devices(commands::devices::Args),
     Pull(commands::pull::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
         Command::Serve(args) => commands::serve::run(&args, terminal, &mut out),
+        Command::Top(args) => commands::top::run(&args, &mut out),
         Command::Worker(args) => commands::worker::run(&args),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, &mut out),

@@ -152,15 +152,9 @@ impl Workers {
         self.registries.is_empty()
     }
 
-    /// What has been sent and received so far, by worker.
-    pub(crate) fn links(&self) -> impl Fn() -> Vec<(String, Traffic)> + Send + Sync + 'static {
-        let registries = self.registries.clone();
-        move || {
-            registries
-                .iter()
-                .map(|registry| (registry.endpoint().to_owned(), Traffic::of(registry)))
-                .collect()
-        }
+    /// The connections, in the order of the workers.
+    pub(crate) fn registries(&self) -> &[Arc<RemoteRegistry>] {
+        &self.registries
     }
 
     /// What has been sent and received so far, on all connections.
@@ -186,7 +180,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    fn of(registry: &RemoteRegistry) -> Traffic {
+    pub(crate) fn of(registry: &RemoteRegistry) -> Traffic {
         let usage = registry.traffic().total();
         Traffic { sent: usage.bytes_sent, received: usage.bytes_received, waits: usage.waits }
     }

@@ -5,8 +5,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use oxcart_http::{Cluster, Plan};
 use serde_json::{Value, json};
 
 /// 320 tokens, a few blocks, words that mean nothing.
@@ -111,6 +112,80 @@ fn workers_compute_the_same() {
     assert_eq!(text(&spread), text(&alone));
     let (_, metrics) = spread.ask("/metrics", None, None);
     assert_eq!(metrics.matches("oxcart_worker_round_trips_total{worker=").count(), 2, "{metrics}");
+}
+
+/// A worker that runs until it is dropped.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start() -> Worker {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+        command.args(["worker", "--port", "0", "--threads", "1"]).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on ") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+        }
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let address =
+            line.split_once("listening on ").unwrap().1.split(',').next().unwrap().trim().to_owned();
+        Worker { child, address }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
+    let (first, second) = (Worker::start(), Worker::start());
+    let addresses = [first.address.clone(), second.address.clone()];
+    let server = Server::start(&["--workers", &addresses.join(","), "--split", "1,1,1"]);
+    let picture = || {
+        let (status, body) = server.ask("/cluster", None, None);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Cluster>(&body).unwrap()
+    };
+    let now = picture();
+    let names: Vec<&str> = now.machines.iter().map(|machine| machine.name.as_str()).collect();
+    assert_eq!(names, [addresses[0].as_str(), &addresses[1], "this machine"]);
+    assert!(now.machines.iter().all(|machine| machine.failure.is_none()), "{now:?}");
+    let plans = &now.models[0].plans;
+    let blocks =
+        |plan: &Plan| plan.shares.iter().map(|share| share.blocks[1] - share.blocks[0]).sum::<usize>();
+    assert!(plans.blocks > 0);
+    assert_eq!(blocks(&plans.now), plans.blocks);
+    let owners: Vec<&str> = plans.now.shares.iter().map(|share| share.machine.as_str()).collect();
+    assert_eq!(owners, names);
+    assert_eq!(plans.without.len(), 2);
+    for (without, gone) in plans.without.iter().zip(&addresses) {
+        assert_eq!((&without.machine, &without.plan.problem), (gone, &None));
+        assert_eq!(blocks(&without.plan), plans.blocks, "the others have all of it");
+        assert!(without.plan.shares.iter().all(|share| share.machine != *gone));
+    }
+
+    // Nothing is asked of it: its connection alone shows that it is gone.
+    drop(first);
+    let start = Instant::now();
+    while picture().machines[0].failure.is_none() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", picture());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let dead = picture();
+    assert!(dead.machines[0].failure.as_ref().unwrap().contains("closed the connection"), "{dead:?}");
+    assert!(dead.machines[1].failure.is_none());
+    // It had a block.
+    let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
+    assert_eq!(status, 500, "{body}");
 }
 
 #[test]

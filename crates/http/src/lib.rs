@@ -8,6 +8,8 @@
 //! | an engine that many can ask at a time | `service` |
 //! | what all interfaces' requests come down to, and their answers | `ask`, `answers`, `embed`, `models` |
 //! | the interfaces: typed requests and responses, one file per family of endpoints | `openai`, `anthropic`, `ollama`, `llama` |
+//! | the page, and the picture of the cluster that it shows | `page`, `cluster` |
+//! | a description of all routes | `openapi` |
 //! | who may ask, and how it gets there | `server`, `route`, `call`, `keys`, `origin`, `tls`, `patient`, `reply`, `json`, `error` |
 //!
 //! It must not know devices, files or the command line.
@@ -18,6 +20,7 @@ mod anthropic;
 mod app;
 mod ask;
 mod call;
+mod cluster;
 mod embed;
 mod error;
 mod ids;
@@ -28,7 +31,9 @@ mod llama;
 mod models;
 mod ollama;
 mod openai;
+mod openapi;
 mod origin;
+mod page;
 mod patient;
 mod reply;
 mod route;
@@ -36,7 +41,10 @@ mod server;
 mod service;
 mod tls;
 
-pub use app::{Link, Links};
+pub use cluster::{
+    Cluster, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout, Plans, Purpose,
+    RequestState,
+};
 pub use keys::{KeyError, Keys};
 pub use models::{About, Models, ModelsError, Served};
 pub use server::{Config, Server, ServerError};

@@ -10,6 +10,7 @@ use oxcart_llm::engine::Engine;
 use oxcart_llm::runner::Encoder;
 use oxcart_llm::text::{ChatFormat, ChatTemplate, ConstrainError, Constraints, TemplateError, Vocab};
 
+use crate::cluster::Plans;
 use crate::error::{ApiError, Kind};
 use crate::service::{EmbeddingService, Limits, Service};
 
@@ -83,6 +84,7 @@ pub struct Served {
     pub(crate) vocab: Arc<Vocab>,
     pub(crate) about: About,
     pub(crate) since: SystemTime,
+    pub(crate) plans: Plans,
     ability: Ability,
 }
 
@@ -115,6 +117,7 @@ impl Served {
             vocab,
             about,
             since: SystemTime::now(),
+            plans: Plans::default(),
             ability: Ability::Talks(Box::new(talker)),
         })
     }
@@ -128,7 +131,20 @@ impl Served {
         limits: Limits,
     ) -> Result<Served, ModelsError> {
         let ability = Ability::Embeds(EmbeddingService::start(encoder, limits)?);
-        Ok(Served { name: name.to_owned(), vocab, about, since: SystemTime::now(), ability })
+        Ok(Served {
+            name: name.to_owned(),
+            vocab,
+            about,
+            since: SystemTime::now(),
+            plans: Plans::default(),
+            ability,
+        })
+    }
+
+    /// Says where it is, for all who look at the cluster.
+    pub fn placed(mut self, plans: Plans) -> Served {
+        self.plans = plans;
+        self
     }
 
     /// What it is called.

@@ -16,12 +16,13 @@ use crate::app::App;
 use crate::call::Call;
 use crate::error::{ApiError, Dialect, Kind};
 use crate::limits::MAX_TARGET_BYTES;
+use crate::page::PageFile;
 use crate::reply::{Reply, ReplyBody};
-use crate::{anthropic, llama, ollama, openai, origin};
+use crate::{anthropic, cluster, llama, ollama, openai, openapi, origin, page};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
+pub(crate) enum Endpoint {
     Health,
     Props,
     Slots,
@@ -39,7 +40,10 @@ enum Endpoint {
     Responses,
     Messages,
     CountTokens,
-    OllamaRoot,
+    Cluster,
+    OpenApi,
+    Root,
+    Page(PageFile),
     OllamaChat,
     OllamaGenerate,
     OllamaTags,
@@ -52,8 +56,13 @@ enum Endpoint {
 }
 
 /// Where to ask for it.
-const PATHS: [(&str, Endpoint); 32] = [
-    ("/", Endpoint::OllamaRoot),
+pub(crate) const PATHS: [(&str, Endpoint); 37] = [
+    ("/", Endpoint::Root),
+    ("/page.js", Endpoint::Page(PageFile::Script)),
+    ("/page.css", Endpoint::Page(PageFile::Style)),
+    ("/icon.svg", Endpoint::Page(PageFile::Icon)),
+    ("/cluster", Endpoint::Cluster),
+    ("/openapi.json", Endpoint::OpenApi),
     ("/health", Endpoint::Health),
     ("/v1/health", Endpoint::Health),
     ("/props", Endpoint::Props),
@@ -88,7 +97,7 @@ const PATHS: [(&str, Endpoint); 32] = [
 ];
 
 /// What precedes the name of one model.
-const MODEL: &str = "/v1/models/";
+pub(crate) const MODEL: &str = "/v1/models/";
 
 impl Endpoint {
     fn find(path: &str) -> Option<Endpoint> {
@@ -97,7 +106,7 @@ impl Endpoint {
     }
 
     /// Whether it is asked for, rather than told something.
-    fn is_get(self) -> bool {
+    pub(crate) fn is_get(self) -> bool {
         matches!(
             self,
             Endpoint::Health
@@ -106,7 +115,10 @@ impl Endpoint {
                 | Endpoint::Metrics
                 | Endpoint::Models
                 | Endpoint::Model
-                | Endpoint::OllamaRoot
+                | Endpoint::Cluster
+                | Endpoint::OpenApi
+                | Endpoint::Root
+                | Endpoint::Page(_)
                 | Endpoint::OllamaTags
                 | Endpoint::OllamaPs
                 | Endpoint::OllamaVersion
@@ -114,8 +126,8 @@ impl Endpoint {
     }
 
     /// Whether it may be asked for without a key.
-    fn is_open(self) -> bool {
-        matches!(self, Endpoint::Health | Endpoint::OllamaRoot)
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Endpoint::Health | Endpoint::Root | Endpoint::Page(_))
     }
 }
 
@@ -134,7 +146,7 @@ pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>) -> Reply {
     if let Some(origin) = origin {
         origin::allow(origin, preflight, reply.headers_mut());
     }
-    // Nothing here is to be taken for a page.
+    // Nothing is to be taken for a page that does not say so.
     let nosniff = HeaderName::from_static("x-content-type-options");
     reply.headers_mut().insert(nosniff, HeaderValue::from_static("nosniff"));
     reply
@@ -199,7 +211,10 @@ async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<Reply, ApiE
         Endpoint::Responses => openai::responses::create(call).await,
         Endpoint::Messages => anthropic::messages::create(call).await,
         Endpoint::CountTokens => anthropic::messages::count_tokens(call).await,
-        Endpoint::OllamaRoot => Ok(crate::reply::text(StatusCode::OK, "text/plain", "Oxcart is running\n")),
+        Endpoint::Cluster => cluster::cluster(&call),
+        Endpoint::OpenApi => openapi::openapi(),
+        Endpoint::Root => Ok(page::root(&call.parts.headers)),
+        Endpoint::Page(file) => Ok(file.reply()),
         Endpoint::OllamaChat => ollama::generate::chat(call).await,
         Endpoint::OllamaGenerate => ollama::generate::generate(call).await,
         Endpoint::OllamaTags => ollama::models::tags(&call),

@@ -24,7 +24,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::app::{App, Links};
+use crate::app::App;
+use crate::cluster::Machines;
 use crate::keys::Keys;
 use crate::limits::{HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, TLS_TIME};
 use crate::models::Models;
@@ -48,8 +49,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Origins whose pages may use the server from a browser; `*` for all.
     pub origins: Vec<String>,
-    /// Says what went over the lines to workers, for `/metrics`.
-    pub links: Option<Links>,
+    /// Says how the machines are, for `/cluster` and `/metrics`.
+    pub machines: Option<Machines>,
 }
 
 impl Config {
@@ -62,7 +63,7 @@ impl Config {
             tls: None,
             hosts: Vec::new(),
             origins: Vec::new(),
-            links: None,
+            machines: None,
         }
     }
 }
@@ -105,7 +106,7 @@ pub struct Server {
 impl Server {
     /// Listens from now on.
     pub fn start(config: Config) -> Result<Server, ServerError> {
-        let Config { addresses, models, keys, tls, hosts, origins, links } = config;
+        let Config { addresses, models, keys, tls, hosts, origins, machines } = config;
         if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
             && keys.is_empty()
         {
@@ -120,7 +121,7 @@ impl Server {
             .build()
             .map_err(ServerError::Threads)?;
         let origins = Origins { hosts, allowed: origins };
-        let app = Arc::new(App::new(models.clone(), keys, origins, links));
+        let app = Arc::new(App::new(models.clone(), keys, origins, machines));
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many threats each letter has. Those that nothing holds yet have numbers too, in the list at the end.
-const NUMBERS: [(char, u32); 13] = [
+const NUMBERS: [(char, u32); 14] = [
     ('P', 11),
     ('R', 8),
     ('L', 11),
@@ -21,6 +21,7 @@ const NUMBERS: [(char, u32); 13] = [
     ('X', 20),
     ('S', 12),
     ('T', 11),
+    ('W', 10),
 ];
 /// The letters and numbers of those.
 const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];

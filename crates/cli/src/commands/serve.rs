@@ -3,7 +3,7 @@
 //! What there is to say goes to stderr. Signals end it once answers are complete, a second one at once; another one has the keys
 //! read again.
 
-mod key_file;
+pub(crate) mod key_file;
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use oxcart::llm::file_type::FileType;
 use oxcart::llm::runner::EncoderOptions;
-use oxcart_http::{About, Config, Keys, Limits, Link, Models, Served, Server, ServerError, Tls};
+use oxcart_http::{About, Config, Keys, Limits, Models, Served, Server, ServerError, Tls};
 
+use crate::cluster;
 use crate::door;
 use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
@@ -126,10 +127,10 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
 
     let mut engine = args.engine.clone();
     engine.sequences = usize::from(args.parallel);
+    engine.with_departures = true;
     engine.tokens = args.tokens.unwrap_or(CONTEXTS * engine.context_size());
     let Opened::Ready(loaded) = Loaded::open(&engine, terminal, out, false)? else { return Ok(()) };
     let models = models(args, &engine, &loaded, terminal, out)?;
-    let links = loaded.workers.links();
     let config = Config {
         addresses,
         models,
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         tls: tls.clone(),
         hosts: args.allow_hosts.clone(),
         origins: args.origins.clone(),
-        links: Some(Arc::new(move || links().into_iter().map(link).collect())),
+        machines: Some(cluster::machines(&loaded.workers)),
     };
     let server = Server::start(config).map_err(|error| match error {
         ServerError::Open { address } => open_to_all(address),
@@ -247,7 +248,8 @@ fn models(
     };
     let failed =
         |error: oxcart_http::ModelsError| Failure::Usage(format!("{}: {error}", loaded.path.display()));
-    Models::new(vec![served.map_err(failed)?]).map_err(failed)
+    let served = served.map_err(failed)?.placed(cluster::plans(loaded));
+    Models::new(vec![served]).map_err(failed)
 }
 
 /// What a model is called: the name of its file, or as it was fetched.
@@ -273,10 +275,6 @@ fn about(loaded: &Loaded) -> About {
         embedding: hyper.embedding,
         source: loaded.path.display().to_string(),
     }
-}
-
-fn link((worker, traffic): (String, crate::workers::Traffic)) -> Link {
-    Link { worker, sent_bytes: traffic.sent, received_bytes: traffic.received, round_trips: traffic.waits }
 }
 
 #[cfg(test)]

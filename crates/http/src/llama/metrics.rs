@@ -5,6 +5,7 @@ use std::fmt::Write;
 use hyper::StatusCode;
 
 use crate::call::Call;
+use crate::cluster::Link;
 use crate::error::ApiError;
 use crate::reply::{self, Reply};
 use crate::service::Snapshot;
@@ -75,8 +76,9 @@ pub(crate) fn metrics(call: &Call) -> Result<Reply, ApiError> {
         let mut values = now.iter().map(|(model, now)| (format!("model=\"{}\"", label(model)), value(now)));
         figure(name, kind, help, &mut values);
     }
-    let links = call.app.links.as_ref().map(|links| links()).unwrap_or_default();
-    type OfLink = fn(&crate::Link) -> u64;
+    let machines = call.app.machines();
+    let links: Vec<_> = machines.iter().filter_map(|machine| Some((&machine.name, machine.link?))).collect();
+    type OfLink = fn(&Link) -> u64;
     let of_links: [(&str, &str, OfLink); 3] = [
         ("oxcart_worker_sent_bytes_total", "Bytes sent to a worker.", |link| link.sent_bytes),
         ("oxcart_worker_received_bytes_total", "Bytes received from a worker.", |link| link.received_bytes),
@@ -86,9 +88,13 @@ pub(crate) fn metrics(call: &Call) -> Result<Reply, ApiError> {
     ];
     for (name, help, value) in of_links {
         let mut values =
-            links.iter().map(|link| (format!("worker=\"{}\"", label(&link.worker)), value(link) as f64));
+            links.iter().map(|(worker, link)| (format!("worker=\"{}\"", label(worker)), value(link) as f64));
         figure(name, "counter", help, &mut values);
     }
+    let mut values = machines.iter().filter(|machine| machine.link.is_some()).map(|machine| {
+        (format!("worker=\"{}\"", label(&machine.name)), f64::from(u8::from(machine.failure.is_none())))
+    });
+    figure("oxcart_worker_up", "gauge", "Whether a worker can be used.", &mut values);
     let uptime = call.app.started.elapsed().as_secs_f64();
     let _ = writeln!(
         text,

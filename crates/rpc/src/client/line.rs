@@ -225,6 +225,11 @@ impl Line {
         Ok(())
     }
 
+    /// Why the connection is of no use any more, if that shows without a word.
+    pub(super) fn quiet_failure(&self) -> Option<WorkerFailure> {
+        self.check_quiet().err().map(|fault| self.failure(fault, None))
+    }
+
     /// Between messages a worker has nothing to say. If it has closed, that shows here, before more is sent for nothing.
     fn check_quiet(&self) -> Result<(), WorkerFault> {
         match arrived(self.socket.stream()) {

@@ -71,9 +71,10 @@ impl RemoteRegistry {
         &self.connection.traffic
     }
 
-    /// Why the worker cannot be used any more, if it cannot.
+    /// Why the worker cannot be used any more, if it cannot. A worker that closed an idle connection is noticed here; nothing is
+    /// sent to it, and nothing waited for.
     pub fn failure(&self) -> Option<Arc<WorkerFailure>> {
-        self.connection.failed()
+        self.connection.look()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::limits::MAX_KEY_FILE_BYTES;
 
 /// The keys of the command line and of the file.
-pub(super) fn all_keys(given: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
+pub(crate) fn all_keys(given: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
     let mut keys = given.to_vec();
     if let Some(path) = file {
         let from_file = read(path)?;

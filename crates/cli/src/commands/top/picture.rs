@@ -1,0 +1,332 @@
+//! A picture of a cluster as lines of a terminal.
+//!
+//! Invariant: no name or message from outside gets onto a line but through [`door::visible`], and no line is longer than asked for.
+
+use oxcart::backend::ByteSize;
+use oxcart_http::{Cluster, DeviceShare, Machine, ModelState, Plan, Purpose};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::history::History;
+use crate::door;
+use crate::quantity;
+
+/// Colours that machines take turns with.
+const COLOURS: [Color; 6] =
+    [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::LightRed];
+
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const BAD: Style = Style::new().fg(Color::Red);
+
+/// Bars of eight heights.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// All of it.
+pub(super) fn lines(history: &History, url: &str, trouble: Option<&str>, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let Some(now) = history.now() else { return lines };
+    let dead = now.machines.iter().filter(|machine| machine.failure.is_some()).count();
+    let (count, up) = (now.machines.len(), duration(now.uptime_seconds));
+    let noun = if count == 1 { "machine" } else { "machines" };
+    let state = format!(" · {count} {noun}, {dead} dead · up {up}");
+    lines.push(Line::from(vec![
+        Span::styled(format!("oxcart {} ", door::visible(&now.version)), BOLD),
+        Span::raw(door::visible(url)),
+        Span::styled(state, if dead > 0 { BAD } else { DIM }),
+    ]));
+    if let Some(trouble) = trouble {
+        lines.push(Line::styled(format!("cannot look: {}", door::visible(trouble)), BAD));
+    }
+    for model in &now.models {
+        lines.push(Line::default());
+        model_lines(history, now, model, width, &mut lines);
+    }
+    for (at, machine) in now.machines.iter().enumerate() {
+        lines.push(Line::default());
+        machine_lines(history, now, machine, at, &mut lines);
+    }
+    lines.iter_mut().for_each(|line| cut(line, width));
+    lines
+}
+
+fn model_lines(
+    history: &History,
+    now: &Cluster,
+    model: &ModelState,
+    width: usize,
+    lines: &mut Vec<Line<'static>>,
+) {
+    let name = model.name.clone();
+    let of = move |picture: &Cluster| {
+        picture.models.iter().find(|model| model.name == name).map(|model| model.answer_tokens)
+    };
+    let mut facts = vec![door::visible(&model.architecture)];
+    facts.extend(model.parameters.map(|count| quantity::count(count).trim_end().to_owned()));
+    facts.extend(model.quantization.as_deref().map(door::visible));
+    facts.push(format!("{} blocks", model.plans.blocks));
+    facts.push(format!("context of {}", model.context));
+    lines.push(Line::from(vec![
+        Span::styled(door::visible(&model.name), BOLD),
+        Span::styled(format!("  {}", facts.join(" · ")), DIM),
+    ]));
+    if model.purpose == Purpose::Chat {
+        let figures = format!(
+            "{:.1} tokens/s   {} of {} running   {} waiting   {} answered   ",
+            history.rate(&of),
+            model.running.len(),
+            model.slots,
+            model.waiting,
+            model.finished,
+        );
+        let room = width.saturating_sub(figures.chars().count());
+        let spark = sparkline(&history.rates(&of), room.min(60));
+        lines.push(Line::from(vec![Span::raw(figures), Span::styled(spark, Style::new().fg(Color::Cyan))]));
+    }
+    lines.push(layers(now, model, width));
+    if let Some(trouble) = &model.trouble {
+        lines.push(Line::styled(format!("the last step failed: {}", door::visible(trouble)), BAD));
+    }
+    for request in &model.running {
+        let text = format!(
+            "  #{:<6} prompt {:<7} answer {} of {}",
+            request.id, request.prompt_tokens, request.answer_tokens, request.limit
+        );
+        lines.push(Line::raw(text));
+    }
+}
+
+/// Blocks in a row, each machine's in its colour.
+fn layers(now: &Cluster, model: &ModelState, width: usize) -> Line<'static> {
+    let total = model.plans.blocks.max(1);
+    let (mut line, mut drawn) = (Line::default(), 0);
+    for share in model.plans.now.shares.iter().filter(|share| share.blocks[1] > share.blocks[0]) {
+        // To where its last block ends, so that rounding leaves no gap.
+        let end = share.blocks[1].min(total) * width / total;
+        let columns = end.saturating_sub(drawn);
+        drawn = end;
+        let machine = now.machines.iter().position(|machine| machine.name == share.machine);
+        let is_dead = machine.is_some_and(|at| now.machines[at].failure.is_some());
+        let colour = if is_dead { Color::Red } else { COLOURS[machine.unwrap_or(0) % COLOURS.len()] };
+        let mark = if is_dead { "dead: " } else { "" };
+        let text: String = format!(" {mark}{} {}", blocks(share), door::visible(&share.machine))
+            .chars()
+            .take(columns)
+            .collect();
+        line.push_span(Span::styled(format!("{text:columns$}"), Style::new().bg(colour).fg(Color::Black)));
+    }
+    line
+}
+
+fn machine_lines(
+    history: &History,
+    now: &Cluster,
+    machine: &Machine,
+    at: usize,
+    lines: &mut Vec<Line<'static>>,
+) {
+    let (mark, state) = match &machine.failure {
+        Some(failure) => (BAD, Span::styled(format!("  dead: {}", door::visible(failure)), BAD)),
+        None => (Style::new().fg(COLOURS[at % COLOURS.len()]), Span::styled("  alive", DIM)),
+    };
+    lines.push(Line::from(vec![
+        Span::styled("■ ", mark),
+        Span::styled(door::visible(&machine.name), BOLD),
+        state,
+    ]));
+    for model in &now.models {
+        for share in model.plans.now.shares.iter().filter(|share| share.machine == machine.name) {
+            lines.extend(held(share, model, now.models.len() > 1));
+        }
+    }
+    if let Some(link) = machine.link {
+        let name = machine.name.clone();
+        let of = move |counter: fn(&oxcart_http::Link) -> u64| {
+            let name = name.clone();
+            move |picture: &Cluster| {
+                let found = picture.machines.iter().find(|machine| machine.name == name)?;
+                found.link.as_ref().map(counter)
+            }
+        };
+        let bytes = |rate: f64| ByteSize(rate as u64);
+        lines.push(Line::raw(format!(
+            "  sent {}/s ({})   received {}/s ({})   {:.1} round trips/s ({})",
+            bytes(history.rate(of(|link| link.sent_bytes))),
+            ByteSize(link.sent_bytes),
+            bytes(history.rate(of(|link| link.received_bytes))),
+            ByteSize(link.received_bytes),
+            history.rate(of(|link| link.round_trips)),
+            quantity::grouped(link.round_trips),
+        )));
+    }
+    for model in &now.models {
+        let found = model.plans.without.iter().find(|without| without.machine == machine.name);
+        if let Some(without) = found {
+            lines.push(Line::styled(format!("  if it left: {}", departure(&without.plan)), DIM));
+        }
+    }
+}
+
+/// What a device has, and the memory that it takes.
+fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'static>; 2] {
+    let mut parts = Vec::new();
+    parts.extend(share.has_input.then(|| "embeddings".to_owned()));
+    parts.extend((share.blocks[1] > share.blocks[0]).then(|| blocks(share)));
+    parts.extend(share.has_output.then(|| "output".to_owned()));
+    let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+    let of = if is_named { format!(" of {}", door::visible(&model.name)) } else { String::new() };
+    let mapped = if share.is_mapped { " mapped" } else { "" };
+    let memory = format!(
+        "    {}{mapped} weights, {} cache, {} results; {} were free",
+        ByteSize(share.weights_bytes),
+        ByteSize(share.cache_bytes),
+        ByteSize(share.results_bytes),
+        ByteSize(share.free_bytes),
+    );
+    [Line::raw(format!("  {}: {parts}{of}", door::visible(&share.device))), Line::styled(memory, DIM)]
+}
+
+fn departure(plan: &Plan) -> String {
+    if let Some(problem) = &plan.problem {
+        return format!("it would not fit: {}", door::visible(problem));
+    }
+    let shares = plan.shares.iter().filter(|share| share.blocks[1] > share.blocks[0]);
+    let parts: Vec<String> =
+        shares.map(|share| format!("{} on {}", blocks(share), door::visible(&share.machine))).collect();
+    parts.join(", ")
+}
+
+/// `blocks 0-14`.
+fn blocks(share: &DeviceShare) -> String {
+    match share.blocks {
+        [first, end] if end == first + 1 => format!("block {first}"),
+        [first, end] => format!("blocks {first}-{}", end.saturating_sub(1)),
+    }
+}
+
+/// The last rates as bars.
+fn sparkline(rates: &[f64], width: usize) -> String {
+    let shown = &rates[rates.len().saturating_sub(width)..];
+    let most = shown.iter().copied().fold(1.0, f64::max);
+    shown.iter().map(|rate| BARS[((rate / most * 7.0).round() as usize).min(7)]).collect()
+}
+
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// Makes a line no longer than that.
+fn cut(line: &mut Line<'static>, width: usize) {
+    let mut left = width;
+    for span in &mut line.spans {
+        let kept: String = span.content.chars().take(left).collect();
+        left -= kept.chars().count();
+        span.content = kept.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxcart_http::{Link, PlanWithout, Plans, RequestState};
+
+    fn share(machine: &str, blocks: [usize; 2]) -> DeviceShare {
+        DeviceShare {
+            machine: machine.into(),
+            device: "CPU".into(),
+            blocks,
+            weights_bytes: 30 << 20,
+            cache_bytes: 1 << 20,
+            free_bytes: 1 << 30,
+            has_output: blocks[1] == 30,
+            ..DeviceShare::default()
+        }
+    }
+
+    fn picture(at: f64, tokens: u64) -> Cluster {
+        let machine = |name: &str, failure: Option<&str>| Machine {
+            name: name.into(),
+            link: Some(Link {
+                sent_bytes: tokens * 1024,
+                received_bytes: tokens * 2048,
+                round_trips: tokens,
+            }),
+            failure: failure.map(str::to_owned),
+        };
+        let plans = Plans {
+            blocks: 30,
+            now: Plan { shares: vec![share("a:1", [0, 20]), share("b:2", [20, 30])], problem: None },
+            without: vec![PlanWithout {
+                machine: "a:1".into(),
+                plan: Plan { shares: vec![share("b:2", [0, 30])], problem: None },
+            }],
+        };
+        let running = vec![RequestState { id: 7, prompt_tokens: 11, answer_tokens: 5, limit: 100 }];
+        let model = ModelState {
+            name: "small\x1b[31m".into(),
+            purpose: Purpose::Chat,
+            architecture: "llama".into(),
+            parameters: Some(134_515_008),
+            quantization: Some("Q8_0".into()),
+            context: 4096,
+            slots: 8,
+            running,
+            waiting: 2,
+            answer_tokens: tokens,
+            computed_tokens: tokens,
+            finished: 3,
+            failed: 0,
+            trouble: None,
+            plans,
+        };
+        Cluster {
+            version: "0.1.0".into(),
+            uptime_seconds: at,
+            machines: vec![machine("a:1", None), machine("b:2", Some("closed the connection"))],
+            models: vec![model],
+        }
+    }
+
+    #[test]
+    fn everything_is_said() {
+        let mut history = History::default();
+        history.push(picture(61.0, 100));
+        history.push(picture(62.0, 140));
+        let lines = lines(&history, "http://x", Some("gone"), 100);
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        for part in [
+            "oxcart 0.1.0 http://x · 2 machines, 1 dead · up 1 min",
+            "cannot look: gone",
+            "llama · 134.5 M · Q8_0 · 30 blocks · context of 4096",
+            "40.0 tokens/s   1 of 8 running   2 waiting   3 answered",
+            "blocks 0-19 a:1",
+            "dead: blocks 20-29 b:2",
+            "#7      prompt 11      answer 5 of 100",
+            "■ b:2  dead: closed the connection",
+            "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB were free",
+            "sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)   40.0 round trips/s (140)",
+            "if it left: blocks 0-29 on b:2",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!text.contains('\x1b'), "names do not reach the terminal as they are");
+    }
+
+    #[test]
+    fn lines_are_as_long_as_there_is_room() {
+        let mut history = History::default();
+        history.push(picture(1.0, 1));
+        for width in [0, 1, 20, 33, 200] {
+            for line in lines(&history, "http://x", None, width) {
+                assert!(line.to_string().chars().count() <= width, "{width}: {line}");
+            }
+        }
+        assert_eq!(layers(&picture(1.0, 1), &picture(1.0, 1).models[0], 33).to_string().chars().count(), 33);
+    }
+}

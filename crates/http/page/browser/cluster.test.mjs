@@ -1,0 +1,94 @@
+// The cluster: who has what, what runs, a worker that dies; and a server that asks for a key.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { browser, picture, say, serve, settle, tab, violations, worker } from "./support.mjs";
+
+let chromium;
+before(async () => {
+  chromium = await browser();
+});
+after(() => chromium?.end());
+
+test("machines, their parts of the model, and one that dies", async () => {
+  const workers = await Promise.all([worker(), worker()]);
+  const addresses = workers.map(({ address }) => address);
+  const server = await serve("--workers", addresses.join(","), "--split", "2,1,1", "--threads", "1");
+  try {
+    const page = await tab(chromium.context, server);
+    await settle(page, { maxTokens: null });
+    await page.getByLabel("Message", { exact: true }).fill("Write a very long story about an ox and a cart.");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelector(".message.answer .markdown")?.textContent.length > 5);
+    await page.getByRole("link", { name: "Cluster" }).click();
+    const machine = (at) => page.locator(".machine").nth(at);
+    await machine(2).waitFor();
+    assert.deepEqual(await page.locator(".machine h3").allInnerTexts(), [...addresses, "this machine"]);
+    assert.deepEqual(await page.locator(".state").allInnerTexts(), ["Alive", "Alive", "Alive, serves"]);
+    assert.match(await machine(0).innerText(), /blocks 0–\d+/);
+    assert.match(await machine(0).innerText(), /If it left[\s\S]*it fits: blocks 0–\d+ on /);
+    assert.match(await page.locator(".layers").innerText(), new RegExp(`${addresses[0]}[\\s\\S]*${addresses[1]}[\\s\\S]*this machine`));
+    // It is live: tokens, bytes and round trips per second are more than none.
+    await page.waitForFunction(() => Number.parseFloat(document.querySelector(".figure strong").textContent) > 0);
+    await page.waitForFunction(() => !/Round trips\s+0\.0\/s/.test(document.querySelector(".link").innerText));
+    assert.equal(await page.locator(".requests tbody tr").count(), 1);
+    assert.deepEqual(await violations(page), []);
+    await page.waitForTimeout(6000);
+    await page.setViewportSize({ width: 1280, height: 980 });
+    await picture(page, "cluster");
+
+    // The answer ends first: a worker that is idle when it dies is found out by its connection alone.
+    await page.goBack();
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.goForward();
+    await page.waitForFunction(() => document.querySelector(".requests").hidden);
+    await workers[1].end();
+    await page.locator(".machine.dead").waitFor({ timeout: 10_000 });
+    assert.match(await machine(1).locator(".state").innerText(), /^Dead: .*closed the connection/);
+    assert.equal(await page.locator(".machine.dead").count(), 1);
+    assert.equal(await page.locator(".segment.dead").count(), 1);
+    assert.match(await page.locator("#cluster-state").innerText(), /^3 machines, 1 dead/);
+    assert.deepEqual(await violations(page), []);
+    await picture(page, "cluster-dead");
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.deepEqual(await violations(page), [], "dark");
+    // Who asks now is told why there is no answer.
+    await page.goBack();
+    await say(page, "Are you there?");
+    assert.match(await page.locator(".note").last().innerText(), /closed the connection/);
+    assert.deepEqual(page.problems.filter((problem) => !/status of 500/.test(problem)), []);
+    await page.close();
+  } finally {
+    await server.end();
+    await Promise.all(workers.map((one) => one.end()));
+  }
+});
+
+test("a server that asks for a key gets it from this tab alone", async () => {
+  const key = "a-key-of-some-length";
+  const server = await serve("--api-key", key);
+  try {
+    const page = await tab(chromium.context, server);
+    const dialog = page.getByRole("dialog");
+    await dialog.waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.getByLabel("API key").fill("not-the-right-key-at-all");
+    await page.keyboard.press("Enter");
+    await dialog.getByText("does not know that key").waitFor();
+    await page.getByLabel("API key").fill(key);
+    await page.keyboard.press("Enter");
+    await dialog.waitFor({ state: "hidden" });
+    await settle(page);
+    await say(page, "Hello.");
+    assert.ok((await page.locator(".message.answer .markdown").innerText()).length > 0);
+    assert.deepEqual(await chromium.context.cookies(), []);
+    assert.ok(!JSON.stringify(await page.evaluate(() => ({ ...localStorage }))).includes(key));
+    const other = await tab(chromium.context, server);
+    await other.getByRole("dialog").waitFor();
+    assert.deepEqual([...page.problems, ...other.problems], []);
+    await other.close();
+    await page.close();
+  } finally {
+    await server.end();
+  }
+});

@@ -1,0 +1,265 @@
+// The cluster: machines as they are, who has which part of which model, what is computed now, and what would be without one.
+//
+// Elements are made once for a set of machines and models and then kept up to date, so that neither the keyboard nor a screen
+// reader loses its place.
+
+import * as api from "./api.js";
+import { byId, h, replace, svg } from "./dom.js";
+import { blocks, bytes, count, duration, rate } from "./format.js";
+import { Series } from "./rates.js";
+
+/** How often it is looked at. */
+const EVERY_MS = 1000;
+
+/** Colours that machines take turns with; the style has as many. */
+const COLOURS = 6;
+
+type Refresh = (picture: api.Cluster) => void;
+
+export class ClusterView {
+  private readonly root = byId("machines-and-models");
+  private readonly state = byId("cluster-state");
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private isShown = false;
+  private signature = "";
+  private refreshers: Refresh[] = [];
+  private readonly series = new Map<string, Series>();
+
+  constructor(private readonly refused: (error: api.Refused) => void) {
+    document.addEventListener("visibilitychange", () => this.schedule(0));
+  }
+
+  show(isShown: boolean): void {
+    this.isShown = isShown;
+    this.schedule(0);
+  }
+
+  private schedule(delay: number): void {
+    clearTimeout(this.timer);
+    if (this.isShown && !document.hidden) this.timer = setTimeout(() => void this.look(), delay);
+  }
+
+  private async look(): Promise<void> {
+    try {
+      this.take(await api.cluster());
+    } catch (error) {
+      this.state.textContent = error instanceof api.Refused ? error.message : "The server cannot be reached.";
+      this.state.classList.add("bad");
+      if (error instanceof api.Refused) this.refused(error);
+    }
+    this.schedule(EVERY_MS);
+  }
+
+  private take(picture: api.Cluster): void {
+    const dead = picture.machines.filter(({ failure }) => failure !== null).length;
+    const all = picture.machines.length;
+    const machines = `${all} ${all === 1 ? "machine" : "machines"}${dead > 0 ? `, ${dead} dead` : ""}`;
+    const told = `${machines} · Oxcart ${picture.version} · up ${duration(picture.uptime_seconds)}`;
+    if (this.state.textContent !== told) this.state.textContent = told;
+    this.state.classList.toggle("bad", dead > 0);
+    const signature = JSON.stringify([
+      picture.machines.map(({ name }) => name),
+      picture.models.map(({ name, plans }) => [name, plans]),
+    ]);
+    if (signature !== this.signature) {
+      this.signature = signature;
+      this.build(picture);
+    }
+    for (const refresh of this.refreshers) refresh(picture);
+  }
+
+  private build(picture: api.Cluster): void {
+    this.refreshers = [];
+    const models = picture.models.map((model) => this.model(model, picture));
+    const machines = picture.machines.map((machine, at) => this.machine(machine, at, picture));
+    replace(
+      this.root,
+      ...models,
+      h("h2", {}, "Machines"),
+      h("div", { class: "machines" }, ...machines),
+    );
+  }
+
+  private rateOf(key: string, picture: api.Cluster, value: number): Series {
+    let series = this.series.get(key);
+    if (!series) this.series.set(key, (series = new Series()));
+    series.push(picture.uptime_seconds, value);
+    return series;
+  }
+
+  private model(model: api.ModelState, picture: api.Cluster): HTMLElement {
+    const facts = [
+      model.architecture,
+      model.parameters !== null && `${count(model.parameters)} parameters`,
+      model.quantization,
+      `${model.plans.blocks} blocks`,
+      `context of ${model.context}`,
+    ];
+    const speed = figure("tokens per second");
+    const running = figure(`of ${model.slots} running`);
+    const waiting = figure("waiting");
+    const finished = figure("answered");
+    const line = svg("polyline", { class: "spark-line" });
+    const spark = svg("svg", { class: "spark", viewBox: "0 0 120 32", preserveAspectRatio: "none", "aria-hidden": "true" }, line);
+    const trouble = h("p", { class: "trouble", role: "status" });
+    const requests = h("tbody");
+    const table = h(
+      "table",
+      { class: "requests" },
+      h("caption", {}, "Requests that are computed now"),
+      h("thead", {}, h("tr", {}, ...["Request", "Prompt", "Answer", "Tokens/s"].map((title) => h("th", { scope: "col" }, title)))),
+      requests,
+    );
+    this.refreshers.push((now) => {
+      const state = now.models.find(({ name }) => name === model.name);
+      if (!state) return;
+      const series = this.rateOf(`model ${model.name}`, now, state.answer_tokens);
+      speed.set(rate(series.now()));
+      running.set(String(state.running.length));
+      waiting.set(String(state.waiting));
+      finished.set(count(state.finished));
+      line.setAttribute("points", points(series));
+      trouble.textContent = state.trouble ? `The last step failed: ${state.trouble}` : "";
+      trouble.hidden = !state.trouble;
+      table.hidden = state.running.length === 0;
+      const rows = state.running.map((request) => {
+        const speed = this.rateOf(`request ${model.name} ${request.id}`, now, request.answer_tokens).now();
+        const cells = [`#${request.id}`, `${request.prompt_tokens}`, `${request.answer_tokens} of ${request.limit}`, rate(speed)];
+        return h("tr", {}, ...cells.map((text) => h("td", {}, text)));
+      });
+      replace(requests, ...rows);
+    });
+    return h(
+      "section",
+      { class: "card model", "aria-label": `Model ${model.name}` },
+      h("header", {}, h("h2", {}, model.name), h("p", { class: "facts" }, facts.filter(Boolean).join(" · "))),
+      h("div", { class: "figures" }, speed.element, running.element, waiting.element, finished.element, spark as Node),
+      trouble,
+      this.layers(model, picture),
+      table,
+    );
+  }
+
+  /** Blocks of a model in a row, each in the colour of its machine. */
+  private layers(model: api.ModelState, picture: api.Cluster): HTMLElement {
+    const withBlocks = model.plans.now.shares.filter(({ blocks: [first, end] }) => end > first);
+    const segments = withBlocks.map((share) => {
+      const at = picture.machines.findIndex(({ name }) => name === share.machine);
+      const [first, end] = share.blocks;
+      const element = h(
+        "li",
+        { class: `segment colour-${Math.max(at, 0) % COLOURS}` },
+        h("span", { class: "segment-name" }, share.machine),
+        h("span", { class: "segment-blocks" }, first + 1 === end ? `${first}` : `${first}–${end - 1}`),
+      );
+      element.style.flexGrow = String(end - first);
+      this.refreshers.push((now) => {
+        const isDead = Boolean(now.machines.find(({ name }) => name === share.machine)?.failure);
+        element.classList.toggle("dead", isDead);
+      });
+      return element;
+    });
+    return h("ol", { class: "layers", "aria-label": "Blocks by machine" }, ...segments);
+  }
+
+  private machine(machine: api.Machine, at: number, picture: api.Cluster): HTMLElement {
+    const state = h("p", { class: "state" });
+    const rows = h("tbody");
+    const titles = ["", "now", "in all"].map((title) => (title ? h("th", { scope: "col" }, title) : h("td")));
+    const link = h("table", { class: "link", "aria-label": "Traffic" }, h("thead", {}, h("tr", {}, ...titles)), rows);
+    const devices = picture.models.flatMap((model) =>
+      model.plans.now.shares
+        .filter((share) => share.machine === machine.name)
+        .map((share) => device(share, picture.models.length > 1 ? model.name : null)),
+    );
+    const departures = picture.models.flatMap((model) => {
+      const found = model.plans.without.find((without) => without.machine === machine.name);
+      return found ? [departure(model, found.plan, picture.models.length > 1)] : [];
+    });
+    const absence = h("h4");
+    const card = h(
+      "section",
+      { class: `card machine colour-${at % COLOURS}`, "aria-label": `Machine ${machine.name}` },
+      h("header", {}, h("h3", {}, machine.name), state),
+      ...devices,
+      link,
+      departures.length > 0 && h("div", { class: "departure" }, absence, ...departures),
+    );
+    this.refreshers.push((now) => {
+      const found = now.machines.find(({ name }) => name === machine.name);
+      if (!found) return;
+      const isDead = found.failure !== null;
+      card.classList.toggle("dead", isDead);
+      absence.textContent = isDead ? "Without it" : "If it left";
+      const told = isDead ? `Dead: ${found.failure}` : found.link ? "Alive" : "Alive, serves";
+      if (state.textContent !== told) state.textContent = told;
+      link.hidden = !found.link;
+      if (!found.link) return;
+      const { sent_bytes: sent, received_bytes: received, round_trips: trips } = found.link;
+      const per = (what: string, value: number): number => this.rateOf(`${what} ${machine.name}`, now, value).now();
+      replace(
+        rows,
+        row("Sent", `${bytes(per("sent", sent))}/s`, bytes(sent)),
+        row("Received", `${bytes(per("received", received))}/s`, bytes(received)),
+        row("Round trips", `${rate(per("trips", trips))}/s`, count(trips)),
+      );
+    });
+    return card;
+  }
+}
+
+/** A number with what it counts. */
+function figure(label: string): { element: HTMLElement; set(text: string): void } {
+  const value = h("strong", {}, "0");
+  const element = h("p", { class: "figure" }, value, " ", h("span", {}, label));
+  return { element, set: (text) => (value.textContent = text) };
+}
+
+function row(label: string, now: string, total: string): HTMLElement {
+  return h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, now), h("td", {}, total));
+}
+
+function points(series: Series): string {
+  const steps = series.steps();
+  const most = Math.max(1, ...steps.map(({ rate }) => rate));
+  return steps.map(({ ago, rate }) => `${(120 - ago * 2).toFixed(1)},${(30 - (rate / most) * 28).toFixed(1)}`).join(" ");
+}
+
+/** What a device has, and how much of its memory that is. */
+function device(share: api.DeviceShare, model: string | null): HTMLElement {
+  const parts = [share.has_input && "embeddings", blocks(share.blocks), share.has_output && "output"].filter(Boolean);
+  const weights = share.is_mapped ? 0 : share.weights_bytes;
+  const needed = weights + share.cache_bytes + share.results_bytes;
+  const bar = h("div", { class: "bar", "aria-hidden": "true" });
+  for (const [kind, size] of [["weights", weights], ["cache", share.cache_bytes], ["results", share.results_bytes]] as const) {
+    const piece = h("span", { class: kind });
+    piece.style.width = `${(100 * size) / Math.max(share.free_bytes, needed, 1)}%`;
+    bar.append(piece);
+  }
+  const mapped = share.is_mapped && share.weights_bytes > 0 ? " in the mapped file" : "";
+  return h(
+    "div",
+    { class: "device" },
+    h("p", { class: "device-name" }, h("strong", {}, share.device), model && ` · ${model}`),
+    h("p", { class: "holds" }, parts.length > 0 ? parts.join(", ") : "no part of the model"),
+    bar,
+    h(
+      "p",
+      { class: "memory" },
+      `${bytes(share.weights_bytes)} weights${mapped}, ${bytes(share.cache_bytes)} cache, ${bytes(share.results_bytes)} results; ` +
+        `${bytes(share.free_bytes)} were free`,
+    ),
+  );
+}
+
+/** The plan that there would be without a machine, in a sentence or two. */
+function departure(model: api.ModelState, plan: api.Plan, isNamed: boolean): HTMLElement {
+  const prefix = isNamed ? `${model.name}: ` : "";
+  const parts = plan.shares
+    .filter(({ blocks: [first, end] }) => end > first)
+    .map((share) => `${blocks(share.blocks)} on ${share.machine}`);
+  const verdict = plan.problem
+    ? h("p", { class: "trouble" }, `${prefix}It would not fit: ${plan.problem}.`)
+    : h("p", {}, `${prefix}Started again without it, it fits: ${parts.join(", ")}.`);
+  return verdict;
+}

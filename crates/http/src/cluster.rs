@@ -1,0 +1,221 @@
+//! `/cluster`: the machines as they are, who has which part of a model, and what is computed now.
+//!
+//! One set of types for all who look: the server writes them, the page reads them, and `oxcart top` reads them back. Counters only
+//! grow, and `uptime_seconds` is the clock that belongs to them, so that a reader gets rates from any two pictures.
+//!
+//! Invariant: nothing here waits for a machine. What is told of one is what its connection shows and what was known when the
+//! model was placed.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::models::Served;
+use crate::reply::{self, Reply};
+
+/// What went over the line to a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bytes sent to it.
+    pub sent_bytes: u64,
+    /// Bytes received from it.
+    pub received_bytes: u64,
+    /// Answers that were waited for.
+    pub round_trips: u64,
+}
+
+/// A machine that takes part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What plans call it: where a worker listens, or this machine.
+    pub name: String,
+    /// What went over the line to it; none for the machine that serves.
+    pub link: Option<Link>,
+    /// Why it cannot be used any more, if it cannot.
+    pub failure: Option<String>,
+}
+
+/// Says how machines are, without waiting for any of them.
+pub type Machines = Arc<dyn Fn() -> Vec<Machine> + Send + Sync>;
+
+/// What one device has of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceShare {
+    /// The machine it belongs to.
+    pub machine: String,
+    /// Its name.
+    pub device: String,
+    /// What it is.
+    pub description: String,
+    /// Its first block and the one after its last; the same twice where it has none.
+    pub blocks: [usize; 2],
+    /// Whether tokens become embeddings there.
+    pub has_input: bool,
+    /// Whether logits are computed there.
+    pub has_output: bool,
+    /// Bytes of weights.
+    pub weights_bytes: u64,
+    /// Bytes of what blocks remember.
+    pub cache_bytes: u64,
+    /// Bytes of results.
+    pub results_bytes: u64,
+    /// Bytes that it had free when the model was placed.
+    pub free_bytes: u64,
+    /// Whether weights are used where they lie, in the mapped file, so that they take no memory of their own.
+    pub is_mapped: bool,
+}
+
+/// Who has which part of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What each device has.
+    pub shares: Vec<DeviceShare>,
+    /// Why it would not work, if it would not.
+    pub problem: Option<String>,
+}
+
+/// The plan that there would be without a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanWithout {
+    /// The machine that is gone then.
+    pub machine: String,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// Where a model is, and where it would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plans {
+    /// How many blocks it has.
+    pub blocks: usize,
+    /// As it is.
+    pub now: Plan,
+    /// As it would be after a start without one of the machines.
+    pub without: Vec<PlanWithout>,
+}
+
+/// A request that is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestState {
+    /// A number that no other request of the model has.
+    pub id: u64,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of its answer so far.
+    pub answer_tokens: usize,
+    /// Tokens that its answer may have.
+    pub limit: usize,
+}
+
+/// What a model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// It answers.
+    Chat,
+    /// It makes vectors of texts.
+    Embeddings,
+}
+
+/// A model that is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelState {
+    /// What it is called.
+    pub name: String,
+    /// What it is asked for.
+    pub purpose: Purpose,
+    /// Its architecture.
+    pub architecture: String,
+    /// How many parameters it has, if that is known.
+    pub parameters: Option<u64>,
+    /// How its weights are quantized, if that is known.
+    pub quantization: Option<String>,
+    /// Tokens that a request and its answer may have.
+    pub context: usize,
+    /// Requests that are computed at a time.
+    pub slots: usize,
+    /// Requests that are computed now.
+    pub running: Vec<RequestState>,
+    /// Requests that wait for their turn.
+    pub waiting: usize,
+    /// Tokens of answers so far, those that are under way included.
+    pub answer_tokens: u64,
+    /// Tokens that were computed so far: of prompts, and of answers one by one.
+    pub computed_tokens: u64,
+    /// Requests that were answered so far.
+    pub finished: u64,
+    /// Requests that failed so far.
+    pub failed: u64,
+    /// Why the last step failed, if it did.
+    pub trouble: Option<String>,
+    /// Where it is.
+    pub plans: Plans,
+}
+
+/// All of it, at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// The server's version.
+    pub version: String,
+    /// Seconds since its start.
+    pub uptime_seconds: f64,
+    /// The machines.
+    pub machines: Vec<Machine>,
+    /// The models.
+    pub models: Vec<ModelState>,
+}
+
+impl ModelState {
+    fn of(model: &Served) -> ModelState {
+        let mut state = ModelState {
+            name: model.name().to_owned(),
+            purpose: Purpose::Embeddings,
+            architecture: model.about.architecture.clone(),
+            parameters: model.about.parameters,
+            quantization: model.about.quantization.clone(),
+            context: model.about.trained_context,
+            slots: 1,
+            running: Vec::new(),
+            waiting: 0,
+            answer_tokens: 0,
+            computed_tokens: 0,
+            finished: 0,
+            failed: 0,
+            trouble: None,
+            plans: model.plans.clone(),
+        };
+        let Ok(talker) = model.talker() else { return state };
+        let now = talker.service.snapshot();
+        state.purpose = Purpose::Chat;
+        (state.context, state.slots) = (talker.context, talker.slots);
+        state.waiting = now.waiting;
+        state.answer_tokens = now.totals.answer_tokens;
+        state.computed_tokens = now.totals.computed_tokens;
+        (state.finished, state.failed) = (now.totals.finished, now.totals.failed);
+        state.trouble = now.trouble;
+        for request in now.running {
+            state.answer_tokens += request.answer_tokens as u64;
+            state.running.push(RequestState {
+                id: request.ticket.number(),
+                prompt_tokens: request.prompt_tokens,
+                answer_tokens: request.answer_tokens,
+                // One that is not limited ends with the context.
+                limit: request.limit.min(talker.context.saturating_sub(request.prompt_tokens)),
+            });
+        }
+        state
+    }
+}
+
+/// How things are.
+pub(crate) fn cluster(call: &Call) -> Result<Reply, ApiError> {
+    let app = &call.app;
+    reply::json(&Cluster {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: app.started.elapsed().as_secs_f64(),
+        machines: app.machines(),
+        models: app.models.iter().map(|model| ModelState::of(model)).collect(),
+    })
+}
