@@ -53,6 +53,11 @@ impl Failure {
         Failure::Usage(format!("{}: {error}", Text::new(path.as_os_str().as_encoded_bytes())))
     }
 
+    /// Whether a device, a worker or this machine failed, so that what it was doing has to be set up anew.
+    pub(crate) fn is_of_machine(&self) -> bool {
+        self.exit_code() == ExitCode::from(1)
+    }
+
     /// 1 when the machine failed, 2 when the input is bad.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {

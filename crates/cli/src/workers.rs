@@ -10,6 +10,7 @@ use oxcart::backend::{Device, Registry};
 use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
 
 use crate::failure::Failure;
+use crate::os;
 
 /// The most workers that `local:N` starts.
 const MAX_LOCAL: usize = 64;
@@ -65,6 +66,7 @@ impl Started {
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
+        os::apart_from_terminal(&mut command);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
         let Some(stderr) = child.stderr.take() else { return Err("a worker has no log".into()) };

@@ -380,12 +380,12 @@ fn a_conversation_goes_on() {
         .spawn()
         .unwrap();
     let lines =
-        "/help\nHello\n/history\n/retry\n/speed\n/nothing\ntwo \\\nlines\n/clear\n/history\n/exit\nnever\n";
+        "/help\nHello\n/history\n/retry\n/stats\n/nothing\ntwo \\\nlines\n/clear\n/history\n/exit\nnever\n";
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for want in ["/retry", "user: Hello", "per second", "there is no /nothing"] {
+    for want in ["/retry", "user: Hello", "per second", "There is no command /nothing"] {
         assert!(said.contains(want), "{want}: {said}");
     }
     assert!(!said.contains("never"));

@@ -10,7 +10,7 @@ use crate::conversation;
 use crate::door;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Answered, SamplerArgs, answer, summary};
+use crate::generation::{Answered, Limit, SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::speculation::SpeculationArgs;
@@ -38,9 +38,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Tokens at most
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
-    n: usize,
+    /// Tokens at most; -1 for as many as the context holds
+    #[arg(short, long, value_name = "N", default_value = "512", allow_negative_numbers = true)]
+    n: Limit,
 
     /// Go on from the prompt as it is, instead of answering it as a message
     #[arg(long)]
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     let request = Request {
         sampler: args.sampler.settings(&loaded.vocab),
-        limit: args.n,
+        limit: args.n.0,
         stop: args.stop.clone(),
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
         ignore_end: args.ignore_eos,
