@@ -2,6 +2,8 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod embed;
 pub(crate) mod graph;

@@ -28,7 +28,7 @@ impl FromStr for Limit {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
     /// How much chance there is in the choice of tokens; 0 always takes the likeliest
-    #[arg(long = "temp", value_name = "T", default_value_t = 0.8)]
+    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8)]
     temperature: f32,
 
     /// Choose among this many of the likeliest tokens; 0 for all
@@ -60,7 +60,7 @@ pub(crate) struct SamplerArgs {
     presence_penalty: f32,
 
     /// The same seed gives the same text. By default, another each time
-    #[arg(long, value_name = "S")]
+    #[arg(short, long, value_name = "S")]
     seed: Option<u64>,
 }
 

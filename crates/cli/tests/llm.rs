@@ -270,7 +270,15 @@ fn a_benchmark_has_results() {
         assert!(result["tokens_per_second"].as_f64().unwrap() > 0.0 && result["stddev"].is_number());
         assert!(result["sent_bytes_per_token"].is_number() && result["round_trips_per_token"].is_number());
     }
-    assert!(stdout(&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1"]).contains("pp16"));
+    let bench = |more: &[&str]| {
+        stdout(&[&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1", "-d", "0,8"], more].concat())
+    };
+    let table = bench(&[]);
+    assert!(table.contains("pp16") && table.contains("pp16 after 8") && !table.contains("sent"), "{table}");
+    let markdown = bench(&["--markdown"]);
+    assert!(markdown.starts_with("| test | tokens/s | ± |\n|---|---:|---:|\n| pp16 |"), "{markdown}");
+    let csv = bench(&["--csv"]);
+    assert!(csv.starts_with("test,tokens/s,±\npp16,") && csv.lines().count() == 3, "{csv}");
 }
 
 #[test]

@@ -41,7 +41,15 @@ pub(crate) struct Args {
     speculation: SpeculationArgs,
 
     /// Tokens of an answer at most; -1 for as many as the context holds
-    #[arg(short, long, value_name = "N", default_value = "1024", allow_negative_numbers = true)]
+    #[arg(
+        short,
+        long,
+        visible_alias = "n-predict",
+        alias = "predict",
+        value_name = "N",
+        default_value = "1024",
+        allow_negative_numbers = true
+    )]
     n: Limit,
 
     /// Standing instructions for the model
