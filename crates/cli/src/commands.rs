@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod embed;
 pub(crate) mod graph;
 pub(crate) mod inspect;
+pub(crate) mod list;
 pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod quantize;
