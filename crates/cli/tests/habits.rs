@@ -73,7 +73,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
         (&["worker", "-H", "192.0.2.1", "-p", "0", "--insecure"], "this machine has no such address"),
-        (&["rn"], "run"),
+        (&["benhc"], "bench"),
     ] {
         let (code, _, errors) = text(&output(args));
         assert!(code == Some(2) || code == Some(1), "{args:?}: {code:?}");
@@ -90,7 +90,7 @@ fn a_plan_says_whether_it_can_work() {
         (code, &report["fits"], &report["context"]),
         (Some(0), &Value::Bool(true), &Value::from(4096))
     );
-    let (code, said, errors) = plan(&["--ctx", "2000000000", "--json"]);
+    let (code, said, errors) = plan(&["--ctx", "268000000", "--kv", "f32", "--json"]);
     let report: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &report["fits"]), (Some(1), &Value::Bool(false)));
     assert!(report["placement"][0]["needed_bytes"].as_u64() > report["placement"][0]["free_bytes"].as_u64());
@@ -186,11 +186,11 @@ fn settings_that_mean_nothing_are_refused() {
         code == Some(2) && errors.contains("there is no setting 'tempp'; did you mean 'temp'?"),
         "{errors}"
     );
-    std::fs::write(&file, "# mine\n").unwrap();
+    std::fs::write(&file, "# mine\ntop-k = 5 # few\n").unwrap();
     assert_eq!(command(&["config", "run.temp", "0.5"]).0, Some(0));
     assert_eq!(
         std::fs::read_to_string(&file).unwrap(),
-        "# mine\n\n[run]\ntemp = 0.5\n",
+        "# mine\ntop-k = 5 # few\n\n[run]\ntemp = 0.5\n",
         "what was there stays"
     );
 }

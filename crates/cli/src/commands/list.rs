@@ -95,7 +95,8 @@ pub(crate) fn show(args: &ShowArgs, terminal: Terminal, out: &mut dyn Write) -> 
 
 /// Delete models from this machine
 ///
-/// Models are named as `oxcart list` does, or as for --model. Only what oxcart has fetched is deleted.
+/// Models are named as `oxcart list` does, or as for --model. Nothing outside of the
+/// folder of models is deleted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// The models to delete
