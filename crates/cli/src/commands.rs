@@ -2,10 +2,13 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod embed;
 pub(crate) mod graph;
 pub(crate) mod inspect;
+pub(crate) mod list;
 pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod quantize;

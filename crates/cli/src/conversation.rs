@@ -1,6 +1,6 @@
 //! Conversations as prompts: by the model's own template, or by a plain one where it has none.
 
-use oxcart::llm::text::{ChatOptions, ChatTemplate, Message, Token};
+use oxcart::llm::text::{ChatOptions, ChatTemplate, Message, Prompt, Token};
 
 use crate::failure::Failure;
 use crate::loaded::Loaded;
@@ -17,14 +17,22 @@ pub(crate) fn template(loaded: &Loaded) -> Result<ChatTemplate, Failure> {
         .map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))
 }
 
+/// A conversation as the model is to read it, up to where it goes on.
+pub(crate) fn render(
+    loaded: &Loaded,
+    template: &ChatTemplate,
+    messages: &[Message],
+) -> Result<Prompt, Failure> {
+    template
+        .prompt(messages, &ChatOptions::default(), &loaded.vocab)
+        .map_err(|error| Failure::Usage(error.to_string()))
+}
+
 /// The tokens of a conversation, up to where the model is to go on.
 pub(crate) fn prompt(
     loaded: &Loaded,
     template: &ChatTemplate,
     messages: &[Message],
 ) -> Result<Vec<Token>, Failure> {
-    let prompt = template
-        .prompt(messages, &ChatOptions::default(), &loaded.vocab)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    Ok(loaded.vocab.encode_prompt(&prompt))
+    Ok(loaded.vocab.encode_prompt(&render(loaded, template, messages)?))
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use oxcart::backend::{ByteSize, Error as DeviceError};
 use oxcart::gguf::{Error as GgufError, SetError, Text};
 use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
@@ -25,7 +26,7 @@ pub(crate) enum Failure {
     /// The machine did not do what it should have.
     Machine(String),
     /// A device of this machine could not be used.
-    Device { error: oxcart::backend::Error },
+    Device { error: DeviceError },
     /// Workers could not be used; one line each.
     Workers { errors: Vec<String> },
 }
@@ -51,6 +52,11 @@ impl Failure {
     /// A vocabulary that cannot be used.
     pub(crate) fn vocabulary(path: &Path, error: &VocabError) -> Failure {
         Failure::Usage(format!("{}: {error}", Text::new(path.as_os_str().as_encoded_bytes())))
+    }
+
+    /// Whether a device, a worker or this machine failed, so that what it was doing has to be set up anew.
+    pub(crate) fn is_of_machine(&self) -> bool {
+        self.exit_code() == ExitCode::from(1)
     }
 
     /// 1 when the machine failed, 2 when the input is bad.
@@ -100,10 +106,19 @@ impl fmt::Display for Failure {
             Failure::ClosedPipe => f.write_str("the output was closed"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
             Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
-            Failure::Device { error } => write!(f, "{error}"),
+            Failure::Device { error } => show_device_error(error, f),
             Failure::Run { error, .. } if matches!(**error, ModelError::Schedule(_)) => write!(f, "{error}"),
+            Failure::Run { error, .. } if matches!(**error, ModelError::ContextFull { .. }) => {
+                match **error {
+                    ModelError::ContextFull { used: 0, asked, limit } => write!(
+                        f,
+                        "the prompt has {asked} tokens and the context holds {limit}: give a larger --ctx or a shorter prompt"
+                    ),
+                    _ => write!(f, "{error}: give a larger --ctx"),
+                }
+            }
             Failure::Run { path, error } => {
-                write!(f, "{}: {error}{}", Text::new(path.as_os_str().as_encoded_bytes()), run_advice(error))
+                write!(f, "{}: {error}", Text::new(path.as_os_str().as_encoded_bytes()))
             }
             Failure::Workers { errors } => {
                 let lines: Vec<_> =
@@ -124,11 +139,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What to try next, when a model does not run.
-fn run_advice(error: &ModelError) -> &'static str {
+/// What a device says, in units that people use, and what may be behind it.
+fn show_device_error(error: &DeviceError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
-        ModelError::ContextFull { .. } => ", give a larger --ctx or a shorter prompt",
-        _ => "",
+        DeviceError::OutOfMemory { buffer_type, size } => write!(
+            f,
+            "{buffer_type} has no {} left: other programs, or other clients of a worker, may hold its memory; a smaller --ctx or another \
+             --split needs less",
+            ByteSize(*size as u64)
+        ),
+        error => write!(f, "{error}"),
     }
 }
 
@@ -161,6 +181,23 @@ fn advice(error: &GgufError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units_and_causes() {
+        let error = DeviceError::OutOfMemory { buffer_type: "CPU@box:50052".into(), size: 94_371_840 };
+        let shown = Failure::Device { error }.to_string();
+        assert!(shown.starts_with("CPU@box:50052 has no 90.0 MiB left: other programs"), "{shown}");
+    }
+
+    #[test]
+    fn long_prompts_begin_with_what_is_wrong() {
+        let error = ModelError::ContextFull { used: 0, asked: 900, limit: 512 };
+        let shown = Failure::run(Path::new("m.gguf"), error).to_string();
+        assert_eq!(
+            shown,
+            "the prompt has 900 tokens and the context holds 512: give a larger --ctx or a shorter prompt"
+        );
+    }
 
     #[test]
     fn the_exit_code_tells_bad_paths_from_bad_machines() {

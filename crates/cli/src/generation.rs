@@ -1,16 +1,34 @@
 //! Requests to a model: the arguments that say how tokens are chosen, and answers shown as they come.
 
+use std::str::FromStr;
+
 use oxcart::llm::engine::{End, Engine, Event, Report, Request, RequestError};
 use oxcart::llm::text::{SampleError, SamplerSettings, Token, Vocab};
 
 use crate::failure::Failure;
 use crate::loaded::Loaded;
 
+/// Tokens at most; -1 stands for no limit, as with llama.cpp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit(pub(crate) usize);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Limit, String> {
+        match text.parse::<i64>() {
+            Ok(-1) => Ok(Limit(usize::MAX)),
+            Ok(count @ 0..) => usize::try_from(count).map(Limit).map_err(|error| error.to_string()),
+            _ => Err("it should be a number of tokens, or -1 for no limit".into()),
+        }
+    }
+}
+
 /// How tokens are chosen
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
-    /// How adventurous; 0 always takes the likeliest token
-    #[arg(long = "temp", value_name = "T", default_value_t = 0.8)]
+    /// How much chance there is in the choice of tokens; 0 always takes the likeliest
+    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8)]
     temperature: f32,
 
     /// Choose among this many of the likeliest tokens; 0 for all
@@ -42,7 +60,7 @@ pub(crate) struct SamplerArgs {
     presence_penalty: f32,
 
     /// The same seed gives the same text. By default, another each time
-    #[arg(long, value_name = "S")]
+    #[arg(short, long, value_name = "S")]
     seed: Option<u64>,
 }
 

@@ -21,3 +21,18 @@ pub(crate) const MAX_FORM_BYTES: u64 = 4 << 20;
 
 /// Bytes of a file with API keys.
 pub(crate) const MAX_KEY_FILE_BYTES: u64 = 1 << 20;
+
+/// Messages that are remembered between chats.
+pub(crate) const MAX_HISTORY_ENTRIES: usize = 1000;
+
+/// Bytes of a message that is remembered; longer ones are not.
+pub(crate) const MAX_HISTORY_ENTRY: usize = 64 << 10;
+
+/// Bytes of remembered messages that are read.
+pub(crate) const MAX_HISTORY_BYTES: u64 = 64 << 20;
+
+/// Bytes of a file with a conversation.
+pub(crate) const MAX_CONVERSATION_BYTES: u64 = 64 << 20;
+
+/// Bytes of a file that goes along with a message.
+pub(crate) const MAX_ATTACHED_BYTES: u64 = 4 << 20;

@@ -21,6 +21,7 @@ use crate::door;
 use crate::failure::Failure;
 use crate::local::{DeviceArgs, WithCpu};
 use crate::models;
+use crate::printable;
 use crate::progress::Progress;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
@@ -49,8 +50,8 @@ pub(crate) struct EngineArgs {
 
     /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
     ///
-    /// Oxcart's or llama.cpp's. local:3 starts three on this machine for the time of the command.
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    /// Oxcart's or llama.cpp's; the port is 50052 if not given. local:3 starts three on this machine for the time of the command.
+    #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
     /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
@@ -64,12 +65,20 @@ pub(crate) struct EngineArgs {
     pub(crate) overrides: Vec<Override>,
 
     /// Tokens that the context holds; 0 for as many as the model was trained for. By default, 4096 or what the command needs
-    #[arg(long, value_name = "N")]
+    #[arg(short, long, visible_alias = "ctx-size", value_name = "N")]
     pub(crate) ctx: Option<usize>,
 
     /// Type of cached keys and values: f32, f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
     pub(crate) kv: DType,
+
+    /// llama.cpp's names of --kv, one for keys and one for values.
+    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    pub(crate) cache_type_k: Option<DType>,
+
+    /// See above.
+    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    pub(crate) cache_type_v: Option<DType>,
 
     /// How attention is computed: flash (in ggml's op), plain (as products around a softmax), or auto
     ///
@@ -78,10 +87,10 @@ pub(crate) struct EngineArgs {
     pub(crate) attention: AttentionChoice,
 
     /// Tokens of prompts that are computed at a time. By default, 512, and 2048 where graphics cards have the whole model
-    #[arg(long, value_name = "N")]
+    #[arg(short, long, visible_alias = "batch-size", value_name = "N")]
     pub(crate) batch: Option<usize>,
 
-    /// Show which device would get what, and stop
+    /// Show which device would get what, and stop; exit code 1 says that it cannot work
     #[arg(long)]
     pub(crate) plan: bool,
 
@@ -99,6 +108,20 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
+    /// With the names of others taken for ours.
+    fn resolved(&self) -> Result<EngineArgs, Failure> {
+        let kv = match (self.cache_type_k, self.cache_type_v) {
+            (None, None) => self.kv,
+            (Some(keys), Some(values)) if keys != values => {
+                return Err(Failure::Usage(format!(
+                    "keys in {keys} and values in {values}: both are kept in one type here, give --kv TYPE"
+                )));
+            }
+            (Some(one), _) | (None, Some(one)) => one,
+        };
+        Ok(EngineArgs { kv, ..self.clone() })
+    }
+
     /// Tokens of a context.
     pub(crate) fn context_size(&self) -> usize {
         self.ctx.unwrap_or(CONTEXT)
@@ -132,13 +155,19 @@ impl EngineArgs {
 fn parse_cache_type(text: &str) -> Result<DType, String> {
     match text.parse() {
         Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
-        _ => Err("f32, f16, q8_0 or q4_0".into()),
+        _ => Err("it should be f32, f16, q8_0 or q4_0".into()),
     }
 }
 
 fn parse_attention(text: &str) -> Result<AttentionChoice, String> {
+    // As llama.cpp has it.
+    let text = match text {
+        "on" | "1" => "flash",
+        "off" | "0" => "plain",
+        text => text,
+    };
     let choice = AttentionChoice::ALL.into_iter().find(|choice| choice.name() == text);
-    choice.ok_or_else(|| "auto, flash or plain".into())
+    choice.ok_or_else(|| "it should be auto, flash or plain".into())
 }
 
 fn parse_override(text: &str) -> Result<Override, String> {
@@ -211,6 +240,7 @@ impl Loaded {
         out: &mut dyn Write,
         quiet: bool,
     ) -> Result<Opened, Failure> {
+        let args = &args.resolved()?;
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
@@ -246,18 +276,22 @@ impl Loaded {
             true => departures(args, &file, &path, &workers, &devices, usual.as_ref()),
             false => Vec::new(),
         };
+        check_overrides(&placement, &args.overrides)?;
         if args.plan {
-            show_placement(&placement, terminal, out)?;
-            return Ok(Opened::Shown);
+            match quiet {
+                true => printable::write_json(&plan_report(&path, &placement, args), out)?,
+                false => show_placement(&placement, terminal, out)?,
+            }
+            return match too_small(&placement, args) {
+                Some(failure) => Err(failure),
+                None => Ok(Opened::Shown),
+            };
         }
         if !workers.is_empty() && !quiet {
             show_placement(&placement, terminal, &mut door::stderr())?;
         }
-        if let Some(shortfall) = shortfall(&placement) {
-            return Err(Failure::Machine(format!(
-                "{shortfall} with --ctx {}: add a worker, or change --split, --ctx or --kv",
-                args.context_size(),
-            )));
+        if let Some(failure) = too_small(&placement, args) {
+            return Err(failure);
         }
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
@@ -316,16 +350,54 @@ impl Loaded {
 
     /// Which device has what, for programs.
     pub(crate) fn placement(&self) -> Value {
-        let share = |share: &Share| {
-            json!({
-                "device": share.name,
-                "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
-                "weights_bytes": share.weights,
-                "cache_bytes": share.state,
-                "mapped": share.mapped,
-            })
-        };
-        self.model.placement().shares().iter().map(share).collect()
+        self.model.placement().shares().iter().map(share_report).collect()
+    }
+}
+
+/// What one device has, for programs.
+fn share_report(share: &Share) -> Value {
+    json!({
+        "device": share.name,
+        "blocks": if share.blocks.is_empty() { Value::Null } else { json!([share.blocks.start, share.blocks.end - 1]) },
+        "weights_bytes": share.weights,
+        "cache_bytes": share.state,
+        "mapped": share.mapped,
+    })
+}
+
+/// A plan, for programs.
+fn plan_report(path: &Path, placement: &Placement, args: &EngineArgs) -> Value {
+    let share = |share: &Share| {
+        let mut report = share_report(share);
+        report["needed_bytes"] = share.needed().into();
+        report["free_bytes"] = share.free.into();
+        report
+    };
+    json!({
+        "model": path.to_string_lossy(),
+        "context": args.context_size(),
+        "fits": placement.shortfall().is_none(),
+        "placement": placement.shares().iter().map(share).collect::<Vec<_>>(),
+    })
+}
+
+/// Why a plan cannot work.
+fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
+    let context = args.context_size();
+    let advice = "add a worker, or change --split, --ctx or --kv";
+    shortfall(placement).map(|problem| Failure::Machine(format!("{problem} with --ctx {context}: {advice}")))
+}
+
+/// Every pattern of `--place` is about some tensor.
+fn check_overrides(placement: &Placement, overrides: &[Override]) -> Result<(), Failure> {
+    let has = |wanted: &Override| placement.tensors().iter().any(|tensor| wanted.matches(&tensor.name));
+    match overrides.iter().find(|wanted| !has(wanted)) {
+        Some(wanted) => Err(Failure::Usage(format!(
+            "--place {}={}: no tensor of the model has such a name; oxcart inspect --tensors lists them",
+            wanted.pattern.escape_debug(),
+            wanted.device
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -380,8 +452,11 @@ fn placement_options(
         }
         (given, _) => {
             return Err(Failure::Usage(format!(
-                "--split has {given} numbers, but there are {} devices (the last is this machine's CPU, and may be left out); --plan lists them",
-                devices.len()
+                "--split has {given} number{}, but there {} {} device{} (the last is this machine's CPU, and may be left out); --plan lists them",
+                if given == 1 { "" } else { "s" },
+                if devices.len() == 1 { "is" } else { "are" },
+                devices.len(),
+                if devices.len() == 1 { "" } else { "s" },
             )));
         }
     };

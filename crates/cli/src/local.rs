@@ -38,12 +38,31 @@ pub(crate) struct DeviceArgs {
     plugins: PluginArgs,
 
     /// Threads that compute on the CPU. By default, one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) threads: Option<u16>,
+
+    /// Blocks of the model that this machine's cards may take: 0 for none, anything else for as many as they have room for
+    #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers)]
+    gpu_layers: GpuLayers,
 
     /// The same answers to the bit, however many requests are computed together and however a prompt is cut; slower on cards
     #[arg(long)]
     exact: bool,
+}
+
+/// Whether cards take part; llama.cpp's `-ngl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GpuLayers {
+    None,
+    AsFit,
+}
+
+fn parse_gpu_layers(text: &str) -> Result<GpuLayers, String> {
+    match (text, text.parse::<i64>()) {
+        ("all" | "auto", _) | (_, Ok(-1 | 1..)) => Ok(GpuLayers::AsFit),
+        (_, Ok(0)) => Ok(GpuLayers::None),
+        _ => Err("it should be 0, a number of blocks, or all".into()),
+    }
 }
 
 /// Devices that models are shared out among, the CPU being the last.
@@ -86,6 +105,9 @@ impl DeviceArgs {
             )));
         }
         let is_wanted = |device: &Arc<dyn Device>| {
+            if self.gpu_layers == GpuLayers::None && device.kind() != DeviceKind::Cpu {
+                return false;
+            }
             self.names.is_empty() || self.names.iter().any(|name| name.eq_ignore_ascii_case(device.name()))
         };
         Ok(all.into_iter().filter(is_wanted).collect())

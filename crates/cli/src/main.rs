@@ -11,6 +11,7 @@ mod door;
 mod failure;
 mod form;
 mod generation;
+mod habits;
 mod limits;
 mod loaded;
 mod local;
@@ -19,6 +20,7 @@ mod os;
 mod printable;
 mod progress;
 mod quantity;
+mod settings;
 mod speculation;
 mod table;
 mod terminal;
@@ -28,9 +30,10 @@ mod workers;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::settings::{Setting, Settings};
 use crate::terminal::Terminal;
 
 /// Run one model on the machines you own.
@@ -50,6 +53,9 @@ enum Command {
     Worker(commands::worker::Args),
     Devices(commands::devices::Args),
     Pull(commands::pull::Args),
+    List(commands::list::Args),
+    Show(commands::list::ShowArgs),
+    Rm(commands::list::RemoveArgs),
     Bench(Box<commands::bench::Args>),
     Inspect(commands::inspect::Args),
     Tokenize(commands::tokenize::Args),
@@ -58,10 +64,16 @@ enum Command {
     Embed(Box<commands::embed::Args>),
     Quantize(commands::quantize::Args),
     Graph(Box<commands::graph::Args>),
+    Config(commands::config::Args),
+    Completions(commands::completions::Args),
+    Man(commands::completions::ManArgs),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parsed() {
+        Ok(cli) => cli,
+        Err(failure) => return failed(&failure),
+    };
     let terminal = Terminal::from_env();
     let mut out = BufWriter::new(door::stdout());
     let outcome = match cli.command {
@@ -72,6 +84,9 @@ fn main() -> ExitCode {
         Command::Worker(args) => commands::worker::run(&args),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
         Command::Pull(args) => commands::pull::run(&args, &mut out),
+        Command::List(args) => commands::list::run(&args, terminal, &mut out),
+        Command::Show(args) => commands::list::show(&args, terminal, &mut out),
+        Command::Rm(args) => commands::list::remove(&args, &mut out),
         Command::Bench(args) => commands::bench::run(&args, terminal, &mut out),
         Command::Inspect(args) => commands::inspect::run(&args, terminal, &mut out),
         Command::Tokenize(args) => commands::tokenize::run(&args, terminal, &mut out),
@@ -80,14 +95,47 @@ fn main() -> ExitCode {
         Command::Embed(args) => commands::embed::run(&args, terminal, &mut out),
         Command::Quantize(args) => commands::quantize::run(&args, &mut out),
         Command::Graph(args) => commands::graph::run(&args, terminal, &mut out),
+        Command::Config(args) => commands::config::run(&args, &Cli::command(), terminal, &mut out),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command(), &mut out),
+        Command::Man(args) => commands::completions::man(&args, Cli::command(), &mut out),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // If stderr is closed too, the exit code has to do.
-            let _ = writeln!(door::stderr(), "oxcart: {failure}");
-            failure.exit_code()
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    // If stderr is closed too, the exit code has to do.
+    let _ = writeln!(door::stderr(), "oxcart: {failure}");
+    failure.exit_code()
+}
+
+/// What was typed, on top of what the user has set.
+fn parsed() -> Result<Cli, Failure> {
+    let words = habits::rewritten(std::env::args_os(), &Cli::command());
+    // Wrong settings must not keep anyone from looking at them.
+    let is_config = words.get(1).is_some_and(|word| word == "config");
+    let (parser, changed) = match is_config {
+        true => (Cli::command(), Vec::new()),
+        false => Settings::read()?.applied(Cli::command())?,
+    };
+    let matches = parser.try_get_matches_from(&words).unwrap_or_else(|error| refused(&error, &changed));
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
+/// Ends the program with what the parser has to say; where a value was set and not typed, with where.
+fn refused(error: &clap::Error, changed: &[Setting]) -> ! {
+    let about = error.get(clap::error::ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let is_meant = |setting: &&Setting| about.split([' ', '=']).next() == Some(&format!("--{}", setting.key));
+    if let Some(setting) = changed.iter().find(is_meant) {
+        let _ = writeln!(
+            door::stderr(),
+            "oxcart: {} was set; oxcart config {} says where",
+            setting.name(),
+            setting.name()
+        );
+    }
+    error.exit()
 }

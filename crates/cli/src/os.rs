@@ -1,6 +1,10 @@
 //! What systems do differently, as far as a command is concerned. The rest of it asks nothing about the system it runs on.
 
+pub(crate) mod interrupts;
 pub(crate) mod requests;
+
+use std::fs::OpenOptions;
+use std::process::Command;
 
 /// Whether a terminal here understands escape sequences.
 #[cfg(not(windows))]
@@ -12,4 +16,34 @@ pub(crate) fn has_escape_sequences() -> bool {
 #[cfg(windows)]
 pub(crate) fn has_escape_sequences() -> bool {
     anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
+}
+
+/// What opens a file that nobody else may read, if it has to be made first.
+#[cfg(not(windows))]
+pub(crate) fn private_file() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// What opens a file that nobody else may read, if it has to be made first: folders of a user are private here.
+#[cfg(windows)]
+pub(crate) fn private_file() -> OpenOptions {
+    OpenOptions::new()
+}
+
+/// Lets a program that is started ignore Ctrl-C on our terminal, which is for us.
+#[cfg(not(windows))]
+pub(crate) fn apart_from_terminal(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+}
+
+/// Lets a program that is started ignore Ctrl-C on our terminal, which is for us.
+#[cfg(windows)]
+pub(crate) fn apart_from_terminal(command: &mut Command) {
+    use std::os::windows::process::CommandExt;
+    const CREATE_NEW_PROCESS_GROUP: u32 = 0x200;
+    command.creation_flags(CREATE_NEW_PROCESS_GROUP);
 }

@@ -16,7 +16,7 @@ pub(crate) enum Tone {
 }
 
 /// What stdout can show.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terminal {
     pub(crate) colour: bool,
 }
@@ -27,6 +27,12 @@ impl Terminal {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|value| value == "dumb");
         Terminal { colour: io::stdout().is_terminal() && !refused && !dumb && os::has_escape_sequences() }
+    }
+
+    /// Columns of the terminal that stdout is, as wide as it is now; none if it is something else.
+    pub(crate) fn width() -> Option<usize> {
+        let size = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+        size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
     }
 
     /// `text` in `tone`.

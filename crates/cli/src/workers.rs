@@ -1,15 +1,21 @@
 //! Devices that other machines lend, and workers that are started here for the time of a command.
 
 use std::fmt;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use oxcart::backend::{Device, Registry};
-use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart::rpc::client::{Endpoint, EndpointError, Options, RemoteRegistry};
 
+use crate::door;
 use crate::failure::Failure;
+use crate::os;
+
+/// The port of a worker whose address has none; rpc-server's, too.
+pub(crate) const DEFAULT_PORT: u16 = 50052;
 
 /// The most workers that `local:N` starts.
 const MAX_LOCAL: usize = 64;
@@ -32,12 +38,28 @@ impl FromStr for WorkerAt {
                 Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(WorkerAt::Local(count)),
                 _ => Err(format!("local:N starts 1 to {MAX_LOCAL} workers on this machine")),
             },
-            None => text
-                .parse()
-                .map(WorkerAt::At)
-                .map_err(|error: oxcart::rpc::client::EndpointError| error.to_string()),
+            None => endpoint(text).map(WorkerAt::At),
         }
     }
+}
+
+/// Where a worker is, as people write it: the port may be left out.
+pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let text = match inner.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{inner}]:{DEFAULT_PORT}"),
+        Err(_) if !text.contains(':') => format!("{text}:{DEFAULT_PORT}"),
+        Err(_) => text.to_owned(),
+    };
+    text.parse().map_err(|error: EndpointError| error.to_string())
+}
+
+/// Whether two addresses are of the same worker.
+fn are_same(a: &str, b: &str) -> bool {
+    let addresses = |text: &str| -> Vec<SocketAddr> {
+        text.parse::<Endpoint>().ok().and_then(|endpoint| endpoint.addresses().ok()).unwrap_or_default()
+    };
+    a == b || addresses(a).iter().any(|address| addresses(b).contains(address))
 }
 
 impl fmt::Display for WorkerAt {
@@ -65,6 +87,7 @@ impl Started {
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
         }
+        os::apart_from_terminal(&mut command);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
         let Some(stderr) = child.stderr.take() else { return Err("a worker has no log".into()) };
@@ -109,7 +132,17 @@ impl Workers {
         for worker in wanted {
             match worker {
                 // Whether it keeps weights is not known. Asking costs a hash, which is faster than most networks.
-                WorkerAt::At(endpoint) => endpoints.push((endpoint.to_string(), true)),
+                WorkerAt::At(endpoint) => {
+                    let endpoint = endpoint.to_string();
+                    match endpoints.iter().any(|(known, _): &(String, bool)| are_same(known, &endpoint)) {
+                        // A worker that was listed twice would lend its memory twice.
+                        true => {
+                            let _ =
+                                writeln!(door::stderr(), "oxcart: {endpoint} is listed twice, and used once");
+                        }
+                        false => endpoints.push((endpoint, true)),
+                    }
+                }
                 WorkerAt::Local(count) => {
                     for _ in 0..*count {
                         let worker = Started::new(threads).map_err(Failure::Machine)?;
@@ -203,7 +236,16 @@ mod tests {
     fn workers_are_told_apart() {
         assert!(matches!("local:3".parse(), Ok(WorkerAt::Local(3))));
         assert_eq!("192.168.1.5:50052".parse::<WorkerAt>().unwrap().to_string(), "192.168.1.5:50052");
-        for bad in ["local:0", "local:x", "local:65", "nothing", ""] {
+        for (text, want) in [
+            ("box", "box:50052"),
+            ("10.0.0.7", "10.0.0.7:50052"),
+            ("::1", "[::1]:50052"),
+            ("[::1]", "[::1]:50052"),
+        ] {
+            assert_eq!(text.parse::<WorkerAt>().unwrap().to_string(), want);
+        }
+        assert!(are_same("localhost:1", "localhost:1") && !are_same("127.0.0.1:1", "127.0.0.1:2"));
+        for bad in ["local:0", "local:x", "local:65", "box:x", "a b", ""] {
             assert!(bad.parse::<WorkerAt>().is_err(), "{bad}");
         }
     }

@@ -270,7 +270,15 @@ fn a_benchmark_has_results() {
         assert!(result["tokens_per_second"].as_f64().unwrap() > 0.0 && result["stddev"].is_number());
         assert!(result["sent_bytes_per_token"].is_number() && result["round_trips_per_token"].is_number());
     }
-    assert!(stdout(&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1"]).contains("pp16"));
+    let bench = |more: &[&str]| {
+        stdout(&[&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1", "-d", "0,8"], more].concat())
+    };
+    let table = bench(&[]);
+    assert!(table.contains("pp16") && table.contains("pp16 after 8") && !table.contains("sent"), "{table}");
+    let markdown = bench(&["--markdown"]);
+    assert!(markdown.starts_with("| test | tokens/s | ± |\n|---|---:|---:|\n| pp16 |"), "{markdown}");
+    let csv = bench(&["--csv"]);
+    assert!(csv.starts_with("test,tokens/s,±\npp16,") && csv.lines().count() == 3, "{csv}");
 }
 
 #[test]
@@ -285,6 +293,63 @@ fn a_model_in_another_type_runs() {
         json(&["run", "-m", new, "the end", "--raw", "-n", "4", "--temp", "0", "--ignore-eos", "--json"]);
     assert_eq!(run["tokens"].as_array().unwrap().len(), 4);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn what_was_quantized_before_loses_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.gguf");
+    let output = output(&["quantize", TINY, new.to_str().unwrap(), "Q8_0"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && errors.contains("quantized already") && errors.contains("lose twice"),
+        "{errors}"
+    );
+}
+
+/// Models by name are found by every command, listed, shown and deleted.
+#[test]
+fn models_are_kept_by_name() {
+    let cache = tempfile::tempdir().unwrap();
+    let file = cache.path().join("models/hub/owner/name/tiny-Q8_0.gguf");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::copy(TINY, &file).unwrap();
+    let run = |args: &[&str]| {
+        let output = oxcart(args).env("OXCART_CACHE", cache.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, said, _) = run(&["list"]);
+    assert!(code == 0 && said.contains("owner/name:tiny-Q8_0.gguf") && said.contains("just now"), "{said}");
+    let (_, said, _) = run(&["list", "--json"]);
+    let list: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(list["models"][0]["bytes"].as_u64(), Some(std::fs::metadata(TINY).unwrap().len()));
+    let (code, said, errors) = run(&["show", "owner/name"]);
+    assert!(
+        code == 0 && said.contains("context length") && said.contains("tiny-Q8_0.gguf"),
+        "{said} {errors}"
+    );
+    let (code, said, errors) = run(&["inspect", "owner/name:q8_0"]);
+    assert!(code == 0 && said.contains("context length"), "{said} {errors}");
+    let new = cache.path().join("new.gguf");
+    assert_eq!(run(&["quantize", "owner/name", new.to_str().unwrap(), "F16"]).0, 0);
+    let (code, _, errors) = run(&["rm", "owner/name", "owner/other"]);
+    assert!(code == 2 && errors.contains("owner/other is not among the models") && file.exists(), "{errors}");
+    assert_eq!(run(&["rm", new.to_str().unwrap()]).0, 2, "a file of the user's");
+    let (code, said, _) = run(&["rm", "owner/name"]);
+    assert!(code == 0 && said.contains("deleted owner/name:tiny-Q8_0.gguf") && !file.exists(), "{said}");
+    assert!(run(&["list"]).1.contains("there are no models yet"));
+    // Nobody listens there.
+    let output = oxcart(&["pull", "owner/name"])
+        .env("OXCART_CACHE", cache.path())
+        .env("HF_ENDPOINT", "http://127.0.0.1:1")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.contains("cannot reach 127.0.0.1:1") && errors.contains("is there a network?"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -380,12 +445,12 @@ fn a_conversation_goes_on() {
         .spawn()
         .unwrap();
     let lines =
-        "/help\nHello\n/history\n/retry\n/speed\n/nothing\ntwo \\\nlines\n/clear\n/history\n/exit\nnever\n";
+        "/help\nHello\n/history\n/retry\n/stats\n/nothing\ntwo \\\nlines\n/clear\n/history\n/exit\nnever\n";
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for want in ["/retry", "user: Hello", "per second", "there is no /nothing"] {
+    for want in ["/retry", "user: Hello", "per second", "There is no command /nothing"] {
         assert!(said.contains(want), "{want}: {said}");
     }
     assert!(!said.contains("never"));

@@ -16,10 +16,23 @@ pub fn weights() -> Option<PathBuf> {
     Folders::from_env().weights()
 }
 
-/// Where things are kept that can be had again.
+/// Where a program keeps what a user would miss a little, such as what was typed; `None` for users without a home.
+pub fn state() -> Option<PathBuf> {
+    Folders::from_env().state
+}
+
+/// Where a user's settings are; `None` for users without a home.
+pub fn settings() -> Option<PathBuf> {
+    Folders::from_env().settings
+}
+
+/// Where a user's files are kept.
 #[derive(Clone, Debug)]
 struct Folders {
+    /// Of what can be had again.
     root: Option<PathBuf>,
+    state: Option<PathBuf>,
+    settings: Option<PathBuf>,
 }
 
 impl Folders {
@@ -31,7 +44,13 @@ impl Folders {
         // The convention is to ignore paths that are not absolute.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = || folder("XDG_CACHE_HOME").or_else(|| os::cache_folder(folder));
-        Folders { root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))) }
+        let state = || folder("XDG_STATE_HOME").or_else(|| os::state_folder(folder));
+        let settings = || folder("XDG_CONFIG_HOME").or_else(|| os::settings_folder(folder));
+        Folders {
+            root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))),
+            state: state().map(|folder| folder.join("oxcart")),
+            settings: settings().map(|folder| folder.join("oxcart")),
+        }
     }
 
     fn models(&self) -> Option<PathBuf> {
@@ -65,5 +84,21 @@ mod tests {
             assert_eq!(weights(set).as_deref(), Some(expected));
         }
         assert_eq!(weights(&[("HOME", "")]), None);
+    }
+
+    #[test]
+    fn everything_has_its_place() {
+        let folders = |set: &[(&str, &str)]| {
+            let env =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            let folders = Folders::new(env);
+            [folders.state, folders.settings].map(|folder| folder.map(|path| path.display().to_string()))
+        };
+        let some = |paths: [&str; 2]| paths.map(|path| Some(path.to_owned()));
+        let home = ("HOME", "/home/a");
+        assert_eq!(folders(&[home]), some(["/home/a/.local/state/oxcart", "/home/a/.config/oxcart"]));
+        let xdg = [home, ("XDG_STATE_HOME", "/s"), ("XDG_CONFIG_HOME", "/c")];
+        assert_eq!(folders(&xdg), some(["/s/oxcart", "/c/oxcart"]));
+        assert_eq!(folders(&[]), [None, None]);
     }
 }

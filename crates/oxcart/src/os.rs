@@ -16,6 +16,30 @@ pub(crate) fn cache_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<Pa
     named("LOCALAPPDATA")
 }
 
+/// Where programs keep what a user would miss a little, likewise.
+#[cfg(not(windows))]
+pub(crate) fn state_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    Some(named("HOME")?.join(".local/state"))
+}
+
+/// Where programs keep what a user would miss a little, likewise.
+#[cfg(windows)]
+pub(crate) fn state_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    named("LOCALAPPDATA")
+}
+
+/// Where a user's settings are, likewise.
+#[cfg(not(windows))]
+pub(crate) fn settings_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    Some(named("HOME")?.join(".config"))
+}
+
+/// Where a user's settings are, likewise.
+#[cfg(windows)]
+pub(crate) fn settings_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    named("APPDATA")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

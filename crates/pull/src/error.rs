@@ -1,5 +1,6 @@
 //! Why a model could not be had, in words for the person who asked for it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -39,8 +40,19 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
+    /// A server that cannot be reached.
+    #[error(
+        "cannot reach {} ({reason}): is there a network? What is here already works without: oxcart list; HF_ENDPOINT names a mirror",
+        host(url)
+    )]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
     /// There is no room for it.
-    #[error("{bytes} bytes do not fit into {}, where {free} are free for them; make room, or set OXCART_CACHE to another folder", folder.display())]
+    #[error("{} do not fit into {}, where {} are free for them; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
     NoRoom {
         /// Where it would be.
         folder: PathBuf,
@@ -62,6 +74,25 @@ pub enum Error {
     Pip(String),
 }
 
+/// The server in a URL.
+fn host(url: &str) -> &str {
+    let behind = url.split_once("://").map_or(url, |(_, rest)| rest);
+    behind.split(['/', '?', '#']).next().unwrap_or(behind)
+}
+
+/// Bytes as people count them.
+struct ByteCount(u64);
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes @ 0..1_000_000 => write!(f, "{bytes} bytes"),
+            bytes @ 0..1_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
+            bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+        }
+    }
+}
+
 impl Error {
     /// Whether the name is at fault, not the machine or the network.
     pub fn is_about_the_name(&self) -> bool {
@@ -77,5 +108,23 @@ pub(crate) trait During<T> {
 impl<T> During<T> for io::Result<T> {
     fn during(self, action: &'static str, path: impl Into<PathBuf>) -> Result<T, Error> {
         self.map_err(|source| Error::File { action, path: path.into(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_words() {
+        let reason = "host not found".to_owned();
+        let error = Error::Unreachable { url: "https://huggingface.co/api/models/x".into(), reason };
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot reach huggingface.co (host not found): is there a network?")
+        );
+        let error = Error::NoRoom { folder: "/m".into(), bytes: 4_100_000_000, free: 12_300_000 };
+        assert!(error.to_string().starts_with("4.1 GB do not fit into /m, where 12.3 MB are free"));
     }
 }

@@ -18,6 +18,7 @@ mod catalog;
 mod error;
 mod hub;
 mod index_page;
+mod kept;
 mod name;
 mod os;
 mod partial;
@@ -32,6 +33,7 @@ mod wheel;
 
 pub use catalog::{Known, known, known_models};
 pub use error::Error;
+pub use kept::Kept;
 pub use name::Name;
 pub use store::Store;
 pub use transfer::{Hub, Step};

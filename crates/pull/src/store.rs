@@ -99,13 +99,13 @@ impl Store {
     }
 }
 
-/// Files of a folder and of the folders in it, three deep: deeper ones are not ours.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+/// Files of a folder and of the folders in it, five deep: deeper ones are not ours.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![(folder.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && depth < 3 => folders.push((entry.path(), depth + 1)),
+                Ok(kind) if kind.is_dir() && depth < 5 => folders.push((entry.path(), depth + 1)),
                 Ok(kind) if kind.is_file() => files.push(entry.path()),
                 _ => {}
             }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use oxcart_gguf::Text;
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Proxy, ResponseExt as _};
+use ureq::{Agent, Proxy, ResponseExt as _, Timeout};
 
 use crate::error::Error;
 use crate::os;
@@ -272,6 +272,23 @@ fn show(bytes: Option<u64>) -> String {
 }
 
 fn server(url: &str, error: &ureq::Error) -> Error {
+    let unreachable = match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::HostUnreachable
+        ),
+        _ => false,
+    };
+    if unreachable {
+        return Error::Unreachable {
+            url: url.to_owned(),
+            reason: Text::from(error.to_string().as_str()).to_string(),
+        };
+    }
     Error::Server { url: url.to_owned(), reason: Text::from(error.to_string().as_str()).to_string() }
 }
 

@@ -25,7 +25,7 @@ const ACCEPT: &str = "application/vnd.pypi.simple.v1+json, text/html;q=0.1";
 pub(crate) fn fetch(known: &Known, target: &Path, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
     let own = match fetch_by(&Settings::from_env(), known, target, progress) {
         // Only what lies with the index may be another matter for pip, which knows passwords and more.
-        Err(error @ Error::Server { .. }) => error,
+        Err(error @ (Error::Server { .. } | Error::Unreachable { .. })) => error,
         result => return result,
     };
     let folder = TempFolder::beside(target)?;
@@ -58,7 +58,7 @@ fn fetch_by(
     for page in pages.filter(|page| is_safe(page)) {
         match fetch_from(&web, &page, known, target, progress) {
             // Another index may have it, or be there.
-            Err(error @ Error::Server { .. }) => {
+            Err(error @ (Error::Server { .. } | Error::Unreachable { .. })) => {
                 first.get_or_insert(error);
             }
             result => return result,

@@ -11,8 +11,7 @@ use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
-use crate::table::{Align, Cell, Table};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, Tone};
 use crate::workers::Traffic;
 
 /// Measure how fast a model runs
@@ -47,6 +46,14 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Print the table in Markdown, for a page or an issue
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
+    /// Print the table as comma-separated values
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    csv: bool,
 }
 
 /// What is measured.
@@ -89,7 +96,7 @@ impl Test {
     }
 
     /// Seconds that it takes, from sequences without tokens but those of the depth.
-    fn run(self, loaded: &Loaded, runner: &mut Runner) -> Result<f64, Failure> {
+    fn run(self, loaded: &Loaded, runner: &mut Runner, count: &mut dyn FnMut(usize)) -> Result<f64, Failure> {
         let vocabulary = loaded.vocab.len().max(1);
         // Any tokens will do; the same ones every time, others in every sequence.
         let token = |sequence: usize, at: usize| ((at * 7919 + sequence * 104_729 + 13) % vocabulary) as u32;
@@ -111,12 +118,16 @@ impl Test {
         }
         let start = Instant::now();
         match self.kind {
-            Kind::Prompt(count) => compute(runner, &texts(count), Wanted::Last)?,
-            Kind::Tokens(count) => {
-                for at in 0..count {
+            Kind::Prompt(length) => {
+                compute(runner, &texts(length), Wanted::Last)?;
+                count(self.count());
+            }
+            Kind::Tokens(length) => {
+                for at in 0..length {
                     let next: Vec<Vec<u32>> =
                         (0..ids.len()).map(|sequence| vec![token(sequence, at)]).collect();
                     compute(runner, &next, Wanted::Last)?;
+                    count(self.sequences);
                 }
             }
         }
@@ -174,19 +185,21 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     settings.sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
     let mut runner = loaded.runner()?;
-    let mut progress = Progress::counting("runs");
-    let (mut done, all) = (0, (tests.len() * (args.r + 1)) as u64);
+    let mut progress = Progress::counting("tokens");
+    let all = tests.iter().map(|test| (test.count() * (args.r + 1)) as u64).sum();
+    let mut done = 0;
+    let mut count = |tokens: usize| {
+        done += tokens as u64;
+        if !args.json {
+            progress.set(done, Some(all));
+        }
+    };
     let mut measured = Vec::new();
     for test in tests {
-        test.run(&loaded, &mut runner)?;
-        done += 1;
+        test.run(&loaded, &mut runner, &mut count)?;
         let (before, mut rates) = (loaded.workers.traffic(), Vec::new());
         for _ in 0..args.r {
-            rates.push(test.count() as f64 / test.run(&loaded, &mut runner)?);
-            done += 1;
-            if !args.json {
-                progress.set(done, Some(all));
-            }
+            rates.push(test.count() as f64 / test.run(&loaded, &mut runner, &mut count)?);
         }
         let traffic = loaded.workers.traffic().since(before);
         let runs = args.r as u64;
@@ -200,7 +213,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     progress.finish();
     match args.json {
         true => printable::write_json(&report(&loaded, args, &measured), out),
-        false => write_table(&loaded, &measured, terminal, out),
+        false => write_table(&rows(&loaded, &measured), args, terminal, out),
     }
 }
 
@@ -238,28 +251,57 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
     })
 }
 
+/// Titles and rows of the columns that have values: the network is part of it only where there is one.
+fn rows(loaded: &Loaded, measured: &[Measured]) -> Vec<Vec<String>> {
+    let is_remote = !loaded.workers.is_empty();
+    let mut titles = vec!["test", "tokens/s", "±"];
+    if is_remote {
+        titles.extend(["sent/token", "received/token", "trips/token"]);
+    }
+    let row = |result: &Measured| {
+        let bytes = |number: u64| ByteSize(result.per_token(number) as u64).to_string();
+        let mut row =
+            vec![result.test.name(), format!("{:.2}", result.mean()), format!("{:.2}", result.deviation())];
+        if is_remote {
+            row.push(bytes(result.traffic.sent));
+            row.push(bytes(result.traffic.received));
+            row.push(format!("{:.2}", result.per_token(result.traffic.waits)));
+        }
+        row
+    };
+    let titles = titles.into_iter().map(str::to_owned).collect();
+    std::iter::once(titles).chain(measured.iter().map(row)).collect()
+}
+
 fn write_table(
-    loaded: &Loaded,
-    measured: &[Measured],
+    rows: &[Vec<String>],
+    args: &Args,
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let is_remote = !loaded.workers.is_empty();
-    let rows = measured.iter().map(|result| {
-        let remote = |text: String| Cell::plain(if is_remote { text } else { "-".into() });
-        let bytes = |number: u64| remote(ByteSize(result.per_token(number) as u64).to_string());
-        [
-            Cell::plain(result.test.name()),
-            Cell::plain(format!("{:.2}", result.mean())),
-            Cell::dim(format!("± {:.2}", result.deviation())),
-            bytes(result.traffic.sent),
-            bytes(result.traffic.received),
-            remote(format!("{:.2}", result.per_token(result.traffic.waits))),
-        ]
-    });
-    let columns = [Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right];
-    let titles = Some(["test", "tokens/s", "", "sent/token", "received/token", "trips/token"]);
-    Ok(Table { columns, titles, rows }.write(out, terminal)?)
+    if args.csv {
+        return Ok(rows.iter().try_for_each(|row| writeln!(out, "{}", row.join(",")))?);
+    }
+    if args.markdown {
+        for (at, row) in rows.iter().enumerate() {
+            writeln!(out, "| {} |", row.join(" | "))?;
+            if at == 0 {
+                writeln!(out, "|---|{}", "---:|".repeat(row.len() - 1))?;
+            }
+        }
+        return Ok(());
+    }
+    let widths = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    for (at, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (column, text) in row.iter().enumerate() {
+            let padding = " ".repeat(widths(column) - text.chars().count());
+            let text = terminal.paint(text, if at == 0 || column == 2 { Tone::Dim } else { Tone::Plain });
+            line += &if column == 0 { format!("  {text}{padding}") } else { format!("  {padding}{text}") };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

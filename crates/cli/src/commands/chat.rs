@@ -1,24 +1,32 @@
-//! `oxcart chat`: a conversation, line by line.
+//! `oxcart chat`: a conversation.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+mod commands;
+mod history;
+mod input;
+mod markdown;
+mod reply;
+mod talk;
+mod transcript;
+mod wrap;
 
-use oxcart::llm::engine::{Engine, Request};
-use oxcart::llm::text::{ChatTemplate, Constraint, Message, SamplerSettings};
+use std::io::{self, IsTerminal, Write};
 
-use crate::conversation;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{SamplerArgs, answer, summary};
-use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::generation::{Limit, SamplerArgs};
+use crate::loaded::EngineArgs;
+use crate::os::interrupts::Interrupts;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
+use input::{Input, Said};
+use talk::Talk;
 
 /// Talk with a model
 ///
-/// Type a message and press return. What was said before is remembered; only what is new is computed. A line that ends with
-/// a backslash goes on in the next one.
+/// Type a message and press return; /help lists what else you can do. The conversation is remembered, and only what is new is
+/// computed. Ctrl-C stops an answer.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = commands::help())]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
@@ -32,171 +40,85 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Tokens of an answer at most
-    #[arg(short, long, value_name = "N", default_value_t = 1024)]
-    n: usize,
+    /// Tokens of an answer at most; -1 for as many as the context holds
+    #[arg(
+        short,
+        long,
+        visible_alias = "n-predict",
+        alias = "predict",
+        value_name = "N",
+        default_value = "1024",
+        allow_negative_numbers = true
+    )]
+    n: Limit,
 
-    /// Tell the model beforehand what it is
+    /// Standing instructions for the model
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-}
 
-const HELP: &str = "Commands:
-  /help            what there is
-  /clear           forget the conversation
-  /undo            take the last message and its answer back
-  /retry           answer the last message again
-  /system TEXT     tell the model what it is, from now on
-  /history         show what was said
-  /speed           how fast the last answer was
-  /exit            leave; so does the end of input (Ctrl-D)";
+    /// When the context is full, forget the oldest part of the conversation instead of stopping
+    #[arg(long)]
+    shift: bool,
+
+    /// Do not show reasoning unless /think asks for it
+    #[arg(long)]
+    fold: bool,
+
+    /// Show the marks of Markdown as they are
+    #[arg(long)]
+    no_markdown: bool,
+
+    /// Neither read nor keep what was typed in other chats
+    #[arg(long)]
+    no_history: bool,
+}
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     if args.form.reads_stdin() {
         return Err(Failure::Usage("messages come from stdin; give --json-schema a file".into()));
     }
-    let form = args.form.read()?;
-    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
-    let mut engine = loaded.engine()?;
-    args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
-    let mut chat = Chat {
-        template: conversation::template(&loaded)?,
-        constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
-        engine,
-        sampler: args.sampler.settings(&loaded.vocab),
-        messages: Vec::new(),
-        system: args.system.clone(),
-        limit: args.n,
-        speed: None,
-        loaded: &loaded,
-    };
-    let interactive = io::stdin().is_terminal();
-    if interactive {
-        writeln!(out, "{}", terminal.paint("/help says what there is, /exit leaves", Tone::Dim))?;
+    let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let Some(mut talk) = Talk::open(args, terminal, out)? else { return Ok(()) };
+    let mut input = Input::new(is_interactive, !args.no_history, terminal)?;
+    if is_interactive {
+        let watched = Interrupts::watch();
+        let unwatched = |error| Failure::Machine(format!("cannot watch for Ctrl-C: {error}"));
+        talk.interrupts = Some(watched.map_err(unwatched)?);
+        let about = format!("{}; /help lists the commands, Ctrl-D leaves", talk.about());
+        writeln!(out, "{}", terminal.paint(&about, Tone::Dim))?;
     }
-    let mut lines = io::stdin().lock().lines();
+    let mut interrupts = 0;
     loop {
-        if interactive {
-            write!(out, "{}", terminal.paint("> ", Tone::Bold))?;
-            out.flush()?;
-        }
-        let Some(line) = read_message(&mut lines)? else { break };
-        match line.trim() {
-            "" => {}
-            "/exit" | "/quit" | "/bye" => return Ok(()),
-            command if command.starts_with('/') => chat.command(command, out)?,
-            _ => chat.say(line, out)?,
-        }
-    }
-    if interactive {
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
-/// A line, and those that it goes on in.
-fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<Option<String>, Failure> {
-    let mut message = String::new();
-    for line in lines {
-        let line = line.map_err(|error| Failure::Usage(format!("the input cannot be read: {error}")))?;
-        match line.strip_suffix('\\') {
-            Some(begun) => {
-                message.push_str(begun);
-                message.push('\n');
+        out.flush()?;
+        let draft = talk.draft.take().unwrap_or_default();
+        let text = match input.next(&draft)? {
+            Said::Text(text) => text,
+            Said::End => return Ok(()),
+            Said::Interrupt if interrupts > 0 => return Ok(()),
+            Said::Interrupt => {
+                interrupts += 1;
+                writeln!(out, "{}", terminal.paint("Ctrl-C again or Ctrl-D leaves", Tone::Dim))?;
+                continue;
             }
-            None => {
-                message.push_str(&line);
-                return Ok(Some(message));
-            }
-        }
-    }
-    Ok((!message.is_empty()).then_some(message))
-}
-
-struct Chat<'l> {
-    loaded: &'l Loaded,
-    template: ChatTemplate,
-    engine: Engine,
-    sampler: SamplerSettings,
-    /// At the beginning of an answer.
-    constraint: Option<Constraint>,
-    messages: Vec<Message>,
-    system: Option<String>,
-    limit: usize,
-    speed: Option<String>,
-}
-
-impl Chat<'_> {
-    fn command(&mut self, command: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        let (name, rest) = command.split_once(' ').unwrap_or((command, ""));
-        match name {
-            "/help" => writeln!(out, "{HELP}")?,
-            "/clear" => self.messages.clear(),
-            "/undo" => {
-                self.take_back();
-            }
-            "/retry" => match self.take_back() {
-                Some(message) => self.say(message, out)?,
-                None => writeln!(out, "nothing was said yet")?,
-            },
-            "/system" => {
-                self.system = (!rest.trim().is_empty()).then(|| rest.trim().to_owned());
-            }
-            "/history" => {
-                for message in &self.messages {
-                    writeln!(out, "{}: {}", message.role, message.content)?;
-                }
-            }
-            "/speed" => writeln!(out, "{}", self.speed.as_deref().unwrap_or("nothing was said yet"))?,
-            _ => writeln!(out, "there is no {name}; /help says what there is")?,
-        }
-        Ok(())
-    }
-
-    /// Forgets the last message and its answer.
-    fn take_back(&mut self) -> Option<String> {
-        let at = self.messages.iter().rposition(|message| message.role == "user")?;
-        let message = self.messages[at].content.clone();
-        self.messages.truncate(at);
-        Some(message)
-    }
-
-    /// Says something and shows the answer.
-    fn say(&mut self, text: String, out: &mut dyn Write) -> Result<(), Failure> {
-        self.messages.push(Message::new("user", text));
-        let mut all = Vec::new();
-        all.extend(self.system.as_ref().map(|system| Message::new("system", system)));
-        all.extend(self.messages.iter().cloned());
-        let prompt = conversation::prompt(self.loaded, &self.template, &all)?;
-        let (known, limit) = (prompt.len(), self.engine.runner().options().context);
-        if known >= limit {
-            self.messages.pop();
-            writeln!(
-                out,
-                "the conversation no longer fits into the context; /clear starts anew, --ctx makes it larger"
-            )?;
-            return Ok(());
-        }
-        // What was computed for the messages before is still held, and used.
-        let request = Request {
-            sampler: self.sampler.clone(),
-            constraint: self.constraint.clone(),
-            limit: self.limit,
-            ..Request::new(prompt)
         };
-        let answered = answer(self.loaded, &mut self.engine, request, |text| {
-            out.write_all(text.as_bytes())?;
-            Ok(out.flush()?)
-        })?;
-        writeln!(out)?;
-        self.messages.push(Message::new("assistant", answered.text.trim()));
-        let report = &answered.report;
-        self.speed = Some(format!(
-            "{}; {} tokens were known, {} of {limit} are in the context",
-            summary(report),
-            report.reused_tokens,
-            known + report.answer_tokens,
-        ));
-        Ok(())
+        interrupts = 0;
+        let went = match text.trim() {
+            "" => continue,
+            command if is_command(command) => match talk.command(command, out) {
+                Ok(talk::Then::Leave) => return Ok(()),
+                Ok(talk::Then::GoOn) => Ok(()),
+                Err(failure) => Err(failure),
+            },
+            _ => talk.say(text, out),
+        };
+        if let Err(failure) = went {
+            talk.recover(failure, input.is_interactive(), out)?;
+        }
     }
+}
+
+/// Whether a line is for the chat and not for the model: pasted text may begin with a slash, too.
+fn is_command(text: &str) -> bool {
+    let first = text.split([' ', '\n']).next().unwrap_or_default();
+    first.starts_with('/') && !first[1..].contains('/') && !text.contains('\n')
 }

@@ -17,6 +17,7 @@ use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
+use crate::workers;
 
 /// List the devices of this machine and of workers
 ///
@@ -24,7 +25,7 @@ use crate::terminal::Terminal;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',', value_parser = workers::endpoint)]
     workers: Vec<Endpoint>,
 
     #[command(flatten)]

@@ -59,6 +59,13 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     } else {
         args.texts.iter().map(encode).collect::<Result<_, _>>()?
     };
+    if !loaded.model.hyper().is_encoder() {
+        return Err(Failure::Usage(format!(
+            "{} makes text and no vectors: encoders are what is needed, for example -m nomic-ai/nomic-embed-text-v1.5-GGUF:Q8_0, which is \
+             fetched then",
+            args.engine.model.model
+        )));
+    }
     let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
     let mut vectors = Vec::new();
     for tokens in &texts {

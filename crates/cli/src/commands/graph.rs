@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Write the picture here
+    /// Write the picture here; '-' is stdout
     #[arg(long, value_name = "OUT")]
     svg: PathBuf,
 
@@ -34,6 +34,9 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let Some(prepared) = sequence.runner().prepared() else {
         return Err(Failure::Machine("no graph was computed".into()));
     };
+    if args.svg.as_os_str() == "-" {
+        return Ok(out.write_all(prepared.svg().as_bytes())?);
+    }
     std::fs::write(&args.svg, prepared.svg())
         .map_err(|error| Failure::Machine(format!("cannot write {}: {error}", args.svg.display())))?;
     let (nodes, splits) = (prepared.graph().nodes().len(), prepared.splits().len());

@@ -12,15 +12,17 @@ use std::path::PathBuf;
 use oxcart::gguf::GgufSet;
 
 use crate::failure::Failure;
+use crate::models;
 use crate::terminal::Terminal;
 use summary::Summary;
 
-/// Show what is in a GGUF model file
+/// Show what is in a model file
 ///
 /// Reads the header only. Of a model that is split over several files, give the first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The model, or the first of its files
+    /// The model: a file, of several the first, or a name as for --model
+    #[arg(value_name = "MODEL")]
     file: PathBuf,
 
     /// List every tensor
@@ -37,7 +39,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let model = GgufSet::open(&args.file).map_err(|error| Failure::model(&args.file, error))?;
+    let path = models::existing_or_fetched(&args.file)?;
+    let model = GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     let summary = Summary::of(&model);
     if args.json {
         json::write(&summary, args.tensors, args.full, out)?;
@@ -45,4 +48,9 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         human::write(&summary, args.tensors, terminal, out)?;
     }
     Ok(())
+}
+
+/// What a person wants to know first about a model.
+pub(crate) fn write_short(model: &GgufSet, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    Ok(human::write_short(&Summary::of(model), terminal, out)?)
 }

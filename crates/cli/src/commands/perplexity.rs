@@ -1,4 +1,4 @@
-//! `oxcart perplexity`: how well a model foretells a text.
+//! `oxcart perplexity`: how well a model predicts a text.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::Terminal;
 
-/// Measure how well a model foretells a text
+/// Measure how well a model predicts a text
 ///
 /// The text is cut into windows of --ctx tokens, of which the second half is scored. Lower is better.
 #[derive(Debug, clap::Args)]

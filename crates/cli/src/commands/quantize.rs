@@ -9,10 +9,12 @@ use std::time::Instant;
 use oxcart::backend::ByteSize;
 use oxcart::gguf::GgufSet;
 use oxcart::llm::file_type::FileType;
-use oxcart::llm::quantize::{Quantization, QuantizeError};
+use oxcart::llm::quantize::{Change, Quantization, QuantizeError};
 use serde_json::json;
 
+use crate::door;
 use crate::failure::Failure;
+use crate::models;
 use crate::printable;
 use crate::progress::Progress;
 
@@ -22,7 +24,7 @@ use crate::progress::Progress;
 /// F16 or BF16 where you can: what was quantized before loses twice. The new file gets its name when all of it is there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The model to read; of a model in several files the first
+    /// The model to read: a file, of several the first, or a name as for --model
     #[arg(value_name = "IN")]
     from: PathBuf,
 
@@ -45,17 +47,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let start = Instant::now();
-    let model = GgufSet::open(&args.from).map_err(|error| Failure::model(&args.from, error))?;
+    let from = models::existing_or_fetched(&args.from)?;
+    let model = GgufSet::open(&from).map_err(|error| Failure::model(&from, error))?;
     let is_input =
         |path: &Path| fs::canonicalize(path).is_ok_and(|path| Some(path) == fs::canonicalize(&args.to).ok());
     if model.files().iter().any(|file| is_input(file.path())) {
         return Err(Failure::Usage("OUT is a file of IN, give another name".into()));
     }
     let failed = |error: QuantizeError| match error {
-        QuantizeError::File(error) => Failure::model(&args.from, error),
+        QuantizeError::File(error) => Failure::model(&from, error),
         error => Failure::Usage(error.to_string()),
     };
     let quantization = Quantization::new(&model, args.file_type).map_err(failed)?;
+    if let Some(twice) = quantized_twice(&quantization) {
+        let _ = writeln!(door::stderr(), "oxcart: {twice}");
+    }
     let total: u64 = quantization.changes().map(|change| change.elements).sum();
     let part = unfinished(&args.to);
     let unwritable =
@@ -98,6 +104,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         ByteSize(bytes),
         types.join(", ")
     )?)
+}
+
+/// A warning about tensors that lose a second time.
+fn quantized_twice(quantization: &Quantization<'_>) -> Option<String> {
+    let is_lossy = |change: &Change| change.from.is_quantized() && change.to != change.from;
+    let twice: Vec<Change> = quantization.changes().filter(is_lossy).collect();
+    let first = twice.first()?;
+    Some(format!(
+        "{} tensors are quantized already (as {}) and lose twice; a file in F32, F16 or BF16 would give a better one",
+        twice.len(),
+        first.from
+    ))
 }
 
 /// Where a file is written before it has its name.

@@ -1,6 +1,7 @@
 //! `oxcart run`: one prompt, one answer.
 
 use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 
 use oxcart::llm::engine::{AtLimit, Request};
 use oxcart::llm::text::{Encode, Message};
@@ -10,7 +11,7 @@ use crate::conversation;
 use crate::door;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Answered, SamplerArgs, answer, summary};
+use crate::generation::{Answered, Limit, SamplerArgs, answer, summary};
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::speculation::SpeculationArgs;
@@ -26,6 +27,14 @@ pub(crate) struct Args {
     /// What to answer; '-' or nothing reads it from stdin
     prompt: Option<String>,
 
+    /// The same as an option, as llama.cpp has it.
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT", hide = true, conflicts_with_all = ["prompt", "file"])]
+    prompt_option: Option<String>,
+
+    /// Read the prompt from this file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    file: Option<PathBuf>,
+
     #[command(flatten)]
     engine: EngineArgs,
 
@@ -38,9 +47,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Tokens at most
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
-    n: usize,
+    /// Tokens at most; -1 for as many as the context holds
+    #[arg(
+        short,
+        long,
+        visible_alias = "n-predict",
+        alias = "predict",
+        value_name = "N",
+        default_value = "512",
+        allow_negative_numbers = true
+    )]
+    n: Limit,
 
     /// Go on from the prompt as it is, instead of answering it as a message
     #[arg(long)]
@@ -79,15 +96,17 @@ const EXAMPLES: &str = "Examples:
       Which machine would get what";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let prompt_on_stdin = matches!(args.prompt.as_deref(), None | Some("-"));
+    let given = args.prompt.as_ref().or(args.prompt_option.as_ref()).map(String::as_str);
+    let prompt_on_stdin = matches!(given, None | Some("-")) && args.file.is_none();
     if prompt_on_stdin && args.form.reads_stdin() {
         return Err(Failure::Usage("the schema and the prompt cannot both come from stdin".into()));
     }
     let form = args.form.read()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let text = match args.prompt.as_deref() {
-        None | Some("-") => read_prompt()?,
-        Some(prompt) => prompt.to_owned(),
+    let text = match (&args.file, given) {
+        (Some(path), _) => read_file(path)?,
+        (None, None | Some("-")) => read_prompt()?,
+        (None, Some(prompt)) => prompt.to_owned(),
     };
     // A model without a template was never taught to answer.
     let tokens = if args.raw || !conversation::has_template(&loaded)? {
@@ -109,7 +128,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     let request = Request {
         sampler: args.sampler.settings(&loaded.vocab),
-        limit: args.n,
+        limit: args.n.0,
         stop: args.stop.clone(),
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
         ignore_end: args.ignore_eos,
@@ -133,6 +152,13 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     // The answer is there even if its speed cannot be printed.
     let _ = writeln!(door::stderr(), "{}", shown.paint(&line, Tone::Dim));
     Ok(())
+}
+
+fn read_file(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::Usage(format!("the prompt in {} cannot be read: {error}", path.display()))
+    })?;
+    Ok(text.trim_end_matches('\n').to_owned())
 }
 
 fn read_prompt() -> Result<String, Failure> {

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use oxcart::backend::StreamOptions;
+use oxcart::backend::{ByteSize, Device, StreamOptions};
 use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, WeightCache, Worker};
 
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
 use crate::os::requests::{HELP, Request, Requests};
 use crate::units;
+use crate::workers::DEFAULT_PORT;
 use listen_on::ListenOn;
 use log::Log;
 use tidy::tidy;
@@ -41,17 +42,17 @@ pub(crate) struct Args {
     ///
     /// The protocol has neither keys nor encryption: any client that can connect can use the devices. Anything but this
     /// machine's own (loopback) needs --insecure.
-    #[arg(long, default_value = "127.0.0.1")]
+    #[arg(short = 'H', long, default_value = "127.0.0.1")]
     host: String,
 
     /// Port to listen on
-    #[arg(long, default_value_t = 50052)]
+    #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
-    /// Listen here instead, in a dialect of its own if one is given; may be repeated
+    /// Listen here instead, in a version of the protocol of its own if one is given; may be repeated
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
-    #[arg(long, value_name = "[DIALECT@]HOST:PORT", conflicts_with_all = ["host", "port"])]
+    #[arg(long, value_name = "[VERSION@]HOST:PORT", conflicts_with_all = ["host", "port"])]
     listen: Vec<ListenOn>,
 
     #[command(flatten)]
@@ -84,11 +85,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
-    /// Dialect of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
+    /// Version of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
     ///
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
     /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
-    #[arg(long, value_name = "DIALECT", default_value = "auto")]
+    #[arg(long, value_name = "VERSION", default_value = "auto")]
     protocol: DialectChoice,
 
     /// Listen beyond this machine although there are neither keys nor encryption
@@ -139,7 +140,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for (place, address) in places.iter().zip(&addresses) {
         let choice = place.choice.unwrap_or(args.protocol);
         worker.listen(address.as_slice(), choice).map_err(|error| {
-            Failure::Machine(format!("cannot listen on {place}: {error}, is another program there?"))
+            let advice = match error.kind() {
+                io::ErrorKind::AddrInUse => "; another program listens there, give another --port",
+                io::ErrorKind::AddrNotAvailable => "; this machine has no such address, give one of its own",
+                io::ErrorKind::PermissionDenied => "; ports below 1024 need rights that this user lacks",
+                _ => "",
+            };
+            Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))
         })?;
     }
     if args.until_stdin_ends {
@@ -168,7 +175,7 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let mut config = Config::new([]);
     config.devices = args.local.chosen()?;
     // Of the memory of this machine, which messages, graphs and scratch come out of as well.
-    let is_here = |device: &&Arc<dyn oxcart::backend::Device>| device.buffer_type().is_host();
+    let is_here = |device: &&Arc<dyn Device>| device.buffer_type().is_host();
     let free = config
         .devices
         .iter()
@@ -178,12 +185,29 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let limits = free.map_or_else(Limits::default, Limits::for_memory);
     let max_scratch = Some(free.map_or(MAX_SCRATCH, |free| MAX_SCRATCH.min(free / 16)));
     config.stream = StreamOptions { max_scratch, ..args.local.stream_options() };
+    if let Some(wanted) = args.max_memory {
+        check_memory(wanted, &config.devices)?;
+    }
     config.max_memory = args.max_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
     config.limits = Limits { clients, idle: args.idle_timeout, ..limits };
     config.limits.ungreeted = config.limits.ungreeted.min(clients);
     config.observer = tidy(log.observer());
     Ok(config)
+}
+
+/// No device can lend more than it has.
+fn check_memory(wanted: u64, devices: &[Arc<dyn Device>]) -> Result<(), Failure> {
+    let totals =
+        devices.iter().filter_map(|device| Some((device.memory().ok()?.total as u64, device.name())));
+    match totals.max() {
+        Some((most, name)) if wanted > most => Err(Failure::Usage(format!(
+            "--max-memory is {}, but {name} has {} in all",
+            ByteSize(wanted),
+            ByteSize(most)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>, Failure> {

@@ -41,6 +41,13 @@ pub struct Override {
     pub device: usize,
 }
 
+impl Override {
+    /// Whether it is about a tensor.
+    pub fn matches(&self, name: &str) -> bool {
+        matches(&self.pattern, name)
+    }
+}
+
 /// What a placement is made for.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementOptions {
@@ -361,7 +368,7 @@ fn share_out(
 }
 
 fn exception(options: &PlacementOptions, needed: &Needed) -> Option<usize> {
-    let matching = options.overrides.iter().find(|exception| matches(&exception.pattern, &needed.name));
+    let matching = options.overrides.iter().find(|exception| exception.matches(&needed.name));
     matching.map(|exception| exception.device)
 }
 

@@ -37,6 +37,13 @@ pub(crate) fn write(
     Ok(())
 }
 
+/// What a person wants to know first.
+pub(crate) fn write_short(summary: &Summary<'_>, terminal: Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page { summary, terminal, out };
+    page.title()?;
+    page.model()
+}
+
 struct Page<'a> {
     summary: &'a Summary<'a>,
     terminal: Terminal,

@@ -1,0 +1,517 @@
+//! A conversation under way: the model that answers, what was said, and what can be done about both.
+//!
+//! Invariant: whatever fails, what was said stays; a message that got no answer can be sent again.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use oxcart::backend::ByteSize;
+use oxcart::llm::engine::{AtLimit, Cancel, End, Engine, Request};
+use oxcart::llm::text::{ChatFormat, ChatTemplate, Constraint, Message, Token};
+
+use super::Args;
+use super::commands::{self, Command};
+use super::reply::{Reply, Style};
+use super::transcript::Transcript;
+use crate::conversation;
+use crate::failure::Failure;
+use crate::form::Form;
+use crate::generation::{Answered, answer, summary};
+use crate::limits::MAX_ATTACHED_BYTES;
+use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::os::interrupts::Interrupts;
+use crate::terminal::{Terminal, Tone};
+use crate::workers::WorkerAt;
+
+/// Tokens at the beginning of a conversation that are not forgotten.
+const KEPT: usize = 64;
+
+/// What comes after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Leave,
+}
+
+/// A model that can answer.
+struct Ready {
+    engine: Engine,
+    template: ChatTemplate,
+    format: ChatFormat,
+    /// At the beginning of an answer.
+    constraint: Option<Constraint>,
+    /// Control tokens that mark reasoning.
+    shown: Vec<Token>,
+    /// Dropped last: it holds the workers.
+    loaded: Box<Loaded>,
+}
+
+/// What the last answer was like.
+struct Last {
+    answered: Answered,
+    reasoning: String,
+    /// Tokens in the context.
+    held: usize,
+}
+
+pub(super) struct Talk<'a> {
+    args: &'a Args,
+    terminal: Terminal,
+    form: Option<Form>,
+    /// Which model, and where; as changed by commands.
+    settings: EngineArgs,
+    /// None after it was lost, until it is loaded again.
+    ready: Option<Ready>,
+    transcript: Transcript,
+    /// A message that got no answer.
+    unanswered: Option<String>,
+    /// Files that go along with the next message: names and texts.
+    attached: Vec<(String, String)>,
+    /// What the next message begins with, to be changed.
+    pub(super) draft: Option<String>,
+    last: Option<Last>,
+    style: Style,
+    pub(super) interrupts: Option<Interrupts>,
+}
+
+impl<'a> Talk<'a> {
+    /// Loads the model. None if only a plan was to be shown.
+    pub(super) fn open(
+        args: &'a Args,
+        terminal: Terminal,
+        out: &mut dyn Write,
+    ) -> Result<Option<Talk<'a>>, Failure> {
+        let mut talk = Talk {
+            args,
+            terminal,
+            form: args.form.read()?,
+            settings: args.engine.clone(),
+            ready: None,
+            transcript: Transcript { system: args.system.clone(), messages: Vec::new() },
+            unanswered: None,
+            attached: Vec::new(),
+            draft: None,
+            last: None,
+            style: Style {
+                terminal,
+                markdown: terminal.colour && !args.no_markdown,
+                reasoning: !args.fold,
+                wraps: io::stdout().is_terminal(),
+            },
+            interrupts: None,
+        };
+        talk.ready = talk.prepare(&talk.settings, out)?;
+        Ok(talk.ready.is_some().then_some(talk))
+    }
+
+    /// A model with these settings, ready to answer.
+    fn prepare(&self, settings: &EngineArgs, out: &mut dyn Write) -> Result<Option<Ready>, Failure> {
+        let _whole = self.interrupts.as_ref().map(Interrupts::whole);
+        let Opened::Ready(loaded) = Loaded::open(settings, self.terminal, out, false)? else {
+            return Ok(None);
+        };
+        let mut engine = loaded.engine()?;
+        self.args.speculation.apply(&mut engine, settings, self.terminal, out)?;
+        let template = conversation::template(&loaded)?;
+        let format = ChatFormat::detect(&template, &loaded.vocab);
+        let constraint = self.form.as_ref().map(|form| form.compile(&mut engine)).transpose()?;
+        let shown = format.shown_tokens(&loaded.vocab);
+        Ok(Some(Ready { engine, template, format, constraint, shown, loaded }))
+    }
+
+    /// Goes on with other settings; with those before if that fails.
+    fn change(&mut self, settings: EngineArgs, out: &mut dyn Write) -> Result<(), Failure> {
+        // Two models at a time may not fit.
+        self.ready = None;
+        self.ready = self.prepare(&settings, out)?;
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// The model, loaded again if it was lost.
+    fn ready(&mut self, out: &mut dyn Write) -> Result<&mut Ready, Failure> {
+        if self.ready.is_none() {
+            self.ready = self.prepare(&self.settings, out)?;
+        }
+        self.ready.as_mut().ok_or_else(|| Failure::Machine("there is no model".into()))
+    }
+
+    /// Which model answers, and where.
+    pub(super) fn about(&self) -> String {
+        let workers: Vec<String> = self.settings.workers.iter().map(ToString::to_string).collect();
+        let place = match workers.is_empty() {
+            true => String::new(),
+            false => format!(" on {}", workers.join(", ")),
+        };
+        let context = match &self.ready {
+            Some(ready) => {
+                format!(", a context of {} tokens", ready.engine.runner().options().context)
+            }
+            None => ", not loaded".to_owned(),
+        };
+        format!("{}{place}{context}", self.settings.model.model)
+    }
+
+    fn note(&self, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        Ok(writeln!(out, "{}", self.terminal.paint(text, Tone::Dim))?)
+    }
+
+    /// Tells what went wrong and what can be done about it. Without a person there it ends the command.
+    pub(super) fn recover(
+        &mut self,
+        failure: Failure,
+        is_interactive: bool,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        if !is_interactive || matches!(failure, Failure::ClosedPipe | Failure::Output(_)) {
+            return Err(failure);
+        }
+        writeln!(out, "{}", self.terminal.paint(&failure.to_string(), Tone::Bold))?;
+        if failure.is_of_machine() {
+            // Devices that failed once are not asked again.
+            self.ready = None;
+        }
+        if self.ready.is_none() {
+            self.note(
+                "the conversation is kept: /retry loads the model and answers again, /workers and /model choose others, \
+                 /save PATH keeps it in a file",
+                out,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Does what a command says.
+    pub(super) fn command(&mut self, line: &str, out: &mut dyn Write) -> Result<Then, Failure> {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let rest = rest.trim();
+        let command = match commands::find(name) {
+            Ok(command) => command,
+            Err(likely) => {
+                let likely = likely.map_or_else(String::new, |likely| format!(" Did you mean {likely}?"));
+                self.note(&format!("There is no command {name}.{likely} /help lists them all."), out)?;
+                return Ok(Then::GoOn);
+            }
+        };
+        match command {
+            Command::Exit => return Ok(Then::Leave),
+            Command::Help => writeln!(out, "{}", commands::help())?,
+            Command::Clear => self.clear(out)?,
+            Command::Undo => self.undo(out)?,
+            Command::Retry => match self.take_back() {
+                Some(message) => self.say(message, out)?,
+                None => self.note("nothing was said yet", out)?,
+            },
+            Command::Edit => match self.take_back() {
+                Some(_) if !rest.is_empty() => self.say(rest.to_owned(), out)?,
+                Some(message) => self.draft = Some(message),
+                None => self.note("nothing was said yet", out)?,
+            },
+            Command::File => self.attach(rest, out)?,
+            Command::System => {
+                self.transcript.system = (!rest.is_empty()).then(|| rest.to_owned());
+                let set = if rest.is_empty() {
+                    "there are no standing instructions"
+                } else {
+                    "the model is told so from now on"
+                };
+                self.note(set, out)?;
+            }
+            Command::Save => self.save(rest, out)?,
+            Command::Load => self.load(rest, out)?,
+            Command::Model => self.model(rest, out)?,
+            Command::Workers => self.workers(rest, out)?,
+            Command::History => self.history(out)?,
+            Command::Think => self.think(rest, out)?,
+            Command::Markdown => {
+                let is_on = match rest {
+                    "" => self.style.markdown,
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(Failure::Usage("/markdown is followed by on or off".into())),
+                };
+                self.style.markdown = is_on && self.terminal.colour;
+                let state = if self.style.markdown { "shown as what they mean" } else { "shown as they are" };
+                self.note(&format!("marks of Markdown are {state}"), out)?;
+            }
+            Command::Stats => self.stats(out)?,
+        }
+        Ok(Then::GoOn)
+    }
+
+    /// The last message, without its answer.
+    fn take_back(&mut self) -> Option<String> {
+        self.unanswered.take().or_else(|| self.transcript.take_back())
+    }
+
+    fn clear(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
+        let count = messages(self.transcript.messages.len());
+        self.transcript.messages.clear();
+        (self.unanswered, self.last) = (None, None);
+        self.attached.clear();
+        self.note(&format!("a new conversation; {count} forgotten"), out)
+    }
+
+    fn undo(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self.take_back() {
+            Some(message) => {
+                let first = message.lines().next().unwrap_or_default();
+                let left = messages(self.transcript.messages.len());
+                self.note(&format!("took back '{}'; {left} left", shortened(first)), out)
+            }
+            None => self.note("nothing was said yet", out),
+        }
+    }
+
+    fn attach(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        let path = path_in(path, "/file")?;
+        let wrong = |why: String| Failure::Usage(format!("{}: {why}", path.display()));
+        let about = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;
+        if !about.is_file() {
+            return Err(wrong("it is no file".into()));
+        }
+        if about.len() > MAX_ATTACHED_BYTES {
+            let (size, most) = (ByteSize(about.len()), ByteSize(MAX_ATTACHED_BYTES));
+            return Err(wrong(format!("it has {size}, and {most} is the most that can go along")));
+        }
+        let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text in UTF-8".into()))?;
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let size = ByteSize(text.len() as u64);
+        self.note(&format!("{name} ({size}) goes along with your next message"), out)?;
+        self.attached.push((name, text));
+        Ok(())
+    }
+
+    fn save(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        let path = path_in(path, "/save")?;
+        self.transcript.save(&path, &self.settings.model.model)?;
+        let count = messages(self.transcript.messages.len());
+        self.note(&format!("saved {count} to {}", path.display()), out)
+    }
+
+    fn load(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        let path = path_in(path, "/load")?;
+        self.transcript = Transcript::load(&path)?;
+        (self.unanswered, self.last) = (None, None);
+        let count = messages(self.transcript.messages.len());
+        self.note(&format!("loaded {count} from {}; /history shows them", path.display()), out)
+    }
+
+    fn model(&mut self, name: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        if !name.is_empty() {
+            let mut settings = self.settings.clone();
+            settings.model.model = name.to_owned();
+            self.change(settings, out)?;
+        }
+        self.note(&self.about(), out)
+    }
+
+    fn workers(&mut self, list: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        if !list.is_empty() {
+            let parsed: Result<Vec<WorkerAt>, String> = match list {
+                "none" => Ok(Vec::new()),
+                list => list.split(',').map(|worker| worker.trim().parse()).collect(),
+            };
+            let mut settings = self.settings.clone();
+            settings.workers = parsed.map_err(Failure::Usage)?;
+            // Shares and places were meant for the devices before.
+            settings.split.clear();
+            settings.overrides.clear();
+            self.change(settings, out)?;
+        }
+        self.note(&self.about(), out)
+    }
+
+    fn history(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        if self.transcript.messages.is_empty() {
+            self.note("nothing was said yet", out)?;
+        }
+        for message in self.transcript.all() {
+            writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
+        }
+        Ok(())
+    }
+
+    fn think(&mut self, what: &str, out: &mut dyn Write) -> Result<(), Failure> {
+        match what {
+            "show" | "fold" => {
+                self.style.reasoning = what == "show";
+                let state = if self.style.reasoning { "shown" } else { "folded" };
+                self.note(&format!("reasoning is {state} from now on"), out)
+            }
+            "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
+                Some(last) => self.note(last.reasoning.trim(), out),
+                None => self.note("the last answer has no reasoning that the model has marked as such", out),
+            },
+            _ => Err(Failure::Usage("/think is followed by show, fold or nothing".into())),
+        }
+    }
+
+    fn stats(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        self.note(&self.about(), out)?;
+        self.note(&format!("{} so far", messages(self.transcript.messages.len())), out)?;
+        let Some(last) = &self.last else { return self.note("nothing was said yet", out) };
+        let report = &last.answered.report;
+        let line = format!(
+            "{}; {} tokens were known, {} are in the context; first token after {:.2} s",
+            summary(report),
+            report.reused_tokens,
+            last.held,
+            report.prompt_time.as_secs_f64(),
+        );
+        self.note(&line, out)?;
+        if let Some(ready) = self.ready.as_ref().filter(|ready| !ready.loaded.workers.is_empty()) {
+            let traffic = ready.loaded.workers.traffic();
+            let (sent, received) = (ByteSize(traffic.sent), ByteSize(traffic.received));
+            self.note(&format!("sent {sent} to workers and received {received}"), out)?;
+        }
+        Ok(())
+    }
+
+    /// Says something and shows the answer.
+    pub(super) fn say(&mut self, text: String, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut message = text;
+        for (name, contents) in self.attached.drain(..) {
+            let end = if contents.ends_with('\n') { "" } else { "\n" };
+            message.push_str(&format!("\n\n{name}:\n```\n{contents}{end}```"));
+        }
+        self.unanswered = Some(message.clone());
+        let (shift, shown, limit) = (self.args.shift, self.style, self.args.n.0);
+        let transcript = self.transcript.clone();
+        let interrupts = self.interrupts.clone();
+        let sampler = self.args.sampler.clone();
+        let ready = self.ready(out)?;
+        let context = ready.engine.runner().options().context;
+        let Some((prompt, begun, left_out)) = fitting(ready, &transcript, &message, context, shift)? else {
+            let advice = "/undo or /clear make room; start the chat with a larger --ctx, or with --shift to forget the oldest part";
+            let line =
+                format!("the conversation no longer fits into the context of {context} tokens: {advice}");
+            return self.note(&line, out);
+        };
+        if left_out > 0 {
+            let line = format!("the oldest {} no longer fit and are left out", messages(left_out));
+            writeln!(out, "{}", shown.terminal.paint(&line, Tone::Dim))?;
+        }
+        let (known, cancel) = (prompt.len(), Cancel::default());
+        let at_limit = match shift {
+            true => AtLimit::Shift { keep: known.min(KEPT), exact: false },
+            false => AtLimit::End,
+        };
+        // What was computed for the messages before is still held, and used.
+        let request = Request {
+            sampler: sampler.settings(&ready.loaded.vocab),
+            constraint: ready.constraint.clone(),
+            limit,
+            at_limit,
+            shown: ready.shown.clone(),
+            cancel: cancel.clone(),
+            ..Request::new(prompt)
+        };
+        let mut reply = Reply::new(shown, ready.format.parser(&begun, &[]));
+        let under_way = interrupts.as_ref().map(|interrupts| interrupts.answering(&cancel));
+        let answered = answer(&ready.loaded, &mut ready.engine, request, |text| Ok(reply.push(text, out)?));
+        drop(under_way);
+        reply.finish(out)?;
+        let answered = answered?;
+        let end = ended(answered.end, limit, context);
+        self.unanswered = None;
+        self.transcript.messages.push(Message::new("user", message));
+        self.transcript.messages.push(Message::new("assistant", reply.answer.text.trim()));
+        let held = (known + answered.report.answer_tokens).min(context);
+        self.last = Some(Last { answered, reasoning: reply.answer.reasoning, held });
+        match end {
+            Some(line) => self.note(&line, out),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tokens of a conversation that ends with a message, the end of its text, and how many messages were left out so that it fits;
+/// none if it does not.
+fn fitting(
+    ready: &Ready,
+    transcript: &Transcript,
+    message: &str,
+    context: usize,
+    may_leave_out: bool,
+) -> Result<Option<(Vec<Token>, String, usize)>, Failure> {
+    let mut transcript = transcript.clone();
+    let mut left_out = 0;
+    loop {
+        let mut all = transcript.all();
+        all.push(Message::new("user", message));
+        let prompt = conversation::render(&ready.loaded, &ready.template, &all)?;
+        let tokens = ready.loaded.vocab.encode_prompt(&prompt);
+        if tokens.len() < context {
+            return Ok(Some((tokens, prompt.text().to_owned(), left_out)));
+        }
+        if !may_leave_out || transcript.messages.is_empty() {
+            return Ok(None);
+        }
+        // A question and its answer, so that roles go on taking turns.
+        let pair = transcript.messages.len().min(2);
+        transcript.messages.drain(..pair);
+        left_out += pair;
+    }
+}
+
+/// Why an answer ended, if that was not the model.
+fn ended(end: End, limit: usize, context: usize) -> Option<String> {
+    match end {
+        End::Model | End::Complete | End::Stop => None,
+        End::Cancelled => Some("stopped; what was said so far is part of the conversation".into()),
+        End::Length => Some(format!("ended after {limit} tokens, which -n allows")),
+        End::Context => Some(format!(
+            "ended because the context of {context} tokens is full: /undo or /clear make room; start the chat with a larger --ctx, or \
+             with --shift to forget the oldest part"
+        )),
+        End::Deadline => Some("ended because its time was over".into()),
+    }
+}
+
+/// A path that was typed behind a command, perhaps in quotes.
+fn path_in(text: &str, command: &str) -> Result<PathBuf, Failure> {
+    let quoted = |quote: char| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+    match quoted('"').or(quoted('\'')).unwrap_or(text) {
+        "" => Err(Failure::Usage(format!("{command} is followed by a path"))),
+        path => Ok(match (path.strip_prefix("~/"), std::env::home_dir()) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => Path::new(path).to_owned(),
+        }),
+    }
+}
+
+/// `3 messages`
+fn messages(count: usize) -> String {
+    format!("{count} message{}", if count == 1 { "" } else { "s" })
+}
+
+/// The beginning of a line.
+fn shortened(line: &str) -> String {
+    const LONGEST: usize = 40;
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_the_model_ended_are_not_explained() {
+        assert_eq!(ended(End::Model, 5, 9), None);
+        assert!(ended(End::Length, 5, 9).unwrap().contains("5 tokens"));
+        assert!(ended(End::Context, 5, 9).unwrap().contains("9 tokens"));
+    }
+
+    #[test]
+    fn paths_may_be_quoted() {
+        assert_eq!(path_in("\"a b\"", "/save").unwrap(), Path::new("a b"));
+        assert_eq!(path_in("a b", "/save").unwrap(), Path::new("a b"));
+        assert!(path_in("", "/save").is_err());
+        assert_eq!(shortened(&"x".repeat(50)).chars().count(), 41);
+    }
+}

@@ -1,0 +1,420 @@
+//! `oxcart chat` as people use it: on a terminal, key by key, with a tiny model of random weights that a regular expression makes say
+//! what a test can wait for.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What an editor switches on before it shows a prompt.
+const PROMPT: &str = "\x1b[?2004h";
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const UP: &str = "\x1b[A";
+
+/// A terminal with a chat on it.
+struct Screen {
+    child: Child,
+    keys: File,
+    bytes: Receiver<Vec<u8>>,
+    /// What was shown and not yet looked at.
+    shown: String,
+}
+
+impl Screen {
+    /// Starts a chat whose user has this home, and waits for its first prompt.
+    fn chat(home: &Path, args: &[&str]) -> Screen {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        resize(&ours, 80);
+        let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+        let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
+        // A session of its own, so that Ctrl-C on this terminal is for it.
+        let child = Command::new("setsid")
+            .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "-m", TINY, "--temp", "0"])
+            .args(args)
+            .env("HOME", home)
+            .env("TERM", "xterm")
+            .env("NO_COLOR", "1")
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("XDG_CONFIG_HOME")
+            .stdin(theirs())
+            .stdout(theirs())
+            .stderr(theirs())
+            .spawn()
+            .unwrap();
+        let keys = File::from(ours);
+        let (mut reads, (sender, bytes)) = (keys.try_clone().unwrap(), channel());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // A terminal whose other end is gone is an error, not an end.
+            while let Ok(count @ 1..) = reads.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut screen = Screen { child, keys, bytes, shown: String::new() };
+        screen.wait_for(PROMPT);
+        screen
+    }
+
+    fn press(&mut self, keys: &str) {
+        // The other side has to read between, or a long text would fill the terminal's own memory.
+        for piece in keys.as_bytes().chunks(256) {
+            self.keys.write_all(piece).unwrap();
+        }
+    }
+
+    /// Waits until something is shown, and gives all that was shown up to it.
+    fn wait_for(&mut self, what: &str) -> String {
+        let start = Instant::now();
+        loop {
+            if let Some(at) = self.shown.find(what) {
+                let rest = self.shown.split_off(at + what.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
+            let left = PATIENCE.checked_sub(start.elapsed()).unwrap_or_default();
+            match self.bytes.recv_timeout(left) {
+                Ok(bytes) => self.shown.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(error) => panic!("{what:?} does not come ({error}): {:?}", self.shown),
+            }
+        }
+    }
+
+    /// Says something, and gives all that is shown until the next prompt.
+    fn say(&mut self, text: &str) -> String {
+        self.press(&format!("{text}\r"));
+        self.wait_for(PROMPT)
+    }
+
+    /// Pastes something and presses return.
+    fn paste(&mut self, text: &str) -> String {
+        let text = text.replace('\n', "\r");
+        self.say(&format!("\x1b[200~{text}\x1b[201~"))
+    }
+
+    /// What was said, by way of a file.
+    fn transcript(&mut self, folder: &Path) -> Value {
+        let path = folder.join("transcript.json");
+        let said = self.say(&format!("/save {}", path.display()));
+        assert!(said.contains("saved "), "{said}");
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    /// The end of the program.
+    fn end(mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end: {:?}", self.shown);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn resize(terminal: impl AsFd, columns: u16) {
+    tcsetwinsize(terminal, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+}
+
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Contents of the messages of a conversation.
+fn contents(transcript: &Value) -> Vec<String> {
+    let messages = transcript["messages"].as_array().unwrap();
+    messages.iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+const SHORT: [&str; 2] = ["--regex", "yes"];
+const LONG: [&str; 5] = ["--regex", "(word ){4000}", "-n", "-1", "--shift"];
+
+#[test]
+fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &LONG);
+    screen.press("Hello\r");
+    screen.wait_for("word word");
+    screen.press(CTRL_C);
+    let shown = screen.wait_for(PROMPT);
+    assert!(shown.contains("stopped; what was said so far"), "{shown}");
+    let said = contents(&screen.transcript(home.path()));
+    assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
+    assert!(said[1].starts_with("word word") && said[1].len() < 20_000, "{}", said[1].len());
+
+    // At the prompt it clears the line.
+    screen.press("nonsense");
+    screen.press(CTRL_C);
+    screen.wait_for("Ctrl-C again or Ctrl-D leaves");
+    screen.wait_for(PROMPT);
+    let shown = screen.say("/stats");
+    assert!(shown.contains("2 messages so far"), "{shown}");
+    assert!(!shown.contains("nonsense"), "{shown}");
+
+    // Twice it leaves.
+    screen.press(CTRL_C);
+    screen.wait_for(PROMPT);
+    screen.press(CTRL_C);
+    assert!(screen.end().success());
+}
+
+#[test]
+fn ctrl_c_does_not_end_local_workers() {
+    let home = home();
+    let mut screen =
+        Screen::chat(home.path(), &[&LONG[..], &["--workers", "local:1", "--split", "1"]].concat());
+    for _ in 0..2 {
+        screen.press("Hello\r");
+        screen.wait_for("word word");
+        screen.press(CTRL_C);
+        let shown = screen.wait_for(PROMPT);
+        assert!(shown.contains("stopped"), "{shown}");
+    }
+}
+
+#[test]
+fn ctrl_d_leaves() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    screen.press(CTRL_D);
+    assert!(screen.end().success());
+}
+
+#[test]
+fn what_was_typed_is_there_the_next_time() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    assert!(screen.say("remember me").contains("yes"));
+    screen.press(CTRL_D);
+    screen.end();
+    let file = home.path().join(".local/state/oxcart/chat_history");
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    screen.say(UP);
+    assert_eq!(contents(&screen.transcript(home.path())), ["remember me", "yes"]);
+
+    let mut screen = Screen::chat(home.path(), &["--regex", "yes", "--no-history"]);
+    screen.press(UP);
+    let shown = screen.say("/stats");
+    assert!(shown.contains("0 messages so far"), "{shown}");
+}
+
+#[test]
+fn pasted_text_is_one_message() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "yes", "--ctx", "32768"]);
+    let lines: Vec<String> = (1..=40).map(|at| format!("line {at} of a paste \\")).collect();
+    let lines = lines.join("\n") + "\nend";
+    screen.paste(&lines);
+    let long = "the end ".repeat(2560);
+    assert_eq!(long.len(), 20_480);
+    screen.paste(long.trim_end());
+    assert_eq!(contents(&screen.transcript(home.path())), [&lines, "yes", long.trim_end(), "yes"]);
+}
+
+#[test]
+fn messages_can_have_several_lines() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    screen.press("one \\\r");
+    screen.say("two");
+    assert_eq!(contents(&screen.transcript(home.path())), ["one \ntwo", "yes"]);
+}
+
+#[test]
+fn answers_are_as_wide_as_the_window() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "(word ){60}end"]);
+    for columns in [80, 33, 120] {
+        resize(&screen.keys, columns);
+        let shown = screen.say("Hello");
+        let lines: Vec<&str> =
+            shown.lines().map(str::trim_end).filter(|line| line.starts_with("word")).collect();
+        let widest = lines.iter().map(|line| line.len()).max().unwrap();
+        // No word is cut, and one more would not have fitted.
+        assert!(
+            lines.iter().all(|line| line.split(' ').all(|word| word == "word" || word == "end")),
+            "{shown:?}"
+        );
+        assert!(
+            widest < usize::from(columns) && widest + 5 >= usize::from(columns) - 1,
+            "{columns}: {shown:?}"
+        );
+    }
+}
+
+/// A worker that ends with the test.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start() -> Worker {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+            .args(["worker", "--port", "0", "--threads", "1"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let address = loop {
+            let mut line = String::new();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                break rest.split(',').next().unwrap().to_owned();
+            }
+        };
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Worker { child, address }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_dead_worker_does_not_end_the_conversation() {
+    let home = home();
+    let mut worker = Worker::start();
+    let mut screen =
+        Screen::chat(home.path(), &["--regex", "yes", "--workers", &worker.address, "--split", "1"]);
+    screen.say("Hello");
+    worker.child.kill().unwrap();
+    worker.child.wait().unwrap();
+    let shown = screen.say("And now?");
+    assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept: /retry"), "{shown}");
+    // It is still gone, and says so again.
+    let shown = screen.say("/retry");
+    assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept"), "{shown}");
+    let shown = screen.say("/workers none");
+    assert!(shown.contains("a context of 4096 tokens"), "{shown}");
+    screen.say("/retry");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
+}
+
+#[test]
+fn a_full_context_says_so_and_what_to_do() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "(word ){1000}", "-n", "-1", "--ctx", "256"]);
+    let shown = screen.say("Hello");
+    assert!(shown.contains("ended because the context of 256 tokens is full: /undo or /clear"), "{shown}");
+    let shown = screen.say("And now?");
+    assert!(shown.contains("no longer fits into the context of 256 tokens"), "{shown}");
+    let said = contents(&screen.transcript(home.path()));
+    assert_eq!((said.len(), said[0].as_str()), (2, "Hello"), "the history is kept");
+    let shown = screen.say("/undo");
+    assert!(shown.contains("took back 'And now?'"), "{shown}");
+    screen.say("/undo");
+    assert!(screen.say("Again").contains("word"));
+
+    let mut screen =
+        Screen::chat(home.path(), &["--regex", "(word ){200}", "-n", "-1", "--ctx", "256", "--shift"]);
+    let shown = screen.say("Hello");
+    assert!(!shown.contains("full"), "{shown}");
+    let shown = screen.say("And now?");
+    assert!(shown.contains("the oldest 2 messages no longer fit") && shown.contains("word"), "{shown}");
+}
+
+#[test]
+fn an_answer_that_is_too_long_says_so() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &["--regex", "(word ){1000}", "-n", "8"]);
+    let shown = screen.say("Hello");
+    assert!(shown.contains("ended after 8 tokens, which -n allows"), "{shown}");
+}
+
+#[test]
+fn conversations_are_saved_and_loaded() {
+    let home = home();
+    let path = home.path().join("a talk.json");
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    screen.say("/system be brief");
+    screen.say("Hello");
+    let shown = screen.say(&format!("/save \"{}\"", path.display()));
+    assert!(shown.contains("saved 2 messages to "), "{shown}");
+    let shown = screen.say("/clear");
+    assert!(shown.contains("a new conversation; 2 messages forgotten"), "{shown}");
+
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    let shown = screen.say(&format!("/load {}", path.display()));
+    assert!(shown.contains("loaded 2 messages from "), "{shown}");
+    screen.say("More");
+    let transcript = screen.transcript(home.path());
+    assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes"]);
+    assert_eq!(transcript["system"], "be brief");
+    let shown = screen.say("/load /nowhere");
+    assert!(shown.contains("/nowhere: "), "{shown}");
+}
+
+#[test]
+fn every_command_says_what_it_did() {
+    let home = home();
+    let notes = home.path().join("notes.txt");
+    std::fs::write(&notes, "buy milk\n").unwrap();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    for (command, want) in [
+        ("/history", "nothing was said yet"),
+        ("/retry", "nothing was said yet"),
+        ("/edit", "nothing was said yet"),
+        ("/undo", "nothing was said yet"),
+        ("/stats", "nothing was said yet"),
+        ("/help", "/workers [LIST]"),
+        ("/sav", "There is no command /sav. Did you mean /save?"),
+        ("/save", "/save is followed by a path"),
+        ("/think", "no reasoning"),
+        ("/think fold", "reasoning is folded from now on"),
+        ("/markdown off", "shown as they are"),
+        ("/model", "tiny.gguf, a context of 4096 tokens"),
+        ("/model /nowhere.gguf", "no such file"),
+        ("/workers nonsense:x", "nonsense"),
+        ("/system", "no standing instructions"),
+        ("/file /nowhere", "/nowhere: "),
+    ] {
+        let shown = screen.say(command);
+        assert!(shown.contains(want), "{command}: {shown}");
+    }
+    let shown = screen.say(&format!("/file {}", notes.display()));
+    assert!(shown.contains("notes.txt (9 B) goes along with your next message"), "{shown}");
+    screen.say("What is to do?");
+    let asked = "What is to do?\n\nnotes.txt:\n```\nbuy milk\n```";
+    assert_eq!(contents(&screen.transcript(home.path())), [asked, "yes"]);
+    screen.say("/undo");
+    screen.say("First");
+    screen.say("/edit");
+    screen.say(" and more");
+    assert_eq!(contents(&screen.transcript(home.path())), ["First and more", "yes"]);
+    let shown = screen.say("/stats");
+    assert!(shown.contains("2 messages so far") && shown.contains("in the context"), "{shown}");
+    screen.press("/exit\r");
+    assert!(screen.end().success());
+}

@@ -1,0 +1,212 @@
+//! What people type out of habit, what they have set, and what shells and manuals know about the commands.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+
+/// A command of a user with this home, without settings of ours.
+fn oxcart(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    command.args(args).env("NO_COLOR", "1").env("HOME", home).env("APPDATA", home).stdin(Stdio::null());
+    for variable in ["XDG_CONFIG_HOME", "OXCART_CONFIG", "OXCART_TEMP", "OXCART_RUN_N"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    oxcart(Path::new("/nowhere"), args).output().unwrap()
+}
+
+fn text(output: &Output) -> (Option<i32>, String, String) {
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), shown(&output.stdout), shown(&output.stderr))
+}
+
+/// What a command prints, which must succeed.
+fn stdout(command: &mut Command) -> String {
+    let (code, said, errors) = text(&command.output().unwrap());
+    assert_eq!(code, Some(0), "{command:?}: {errors}");
+    said
+}
+
+fn run(args: &[&str]) -> Value {
+    let base = ["run", "-m", TINY, "--raw", "--ignore-eos", "--json"];
+    serde_json::from_str(&stdout(&mut oxcart(Path::new("/nowhere"), &[&base, args].concat()))).unwrap()
+}
+
+#[test]
+fn what_llama_cpp_users_type_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prompt.txt");
+    std::fs::write(&file, "the end\n").unwrap();
+    let file = file.to_str().unwrap();
+    let plain = run(&["the end", "-n", "6", "--seed", "3"]);
+    assert_eq!(plain["tokens"].as_array().unwrap().len(), 6);
+    for args in [
+        &["-f", file, "-n", "6", "-s", "3"][..],
+        &["-p", "the end", "--n-predict", "6", "-s", "3"],
+        &["the end", "-c", "512", "-t", "1", "-n", "6", "-s", "3"],
+        &["the end", "--ctx-size", "512", "-ngl", "99", "-n", "6", "-s", "3"],
+        &["the end", "-ngl", "0", "-n", "6", "-seed", "3"],
+        &["the end", "-ctk", "f16", "-ctv", "f16", "-fa", "auto", "-n", "6", "-s", "3"],
+        &["the end", "--rpc", "local:1", "-ts", "1", "-n", "6", "-s", "3", "-t", "1"],
+    ] {
+        assert_eq!(run(args)["tokens"], plain["tokens"], "{args:?}");
+    }
+    assert_eq!(run(&["the end", "-c", "32", "-n", "-1"])["end"], "context", "until the context is full");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_is_right() {
+    for (args, want) in [
+        (&["run", "-m", TINY, "x", "--tempp", "1"][..], "--temp"),
+        (&["run", "-m", TINY, "x", "-n", "-5"], "-1 for no limit"),
+        (&["run", "-m", TINY, "x", "-t", "9999"], "1..=512"),
+        (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
+        (&["run", "-m", TINY, "x", "-ctk", "f16", "-ctv", "q8_0"], "both are kept in one type"),
+        (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
+        (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
+        (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
+        (&["worker", "-H", "192.0.2.1", "-p", "0", "--insecure"], "this machine has no such address"),
+        (&["benhc"], "bench"),
+    ] {
+        let (code, _, errors) = text(&output(args));
+        assert!(code == Some(2) || code == Some(1), "{args:?}: {code:?}");
+        assert!(errors.contains(want), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_plan_says_whether_it_can_work() {
+    let plan = |more: &[&str]| text(&output(&[&["run", "-m", TINY, "x", "--plan"], more].concat()));
+    let (code, said, _) = plan(&["--json"]);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (code, &report["fits"], &report["context"]),
+        (Some(0), &Value::Bool(true), &Value::from(4096))
+    );
+    let (code, said, errors) = plan(&["--ctx", "268000000", "--kv", "f32", "--json"]);
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &report["fits"]), (Some(1), &Value::Bool(false)));
+    assert!(report["placement"][0]["needed_bytes"].as_u64() > report["placement"][0]["free_bytes"].as_u64());
+    assert!(errors.contains(" free, but its part of the model needs "), "{errors}");
+}
+
+#[test]
+fn a_worker_that_is_listed_twice_is_one() {
+    use std::io::{BufRead, BufReader};
+    let mut worker = oxcart(Path::new("/nowhere"), &["worker", "-p", "0", "-t", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let line = lines.map(Result::unwrap).find(|line| line.contains("listening on ")).unwrap();
+    let address = line.split_once("listening on ").unwrap().1.split(',').next().unwrap().to_owned();
+    let port = address.rsplit_once(':').unwrap().1;
+    let list = format!("{address},localhost:{port}");
+    let (code, said, errors) = text(&output(&["run", "-m", TINY, "x", "--plan", "--workers", &list]));
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("is listed twice, and used once"), "{errors}");
+    assert_eq!(said.matches(port).count(), 1, "{said}");
+}
+
+#[test]
+fn a_graph_goes_to_stdout() {
+    let svg = stdout(&mut oxcart(Path::new("/nowhere"), &["graph", "-m", TINY, "--svg", "-"]));
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn settings_are_shown_set_and_explained() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let config = |args: &[&str]| stdout(&mut oxcart(home, &[&["config"], args].concat()));
+    assert!(config(&[]).contains("nothing was changed"));
+    assert!(
+        config(&["run"])
+            .lines()
+            .any(|line| line.contains("run.temp") && line.contains("0.8") && line.ends_with("default"))
+    );
+    assert!(config(&["run.n", "3"]).starts_with("run.n = 3, in "));
+    assert!(config(&["temp", "0"]).starts_with("temp = 0, in "));
+    let shown = config(&[]);
+    assert!(
+        shown.contains("config.toml") && shown.contains("run.n") && shown.contains("chat.temp"),
+        "{shown}"
+    );
+    let shown = config(&["run.n"]);
+    assert!(
+        shown.contains("OXCART_RUN_N") && shown.contains("Tokens at most") && shown.contains("config.toml"),
+        "{shown}"
+    );
+
+    let run = |more: &[&str]| {
+        let args = [&["run", "-m", TINY, "the end", "--raw", "--ignore-eos", "--json"], more].concat();
+        oxcart(home, &args)
+    };
+    let tokens = |command: &mut Command| {
+        let report: Value = serde_json::from_str(&stdout(command)).unwrap();
+        report["tokens"].as_array().unwrap().len()
+    };
+    assert_eq!(tokens(&mut run(&[])), 3, "the file");
+    assert_eq!(tokens(run(&[]).env("OXCART_RUN_N", "5")), 5, "a variable");
+    assert_eq!(tokens(run(&["-n", "7"]).env("OXCART_RUN_N", "5")), 7, "what is typed");
+    let (code, _, errors) = text(&run(&[]).env("OXCART_RUN_N", "some").output().unwrap());
+    assert!(code == Some(2) && errors.contains("oxcart config run.n says where"), "{errors}");
+
+    for (args, want) in [
+        (&["run.tmp"][..], "did you mean 'run.temp'?"),
+        (&["run.temp", "warm"], "run.temp cannot be 'warm'"),
+        (&["--unset", "run.top-k"], "run.top-k is not in "),
+    ] {
+        let (code, _, errors) = text(&oxcart(home, &[&["config"], args].concat()).output().unwrap());
+        assert!(code == Some(2) && errors.contains(want), "{args:?}: {errors}");
+    }
+    assert!(config(&["--unset", "run.n"]).contains("is taken out of "));
+    assert_eq!(config(&["--unset", "temp"]).lines().count(), 1);
+    assert!(config(&[]).contains("nothing was changed"));
+}
+
+#[test]
+fn settings_that_mean_nothing_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    std::fs::write(&file, "# mine\ntempp = 1\n").unwrap();
+    let command =
+        |args: &[&str]| text(&oxcart(folder.path(), args).env("OXCART_CONFIG", &file).output().unwrap());
+    let (code, _, errors) = command(&["run", "-m", TINY, "x"]);
+    assert!(
+        code == Some(2) && errors.contains("there is no setting 'tempp'; did you mean 'temp'?"),
+        "{errors}"
+    );
+    std::fs::write(&file, "# mine\ntop-k = 5 # few\n").unwrap();
+    assert_eq!(command(&["config", "run.temp", "0.5"]).0, Some(0));
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        "# mine\ntop-k = 5 # few\n\n[run]\ntemp = 0.5\n",
+        "what was there stays"
+    );
+}
+
+#[test]
+fn shells_and_manuals_know_the_commands() {
+    let home = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        let script = stdout(&mut oxcart(home.path(), &["completions", shell]));
+        assert!(script.contains("perplexity") && script.contains("ctx-size"), "{shell}");
+    }
+    let page = stdout(&mut oxcart(home.path(), &["man", "run"]));
+    assert!(page.contains(".TH oxcart-run 1") && page.contains("temp"), "{page}");
+    let folder = home.path().join("man1");
+    stdout(&mut oxcart(home.path(), &["man", "--dir", folder.to_str().unwrap()]));
+    for page in ["oxcart.1", "oxcart-run.1", "oxcart-worker.1"] {
+        assert!(folder.join(page).is_file(), "{page}");
+    }
+}
