@@ -97,6 +97,7 @@ mkdir -p "$folder/lib"
 # One folder and one set of flags, so that nothing is compiled twice; speed does not matter here.
 export CARGO_TARGET_DIR=$folder CARGO_INCREMENTAL=0
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_OPT_LEVEL=0 CARGO_PROFILE_TEST_DEBUG=0
+export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false
 export RUSTFLAGS="-D warnings -L native=$folder/lib"
 export SDKROOT=/ # Of macOS; nothing of it is used.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld

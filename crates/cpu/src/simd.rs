@@ -34,6 +34,11 @@ use half::{bf16, f16};
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Which one it is.
     const LEVEL: Level;
+    /// Whether it is none. Unlike a `match` on the level, an `if` on one of these has compilers leave out what is never run before
+    /// they spend time on it.
+    const IS_SCALAR: bool = matches!(Self::LEVEL, Level::Scalar);
+    /// Whether it is AVX-512.
+    const IS_AVX512: bool = false;
     /// Lanes of a vector; a power of two, at most [`MAX_LANES`].
     const LANES: usize;
     /// A vector.

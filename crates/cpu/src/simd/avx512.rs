@@ -24,6 +24,7 @@ impl Avx512 {
 
 impl Simd for Avx512 {
     const LEVEL: Level = Level::AVX512;
+    const IS_AVX512: bool = true;
     const LANES: usize = 16;
     type F32 = __m512;
 

@@ -13,8 +13,6 @@ use zerocopy::IntoBytes;
 use super::expand::{GROUP, widen_scales};
 use super::lens::KEYS;
 use super::product::group_products;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Level;
 use crate::simd::{MAX_LANES, Simd};
 
 /// The largest code of a query.
@@ -42,18 +40,9 @@ fn encode(values: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     (codes, largest / LARGEST)
 }
 
-/// Whether an instruction set multiplies codes as integers.
-#[inline(always)]
-fn is_integer<S: Simd>() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return matches!(S::LEVEL, Level::Avx512(_));
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
-}
-
 /// Queries as codes.
 pub(super) struct CodedQueries<'a> {
-    /// Codes: floats, or bytes where the instruction set multiplies those. For few rows row by row; for many, channels (in
+    /// Codes: floats, or bytes where the instruction set is AVX-512, which multiplies those. For few rows row by row; for many, channels (in
     /// fours, if they are bytes) of all rows beside each other.
     pub(super) codes: &'a mut [f32],
     /// A scale for each group: `[row][group]` for few rows, `[group][row]` for many.
@@ -72,7 +61,7 @@ impl CodedQueries<'_> {
             let at = row * groups + group;
             self.scales[at] = scale;
             self.corrections[at] = correction(&codes);
-            if is_integer::<S>() {
+            if S::IS_AVX512 {
                 self.codes.as_mut_bytes()[at * GROUP..][..GROUP].copy_from_slice(codes.as_bytes());
             } else {
                 let to = &mut self.codes[at * GROUP..][..GROUP];
@@ -88,7 +77,7 @@ impl CodedQueries<'_> {
             let (codes, scale) = encode(values);
             self.scales[group * rows + row] = scale;
             self.corrections[group * rows + row] = correction(&codes);
-            if is_integer::<S>() {
+            if S::IS_AVX512 {
                 for (word, codes) in codes.as_bytes().as_chunks::<4>().0.iter().enumerate() {
                     let at = (group * GROUP / 4 + word) * rows + row;
                     self.codes.as_mut_bytes()[4 * at..][..4].copy_from_slice(codes);
@@ -139,7 +128,7 @@ pub(super) fn few<S: Simd>(
     scores: &mut [[f32; KEYS]],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if is_integer::<S>() {
+    if S::IS_AVX512 {
         return avx512::few(s, queries, keys, depth, range, scores);
     }
     widen_scales(s, keys.halves, keys.scales);
@@ -213,7 +202,7 @@ pub(super) fn many<S: Simd>(
 ) {
     widen_scales(s, keys.halves, keys.scales);
     #[cfg(target_arch = "x86_64")]
-    if is_integer::<S>() {
+    if S::IS_AVX512 {
         return avx512::many(s, queries, (keys.codes, &keys.scales[first..]), depth, rows, scores);
     }
     let count = scores.len() / rows;

@@ -231,19 +231,21 @@ fn score_numbers<S: Simd, T: Lanes>(
     rows: usize,
     scores: &mut [f32],
 ) {
-    let mut row = 0;
-    while row < rows {
+    // As many rows at a time as there are registers for.
+    let most = if S::IS_AVX512 { 4 } else { 1 };
+    for row in (0..rows).step_by(most) {
         let (queries, scores) = (&queries[row * stride..], &mut scores[row * KEYS..]);
         let ahead = (row == 0).then_some(ahead);
-        // As many rows at a time as there are registers for.
-        let most = if S::LANES == MAX_LANES { 4 } else { 1 };
-        match (rows - row).min(most) {
+        if !S::IS_AVX512 {
+            score_rows::<S, T, 1>(s, keys, ahead, queries, stride, first, scores);
+            continue;
+        }
+        match rows - row {
             1 => score_rows::<S, T, 1>(s, keys, ahead, queries, stride, first, scores),
             2 => score_rows::<S, T, 2>(s, keys, ahead, queries, stride, first, scores),
             3 => score_rows::<S, T, 3>(s, keys, ahead, queries, stride, first, scores),
             _ => score_rows::<S, T, 4>(s, keys, ahead, queries, stride, first, scores),
         }
-        row += most;
     }
 }
 

@@ -19,13 +19,18 @@ pub(super) fn products<S: Simd>(s: S, a: &[f32], depth: usize, b: &[f32], column
         let mut column = 0;
         while column < columns {
             // As many sums as there are registers for.
-            let vectors = if S::LANES == MAX_LANES { 4 } else { 2 };
-            let at = [row, column];
-            match ((columns - column) / S::LANES).min(vectors) {
-                4 => block::<S, 4, 4>(s, a, depth, b, columns, out, at, &mut waiting),
-                3 => block::<S, 4, 3>(s, a, depth, b, columns, out, at, &mut waiting),
-                2 => block::<S, 4, 2>(s, a, depth, b, columns, out, at, &mut waiting),
-                _ => block::<S, 4, 1>(s, a, depth, b, columns, out, at, &mut waiting),
+            let vectors = if S::IS_AVX512 { 4 } else { 2 };
+            let (at, left) = ([row, column], (columns - column) / S::LANES);
+            if S::IS_AVX512 && left > 2 {
+                match left {
+                    3 => block::<S, 4, 3>(s, a, depth, b, columns, out, at, &mut waiting),
+                    _ => block::<S, 4, 4>(s, a, depth, b, columns, out, at, &mut waiting),
+                }
+            } else {
+                match left {
+                    1 => block::<S, 4, 1>(s, a, depth, b, columns, out, at, &mut waiting),
+                    _ => block::<S, 4, 2>(s, a, depth, b, columns, out, at, &mut waiting),
+                }
             }
             column += vectors * S::LANES;
         }

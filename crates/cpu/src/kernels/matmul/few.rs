@@ -75,7 +75,7 @@ fn rows<S: Lanes, B: Scaled>(
     columns: &[Columns<'_>],
     results: &mut [[f32; ROWS]],
 ) {
-    if S::LEVEL == Level::Scalar {
+    if S::IS_SCALAR {
         unreachable!("packing is faster there, for one column too");
     }
     let blocks = from.bytes.len() / size_of::<B>();
@@ -109,7 +109,7 @@ fn multiply<S: Lanes, B: Scaled>(
         let place = Place { at: at + 64 * part, count: 64, part };
         dots::<S, B>(s, &rows, part, &mut aside, columns, place, (&mut to.dots, &mut to.fours));
     });
-    if !len.is_multiple_of(64) {
+    if B::SHORT && !len.is_multiple_of(64) {
         let padded = aside.last(count - 1);
         let place = Place { at: at + len - len % 64, count: len % 64, part: len / 64 };
         let rows = sixteen!(|r| &padded[r][..]);
@@ -117,9 +117,9 @@ fn multiply<S: Lanes, B: Scaled>(
     }
     // What was written in small pieces must not be read in large ones at once, so this comes last.
     let groups = len / B::GROUP;
-    put_scales::<S, B>(s, &to.unpacked, 0, groups, to.scales.as_flattened_mut(), ROWS);
+    put_scales::<S, B, 0>(s, &to.unpacked, groups, to.scales.as_flattened_mut(), ROWS);
     if B::MINS {
-        put_scales::<S, B>(s, &to.unpacked, 1, groups, to.mins.as_flattened_mut(), ROWS);
+        put_scales::<S, B, 1>(s, &to.unpacked, groups, to.mins.as_flattened_mut(), ROWS);
     }
 }
 

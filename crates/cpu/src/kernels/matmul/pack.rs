@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::format::{ColumnsMut, Format, WeightsMut, items, items_mut};
 use super::micro::{CodeShape, code_shape};
-use super::scales::{MAX_BLOCK, MAX_GROUPS, MAX_WORDS, Scaled, Stored};
+use super::scales::{MAX_BLOCK, MAX_GROUPS, MAX_WORDS, Scaled};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::{Aside, ROWS, STEP, Steps, quarters, side_by_side, sixteen};
 use crate::simd::{Level, Simd, for_each_level, prefetch_at};
@@ -125,7 +125,7 @@ pub(super) struct Unpacked {
 
 #[inline(always)]
 fn block_rows<S: Lanes, B: Scaled>(s: S, from: &Sources<'_>, unpacked: &mut Unpacked, panel: WeightsMut<'_>) {
-    let shape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
+    let shape = Shape::<S, B>::SHAPE;
     let WeightsMut { codes, scales, mins } = panel;
     let code_bytes = if shape.bytes { 1 } else { 2 };
     let blocks = from.bytes.len() / size_of::<B>();
@@ -156,7 +156,7 @@ fn pack_piece<S: Lanes, B: Scaled>(
     to: WeightsMut<'_>,
     row: usize,
 ) {
-    let shape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
+    let shape = Shape::<S, B>::SHAPE;
     let rows = from.blocks::<B>(row);
     let rows = sixteen!(|r| &rows[r][first..first + count]);
     let mut scales = Scales { s, rows: &rows, ahead: from.ahead::<B>(first, count), unpacked };
@@ -165,15 +165,15 @@ fn pack_piece<S: Lanes, B: Scaled>(
         let quarters = quarters(s, &rows, part, &mut scales);
         put_codes::<S, B>(s, quarters, 64 * part, 64, to.codes, row);
     });
-    if !len.is_multiple_of(64) {
+    if B::SHORT && !len.is_multiple_of(64) {
         let padded = scales.last(count - 1);
         let quarters = quarters(s, &sixteen!(|r| &padded[r][..]), 0, &mut Nothing);
         put_codes::<S, B>(s, quarters, len - len % 64, len % 64, to.codes, row);
     }
     // What was written in small pieces must not be read in large ones at once, so this comes last.
-    put_scales::<S, B>(s, unpacked, 0, len / B::GROUP, &mut to.scales[row..], shape.rows);
+    put_scales::<S, B, 0>(s, unpacked, len / B::GROUP, &mut to.scales[row..], shape.rows);
     if B::MINS {
-        put_scales::<S, B>(s, unpacked, 1, len / B::GROUP, &mut to.mins[row..], shape.rows);
+        put_scales::<S, B, 1>(s, unpacked, len / B::GROUP, &mut to.mins[row..], shape.rows);
     }
 }
 
@@ -187,43 +187,49 @@ fn put_codes<S: Lanes, B: Scaled>(
     out: &mut [u8],
     row: usize,
 ) {
-    let CodeShape { rows: stride, step, bytes, offset, .. } =
-        code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
+    let CodeShape { rows: stride, step, offset, .. } = Shape::<S, B>::SHAPE;
     let plus = offset.wrapping_sub(B::MIDDLE);
-    match (bytes, step) {
-        (true, STEP) => {
-            let out = &mut out[(first / STEP * stride + row) * STEP..];
-            let mut lines = Steps::new(out, count / STEP, stride, plus);
-            let steps = side_by_side(s, quarters);
-            sixteen!(|i| if i < count / STEP {
-                lines.put(s, i, steps[i]);
-            });
-        }
-        (true, _) => {
-            for f in 0..4 {
-                for i in 0..count / 16 {
-                    let mut codes = [0; 64];
-                    s.store_bytes(s.join(quarters[f][i], s.all(plus), 0), &mut codes);
-                    for q in 0..4 {
-                        let (e, r) = (first + 16 * i, row + f + 4 * q);
-                        out[(e / step * stride + r) * step + e % step..][..16]
-                            .copy_from_slice(&codes[16 * q..][..16]);
-                    }
+    if Shape::<S, B>::WORDS {
+        // Two codes of 16 bits are as long as four bytes.
+        let out = &mut out[(first / 2 * stride + row) * STEP..];
+        let mut lines = Steps::new(out, count / 2, stride, 0);
+        let steps = side_by_side(s, quarters);
+        sixteen!(|i| if i < count / STEP {
+            let [first_two, other_two] = s.widen(steps[i]);
+            lines.put(s, 2 * i, first_two);
+            lines.put(s, 2 * i + 1, other_two);
+        });
+    } else if Shape::<S, B>::FOURS {
+        let out = &mut out[(first / STEP * stride + row) * STEP..];
+        let mut lines = Steps::new(out, count / STEP, stride, plus);
+        let steps = side_by_side(s, quarters);
+        sixteen!(|i| if i < count / STEP {
+            lines.put(s, i, steps[i]);
+        });
+    } else {
+        for f in 0..4 {
+            for i in 0..count / 16 {
+                let mut codes = [0; 64];
+                s.store_bytes(s.join(quarters[f][i], s.all(plus), 0), &mut codes);
+                for q in 0..4 {
+                    let (e, r) = (first + 16 * i, row + f + 4 * q);
+                    out[(e / step * stride + r) * step + e % step..][..16]
+                        .copy_from_slice(&codes[16 * q..][..16]);
                 }
             }
         }
-        // Two codes of 16 bits are as long as four bytes.
-        (false, _) => {
-            let out = &mut out[(first / 2 * stride + row) * STEP..];
-            let mut lines = Steps::new(out, count / 2, stride, 0);
-            let steps = side_by_side(s, quarters);
-            sixteen!(|i| if i < count / STEP {
-                let [first_two, other_two] = s.widen(steps[i]);
-                lines.put(s, 2 * i, first_two);
-                lines.put(s, 2 * i + 1, other_two);
-            });
-        }
     }
+}
+
+/// The [`CodeShape`] of a type on an instruction set, and what to decide by, which compilers leave branches out for early.
+struct Shape<S, B>(std::marker::PhantomData<(S, B)>);
+
+impl<S: Lanes, B: Scaled> Shape<S, B> {
+    const SHAPE: CodeShape = code_shape(S::LEVEL, B::LEAST, B::MOST, B::GROUP);
+    /// Whether codes have 16 bits.
+    const WORDS: bool = !Self::SHAPE.bytes;
+    /// Whether four neighbours lie together.
+    const FOURS: bool = Self::SHAPE.step == STEP;
 }
 
 /// Nothing is done besides.
@@ -275,7 +281,7 @@ impl<S: Lanes, B: Scaled> Aside for Scales<'_, S, B> {
 #[inline(always)]
 fn unpack_scales<S: Lanes, B: Scaled>(s: S, block: &B, b: usize, to: &mut Unpacked, r: usize) {
     let groups = B::LEN / B::GROUP;
-    if B::STORED == Stored::Otherwise {
+    if B::OTHERWISE {
         let (mut scales, mut mins) = ([0.0; MAX_GROUPS], [0.0; MAX_GROUPS]);
         block.scales(s, &mut scales[..groups], &mut mins[..groups]);
         for g in 0..groups {
@@ -289,7 +295,7 @@ fn unpack_scales<S: Lanes, B: Scaled>(s: S, block: &B, b: usize, to: &mut Unpack
     if B::MINS {
         to.halves[1][b][r] = min;
     }
-    if B::STORED == Stored::Codes {
+    if B::BY_CODES {
         let words = block.words();
         for i in 0..B::WORDS {
             to.words[i][r] = words[i];
@@ -297,12 +303,11 @@ fn unpack_scales<S: Lanes, B: Scaled>(s: S, block: &B, b: usize, to: &mut Unpack
     }
 }
 
-/// Writes the scales (`which` is 0) or the minimums (1) of [`ROWS`] rows side by side, groups `stride` numbers apart.
+/// Writes the scales (`WHICH` is 0) or the minimums (1) of [`ROWS`] rows side by side, groups `stride` numbers apart.
 #[inline(always)]
-pub(super) fn put_scales<S: Lanes, B: Scaled>(
+pub(super) fn put_scales<S: Lanes, B: Scaled, const WHICH: usize>(
     s: S,
     from: &Unpacked,
-    which: usize,
     groups: usize,
     out: &mut [f32],
     stride: usize,
@@ -310,27 +315,20 @@ pub(super) fn put_scales<S: Lanes, B: Scaled>(
     let of_block = B::LEN / B::GROUP;
     for b in 0..groups / of_block {
         let mut stored = [0.0; ROWS];
-        let halves: &[half::f16] = items(from.halves[which][b].as_bytes());
+        let halves: &[half::f16] = items(from.halves[WHICH][b].as_bytes());
         for i in (0..ROWS).step_by(S::LANES) {
             s.store(s.load_f16(&halves[i..]), &mut stored[i..]);
         }
         let out = &mut out[b * of_block * stride..];
-        match B::STORED {
-            Stored::Halves => {
-                for g in 0..of_block {
-                    *sixteen_at(out, g * stride) = stored;
-                }
-            }
-            Stored::Otherwise => {
-                for g in 0..of_block {
-                    *sixteen_at(out, g * stride) = from.numbers[which][b * of_block + g];
-                }
-            }
+        if B::BY_CODES {
             // Written out, so that compilers know where each code is.
-            Stored::Codes => {
-                sixteen!(|g| if g < of_block {
-                    multiples::<B>(&stored, &from.words, which, g, sixteen_at(out, g * stride));
-                });
+            sixteen!(|g| if g < of_block {
+                multiples::<B, WHICH>(&stored, &from.words, g, sixteen_at(out, g * stride));
+            });
+        } else {
+            for g in 0..of_block {
+                let numbers = if B::OTHERWISE { from.numbers[WHICH][b * of_block + g] } else { stored };
+                *sixteen_at(out, g * stride) = numbers;
             }
         }
     }
@@ -344,10 +342,9 @@ fn sixteen_at(out: &mut [f32], at: usize) -> &mut [f32; ROWS] {
 
 /// The scales or the minimums of one group of all rows.
 #[inline(always)]
-fn multiples<B: Scaled>(
+fn multiples<B: Scaled, const WHICH: usize>(
     stored: &[f32; ROWS],
     words: &[[u32; ROWS]; MAX_WORDS],
-    which: usize,
     g: usize,
     out: &mut [f32; ROWS],
 ) {
@@ -358,7 +355,7 @@ fn multiples<B: Scaled>(
         for i in 0..B::WORDS {
             of_row[i] = words[i][r];
         }
-        numbers[r] = match which {
+        numbers[r] = match WHICH {
             0 => B::scale(stored[r], &of_row, g),
             _ => B::min(stored[r], &of_row, g),
         };

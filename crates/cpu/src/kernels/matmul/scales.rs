@@ -48,6 +48,12 @@ pub(super) trait Scaled: Block + Codes {
     const MOST: i8;
     /// How scales are stored.
     const STORED: Stored;
+    /// Whether that is [`Stored::Codes`].
+    const BY_CODES: bool = matches!(Self::STORED, Stored::Codes);
+    /// Whether that is [`Stored::Otherwise`].
+    const OTHERWISE: bool = matches!(Self::STORED, Stored::Otherwise);
+    /// Whether a row may end before 64 elements are full.
+    const SHORT: bool = !Self::LEN.is_multiple_of(64);
     /// How many words the scales of groups are in: [`Scaled::words`].
     const WORDS: usize = 0;
     /// What the stored scale is multiplied with: a power of two.

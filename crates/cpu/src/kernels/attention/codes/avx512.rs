@@ -12,7 +12,7 @@ use super::super::expand::{GROUP, widen_scales};
 use super::super::lens::KEYS;
 use super::{CodedKeys, CodedQueries};
 use crate::kernels::dot::{swap_quarters, swap_words};
-use crate::simd::{Level, Simd};
+use crate::simd::Simd;
 
 const LANES: usize = 16;
 /// Words of four codes in a group.
@@ -29,7 +29,7 @@ pub(super) fn few<S: Simd>(
     range: Range<usize>,
     scores: &mut [[f32; KEYS]],
 ) {
-    assert!(matches!(S::LEVEL, Level::Avx512(_)) && range.start.is_multiple_of(LANES));
+    assert!(S::IS_AVX512 && range.start.is_multiple_of(LANES));
     let CodedKeys { codes, halves, scales, arranged } = keys;
     let codes = <[u32]>::ref_from_bytes(codes.as_bytes()).unwrap_or_else(|_| unreachable!("whole floats"));
     let words = <[u32]>::mut_from_bytes(arranged.as_mut_bytes()).unwrap_or_else(|_| unreachable!("floats"));
@@ -175,7 +175,7 @@ pub(super) fn many<S: Simd>(
     rows: usize,
     scores: &mut [f32],
 ) {
-    assert!(matches!(S::LEVEL, Level::Avx512(_)));
+    assert!(S::IS_AVX512);
     let (groups, count) = (depth / GROUP, scores.len() / rows);
     if groups == 0 {
         return scores.fill(0.0);

@@ -73,30 +73,21 @@ fn add_at<W: Floats>(level: Level) -> AddProducts {
 
 #[inline(always)]
 fn add<S: Lanes, W: Floats>(s: S, rows: &[&[u8]], columns: &[&[f32]], sums: &mut [f32], is_first: bool) {
-    match (S::LEVEL, rows.len(), columns.len()) {
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 1) => tile::<S, W, 8, 1>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 2) => tile::<S, W, 8, 2>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 8, 3) => tile::<S, W, 8, 3>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 3) => tile::<S, W, 4, 3>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 4) => tile::<S, W, 4, 4>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 5) => tile::<S, W, 4, 5>(s, rows, columns, sums, is_first),
-        #[cfg(target_arch = "x86_64")]
-        (Level::Avx512(_), 4, 6) => tile::<S, W, 4, 6>(s, rows, columns, sums, is_first),
-        (Level::Scalar, 1, 1) => tile::<S, W, 1, 1>(s, rows, columns, sums, is_first),
-        (Level::Scalar, 1, 2) => tile::<S, W, 1, 2>(s, rows, columns, sums, is_first),
-        (Level::Scalar, 1, 3) => tile::<S, W, 1, 3>(s, rows, columns, sums, is_first),
-        (Level::Scalar, 1, 4) => tile::<S, W, 1, 4>(s, rows, columns, sums, is_first),
-        (_, 4, 1) => tile::<S, W, 4, 1>(s, rows, columns, sums, is_first),
-        (_, 3, 2) => tile::<S, W, 3, 2>(s, rows, columns, sums, is_first),
-        (_, 2, 2) => tile::<S, W, 2, 2>(s, rows, columns, sums, is_first),
-        (_, 2, 3) => tile::<S, W, 2, 3>(s, rows, columns, sums, is_first),
-        (level, rows, columns) => unreachable!("no tiles of {rows} rows and {columns} columns on {level}"),
+    /// Tiles of these rows and columns.
+    macro_rules! tiles {
+        ($($rows:literal x $columns:literal),+) => {
+            match (rows.len(), columns.len()) {
+                $(($rows, $columns) => tile::<S, W, $rows, $columns>(s, rows, columns, sums, is_first),)+
+                (rows, columns) => unreachable!("no tiles of {rows} rows and {columns} columns on {}", S::LEVEL),
+            }
+        };
+    }
+    if S::IS_SCALAR {
+        tiles!(1 x 1, 1 x 2, 1 x 3, 1 x 4)
+    } else if S::IS_AVX512 {
+        tiles!(8 x 1, 8 x 2, 8 x 3, 4 x 3, 4 x 4, 4 x 5, 4 x 6)
+    } else {
+        tiles!(4 x 1, 3 x 2, 2 x 2, 2 x 3)
     }
 }
 
