@@ -6,7 +6,8 @@ As a program, with the reference's Python:
 
 Of each sequence, given by its token ids, the first PROMPT tokens go in as one batch and the others one by one. OUT gets a row
 of logits after the prompt and after each later token, sequence after sequence, as 32-bit floats, after two 32-bit integers: rows
-and columns. Flash attention and repacked weights are off, keys and values are F32.
+and columns. Flash attention and repacked weights are off, keys and values are F32. Models that fill in text get all tokens as one
+batch, and every token sees all others, as the reference's own program for them has it; the rows are those of the same tokens.
 """
 
 import subprocess
@@ -46,9 +47,15 @@ def main():
     llama, prompt, rows = Llama(llama_cpp, 0), int(prompt), []
     try:
         llama.load(model)
+        sees_whole = llama_cpp.llama_model_is_diffusion(llama.model)
         for tokens in sequences:
             tokens = [int(token) for token in tokens.split(",")]
             context = llama.context(256, "f32")
+            if sees_whole:
+                llama_cpp.llama_set_causal_attn(context, False)
+                rows += llama.feed(context, tokens, 0, list(range(len(tokens))))[prompt - 1 :]
+                llama_cpp.llama_free(context)
+                continue
             # Some graphs compute all tokens, and then give the first ones' logits if not all are wanted.
             rows += llama.feed(context, tokens[:prompt], 0, list(range(prompt)))[-1:]
             for at in range(prompt, len(tokens)):

@@ -157,9 +157,9 @@ impl Runner {
         options: RunnerOptions,
     ) -> Result<Runner, Error> {
         let hyper = model.hyper();
-        if hyper.is_encoder() {
+        if hyper.sees_whole() {
             let architecture = hyper.architecture();
-            return Err(Error::NotThatKind { architecture, what: "continue text; use an encoder" });
+            return Err(Error::NotThatKind { architecture, what: "continue text; they see it whole" });
         }
         let options = options.checked(hyper)?;
         let RunnerOptions { context, sequences, tokens, batch, cache_type, .. } = options;
@@ -171,7 +171,7 @@ impl Runner {
         let style = Style { path: AttentionPath::Paged, cache_type, long_context };
         let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
         let mut built = None;
-        for &path in options.paths() {
+        for &path in options.paths(hyper) {
             let is_masked = path != AttentionPath::Paged;
             let largest = StepShape {
                 cells: if is_masked { cells } else { [0; KINDS] },

@@ -3,7 +3,8 @@
 //! `OXCART_ARCHS` names the folder. Its `tokens.txt` has the length of the prompts in its first line and the tokens of a
 //! sequence in each of the others. Beside a model `x.gguf`, `x.alone` gets the logits after the prompt and after each later
 //! token of every sequence, each computed alone; `x.beside` those of all sequences at once, prompts cut at random places. Where
-//! that fails, `x.alone.error` and `x.beside.error` say why.
+//! that fails, `x.alone.error` and `x.beside.error` say why. A model that sees a text whole gives the logits of the same tokens, and
+//! `x.beside` has them computed after texts of other lengths.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod model_support;
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use model_support::together::Dice;
 use oxcart_llm::model::Error;
-use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_llm::model::ModelFile;
+use oxcart_llm::runner::{Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_tensor::DType;
 
 /// What all sequences have in common, and their tokens.
@@ -94,6 +96,22 @@ fn beside(model: &Path, texts: &Texts, dice: &mut Dice) -> Result<Rows, Error> {
     Ok(rows)
 }
 
+/// Logits of a model that sees texts whole, of the same tokens; after texts of other lengths, if dice say of which.
+fn whole(model: &Path, texts: &Texts, mut dice: Option<&mut Dice>) -> Result<Rows, Error> {
+    let (model, streams) = model_support::try_load(model, vec![1.0])?;
+    let width = model.hyper().vocabulary;
+    let mut encoder = Encoder::new(model, streams, EncoderOptions::default())?;
+    let mut all = Vec::new();
+    for tokens in &texts.tokens {
+        if let Some(dice) = &mut dice {
+            encoder.logits(&tokens[..1 + dice.below(texts.prompt)])?;
+        }
+        let rows = encoder.logits(tokens)?.chunks_exact(width).skip(texts.prompt - 1);
+        all.push(rows.map(<[f32]>::to_vec).collect());
+    }
+    Ok(all)
+}
+
 fn write(model: &Path, setting: &str, result: Result<Rows, Error>) {
     let (path, error) = (model.with_extension(setting), model.with_extension(format!("{setting}.error")));
     // What an earlier run left behind says nothing about this one.
@@ -119,8 +137,18 @@ fn logits_of_a_folder() {
     for entry in std::fs::read_dir(&folder).unwrap() {
         let model = entry.unwrap().path();
         if model.extension().is_some_and(|extension| extension == "gguf") {
-            write(&model, "alone", alone(&model, &texts));
-            write(&model, "beside", beside(&model, &texts, &mut Dice(seed)));
+            let sees_whole = ModelFile::open(&model).is_ok_and(|file| file.hyper().sees_whole());
+            let mut dice = Dice(seed);
+            match sees_whole {
+                true => {
+                    write(&model, "alone", whole(&model, &texts, None));
+                    write(&model, "beside", whole(&model, &texts, Some(&mut dice)));
+                }
+                false => {
+                    write(&model, "alone", alone(&model, &texts));
+                    write(&model, "beside", beside(&model, &texts, &mut dice));
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use oxcart::llm::runner::Wanted;
+use oxcart::llm::runner::{EncoderOptions, Wanted};
 use oxcart::llm::text::{Encode, logprob};
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ use crate::terminal::Terminal;
 
 /// Score given tokens
 ///
-/// The first tokens go in as one batch, the others one at a time, as if the model had chosen them. For evaluation tools.
+/// The first tokens go in as one batch, the others one at a time, as if the model had chosen them. For evaluation tools. With a model
+/// that sees a text whole, all tokens go in at once, and each is scored where it stands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The text to score
@@ -51,6 +52,30 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     if prompt == 0 || prompt > tokens.len() {
         return Err(Failure::Usage(format!("--prompt is {prompt}, but there are {} tokens", tokens.len())));
     }
+    let scores = match loaded.model.hyper().fills_in() {
+        true => score_whole(args, &loaded, &tokens)?,
+        false => score_onward(args, &loaded, &tokens)?,
+    };
+    report(args, &loaded, &tokens, &scores, terminal, out)
+}
+
+/// Logarithms of probabilities of tokens, and the largest logits at places.
+type Scores = (Vec<Option<f32>>, Vec<Vec<(u32, f32)>>);
+
+/// Each token where it stands.
+fn score_whole(args: &Args, loaded: &Loaded, tokens: &[u32]) -> Result<Scores, Failure> {
+    let width = loaded.model.hyper().vocabulary;
+    let mut encoder = loaded.encoder(EncoderOptions::default())?;
+    let logits = encoder.logits(tokens).map_err(|error| loaded.failure(error))?;
+    let rows = || logits.chunks_exact(width);
+    let logprobs = rows().zip(tokens).map(|(row, token)| logprob(row, *token)).collect();
+    let tops = rows().skip(args.prompt - 1).filter(|_| args.top > 0).map(|row| largest(row, args.top));
+    Ok((logprobs, tops.collect()))
+}
+
+/// Each token after those before it.
+fn score_onward(args: &Args, loaded: &Loaded, tokens: &[u32]) -> Result<Scores, Failure> {
+    let prompt = args.prompt;
     let mut sequence = loaded.sequence()?;
     // Of the prompt itself the first token has no probability: nothing comes before it.
     let (mut logprobs, mut tops) = (vec![None], Vec::new());
@@ -72,8 +97,19 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         let logits = sequence.compute(&tokens[at..=at], Wanted::Last)?;
         note(logits.row(0), tokens.get(at + 1), true);
     }
+    Ok((logprobs, tops))
+}
+
+fn report(
+    args: &Args,
+    loaded: &Loaded,
+    tokens: &[u32],
+    (logprobs, tops): &Scores,
+    terminal: Terminal,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if args.json {
-        let mut report = json!({ "tokens": tokens, "prompt": prompt, "logprobs": logprobs });
+        let mut report = json!({ "tokens": tokens, "prompt": args.prompt, "logprobs": logprobs });
         if args.top > 0 {
             report["top"] = Value::from(
                 tops.iter()
@@ -83,7 +119,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         }
         return printable::write_json(&report, out);
     }
-    let rows = tokens.iter().zip(&logprobs).map(|(token, logprob)| {
+    let rows = tokens.iter().zip(logprobs).map(|(token, logprob)| {
         let piece = oxcart::gguf::Text::new(loaded.vocab.bytes(*token).unwrap_or_default()).to_string();
         let shown = logprob.map_or_else(|| "-".into(), |logprob| format!("{logprob:.4}"));
         [Cell::plain(token.to_string()), Cell::plain(shown), Cell::plain(format!("'{piece}'"))]

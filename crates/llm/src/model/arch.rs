@@ -8,6 +8,7 @@ mod command;
 mod dbrx;
 mod deci;
 mod deepseek;
+mod diffusion;
 mod ernie;
 mod exaone;
 mod gates;
@@ -17,14 +18,19 @@ mod gpt;
 mod gpt_oss;
 mod granite;
 mod grok;
+mod hrm;
 mod hunyuan;
+mod hunyuan4;
+mod kimi;
 mod kin;
 mod lfm2;
 mod llama;
 mod llama4;
 mod mamba;
 mod minicpm3;
+mod minimax;
 mod mistral;
+mod nemotron_h;
 mod olmo;
 mod openelm;
 mod phi;
@@ -98,6 +104,17 @@ pub(crate) enum Heads {
     None,
 }
 
+/// What a model makes of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Logits of the next token; a token sees those before it, of which blocks remember what they need.
+    Continue,
+    /// Embeddings of texts that are seen whole.
+    Embed,
+    /// Logits of every token of a text that is seen whole, so that what is missing can be filled in.
+    FillIn,
+}
+
 /// What an architecture's norms are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NormKind {
@@ -156,8 +173,8 @@ pub(crate) struct Traits {
     /// Which blocks see everything.
     pub(crate) pattern: Pattern,
     pub(crate) norm: NormKind,
-    /// Sees all tokens at once, and has no cache.
-    pub(crate) encoder: bool,
+    /// What it makes of tokens.
+    pub(crate) purpose: Purpose,
     /// Default bound of attention scores, where there is one.
     pub(crate) attention_soft_cap: Option<f32>,
     pub(crate) has_logit_soft_cap: bool,
@@ -185,7 +202,7 @@ impl Traits {
             window: WindowKey::Ignored,
             pattern: Pattern::Never,
             norm: NormKind::Rms,
-            encoder: false,
+            purpose: Purpose::Continue,
             attention_soft_cap: None,
             has_logit_soft_cap: false,
             logit_soft_cap: None,
@@ -220,7 +237,7 @@ pub(crate) fn nothing_more(_: &mut HyperParameters, _: &Keys<'_>) -> Result<(), 
 }
 
 /// All architectures, a line for each file and what it serves.
-static FAMILIES: [&[Architecture]; 30] = [
+static FAMILIES: [&[Architecture]; 36] = [
     llama::FAMILY,
     llama4::FAMILY,
     kin::FAMILY,
@@ -236,6 +253,7 @@ static FAMILIES: [&[Architecture]; 30] = [
     exaone::FAMILY,
     gpt::FAMILY,
     hunyuan::FAMILY,
+    hunyuan4::FAMILY,
     ernie::FAMILY,
     shared_experts::FAMILY,
     sparse::FAMILY,
@@ -250,6 +268,11 @@ static FAMILIES: [&[Architecture]; 30] = [
     granite::FAMILY,
     lfm2::FAMILY,
     mamba::FAMILY,
+    nemotron_h::FAMILY,
+    kimi::FAMILY,
+    minimax::FAMILY,
+    hrm::FAMILY,
+    diffusion::FAMILY,
     bert::FAMILY,
 ];
 

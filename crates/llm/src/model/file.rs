@@ -11,6 +11,8 @@ use super::error::Error;
 use super::hyper_parameters::{HyperParameters, Pooling};
 use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style, Survey};
 use crate::runner::RunnerOptions;
+use crate::runner::pages::PAGE;
+use crate::runner::sequence::KINDS;
 
 /// A model whose file has been checked and whose weights have not been touched.
 #[derive(Debug)]
@@ -93,8 +95,9 @@ fn large_step(hyper: &HyperParameters) -> (StepShape, Style) {
     let options = RunnerOptions::default();
     // The pooling that needs most.
     let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
-    let path = if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged };
-    let shape = StepShape { pooling, ..options.largest_step(hyper) };
+    let path = AttentionPath::usual(hyper);
+    let cells = if path == AttentionPath::Plain { [PAGE; KINDS] } else { [0; KINDS] };
+    let shape = StepShape { pooling, cells, ..options.largest_step(hyper) };
     (shape, Style { path, cache_type: options.cache_type, long_context: false })
 }
 

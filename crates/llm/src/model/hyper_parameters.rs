@@ -8,14 +8,14 @@ mod experts;
 mod recurrent;
 pub(crate) mod rope;
 
-pub use attention::Latent;
+pub use attention::{Indexer, Latent};
 pub use experts::{Experts, Gating};
-pub use recurrent::StateSpace;
+pub use recurrent::{ChannelDelta, DecayRule, StateSpace};
 
 use oxcart_gguf::Metadata;
 use oxcart_tensor::ops::Rope;
 
-use super::arch::{self, Architecture, NormKind};
+use super::arch::{self, Architecture, NormKind, Purpose};
 use super::error::Error;
 use super::keys::Keys;
 use super::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_EMBEDDING, MAX_VOCABULARY};
@@ -55,6 +55,8 @@ pub struct Block {
     pub has_experts: bool,
     /// Bound of what is inside its experts, if there is one.
     pub expert_limit: Option<f32>,
+    /// Bound of what is inside the expert that every token uses, if there is one.
+    pub shared_limit: Option<f32>,
     /// The block of the file whose tensors it has.
     pub tensors: usize,
     /// What it remembers of a sequence.
@@ -84,6 +86,8 @@ pub struct TokenRows {
     pub keys: usize,
     /// Channels of its values; none if they are the first of its keys.
     pub values: usize,
+    /// Channels of the key that an index finds it by; none where there is no index.
+    pub index: usize,
 }
 
 /// What a block remembers of all tokens together, in `f32`. It can be copied and saved; to go back, it must be computed
@@ -137,6 +141,8 @@ pub struct Factors {
     pub embedding: f32,
     /// Of what blocks add.
     pub residual: f32,
+    /// Of what blocks add to, where that is what they have read.
+    pub stream: f32,
     /// Of logits.
     pub logits: f32,
     /// Of attention scores; by the size of heads if none is given.
@@ -148,8 +154,15 @@ pub struct Factors {
 }
 
 impl Factors {
-    const NONE: Factors =
-        Factors { embedding: 1.0, residual: 1.0, logits: 1.0, attention: None, values: 1.0, groves: 1.0 };
+    const NONE: Factors = Factors {
+        embedding: 1.0,
+        residual: 1.0,
+        stream: 1.0,
+        logits: 1.0,
+        attention: None,
+        values: 1.0,
+        groves: 1.0,
+    };
 }
 
 /// Queries that grow with their positions: by `1 + scale * ln(1 + floor((position + offset) / length))`.
@@ -170,6 +183,20 @@ impl Temperature {
         (f64::from(steps) + 1.0).ln() as f32 * self.scale + 1.0
     }
 }
+
+/// Residual streams beside each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Streams {
+    /// How many.
+    pub count: usize,
+    /// The least weight of one.
+    pub epsilon: f32,
+    /// The largest weight of what is added to one.
+    pub magnitude: f32,
+}
+
+/// Bounds below this are none.
+const LEAST_LIMIT: f32 = 1e-6;
 
 /// A model's size and shape.
 #[derive(Clone, Debug)]
@@ -207,8 +234,14 @@ pub struct HyperParameters {
     pub experts: Option<Experts>,
     /// Attention with one short row per token, if it is of that kind.
     pub latent: Option<Latent>,
+    /// The index that says which tokens attention looks at, if there is one.
+    pub indexer: Option<Indexer>,
+    /// Residual streams, where there are several.
+    pub streams: Option<Streams>,
     /// The recurrence of blocks that have one.
     pub state_space: Option<StateSpace>,
+    /// The delta net with decays by channel of blocks that have one.
+    pub channel_delta: Option<ChannelDelta>,
     /// Tokens that short convolutions see, where blocks are such.
     pub short_convolution: usize,
     /// Factors by which it multiplies.
@@ -219,6 +252,12 @@ pub struct HyperParameters {
     pub is_parallel: bool,
     /// Whether the last norm also comes between repetitions of the blocks, where they are repeated.
     pub norm_between_loops: bool,
+    /// How many blocks a stack has, where stacks are repeated, and how many low ones come before each high one.
+    pub stacks: Option<(usize, usize)>,
+    /// Every so many blocks the stream is put aside and begins anew, where it does.
+    pub checkpoint_period: Option<usize>,
+    /// What gated networks have between their matrices, where the file says how far that goes.
+    pub saturation: Option<(f32, Option<f32>)>,
     /// Token types, of encoders.
     pub token_types: usize,
     /// What the file asks embeddings to be made by.
@@ -252,8 +291,9 @@ impl HyperParameters {
         let rope = rope::rope(&keys, &traits, of_kind(false), context)?;
         let rope_windowed = rope::rope_windowed(&keys, &traits, rope, of_kind(true))?;
         let token_types = token_types(&keys, &traits)?;
-        let causal = keys.flag("attention.causal")?.unwrap_or(!traits.encoder);
-        if causal == traits.encoder {
+        let is_causal = traits.purpose == Purpose::Continue;
+        let causal = keys.flag("attention.causal")?.unwrap_or(is_causal);
+        if causal != is_causal {
             return Err(keys.refuse("attention.causal", causal, "is not so in this architecture"));
         }
         let soft_cap =
@@ -280,12 +320,18 @@ impl HyperParameters {
             },
             experts,
             latent: None,
+            indexer: None,
+            streams: None,
             state_space: None,
+            channel_delta: None,
             short_convolution: 0,
             factors: Factors::NONE,
             temperature: None,
             is_parallel: false,
             norm_between_loops: false,
+            stacks: None,
+            checkpoint_period: None,
+            saturation: None,
             token_types,
             pooling: pooling(&keys)?,
             unread_keys: Vec::new(),
@@ -304,7 +350,17 @@ impl HyperParameters {
 
     /// Whether it makes embeddings rather than text.
     pub fn is_encoder(&self) -> bool {
-        self.architecture.traits.encoder
+        self.architecture.traits.purpose == Purpose::Embed
+    }
+
+    /// Whether it sees a text whole and gives logits of each of its tokens.
+    pub fn fills_in(&self) -> bool {
+        self.architecture.traits.purpose == Purpose::FillIn
+    }
+
+    /// Whether it sees a text whole, and remembers nothing.
+    pub fn sees_whole(&self) -> bool {
+        self.architecture.traits.purpose != Purpose::Continue
     }
 
     /// Whether some block remembers all tokens together, so that a sequence cannot go back.
@@ -328,6 +384,20 @@ impl HyperParameters {
         self.rope_windowed = Rope { freq_scale: 1.0, ext_factor: 0.0, attn_factor: 1.0, ..self.rope };
     }
 
+    /// Reads bounds of what is inside experts.
+    pub(crate) fn read_limits(&mut self, keys: &Keys<'_>) -> Result<(), Error> {
+        let count = self.blocks.len() + self.guessing_blocks;
+        let read = |key| -> Result<Vec<f32>, Error> {
+            Ok(keys.numbers(key, count)?.unwrap_or_else(|| vec![0.0; count]))
+        };
+        let (experts, shared) = (read("swiglu_clamp_exp")?, read("swiglu_clamp_shexp")?);
+        for (index, block) in self.blocks.iter_mut().enumerate() {
+            block.expert_limit = Some(experts[index]).filter(|&limit| limit > LEAST_LIMIT);
+            block.shared_limit = Some(shared[index]).filter(|&limit| limit > LEAST_LIMIT);
+        }
+        Ok(())
+    }
+
     /// Says which blocks are recurrent, and what they remember: as the file says, or all but every n-th.
     pub(crate) fn mark_recurrent(
         &mut self,
@@ -336,7 +406,7 @@ impl HyperParameters {
         state: RecurrentState,
     ) -> Result<(), Error> {
         let count = self.blocks.len();
-        let stated = keys.counts("attention.recurrent_layers", count, 1)?;
+        let stated = keys.counts("attention.recurrent_layers", count + self.guessing_blocks, 1)?;
         let period = keys.count("full_attention_interval", MAX_BLOCKS)?.unwrap_or(period);
         for (index, block) in self.blocks.iter_mut().enumerate() {
             let is_recurrent = match &stated {
@@ -348,6 +418,19 @@ impl HyperParameters {
             }
         }
         Ok(())
+    }
+
+    /// Gives blocks without heads of keys a recurrence.
+    pub(crate) fn recur_without_heads(&mut self, space: StateSpace) {
+        self.remember_without_heads(space.remembered());
+        self.state_space = Some(space);
+    }
+
+    /// Gives blocks without heads of keys a state to remember with.
+    pub(crate) fn remember_without_heads(&mut self, state: RecurrentState) {
+        for block in self.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
+            block.state.recurrent = Some(state);
+        }
     }
 
     /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window.
@@ -392,7 +475,7 @@ fn guessing_blocks(keys: &Keys<'_>, count: usize) -> Result<usize, Error> {
 }
 
 fn token_types(keys: &Keys<'_>, traits: &arch::Traits) -> Result<usize, Error> {
-    if !traits.encoder {
+    if traits.purpose != Purpose::Embed {
         return Ok(0);
     }
     let key = "tokenizer.ggml.token_type_count";

@@ -12,6 +12,8 @@ pub const MAX_EMBEDDING: usize = 1 << 18;
 pub const MAX_FEED_FORWARD: usize = 1 << 20;
 /// Experts of a block.
 pub const MAX_EXPERTS: usize = 1024;
+/// Residual streams.
+pub const MAX_STREAMS: usize = 64;
 /// Tokens that a convolution sees.
 pub const MAX_CONVOLUTION: usize = 256;
 /// Tokens of a vocabulary.

@@ -8,18 +8,26 @@
 
 mod attention;
 mod blocks;
+mod channel_delta;
+mod checkpoints;
 mod delta_net;
 mod experts;
+mod indexer;
 mod latent;
 mod layers;
+mod linear;
 mod output;
 mod recurrent;
 mod shift;
+mod streams;
 
 pub(crate) use attention::{Attention, AttentionPath, Gate};
 pub(crate) use blocks::Norms;
+pub(crate) use channel_delta::ChannelGates;
+pub(crate) use checkpoints::Checkpoints;
+pub(crate) use delta_net::DeltaLayout;
 pub(crate) use experts::Moe;
-pub(crate) use layers::Bias;
+pub(crate) use layers::{Bias, Glu};
 pub(crate) use shift::{BuiltShift, ShiftInputs};
 
 use std::collections::HashMap;
@@ -349,6 +357,19 @@ impl<'a> Net<'a> {
     /// A tensor that may be there and that the architecture passes over, in the part of the model that is being built.
     pub(crate) fn pass_over(&mut self, name: &str) {
         let name = self.full_name(name);
+        self.pass_over_whole(name);
+    }
+
+    /// The whole name of the scale beside a matrix. Where stacks of blocks are repeated, there may be one for each time.
+    fn scale_name(&self, base: &str) -> String {
+        match (self.section, self.hyper.stacks) {
+            (Section::Block(block), Some(_)) => format!("blk.{block}.{base}.scale"),
+            _ => self.full_name(&format!("{base}.scale")),
+        }
+    }
+
+    /// As [`pass_over`](Net::pass_over), by its whole name.
+    fn pass_over_whole(&mut self, name: String) {
         if let Supply::Survey { file, unused, .. } = &mut self.supply
             && file.tensor(&name).is_some()
             && !unused.contains(&name)

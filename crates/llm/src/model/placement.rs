@@ -18,6 +18,7 @@ use super::hyper_parameters::{Block, Pooling};
 use super::net::{AttentionPath, Needed, Section, StepShape, Style};
 use crate::runner::RunnerOptions;
 use crate::runner::pages::PAGE;
+use crate::runner::sequence::KINDS;
 use crate::runner::state::{Sizes, cell_counts};
 
 /// How parts of a model are shared out.
@@ -185,7 +186,7 @@ impl Placement {
         ratios: &[f64],
         options: &PlacementOptions,
     ) -> Result<Placement, Error> {
-        let runner = match file.hyper().is_encoder() {
+        let runner = match file.hyper().sees_whole() {
             true => options.runner,
             false => options.runner.checked(file.hyper())?,
         };
@@ -306,12 +307,17 @@ fn results(
 ) -> Result<Vec<usize>, Error> {
     let hyper = file.hyper();
     let style = Style {
-        path: if hyper.is_encoder() { AttentionPath::Flash { mask_rows: 1 } } else { AttentionPath::Paged },
+        path: AttentionPath::usual(hyper),
         cache_type: runner.cache_type,
-        long_context: !hyper.is_encoder() && runner.context > hyper.rope.n_ctx_orig,
+        long_context: !hyper.sees_whole() && runner.context > hyper.rope.n_ctx_orig,
     };
     let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
-    let built = file.survey(StepShape { pooling, ..runner.largest_step(hyper) }, style)?;
+    let RunnerOptions { context, sequences, tokens, batch, .. } = *runner;
+    let cells = match style.path {
+        AttentionPath::Plain => cell_counts(hyper, tokens, context, sequences, batch),
+        AttentionPath::Paged | AttentionPath::Flash { .. } => [0; KINDS],
+    };
+    let built = file.survey(StepShape { pooling, cells, ..runner.largest_step(hyper) }, style)?;
     let (graph, blocks) = (&built.graph, hyper.blocks.len());
     let device = |id: TensorId| sections[built.part_of(id).index(blocks)] as u16;
     let pool_of: Vec<u16> = graph.ids().map(device).collect();

@@ -39,7 +39,7 @@ const LEFT_ALONE: [&str; 12] = [
     "altup",
     "laurel",
     "per_layer_model_proj",
-    "ssm_conv1d.weight",
+    "ssm_conv1d",
     "shortconv.conv.weight",
     "attn_rel_b.weight",
     "time_mix_",
@@ -350,7 +350,13 @@ mod tests {
     #[test]
     fn what_is_small_or_fragile_is_left_alone() {
         assert!(is_quantized("blk.0.attn_q.weight", 2));
-        for (name, dims) in [("blk.0.attn_q.bias", 2), ("blk.0.attn_norm.weight", 2), ("output.weight", 1)] {
+        let alone = [
+            ("blk.0.attn_q.bias", 2),
+            ("blk.0.attn_norm.weight", 2),
+            ("blk.0.ssm_conv1d_q.weight", 3),
+            ("output.weight", 1),
+        ];
+        for (name, dims) in alone {
             assert!(!is_quantized(name, dims), "{name}");
         }
         assert!(!is_quantized("blk.0.ffn_gate_inp.weight", 2));

@@ -1,4 +1,4 @@
-//! Embeddings: a model that sees a whole text at once.
+//! Models that see a whole text at once: its embedding, or logits of each of its tokens.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct EncoderOptions {
     pub pooling: Option<Pooling>,
 }
 
-/// Computes embeddings of texts, one at a time.
+/// Computes embeddings of texts, or logits of their tokens, one text at a time.
 #[derive(Debug)]
 pub struct Encoder {
     graphs: Graphs,
@@ -36,15 +36,21 @@ impl Encoder {
         options: EncoderOptions,
     ) -> Result<Encoder, Error> {
         let hyper = model.hyper();
-        if !hyper.is_encoder() {
+        if !hyper.sees_whole() {
             let architecture = hyper.architecture();
             return Err(Error::NotThatKind { architecture, what: "be used as encoders" });
         }
-        let pooling = options.pooling.unwrap_or(hyper.pooling);
+        let pooling = match hyper.fills_in() {
+            true => Pooling::None,
+            false => options.pooling.unwrap_or(hyper.pooling),
+        };
         let path = AttentionPath::Flash { mask_rows: 1 };
         let style = Style { path, cache_type: DType::F16, long_context: false };
         let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
-        let largest = StepShape { pooling: Pooling::Mean, ..RunnerOptions::default().largest_step(hyper) };
+        let largest = StepShape {
+            pooling: if hyper.fills_in() { Pooling::None } else { Pooling::Mean },
+            ..RunnerOptions::default().largest_step(hyper)
+        };
         if !graphs.attends(&*model.file().survey(largest, style)?)? {
             graphs.style.path = AttentionPath::Plain;
         }
@@ -58,6 +64,24 @@ impl Encoder {
 
     /// The embedding of a text: one vector, or one per token without pooling. Not normalized.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.must(!self.model().hyper().fills_in(), "make embeddings")?;
+        self.rows(tokens)
+    }
+
+    /// Logits of every token of a text where it stands, one row after another.
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.must(self.model().hyper().fills_in(), "give logits of a whole text")?;
+        self.rows(tokens)
+    }
+
+    fn must(&self, does: bool, what: &'static str) -> Result<(), Error> {
+        match does {
+            true => Ok(()),
+            false => Err(Error::NotThatKind { architecture: self.model().hyper().architecture(), what }),
+        }
+    }
+
+    fn rows(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         let hyper = self.model().hyper();
         let (vocabulary, limit) = (hyper.vocabulary, hyper.context);
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
@@ -65,7 +89,7 @@ impl Encoder {
         }
         if tokens.is_empty() || tokens.len() > limit {
             return match tokens.len() {
-                0 => Err(Error::setting("the text", "empty", "an embedding needs at least one token")),
+                0 => Err(Error::setting("the text", "empty", "it needs at least one token")),
                 asked => Err(Error::ContextFull { used: 0, asked, limit }),
             };
         }

@@ -112,13 +112,22 @@ impl RunnerOptions {
         let most = self.sequences.min(self.batch);
         let sequences = if hyper.is_recurrent() { most } else { 1 };
         let tokens = self.batch.next_multiple_of(sequences);
-        StepShape { tokens, outputs: most, sequences, cells: [0; KINDS], pooling: Pooling::None }
+        let outputs = if hyper.fills_in() { tokens } else { most };
+        StepShape { tokens, outputs, sequences, cells: [0; KINDS], pooling: Pooling::None }
     }
 
     /// Ways of computing attention, the preferred first.
-    pub(crate) fn paths(&self) -> &'static [AttentionPath] {
+    pub(crate) fn paths(&self, hyper: &HyperParameters) -> &'static [AttentionPath] {
         const FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 1 };
         const OLD_FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 64 };
+        if hyper.indexer.is_some() {
+            // What the index finds is a mask.
+            return match (self.attention, self.cache_type) {
+                (AttentionChoice::Plain, _) | (AttentionChoice::Auto, DType::F32) => &[AttentionPath::Plain],
+                (AttentionChoice::Auto, DType::F16) => &[FLASH, AttentionPath::Plain],
+                (AttentionChoice::Flash | AttentionChoice::Auto, _) => &[FLASH],
+            };
+        }
         match (self.attention, self.cache_type) {
             (AttentionChoice::Plain, _) => &[AttentionPath::Plain],
             (AttentionChoice::Flash, _) => &[FLASH, OLD_FLASH],

@@ -20,6 +20,8 @@ pub(crate) enum StateTensor {
     Keys,
     /// A row of values for each cell; where values are parts of keys, these.
     Values,
+    /// A row for each cell that an index finds it by.
+    Index,
     /// What a convolution has seen last, a row for each sequence.
     Convolution,
     /// A recurrent state, a row for each sequence.
@@ -34,6 +36,7 @@ impl StateTensor {
         match self {
             StateTensor::Keys => format!("cache_k_l{block}"),
             StateTensor::Values => format!("cache_v_l{block}"),
+            StateTensor::Index => format!("cache_idx_l{block}"),
             StateTensor::Convolution => format!("cache_r_l{block}"),
             StateTensor::Recurrent => format!("cache_s_l{block}"),
             StateTensor::Table => ["page_table", "page_table_swa"][kind].to_owned(),
@@ -78,6 +81,10 @@ impl Sizes {
                 let width = channels(rows.map(|rows| rows.values));
                 Layout::packed(self.cache_type, [width, self.cells[kind]])
             }
+            StateTensor::Index => {
+                let width = channels(rows.map(|rows| rows.index));
+                Layout::packed(self.cache_type, [width, self.cells[kind]])
+            }
             StateTensor::Convolution => {
                 let width = channels(recurrent.map(|recurrent| recurrent.convolution));
                 Layout::packed(DType::F32, [width, self.rows])
@@ -106,6 +113,7 @@ fn tensors_of(block: &BlockState) -> impl Iterator<Item = StateTensor> + use<> {
     let has = [
         (rows.is_some(), StateTensor::Keys),
         (rows.is_some_and(|rows| rows.values > 0), StateTensor::Values),
+        (rows.is_some_and(|rows| rows.index > 0), StateTensor::Index),
         (recurrent.is_some_and(|recurrent| recurrent.convolution > 0), StateTensor::Convolution),
         (recurrent.is_some_and(|recurrent| recurrent.state > 0), StateTensor::Recurrent),
     ];
@@ -351,12 +359,12 @@ impl State {
         Ok(rest)
     }
 
-    /// Keys and values of blocks with pages of a kind.
+    /// Keys, values and what an index finds them by, of blocks with pages of a kind.
     fn rows_of(&self, kind: usize) -> impl Iterator<Item = &(StateTensor, Stored)> {
         let of_kind = self.blocks.iter().zip(&self.kinds).filter(move |&(_, own)| *own == kind);
-        of_kind
-            .flat_map(|(tensors, _)| tensors)
-            .filter(|(which, _)| matches!(which, StateTensor::Keys | StateTensor::Values))
+        of_kind.flat_map(|(tensors, _)| tensors).filter(|(which, _)| {
+            matches!(which, StateTensor::Keys | StateTensor::Values | StateTensor::Index)
+        })
     }
 
     fn recurrent(&self) -> impl Iterator<Item = &(StateTensor, Stored)> {

@@ -313,7 +313,8 @@ struct Sight {
     by_distance: bool,
 }
 
-/// Sets a mask: which cells each token sees, and none in rows beyond.
+/// Sets a mask: which cells each token sees. Rows beyond see the first cell, which no sequence has: a row that sees nothing is not a
+/// number, and neither would be what is remembered of it.
 fn set_mask(
     step: &mut Step,
     sight: Sight,
@@ -347,6 +348,7 @@ fn set_mask(
                 }
             }
         }
+        lines.for_each(|line| line[..element].fill(0));
     })
 }
 

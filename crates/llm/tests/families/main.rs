@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use model_support::{remote, together};
-use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_llm::runner::{Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_tensor::DType;
 use samples::{Sample, VOCABULARY};
 use serde_json::Value;
@@ -192,6 +192,29 @@ fn workers_compute_every_family() {
         let found = logits(&mut Runner::new(model, streams, options()).unwrap(), &text(0));
         assert_close(sample.name, &logits(&mut runner(path, 1, options()), &text(0)), &found, 0.0);
     });
+}
+
+/// A model that fills in text sees what comes after a token, wherever its parts are, and does nothing else.
+#[test]
+fn models_that_fill_in_see_a_text_whole() {
+    let folder = TempDir::new().unwrap();
+    let path = samples::filling_in().write(folder.path());
+    let encoder = |devices| {
+        let (model, streams) = model_support::load(&path, devices);
+        Encoder::new(model, streams, EncoderOptions::default()).unwrap()
+    };
+    let (mut alone, tokens) = (encoder(1), text(0));
+    let rows = alone.logits(&tokens).unwrap().to_vec();
+    assert_eq!(rows.len(), TOKENS * VOCABULARY);
+    assert_eq!(rows, encoder(2).logits(&tokens).unwrap());
+    let mut other = tokens.clone();
+    other[TOKENS - 1] = (other[TOKENS - 1] + 1) % VOCABULARY as u32;
+    assert_ne!(rows[..VOCABULARY], alone.logits(&other).unwrap()[..VOCABULARY]);
+    let refused = alone.embed(&tokens).unwrap_err();
+    assert_eq!(refused.to_string(), "llada models cannot make embeddings");
+    let (model, streams) = model_support::load(&path, 1);
+    let refused = Runner::new(model, streams, options()).unwrap_err();
+    assert_eq!(refused.to_string(), "llada models cannot continue text; they see it whole");
 }
 
 /// Single tokens of a changing number of sequences, and prompts of all lengths, need few graphs.

@@ -118,6 +118,11 @@ fn contents(name: &str, shape: &[usize]) -> Vec<u8> {
     (0..count).flat_map(number).collect()
 }
 
+/// One that sees a text whole, and is not among the others because it continues nothing.
+pub(crate) fn filling_in() -> Sample {
+    Sample::new("llada", "llada")
+}
+
 /// All samples.
 pub(crate) fn all() -> Vec<Sample> {
     let latent = [

@@ -3,11 +3,12 @@
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode, Unary};
 
-use super::{Architecture, NormKind, Traits, nothing_more};
+use super::{Architecture, NormKind, Purpose, Traits, nothing_more};
 use crate::model::error::Error;
 use crate::model::net::{Attention, Bias, Net};
 
-const ENCODER: Traits = Traits { norm: NormKind::Layer, encoder: true, ..Traits::plain(RopeMode::Neox) };
+const ENCODER: Traits =
+    Traits { norm: NormKind::Layer, purpose: Purpose::Embed, ..Traits::plain(RopeMode::Neox) };
 
 pub(super) const FAMILY: &[Architecture] = &[
     Architecture {

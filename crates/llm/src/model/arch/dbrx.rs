@@ -26,10 +26,8 @@ pub(super) const FAMILY: &[Architecture] = &[
 ];
 
 fn forward_dbrx(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
     let norms = Norms { before: Some(["attn_norm", "attn_output_norm"]), after: None };
-    let x = net.blocks(x, norms, Net::plain_attention, |net, h| net.experts(h, Moe::PLAIN))?;
-    net.logits(x)
+    net.decoder(norms, Net::plain_attention, |net, h| net.experts(h, Moe::PLAIN))
 }
 
 /// A small dense network after attention, and experts that read what attention read.

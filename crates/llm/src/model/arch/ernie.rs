@@ -47,9 +47,7 @@ fn experts_every_few(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(),
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 /// ERNIE files may have a bias that the reference leaves out.

@@ -61,9 +61,7 @@ fn rotate_windowed(hyper: &mut HyperParameters, _: &Keys<'_>) -> Result<(), Erro
 }
 
 fn forward<'n>(net: &mut Net<'n>, norms: Norms, attention: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

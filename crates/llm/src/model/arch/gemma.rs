@@ -89,6 +89,6 @@ fn attention(net: &mut Net<'_>, [q, k, v]: [TensorId; 3], is_large: bool) -> Res
     let scale = if is_large { per_head.sqrt().recip() } else { net.head_scale() };
     let q = net.scale(q, scale)?;
     let soft_cap = net.hyper().attention_soft_cap;
-    let a = net.attention([q, k, v], Attention { scale: 1.0, soft_cap, sinks: false })?;
+    let a = net.attention([q, k, v], Attention { soft_cap, ..Attention::scaled(1.0) })?;
     net.attention_output(a, Bias::None)
 }

@@ -39,19 +39,13 @@ pub(super) const FAMILY: &[Architecture] = &[
 
 /// Files of models that see pictures have sections of channels.
 fn rotate_by_sections(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-    let sections = rope::sections(keys)?;
-    if sections[0] > 0 && sections[1] > 0 {
-        hyper.rope.mode = RopeMode::Mrope;
-        rope::set_sections(&mut hyper.rope, sections);
-        hyper.rope_windowed = hyper.rope;
-    }
+    rope::rotate_by_sections(&mut hyper.rope, keys)?;
+    hyper.rope_windowed = hyper.rope;
     Ok(())
 }
 
 fn forward<'n>(net: &mut Net<'n>, norms: Norms, attention: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 /// Norms of queries and keys, where the file has them.

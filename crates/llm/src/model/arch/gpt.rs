@@ -106,10 +106,8 @@ fn gated_blocks<'n>(net: &mut Net<'n>, attention: Part<'n>) -> Result<TensorId, 
 
 /// With the square of what the activation gives.
 fn squared_blocks(net: &mut Net<'_>, bias: Bias) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let feed_forward = |net: &mut Net<'_>, h| net.plain_squared(h, Unary::Relu, bias);
-    let x = net.blocks(x, Norms::BEFORE, Net::plain_attention, feed_forward)?;
-    net.logits(x)
+    let feed_forward = |net: &mut Net<'_>, h| net.squared(h, bias);
+    net.decoder(Norms::BEFORE, Net::plain_attention, feed_forward)
 }
 
 fn complete_neox(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {

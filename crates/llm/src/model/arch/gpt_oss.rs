@@ -6,7 +6,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 use super::{Architecture, ExpertSize, ExpertUse, Pattern, Traits, WindowKey, nothing_more};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::Gating;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Attention, Bias, Glu, Moe, Net, Norms};
 
 pub(super) const FAMILY: &[Architecture] = &[Architecture {
     name: "gpt-oss",
@@ -32,7 +32,7 @@ const EXPERTS: Moe = Moe {
     gating: Gating::SoftmaxOfSelected,
     normalized: false,
     biases: true,
-    kind: GluKind::SwigluOai { alpha: 1.702, limit: 7.0 },
+    kind: Glu::Kind(GluKind::SwigluOai { alpha: 1.702, limit: 7.0 }),
     ..Moe::PLAIN
 };
 

@@ -66,11 +66,7 @@ fn complete_swa(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Erro
 }
 
 fn complete_hybrid(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-    let space = StateSpace::read(keys)?;
-    for block in hyper.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
-        block.state.recurrent = Some(space.remembered());
-    }
-    hyper.state_space = Some(space);
+    hyper.recur_without_heads(StateSpace::read(keys)?);
     complete(hyper, keys)
 }
 
@@ -84,9 +80,7 @@ fn complete_minicpm(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), 
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, mix, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, mix, feed_forward)
 }
 
 fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -34,11 +34,9 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
     let last = if net.has("blk.0.layer_output_norm.weight") { "layer_output_norm" } else { "post_ffw_norm" };
     let norms = Norms { after: Some(["attn_output_norm", last]), ..Norms::BEFORE };
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
@@ -50,7 +48,7 @@ fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    let chosen = net.experts(h, Moe { kind: GluKind::Geglu, ..Moe::PLAIN })?;
+    let chosen = net.experts(h, Moe { kind: GluKind::Geglu.into(), ..Moe::PLAIN })?;
     if !net.has("ffn_up.weight") {
         return Ok(chosen);
     }

@@ -55,9 +55,7 @@ fn complete_dense(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Er
 }
 
 fn forward<'n>(net: &mut Net<'n>, attention: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

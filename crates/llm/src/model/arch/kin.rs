@@ -71,9 +71,7 @@ fn forward<'n>(
     attention: Part<'n>,
     feed_forward: Part<'n>,
 ) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 fn swiglu(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
@@ -81,7 +79,7 @@ fn swiglu(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 }
 
 fn squared_relu(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    net.plain_squared(h, Unary::Relu, Bias::Optional)
+    net.squared(h, Bias::Optional)
 }
 
 fn norms_after_rotation(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
@@ -150,9 +148,7 @@ fn complete_nanbeige(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(),
 }
 
 fn forward_nanbeige(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.looped_blocks(x, Norms::BEFORE, Net::plain_attention, swiglu)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, Net::plain_attention, swiglu)
 }
 
 /// The language part of CogVLM, which has one more set of matrices for pictures.

@@ -18,9 +18,7 @@ const LLAMA: Traits = Traits {
 };
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -24,9 +24,7 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, |net, h| net.gated(h, GluKind::Swiglu, Bias::None))?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, |net, h| net.gated(h, GluKind::Swiglu, Bias::None))
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

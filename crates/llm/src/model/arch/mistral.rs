@@ -30,9 +30,7 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

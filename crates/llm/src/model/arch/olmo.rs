@@ -46,9 +46,7 @@ fn windows_unscaled(hyper: &mut HyperParameters, _: &Keys<'_>) -> Result<(), Err
 }
 
 fn forward<'n>(net: &mut Net<'n>, norms: Norms, attention: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 fn attention_with_joint_norms(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -41,9 +41,7 @@ fn forward2(net: &mut Net<'_>) -> Result<TensorId, Error> {
 
 /// Fused projections, frequency factors for long contexts.
 fn forward3(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -66,9 +66,7 @@ fn halve_feed_forward(hyper: &mut HyperParameters, _: &Keys<'_>) -> Result<(), E
 }
 
 fn forward<'n>(net: &mut Net<'n>, attention: Part<'n>, feed_forward: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn forward_speech(net: &mut Net<'_>) -> Result<TensorId, Error> {

@@ -1,15 +1,16 @@
-//! Qwen3-Next: gated delta nets in most blocks, gated attention in every fourth, experts in all.
+//! Qwen3-Next and Qwen 3.5: gated delta nets in most blocks, gated attention in every fourth; the first has experts in all, the others
+//! are dense or have them.
 
 use oxcart_tensor::TensorId;
-use oxcart_tensor::ops::RopeMode;
+use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, ScaleUse, Traits};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{HyperParameters, StateSpace};
 use crate::model::keys::Keys;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Attention, Bias, DeltaLayout, Moe, Net, Norms};
 
-pub(super) const FAMILY: &[Architecture] = &[Architecture {
+const QWEN3_NEXT: Architecture = Architecture {
     name: "qwen3next",
     traits: Traits {
         experts: ExpertUse::Always,
@@ -18,8 +19,25 @@ pub(super) const FAMILY: &[Architecture] = &[Architecture {
         ..Traits::plain(RopeMode::Neox)
     },
     complete,
-    forward,
-}];
+    forward: |net| forward(net, DeltaLayout::Grouped),
+};
+
+const QWEN35_MOE: Architecture = Architecture {
+    name: "qwen35moe",
+    traits: Traits { rope: Some(RopeMode::Imrope), ..QWEN3_NEXT.traits },
+    complete,
+    forward: |net| forward(net, DeltaLayout::Apart),
+};
+
+pub(super) const FAMILY: &[Architecture] = &[
+    QWEN3_NEXT,
+    Architecture {
+        name: "qwen35",
+        traits: Traits { experts: ExpertUse::Never, ..QWEN35_MOE.traits },
+        ..QWEN35_MOE
+    },
+    QWEN35_MOE,
+];
 
 fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     let space = StateSpace::read(keys)?;
@@ -29,17 +47,12 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE_BY_OTHER_NAME, mix, feed_forward)?;
-    net.logits(x)
-}
-
-fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    match net.block().is_recurrent() {
-        true => net.gated_delta_net(h),
+fn forward(net: &mut Net<'_>, layout: DeltaLayout) -> Result<TensorId, Error> {
+    let mix = |net: &mut Net<'_>, h| match net.block().is_recurrent() {
+        true => net.gated_delta_net(h, layout),
         false => gated_attention(net, h),
-    }
+    };
+    net.decoder(Norms::BEFORE_BY_OTHER_NAME, mix, feed_forward)
 }
 
 /// Attention whose results are weighed by gates that come with the queries.
@@ -54,6 +67,9 @@ fn gated_attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    if net.hyper().experts.is_none() {
+        return net.gated(h, GluKind::Swiglu, Bias::None);
+    }
     let chosen = net.experts(h, Moe::PLAIN)?;
     let shared = net.gated_shared_expert(h)?;
     net.add(chosen, shared)

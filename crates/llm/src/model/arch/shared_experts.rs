@@ -81,9 +81,7 @@ fn complete_laguna(hyper: &mut HyperParameters, _: &Keys<'_>) -> Result<(), Erro
 }
 
 fn forward<'n>(net: &mut Net<'n>, norms: Norms, attention: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, norms, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(norms, attention, feed_forward)
 }
 
 /// Attention whose results are multiplied by gates of their own.

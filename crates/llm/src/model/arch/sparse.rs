@@ -73,9 +73,7 @@ pub(super) const FAMILY: &[Architecture] = &[
 ];
 
 fn forward<'n>(net: &mut Net<'n>, attention: Part<'n>, feed_forward: Part<'n>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 /// MiniMax M2: norms of all heads together; few channels rotate.
@@ -96,20 +94,14 @@ fn forward_minimax(net: &mut Net<'_>) -> Result<TensorId, Error> {
 
 /// Maple: blocks that see everything have no positions; what is inside experts is bounded.
 fn complete_maple(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
-    let limits = keys.numbers("swiglu_clamp_exp", hyper.blocks.len())?;
-    for (index, block) in hyper.blocks.iter_mut().enumerate() {
-        block.rotates = block.windowed;
-        block.expert_limit = limits.as_ref().map(|limits| limits[index]).filter(|&limit| limit > 1e-6);
-    }
-    Ok(())
+    hyper.blocks.iter_mut().for_each(|block| block.rotates = block.windowed);
+    hyper.read_limits(keys)
 }
 
 fn limited_experts(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    let kind = match net.block().expert_limit {
-        Some(limit) => GluKind::SwigluClamp { limit },
-        None => GluKind::Swiglu,
-    };
-    net.experts(h, Moe { kind, ..Moe::PLAIN })
+    let limit = net.block().expert_limit;
+    let kind = limit.map_or(GluKind::Swiglu, |limit| GluKind::SwigluClamp { limit });
+    net.experts(h, Moe { kind: kind.into(), ..Moe::PLAIN })
 }
 
 /// MiMo 2: sinks where the file has them, values of another size than keys.
@@ -154,7 +146,8 @@ fn forward_smallthinker(net: &mut Net<'_>) -> Result<TensorId, Error> {
     for block in 0..net.block_count() {
         net.enter_block(block);
         let stated = net.hyper().experts.and_then(|experts| experts.gating);
-        let moe = Moe { gating: stated.unwrap_or(Gating::Softmax), kind: GluKind::Reglu, ..Moe::PLAIN };
+        let moe =
+            Moe { gating: stated.unwrap_or(Gating::Softmax), kind: GluKind::Reglu.into(), ..Moe::PLAIN };
         let scores = net.expert_scores(x, moe)?;
         let h = net.norm(x, "attn_norm")?;
         let a = net.plain_attention(h)?;

@@ -1,7 +1,9 @@
 //! Heads, windows and the blocks that have them.
 
+use oxcart_tensor::ops::RopeMode;
+
 use super::{Block, BlockState, TokenRows};
-use crate::model::arch::{Heads, Pattern, Traits, WindowKey};
+use crate::model::arch::{Heads, Pattern, Purpose, Traits, WindowKey};
 use crate::model::error::Error;
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
@@ -29,26 +31,16 @@ impl Latent {
         rotated: usize,
         query_rank: Option<usize>,
     ) -> Result<Latent, Error> {
-        let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
         let sizes = (
             keys.count("attention.key_length_mla", MAX_HEAD_SIZE)?,
             keys.count("attention.value_length_mla", MAX_HEAD_SIZE)?,
         );
-        let first = blocks[0];
-        let latent = match sizes {
-            (Some(key_size), Some(value_size)) => {
-                Latent { query_rank, rank, key_size, value_size, absorbed: true }
-            }
-            _ => Latent {
-                query_rank,
-                rank,
-                key_size: first.key_size,
-                value_size: first.value_size,
-                absorbed: false,
-            },
+        let (Some(key_size), Some(value_size)) = sizes else {
+            return Latent::read_expanded(keys, blocks, rotated, query_rank);
         };
-        latent.check(keys, rotated)?;
-        latent.tell(blocks, rotated);
+        let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
+        let latent = Latent { query_rank, rank, key_size, value_size, absorbed: true };
+        latent.checked(keys, rotated)?.tell(blocks.iter_mut(), rotated);
         Ok(latent)
     }
 
@@ -62,36 +54,85 @@ impl Latent {
         let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
         let Block { key_size, value_size, .. } = blocks[0];
         let latent = Latent { query_rank, rank, key_size, value_size, absorbed: false };
-        latent.check(keys, rotated)?;
-        latent.tell(blocks, rotated);
+        latent.checked(keys, rotated)?.tell(blocks.iter_mut(), rotated);
         Ok(latent)
     }
 
-    fn check(&self, keys: &Keys<'_>, rotated: usize) -> Result<(), Error> {
+    fn checked(self, keys: &Keys<'_>, rotated: usize) -> Result<Latent, Error> {
         if self.key_size < rotated || self.absorbed && self.key_size == rotated {
             let rule = format!("must be more than the {rotated} rotated channels");
             return Err(keys.refuse("attention.key_length", self.key_size, rule));
         }
-        Ok(())
+        Ok(self)
     }
 
-    /// Tells blocks what they remember.
-    fn tell(&self, blocks: &mut [Block], rotated: usize) {
-        let (latent, rank) = (self, self.rank);
-        for block in blocks.iter_mut().filter(|block| block.heads > 0) {
-            let rows = match latent.absorbed {
-                true => TokenRows { keys: rank + rotated, values: 0 },
-                false => {
-                    TokenRows { keys: block.heads * latent.key_size, values: block.heads * latent.value_size }
-                }
+    /// Tells blocks with heads what they remember.
+    fn tell<'b>(&self, blocks: impl Iterator<Item = &'b mut Block>, rotated: usize) {
+        for block in blocks.filter(|block| block.kv_heads > 0) {
+            (block.kv_heads, block.key_size, block.value_size) = match self.absorbed {
+                true => (1, self.rank + rotated, self.rank),
+                false => (block.heads, self.key_size, self.value_size),
             };
-            block.kv_heads = if latent.absorbed { 1 } else { block.heads };
-            (block.key_size, block.value_size) = match latent.absorbed {
-                true => (rank + rotated, rank),
-                false => (latent.key_size, latent.value_size),
-            };
-            block.state.rows = Some(rows);
+            let values = if self.absorbed { 0 } else { block.kv_heads * self.value_size };
+            block.state.rows = Some(TokenRows { keys: block.kv_heads * block.key_size, values, index: 0 });
         }
+    }
+}
+
+/// An index that says which tokens attention looks at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Indexer {
+    /// Heads of its queries; its keys have one.
+    pub heads: usize,
+    /// Channels of a head.
+    pub size: usize,
+    /// How many tokens it finds.
+    pub chosen: usize,
+    /// Which of its channels rotate together.
+    pub mode: RopeMode,
+    /// The first channel that rotates.
+    pub first_channel: usize,
+    /// Added to what the norm of its keys divides by.
+    pub epsilon: f32,
+}
+
+/// What the norm of an index' keys has added to what it divides by, in most architectures.
+const INDEX_EPSILON: f32 = 1e-6;
+
+impl Indexer {
+    /// Reads it, and tells the blocks that have one of their own: as the file says, or as is given.
+    pub(crate) fn read(
+        keys: &Keys<'_>,
+        blocks: &mut [Block],
+        rotated: usize,
+        mode: RopeMode,
+        owns: impl Fn(usize) -> bool,
+    ) -> Result<Indexer, Error> {
+        let key = "attention.indexer.key_length";
+        let indexer = Indexer {
+            heads: keys.need_count("attention.indexer.head_count", MAX_HEADS)?,
+            size: keys.need_count(key, MAX_HEAD_SIZE)?,
+            chosen: keys.need_count("attention.indexer.top_k", MAX_CONTEXT)?,
+            mode,
+            first_channel: 0,
+            epsilon: INDEX_EPSILON,
+        };
+        if indexer.size < rotated {
+            let rule = format!("must not be less than the {rotated} rotated channels");
+            return Err(keys.refuse(key, indexer.size, rule));
+        }
+        let key = "attention.indexer.types";
+        let stated = keys.counts(key, blocks.len(), usize::MAX)?;
+        let owns = |index: usize| stated.as_ref().map_or_else(|| owns(index), |types| types[index] > 0);
+        if !owns(0) && !blocks[0].windowed {
+            return Err(keys.refuse(key, 0, "the first block needs an index of its own"));
+        }
+        for (index, block) in blocks.iter_mut().enumerate() {
+            if let Some(rows) = block.state.rows.as_mut().filter(|_| owns(index) && !block.windowed) {
+                rows.index = indexer.size;
+            }
+        }
+        Ok(indexer)
     }
 }
 
@@ -155,8 +196,11 @@ pub(super) fn blocks(
             return Err(keys.refuse("attention.head_count_kv", kv_heads, rule));
         }
         let (key_size, value_size) = sizes[usize::from(windowed)];
-        let rows = TokenRows { keys: kv_heads * key_size, values: kv_heads * value_size };
-        let state = BlockState { rows: (attends && !traits.encoder).then_some(rows), recurrent: None };
+        let rows = TokenRows { keys: kv_heads * key_size, values: kv_heads * value_size, index: 0 };
+        let state = BlockState {
+            rows: (attends && traits.purpose == Purpose::Continue).then_some(rows),
+            recurrent: None,
+        };
         Ok(Block {
             heads,
             kv_heads,
@@ -167,6 +211,7 @@ pub(super) fn blocks(
             rotates: attends && traits.rope.is_some(),
             has_experts: false,
             expert_limit: None,
+            shared_limit: None,
             tensors: index,
             state,
         })

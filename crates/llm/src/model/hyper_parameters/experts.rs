@@ -67,7 +67,7 @@ pub(super) fn experts(
     if count == 0 {
         return Ok(None);
     }
-    let dense = blocks[0].feed_forward;
+    let dense = blocks.iter().map(|block| block.feed_forward).find(|&channels| channels > 0).unwrap_or(0);
     let own = keys.count("expert_feed_forward_length", MAX_FEED_FORWARD)?;
     let feed_forward = match (traits.expert_size, own) {
         (ExpertSize::Dense, _) => dense,

@@ -1,6 +1,6 @@
 //! Blocks that remember all tokens together.
 
-use super::RecurrentState;
+use super::{Block, RecurrentState};
 use crate::model::error::Error;
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_CONVOLUTION, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
@@ -16,8 +16,14 @@ pub struct StateSpace {
     pub state: usize,
     /// Heads.
     pub heads: usize,
-    /// Groups of heads that share what reads and writes states.
+    /// Groups of heads that share what reads and writes states, where that is convolved together with the heads; none where it
+    /// is made of what was convolved, and all heads share it.
     pub groups: usize,
+    /// Channels that time steps are made of, where there are no groups.
+    pub step_rank: usize,
+    /// Whether there must be norms: of results, where there are groups; of time steps and of what reads and writes states, where
+    /// there are none.
+    pub normed: bool,
 }
 
 impl StateSpace {
@@ -29,16 +35,47 @@ impl StateSpace {
             state: keys.need_count("ssm.state_size", MAX_HEAD_SIZE)?,
             heads: keys.need_count("ssm.time_step_rank", MAX_HEADS)?,
             groups: keys.need_count("ssm.group_count", MAX_HEADS)?,
+            step_rank: 0,
+            normed: true,
         };
-        if !space.inner.is_multiple_of(space.heads) {
-            let rule = format!("must be a multiple of the {} heads", space.heads);
-            return Err(keys.refuse("ssm.inner_size", space.inner, rule));
-        }
         if !space.heads.is_multiple_of(space.groups) {
             let rule = format!("must divide the {} heads", space.heads);
             return Err(keys.refuse("ssm.group_count", space.groups, rule));
         }
-        Ok(space)
+        space.checked(keys)
+    }
+
+    /// Reads that of Mamba 1: every channel is a head of its own.
+    pub(crate) fn read_ungrouped(keys: &Keys<'_>) -> Result<StateSpace, Error> {
+        let inner = keys.need_count("ssm.inner_size", MAX_FEED_FORWARD)?;
+        let space = StateSpace {
+            taps: keys.need_count("ssm.conv_kernel", MAX_CONVOLUTION)?,
+            inner,
+            state: keys.need_count("ssm.state_size", MAX_HEAD_SIZE)?,
+            heads: inner,
+            groups: 0,
+            step_rank: keys.need_count("ssm.time_step_rank", MAX_FEED_FORWARD)?,
+            normed: keys.flag("ssm.dt_b_c_rms")?.unwrap_or(false),
+        };
+        space.checked(keys)
+    }
+
+    /// As Mamba 1, with heads of several channels, and time steps made of so many.
+    pub(crate) fn read_ungrouped_heads(keys: &Keys<'_>, step_rank: usize) -> Result<StateSpace, Error> {
+        let heads = keys.need_count("ssm.time_step_rank", MAX_HEADS)?;
+        let space = StateSpace::read_ungrouped(keys)?;
+        StateSpace { heads, step_rank, normed: true, ..space }.checked(keys)
+    }
+
+    fn checked(self, keys: &Keys<'_>) -> Result<StateSpace, Error> {
+        if !self.inner.is_multiple_of(self.heads) {
+            let rule = format!("must be a multiple of the {} heads", self.heads);
+            return Err(keys.refuse("ssm.inner_size", self.inner, rule));
+        }
+        if self.taps == 1 {
+            return Err(keys.refuse("ssm.conv_kernel", self.taps, "must be at least 2"));
+        }
+        Ok(self)
     }
 
     /// Channels of a head.
@@ -54,5 +91,54 @@ impl StateSpace {
     /// What a block remembers with it.
     pub(crate) fn remembered(&self) -> RecurrentState {
         RecurrentState { convolution: (self.taps - 1) * self.convolved(), state: self.state * self.inner }
+    }
+}
+
+/// A delta net whose heads keep every channel by a measure of its own (Kimi delta attention).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelDelta {
+    /// Tokens that the convolutions before it see.
+    pub taps: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Channels of a head.
+    pub size: usize,
+    /// How the logarithm of what is kept comes about.
+    pub decay: DecayRule,
+}
+
+/// How the logarithm of what a channel keeps comes about, `a` being a number of its head and `x` one of the token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DecayRule {
+    /// `a * softplus(x)`.
+    Softplus,
+    /// `least * sigmoid(factor * a * x)`.
+    Sigmoid {
+        /// What it does not fall below.
+        least: f32,
+        /// Whether files have `a` as it is, or below zero.
+        factor: f32,
+    },
+}
+
+impl ChannelDelta {
+    /// Reads it; as many heads as attention has.
+    pub(crate) fn read(keys: &Keys<'_>, blocks: &[Block], decay: DecayRule) -> Result<ChannelDelta, Error> {
+        let taps = keys.need_count("ssm.conv_kernel", MAX_CONVOLUTION)?;
+        if taps == 1 {
+            return Err(keys.refuse("ssm.conv_kernel", taps, "must be at least 2"));
+        }
+        let heads = blocks.iter().map(|block| block.heads).find(|&heads| heads > 0).unwrap_or(1);
+        Ok(ChannelDelta { taps, heads, size: keys.need_count("kda.head_dim", MAX_HEAD_SIZE)?, decay })
+    }
+
+    /// Channels of all heads together.
+    pub(crate) fn inner(&self) -> usize {
+        self.heads * self.size
+    }
+
+    /// What a block remembers with it.
+    pub(crate) fn remembered(&self) -> RecurrentState {
+        RecurrentState { convolution: 3 * (self.taps - 1) * self.inner(), state: self.size * self.inner() }
     }
 }

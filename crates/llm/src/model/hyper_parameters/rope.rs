@@ -94,6 +94,16 @@ pub(crate) fn sections(keys: &Keys<'_>) -> Result<[u32; 4], Error> {
     Ok(sections)
 }
 
+/// Rotates by sections of channels where a file has them, as those of models that see pictures do.
+pub(crate) fn rotate_by_sections(rope: &mut Rope, keys: &Keys<'_>) -> Result<(), Error> {
+    let sections = sections(keys)?;
+    if sections[0] > 0 && sections[1] > 0 {
+        rope.mode = RopeMode::Mrope;
+        set_sections(rope, sections);
+    }
+    Ok(())
+}
+
 /// Has sections of channels be steered by positions of their own. Text has the same first three positions; where the fourth steers
 /// nothing, sections make no difference, and the rotation is the one it would be without them.
 pub(crate) fn set_sections(rope: &mut Rope, sections: [u32; 4]) {

@@ -9,7 +9,7 @@ use oxcart_tensor::{DType, TensorId};
 use super::layers::Scale;
 use super::{Bias, Net};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::{Block, Window};
+use crate::model::hyper_parameters::{Block, HyperParameters, Window};
 use crate::runner::state::StateTensor;
 
 /// How attention is computed.
@@ -28,6 +28,15 @@ pub(crate) enum AttentionPath {
 }
 
 impl AttentionPath {
+    /// The one that a model is computed with if nothing is in its way.
+    pub(crate) fn usual(hyper: &HyperParameters) -> AttentionPath {
+        match (hyper.sees_whole(), hyper.indexer) {
+            (true, _) => AttentionPath::Flash { mask_rows: 1 },
+            (false, Some(_)) => AttentionPath::Plain,
+            (false, None) => AttentionPath::Paged,
+        }
+    }
+
     /// Rows of a mask for so many tokens.
     pub(crate) fn mask_rows(self, tokens: usize) -> usize {
         match self {
@@ -54,6 +63,8 @@ pub(crate) struct Attention {
     pub(crate) soft_cap: Option<f32>,
     /// Whether each head has a score that belongs to no token.
     pub(crate) sinks: bool,
+    /// A mask of the cells that each token looks at, where those are not all that it may see. [cells, T]
+    pub(crate) found: Option<TensorId>,
 }
 
 /// What gates of attention weigh.
@@ -67,7 +78,7 @@ pub(crate) enum Gate {
 
 impl Attention {
     pub(crate) const fn scaled(scale: f32) -> Attention {
-        Attention { scale, soft_cap: None, sinks: false }
+        Attention { scale, soft_cap: None, sinks: false, found: None }
     }
 }
 
@@ -276,7 +287,7 @@ impl Net<'_> {
         // Written in this order, keys are rotated and stored in one go.
         self.graph.expand(q)?;
         self.graph.expand(v)?;
-        if self.hyper.is_encoder() {
+        if self.hyper.sees_whole() {
             let keys = self.graph.permute(k, [0, 2, 1, 3])?;
             let values = self.graph.permute(v, [0, 2, 1, 3])?;
             return self.attend([q, keys, values], None, sinks, attention);
@@ -298,7 +309,10 @@ impl Net<'_> {
         }
         let keys = self.cells_by_head(keys, key_size)?;
         let values = self.cells_by_head(values, value_size)?;
-        let mask = self.mask()?;
+        let mask = match attention.found {
+            Some(found) => found,
+            None => self.mask()?,
+        };
         self.attend([q, keys, values], Some(mask), sinks, attention)
     }
 
@@ -387,12 +401,12 @@ impl Net<'_> {
     }
 
     /// Which kind of pages the block has.
-    fn kind(&self) -> usize {
+    pub(super) fn kind(&self) -> usize {
         usize::from(self.block().windowed)
     }
 
     /// Writes rows [D, G, T] to the cells of their tokens, and returns all cells. [D * G, cells]
-    fn store(&mut self, rows: TensorId, which: StateTensor) -> Result<TensorId, Error> {
+    pub(super) fn store(&mut self, rows: TensorId, which: StateTensor) -> Result<TensorId, Error> {
         let all = self.state(which)?;
         let cells = self.cells()?;
         let (width, tensor) = (self.graph.tensor(all)?.ne()[0], self.graph.tensor(rows)?);
@@ -441,7 +455,7 @@ impl Net<'_> {
     }
 
     /// Which cells each token sees. [cells, T]
-    fn mask(&mut self) -> Result<TensorId, Error> {
+    pub(super) fn mask(&mut self) -> Result<TensorId, Error> {
         let kind = self.kind();
         if let Some(mask) = self.inputs.masks[kind] {
             return Ok(mask);

@@ -23,6 +23,9 @@ impl Norms {
     /// Before each part.
     pub(crate) const BEFORE: Norms = Norms { before: Some(["attn_norm", "ffn_norm"]), after: None };
 
+    /// None: the parts have their own.
+    pub(crate) const NONE: Norms = Norms { before: None, after: None };
+
     /// Before each part, the second one by a name that sounds like another norm.
     pub(crate) const BEFORE_BY_OTHER_NAME: Norms =
         Norms { before: Some(["attn_norm", "post_attention_norm"]), after: None };
@@ -36,22 +39,21 @@ impl Norms {
 }
 
 impl Net<'_> {
-    /// All blocks, one after another, from the residual stream `x` to what it is after them.
-    pub(crate) fn blocks(
+    /// From tokens to logits, as most families have it.
+    pub(crate) fn decoder(
         &mut self,
-        mut x: TensorId,
         norms: Norms,
         attention: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
         feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
     ) -> Result<TensorId, Error> {
-        for block in 0..self.block_count() {
-            x = self.one_block(block, x, norms, &attention, &feed_forward)?;
-        }
-        Ok(x)
+        let x = self.token_embeddings()?;
+        let x = self.blocks(x, norms, attention, feed_forward)?;
+        self.logits(x)
     }
 
-    /// As [`blocks`](Net::blocks), where the same blocks of the file come several times over, with the last norm between.
-    pub(crate) fn looped_blocks(
+    /// All blocks, one after another, from the residual stream `x` to what it is after them. Where the same blocks of the file come
+    /// several times over, the last norm may come between.
+    pub(crate) fn blocks(
         &mut self,
         mut x: TensorId,
         norms: Norms,
@@ -67,7 +69,24 @@ impl Net<'_> {
         Ok(x)
     }
 
-    fn one_block(
+    /// As [`blocks`](Net::blocks), where a block has one part only.
+    pub(crate) fn single_blocks(
+        &mut self,
+        mut x: TensorId,
+        part: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<TensorId, Error> {
+        for block in 0..self.block_count() {
+            self.enter_block(block);
+            let h = self.norm(x, "attn_norm")?;
+            let change = part(self, h)?;
+            let [change, residual] = self.keep_wanted([change, x])?;
+            x = self.leave_block(change, residual)?;
+        }
+        Ok(x)
+    }
+
+    /// One block.
+    pub(crate) fn one_block(
         &mut self,
         block: usize,
         x: TensorId,

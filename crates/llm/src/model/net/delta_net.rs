@@ -9,40 +9,65 @@ use crate::model::error::Error;
 use crate::model::hyper_parameters::StateSpace;
 use crate::runner::state::StateTensor;
 
+/// How a gated delta net is laid out in a file's matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeltaLayout {
+    /// By group: heads of values that are beside each other share a head of queries and keys.
+    Grouped,
+    /// Each thing by itself: heads of values take the heads of queries and keys in turn.
+    Apart,
+}
+
+impl DeltaLayout {
+    /// Whether scales beside matrices count.
+    fn scale(self) -> Scale {
+        match self {
+            DeltaLayout::Grouped => Scale::None,
+            DeltaLayout::Apart => Scale::Always,
+        }
+    }
+}
+
 impl Net<'_> {
     /// A gated delta net instead of attention. Several heads of values share a head of queries and keys. [E, T]
-    pub(crate) fn gated_delta_net(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let space = self.state_space()?;
-        let StateSpace { taps, inner, state, heads, groups } = space;
-        let (mixed, gates) = self.delta_projections(x)?;
-        let (rate, decay) = self.delta_rates(x)?; // [1, H, T / S, S]
+    pub(crate) fn gated_delta_net(&mut self, x: TensorId, layout: DeltaLayout) -> Result<TensorId, Error> {
+        let StateSpace { taps, inner, state, heads, groups, .. } = self.state_space()?;
+        let (mixed, gates) = self.delta_projections(x, layout)?;
+        let (rate, decay) = match layout {
+            DeltaLayout::Grouped => self.grouped_rates(x)?,
+            DeltaLayout::Apart => self.rates_apart(x)?,
+        }; // [1, H, T / S, S]
 
         let mixed = self.convolution(mixed, "ssm_conv1d", taps)?;
         let mixed = self.graph.unary(mixed, Unary::Silu)?;
         let q = self.heads_of(mixed, 0, [state, groups])?;
         let k = self.heads_of(mixed, groups * state, [state, groups])?;
         let v = self.heads_of(mixed, 2 * groups * state, [state, heads])?;
-        let (q, k) = (self.unit_heads(q, heads)?, self.unit_heads(k, heads)?);
+        let (mut q, mut k) = (self.unit_heads(q)?, self.unit_heads(k)?);
+        if layout == DeltaLayout::Grouped {
+            (q, k) = (self.repeated_heads(q, heads)?, self.repeated_heads(k, heads)?);
+        }
         let y = self.delta([q, k, v, decay, rate], [state, heads])?; // [size, H, T / S, S]
 
         let y = self.rms_norm(y, "ssm_norm")?;
         let y = self.graph.reshape(y, [inner, self.step.tokens])?;
         let gates = self.graph.unary(gates, Unary::Silu)?;
         let y = self.graph.mul(y, gates)?;
-        self.product(y, "ssm_out", self.hyper.embedding, Bias::None, Scale::None)
+        self.product(y, "ssm_out", self.hyper.embedding, Bias::None, layout.scale())
     }
 
     /// What becomes queries, keys and values, and gates of the result, [inner, T]: from two matrices, or from one that has
     /// them group by group.
-    fn delta_projections(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
+    fn delta_projections(&mut self, x: TensorId, layout: DeltaLayout) -> Result<(TensorId, TensorId), Error> {
         let space = self.state_space()?;
         let StateSpace { inner, state, groups, .. } = space;
         let width = self.hyper.embedding;
-        if self.optional("attn_qkv.weight", [width, space.convolved()])?.is_some() {
+        let apart = layout == DeltaLayout::Apart;
+        if apart || self.optional("attn_qkv.weight", [width, space.convolved()])?.is_some() {
             self.pass_over("ssm_in.weight");
             self.pass_over("ssm_in.scale");
-            let mixed = self.product(x, "attn_qkv", space.convolved(), Bias::None, Scale::None)?;
-            return Ok((mixed, self.product(x, "attn_gate", inner, Bias::None, Scale::None)?));
+            let mixed = self.product(x, "attn_qkv", space.convolved(), Bias::None, layout.scale())?;
+            return Ok((mixed, self.product(x, "attn_gate", inner, Bias::None, layout.scale())?));
         }
         let all = self.product(x, "ssm_in", space.convolved() + inner, Bias::None, Scale::None)?;
         let (share, tokens) = (inner / groups, self.step.tokens);
@@ -58,7 +83,7 @@ impl Net<'_> {
     }
 
     /// How much of a correction each head takes over, and the logarithm of what it keeps. [1, H, T / S, S]
-    fn delta_rates(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
+    fn grouped_rates(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
         let StateSpace { heads, groups, .. } = self.state_space()?;
         let (each, sequences, tokens) = (self.tokens_of_each(), self.step.sequences, self.step.tokens);
         let share = heads / groups;
@@ -71,6 +96,22 @@ impl Net<'_> {
         Ok((rate, self.log_decay(time)?))
     }
 
+    /// As [`grouped_rates`](Net::grouped_rates), from a matrix for each.
+    fn rates_apart(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
+        let heads = self.state_space()?.heads;
+        let (each, sequences) = (self.tokens_of_each(), self.step.sequences);
+        let time = self.product(x, "ssm_alpha", heads, Bias::None, Scale::Always)?;
+        let time = self.graph.reshape(time, [heads, each, sequences])?;
+        Ok((self.delta_rate(x, heads, Scale::Always)?, self.log_decay(time)?))
+    }
+
+    /// How much of a correction each head takes over. [1, H, T / S, S]
+    pub(super) fn delta_rate(&mut self, x: TensorId, heads: usize, scale: Scale) -> Result<TensorId, Error> {
+        let rate = self.product(x, "ssm_beta", heads, Bias::None, scale)?;
+        let rate = self.graph.reshape(rate, [1, heads, self.tokens_of_each(), self.step.sequences])?;
+        Ok(self.graph.unary(rate, Unary::Sigmoid)?)
+    }
+
     /// `a * softplus(time + bias)` of rows [H, T / S, S], `a` being negative. [1, H, T / S, S]
     fn log_decay(&mut self, time: TensorId) -> Result<TensorId, Error> {
         let shape = self.graph.tensor(time)?.ne();
@@ -81,23 +122,31 @@ impl Net<'_> {
         Ok(self.graph.reshape(decay, [1, shape[0], shape[1], shape[2]])?)
     }
 
-    /// Heads [size, G, T / S, S] of length one, each repeated for the heads of values that share it. [size, H, T / S, S]
-    fn unit_heads(&mut self, x: TensorId, heads: usize) -> Result<TensorId, Error> {
+    /// Heads [size, G, T / S, S] of length one.
+    pub(super) fn unit_heads(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let size = self.row_len(x)? as f32;
+        let unit = self.graph.rms_norm(x, self.hyper.norm_epsilon / size)?;
+        Ok(self.graph.scale(unit, size.sqrt().recip())?)
+    }
+
+    /// Heads [size, G, T / S, S], each repeated for the heads of values that share it. [size, H, T / S, S]
+    fn repeated_heads(&mut self, x: TensorId, heads: usize) -> Result<TensorId, Error> {
         let shape = self.graph.tensor(x)?.ne();
-        let (size, groups) = (shape[0], shape[1]);
-        let unit = self.graph.rms_norm(x, self.hyper.norm_epsilon / size as f32)?;
-        let unit = self.graph.scale(unit, (size as f32).sqrt().recip())?;
+        let (size, groups, tokens) = (shape[0], shape[1], self.step.tokens);
         if groups == heads {
-            return Ok(unit);
+            return Ok(x);
         }
-        let tokens = self.step.tokens;
-        let apart = self.graph.reshape(unit, [size, 1, groups, tokens])?;
+        let apart = self.graph.reshape(x, [size, 1, groups, tokens])?;
         let repeated = self.graph.repeat(apart, [size, heads / groups, groups, tokens])?;
         Ok(self.graph.reshape(repeated, [size, heads, shape[2], shape[3]])?)
     }
 
     /// The recurrence over `[q, k, v, decay, rate]`; the states that it leaves are remembered. [size, H, T / S, S]
-    fn delta(&mut self, sources: [TensorId; 5], [size, heads]: [usize; 2]) -> Result<TensorId, Error> {
+    pub(super) fn delta(
+        &mut self,
+        sources: [TensorId; 5],
+        [size, heads]: [usize; 2],
+    ) -> Result<TensorId, Error> {
         let [q, k, v, decay, rate] = sources;
         let (each, sequences) = (self.tokens_of_each(), self.step.sequences);
         let states = self.recall(StateTensor::Recurrent)?;

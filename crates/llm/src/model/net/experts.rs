@@ -4,7 +4,7 @@ use oxcart_tensor::ops::{GluKind, SortOrder, Unary};
 use oxcart_tensor::{DType, TensorId};
 
 use super::layers::Scale;
-use super::{Bias, Net};
+use super::{Bias, Glu, Net};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{Experts, Gating};
 
@@ -16,9 +16,11 @@ pub(crate) struct Moe {
     pub(crate) normalized: bool,
     /// Whether everything has a bias.
     pub(crate) biases: bool,
-    pub(crate) kind: GluKind,
+    pub(crate) kind: Glu,
     /// Whether weights are applied to what experts read rather than to what they give.
     pub(crate) weighs_inputs: bool,
+    /// Whether experts are `down(relu(up(x))²)`, without gates.
+    pub(crate) squared: bool,
 }
 
 impl Moe {
@@ -33,8 +35,9 @@ impl Moe {
         gating: Gating::Softmax,
         normalized: true,
         biases: false,
-        kind: GluKind::Swiglu,
+        kind: Glu::Kind(GluKind::Swiglu),
         weighs_inputs: false,
+        squared: false,
     };
 }
 
@@ -56,8 +59,8 @@ impl Net<'_> {
         moe: Moe,
     ) -> Result<TensorId, Error> {
         let Some(experts) = self.hyper.experts else { return Ok(x) };
-        let Experts { count, used, feed_forward, .. } = experts;
-        let (width, tokens) = (self.hyper.embedding, self.graph.tensor(x)?.ne()[1]);
+        let used = experts.used;
+        let (width, tokens) = (self.row_len(x)?, self.graph.tensor(x)?.ne()[1]);
         let (selected, weights) = self.select(scores, moe, &experts)?;
 
         let mut rows = self.graph.reshape(x, [width, 1, tokens])?;
@@ -65,23 +68,58 @@ impl Net<'_> {
             let repeated = self.graph.repeat(rows, [width, used, tokens])?;
             rows = self.graph.mul(repeated, weights)?;
         }
-        let active = match self.optional("ffn_gate_up_exps.weight", [width, 2 * feed_forward, count])? {
-            Some(both) => {
-                let both = self.graph.mul_mat_id(both, rows, selected)?;
-                self.graph.glu(both, moe.kind)?
-            }
-            None => {
-                let shape = [width, feed_forward];
-                let gate = self.expert_product("ffn_gate_exps", rows, selected, shape, moe.biases)?;
-                let up = self.expert_product("ffn_up_exps", rows, selected, shape, moe.biases)?;
-                self.graph.glu_split(gate, up, moe.kind)?
-            }
-        };
-        let down =
-            self.expert_product("ffn_down_exps", active, selected, [feed_forward, width], moe.biases)?;
+        let active = self.inside_experts(rows, selected, moe, &experts)?; // [F, used, T]
+        let shape = [experts.feed_forward, width];
+        let down = self.expert_product("ffn_down_exps", active, selected, shape, moe.biases)?;
         // [E, used, T]
         let weighed = if moe.weighs_inputs { down } else { self.graph.mul(down, weights)? };
         self.sum_slots(weighed, used, tokens)
+    }
+
+    /// What is between the matrices of the experts selected. [F, used, T]
+    fn inside_experts(
+        &mut self,
+        rows: TensorId,
+        selected: TensorId,
+        moe: Moe,
+        experts: &Experts,
+    ) -> Result<TensorId, Error> {
+        let (width, inner) = (self.row_len(rows)?, experts.feed_forward);
+        if moe.squared {
+            let up = self.expert_product("ffn_up_exps", rows, selected, [width, inner], moe.biases)?;
+            return self.relu_squared(up);
+        }
+        if let Some(both) = self.optional("ffn_gate_up_exps.weight", [width, 2 * inner, experts.count])? {
+            let both = self.graph.mul_mat_id(both, rows, selected)?;
+            if let Glu::Kind(kind) = moe.kind {
+                return Ok(self.graph.glu(both, kind)?);
+            }
+            let (gate, up) = (self.part(both, 0, inner)?, self.part(both, inner, inner)?);
+            return self.glu(gate, up, moe.kind);
+        }
+        let gate = self.expert_product("ffn_gate_exps", rows, selected, [width, inner], moe.biases)?;
+        let up = self.expert_product("ffn_up_exps", rows, selected, [width, inner], moe.biases)?;
+        self.glu(gate, up, moe.kind)
+    }
+
+    /// What experts make of each token in a narrower space, where the file has matrices of these names to it and back, the second
+    /// after a norm if it has one; they are chosen by the token as it is. [E, T]
+    pub(crate) fn narrowed_experts(
+        &mut self,
+        x: TensorId,
+        moe: Moe,
+        [down, norm, up]: [&str; 3],
+    ) -> Result<TensorId, Error> {
+        let scores = self.expert_scores(x, moe)?;
+        let Some(shape) = self.extents(&format!("{down}.weight")) else {
+            return self.scored_experts(x, scores, moe);
+        };
+        let narrow = self.product(x, down, shape[1], Bias::None, Scale::None)?;
+        let mut chosen = self.scored_experts(narrow, scores, moe)?;
+        if self.has(&format!("{norm}.weight")) {
+            chosen = self.rms_norm(chosen, norm)?;
+        }
+        self.product(chosen, up, self.hyper.embedding, Bias::None, Scale::None)
     }
 
     /// What a few experts and one that every token uses make of each token together. [E, T]
@@ -91,8 +129,19 @@ impl Net<'_> {
         moe: Moe,
         inner: usize,
     ) -> Result<TensorId, Error> {
+        self.experts_and_other_shared(x, moe, inner, GluKind::Swiglu)
+    }
+
+    /// As [`experts_and_shared`](Net::experts_and_shared), the shared one of another kind.
+    pub(crate) fn experts_and_other_shared(
+        &mut self,
+        x: TensorId,
+        moe: Moe,
+        inner: usize,
+        shared: impl Into<Glu>,
+    ) -> Result<TensorId, Error> {
         let chosen = self.experts(x, moe)?;
-        let shared = self.shared_expert(x, inner, GluKind::Swiglu)?;
+        let shared = self.shared_expert(x, inner, shared)?;
         self.add(chosen, shared)
     }
 
@@ -141,9 +190,14 @@ impl Net<'_> {
         &mut self,
         x: TensorId,
         inner: usize,
-        kind: GluKind,
+        kind: impl Into<Glu>,
     ) -> Result<TensorId, Error> {
         self.gated_by(x, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], inner, kind, Bias::None)
+    }
+
+    /// As [`shared_expert`](Net::shared_expert), `down(relu(up(x))²)` without a gate.
+    pub(crate) fn squared_shared_expert(&mut self, x: TensorId, inner: usize) -> Result<TensorId, Error> {
+        self.squared_by(x, ["ffn_up_shexp", "ffn_down_shexp"], inner, Bias::None)
     }
 
     /// As [`shared_expert`](Net::shared_expert), gate and up in one matrix, the gate first.
@@ -283,7 +337,7 @@ impl Net<'_> {
 
     /// The sum over the experts of each token, first to last.
     fn sum_slots(&mut self, weighed: TensorId, used: usize, tokens: usize) -> Result<TensorId, Error> {
-        let width = self.hyper.embedding;
+        let width = self.row_len(weighed)?;
         let [_, slot, token, _] = self.graph.tensor(weighed)?.layout().nb();
         let mut sum = self.graph.view(weighed, [width, tokens], &[token], 0)?;
         for index in 1..used {

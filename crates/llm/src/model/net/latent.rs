@@ -4,6 +4,8 @@
 //! rotated channels of keys are shared by all heads. A file has the matrices that make keys and values either apart, so that a
 //! block can keep the short rows alone and bring queries to them, or as one, which makes keys and values to be kept.
 
+use std::cell::Cell;
+
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::Rope;
 
@@ -15,13 +17,44 @@ use crate::model::hyper_parameters::Latent;
 impl Net<'_> {
     /// What each token makes of the tokens it sees. [V * H, T]
     pub(crate) fn latent_attention(&mut self, x: TensorId, scale: f32) -> Result<TensorId, Error> {
-        let latent = self.latent()?;
-        let q = self.latent_queries(x)?; // [D, H, T]
-        let (row, rotated) = self.latent_row(x)?; // [rank, T], [R, 1, T]
-        match latent.absorbed {
-            true => self.absorbed_attention(q, row, rotated, scale),
-            false => self.expanded_attention(q, row, rotated, scale),
+        let short = self.short_queries(x)?;
+        self.latent_attended(x, short, Attention::scaled(scale))
+    }
+
+    /// As [`latent_attention`](Net::latent_attention), of the tokens that an index finds: the block's own, or the one that was asked
+    /// last. Blocks that see a window see all of it. [V * H, T]
+    pub(crate) fn indexed_latent_attention(
+        &mut self,
+        x: TensorId,
+        attention: Attention,
+        last_found: &Cell<Option<TensorId>>,
+    ) -> Result<TensorId, Error> {
+        let short = self.short_queries(x)?;
+        if self.block().state.rows.is_some_and(|rows| rows.index > 0) {
+            last_found.set(self.found_by_index(x, short.unwrap_or(x))?);
         }
+        let found = last_found.get().filter(|_| !self.block().windowed);
+        self.latent_attended(x, short, Attention { found, ..attention })
+    }
+
+    fn latent_attended(
+        &mut self,
+        x: TensorId,
+        short: Option<TensorId>,
+        attention: Attention,
+    ) -> Result<TensorId, Error> {
+        let q = self.latent_queries(x, short)?; // [D, H, T]
+        let (row, rotated) = self.latent_row(x)?; // [rank, T], [R, 1, T]
+        match self.latent()?.absorbed {
+            true => self.absorbed_attention(q, row, rotated, attention),
+            false => self.expanded_attention(q, row, rotated, attention),
+        }
+    }
+
+    /// By the size of a head before queries are brought to the rows, or what the architecture gives.
+    pub(crate) fn latent_scale(&self) -> f32 {
+        let size = self.latent().map_or(1, |latent| latent.key_size);
+        self.hyper.factors.attention.unwrap_or_else(|| (size as f32).sqrt().recip())
     }
 
     fn latent(&self) -> Result<Latent, Error> {
@@ -30,18 +63,21 @@ impl Net<'_> {
         self.hyper.latent.ok_or_else(missing)
     }
 
-    /// Queries, from one matrix or from two with a norm between them. [D, H, T]
-    fn latent_queries(&mut self, x: TensorId) -> Result<TensorId, Error> {
-        let Latent { query_rank, key_size, .. } = self.latent()?;
-        let heads = self.block().heads;
-        let q = match query_rank {
-            Some(rank) => {
-                let short = self.product(x, "attn_q_a", rank, Bias::None, Scale::None)?;
-                let short = self.rms_norm(short, "attn_q_a_norm")?;
-                self.product(short, "attn_q_b", heads * key_size, Bias::None, Scale::None)?
-            }
-            None => self.product(x, "attn_q", heads * key_size, Bias::None, Scale::None)?,
+    /// What queries are made of, where there are two matrices of them; normed. [query rank, T]
+    fn short_queries(&mut self, x: TensorId) -> Result<Option<TensorId>, Error> {
+        // Some files say how many channels there would be between two matrices, and have one.
+        let Some(rank) = self.latent()?.query_rank.filter(|_| !self.has("attn_q.weight")) else {
+            return Ok(None);
         };
+        let short = self.product(x, "attn_q_a", rank, Bias::None, Scale::None)?;
+        self.rms_norm(short, "attn_q_a_norm").map(Some)
+    }
+
+    /// Queries, of what the first of two matrices gave or of what the block reads. [D, H, T]
+    fn latent_queries(&mut self, x: TensorId, short: Option<TensorId>) -> Result<TensorId, Error> {
+        let (key_size, heads) = (self.latent()?.key_size, self.block().heads);
+        let (x, base) = short.map_or((x, "attn_q"), |short| (short, "attn_q_b"));
+        let q = self.product(x, base, heads * key_size, Bias::None, Scale::None)?;
         Ok(self.graph.reshape(q, [key_size, heads, self.step.tokens])?)
     }
 
@@ -50,7 +86,10 @@ impl Net<'_> {
         let (rank, rotated) = (self.latent()?.rank, self.hyper.rope.n_dims);
         let both = self.product(x, "attn_kv_a_mqa", rank + rotated, Bias::None, Scale::None)?;
         let row = self.graph.tensor(both)?.layout().nb()[1];
-        let keys = self.columns(both, rank, [rotated, 1])?;
+        let mut keys = self.columns(both, rank, [rotated, 1])?;
+        if self.has("attn_k_norm.weight") {
+            keys = self.rms_norm(keys, "attn_k_norm")?;
+        }
         let keys = self.rope(keys)?;
         let short = self.graph.view(both, [rank, self.step.tokens], &[row], 0)?;
         Ok((self.rms_norm(short, "attn_kv_a_norm")?, keys))
@@ -62,7 +101,7 @@ impl Net<'_> {
         q: TensorId,
         row: TensorId,
         rotated: TensorId,
-        scale: f32,
+        attention: Attention,
     ) -> Result<TensorId, Error> {
         let Latent { rank, key_size, value_size, .. } = self.latent()?;
         let (heads, tokens) = (self.block().heads, self.step.tokens);
@@ -77,7 +116,7 @@ impl Net<'_> {
         let q = self.tempered(q)?;
         let row = self.graph.reshape(row, [rank, 1, tokens])?;
         let key = self.graph.concat(row, rotated, 0)?; // [rank + R, 1, T]
-        let a = self.attended([q, key, row], Attention::scaled(scale))?; // [rank, H, T]
+        let a = self.attended([q, key, row], attention)?; // [rank, H, T]
         let to_values = self.weight("attn_v_b.weight", [rank, value_size, heads])?;
         let by_head = self.graph.permute(a, [0, 2, 1, 3])?;
         let values = self.graph.mul_mat(to_values, by_head)?; // [V, T, H]
@@ -91,16 +130,21 @@ impl Net<'_> {
         q: TensorId,
         row: TensorId,
         rotated: TensorId,
-        scale: f32,
+        attention: Attention,
     ) -> Result<TensorId, Error> {
         let Latent { key_size, value_size, .. } = self.latent()?;
         let (heads, tokens) = (self.block().heads, self.step.tokens);
         let dims = self.hyper.rope.n_dims;
         let still = key_size - dims;
-        let positions = self.positions()?;
-        let rope = Rope { first_channel: still, ..self.hyper.rope };
         let factors = self.rope_factors()?;
-        let q = self.graph.rope(q, positions, factors, rope)?;
+        let q = match self.block().rotates {
+            true => {
+                let positions = self.positions()?;
+                let rope = Rope { first_channel: still, ..self.hyper.rope };
+                self.graph.rope(q, positions, factors, rope)?
+            }
+            false => q,
+        };
         let q = self.tempered(q)?;
         let both = self.product(row, "attn_kv_b", heads * (still + value_size), Bias::None, Scale::None)?;
         let both = self.graph.reshape(both, [still + value_size, heads, tokens])?;
@@ -114,6 +158,6 @@ impl Net<'_> {
             }
         }; // [D, H, T]
         let values = self.graph.cont(values)?;
-        self.attention([q, keys, values], Attention::scaled(scale))
+        self.attention([q, keys, values], attention)
     }
 }

@@ -18,6 +18,28 @@ pub(crate) enum Bias {
     Required,
 }
 
+/// What a gated network does between its matrices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Glu {
+    /// One of those that have an op of their own.
+    Kind(GluKind),
+    /// `min(silu(gate), limit) * clamp(up, -limit, limit)`.
+    Limited(f32),
+    /// `b tanh(gate / b) sigmoid(gate) * l tanh(up / l)`.
+    Saturating {
+        /// `b`.
+        gate: f32,
+        /// `l`; without one it is `up` itself.
+        up: Option<f32>,
+    },
+}
+
+impl From<GluKind> for Glu {
+    fn from(kind: GluKind) -> Glu {
+        Glu::Kind(kind)
+    }
+}
+
 /// What a matrix is for: architectures differ in where they multiply results by the scale that some files have beside a matrix. One
 /// beside a matrix of a type that needs it always counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,9 +194,19 @@ impl Net<'_> {
 
     /// Norm of each row by its mean and deviation, times weights, plus a bias if there is one.
     pub(crate) fn layer_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+        self.layer_norm_within(x, base, self.hyper.norm_epsilon)
+    }
+
+    /// As [`layer_norm`](Net::layer_norm), with another number added to what it divides by.
+    pub(super) fn layer_norm_within(
+        &mut self,
+        x: TensorId,
+        base: &str,
+        epsilon: f32,
+    ) -> Result<TensorId, Error> {
         let width = self.row_len(x)?;
         let weights = self.weight(&format!("{base}.weight"), width)?;
-        let normal = self.graph.norm(x, self.hyper.norm_epsilon)?;
+        let normal = self.graph.norm(x, epsilon)?;
         let scaled = self.graph.mul(normal, weights)?;
         self.with_bias(scaled, base)
     }
@@ -246,11 +278,11 @@ impl Net<'_> {
             Scale::Always => true,
             Scale::None => false,
         };
-        let name = format!("{base}.scale");
+        let name = self.scale_name(base);
         if counts || self.graph.tensor(weights)?.dtype() == DType::NVFP4 {
-            return self.optional(&name, count);
+            return self.global(&name, count);
         }
-        self.pass_over(&name);
+        self.pass_over_whole(name);
         Ok(None)
     }
 
@@ -277,7 +309,7 @@ impl Net<'_> {
     }
 
     /// `down(activation(gate(x)) * up(x))`.
-    pub(crate) fn gated(&mut self, x: TensorId, kind: GluKind, bias: Bias) -> Result<TensorId, Error> {
+    pub(crate) fn gated(&mut self, x: TensorId, kind: impl Into<Glu>, bias: Bias) -> Result<TensorId, Error> {
         let inner = self.feed_forward()?;
         self.gated_by(x, ["ffn_gate", "ffn_up", "ffn_down"], inner, kind, bias)
     }
@@ -288,13 +320,39 @@ impl Net<'_> {
         x: TensorId,
         [gate, up, down]: [&str; 3],
         inner: usize,
-        kind: GluKind,
+        kind: impl Into<Glu>,
         bias: Bias,
     ) -> Result<TensorId, Error> {
         let gate = self.product(x, gate, inner, bias, Scale::FeedForward)?;
         let up = self.product(x, up, inner, bias, Scale::FeedForward)?;
-        let active = self.graph.glu_split(gate, up, kind)?;
+        let active = self.glu(gate, up, kind.into())?;
         self.product(active, down, self.hyper.embedding, bias, Scale::FeedForwardOutput)
+    }
+
+    /// What a gated network has between its matrices.
+    pub(super) fn glu(&mut self, gate: TensorId, up: TensorId, kind: Glu) -> Result<TensorId, Error> {
+        let (gate, up) = match kind {
+            Glu::Kind(kind) => return Ok(self.graph.glu_split(gate, up, kind)?),
+            Glu::Limited(limit) => {
+                let gate = self.graph.unary(gate, Unary::Silu)?;
+                let gate = self.graph.clamp(gate, f32::NEG_INFINITY, limit)?;
+                (gate, self.graph.clamp(up, -limit, limit)?)
+            }
+            Glu::Saturating { gate: bound, up: up_bound } => {
+                let open = self.graph.unary(gate, Unary::Sigmoid)?;
+                let bounded = self.saturated(gate, bound)?;
+                let up = up_bound.map_or(Ok(up), |bound| self.saturated(up, bound))?;
+                (self.graph.mul(bounded, open)?, up)
+            }
+        };
+        Ok(self.graph.mul(gate, up)?)
+    }
+
+    /// `bound * tanh(x / bound)`.
+    fn saturated(&mut self, x: TensorId, bound: f32) -> Result<TensorId, Error> {
+        let small = self.graph.scale(x, bound.recip())?;
+        let small = self.graph.unary(small, Unary::Tanh)?;
+        self.scale(small, bound)
     }
 
     /// As [`gated`](Net::gated), gate and up in one matrix, the gate first.
@@ -321,7 +379,7 @@ impl Net<'_> {
         &mut self,
         x: TensorId,
         inner: usize,
-        kind: GluKind,
+        kind: impl Into<Glu>,
         bias: Bias,
     ) -> Result<TensorId, Error> {
         self.gated_by(x, ["ffn_gate", "ffn_up", "ffn_down"], inner, kind, bias)
@@ -338,18 +396,28 @@ impl Net<'_> {
         self.product(active, "ffn_down", outer, bias, Scale::FeedForwardOutput)
     }
 
-    /// `down(activation(up(x))²)`.
-    pub(crate) fn plain_squared(
+    /// `down(relu(up(x))²)`.
+    pub(crate) fn squared(&mut self, x: TensorId, bias: Bias) -> Result<TensorId, Error> {
+        let inner = self.feed_forward()?;
+        self.squared_by(x, ["ffn_up", "ffn_down"], inner, bias)
+    }
+
+    /// As [`squared`](Net::squared), with matrices of these names and so many channels between them.
+    pub(super) fn squared_by(
         &mut self,
         x: TensorId,
-        function: Unary,
+        [up, down]: [&str; 2],
+        inner: usize,
         bias: Bias,
     ) -> Result<TensorId, Error> {
-        let (inner, outer) = (self.feed_forward()?, self.hyper.embedding);
-        let up = self.product(x, "ffn_up", inner, bias, Scale::FeedForward)?;
-        let active = self.graph.unary(up, function)?;
-        let active = self.graph.sqr(active)?;
-        self.product(active, "ffn_down", outer, bias, Scale::FeedForwardOutput)
+        let up = self.product(x, up, inner, bias, Scale::FeedForward)?;
+        let active = self.relu_squared(up)?;
+        self.product(active, down, self.hyper.embedding, bias, Scale::FeedForwardOutput)
+    }
+
+    pub(super) fn relu_squared(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        let positive = self.graph.unary(x, Unary::Relu)?;
+        Ok(self.graph.sqr(positive)?)
     }
 
     /// An activation by itself.
