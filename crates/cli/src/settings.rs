@@ -322,7 +322,7 @@ mod tests {
             ("tmp = 1", "there is no setting 'tmp'; did you mean 'temp'?"),
             ("[run]\njson = true", "run has no setting 'json'"),
             ("[walk]\n", "there is no command 'walk'"),
-            ("temp = { a = 1 }", "there is no command 'temp'"),
+            ("temp = { a = 1 }", "run.temp is no value"),
         ] {
             let error = settings(text).all(&parser()).unwrap_err().to_string();
             assert!(error.starts_with("config.toml: ") && error.contains(want), "{error}");

@@ -299,7 +299,7 @@ fn a_model_in_another_type_runs() {
 fn what_was_quantized_before_loses_twice() {
     let folder = tempfile::tempdir().unwrap();
     let new = folder.path().join("new.gguf");
-    let output = output(&["quantize", TINY, new.to_str().unwrap(), "Q8_0"]);
+    let output = output(&["quantize", TINY, new.to_str().unwrap(), "Q4_0"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(
         output.status.success() && errors.contains("quantized already") && errors.contains("lose twice"),
