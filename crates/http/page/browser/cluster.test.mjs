@@ -16,7 +16,7 @@ test("machines, their parts of the model, and one that dies", async () => {
   const server = await serve("--workers", addresses.join(","), "--split", "2,1,1", "--threads", "1");
   try {
     const page = await tab(chromium.context, server);
-    await settle(page, { maxTokens: null });
+    await settle(page, { maxTokens: 1500 });
     await page.getByLabel("Message", { exact: true }).fill("Write a very long story about an ox and a cart.");
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelector(".message.answer .markdown")?.textContent.length > 5);
