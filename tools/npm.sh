@@ -6,6 +6,10 @@ npm_packages() {
     echo 'there is no Node with npm here' >&2
     exit 3
   fi
+  if [ "$(node --print 'process.versions.node.split(".")[0]')" -lt 20 ]; then
+    echo 'Node is older than 20 here' >&2
+    exit 3
+  fi
   if ! cmp -s package-lock.json node_modules/.installed; then
     npm ci --silent --no-audit --no-fund >/dev/null 2>&1 || {
       echo 'the packages of the page cannot be had here' >&2

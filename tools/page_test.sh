@@ -18,6 +18,8 @@ if ! command -v chromium >/dev/null; then
   echo 'there is no Chromium here' >&2
   exit 3
 fi
+OXCART_CHROMIUM="$(command -v chromium)"
+export OXCART_CHROMIUM
 (cd crates/http/page && npm_packages)
 OXCART_SMOLLM2="${OXCART_SMOLLM2:-$(tools/fetch_smollm2.sh)}" || exit 3
 export OXCART_SMOLLM2
@@ -29,4 +31,4 @@ if [ "${1:-}" = --pictures ]; then
   export OXCART_PICTURES="$PWD/docs/pictures"
 fi
 cd crates/http/page
-node --test --test-concurrency=1 --test-reporter=spec browser/
+node --test --test-concurrency=1 --test-reporter=spec browser/*.test.mjs

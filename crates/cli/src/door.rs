@@ -6,7 +6,8 @@
 //! always guarded.
 //!
 //! Invariant: of control sequences only our own three for bold, dim and neither get through, which do no harm. No other file
-//! writes to stdout or stderr, but for bars (`progress`) and the log of a worker, which escape what they show themselves.
+//! writes to stdout or stderr, but for bars (`progress`), the log of a worker and the live picture of `top` (by ratatui), which
+//! escape what they show themselves.
 
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
 

@@ -1,7 +1,9 @@
-//! Every bound on what is read and shown of a file, named once.
+//! Every bound on what is read and shown of a file or a server, named once.
 //!
 //! Invariant: what a command remembers of a file, beyond the header that the reader holds, is bounded by these numbers
 //! and not by the file. Whatever may be long is written as it is read.
+
+use std::time::Duration;
 
 /// Numbers of a model that differ by layer, at most; longer lists are shown as their length. Models have some hundred
 /// layers.
@@ -36,3 +38,10 @@ pub(crate) const MAX_CONVERSATION_BYTES: u64 = 64 << 20;
 
 /// Bytes of a file that goes along with a message.
 pub(crate) const MAX_ATTACHED_BYTES: u64 = 4 << 20;
+
+/// Bytes of a picture of a cluster. It has a plan for each machine that might leave, with a share of each other: for a
+/// hundred machines, some 3 MiB.
+pub(crate) const MAX_PICTURE_BYTES: u64 = 16 << 20;
+
+/// How long a server may take to send one.
+pub(crate) const PICTURE_TIME: Duration = Duration::from_secs(10);

@@ -25,6 +25,8 @@ enum Answer {
     OrLines(&'static str),
     /// A file of that kind.
     File(&'static str),
+    /// A file of that kind for those who accept it, a line of text for others.
+    OrText(&'static str),
 }
 
 /// What an endpoint is.
@@ -44,13 +46,13 @@ const LLAMA: &str = "llama-server";
 const OXCART: &str = "Oxcart";
 
 fn operation(endpoint: Endpoint) -> Operation {
-    use Answer::{File, Json, OrEvents, OrLines};
+    use Answer::{File, Json, OrEvents, OrLines, OrText};
     let get = |id, tag, summary, answer| Operation { id, tag, summary, request: None, answer };
     let post =
         |id, tag, summary, request, answer| Operation { id, tag, summary, request: Some(request), answer };
     match endpoint {
         Endpoint::Root => {
-            get("page", OXCART, "The page for browsers, one line for programs", File("text/html"))
+            get("page", OXCART, "The page for browsers, one line for programs", OrText("text/html"))
         }
         Endpoint::Page(PageFile::Document) => get("document", OXCART, "The page", File("text/html")),
         Endpoint::Page(PageFile::Script) => {
@@ -162,6 +164,7 @@ fn content(answer: Answer) -> Value {
         Answer::OrEvents(name) => json!({ "application/json": schema(name), "text/event-stream": text }),
         Answer::OrLines(name) => json!({ "application/json": schema(name), "application/x-ndjson": text }),
         Answer::File(kind) => json!({ kind: text }),
+        Answer::OrText(kind) => json!({ kind: text, "text/plain": text }),
     }
 }
 

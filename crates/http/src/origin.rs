@@ -83,7 +83,8 @@ pub(crate) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
 /// Tells the browser that the page may see the response.
 pub(crate) fn allow(origin: HeaderValue, is_preflight: bool, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(VARY, HeaderValue::from_static("origin"));
+    // It may differ by something else, too.
+    headers.append(VARY, HeaderValue::from_static("origin"));
     if is_preflight {
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
         // Libraries send headers of their own. The star is for all but this one; no cookies are meant by any.
@@ -139,6 +140,15 @@ mod tests {
             check(&open, "localhost:8080", Some("http://localhost:3001"), false),
             Err(Kind::Forbidden)
         );
+    }
+
+    #[test]
+    fn what_is_for_one_page_may_differ_by_more() {
+        let mut headers = HeaderMap::new();
+        headers.insert(VARY, HeaderValue::from_static("accept"));
+        allow(HeaderValue::from_static("http://localhost:3000"), false, &mut headers);
+        let by: Vec<&str> = headers.get_all(VARY).iter().map(|by| by.to_str().unwrap()).collect();
+        assert_eq!(by, ["accept", "origin"]);
     }
 
     #[test]

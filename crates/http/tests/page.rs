@@ -103,7 +103,9 @@ fn the_picture_is_what_runs() {
 
 #[test]
 fn the_picture_is_not_for_everyone() {
-    assert_eq!(get(&with_keys(), "/cluster").status, 401);
+    for path in ["/cluster", "/openapi.json"] {
+        assert_eq!(get(&with_keys(), path).status, 401, "{path}");
+    }
     assert_eq!(get(&server(1, Limits::default()), "/cluster").status, 200);
     let elsewhere = [("Origin", "https://evil.example")];
     assert_eq!(fetch(&server(1, Limits::default()), "GET", "/cluster", &elsewhere).status, 403);

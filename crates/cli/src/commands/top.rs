@@ -93,8 +93,11 @@ fn live(source: Source, mut history: History, args: &Args) -> Result<(), Failure
         .name("look".into())
         .spawn(looking)
         .map_err(|error| Failure::Machine(format!("cannot start a thread: {error}")))?;
-    let mut terminal =
-        ratatui::try_init().map_err(|error| Failure::Machine(format!("cannot use the terminal: {error}")))?;
+    let mut terminal = ratatui::try_init().map_err(|error| {
+        // It may have come half way.
+        ratatui::restore();
+        Failure::Machine(format!("cannot use the terminal: {error}"))
+    })?;
     let shown = show(&mut terminal, &mut history, &pictures, &args.url);
     ratatui::restore();
     shown.map_err(Failure::from)

@@ -41,7 +41,7 @@ test("an answer comes piece by piece and says how fast it was", async () => {
   await idle(page);
   assert.ok((await answer.innerText()).length > early, "it was told before it was whole");
   assert.match(await page.locator(".stats").innerText(), /^smollm2 · [\d.]+ tokens\/s · 60 tokens · first after/);
-  assert.match(await page.locator(".note").innerText(), /limit of tokens/);
+  assert.match(await page.locator(".note").innerText(), /token limit/);
   assert.match(await page.locator("#announcer").textContent(), /^Answer: /);
   assert.equal(await page.locator("#conversations a").innerText(), "Why is the sky blue?");
   assert.deepEqual(await violations(page), []);
@@ -140,9 +140,9 @@ test("settings are sent with the next message", async () => {
   const page = await fresh({ maxTokens: null, temperature: null });
   await page.getByRole("button", { name: "Settings" }).click();
   assert.deepEqual(await violations(page), []);
-  await page.getByLabel("Temperature").fill("0.25");
+  await page.getByLabel("Temperature").fill("0.123");
   await page.getByLabel("Top-p").fill("0.9");
-  await page.getByLabel("Tokens of an answer").fill("5");
+  await page.getByLabel("Maximum tokens per answer").fill("5");
   await page.getByLabel("System prompt").fill("You are an ox.");
   await page.getByLabel("Appearance").selectOption("dark");
   assert.deepEqual(await violations(page), []);
@@ -150,7 +150,7 @@ test("settings are sent with the next message", async () => {
   const sent = page.waitForRequest("**/v1/chat/completions");
   await say(page, "Who are you?");
   const body = (await sent).postDataJSON();
-  assert.equal(body.temperature, 0.25);
+  assert.equal(body.temperature, 0.123);
   assert.equal(body.top_p, 0.9);
   assert.equal(body.max_tokens, 5);
   assert.deepEqual(body.messages, [
@@ -231,6 +231,56 @@ test("a phone is wide enough", async () => {
   await page.getByRole("link", { name: "Cluster" }).click();
   await page.getByRole("heading", { name: "smollm2" }).waitFor();
   assert.ok((await wide()) <= 0, "nor in the cluster");
+  await closed(page);
+});
+
+test("the way past the list leads to where one writes", async () => {
+  const page = await fresh();
+  await say(page, "Hello.");
+  const skip = page.locator(".skip");
+  await skip.focus();
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "input");
+  assert.equal(await page.locator(".message").count(), 2, "the conversation is still there");
+  await page.getByRole("link", { name: "Cluster" }).click();
+  await page.getByRole("heading", { name: "smollm2" }).waitFor();
+  await skip.focus();
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "cluster-view");
+  // What was shown goes without a change of place, and comes back whole.
+  await page.locator("#conversations li").hover();
+  await page.getByRole("button", { name: /^Delete/ }).click();
+  assert.ok(page.url().endsWith("#/cluster"));
+  await page.getByRole("button", { name: "Undo" }).click();
+  await page.locator("#conversations a").click();
+  assert.equal(await page.locator(".message").count(), 2);
+  await closed(page);
+});
+
+test("a message that is edited outlives what other tabs do", async () => {
+  const one = await fresh();
+  await say(one, "Say hello.");
+  const two = await tab(chromium.context, server);
+  await two.locator("#conversations a").click();
+  await two.locator(".message.user").hover();
+  await two.getByRole("button", { name: "Edit" }).click();
+  await two.getByLabel("Edit message").fill("Half a thought");
+  await say(one, "More.");
+  assert.equal(await two.getByLabel("Edit message").inputValue(), "Half a thought");
+  await two.getByRole("button", { name: "Cancel" }).click();
+  await two.locator(".message").nth(3).waitFor();
+  assert.deepEqual(await answers(two), await answers(one));
+  await closed(two);
+  await closed(one);
+});
+
+test("a server that begins to ask for a key is given one", async () => {
+  const page = await fresh();
+  const body = JSON.stringify({ error: { message: "no key" } });
+  await page.route("**/v1/chat/completions", (route) => route.fulfill({ status: 401, contentType: "application/json", body }));
+  await page.getByLabel("Message", { exact: true }).fill("Hello.");
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor();
   await closed(page);
 });
 

@@ -55,7 +55,7 @@ export async function browser() {
   const profile = await mkdtemp(join(tmpdir(), "oxcart-page-"));
   const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
   args.push("--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion");
-  const options = { executablePath: "/usr/bin/chromium", headless: true, args, viewport: { width: 1280, height: 800 } };
+  const options = { executablePath: process.env.OXCART_CHROMIUM, headless: true, args, viewport: { width: 1280, height: 800 } };
   const context = await chromium.launchPersistentContext(profile, options);
   return {
     context,

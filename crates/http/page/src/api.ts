@@ -4,6 +4,9 @@ import { EventParser } from "./sse.js";
 
 const KEY = "oxcart.key";
 
+/** How long the server may take to say how things are. */
+const LOOK_MS = 10_000;
+
 export interface Model {
   id: string;
   /** Tokens of a context; null for a model that does not answer. */
@@ -126,13 +129,14 @@ async function ask(path: string, options: RequestInit = {}): Promise<Response> {
 }
 
 export async function models(): Promise<Model[]> {
-  const response = await ask("/v1/models");
+  const response = await ask("/v1/models", { signal: AbortSignal.timeout(LOOK_MS) });
   const { data } = (await response.json()) as { data: { id: string; meta: { n_ctx: number | null } }[] };
   return data.map((model) => ({ id: model.id, context: model.meta.n_ctx }));
 }
 
 export async function cluster(): Promise<Cluster> {
-  return (await (await ask("/cluster")).json()) as Cluster;
+  const response = await ask("/cluster", { signal: AbortSignal.timeout(LOOK_MS) });
+  return (await response.json()) as Cluster;
 }
 
 interface Chunk {

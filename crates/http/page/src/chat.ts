@@ -1,5 +1,6 @@
 // The conversation that is shown: its messages, and where the next one is written.
 
+import type * as api from "./api.js";
 import { byId, h, icon, ICONS, replace } from "./dom.js";
 import { rate, seconds } from "./format.js";
 import { Generation } from "./generation.js";
@@ -12,6 +13,7 @@ export interface Host {
   /** A conversation came, went or changed its title. */
   listChanged(): void;
   announce(text: string): void;
+  refused(error: api.Refused): void;
 }
 
 /** A message on the page. */
@@ -33,6 +35,8 @@ export class Chat {
   /** Whether the end is kept in view. */
   private isFollowing = true;
   private isDue = false;
+  /** Whether another tab changed the conversation while a message was edited here. */
+  private isStale = false;
 
   constructor(private readonly host: Host) {
     this.form.addEventListener("submit", (event) => {
@@ -63,12 +67,16 @@ export class Chat {
     // One that is being answered here is further than what was kept of it.
     this.conversation = (id && Generation.of(id)?.conversation) || conversation || store.fresh();
     this.isFollowing = true;
+    this.isStale = false;
     this.renderAll();
   }
 
   /** Another tab changed a conversation. */
   changedElsewhere(id: string): void {
     if (id !== this.conversation.id || this.generation) return;
+    // What is edited here would be lost.
+    this.isStale = this.list.querySelector(".editing") !== null;
+    if (this.isStale) return;
     const found = store.load(id);
     if (found) {
       this.conversation = found;
@@ -87,8 +95,8 @@ export class Chat {
   }
 
   private key(event: KeyboardEvent): void {
-    // Where words are composed, Enter ends one.
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    // Where words are composed, Enter ends one; some browsers say so by the code alone.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
       event.preventDefault();
       if (!this.generation) this.send();
     } else if (event.key === "ArrowUp" && this.input.value === "" && !this.generation) {
@@ -148,6 +156,7 @@ export class Chat {
 
   private progress(generation: Generation, isOver: boolean): void {
     if (isOver) this.host.listChanged();
+    if (generation.refusal) this.host.refused(generation.refusal);
     if (generation.conversation !== this.conversation) return;
     if (isOver) {
       const { text, note } = generation.message;
@@ -246,6 +255,7 @@ export class Chat {
     field.value = message.text;
     const close = (): void => {
       this.renderAll();
+      if (this.isStale) this.changedElsewhere(this.id);
       this.focus();
     };
     const save = (): void => {
@@ -256,7 +266,7 @@ export class Chat {
       if (event.key === "Escape") {
         event.stopPropagation();
         close();
-      } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
         event.preventDefault();
         save();
       }

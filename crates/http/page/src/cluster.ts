@@ -1,7 +1,7 @@
 // The cluster: machines as they are, who has which part of which model, what is computed now, and what would be without one.
 //
-// Elements are made once for a set of machines and models and then kept up to date, so that neither the keyboard nor a screen
-// reader loses its place.
+// Elements are made once for a set of machines and models and then kept up to date, so that the keyboard does not lose its place;
+// only rows of tables, where it has none, are made anew each time.
 
 import * as api from "./api.js";
 import { byId, h, replace, svg } from "./dom.js";
@@ -14,6 +14,12 @@ const EVERY_MS = 1000;
 /** Colours that machines take turns with; the style has as many. */
 const COLOURS = 6;
 
+/** What the cluster needs from the page. */
+export interface Host {
+  refused(error: api.Refused): void;
+  announce(text: string): void;
+}
+
 type Refresh = (picture: api.Cluster) => void;
 
 export class ClusterView {
@@ -25,7 +31,10 @@ export class ClusterView {
   private refreshers: Refresh[] = [];
   private readonly series = new Map<string, Series>();
 
-  constructor(private readonly refused: (error: api.Refused) => void) {
+  /** How many machines were dead when it was last told. */
+  private dead = 0;
+
+  constructor(private readonly host: Host) {
     document.addEventListener("visibilitychange", () => this.schedule(0));
   }
 
@@ -43,9 +52,13 @@ export class ClusterView {
     try {
       this.take(await api.cluster());
     } catch (error) {
-      this.state.textContent = error instanceof api.Refused ? error.message : "The server cannot be reached.";
+      const told = error instanceof api.Refused ? error.message : "The server cannot be reached.";
+      if (this.state.textContent !== told) {
+        this.state.textContent = told;
+        this.host.announce(told);
+      }
       this.state.classList.add("bad");
-      if (error instanceof api.Refused) this.refused(error);
+      if (error instanceof api.Refused) this.host.refused(error);
     }
     this.schedule(EVERY_MS);
   }
@@ -56,6 +69,9 @@ export class ClusterView {
     const machines = `${all} ${all === 1 ? "machine" : "machines"}${dead > 0 ? `, ${dead} dead` : ""}`;
     const told = `${machines} · Oxcart ${picture.version} · up ${duration(picture.uptime_seconds)}`;
     if (this.state.textContent !== told) this.state.textContent = told;
+    // How long it is up changes all the time; nobody wants to hear that.
+    if (dead !== this.dead) this.host.announce(machines);
+    this.dead = dead;
     this.state.classList.toggle("bad", dead > 0);
     const signature = JSON.stringify([
       picture.machines.map(({ name }) => name),
@@ -80,13 +96,6 @@ export class ClusterView {
     );
   }
 
-  private rateOf(key: string, picture: api.Cluster, value: number): Series {
-    let series = this.series.get(key);
-    if (!series) this.series.set(key, (series = new Series()));
-    series.push(picture.uptime_seconds, value);
-    return series;
-  }
-
   private model(model: api.ModelState, picture: api.Cluster): HTMLElement {
     const facts = [
       model.architecture,
@@ -106,24 +115,29 @@ export class ClusterView {
     const table = h(
       "table",
       { class: "requests" },
-      h("caption", {}, "Requests that are computed now"),
+      h("caption", {}, "Requests in progress"),
       h("thead", {}, h("tr", {}, ...["Request", "Prompt", "Answer", "Tokens/s"].map((title) => h("th", { scope: "col" }, title)))),
       requests,
     );
+    /** Of requests in progress. */
+    const asked = new Map<number, Series>();
     this.refreshers.push((now) => {
       const state = now.models.find(({ name }) => name === model.name);
       if (!state) return;
-      const series = this.rateOf(`model ${model.name}`, now, state.answer_tokens);
+      const series = counted(this.series, `model ${model.name}`, now, state.answer_tokens);
       speed.set(rate(series.now()));
       running.set(String(state.running.length));
       waiting.set(String(state.waiting));
       finished.set(count(state.finished));
       line.setAttribute("points", points(series));
-      trouble.textContent = state.trouble ? `The last step failed: ${state.trouble}` : "";
+      const told = state.trouble ? `The last step failed: ${state.trouble}` : "";
+      if (trouble.textContent !== told) trouble.textContent = told;
       trouble.hidden = !state.trouble;
       table.hidden = state.running.length === 0;
+      const ids = new Set(state.running.map(({ id }) => id));
+      for (const id of asked.keys()) if (!ids.has(id)) asked.delete(id);
       const rows = state.running.map((request) => {
-        const speed = this.rateOf(`request ${model.name} ${request.id}`, now, request.answer_tokens).now();
+        const speed = counted(asked, request.id, now, request.answer_tokens).now();
         const cells = [`#${request.id}`, `${request.prompt_tokens}`, `${request.answer_tokens} of ${request.limit}`, rate(speed)];
         return h("tr", {}, ...cells.map((text) => h("td", {}, text)));
       });
@@ -165,7 +179,7 @@ export class ClusterView {
   private machine(machine: api.Machine, at: number, picture: api.Cluster): HTMLElement {
     const state = h("p", { class: "state" });
     const rows = h("tbody");
-    const titles = ["", "now", "in all"].map((title) => (title ? h("th", { scope: "col" }, title) : h("td")));
+    const titles = ["", "now", "total"].map((title) => (title ? h("th", { scope: "col" }, title) : h("td")));
     const link = h("table", { class: "link", "aria-label": "Traffic" }, h("thead", {}, h("tr", {}, ...titles)), rows);
     const devices = picture.models.flatMap((model) =>
       model.plans.now.shares
@@ -191,12 +205,12 @@ export class ClusterView {
       const isDead = found.failure !== null;
       card.classList.toggle("dead", isDead);
       absence.textContent = isDead ? "Without it" : "If it left";
-      const told = isDead ? `Dead: ${found.failure}` : found.link ? "Alive" : "Alive, serves";
+      const told = isDead ? `Dead: ${found.failure}` : found.link ? "Alive" : "Alive, runs this server";
       if (state.textContent !== told) state.textContent = told;
       link.hidden = !found.link;
       if (!found.link) return;
       const { sent_bytes: sent, received_bytes: received, round_trips: trips } = found.link;
-      const per = (what: string, value: number): number => this.rateOf(`${what} ${machine.name}`, now, value).now();
+      const per = (what: string, value: number): number => counted(this.series, `${what} ${machine.name}`, now, value).now();
       replace(
         rows,
         row("Sent", `${bytes(per("sent", sent))}/s`, bytes(sent)),
@@ -206,6 +220,14 @@ export class ClusterView {
     });
     return card;
   }
+}
+
+/** The series of a counter, with its newest value. */
+function counted<K>(all: Map<K, Series>, key: K, picture: api.Cluster, value: number): Series {
+  let series = all.get(key);
+  if (!series) all.set(key, (series = new Series()));
+  series.push(picture.uptime_seconds, value);
+  return series;
 }
 
 /** A number with what it counts. */
@@ -259,7 +281,7 @@ function departure(model: api.ModelState, plan: api.Plan, isNamed: boolean): HTM
     .filter(({ blocks: [first, end] }) => end > first)
     .map((share) => `${blocks(share.blocks)} on ${share.machine}`);
   const verdict = plan.problem
-    ? h("p", { class: "trouble" }, `${prefix}It would not fit: ${plan.problem}.`)
-    : h("p", {}, `${prefix}Started again without it, it fits: ${parts.join(", ")}.`);
+    ? h("p", { class: "trouble" }, `${prefix}It would not work: ${plan.problem}.`)
+    : h("p", {}, `${prefix}Restarted without it, it fits: ${parts.join(", ")}.`);
   return verdict;
 }

@@ -64,6 +64,10 @@ export class KeyDialog {
       event.preventDefault();
       const key = this.field.value.trim();
       if (key === "") return;
+      if (!/^[\x21-\x7e]+$/.test(key)) {
+        this.problem.textContent = "A key has visible ASCII characters only.";
+        return;
+      }
       api.setKey(key);
       this.field.value = "";
       this.dialog.close();
@@ -73,7 +77,7 @@ export class KeyDialog {
 
   open(): void {
     if (this.dialog.open) return;
-    this.problem.textContent = api.hasKey() ? "The server does not know that key." : "";
+    this.problem.textContent = api.hasKey() ? "The server rejected that key." : "";
     this.dialog.showModal();
     this.field.focus();
   }

@@ -10,6 +10,8 @@ const KEEP_MS = 1000;
 
 export class Generation {
   readonly message: store.Message;
+  /** What the server had against it. */
+  refusal: api.Refused | undefined;
   private readonly abort = new AbortController();
   private first = 0;
   private last = 0;
@@ -67,6 +69,7 @@ export class Generation {
     try {
       for await (const piece of api.chat(request, this.abort.signal)) this.take(piece);
     } catch (error) {
+      if (error instanceof api.Refused) this.refusal = error;
       if (this.abort.signal.aborted) this.message.note = "Stopped";
       else this.message.note = error instanceof api.Refused ? error.message : "The server cannot be reached.";
     }
@@ -85,7 +88,7 @@ export class Generation {
       this.message.text += piece.text ?? "";
       if (piece.reasoning !== undefined) this.message.reasoning = (this.message.reasoning ?? "") + piece.reasoning;
     }
-    if (piece.end === "length") this.message.note = "Cut off: the answer reached its limit of tokens.";
+    if (piece.end === "length") this.message.note = "Cut off: the answer reached its token limit.";
     if (piece.tokens !== undefined) this.pieces = piece.tokens;
     if (performance.now() - this.kept > KEEP_MS) this.keep();
     this.changed(this, false);

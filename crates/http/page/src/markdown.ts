@@ -26,8 +26,11 @@ export interface SourcedBlock {
 }
 
 const DEPTH = 8;
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+/** A table has a cell for each of them in every row, however short the row is. */
+const MAX_COLUMNS = 100;
+const MAX_ADDRESS = 2048;
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/s;
 const RULE = /^ {0,3}([-*_])[ \t]*(\1[ \t]*){2,}$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(\s+|$)/;
 const QUOTE = /^ {0,3}> ?/;
@@ -58,9 +61,9 @@ const bare = (found: SourcedBlock[]): Block[] => found.map(({ block }) => block)
 function one(lines: string[], at: number, depth: number): [Block, number] {
   const line = lines[at]!;
   const fence = FENCE.exec(line);
-  if (fence) return fenced(lines, at, fence[1]!, fence[2]!);
+  if (fence) return fenced(lines, at, fence[1]!, fence[2]!.trim().split(/\s/, 1)[0]!);
   const heading = HEADING.exec(line);
-  if (heading) return [{ kind: "heading", level: heading[1]!.length, parts: inline(heading[2]!) }, at + 1];
+  if (heading) return [{ kind: "heading", level: heading[1]!.length, parts: inline(unclosed(heading[2]!)) }, at + 1];
   if (RULE.test(line)) return [{ kind: "rule" }, at + 1];
   if (depth < DEPTH && QUOTE.test(line)) {
     let end = at;
@@ -70,6 +73,14 @@ function one(lines: string[], at: number, depth: number): [Block, number] {
   }
   if (depth < DEPTH && ITEM.test(line)) return list(lines, at, depth);
   return table(lines, at) ?? paragraph(lines, at, depth);
+}
+
+/** A heading without the marks that may close it: `C# ##` is `C#`. */
+function unclosed(text: string): string {
+  const whole = text.trimEnd();
+  let end = whole.length;
+  while (whole[end - 1] === "#") end -= 1;
+  return end === 0 || /\s/.test(whole[end - 1]!) ? whole.slice(0, end).trimEnd() : whole;
 }
 
 function fenced(lines: string[], at: number, fence: string, language: string): [Block, number] {
@@ -97,10 +108,12 @@ function list(lines: string[], at: number, depth: number): [Block, number] {
       const next = lines[end]!;
       const indent = /^ */.exec(next)![0].length;
       if (next.trim() === "") {
-        // An empty line belongs to the item if more of it follows.
-        const after = lines[end + 1];
-        if (after === undefined || after.trim() === "" || /^ */.exec(after)![0].length < 2) break;
-        inner.push("");
+        // Empty lines belong to the item if more of it follows.
+        let more = end + 1;
+        while (more < lines.length && lines[more]!.trim() === "") more += 1;
+        if (more === lines.length || /^ */.exec(lines[more]!)![0].length < 2) break;
+        for (; end < more; end += 1) inner.push("");
+        continue;
       } else if (indent >= Math.min(width, 2)) {
         inner.push(next.slice(Math.min(indent, width)));
       } else if (ITEM.test(next) || starts(next)) {
@@ -145,7 +158,7 @@ function table(lines: string[], at: number): [Block, number] | null {
   if (!lines[at]!.includes("|") || rule === undefined || !rule.includes("-")) return null;
   const columns = cells(rule);
   const head = cells(lines[at]!);
-  if (columns.length !== head.length || !columns.every((column) => ROW.test(column))) return null;
+  if (head.length > MAX_COLUMNS || columns.length !== head.length || !columns.every((column) => ROW.test(column))) return null;
   const align = columns.map((column) => {
     const [left, right] = [column.startsWith(":"), column.endsWith(":")];
     return right ? (left ? "center" : "right") : left ? "left" : null;
@@ -166,10 +179,11 @@ const URL_START = /^https?:\/\/[^\s<>"'`]+/;
 /** Text with what is marked in it. */
 export function inline(text: string, depth = 0): Inline[] {
   const parts: Inline[] = [];
-  let plain = "";
+  // Whole lines, and the one that follows: the end of a short text is looked at in no time.
+  let [lines, plain] = ["", ""];
   const flush = (): void => {
-    if (plain !== "") parts.push({ kind: "text", text: plain });
-    plain = "";
+    if (lines + plain !== "") parts.push({ kind: "text", text: lines + plain });
+    [lines, plain] = ["", ""];
   };
   const add = (part: Inline): void => {
     flush();
@@ -194,8 +208,12 @@ export function inline(text: string, depth = 0): Inline[] {
     if (char === "\n") {
       const isHard = plain.endsWith("  ");
       plain = plain.trimEnd();
-      if (isHard) add({ kind: "break" });
-      else plain += "\n";
+      if (isHard) {
+        add({ kind: "break" });
+      } else {
+        lines += `${plain}\n`;
+        plain = "";
+      }
       at += 1;
       continue;
     }
@@ -204,7 +222,8 @@ export function inline(text: string, depth = 0): Inline[] {
       const end = find(ticks, at + ticks.length);
       if (end >= 0) {
         const code = text.slice(at + ticks.length, end);
-        add({ kind: "code", text: /^ .*[^ ].* $/s.test(code) ? code.slice(1, -1) : code });
+        const isPadded = code.startsWith(" ") && code.endsWith(" ") && /[^ ]/.test(code);
+        add({ kind: "code", text: isPadded ? code.slice(1, -1) : code });
         at = end + ticks.length;
       } else {
         plain += ticks;
@@ -229,7 +248,7 @@ export function inline(text: string, depth = 0): Inline[] {
       }
     }
     if (char === "h" && !/\w/.test(text[at - 1] ?? " ")) {
-      const address = URL_START.exec(text.slice(at, at + 2048))?.[0].replace(/[.,;:!?)\]}*_]+$/, "");
+      const address = URL_START.exec(text.slice(at, at + MAX_ADDRESS))?.[0].replace(/[.,;:!?)\]}*_]+$/, "");
       const url = address && safeUrl(address);
       if (url) {
         add({ kind: "link", url, parts: [{ kind: "text", text: address }] });
@@ -265,6 +284,8 @@ function emphasis(text: string, at: number, find: Find, depth: number): [Inline,
     end = find(marker, end + skip);
   }
   if (end < 0) return null;
+  // Of three marks, the last two close what the first two opened.
+  if (isDouble && text[end + 2] === char) end += 1;
   const kind = char === "~" ? "struck" : isDouble ? "strong" : "emphasis";
   return [{ kind, parts: inline(text.slice(start, end), depth + 1) }, end + marker.length];
 }
@@ -272,11 +293,24 @@ function emphasis(text: string, at: number, find: Find, depth: number): [Inline,
 function link(text: string, at: number, find: Find, depth: number): [Inline, number] | null {
   const middle = find("](", at + 1);
   if (middle < 0 || middle - at > 1000 || text.slice(at + 1, middle).includes("[")) return null;
-  const end = find(")", middle + 2);
-  if (end < 0) return null;
+  // Addresses have parentheses of their own, in pairs.
+  let [end, open] = [middle + 2, 1];
+  for (; end < text.length && end - middle < MAX_ADDRESS; end += 1) {
+    if (text[end] === "(") open += 1;
+    else if (text[end] === ")" && (open -= 1) === 0) break;
+  }
+  if (open > 0) return null;
   const url = safeUrl(text.slice(middle + 2, end).trim().split(/\s/)[0] ?? "");
   if (!url) return null;
-  return [{ kind: "link", url, parts: inline(text.slice(at + 1, middle), depth + 1) }, end + 1];
+  return [{ kind: "link", url, parts: unlinked(inline(text.slice(at + 1, middle), depth + 1)) }, end + 1];
+}
+
+/** What is in a link has no links of its own. */
+function unlinked(parts: Inline[]): Inline[] {
+  return parts.flatMap((part): Inline[] => {
+    if (part.kind === "link") return part.parts;
+    return "parts" in part ? [{ ...part, parts: unlinked(part.parts) }] : [part];
+  });
 }
 
 /** An address that may be followed; scripts and the like may not. */

@@ -19,14 +19,20 @@ class Page {
   private readonly sidebar = byId("sidebar");
   private readonly menu = byId<HTMLButtonElement>("menu");
   private readonly toast = byId("toast");
+  /** The list of conversations as it was last shown. */
+  private listed = "";
   private toastTimer: ReturnType<typeof setTimeout> | undefined;
   private readonly settings = new SettingsDialog();
   private readonly keyDialog = new KeyDialog(() => void this.loadModels());
-  private readonly cluster = new ClusterView((error) => this.refused(error));
+  private readonly cluster = new ClusterView({
+    refused: (error) => this.refused(error),
+    announce: (text) => this.announce(text),
+  });
   private readonly chat = new Chat({
     model: () => this.models.value || null,
     listChanged: () => this.renderList(),
-    announce: (text) => (this.announcer.textContent = text),
+    announce: (text) => this.announce(text),
+    refused: (error) => this.refused(error),
   });
 
   start(): void {
@@ -34,6 +40,12 @@ class Page {
     for (const element of document.querySelectorAll<HTMLElement>("[data-icon]")) {
       element.prepend(icon(ICONS[element.dataset["icon"] as keyof typeof ICONS]));
     }
+    // Its fragment would be taken for a place in the page.
+    document.querySelector(".skip")!.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (location.hash === "#/cluster") byId("cluster-view").focus();
+      else this.chat.focus();
+    });
     byId("new-chat").addEventListener("click", () => this.newChat());
     byId("open-settings").addEventListener("click", () => this.settings.open());
     this.menu.addEventListener("click", () => this.openSidebar(!this.sidebar.classList.contains("open")));
@@ -47,7 +59,8 @@ class Page {
     store.onChange((id) => {
       if (id === null) applyTheme();
       else this.chat.changedElsewhere(id);
-      this.renderList();
+      // While an answer is written elsewhere, it changes every second; the keyboard would lose its place.
+      if (outline(store.conversations()) !== this.listed) this.renderList();
     });
     this.route();
     void this.loadModels();
@@ -103,7 +116,9 @@ class Page {
 
   private renderList(): void {
     const isChat = location.hash !== "#/cluster";
-    const items = store.conversations().map((one) => {
+    const conversations = store.conversations();
+    this.listed = outline(conversations);
+    const items = conversations.map((one) => {
       const isCurrent = isChat && one.id === this.chat.id;
       const link = h("a", { href: `#/chat/${one.id}`, "aria-current": isCurrent && "page" }, one.title);
       const label = `Delete “${one.title}”`;
@@ -116,14 +131,19 @@ class Page {
   }
 
   private remove(one: store.Conversation): void {
+    // What was listed is older than what was said since.
+    const kept = Generation.of(one.id)?.conversation ?? store.load(one.id) ?? one;
     Generation.of(one.id)?.stop();
     store.remove(one.id);
-    if (one.id === this.chat.id) this.newChat();
+    if (one.id === this.chat.id) {
+      if (location.hash === "#/cluster") this.chat.show(null);
+      else this.newChat();
+    }
     this.renderList();
     byId("new-chat").focus();
     const undo = h("button", { type: "button" }, "Undo");
     undo.addEventListener("click", () => {
-      store.save(one);
+      store.save(kept);
       this.toast.hidden = true;
       this.renderList();
     });
@@ -143,7 +163,7 @@ class Page {
       replace(this.models, ...found.map(({ id }) => h("option", { value: id }, id)));
       const chosen = store.settings().model;
       if (found.some(({ id }) => id === chosen)) this.models.value = chosen!;
-      this.tell(found.length > 0 ? "" : "No model here answers; this server makes embeddings.");
+      this.tell(found.length > 0 ? "" : "This server has no chat model, only embeddings.");
       this.route();
     } catch (error) {
       if (error instanceof api.Refused) this.refused(error);
@@ -155,10 +175,19 @@ class Page {
     this.chat.modelsChanged();
   }
 
+  private announce(text: string): void {
+    this.announcer.textContent = text;
+  }
+
   private tell(text: string): void {
     this.notice.textContent = text;
     this.notice.hidden = text === "";
   }
+}
+
+/** What is shown of conversations in their list. */
+function outline(conversations: store.Conversation[]): string {
+  return JSON.stringify(conversations.map(({ id, title }) => [id, title]));
 }
 
 new Page().start();

@@ -20,8 +20,10 @@ export class Series {
   now(over = 2): number {
     const last = this.samples.at(-1);
     if (!last) return 0;
-    const first = this.samples.find(({ at }) => at >= last.at - over - 0.5) ?? last;
-    return last.at > first.at ? (last.value - first.value) / (last.at - first.at) : 0;
+    const recent = this.samples.findIndex(({ at }) => at >= last.at - over - 0.5);
+    // Where samples are further apart, between the last two.
+    const first = this.samples[Math.min(recent, this.samples.length - 2)];
+    return first && last.at > first.at ? (last.value - first.value) / (last.at - first.at) : 0;
   }
 
   /** Per second between neighbours: seconds before now, and the rate. */

@@ -44,8 +44,8 @@ function blockElement(block: Block): HTMLElement {
     case "paragraph":
       return h("p", {}, ...inlines(block.parts));
     case "heading":
-      // The page has headings of its own above these.
-      return h(`h${Math.min(block.level + 2, 6)}` as "h3", {}, ...inlines(block.parts));
+      // The page's title is the heading above these.
+      return h(`h${Math.min(block.level + 1, 6)}` as "h2", {}, ...inlines(block.parts));
     case "rule":
       return h("hr");
     case "quote":
@@ -72,7 +72,7 @@ function blockElement(block: Block): HTMLElement {
     case "code": {
       const copy = copyButton(() => block.text, "Copy code");
       const bar = h("div", { class: "code-bar" }, h("span", {}, block.language || "text"), copy);
-      const code = h("pre", { tabindex: 0, "aria-label": "Code" }, h("code", {}, block.text));
+      const code = h("pre", { tabindex: 0, role: "group", "aria-label": "Code" }, h("code", {}, block.text));
       return h("div", { class: "code" }, bar, code);
     }
   }

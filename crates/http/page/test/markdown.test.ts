@@ -23,6 +23,22 @@ test("lists nest, and code may stand in them", () => {
   assert.deepEqual(items[1]![1], { kind: "code", language: "", text: "code" });
 });
 
+test("code in a list may have empty lines", () => {
+  const text = "1. Do:\n\n   ```python\n   def a():\n       pass\n\n\n   def b():\n       pass\n   ```\n2. Next";
+  const [list, ...rest] = blocks(text);
+  assert.deepEqual(rest, []);
+  const { items } = list as { items: Block[][] };
+  assert.equal(items.length, 2);
+  assert.deepEqual(items[0]![1], { kind: "code", language: "python", text: "def a():\n    pass\n\n\ndef b():\n    pass" });
+});
+
+test("a heading keeps marks that do not close it", () => {
+  for (const [text, shown] of [["## Hello World in C#", "Hello World in C#"], ["# C# ##  ", "C#"], ["### Title ###", "Title"]] as const) {
+    assert.deepEqual((blocks(text)[0] as { parts: unknown }).parts, [{ kind: "text", text: shown }], text);
+  }
+  assert.deepEqual((blocks("# #")[0] as { parts: unknown }).parts, []);
+});
+
 test("what is marked in a line", () => {
   assert.deepEqual(inline("a **b *c* d** `e*f*` g_h_i ~~j~~"), [
     { kind: "text", text: "a " },
@@ -40,6 +56,24 @@ test("what is marked in a line", () => {
     { kind: "text", text: " or " },
     { kind: "link", url: "https://example.org/b", parts: [{ kind: "text", text: "https://example.org/b" }] },
     { kind: "text", text: "." },
+  ]);
+});
+
+test("marks meet, and links have parentheses but no links in them", () => {
+  const text = [{ kind: "text", text: "a" }];
+  assert.deepEqual(inline("***a***"), [{ kind: "strong", parts: [{ kind: "emphasis", parts: text }] }]);
+  const url = "https://en.wikipedia.org/wiki/Ox_(animal)";
+  assert.deepEqual(inline(`([a](${url}))`), [
+    { kind: "text", text: "(" },
+    { kind: "link", url, parts: text },
+    { kind: "text", text: ")" },
+  ]);
+  assert.deepEqual(inline("[**https://example.org/**](https://example.com/)"), [
+    {
+      kind: "link",
+      url: "https://example.com/",
+      parts: [{ kind: "strong", parts: [{ kind: "text", text: "https://example.org/" }] }],
+    },
   ]);
 });
 
@@ -73,5 +107,10 @@ test("text that is made to take long does not", () => {
   for (const piece of ["*a ", "**a", "_a ", "[a](", "`a``", "> ", "- ", "![[", "~~a ", "|a|\n|-|\n", "1. \n", "a_", "***", "h", "http://a "]) {
     parse(piece.repeat(30000));
   }
+  for (const text of ["# a" + " ".repeat(3000) + "b", "```" + "a".repeat(1e5) + "`", "~".repeat(1e5) + "`", "` " + "a".repeat(60000) + "`"]) {
+    parse(text);
+  }
+  parse("[a](".repeat(30000) + ")");
+  parse(`${"|".repeat(30000)}\n${"|-".repeat(30000)}\n${"|\n".repeat(30000)}`);
   assert.ok(performance.now() - start < 20000);
 });

@@ -14,6 +14,12 @@ test("rates are of the last seconds, by the server's clock", () => {
   assert.equal(series.now(), 0);
 });
 
+test("where one looks seldom, rates are between the last two looks", () => {
+  const series = new Series();
+  for (let at = 0; at <= 20; at += 5) series.push(at, at * 4);
+  assert.equal(series.now(), 4);
+});
+
 test("a server that was started anew counts anew", () => {
   const series = new Series();
   series.push(100, 5000);

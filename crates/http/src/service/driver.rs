@@ -158,8 +158,7 @@ impl Driver {
                         // At once: without others there is no next step that would look at `cancel`.
                         self.engine.cancel(id);
                         if let Some(task) = self.tasks.remove(&id) {
-                            end(&mut state, task.ticket, task.client);
-                            state.totals.failed += 1;
+                            end_failed(&mut state, task.ticket, task.client);
                             ended.push((task, Err(Failure::ReadTooSlowly)));
                         }
                     }
@@ -172,8 +171,7 @@ impl Driver {
                 }
                 EngineEvent::Failed { error, .. } => {
                     let Some(task) = self.tasks.remove(&id) else { continue };
-                    end(&mut state, task.ticket, task.client);
-                    state.totals.failed += 1;
+                    end_failed(&mut state, task.ticket, task.client);
                     ended.push((task, Err(Failure::Request(error))));
                 }
             }
@@ -196,8 +194,7 @@ impl Driver {
 
     fn failed(&self, ticket: Ticket, client: Client, sink: Sink, failure: Failure) {
         let mut state = self.shared.lock();
-        end(&mut state, ticket, client);
-        state.totals.failed += 1;
+        end_failed(&mut state, ticket, client);
         drop(state);
         self.shared.tell(Event::Failed { ticket, reason: failure.to_string() });
         sink.fail(failure);
@@ -225,6 +222,15 @@ struct Ending {
 fn end(state: &mut State, ticket: Ticket, client: Client) {
     state.running.remove(&ticket);
     state.queue.ended(client);
+}
+
+/// Ends a request that failed. What it was told so far was told: counters only grow.
+fn end_failed(state: &mut State, ticket: Ticket, client: Client) {
+    if let Some(running) = state.running.get(&ticket) {
+        state.totals.answer_tokens += running.answer_tokens as u64;
+    }
+    state.totals.failed += 1;
+    end(state, ticket, client);
 }
 
 fn running(waiting: &Waiting) -> Running {

@@ -34,8 +34,10 @@ impl History {
     /// By how much a counter grows per second.
     pub(super) fn rate(&self, counter: impl Fn(&Cluster) -> Option<u64>) -> f64 {
         let Some(last) = self.now() else { return 0.0 };
-        let recent = |picture: &&Cluster| picture.uptime_seconds >= last.uptime_seconds - OVER;
-        self.0.iter().find(recent).map_or(0.0, |first| between(first, last, &counter))
+        let recent = |picture: &Cluster| picture.uptime_seconds >= last.uptime_seconds - OVER;
+        // Where pictures are further apart, between the last two.
+        let from = self.0.iter().position(recent).unwrap_or(0).min(self.0.len().saturating_sub(2));
+        self.0.get(from).map_or(0.0, |first| between(first, last, &counter))
     }
 
     /// The same from picture to picture, the oldest first.
@@ -79,5 +81,14 @@ mod tests {
         assert_eq!(history.rates(sent).last(), Some(&10.0));
         history.push(picture(1.0, 5));
         assert_eq!(history.rate(sent), 0.0, "another server");
+    }
+
+    #[test]
+    fn rates_of_pictures_far_apart_are_between_the_last_two() {
+        let mut history = History::default();
+        for (at, bytes) in [(0.0, 0), (5.0, 100), (10.0, 150)] {
+            history.push(picture(at, bytes));
+        }
+        assert_eq!(history.rate(sent), 10.0);
     }
 }

@@ -102,7 +102,7 @@ fn layers(now: &Cluster, model: &ModelState, width: usize) -> Line<'static> {
     let (mut line, mut drawn) = (Line::default(), 0);
     for share in model.plans.now.shares.iter().filter(|share| share.blocks[1] > share.blocks[0]) {
         // To where its last block ends, so that rounding leaves no gap.
-        let end = share.blocks[1].min(total) * width / total;
+        let end = (share.blocks[1].min(total) as u128 * width as u128 / total as u128) as usize;
         let columns = end.saturating_sub(drawn);
         drawn = end;
         let machine = now.machines.iter().position(|machine| machine.name == share.machine);
@@ -188,7 +188,7 @@ fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'stati
 
 fn departure(plan: &Plan) -> String {
     if let Some(problem) = &plan.problem {
-        return format!("it would not fit: {}", door::visible(problem));
+        return format!("it would not work: {}", door::visible(problem));
     }
     let shares = plan.shares.iter().filter(|share| share.blocks[1] > share.blocks[0]);
     let parts: Vec<String> =
@@ -328,5 +328,10 @@ mod tests {
             }
         }
         assert_eq!(layers(&picture(1.0, 1), &picture(1.0, 1).models[0], 33).to_string().chars().count(), 33);
+        // As many blocks as a number can say.
+        let mut vast = picture(1.0, 1);
+        vast.models[0].plans.blocks = usize::MAX;
+        vast.models[0].plans.now.shares = vec![share("a:1", [0, usize::MAX])];
+        assert_eq!(layers(&vast, &vast.models[0], 33).to_string().chars().count(), 33);
     }
 }
