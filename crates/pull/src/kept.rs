@@ -61,10 +61,20 @@ impl Store {
         all
     }
 
-    /// The model that a person means: by its name as it is listed, by any name that finds it, or by its path.
-    pub fn find_kept(&self, text: &str) -> Option<Kept> {
-        let found = text.parse::<Name>().ok().and_then(|name| self.find(&name)).map(|path| first_of(&path));
-        self.kept().into_iter().find(|kept| kept.name == text || Some(&kept.path) == found.as_ref())
+    /// The models that a person may mean: the one that is listed by this very name; else all that the name or path could find.
+    pub fn find_kept(&self, text: &str) -> Vec<Kept> {
+        let mut all = self.kept();
+        if let Some(exact) = all.iter().position(|kept| kept.name == text) {
+            return vec![all.swap_remove(exact)];
+        }
+        let found: Vec<PathBuf> = match text.parse::<Name>() {
+            Ok(Name::Hub { repository, file }) => self.hub_files(&repository, file.as_deref()),
+            Ok(name) => self.find(&name).into_iter().collect(),
+            Err(_) => Vec::new(),
+        };
+        let found: Vec<PathBuf> = found.iter().map(|path| first_of(path)).collect();
+        all.retain(|kept| found.contains(&kept.path));
+        all
     }
 
     /// Deletes a model, and the folders that are empty then.
@@ -110,12 +120,14 @@ fn target_of(file: &Path) -> Option<(PathBuf, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     fn store(files: &[(&str, &str)]) -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().unwrap();
         for (path, contents) in files {
-            let path = folder.path().join(path);
+            let path: PathBuf = folder.path().iter().chain(path.split('/').map(OsStr::new)).collect();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, contents).unwrap();
         }
@@ -140,7 +152,7 @@ mod tests {
             .iter()
             .map(|kept| (kept.name.as_str(), kept.bytes, kept.files.len(), kept.is_whole))
             .collect();
-        let url = folder.path().join("url/0123/m.gguf").display().to_string();
+        let url = folder.path().join("url").join("0123").join("m.gguf").display().to_string();
         assert_eq!(
             about,
             [
@@ -158,9 +170,10 @@ mod tests {
             ("owner/half:m.gguf", "owner/half:m.gguf"),
             (&url, &url),
         ] {
-            assert_eq!(store.find_kept(text).unwrap().name, want);
+            let found = store.find_kept(text);
+            assert!(found.len() == 1 && found[0].name == want, "{text}: {found:?}");
         }
-        assert_eq!(store.find_kept("owner/other"), None);
+        assert!(store.find_kept("owner/other").is_empty());
         for kept in kept {
             store.remove(&kept).unwrap();
         }
@@ -168,5 +181,18 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["notes.txt"], "and what is not ours");
+    }
+
+    #[test]
+    fn a_listed_name_means_nothing_else() {
+        let (_folder, store) =
+            store(&[("hub/owner/name/a-m.gguf", "GGUF"), ("hub/owner/name/sub/m.gguf", "GGUF12")]);
+        let names = |text: &str| -> Vec<String> {
+            store.find_kept(text).into_iter().map(|kept| kept.name).collect()
+        };
+        assert_eq!(names("owner/name:a-m.gguf"), ["owner/name:a-m.gguf"]);
+        assert_eq!(names("owner/name:sub/m.gguf"), ["owner/name:sub/m.gguf"]);
+        let both = ["owner/name:a-m.gguf", "owner/name:sub/m.gguf"];
+        assert_eq!((names("owner/name:m.gguf"), names("owner/name")), (both.map(String::from).to_vec(), both.map(String::from).to_vec()));
     }
 }
