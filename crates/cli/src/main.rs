@@ -115,9 +115,12 @@ fn failed(failure: &Failure) -> ExitCode {
 /// What was typed, on top of what the user has set.
 fn parsed() -> Result<Cli, Failure> {
     let words = habits::rewritten(std::env::args_os(), &Cli::command());
+    // A worker that a command starts for itself is as that command wants it.
+    let is_ours = words.get(1).is_some_and(|word| word == "worker")
+        && words.iter().any(|word| word == "--until-stdin-ends");
     // Wrong settings must not keep anyone from looking at them.
     let is_config = words.get(1).is_some_and(|word| word == "config");
-    let (parser, changed) = match is_config {
+    let (parser, changed) = match is_ours || is_config {
         true => (Cli::command(), Vec::new()),
         false => Settings::read()?.applied(Cli::command())?,
     };

@@ -14,8 +14,9 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use crate::failure::Failure;
 
-/// Options that are about one call and not about a habit, or that exclude others.
-const NOT_SETTINGS: [&str; 22] = [
+/// Options that are about one call and not about a habit, or that exclude or need others: the parser checks that only for what was
+/// typed.
+const NOT_SETTINGS: [&str; 26] = [
     "help",
     "version",
     "json",
@@ -38,6 +39,10 @@ const NOT_SETTINGS: [&str; 22] = [
     "until-stdin-ends",
     "dir",
     "unset",
+    "listen",
+    "tls-cert",
+    "tls-key",
+    "cache",
 ];
 
 /// Variables that mean something else.
