@@ -159,7 +159,7 @@ fn settings_are_shown_set_and_explained() {
     assert_eq!(tokens(run(&[]).env("OXCART_RUN_N", "5")), 5, "a variable");
     assert_eq!(tokens(run(&["-n", "7"]).env("OXCART_RUN_N", "5")), 7, "what is typed");
     let (code, _, errors) = text(&run(&[]).env("OXCART_RUN_N", "some").output().unwrap());
-    assert!(code == Some(2) && errors.contains("oxcart config run.n says where"), "{errors}");
+    assert!(code == Some(2) && errors.contains("run.n comes from your settings; see: oxcart config run.n"), "{errors}");
 
     for (args, want) in [
         (&["run.tmp"][..], "did you mean 'run.temp'?"),
@@ -169,7 +169,7 @@ fn settings_are_shown_set_and_explained() {
         let (code, _, errors) = text(&oxcart(home, &[&["config"], args].concat()).output().unwrap());
         assert!(code == Some(2) && errors.contains(want), "{args:?}: {errors}");
     }
-    assert!(config(&["--unset", "run.n"]).contains("is taken out of "));
+    assert!(config(&["--unset", "run.n"]).contains("run.n removed from "));
     assert_eq!(config(&["--unset", "temp"]).lines().count(), 1);
     assert!(config(&[]).contains("nothing was changed"));
 }
@@ -193,6 +193,53 @@ fn settings_that_mean_nothing_are_refused() {
         "# mine\ntop-k = 5 # few\n\n[run]\ntemp = 0.5\n",
         "what was there stays"
     );
+    std::fs::write(&file, "# mine\n").unwrap();
+    assert_eq!(command(&["config", "run.temp", "0.5"]).0, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\n[run]\ntemp = 0.5\n");
+    for number in ["18446744073709551615", "00123"] {
+        assert_eq!(command(&["config", "run.seed", number]).0, Some(0));
+        let (_, said, _) = command(&["config", "run.seed"]);
+        assert!(said.starts_with(&format!("run.seed = {number}\n")), "{said}");
+    }
+}
+
+#[test]
+fn wrong_settings_can_be_looked_at_and_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    std::fs::write(&file, "tempp = 1\n[walk]\nfast = true\n[run]\nn = \"some\"\n").unwrap();
+    let command =
+        |args: &[&str]| text(&oxcart(folder.path(), args).env("OXCART_CONFIG", &file).output().unwrap());
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["completions", "bash"], &["config"]] {
+        let (code, _, errors) = command(args);
+        assert_eq!(code, Some(0), "{args:?}: {errors}");
+    }
+    assert!(command(&["config"]).2.contains("there is no setting 'tempp'"));
+    for name in ["tempp", "walk.fast", "walk"] {
+        assert_eq!(command(&["config", "--unset", name]).0, Some(0), "{name}");
+    }
+    // What was typed is not blamed on what was set, nor on what was set for another command.
+    for args in [&["run", "-m", TINY, "x", "-n", "few"][..], &["chat", "-m", TINY, "-n", "some"]] {
+        let (code, _, errors) = command(args);
+        assert!(code == Some(2) && !errors.contains("comes from your settings"), "{args:?}: {errors}");
+    }
+    let (code, _, errors) = command(&["run", "-m", TINY, "x"]);
+    assert!(code == Some(2) && errors.contains("run.n comes from your settings"), "{errors}");
+}
+
+/// The file may hold keys, and may be kept elsewhere.
+#[cfg(unix)]
+#[test]
+fn the_file_stays_private_and_where_it_is() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("kept.toml"), folder.path().join("link.toml"));
+    std::fs::write(&file, "").unwrap();
+    symlink(&file, &link).unwrap();
+    stdout(oxcart(folder.path(), &["config", "run.temp", "0.5"]).env("OXCART_CONFIG", &link));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "[run]\ntemp = 0.5\n");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
