@@ -17,6 +17,7 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::commands;
 use super::history::HistoryFile;
+use crate::door::is_harmless;
 use crate::failure::Failure;
 use crate::limits::MAX_HISTORY_ENTRIES;
 use crate::terminal::{Terminal, Tone};
@@ -167,7 +168,23 @@ impl Hinter for Keys {
     type Hint = String;
 }
 
+/// What a terminal may show of a text: the editor writes to it by itself, and texts of files and names of files are from outside.
+fn harmless(text: &str) -> Cow<'_, str> {
+    match text.chars().all(is_harmless) {
+        true => text.into(),
+        false => text.chars().filter(|c| is_harmless(*c)).collect::<String>().into(),
+    }
+}
+
 impl Highlighter for Keys {
+    fn highlight<'l>(&self, line: &'l str, _at: usize) -> Cow<'l, str> {
+        harmless(line)
+    }
+
+    fn highlight_candidate<'c>(&self, candidate: &'c str, _kind: CompletionType) -> Cow<'c, str> {
+        harmless(candidate)
+    }
+
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _default: bool) -> Cow<'b, str> {
         self.terminal.paint(prompt, Tone::Bold).into()
     }
@@ -210,6 +227,12 @@ impl Completer for Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_editor_shows_text_alone() {
+        assert_eq!(harmless("a\tb\n\u{e9}"), "a\tb\n\u{e9}");
+        assert_eq!(harmless("a\x1b]0;t\x07\u{9b}2J\r\u{202e}b"), "a]0;t2Jb");
+    }
 
     #[test]
     fn only_backslashes_of_return_go_away() {
