@@ -167,16 +167,19 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     assert!(said[1].starts_with("word word") && said[1].len() < 20_000, "{}", said[1].len());
 
     // At the prompt it clears the line.
-    screen.press("nonsense");
-    screen.press(CTRL_C);
-    screen.wait_for("Ctrl-C again or Ctrl-D leaves");
-    screen.wait_for(PROMPT);
+    for _ in 0..3 {
+        screen.press("nonsense");
+        screen.wait_for("nonsense");
+        screen.press(CTRL_C);
+        screen.wait_for(PROMPT);
+    }
     let shown = screen.say("/stats");
     assert!(shown.contains("2 messages so far"), "{shown}");
     assert!(!shown.contains("nonsense"), "{shown}");
 
     // Twice it leaves.
     screen.press(CTRL_C);
+    screen.wait_for("press Ctrl-C again or Ctrl-D to leave");
     screen.wait_for(PROMPT);
     screen.press(CTRL_C);
     assert!(screen.end().success());
@@ -331,7 +334,11 @@ fn a_full_context_says_so_and_what_to_do() {
     let shown = screen.say("And now?");
     assert!(shown.contains("no longer fits into the context of 256 tokens"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
-    assert_eq!((said.len(), said[0].as_str()), (2, "Hello"), "the history is kept");
+    assert_eq!(
+        (said.len(), said[0].as_str(), said[2].as_str()),
+        (3, "Hello", "And now?"),
+        "all of it is kept"
+    );
     let shown = screen.say("/undo");
     assert!(shown.contains("took back 'And now?'"), "{shown}");
     screen.say("/undo");
@@ -372,6 +379,12 @@ fn conversations_are_saved_and_loaded() {
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes"]);
     assert_eq!(transcript["system"], "be brief");
+    let mut file = transcript.clone();
+    file["messages"].as_array_mut().unwrap().pop();
+    std::fs::write(&path, file.to_string()).unwrap();
+    screen.say(&format!("/load {}", path.display()));
+    screen.say("/retry");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
     let shown = screen.say("/load /nowhere");
     assert!(shown.contains("/nowhere: "), "{shown}");
 }
@@ -410,6 +423,10 @@ fn every_command_says_what_it_did() {
     assert_eq!(contents(&screen.transcript(home.path())), [asked, "yes"]);
     screen.say("/undo");
     screen.say("First");
+    screen.say("/edit");
+    screen.press(CTRL_C);
+    screen.wait_for(PROMPT);
+    assert_eq!(contents(&screen.transcript(home.path())), ["First", "yes"], "a draft that is not sent changes nothing");
     screen.say("/edit");
     screen.say(" and more");
     assert_eq!(contents(&screen.transcript(home.path())), ["First and more", "yes"]);

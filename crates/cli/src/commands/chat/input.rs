@@ -4,7 +4,7 @@
 //! goes on, only where return was pressed behind it.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Lines, StdinLock};
 
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
@@ -30,8 +30,8 @@ const PROMPT: &str = "> ";
 pub(super) enum Said {
     /// A message or a command.
     Text(String),
-    /// Ctrl-C.
-    Interrupt,
+    /// Ctrl-C, and whether there was a line that it has cleared.
+    Interrupt { cleared: bool },
     /// Ctrl-D, or the end of a file.
     End,
 }
@@ -115,6 +115,7 @@ impl Typed {
         editor.set_helper(Some(Keys {
             terminal,
             continued: RefCell::default(),
+            has_text: Cell::default(),
             files: FilenameCompleter::new(),
         }));
         Ok(Typed { editor, history })
@@ -126,7 +127,10 @@ impl Typed {
         }
         let typed = match self.editor.readline_with_initial(PROMPT, (draft, "")) {
             Ok(typed) => typed,
-            Err(ReadlineError::Interrupted) => return Ok(Said::Interrupt),
+            Err(ReadlineError::Interrupted) => {
+                let cleared = self.editor.helper().is_some_and(|keys| keys.has_text.get());
+                return Ok(Said::Interrupt { cleared });
+            }
             Err(ReadlineError::Eof) => return Ok(Said::End),
             Err(error) => return Err(unreadable(&error)),
         };
@@ -159,6 +163,8 @@ struct Keys {
     terminal: Terminal,
     /// Where return was pressed behind a backslash.
     continued: RefCell<Vec<usize>>,
+    /// Whether the line is not empty.
+    has_text: Cell<bool>,
     files: FilenameCompleter,
 }
 
@@ -166,6 +172,12 @@ impl Helper for Keys {}
 
 impl Hinter for Keys {
     type Hint = String;
+
+    /// There are none; but this is called whenever the line changes.
+    fn hint(&self, line: &str, _at: usize, _context: &Context<'_>) -> Option<String> {
+        self.has_text.set(!line.is_empty());
+        None
+    }
 }
 
 /// What a terminal may show of a text: the editor writes to it by itself, and texts of files and names of files are from outside.

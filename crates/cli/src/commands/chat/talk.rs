@@ -198,12 +198,12 @@ impl<'a> Talk<'a> {
             Command::Help => writeln!(out, "{}", commands::help())?,
             Command::Clear => self.clear(out)?,
             Command::Undo => self.undo(out)?,
-            Command::Retry => match self.take_back() {
-                Some(message) => self.say(message, out)?,
+            Command::Retry => match self.last_message() {
+                Some(message) => self.say_instead(message, out)?,
                 None => self.note("nothing was said yet", out)?,
             },
-            Command::Edit => match self.take_back() {
-                Some(_) if !rest.is_empty() => self.say(rest.to_owned(), out)?,
+            Command::Edit => match self.last_message() {
+                Some(_) if !rest.is_empty() => self.say_instead(rest.to_owned(), out)?,
                 Some(message) => self.draft = Some(message),
                 None => self.note("nothing was said yet", out)?,
             },
@@ -239,7 +239,14 @@ impl<'a> Talk<'a> {
         Ok(Then::GoOn)
     }
 
-    /// The last message, without its answer.
+    /// The last message of the user.
+    fn last_message(&self) -> Option<String> {
+        let messages = self.transcript.messages.iter();
+        let answered = || messages.rev().find(|message| message.role == "user");
+        self.unanswered.clone().or_else(|| answered().map(|message| message.content.clone()))
+    }
+
+    /// Takes the last message back, with its answer.
     fn take_back(&mut self) -> Option<String> {
         self.unanswered.take().or_else(|| self.transcript.take_back())
     }
@@ -283,18 +290,27 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
+    /// The conversation, with a message that got no answer.
+    fn with_unanswered(&self) -> Transcript {
+        let mut all = self.transcript.clone();
+        all.messages.extend(self.unanswered.iter().map(|message| Message::new("user", message)));
+        all
+    }
+
     fn save(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/save")?;
-        self.transcript.save(&path, &self.settings.model.model)?;
-        let count = messages(self.transcript.messages.len());
+        let all = self.with_unanswered();
+        all.save(&path, &self.settings.model.model)?;
+        let count = messages(all.messages.len());
         self.note(&format!("saved {count} to {}", path.display()), out)
     }
 
     fn load(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/load")?;
         self.transcript = Transcript::load(&path)?;
-        (self.unanswered, self.last) = (None, None);
         let count = messages(self.transcript.messages.len());
+        let unanswered = self.transcript.messages.pop_if(|message| message.role == "user");
+        (self.unanswered, self.last) = (unanswered.map(|message| message.content), None);
         self.note(&format!("loaded {count} from {}; /history shows them", path.display()), out)
     }
 
@@ -324,10 +340,11 @@ impl<'a> Talk<'a> {
     }
 
     fn history(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        if self.transcript.messages.is_empty() {
+        let all = self.with_unanswered();
+        if all.messages.is_empty() {
             self.note("nothing was said yet", out)?;
         }
-        for message in self.transcript.all() {
+        for message in all.all() {
             writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
         }
         Ok(())
@@ -367,6 +384,17 @@ impl<'a> Talk<'a> {
             self.note(&format!("sent {sent} to workers and received {received}"), out)?;
         }
         Ok(())
+    }
+
+    /// Says something in place of the last message, which stays, with its answer, if this one gets none.
+    pub(super) fn say_instead(&mut self, text: String, out: &mut dyn Write) -> Result<(), Failure> {
+        let before = self.unanswered.is_none().then(|| self.transcript.clone());
+        self.take_back();
+        let said = self.say(text, out);
+        if let Some(before) = before.filter(|_| self.unanswered.is_some()) {
+            (self.transcript, self.unanswered) = (before, None);
+        }
+        said
     }
 
     /// Says something and shows the answer.
