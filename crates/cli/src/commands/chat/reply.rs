@@ -67,6 +67,10 @@ impl Reply {
     pub(super) fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let events = self.parser.finish();
         self.show(&events, out)?;
+        if self.part == Part::Nothing {
+            // An empty answer is a line, too.
+            out.write_all(b"\n")?;
+        }
         self.begin(Part::Nothing, out)?;
         out.flush()
     }
@@ -112,9 +116,6 @@ impl Reply {
                 self.finish_markdown(out)?;
                 self.end_line(out)?;
             }
-        }
-        if part == Part::Nothing && self.part == Part::Nothing {
-            out.write_all(b"\n")?;
         }
         if part == Part::Reasoning && !self.style.reasoning {
             self.put("thinking…", Look { dim: true, ..Look::default() }, out)?;
