@@ -83,11 +83,13 @@ fn what_llama_cpp_users_type_works() {
         &["the end", "-c", "512", "-t", "1", "-n", "6", "-s", "3"],
         &["the end", "--ctx-size", "512", "-ngl", "99", "-n", "6", "-s", "3"],
         &["the end", "-ngl", "0", "-n", "6", "-seed", "3"],
+        &["the end", "-ngl", "-1", "-n", "6", "-s", "3"],
         &["the end", "-ctk", "f16", "-ctv", "f16", "-fa", "auto", "-n", "6", "-s", "3"],
         &["the end", "--rpc", "local:1", "-ts", "1", "-n", "6", "-s", "3", "-t", "1"],
     ] {
         assert_eq!(run(args)["tokens"], plain["tokens"], "{args:?}");
     }
+    assert_eq!(run(&["-p", "- one", "-s", "-1", "-n", "3"])["tokens"].as_array().unwrap().len(), 3);
     assert_eq!(run(&["the end", "-c", "32", "-n", "-1"])["end"], "context", "until the context is full");
 }
 
