@@ -14,6 +14,7 @@ use super::commands::{self, Command};
 use super::reply::{Reply, Style};
 use super::transcript::Transcript;
 use crate::conversation;
+use crate::door;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::generation::{Answered, answer, summary};
@@ -152,8 +153,9 @@ impl<'a> Talk<'a> {
         format!("{}{place}{context}", self.settings.model.model)
     }
 
+    /// Says something about the conversation, which is no part of what a file or another program gets.
     fn note(&self, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        Ok(writeln!(out, "{}", self.terminal.paint(text, Tone::Dim))?)
+        note(self.style, text, out)
     }
 
     /// Tells what went wrong and what can be done about it. Without a person there it ends the command.
@@ -358,7 +360,9 @@ impl<'a> Talk<'a> {
                 self.note(&format!("reasoning is {state} from now on"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
-                Some(last) => self.note(last.reasoning.trim(), out),
+                Some(last) => {
+                    Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?)
+                }
                 None => self.note("the last answer has no reasoning that the model has marked as such", out),
             },
             _ => Err(Failure::Usage("/think is followed by show, fold or nothing".into())),
@@ -419,7 +423,7 @@ impl<'a> Talk<'a> {
         };
         if left_out > 0 {
             let line = format!("the oldest {} no longer fit and are left out", messages(left_out));
-            writeln!(out, "{}", shown.terminal.paint(&line, Tone::Dim))?;
+            note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
         let at_limit = match shift {
@@ -451,6 +455,17 @@ impl<'a> Talk<'a> {
         match end {
             Some(line) => self.note(&line, out),
             None => Ok(()),
+        }
+    }
+}
+
+fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    match style.wraps {
+        true => Ok(writeln!(out, "{}", style.terminal.paint(text, Tone::Dim))?),
+        false => {
+            // The answers are there even if this cannot be said.
+            let _ = writeln!(door::stderr(), "{text}");
+            Ok(())
         }
     }
 }
