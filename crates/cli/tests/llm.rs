@@ -208,8 +208,8 @@ fn what_makes_no_sense_is_said_so() {
         (&["run", "-m", TINY, "x", "--json-schema", TINY], 2, "cannot be read"),
         (&["run", "-m", TINY, "--json-schema", "-"], 2, "cannot both come from stdin"),
         (&["chat", "-m", TINY, "--json-schema", "-"], 2, "give --json-schema a file"),
-        (&["embed", "-m", TINY, "x"], 2, "encoders"),
-        (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "encoders"),
+        (&["embed", "-m", TINY, "x"], 2, "use an embedding model"),
+        (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "use an embedding model"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
         (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is a file of IN"),
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
@@ -302,7 +302,7 @@ fn what_was_quantized_before_loses_twice() {
     let output = output(&["quantize", TINY, new.to_str().unwrap(), "Q8_0"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output.status.success() && errors.contains("quantized already") && errors.contains("lose twice"),
+        output.status.success() && errors.contains("already quantized") && errors.contains("loses more quality"),
         "{errors}"
     );
 }

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     fold: bool,
 
-    /// Show the marks of Markdown as they are
+    /// Show Markdown as plain text
     #[arg(long)]
     no_markdown: bool,
 

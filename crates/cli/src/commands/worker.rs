@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
-    /// Listen here instead, in a version of the protocol of its own if one is given; may be repeated
+    /// Listen here instead, optionally with its own protocol version; may be repeated
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[VERSION@]HOST:PORT", conflicts_with_all = ["host", "port"])]

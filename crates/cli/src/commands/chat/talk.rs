@@ -202,22 +202,17 @@ impl<'a> Talk<'a> {
             Command::Undo => self.undo(out)?,
             Command::Retry => match self.last_message() {
                 Some(message) => self.say_instead(message, out)?,
-                None => self.note("nothing was said yet", out)?,
+                None => self.note("no messages yet", out)?,
             },
             Command::Edit => match self.last_message() {
                 Some(_) if !rest.is_empty() => self.say_instead(rest.to_owned(), out)?,
                 Some(message) => self.draft = Some(message),
-                None => self.note("nothing was said yet", out)?,
+                None => self.note("no messages yet", out)?,
             },
             Command::File => self.attach(rest, out)?,
             Command::System => {
                 self.transcript.system = (!rest.is_empty()).then(|| rest.to_owned());
-                let set = if rest.is_empty() {
-                    "there are no standing instructions"
-                } else {
-                    "the model is told so from now on"
-                };
-                self.note(set, out)?;
+                self.note(if rest.is_empty() { "instructions cleared" } else { "instructions set" }, out)?;
             }
             Command::Save => self.save(rest, out)?,
             Command::Load => self.load(rest, out)?,
@@ -233,8 +228,8 @@ impl<'a> Talk<'a> {
                     _ => return Err(Failure::Usage("/markdown is followed by on or off".into())),
                 };
                 self.style.markdown = is_on && self.terminal.colour;
-                let state = if self.style.markdown { "shown as what they mean" } else { "shown as they are" };
-                self.note(&format!("marks of Markdown are {state}"), out)?;
+                let state = if self.style.markdown { "rendered" } else { "shown as plain text" };
+                self.note(&format!("Markdown is {state}"), out)?;
             }
             Command::Stats => self.stats(out)?,
         }
@@ -268,7 +263,7 @@ impl<'a> Talk<'a> {
                 let left = messages(self.transcript.messages.len());
                 self.note(&format!("took back '{}'; {left} left", shortened(first)), out)
             }
-            None => self.note("nothing was said yet", out),
+            None => self.note("no messages yet", out),
         }
     }
 
@@ -277,17 +272,17 @@ impl<'a> Talk<'a> {
         let wrong = |why: String| Failure::Usage(format!("{}: {why}", path.display()));
         let about = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;
         if !about.is_file() {
-            return Err(wrong("it is no file".into()));
+            return Err(wrong("this is not a regular file".into()));
         }
         if about.len() > MAX_ATTACHED_BYTES {
             let (size, most) = (ByteSize(about.len()), ByteSize(MAX_ATTACHED_BYTES));
-            return Err(wrong(format!("it has {size}, and {most} is the most that can go along")));
+            return Err(wrong(format!("the file is {size}; at most {most} can be attached")));
         }
         let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text in UTF-8".into()))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("this is not UTF-8 text".into()))?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let size = ByteSize(text.len() as u64);
-        self.note(&format!("{name} ({size}) goes along with your next message"), out)?;
+        self.note(&format!("{name} ({size}) will be sent with your next message"), out)?;
         self.attached.push((name, text));
         Ok(())
     }
@@ -344,7 +339,7 @@ impl<'a> Talk<'a> {
     fn history(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let all = self.with_unanswered();
         if all.messages.is_empty() {
-            self.note("nothing was said yet", out)?;
+            self.note("no messages yet", out)?;
         }
         for message in all.all() {
             writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
@@ -372,7 +367,7 @@ impl<'a> Talk<'a> {
     fn stats(&self, out: &mut dyn Write) -> Result<(), Failure> {
         self.note(&self.about(), out)?;
         self.note(&format!("{} so far", messages(self.transcript.messages.len())), out)?;
-        let Some(last) = &self.last else { return self.note("nothing was said yet", out) };
+        let Some(last) = &self.last else { return self.note("no messages yet", out) };
         let report = &last.answered.report;
         let line = format!(
             "{}; {} tokens were known, {} are in the context; first token after {:.2} s",
@@ -504,12 +499,12 @@ fn ended(end: End, limit: usize, context: usize) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
         End::Cancelled => Some("stopped; what was said so far is part of the conversation".into()),
-        End::Length => Some(format!("ended after {limit} tokens, which -n allows")),
+        End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
         End::Context => Some(format!(
             "ended because the context of {context} tokens is full: /undo or /clear make room; start the chat with a larger --ctx, or \
              with --shift to forget the oldest part"
         )),
-        End::Deadline => Some("ended because its time was over".into()),
+        End::Deadline => Some("stopped: out of time".into()),
     }
 }
 
@@ -517,7 +512,7 @@ fn ended(end: End, limit: usize, context: usize) -> Option<String> {
 fn path_in(text: &str, command: &str) -> Result<PathBuf, Failure> {
     let quoted = |quote: char| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
     match quoted('"').or(quoted('\'')).unwrap_or(text) {
-        "" => Err(Failure::Usage(format!("{command} is followed by a path"))),
+        "" => Err(Failure::Usage(format!("{command} needs a path"))),
         path => Ok(match (path.strip_prefix("~/"), std::env::home_dir()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => Path::new(path).to_owned(),

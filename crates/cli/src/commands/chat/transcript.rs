@@ -42,7 +42,7 @@ impl Transcript {
     pub(super) fn save(&self, path: &Path, model: &str) -> Result<(), Failure> {
         if path.exists() && Transcript::load(path).is_err() {
             return Err(Failure::Usage(format!(
-                "{} is there and no conversation; give another name",
+                "{} already exists and is not a saved conversation; choose another name",
                 path.display()
             )));
         }
@@ -69,13 +69,13 @@ impl Transcript {
             .read_to_string(&mut text)
             .map_err(|error| wrong(&error.to_string()))?;
         let file: Value =
-            serde_json::from_str(&text).map_err(|error| wrong(&format!("it is no conversation: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| wrong(&format!("this is not a saved conversation: {error}")))?;
         match file[MARK].as_u64() {
             Some(VERSION) => {}
             Some(other) => {
                 return Err(wrong(&format!("version {other} of conversations is too new for this oxcart")));
             }
-            None => return Err(wrong("it is no conversation that /save has written")),
+            None => return Err(wrong("this is not a saved conversation")),
         }
         let message = |message: &Value| {
             let text = |key: &str| message[key].as_str().map(str::to_owned);
