@@ -39,7 +39,7 @@ impl Store {
     pub fn kept(&self) -> Vec<Kept> {
         let mut models = BTreeMap::<PathBuf, Kept>::new();
         for file in files_below(self.root()) {
-            let Some((target, is_on_its_way)) = target_of(&file) else { continue };
+            let Some((target, is_on_its_way)) = self.target_of(&file) else { continue };
             let first = first_of(&target);
             let about = fs::metadata(&file).ok();
             let kept = models.entry(first.clone()).or_insert_with(|| Kept {
@@ -95,6 +95,16 @@ impl Store {
         Ok(())
     }
 
+    /// The model's file that a file is, or will be; and whether it is still on its way.
+    fn target_of(&self, file: &Path) -> Option<(PathBuf, bool)> {
+        let name = file.file_name()?.to_str()?;
+        let target = ON_ITS_WAY.iter().rev().find_map(|end| name.strip_suffix(end));
+        let (name, is_on_its_way) = target.map_or((name, false), |target| (target, true));
+        // What an address gives may have any name.
+        let is_model = name.ends_with(".gguf") || file.starts_with(self.url_folder());
+        is_model.then(|| (file.with_file_name(name), is_on_its_way))
+    }
+
     fn name_of(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.root()).unwrap_or(path);
         if let Some(known) = known_models().iter().find(|known| below == Path::new(known.file)) {
@@ -110,13 +120,6 @@ impl Store {
     }
 }
 
-/// The model's file that a file is, or will be; and whether it is still on its way.
-fn target_of(file: &Path) -> Option<(PathBuf, bool)> {
-    let name = file.file_name()?.to_str()?;
-    let target = ON_ITS_WAY.iter().rev().find_map(|end| name.strip_suffix(end));
-    let (name, is_on_its_way) = target.map_or((name, false), |target| (target, true));
-    name.ends_with(".gguf").then(|| (file.with_file_name(name), is_on_its_way))
-}
 
 #[cfg(test)]
 mod tests {
@@ -145,6 +148,7 @@ mod tests {
             ("hub/owner/half/m.gguf.part", "GG"),
             ("hub/owner/half/m.gguf.part.of", "x"),
             ("url/0123/m.gguf", "GGUF"),
+            ("url/4567/download", "GGUF"),
             ("notes.txt", "mine"),
         ]);
         let kept = store.kept();
@@ -153,10 +157,12 @@ mod tests {
             .map(|kept| (kept.name.as_str(), kept.bytes, kept.files.len(), kept.is_whole))
             .collect();
         let url = folder.path().join("url").join("0123").join("m.gguf").display().to_string();
+        let other = folder.path().join("url").join("4567").join("download").display().to_string();
         assert_eq!(
             about,
             [
                 (url.as_str(), 4, 1, true),
+                (other.as_str(), 4, 1, true),
                 ("owner/half:m.gguf", 3, 2, false),
                 ("owner/large:sub/m-00001-of-00002.gguf", 12, 2, true),
                 ("owner/name:m-Q4_0.gguf", 5, 1, true),
@@ -169,6 +175,7 @@ mod tests {
             ("owner/name:q4_0", "owner/name:m-Q4_0.gguf"),
             ("owner/half:m.gguf", "owner/half:m.gguf"),
             (&url, &url),
+            (&other, &other),
         ] {
             let found = store.find_kept(text);
             assert!(found.len() == 1 && found[0].name == want, "{text}: {found:?}");

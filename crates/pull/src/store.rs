@@ -90,6 +90,11 @@ impl Store {
         found
     }
 
+    /// Where what URLs give is kept.
+    pub(crate) fn url_folder(&self) -> PathBuf {
+        self.root.join("url")
+    }
+
     /// Where what a URL gives is kept: the same URL, the same file.
     fn url_path(&self, url: &str) -> PathBuf {
         let path = url.split(['?', '#']).next().unwrap_or_default();
@@ -97,7 +102,7 @@ impl Store {
         let file: String = path.rsplit('/').next().unwrap_or_default().chars().map(plain).collect();
         let digest = hex(&Sha256::digest(url.as_bytes()));
         let is_name = !file.trim_matches('.').is_empty();
-        self.root.join("url").join(&digest[..16]).join(if is_name { &file } else { "model.gguf" })
+        self.url_folder().join(&digest[..16]).join(if is_name { &file } else { "model.gguf" })
     }
 }
 
