@@ -76,7 +76,11 @@ pub(crate) struct WithCpu {
 impl DeviceArgs {
     /// The chosen devices, in the order in which they are found; the CPU, if it is among them, is the last.
     pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
-        self.choose(&self.plugins.find()?)
+        let chosen = self.choose(&self.plugins.find()?)?;
+        match chosen.is_empty() {
+            true => Err(Failure::Usage("no device is left: --gpu-layers 0 excludes what --device names".into())),
+            false => Ok(chosen),
+        }
     }
 
     /// The chosen devices, then the CPU.

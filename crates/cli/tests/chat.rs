@@ -164,7 +164,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     assert!(shown.contains("stopped; what was said so far"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
-    assert!(said[1].starts_with("word word") && said[1].len() < 20_000, "{}", said[1].len());
+    assert!(said[1].starts_with("word word") && said[1].len() < "word ".repeat(4000).len() - 1, "{}", said[1].len());
 
     // At the prompt it clears the line.
     for _ in 0..3 {
@@ -408,7 +408,7 @@ fn every_command_says_what_it_did() {
         ("/markdown off", "Markdown is shown as plain text"),
         ("/model", "tiny.gguf, a context of 4096 tokens"),
         ("/model /nowhere.gguf", "no such file"),
-        ("/workers nonsense:x", "nonsense"),
+        ("/workers nonsense:x", "write host:port"),
         ("/system", "instructions cleared"),
         ("/file /nowhere", "/nowhere: "),
     ] {

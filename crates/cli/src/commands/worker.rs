@@ -143,7 +143,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let advice = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program listens there, give another --port",
                 io::ErrorKind::AddrNotAvailable => "; this machine has no such address, give one of its own",
-                io::ErrorKind::PermissionDenied => "; ports below 1024 need rights that this user lacks",
+                io::ErrorKind::PermissionDenied if address.iter().any(|address| address.port() < 1024) => {
+                    "; ports below 1024 need rights that this user lacks"
+                }
                 _ => "",
             };
             Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))

@@ -19,7 +19,7 @@ use super::commands;
 use super::history::HistoryFile;
 use crate::door::is_harmless;
 use crate::failure::Failure;
-use crate::limits::MAX_HISTORY_ENTRIES;
+use crate::limits::{MAX_COMPLETIONS, MAX_HISTORY_ENTRIES};
 use crate::terminal::{Terminal, Tone};
 
 /// What stands before a message.
@@ -225,7 +225,11 @@ impl Completer for Keys {
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..at).unwrap_or(line);
         match typed.split_once(' ') {
-            Some((command, _)) if commands::takes_file(command) => self.files.complete(line, at, context),
+            Some((command, _)) if commands::takes_file(command) => {
+                let (start, mut fits) = self.files.complete(line, at, context)?;
+                fits.truncate(MAX_COMPLETIONS);
+                Ok((start, fits))
+            }
             None if typed.starts_with('/') => {
                 let fits = commands::names().filter(|name| name.starts_with(typed));
                 let pair = |name: &str| Pair { display: name.to_owned(), replacement: format!("{name} ") };

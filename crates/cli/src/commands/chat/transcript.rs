@@ -3,7 +3,7 @@
 //! Invariant: a file gets its name when all of it is there, and never replaces one that is no conversation.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use oxcart::llm::text::Message;
@@ -55,9 +55,16 @@ impl Transcript {
         let unwritable =
             |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", path.display()));
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
+        name.push(format!(".{}.part", std::process::id()));
         let part = path.with_file_name(name);
-        fs::write(&part, format!("{file:#}\n")).and_then(|()| fs::rename(&part, path)).map_err(unwritable)
+        // A new file: whatever has this name already is somebody's.
+        let mut new = File::create_new(&part).map_err(unwritable)?;
+        let written = new.write_all(format!("{file:#}\n").as_bytes()).and_then(|()| fs::rename(&part, path));
+        written.map_err(|error| {
+            // The first error is what matters.
+            let _ = fs::remove_file(&part);
+            unwritable(error)
+        })
     }
 
     /// Reads one from a file.
@@ -99,10 +106,13 @@ mod tests {
             system: Some("be brief".into()),
             messages: vec![Message::new("user", "a\n\"b\""), Message::new("assistant", "ä")],
         };
+        let other = folder.path().join("talk.json.part");
+        fs::write(&other, "mine").unwrap();
         said.save(&path, "tiny").unwrap();
         said.save(&path, "tiny").unwrap();
         assert_eq!(Transcript::load(&path).unwrap(), said);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]
