@@ -78,7 +78,9 @@ impl DeviceArgs {
     pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
         let chosen = self.choose(&self.plugins.find()?)?;
         match chosen.is_empty() {
-            true => Err(Failure::Usage("no device is left: --gpu-layers 0 excludes what --device names".into())),
+            true => {
+                Err(Failure::Usage("no device is left: --gpu-layers 0 excludes what --device names".into()))
+            }
             false => Ok(chosen),
         }
     }

@@ -3,11 +3,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -44,7 +46,7 @@ impl Screen {
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         // A session of its own, so that Ctrl-C on this terminal is for it.
-        let child = Command::new("setsid")
+        let child = user::command("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "-m", TINY, "--temp", "0"])
             .args(args)
             .env("HOME", home)
@@ -164,7 +166,11 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     assert!(shown.contains("stopped; what was said so far"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
-    assert!(said[1].starts_with("word word") && said[1].len() < "word ".repeat(4000).len() - 1, "{}", said[1].len());
+    assert!(
+        said[1].starts_with("word word") && said[1].len() < "word ".repeat(4000).len() - 1,
+        "{}",
+        said[1].len()
+    );
 
     // At the prompt it clears the line.
     for _ in 0..3 {
@@ -279,7 +285,7 @@ struct Worker {
 
 impl Worker {
     fn start() -> Worker {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
             .args(["worker", "--port", "0", "--threads", "1"])
             .stderr(Stdio::piped())
             .spawn()
@@ -425,7 +431,11 @@ fn every_command_says_what_it_did() {
     screen.say("/edit");
     screen.press(CTRL_C);
     screen.wait_for(PROMPT);
-    assert_eq!(contents(&screen.transcript(home.path())), ["First", "yes"], "a draft that is not sent changes nothing");
+    assert_eq!(
+        contents(&screen.transcript(home.path())),
+        ["First", "yes"],
+        "a draft that is not sent changes nothing"
+    );
     screen.say("/edit");
     screen.say(" and more");
     assert_eq!(contents(&screen.transcript(home.path())), ["First and more", "yes"]);

@@ -1,6 +1,8 @@
 //! What people type out of habit, what they have set, and what shells and manuals know about the commands.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,13 +11,12 @@ use serde_json::Value;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
-/// A command of a user with this home, without settings of ours.
+/// A command of a user with this home.
 fn oxcart(home: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
     command.args(args).env("NO_COLOR", "1").env("HOME", home).env("APPDATA", home).stdin(Stdio::null());
-    for variable in ["XDG_CONFIG_HOME", "OXCART_CONFIG", "OXCART_TEMP", "OXCART_RUN_N"] {
-        command.env_remove(variable);
-    }
+    // Settings of this home, if there are any.
+    command.env_remove("XDG_CONFIG_HOME").env_remove("OXCART_CONFIG");
     command
 }
 
@@ -52,7 +53,8 @@ impl Worker {
             assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
         }
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let address = line.split_once("listening on ").unwrap().1.split(',').next().unwrap().trim().to_owned();
+        let address =
+            line.split_once("listening on ").unwrap().1.split(',').next().unwrap().trim().to_owned();
         Worker { child, address }
     }
 }
@@ -185,7 +187,10 @@ fn settings_are_shown_set_and_explained() {
     assert_eq!(tokens(run(&[]).env("OXCART_RUN_N", "5")), 5, "a variable");
     assert_eq!(tokens(run(&["-n", "7"]).env("OXCART_RUN_N", "5")), 7, "what is typed");
     let (code, _, errors) = text(&run(&[]).env("OXCART_RUN_N", "some").output().unwrap());
-    assert!(code == Some(2) && errors.contains("run.n comes from your settings; see: oxcart config run.n"), "{errors}");
+    assert!(
+        code == Some(2) && errors.contains("run.n comes from your settings; see: oxcart config run.n"),
+        "{errors}"
+    );
 
     for (args, want) in [
         (&["run.tmp"][..], "did you mean 'run.temp'?"),

@@ -1,6 +1,8 @@
 //! Commands that run models, as people run them: with a tiny model of random weights, in process and over workers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
 
+mod user;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +14,7 @@ use serde_json::Value;
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
 fn oxcart(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
     command.args(args).env("NO_COLOR", "1").stdin(Stdio::null());
     command
 }
@@ -302,7 +304,9 @@ fn what_was_quantized_before_loses_twice() {
     let output = output(&["quantize", TINY, new.to_str().unwrap(), "Q8_0"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output.status.success() && errors.contains("already quantized") && errors.contains("loses more quality"),
+        output.status.success()
+            && errors.contains("already quantized")
+            && errors.contains("loses more quality"),
         "{errors}"
     );
 }

@@ -120,7 +120,6 @@ impl Store {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
@@ -194,12 +193,14 @@ mod tests {
     fn a_listed_name_means_nothing_else() {
         let (_folder, store) =
             store(&[("hub/owner/name/a-m.gguf", "GGUF"), ("hub/owner/name/sub/m.gguf", "GGUF12")]);
-        let names = |text: &str| -> Vec<String> {
-            store.find_kept(text).into_iter().map(|kept| kept.name).collect()
-        };
+        let names =
+            |text: &str| -> Vec<String> { store.find_kept(text).into_iter().map(|kept| kept.name).collect() };
         assert_eq!(names("owner/name:a-m.gguf"), ["owner/name:a-m.gguf"]);
         assert_eq!(names("owner/name:sub/m.gguf"), ["owner/name:sub/m.gguf"]);
         let both = ["owner/name:a-m.gguf", "owner/name:sub/m.gguf"];
-        assert_eq!((names("owner/name:m.gguf"), names("owner/name")), (both.map(String::from).to_vec(), both.map(String::from).to_vec()));
+        assert_eq!(
+            (names("owner/name:m.gguf"), names("owner/name")),
+            (both.map(String::from).to_vec(), both.map(String::from).to_vec())
+        );
     }
 }

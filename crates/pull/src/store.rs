@@ -33,9 +33,7 @@ impl Store {
             Name::Path(path) => Some(path.clone()),
             Name::Known(known) => Some(self.root.join(known.file)).filter(|path| path.is_file()),
             Name::Url(url) => Some(self.url_path(url)).filter(|path| is_whole(path)),
-            Name::Hub { repository, file } => {
-                self.hub_files(repository, file.as_deref()).into_iter().next()
-            }
+            Name::Hub { repository, file } => self.hub_files(repository, file.as_deref()).into_iter().next(),
         }
     }
 

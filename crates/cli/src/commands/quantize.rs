@@ -108,9 +108,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// A warning about tensors that lose a second time.
 fn quantized_twice(quantization: &Quantization<'_>) -> Option<String> {
-    let is_lossy = |change: &Change| {
-        change.from.is_quantized() && change.to.is_quantized() && change.to != change.from
-    };
+    let is_lossy =
+        |change: &Change| change.from.is_quantized() && change.to.is_quantized() && change.to != change.from;
     let twice: Vec<Change> = quantization.changes().filter(is_lossy).collect();
     let first = twice.first()?;
     let (tensors, them) = match twice.len() {

@@ -101,7 +101,8 @@ impl Markdown {
                 return 0;
             }
             if may_be_one {
-                (self.fence, self.heading, self.strong) = (if self.is_in_fence() { 0 } else { marks }, false, false);
+                (self.fence, self.heading, self.strong) =
+                    (if self.is_in_fence() { 0 } else { marks }, false, false);
                 return end.map_or(held.len(), |end| indent + end + 1);
             }
             if self.is_in_fence() && end.is_none() && !is_last && about.is_empty() {

@@ -355,9 +355,7 @@ impl<'a> Talk<'a> {
                 self.note(&format!("reasoning is {state} from now on"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
-                Some(last) => {
-                    Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?)
-                }
+                Some(last) => Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?),
                 None => self.note("the last answer has no reasoning that the model has marked as such", out),
             },
             _ => Err(Failure::Usage("/think is followed by show, fold or nothing".into())),

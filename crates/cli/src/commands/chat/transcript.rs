@@ -75,8 +75,8 @@ impl Transcript {
         file.take(MAX_CONVERSATION_BYTES)
             .read_to_string(&mut text)
             .map_err(|error| wrong(&error.to_string()))?;
-        let file: Value =
-            serde_json::from_str(&text).map_err(|error| wrong(&format!("this is not a saved conversation: {error}")))?;
+        let file: Value = serde_json::from_str(&text)
+            .map_err(|error| wrong(&format!("this is not a saved conversation: {error}")))?;
         match file[MARK].as_u64() {
             Some(VERSION) => {}
             Some(other) => {
