@@ -6,8 +6,8 @@
 //! always guarded.
 //!
 //! Invariant: of control sequences only our own three for bold, dim and neither get through, which do no harm. No other file
-//! writes to stdout or stderr, but for bars (`progress`), the log of a worker and the live picture of `top` (by ratatui), which
-//! escape what they show themselves.
+//! writes to stdout or stderr, but for bars (`progress`), the log of a worker, the editor of a chat (`input`) and the live picture of
+//! `top` (by ratatui), which guard what they show themselves.
 
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
 
@@ -42,7 +42,7 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// Whether a terminal shows a character, and nothing more.
-fn is_harmless(c: char) -> bool {
+pub(crate) fn is_harmless(c: char) -> bool {
     let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     matches!(c, '\n' | '\t') || !(c.is_control() || reorders)
 }

@@ -24,6 +24,22 @@ impl FromStr for Limit {
     }
 }
 
+/// What chance begins with; -1 stands for another number each time, as with llama.cpp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seed(Option<u64>);
+
+impl FromStr for Seed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Seed, String> {
+        match (text, text.parse()) {
+            ("-1", _) => Ok(Seed(None)),
+            (_, Ok(seed)) => Ok(Seed(Some(seed))),
+            _ => Err("it should be a number, or -1 for another each time".into()),
+        }
+    }
+}
+
 /// How tokens are chosen
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
@@ -59,9 +75,9 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f32,
 
-    /// The same seed gives the same text. By default, another each time
-    #[arg(short, long, value_name = "S")]
-    seed: Option<u64>,
+    /// The same seed gives the same text. By default, or with -1, another each time
+    #[arg(short, long, value_name = "S", allow_negative_numbers = true)]
+    seed: Option<Seed>,
 }
 
 impl SamplerArgs {
@@ -75,7 +91,7 @@ impl SamplerArgs {
             repeat_penalty: self.repeat_penalty,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
-            seed: self.seed.unwrap_or_else(any_seed),
+            seed: self.seed.and_then(|seed| seed.0).unwrap_or_else(any_seed),
             ..SamplerSettings::default()
         };
         settings.ban(vocab.suppressed())

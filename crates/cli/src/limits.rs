@@ -36,6 +36,9 @@ pub(crate) const MAX_HISTORY_BYTES: u64 = 64 << 20;
 /// Bytes of a file with a conversation.
 pub(crate) const MAX_CONVERSATION_BYTES: u64 = 64 << 20;
 
+/// Names that are offered to complete a line; the editor cannot show more than 65,535.
+pub(crate) const MAX_COMPLETIONS: usize = 4096;
+
 /// Bytes of a file that goes along with a message.
 pub(crate) const MAX_ATTACHED_BYTES: u64 = 4 << 20;
 

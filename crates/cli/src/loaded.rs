@@ -109,7 +109,7 @@ pub(crate) struct EngineArgs {
 
 impl EngineArgs {
     /// With the names of others taken for ours.
-    fn resolved(&self) -> Result<EngineArgs, Failure> {
+    pub(crate) fn resolved(&self) -> Result<EngineArgs, Failure> {
         let kv = match (self.cache_type_k, self.cache_type_v) {
             (None, None) => self.kv,
             (Some(keys), Some(values)) if keys != values => {

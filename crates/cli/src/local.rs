@@ -42,7 +42,7 @@ pub(crate) struct DeviceArgs {
     pub(crate) threads: Option<u16>,
 
     /// Blocks of the model that this machine's cards may take: 0 for none, anything else for as many as they have room for
-    #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers)]
+    #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers, allow_negative_numbers = true)]
     gpu_layers: GpuLayers,
 
     /// The same answers to the bit, however many requests are computed together and however a prompt is cut; slower on cards
@@ -76,7 +76,13 @@ pub(crate) struct WithCpu {
 impl DeviceArgs {
     /// The chosen devices, in the order in which they are found; the CPU, if it is among them, is the last.
     pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
-        self.choose(&self.plugins.find()?)
+        let chosen = self.choose(&self.plugins.find()?)?;
+        match chosen.is_empty() {
+            true => {
+                Err(Failure::Usage("no device is left: --gpu-layers 0 excludes what --device names".into()))
+            }
+            false => Ok(chosen),
+        }
     }
 
     /// The chosen devices, then the CPU.

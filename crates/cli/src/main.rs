@@ -27,6 +27,7 @@ mod terminal;
 mod units;
 mod workers;
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
@@ -115,27 +116,46 @@ fn failed(failure: &Failure) -> ExitCode {
 /// What was typed, on top of what the user has set.
 fn parsed() -> Result<Cli, Failure> {
     let words = habits::rewritten(std::env::args_os(), &Cli::command());
-    // Wrong settings must not keep anyone from looking at them.
-    let is_config = words.get(1).is_some_and(|word| word == "config");
-    let (parser, changed) = match is_config {
+    // A worker that a command starts for itself is as that command wants it.
+    let is_ours = words.get(1).is_some_and(|word| word == "worker")
+        && words.iter().any(|word| word == "--until-stdin-ends");
+    let (parser, changed) = match is_ours {
         true => (Cli::command(), Vec::new()),
-        false => Settings::read()?.applied(Cli::command())?,
+        false => match Settings::read().and_then(|settings| settings.applied(Cli::command())) {
+            // Wrong settings must not keep anyone from looking at them, or from help.
+            Err(_) if asks_about_oxcart(&words) => (Cli::command(), Vec::new()),
+            applied => applied?,
+        },
     };
-    let matches = parser.try_get_matches_from(&words).unwrap_or_else(|error| refused(&error, &changed));
+    let matches =
+        parser.try_get_matches_from(&words).unwrap_or_else(|error| refused(&error, &words, &changed));
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }
 
+/// Whether a command line is about the program itself.
+fn asks_about_oxcart(words: &[OsString]) -> bool {
+    let is_one_of = |word: &OsString, all: &[&str]| all.iter().any(|known| word == known);
+    words.get(1).is_none_or(|word| is_one_of(word, &["config", "completions", "man", "help"]))
+        || words
+            .iter()
+            .take_while(|word| *word != "--")
+            .any(|word| is_one_of(word, &["-h", "--help", "-V", "--version"]))
+}
+
 /// Ends the program with what the parser has to say; where a value was set and not typed, with where.
-fn refused(error: &clap::Error, changed: &[Setting]) -> ! {
-    let about = error.get(clap::error::ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    let is_meant = |setting: &&Setting| about.split([' ', '=']).next() == Some(&format!("--{}", setting.key));
+fn refused(error: &clap::Error, words: &[OsString], changed: &[Setting]) -> ! {
+    use clap::error::ContextKind;
+    let about = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (argument, value) = (about(ContextKind::InvalidArg), about(ContextKind::InvalidValue));
+    let is_meant = |setting: &&Setting| {
+        words.get(1).is_some_and(|command| *command == *setting.command)
+            && argument.split([' ', '=']).next() == Some(&format!("--{}", setting.key))
+            && setting.values.contains(&value)
+    };
     if let Some(setting) = changed.iter().find(is_meant) {
-        let _ = writeln!(
-            door::stderr(),
-            "oxcart: {} was set; oxcart config {} says where",
-            setting.name(),
-            setting.name()
-        );
+        let name = setting.name();
+        let _ =
+            writeln!(door::stderr(), "oxcart: {name} comes from your settings; see: oxcart config {name}");
     }
     error.exit()
 }

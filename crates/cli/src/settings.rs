@@ -14,8 +14,9 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use crate::failure::Failure;
 
-/// Options that are about one call and not about a habit, or that exclude others.
-const NOT_SETTINGS: [&str; 22] = [
+/// Options that are about one call and not about a habit, or that exclude or need others: the parser checks that only for what was
+/// typed.
+const NOT_SETTINGS: [&str; 26] = [
     "help",
     "version",
     "json",
@@ -38,6 +39,10 @@ const NOT_SETTINGS: [&str; 22] = [
     "until-stdin-ends",
     "dir",
     "unset",
+    "listen",
+    "tls-cert",
+    "tls-key",
+    "cache",
 ];
 
 /// Variables that mean something else.
@@ -157,7 +162,7 @@ impl Settings {
         };
         let document = text.parse::<DocumentMut>().map_err(|error| {
             let path = path.clone().unwrap_or_default();
-            Failure::Usage(format!("the settings in {} are no TOML: {error}", path.display()))
+            Failure::Usage(format!("the settings in {} are not valid TOML: {error}", path.display()))
         })?;
         Ok(Settings { path, document })
     }
@@ -174,19 +179,21 @@ impl Settings {
                 all.push(Setting { command, key, values, origin, about, argument });
             }
         }
-        self.check_keys(parser, &all)?;
         Ok(all)
     }
 
     fn value(&self, command: &str, key: &str, argument: &Arg) -> Result<(Vec<String>, Origin), Failure> {
         for name in variables(command, key) {
-            if let Ok(value) = env::var(&name) {
+            // An empty one is not set.
+            if let Some(value) = env::var(&name).ok().filter(|value| !value.is_empty()) {
                 return Ok((parts(argument, &value), Origin::Variable(name)));
             }
         }
         let in_table =
             self.document.get(command).and_then(Item::as_table_like).and_then(|table| table.get(key));
-        if let Some(item) = in_table.or_else(|| self.document.get(key).filter(|item| item.is_value())) {
+        // A table is about a command.
+        let is_value = |item: &&Item| item.is_value() && !item.is_table_like();
+        if let Some(item) = in_table.or_else(|| self.document.get(key).filter(is_value)) {
             return Ok((
                 texts(item).ok_or_else(|| self.wrong(&format!("{command}.{key} is no value")))?,
                 Origin::File,
@@ -202,7 +209,7 @@ impl Settings {
     }
 
     /// Nothing in the file is without a meaning.
-    fn check_keys(&self, parser: &Command, all: &[Setting]) -> Result<(), Failure> {
+    pub(crate) fn check_keys(&self, parser: &Command, all: &[Setting]) -> Result<(), Failure> {
         for (key, item) in self.document.iter() {
             match item.as_table_like() {
                 Some(table) => {
@@ -230,8 +237,10 @@ impl Settings {
 
     /// A parser whose defaults are the user's, and what was changed.
     pub(crate) fn applied(&self, mut parser: Command) -> Result<(Command, Vec<Setting>), Failure> {
+        let all = self.all(&parser)?;
+        self.check_keys(&parser, &all)?;
         let changed: Vec<Setting> =
-            self.all(&parser)?.into_iter().filter(|setting| setting.origin != Origin::Default).collect();
+            all.into_iter().filter(|setting| setting.origin != Origin::Default).collect();
         for setting in &changed {
             let (id, values) = (setting.argument.get_id().clone(), setting.values.clone());
             parser = parser.mut_subcommand(&setting.command, |command| {
@@ -322,9 +331,9 @@ mod tests {
             ("tmp = 1", "there is no setting 'tmp'; did you mean 'temp'?"),
             ("[run]\njson = true", "run has no setting 'json'"),
             ("[walk]\n", "there is no command 'walk'"),
-            ("temp = { a = 1 }", "run.temp is no value"),
+            ("temp = { a = 1 }", "there is no command 'temp'"),
         ] {
-            let error = settings(text).all(&parser()).unwrap_err().to_string();
+            let error = settings(text).applied(parser()).unwrap_err().to_string();
             assert!(error.starts_with("config.toml: ") && error.contains(want), "{error}");
         }
     }

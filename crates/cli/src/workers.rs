@@ -54,12 +54,20 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error: EndpointError| error.to_string())
 }
 
-/// Whether two addresses are of the same worker.
-fn are_same(a: &str, b: &str) -> bool {
-    let addresses = |text: &str| -> Vec<SocketAddr> {
-        text.parse::<Endpoint>().ok().and_then(|endpoint| endpoint.addresses().ok()).unwrap_or_default()
-    };
-    a == b || addresses(a).iter().any(|address| addresses(b).contains(address))
+/// A worker that runs already, and where that is; nowhere if it cannot be found, which connecting to it will say.
+struct Listed {
+    name: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Listed {
+    fn new(endpoint: &Endpoint) -> Listed {
+        Listed { name: endpoint.to_string(), addresses: endpoint.addresses().unwrap_or_default() }
+    }
+
+    fn is_same(&self, other: &Listed) -> bool {
+        self.name == other.name || self.addresses.iter().any(|address| other.addresses.contains(address))
+    }
 }
 
 impl fmt::Display for WorkerAt {
@@ -129,18 +137,22 @@ impl Workers {
     /// Starts and connects all of them, side by side.
     pub(crate) fn connect(wanted: &[WorkerAt], threads: Option<usize>) -> Result<Workers, Failure> {
         let (mut started, mut endpoints) = (Vec::new(), Vec::new());
+        let mut listed = Vec::<Listed>::new();
         for worker in wanted {
             match worker {
                 // Whether it keeps weights is not known. Asking costs a hash, which is faster than most networks.
                 WorkerAt::At(endpoint) => {
-                    let endpoint = endpoint.to_string();
-                    match endpoints.iter().any(|(known, _): &(String, bool)| are_same(known, &endpoint)) {
+                    let worker = Listed::new(endpoint);
+                    match listed.iter().any(|known| known.is_same(&worker)) {
                         // A worker that was listed twice would lend its memory twice.
                         true => {
-                            let _ =
-                                writeln!(door::stderr(), "oxcart: {endpoint} is listed twice, and used once");
+                            let name = worker.name;
+                            let _ = writeln!(door::stderr(), "oxcart: {name} is listed twice, and used once");
                         }
-                        false => endpoints.push((endpoint, true)),
+                        false => {
+                            endpoints.push((worker.name.clone(), true));
+                            listed.push(worker);
+                        }
                     }
                 }
                 WorkerAt::Local(count) => {
@@ -244,7 +256,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<WorkerAt>().unwrap().to_string(), want);
         }
-        assert!(are_same("localhost:1", "localhost:1") && !are_same("127.0.0.1:1", "127.0.0.1:2"));
+        let listed = |text: &str| Listed::new(&text.parse().unwrap());
+        assert!(listed("localhost:1").is_same(&listed("localhost:1")));
+        assert!(!listed("127.0.0.1:1").is_same(&listed("127.0.0.1:2")));
         for bad in ["local:0", "local:x", "local:65", "box:x", "a b", ""] {
             assert!(bad.parse::<WorkerAt>().is_err(), "{bad}");
         }

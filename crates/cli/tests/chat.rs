@@ -3,11 +3,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -44,7 +46,7 @@ impl Screen {
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         // A session of its own, so that Ctrl-C on this terminal is for it.
-        let child = Command::new("setsid")
+        let child = user::command("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "-m", TINY, "--temp", "0"])
             .args(args)
             .env("HOME", home)
@@ -164,19 +166,25 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     assert!(shown.contains("stopped; what was said so far"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
-    assert!(said[1].starts_with("word word") && said[1].len() < 20_000, "{}", said[1].len());
+    assert!(
+        said[1].starts_with("word word") && said[1].len() < "word ".repeat(4000).len() - 1,
+        "{}",
+        said[1].len()
+    );
 
     // At the prompt it clears the line.
-    screen.press("nonsense");
-    screen.press(CTRL_C);
-    screen.wait_for("Ctrl-C again or Ctrl-D leaves");
-    screen.wait_for(PROMPT);
+    for _ in 0..3 {
+        screen.press("nonsense");
+        screen.press(CTRL_C);
+        screen.wait_for(PROMPT);
+    }
     let shown = screen.say("/stats");
     assert!(shown.contains("2 messages so far"), "{shown}");
     assert!(!shown.contains("nonsense"), "{shown}");
 
     // Twice it leaves.
     screen.press(CTRL_C);
+    screen.wait_for("press Ctrl-C again or Ctrl-D to leave");
     screen.wait_for(PROMPT);
     screen.press(CTRL_C);
     assert!(screen.end().success());
@@ -277,7 +285,7 @@ struct Worker {
 
 impl Worker {
     fn start() -> Worker {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
             .args(["worker", "--port", "0", "--threads", "1"])
             .stderr(Stdio::piped())
             .spawn()
@@ -331,7 +339,11 @@ fn a_full_context_says_so_and_what_to_do() {
     let shown = screen.say("And now?");
     assert!(shown.contains("no longer fits into the context of 256 tokens"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
-    assert_eq!((said.len(), said[0].as_str()), (2, "Hello"), "the history is kept");
+    assert_eq!(
+        (said.len(), said[0].as_str(), said[2].as_str()),
+        (3, "Hello", "And now?"),
+        "all of it is kept"
+    );
     let shown = screen.say("/undo");
     assert!(shown.contains("took back 'And now?'"), "{shown}");
     screen.say("/undo");
@@ -350,7 +362,7 @@ fn an_answer_that_is_too_long_says_so() {
     let home = home();
     let mut screen = Screen::chat(home.path(), &["--regex", "(word ){1000}", "-n", "8"]);
     let shown = screen.say("Hello");
-    assert!(shown.contains("ended after 8 tokens, which -n allows"), "{shown}");
+    assert!(shown.contains("stopped at the limit of 8 tokens (-n)"), "{shown}");
 }
 
 #[test]
@@ -372,6 +384,12 @@ fn conversations_are_saved_and_loaded() {
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes"]);
     assert_eq!(transcript["system"], "be brief");
+    let mut file = transcript.clone();
+    file["messages"].as_array_mut().unwrap().pop();
+    std::fs::write(&path, file.to_string()).unwrap();
+    screen.say(&format!("/load {}", path.display()));
+    screen.say("/retry");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
     let shown = screen.say("/load /nowhere");
     assert!(shown.contains("/nowhere: "), "{shown}");
 }
@@ -383,33 +401,41 @@ fn every_command_says_what_it_did() {
     std::fs::write(&notes, "buy milk\n").unwrap();
     let mut screen = Screen::chat(home.path(), &SHORT);
     for (command, want) in [
-        ("/history", "nothing was said yet"),
-        ("/retry", "nothing was said yet"),
-        ("/edit", "nothing was said yet"),
-        ("/undo", "nothing was said yet"),
-        ("/stats", "nothing was said yet"),
+        ("/history", "no messages yet"),
+        ("/retry", "no messages yet"),
+        ("/edit", "no messages yet"),
+        ("/undo", "no messages yet"),
+        ("/stats", "no messages yet"),
         ("/help", "/workers [LIST]"),
         ("/sav", "There is no command /sav. Did you mean /save?"),
-        ("/save", "/save is followed by a path"),
+        ("/save", "/save needs a path"),
         ("/think", "no reasoning"),
         ("/think fold", "reasoning is folded from now on"),
-        ("/markdown off", "shown as they are"),
+        ("/markdown off", "Markdown is shown as plain text"),
         ("/model", "tiny.gguf, a context of 4096 tokens"),
         ("/model /nowhere.gguf", "no such file"),
-        ("/workers nonsense:x", "nonsense"),
-        ("/system", "no standing instructions"),
+        ("/workers nonsense:x", "write host:port"),
+        ("/system", "instructions cleared"),
         ("/file /nowhere", "/nowhere: "),
     ] {
         let shown = screen.say(command);
         assert!(shown.contains(want), "{command}: {shown}");
     }
     let shown = screen.say(&format!("/file {}", notes.display()));
-    assert!(shown.contains("notes.txt (9 B) goes along with your next message"), "{shown}");
+    assert!(shown.contains("notes.txt (9 B) will be sent with your next message"), "{shown}");
     screen.say("What is to do?");
     let asked = "What is to do?\n\nnotes.txt:\n```\nbuy milk\n```";
     assert_eq!(contents(&screen.transcript(home.path())), [asked, "yes"]);
     screen.say("/undo");
     screen.say("First");
+    screen.say("/edit");
+    screen.press(CTRL_C);
+    screen.wait_for(PROMPT);
+    assert_eq!(
+        contents(&screen.transcript(home.path())),
+        ["First", "yes"],
+        "a draft that is not sent changes nothing"
+    );
     screen.say("/edit");
     screen.say(" and more");
     assert_eq!(contents(&screen.transcript(home.path())), ["First and more", "yes"]);

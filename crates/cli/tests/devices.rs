@@ -1,14 +1,15 @@
 //! `oxcart devices`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
 
 use serde_json::Value;
 
 fn oxcart(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).args(args).output().unwrap();
+    let output = user::command(env!("CARGO_BIN_EXE_oxcart")).args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

@@ -1,20 +1,22 @@
 //! What people type out of habit, what they have set, and what shells and manuals know about the commands.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
-/// A command of a user with this home, without settings of ours.
+/// A command of a user with this home.
 fn oxcart(home: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
     command.args(args).env("NO_COLOR", "1").env("HOME", home).env("APPDATA", home).stdin(Stdio::null());
-    for variable in ["XDG_CONFIG_HOME", "OXCART_CONFIG", "OXCART_TEMP", "OXCART_RUN_N"] {
-        command.env_remove(variable);
-    }
+    // Settings of this home, if there are any.
+    command.env_remove("XDG_CONFIG_HOME").env_remove("OXCART_CONFIG");
     command
 }
 
@@ -32,6 +34,36 @@ fn stdout(command: &mut Command) -> String {
     let (code, said, errors) = text(&command.output().unwrap());
     assert_eq!(code, Some(0), "{command:?}: {errors}");
     said
+}
+
+/// A worker that ends with the test.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start(args: &[&str]) -> Worker {
+        let mut command = oxcart(Path::new("/nowhere"), &["worker", "-p", "0", "-t", "1"]);
+        let mut child = command.args(args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening on ") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
+        }
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let address =
+            line.split_once("listening on ").unwrap().1.split(',').next().unwrap().trim().to_owned();
+        Worker { child, address }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn run(args: &[&str]) -> Value {
@@ -53,11 +85,13 @@ fn what_llama_cpp_users_type_works() {
         &["the end", "-c", "512", "-t", "1", "-n", "6", "-s", "3"],
         &["the end", "--ctx-size", "512", "-ngl", "99", "-n", "6", "-s", "3"],
         &["the end", "-ngl", "0", "-n", "6", "-seed", "3"],
+        &["the end", "-ngl", "-1", "-n", "6", "-s", "3"],
         &["the end", "-ctk", "f16", "-ctv", "f16", "-fa", "auto", "-n", "6", "-s", "3"],
         &["the end", "--rpc", "local:1", "-ts", "1", "-n", "6", "-s", "3", "-t", "1"],
     ] {
         assert_eq!(run(args)["tokens"], plain["tokens"], "{args:?}");
     }
+    assert_eq!(run(&["-p", "- one", "-s", "-1", "-n", "3"])["tokens"].as_array().unwrap().len(), 3);
     assert_eq!(run(&["the end", "-c", "32", "-n", "-1"])["end"], "context", "until the context is full");
 }
 
@@ -90,28 +124,22 @@ fn a_plan_says_whether_it_can_work() {
         (code, &report["fits"], &report["context"]),
         (Some(0), &Value::Bool(true), &Value::from(4096))
     );
-    let (code, said, errors) = plan(&["--ctx", "268000000", "--kv", "f32", "--json"]);
+    let small = Worker::start(&["--max-memory", "1M"]);
+    let (code, said, errors) =
+        plan(&["--ctx", "1000000", "--workers", &small.address, "--split", "1", "--json"]);
     let report: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((code, &report["fits"]), (Some(1), &Value::Bool(false)));
-    assert!(report["placement"][0]["needed_bytes"].as_u64() > report["placement"][0]["free_bytes"].as_u64());
+    let is_full = |place: &Value| place["needed_bytes"].as_u64() > place["free_bytes"].as_u64();
+    assert!(report["placement"].as_array().unwrap().iter().any(is_full), "{said}");
     assert!(errors.contains(" free, but its part of the model needs "), "{errors}");
 }
 
 #[test]
 fn a_worker_that_is_listed_twice_is_one() {
-    use std::io::{BufRead, BufReader};
-    let mut worker = oxcart(Path::new("/nowhere"), &["worker", "-p", "0", "-t", "1"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(worker.stderr.take().unwrap()).lines();
-    let line = lines.map(Result::unwrap).find(|line| line.contains("listening on ")).unwrap();
-    let address = line.split_once("listening on ").unwrap().1.split(',').next().unwrap().to_owned();
-    let port = address.rsplit_once(':').unwrap().1;
-    let list = format!("{address},localhost:{port}");
+    let worker = Worker::start(&[]);
+    let port = worker.address.rsplit_once(':').unwrap().1;
+    let list = format!("{},localhost:{port}", worker.address);
     let (code, said, errors) = text(&output(&["run", "-m", TINY, "x", "--plan", "--workers", &list]));
-    worker.kill().unwrap();
-    worker.wait().unwrap();
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.contains("is listed twice, and used once"), "{errors}");
     assert_eq!(said.matches(port).count(), 1, "{said}");
@@ -159,7 +187,10 @@ fn settings_are_shown_set_and_explained() {
     assert_eq!(tokens(run(&[]).env("OXCART_RUN_N", "5")), 5, "a variable");
     assert_eq!(tokens(run(&["-n", "7"]).env("OXCART_RUN_N", "5")), 7, "what is typed");
     let (code, _, errors) = text(&run(&[]).env("OXCART_RUN_N", "some").output().unwrap());
-    assert!(code == Some(2) && errors.contains("oxcart config run.n says where"), "{errors}");
+    assert!(
+        code == Some(2) && errors.contains("run.n comes from your settings; see: oxcart config run.n"),
+        "{errors}"
+    );
 
     for (args, want) in [
         (&["run.tmp"][..], "did you mean 'run.temp'?"),
@@ -169,7 +200,7 @@ fn settings_are_shown_set_and_explained() {
         let (code, _, errors) = text(&oxcart(home, &[&["config"], args].concat()).output().unwrap());
         assert!(code == Some(2) && errors.contains(want), "{args:?}: {errors}");
     }
-    assert!(config(&["--unset", "run.n"]).contains("is taken out of "));
+    assert!(config(&["--unset", "run.n"]).contains("run.n removed from "));
     assert_eq!(config(&["--unset", "temp"]).lines().count(), 1);
     assert!(config(&[]).contains("nothing was changed"));
 }
@@ -193,6 +224,53 @@ fn settings_that_mean_nothing_are_refused() {
         "# mine\ntop-k = 5 # few\n\n[run]\ntemp = 0.5\n",
         "what was there stays"
     );
+    std::fs::write(&file, "# mine\n").unwrap();
+    assert_eq!(command(&["config", "run.temp", "0.5"]).0, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\n[run]\ntemp = 0.5\n");
+    for number in ["18446744073709551615", "00123"] {
+        assert_eq!(command(&["config", "run.seed", number]).0, Some(0));
+        let (_, said, _) = command(&["config", "run.seed"]);
+        assert!(said.starts_with(&format!("run.seed = {number}\n")), "{said}");
+    }
+}
+
+#[test]
+fn wrong_settings_can_be_looked_at_and_mended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    std::fs::write(&file, "tempp = 1\n[walk]\nfast = true\n[run]\nn = \"some\"\n").unwrap();
+    let command =
+        |args: &[&str]| text(&oxcart(folder.path(), args).env("OXCART_CONFIG", &file).output().unwrap());
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["completions", "bash"], &["config"]] {
+        let (code, _, errors) = command(args);
+        assert_eq!(code, Some(0), "{args:?}: {errors}");
+    }
+    assert!(command(&["config"]).2.contains("there is no setting 'tempp'"));
+    for name in ["tempp", "walk.fast", "walk"] {
+        assert_eq!(command(&["config", "--unset", name]).0, Some(0), "{name}");
+    }
+    // What was typed is not blamed on what was set, nor on what was set for another command.
+    for args in [&["run", "-m", TINY, "x", "-n", "few"][..], &["chat", "-m", TINY, "-n", "some"]] {
+        let (code, _, errors) = command(args);
+        assert!(code == Some(2) && !errors.contains("comes from your settings"), "{args:?}: {errors}");
+    }
+    let (code, _, errors) = command(&["run", "-m", TINY, "x"]);
+    assert!(code == Some(2) && errors.contains("run.n comes from your settings"), "{errors}");
+}
+
+/// The file may hold keys, and may be kept elsewhere.
+#[cfg(unix)]
+#[test]
+fn the_file_stays_private_and_where_it_is() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("kept.toml"), folder.path().join("link.toml"));
+    std::fs::write(&file, "").unwrap();
+    symlink(&file, &link).unwrap();
+    stdout(oxcart(folder.path(), &["config", "run.temp", "0.5"]).env("OXCART_CONFIG", &link));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "[run]\ntemp = 0.5\n");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! `oxcart inspect`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use oxcart::gguf::{Builder, ByteOrder, Format, Text, Version};
 use oxcart::tensor::{DType, Layout};
@@ -18,7 +20,7 @@ struct Outcome {
 }
 
 fn oxcart(folder: &Path, args: &[&str]) -> Outcome {
-    let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).current_dir(folder).args(args).output().unwrap();
+    let output = user::command(env!("CARGO_BIN_EXE_oxcart")).current_dir(folder).args(args).output().unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -289,7 +291,7 @@ fn long_lists_are_cut() {
 #[cfg(target_os = "linux")]
 fn oxcart_within(folder: &Path, limit: &str, args: &[&str]) -> Outcome {
     let command = format!("ulimit {limit} && exec \"$0\" inspect \"$@\"");
-    let output = Command::new("sh")
+    let output = user::command("sh")
         .args(["-c", &command, env!("CARGO_BIN_EXE_oxcart")])
         .args(args)
         .current_dir(folder)
@@ -437,7 +439,7 @@ fn a_closed_pipe_is_a_quiet_success() {
     }
     builder.write(File::create(&path).unwrap()).unwrap();
     for json in ["--tensors", "--json"] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
             .args(["inspect", "--tensors", json].iter().take(if json == "--json" { 3 } else { 2 }))
             .arg(&path)
             .stdout(Stdio::piped())
@@ -459,7 +461,7 @@ fn colour_only_on_a_terminal_and_only_if_wanted() {
     let path = fixture(&folder);
     let on_terminal = |no_color: &str| {
         let command = format!("{} inspect {}", env!("CARGO_BIN_EXE_oxcart"), path.display());
-        let output = Command::new("script")
+        let output = user::command("script")
             .args(["-qec", &command, "/dev/null"])
             .env("NO_COLOR", no_color)
             .env("TERM", "xterm")

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(unix)]
 
+mod user;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -16,7 +18,7 @@ const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 const KEY: &str = "a-key-of-some-length";
 
 fn oxcart(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+    let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
     command.args(["serve", "-m", TINY, "--threads", "1", "--ctx", "256"]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
     command
@@ -122,7 +124,7 @@ struct Worker {
 
 impl Worker {
     fn start() -> Worker {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
         command.args(["worker", "--port", "0", "--threads", "1"]).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());

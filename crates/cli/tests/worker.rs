@@ -1,6 +1,8 @@
 //! `oxcart worker`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod user;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -22,7 +24,7 @@ impl Worker {
 
     /// Starts one whose user keeps things here that can be made again.
     fn start_in(cache: &Path, args: &[&str]) -> Worker {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
+        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
             .env("XDG_CACHE_HOME", cache)
             .env_remove("OXCART_CACHE")
             .args(["worker", "--threads", "1"])
@@ -164,7 +166,7 @@ fn weights_are_kept_for_those_who_come_back() {
 fn a_cache_needs_a_folder_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let worker = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oxcart"));
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
         let output = command
             .arg("worker")
             .args(args)
@@ -204,7 +206,7 @@ fn several_ports_and_json() {
 #[test]
 fn it_listens_beyond_loopback_only_when_told_to() {
     let worker = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_oxcart")).arg("worker").args(args).output().unwrap();
+        let output = user::command(env!("CARGO_BIN_EXE_oxcart")).arg("worker").args(args).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     for args in

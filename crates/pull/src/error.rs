@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// A server that cannot be reached.
     #[error(
-        "cannot reach {} ({reason}): is there a network? What is here already works without: oxcart list; HF_ENDPOINT names a mirror",
+        "cannot reach {} ({reason}): is there a network? HF_ENDPOINT names a mirror; models already downloaded work offline (oxcart list)",
         host(url)
     )]
     Unreachable {

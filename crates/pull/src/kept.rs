@@ -39,7 +39,7 @@ impl Store {
     pub fn kept(&self) -> Vec<Kept> {
         let mut models = BTreeMap::<PathBuf, Kept>::new();
         for file in files_below(self.root()) {
-            let Some((target, is_on_its_way)) = target_of(&file) else { continue };
+            let Some((target, is_on_its_way)) = self.target_of(&file) else { continue };
             let first = first_of(&target);
             let about = fs::metadata(&file).ok();
             let kept = models.entry(first.clone()).or_insert_with(|| Kept {
@@ -61,10 +61,20 @@ impl Store {
         all
     }
 
-    /// The model that a person means: by its name as it is listed, by any name that finds it, or by its path.
-    pub fn find_kept(&self, text: &str) -> Option<Kept> {
-        let found = text.parse::<Name>().ok().and_then(|name| self.find(&name)).map(|path| first_of(&path));
-        self.kept().into_iter().find(|kept| kept.name == text || Some(&kept.path) == found.as_ref())
+    /// The models that a person may mean: the one that is listed by this very name; else all that the name or path could find.
+    pub fn find_kept(&self, text: &str) -> Vec<Kept> {
+        let mut all = self.kept();
+        if let Some(exact) = all.iter().position(|kept| kept.name == text) {
+            return vec![all.swap_remove(exact)];
+        }
+        let found: Vec<PathBuf> = match text.parse::<Name>() {
+            Ok(Name::Hub { repository, file }) => self.hub_files(&repository, file.as_deref()),
+            Ok(name) => self.find(&name).into_iter().collect(),
+            Err(_) => Vec::new(),
+        };
+        let found: Vec<PathBuf> = found.iter().map(|path| first_of(path)).collect();
+        all.retain(|kept| found.contains(&kept.path));
+        all
     }
 
     /// Deletes a model, and the folders that are empty then.
@@ -85,6 +95,16 @@ impl Store {
         Ok(())
     }
 
+    /// The model's file that a file is, or will be; and whether it is still on its way.
+    fn target_of(&self, file: &Path) -> Option<(PathBuf, bool)> {
+        let name = file.file_name()?.to_str()?;
+        let target = ON_ITS_WAY.iter().rev().find_map(|end| name.strip_suffix(end));
+        let (name, is_on_its_way) = target.map_or((name, false), |target| (target, true));
+        // What an address gives may have any name.
+        let is_model = name.ends_with(".gguf") || file.starts_with(self.url_folder());
+        is_model.then(|| (file.with_file_name(name), is_on_its_way))
+    }
+
     fn name_of(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.root()).unwrap_or(path);
         if let Some(known) = known_models().iter().find(|known| below == Path::new(known.file)) {
@@ -100,22 +120,16 @@ impl Store {
     }
 }
 
-/// The model's file that a file is, or will be; and whether it is still on its way.
-fn target_of(file: &Path) -> Option<(PathBuf, bool)> {
-    let name = file.file_name()?.to_str()?;
-    let target = ON_ITS_WAY.iter().rev().find_map(|end| name.strip_suffix(end));
-    let (name, is_on_its_way) = target.map_or((name, false), |target| (target, true));
-    name.ends_with(".gguf").then(|| (file.with_file_name(name), is_on_its_way))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     fn store(files: &[(&str, &str)]) -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().unwrap();
         for (path, contents) in files {
-            let path = folder.path().join(path);
+            let path: PathBuf = folder.path().iter().chain(path.split('/').map(OsStr::new)).collect();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, contents).unwrap();
         }
@@ -133,6 +147,7 @@ mod tests {
             ("hub/owner/half/m.gguf.part", "GG"),
             ("hub/owner/half/m.gguf.part.of", "x"),
             ("url/0123/m.gguf", "GGUF"),
+            ("url/4567/download", "GGUF"),
             ("notes.txt", "mine"),
         ]);
         let kept = store.kept();
@@ -140,11 +155,13 @@ mod tests {
             .iter()
             .map(|kept| (kept.name.as_str(), kept.bytes, kept.files.len(), kept.is_whole))
             .collect();
-        let url = folder.path().join("url/0123/m.gguf").display().to_string();
+        let url = folder.path().join("url").join("0123").join("m.gguf").display().to_string();
+        let other = folder.path().join("url").join("4567").join("download").display().to_string();
         assert_eq!(
             about,
             [
                 (url.as_str(), 4, 1, true),
+                (other.as_str(), 4, 1, true),
                 ("owner/half:m.gguf", 3, 2, false),
                 ("owner/large:sub/m-00001-of-00002.gguf", 12, 2, true),
                 ("owner/name:m-Q4_0.gguf", 5, 1, true),
@@ -157,10 +174,12 @@ mod tests {
             ("owner/name:q4_0", "owner/name:m-Q4_0.gguf"),
             ("owner/half:m.gguf", "owner/half:m.gguf"),
             (&url, &url),
+            (&other, &other),
         ] {
-            assert_eq!(store.find_kept(text).unwrap().name, want);
+            let found = store.find_kept(text);
+            assert!(found.len() == 1 && found[0].name == want, "{text}: {found:?}");
         }
-        assert_eq!(store.find_kept("owner/other"), None);
+        assert!(store.find_kept("owner/other").is_empty());
         for kept in kept {
             store.remove(&kept).unwrap();
         }
@@ -168,5 +187,20 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["notes.txt"], "and what is not ours");
+    }
+
+    #[test]
+    fn a_listed_name_means_nothing_else() {
+        let (_folder, store) =
+            store(&[("hub/owner/name/a-m.gguf", "GGUF"), ("hub/owner/name/sub/m.gguf", "GGUF12")]);
+        let names =
+            |text: &str| -> Vec<String> { store.find_kept(text).into_iter().map(|kept| kept.name).collect() };
+        assert_eq!(names("owner/name:a-m.gguf"), ["owner/name:a-m.gguf"]);
+        assert_eq!(names("owner/name:sub/m.gguf"), ["owner/name:sub/m.gguf"]);
+        let both = ["owner/name:a-m.gguf", "owner/name:sub/m.gguf"];
+        assert_eq!(
+            (names("owner/name:m.gguf"), names("owner/name")),
+            (both.map(String::from).to_vec(), both.map(String::from).to_vec())
+        );
     }
 }

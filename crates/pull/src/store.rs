@@ -33,7 +33,7 @@ impl Store {
             Name::Path(path) => Some(path.clone()),
             Name::Known(known) => Some(self.root.join(known.file)).filter(|path| path.is_file()),
             Name::Url(url) => Some(self.url_path(url)).filter(|path| is_whole(path)),
-            Name::Hub { repository, file } => self.hub_file(repository, file.as_deref()),
+            Name::Hub { repository, file } => self.hub_files(repository, file.as_deref()).into_iter().next(),
         }
     }
 
@@ -72,11 +72,11 @@ impl Store {
         self.root.join("hub").join(repository)
     }
 
-    /// A file that is here and answers to what was asked for; the first of several parts.
-    fn hub_file(&self, repository: &str, wanted: Option<&str>) -> Option<PathBuf> {
+    /// The files that are here and answer to what was asked for; of several parts of one model, the first comes first.
+    pub(crate) fn hub_files(&self, repository: &str, wanted: Option<&str>) -> Vec<PathBuf> {
         let folder = self.hub_folder(repository);
         if let Some(exact) = wanted.map(|wanted| folder.join(wanted)).filter(|path| path.is_file()) {
-            return Some(first_of(&exact)).filter(|path| is_whole(path));
+            return Some(first_of(&exact)).filter(|path| is_whole(path)).into_iter().collect();
         }
         let mut found: Vec<PathBuf> = files_below(&folder);
         found.retain(|path| {
@@ -85,7 +85,12 @@ impl Store {
             name.ends_with(".gguf") && is_meant && is_whole(path)
         });
         found.sort();
-        found.into_iter().next()
+        found
+    }
+
+    /// Where what URLs give is kept.
+    pub(crate) fn url_folder(&self) -> PathBuf {
+        self.root.join("url")
     }
 
     /// Where what a URL gives is kept: the same URL, the same file.
@@ -95,7 +100,7 @@ impl Store {
         let file: String = path.rsplit('/').next().unwrap_or_default().chars().map(plain).collect();
         let digest = hex(&Sha256::digest(url.as_bytes()));
         let is_name = !file.trim_matches('.').is_empty();
-        self.root.join("url").join(&digest[..16]).join(if is_name { &file } else { "model.gguf" })
+        self.url_folder().join(&digest[..16]).join(if is_name { &file } else { "model.gguf" })
     }
 }
 

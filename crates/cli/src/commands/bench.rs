@@ -212,12 +212,12 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     progress.finish();
     match args.json {
-        true => printable::write_json(&report(&loaded, args, &measured), out),
+        true => printable::write_json(&report(&loaded, args, &measured)?, out),
         false => write_table(&rows(&loaded, &measured), args, terminal, out),
     }
 }
 
-fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
+fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, Failure> {
     let is_remote = !loaded.workers.is_empty();
     let results: Vec<Value> = measured
         .iter()
@@ -238,17 +238,17 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
             row
         })
         .collect();
-    json!({
+    Ok(json!({
         "model": loaded.path.to_string_lossy(),
         "architecture": loaded.model.hyper().architecture(),
         "threads": args.engine.local.threads,
-        "kv": args.engine.kv.to_string(),
+        "kv": args.engine.resolved()?.kv.to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "placement": loaded.placement(),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
-    })
+    }))
 }
 
 /// Titles and rows of the columns that have values: the network is part of it only where there is one.

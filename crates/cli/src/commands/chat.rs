@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     fold: bool,
 
-    /// Show the marks of Markdown as they are
+    /// Show Markdown as plain text
     #[arg(long)]
     no_markdown: bool,
 
@@ -90,14 +90,19 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut interrupts = 0;
     loop {
         out.flush()?;
-        let draft = talk.draft.take().unwrap_or_default();
-        let text = match input.next(&draft)? {
+        let draft = talk.draft.take();
+        let text = match input.next(draft.as_deref().unwrap_or_default())? {
             Said::Text(text) => text,
             Said::End => return Ok(()),
-            Said::Interrupt if interrupts > 0 => return Ok(()),
-            Said::Interrupt => {
+            Said::Interrupt { cleared: true } => {
+                interrupts = 0;
+                continue;
+            }
+            Said::Interrupt { .. } if interrupts > 0 => return Ok(()),
+            Said::Interrupt { .. } => {
                 interrupts += 1;
-                writeln!(out, "{}", terminal.paint("Ctrl-C again or Ctrl-D leaves", Tone::Dim))?;
+                let line = "press Ctrl-C again or Ctrl-D to leave";
+                writeln!(out, "{}", terminal.paint(line, Tone::Dim))?;
                 continue;
             }
         };
@@ -109,6 +114,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
                 Ok(talk::Then::GoOn) => Ok(()),
                 Err(failure) => Err(failure),
             },
+            _ if draft.is_some() => talk.say_instead(text, out),
             _ => talk.say(text, out),
         };
         if let Err(failure) = went {

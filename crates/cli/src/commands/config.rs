@@ -6,7 +6,9 @@ use std::io::Write;
 use clap::Command;
 use toml_edit::{Item, Table, Value};
 
+use crate::door;
 use crate::failure::Failure;
+use crate::os;
 use crate::settings::{Origin, Setting, Settings, nearest};
 use crate::table::{Align, Cell, Table as Columns};
 use crate::terminal::Terminal;
@@ -49,9 +51,16 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let settings = Settings::read()?;
+    // Whatever is in the file can be taken out, too, if it means nothing.
+    if let (Some(name), true) = (&args.name, args.unset) {
+        return unset(settings, name, out);
+    }
     let all = settings.all(parser)?;
     match (&args.name, &args.value) {
         (None, _) => {
+            if let Err(wrong) = settings.check_keys(parser, &all) {
+                let _ = writeln!(door::stderr(), "oxcart: {wrong}");
+            }
             let changed: Vec<&Setting> =
                 all.iter().filter(|setting| setting.origin != Origin::Default).collect();
             let path =
@@ -62,7 +71,7 @@ pub(crate) fn run(
             }
             list(&settings, &changed, terminal, out)
         }
-        (Some(name), None) if !args.unset && parser.find_subcommand(name).is_some() => {
+        (Some(name), None) if parser.find_subcommand(name).is_some() => {
             let of_command: Vec<&Setting> = all.iter().filter(|setting| setting.command == *name).collect();
             list(&settings, &of_command, terminal, out)
         }
@@ -70,7 +79,6 @@ pub(crate) fn run(
             let meant = named(&all, name)?;
             match value {
                 Some(value) => set(settings, name, value, &meant, out),
-                None if args.unset => unset(settings, name, out),
                 None => meant.iter().try_for_each(|setting| explain(&settings, setting, out)),
             }
         }
@@ -138,9 +146,10 @@ fn explain(settings: &Settings, setting: &Setting, out: &mut dyn Write) -> Resul
 fn value_of(setting: &Setting, text: &str) -> Value {
     match text {
         "true" | "false" if setting.is_flag() => Value::from(text == "true"),
+        // A number that would be written in another way is another value to some options.
         _ => match (text.parse::<i64>(), text.parse::<f64>()) {
-            (Ok(number), _) => Value::from(number),
-            (_, Ok(number)) if number.is_finite() => Value::from(number),
+            (Ok(number), _) if number.to_string() == text => Value::from(number),
+            (_, Ok(number)) if number.is_finite() && number.to_string() == text => Value::from(number),
             _ => Value::from(text),
         },
     }
@@ -156,6 +165,12 @@ fn set(
     meant.iter().try_for_each(|setting| setting.check(text))?;
     let Some(first) = meant.first() else { return Ok(()) };
     let value = Item::Value(value_of(first, text));
+    if settings.document.is_empty() {
+        // Comments alone are what the file begins with.
+        let comments = settings.document.trailing().clone();
+        settings.document.set_trailing("");
+        settings.document.decor_mut().set_prefix(comments);
+    }
     match name.split_once('.') {
         Some((command, key)) => {
             let table = settings.document.entry(command).or_insert_with(|| Item::Table(Table::new()));
@@ -182,7 +197,7 @@ fn unset(mut settings: Settings, name: &str, out: &mut dyn Write) -> Result<(), 
         return Err(Failure::Usage(format!("{name} is not in {}", path.display())));
     }
     write(&settings)?;
-    Ok(writeln!(out, "{name} is taken out of {}", path.display())?)
+    Ok(writeln!(out, "{name} removed from {}", path.display())?)
 }
 
 fn write(settings: &Settings) -> Result<(), Failure> {
@@ -194,6 +209,13 @@ fn write(settings: &Settings) -> Result<(), Failure> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(unwritable)?;
     }
+    // A link stays one.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let part = path.with_extension("toml.part");
-    fs::write(&part, settings.document.to_string()).and_then(|()| fs::rename(&part, path)).map_err(unwritable)
+    let write = || {
+        let mut file = os::private_file().write(true).create(true).truncate(true).open(&part)?;
+        file.write_all(settings.document.to_string().as_bytes())?;
+        fs::rename(&part, path)
+    };
+    write().map_err(unwritable)
 }

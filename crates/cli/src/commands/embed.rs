@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     if !loaded.model.hyper().is_encoder() {
         return Err(Failure::Usage(format!(
-            "{} makes text and no vectors: encoders are what is needed, for example -m nomic-ai/nomic-embed-text-v1.5-GGUF:Q8_0, which is \
-             fetched then",
+            "{} generates text, not embeddings; use an embedding model, for example -m nomic-ai/nomic-embed-text-v1.5-GGUF:Q8_0 \
+             (downloaded on first use)",
             args.engine.model.model
         )));
     }

@@ -106,17 +106,25 @@ pub(crate) struct RemoveArgs {
 
 pub(crate) fn remove(args: &RemoveArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let store: Store = models::store()?;
-    let find = |name: &String| {
-        let unknown = || {
-            let name = Text::new(name.as_bytes());
-            Failure::Usage(format!(
-                "{name} is not among the models that oxcart keeps; oxcart list shows them"
-            ))
-        };
-        store.find_kept(name).ok_or_else(unknown)
-    };
-    // All of them, or none if one is not there.
-    let all: Vec<Kept> = args.models.iter().map(find).collect::<Result<_, _>>()?;
+    // All of them, or none if one is not there or not clear.
+    let mut all = Vec::<Kept>::new();
+    for name in &args.models {
+        let mut found = store.find_kept(name);
+        let name = Text::new(name.as_bytes());
+        match (found.pop(), &found[..]) {
+            (Some(kept), []) if all.iter().any(|known| known.path == kept.path) => {}
+            (Some(kept), []) => all.push(kept),
+            (Some(last), others) => {
+                let names: Vec<&str> = others.iter().chain([&last]).map(|kept| kept.name.as_str()).collect();
+                return Err(Failure::Usage(format!("{name} could mean {}; say which", names.join(" or "))));
+            }
+            (None, _) => {
+                return Err(Failure::Usage(format!(
+                    "{name} is not among the models that oxcart keeps; oxcart list shows them"
+                )));
+            }
+        }
+    }
     for kept in all {
         store.remove(&kept)?;
         writeln!(out, "deleted {}, {}", kept.name, ByteSize(kept.bytes))?;

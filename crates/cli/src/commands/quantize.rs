@@ -112,9 +112,12 @@ fn quantized_twice(quantization: &Quantization<'_>) -> Option<String> {
         |change: &Change| change.from.is_quantized() && change.to.is_quantized() && change.to != change.from;
     let twice: Vec<Change> = quantization.changes().filter(is_lossy).collect();
     let first = twice.first()?;
+    let (tensors, them) = match twice.len() {
+        1 => ("1 tensor is".to_owned(), "it"),
+        count => (format!("{count} tensors are"), "them"),
+    };
     Some(format!(
-        "{} tensors are quantized already (as {}) and lose twice; a file in F32, F16 or BF16 would give a better one",
-        twice.len(),
+        "{tensors} already quantized ({}); quantizing {them} again loses more quality. Start from F32, F16 or BF16 if you can",
         first.from
     ))
 }

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     prompt: Option<String>,
 
     /// The same as an option, as llama.cpp has it.
-    #[arg(short = 'p', long = "prompt", value_name = "TEXT", hide = true, conflicts_with_all = ["prompt", "file"])]
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT", hide = true, conflicts_with_all = ["prompt", "file"], allow_hyphen_values = true)]
     prompt_option: Option<String>,
 
     /// Read the prompt from this file
@@ -102,9 +102,11 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Err(Failure::Usage("the schema and the prompt cannot both come from stdin".into()));
     }
     let form = args.form.read()?;
+    // Before the model is loaded, which may take a while.
+    let in_file = args.file.as_deref().map(read_file).transpose()?;
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let text = match (&args.file, given) {
-        (Some(path), _) => read_file(path)?,
+    let text = match (in_file, given) {
+        (Some(text), _) => text,
         (None, None | Some("-")) => read_prompt()?,
         (None, Some(prompt)) => prompt.to_owned(),
     };

@@ -215,11 +215,14 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
 
 fn tls(args: &Args) -> Result<Option<Tls>, Failure> {
     let usage = |error: oxcart_http::TlsError| Failure::Usage(error.to_string());
-    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
-        return Tls::from_files(certificate, key).map(Some).map_err(usage);
-    }
-    if !args.tls {
-        return Ok(None);
+    match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => {
+            return Tls::from_files(certificate, key).map(Some).map_err(usage);
+        }
+        (None, None) if args.tls => {}
+        (None, None) => return Ok(None),
+        // Never without encryption where it was asked for.
+        _ => return Err(Failure::Usage("--tls-cert and --tls-key need each other".into())),
     }
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     names.extend([args.host.clone()].into_iter().chain(args.allow_hosts.iter().cloned()));

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
-    /// Listen here instead, in a version of the protocol of its own if one is given; may be repeated
+    /// Listen here instead, optionally with its own protocol version; may be repeated
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[VERSION@]HOST:PORT", conflicts_with_all = ["host", "port"])]
@@ -143,7 +143,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let advice = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program listens there, give another --port",
                 io::ErrorKind::AddrNotAvailable => "; this machine has no such address, give one of its own",
-                io::ErrorKind::PermissionDenied => "; ports below 1024 need rights that this user lacks",
+                io::ErrorKind::PermissionDenied if address.iter().any(|address| address.port() < 1024) => {
+                    "; ports below 1024 need rights that this user lacks"
+                }
                 _ => "",
             };
             Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))

@@ -1,13 +1,15 @@
-//! Ctrl-C of a person who talks with a model: it stops what is under way, and ends the program only where nothing could be stopped
-//! or stopping has been asked for already.
+//! Ctrl-C of a person who talks with a model: it stops what is under way, and ends the program only where it was pressed before: what
+//! cannot be stopped says so the first time.
 //!
 //! Invariant: from [`Interrupts::watch`] on, Ctrl-C between two pieces of work does nothing; a prompt reads it as a key.
 
-use std::io;
+use std::io::{self, Write};
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oxcart::llm::engine::Cancel;
+
+use crate::door;
 
 #[cfg(not(windows))]
 #[path = "interrupts/unix.rs"]
@@ -26,7 +28,7 @@ enum Work {
     /// Something that cannot be stopped halfway.
     Whole,
     Answer(Cancel),
-    /// An answer that is about to stop.
+    /// An answer that is about to stop, or something whole after a warning.
     Stopping,
 }
 
@@ -56,7 +58,7 @@ impl Interrupts {
         self.begin(Work::Answer(cancel.clone()))
     }
 
-    /// Something that can only be ended with the program.
+    /// Something that can only be ended with the program, by a second Ctrl-C.
     pub(crate) fn whole(&self) -> UnderWay<'_> {
         self.begin(Work::Whole)
     }
@@ -66,17 +68,27 @@ impl Interrupts {
         UnderWay { interrupts: self }
     }
 
-    fn set(&self, work: Work) -> Work {
-        std::mem::replace(&mut *self.work.lock().unwrap_or_else(PoisonError::into_inner), work)
+    fn set(&self, work: Work) {
+        *self.work() = work;
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn interrupt(&self) {
-        match self.set(Work::Stopping) {
-            Work::None => {
-                self.set(Work::None);
-            }
+        // Held throughout, so that nothing begins or ends between.
+        let mut work = self.work();
+        match std::mem::replace(&mut *work, Work::Stopping) {
+            Work::None => *work = Work::None,
             Work::Answer(cancel) => cancel.cancel(),
-            Work::Whole | Work::Stopping => process::exit(INTERRUPTED),
+            Work::Whole => {
+                let _ = writeln!(
+                    door::stderr(),
+                    "\nthis cannot be stopped halfway; Ctrl-C again leaves, and the conversation is lost"
+                );
+            }
+            Work::Stopping => process::exit(INTERRUPTED),
         }
     }
 }

@@ -36,7 +36,7 @@ const TABLE: [(Command, &str, &str, &str); 16] = [
     (Command::Workers, "/workers", "[LIST]", "compute on other workers (none: this machine alone)"),
     (Command::History, "/history", "", "show the conversation so far"),
     (Command::Think, "/think", "[show|fold]", "show or fold reasoning; alone, show that of the last answer"),
-    (Command::Markdown, "/markdown", "[on|off]", "show marks of Markdown as what they mean, or as they are"),
+    (Command::Markdown, "/markdown", "[on|off]", "render Markdown, or show it as plain text"),
     (Command::Stats, "/stats", "", "speed, tokens and memory of the conversation"),
     (Command::Exit, "/exit", "", "leave, as do Ctrl-D and Ctrl-C pressed twice"),
 ];

@@ -3,7 +3,7 @@
 //! Invariant: a history is a convenience. Whatever is wrong with its file, the chat goes on; lines that cannot be read are left out.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use crate::limits::{MAX_HISTORY_BYTES, MAX_HISTORY_ENTRIES, MAX_HISTORY_ENTRY};
@@ -24,8 +24,12 @@ impl HistoryFile {
     /// What was typed, the oldest first; the file is cut to it if it has become long.
     pub(super) fn read(&self) -> Vec<String> {
         let Ok(file) = fs::File::open(&self.path) else { return Vec::new() };
-        let lines = BufReader::new(io::Read::take(file, MAX_HISTORY_BYTES)).lines().map_while(Result::ok);
-        let mut entries: Vec<String> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
+        let mut bytes = Vec::new();
+        if file.take(MAX_HISTORY_BYTES).read_to_end(&mut bytes).is_err() {
+            return Vec::new();
+        }
+        let lines = bytes.split(|byte| *byte == b'\n');
+        let mut entries: Vec<String> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
         if entries.len() > 2 * MAX_HISTORY_ENTRIES {
             entries.drain(..entries.len() - MAX_HISTORY_ENTRIES);
             // It stays long if that fails.
@@ -70,8 +74,9 @@ mod tests {
         file.add("two\nlines").unwrap();
         file.add(&"x".repeat(MAX_HISTORY_ENTRY + 1)).unwrap();
         let mut raw = fs::OpenOptions::new().append(true).open(&file.path).unwrap();
-        raw.write_all(b"no JSON\n").unwrap();
-        assert_eq!(file.read(), ["one", "two\nlines"]);
+        raw.write_all(b"no JSON\n\xff no text\n").unwrap();
+        file.add("three").unwrap();
+        assert_eq!(file.read(), ["one", "two\nlines", "three"]);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

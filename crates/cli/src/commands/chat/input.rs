@@ -4,7 +4,7 @@
 //! goes on, only where return was pressed behind it.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Lines, StdinLock};
 
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
@@ -17,8 +17,9 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::commands;
 use super::history::HistoryFile;
+use crate::door::is_harmless;
 use crate::failure::Failure;
-use crate::limits::MAX_HISTORY_ENTRIES;
+use crate::limits::{MAX_COMPLETIONS, MAX_HISTORY_ENTRIES};
 use crate::terminal::{Terminal, Tone};
 
 /// What stands before a message.
@@ -29,8 +30,8 @@ const PROMPT: &str = "> ";
 pub(super) enum Said {
     /// A message or a command.
     Text(String),
-    /// Ctrl-C.
-    Interrupt,
+    /// Ctrl-C, and whether there was a line that it has cleared.
+    Interrupt { cleared: bool },
     /// Ctrl-D, or the end of a file.
     End,
 }
@@ -114,6 +115,7 @@ impl Typed {
         editor.set_helper(Some(Keys {
             terminal,
             continued: RefCell::default(),
+            has_text: Cell::default(),
             files: FilenameCompleter::new(),
         }));
         Ok(Typed { editor, history })
@@ -125,7 +127,10 @@ impl Typed {
         }
         let typed = match self.editor.readline_with_initial(PROMPT, (draft, "")) {
             Ok(typed) => typed,
-            Err(ReadlineError::Interrupted) => return Ok(Said::Interrupt),
+            Err(ReadlineError::Interrupted) => {
+                let cleared = self.editor.helper().is_some_and(|keys| keys.has_text.get());
+                return Ok(Said::Interrupt { cleared });
+            }
             Err(ReadlineError::Eof) => return Ok(Said::End),
             Err(error) => return Err(unreadable(&error)),
         };
@@ -158,6 +163,8 @@ struct Keys {
     terminal: Terminal,
     /// Where return was pressed behind a backslash.
     continued: RefCell<Vec<usize>>,
+    /// Whether the line is not empty.
+    has_text: Cell<bool>,
     files: FilenameCompleter,
 }
 
@@ -165,9 +172,31 @@ impl Helper for Keys {}
 
 impl Hinter for Keys {
     type Hint = String;
+
+    /// There are none; but this is called whenever the line changes.
+    fn hint(&self, line: &str, _at: usize, _context: &Context<'_>) -> Option<String> {
+        self.has_text.set(!line.is_empty());
+        None
+    }
+}
+
+/// What a terminal may show of a text: the editor writes to it by itself, and texts of files and names of files are from outside.
+fn harmless(text: &str) -> Cow<'_, str> {
+    match text.chars().all(is_harmless) {
+        true => text.into(),
+        false => text.chars().filter(|c| is_harmless(*c)).collect::<String>().into(),
+    }
 }
 
 impl Highlighter for Keys {
+    fn highlight<'l>(&self, line: &'l str, _at: usize) -> Cow<'l, str> {
+        harmless(line)
+    }
+
+    fn highlight_candidate<'c>(&self, candidate: &'c str, _kind: CompletionType) -> Cow<'c, str> {
+        harmless(candidate)
+    }
+
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _default: bool) -> Cow<'b, str> {
         self.terminal.paint(prompt, Tone::Bold).into()
     }
@@ -196,7 +225,11 @@ impl Completer for Keys {
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..at).unwrap_or(line);
         match typed.split_once(' ') {
-            Some((command, _)) if commands::takes_file(command) => self.files.complete(line, at, context),
+            Some((command, _)) if commands::takes_file(command) => {
+                let (start, mut fits) = self.files.complete(line, at, context)?;
+                fits.truncate(MAX_COMPLETIONS);
+                Ok((start, fits))
+            }
             None if typed.starts_with('/') => {
                 let fits = commands::names().filter(|name| name.starts_with(typed));
                 let pair = |name: &str| Pair { display: name.to_owned(), replacement: format!("{name} ") };
@@ -210,6 +243,12 @@ impl Completer for Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_editor_shows_text_alone() {
+        assert_eq!(harmless("a\tb\n\u{e9}"), "a\tb\n\u{e9}");
+        assert_eq!(harmless("a\x1b]0;t\x07\u{9b}2J\r\u{202e}b"), "a]0;t2Jb");
+    }
 
     #[test]
     fn only_backslashes_of_return_go_away() {

@@ -41,6 +41,8 @@ pub(super) struct Reply {
     wrap: Wrap,
     markdown: Markdown,
     look: Look,
+    /// How wide the window is now.
+    width: fn() -> Option<usize>,
 }
 
 impl Reply {
@@ -53,6 +55,7 @@ impl Reply {
             wrap: Wrap::default(),
             markdown: Markdown::default(),
             look: Look::default(),
+            width: Terminal::width,
         }
     }
 
@@ -77,7 +80,7 @@ impl Reply {
 
     fn show(&mut self, events: &[AnswerEvent], out: &mut dyn Write) -> io::Result<()> {
         // A window may be made wider or narrower at any time.
-        self.wrap.set_width(if self.style.wraps { Terminal::width() } else { None });
+        self.wrap.set_width(if self.style.wraps { (self.width)() } else { None });
         for event in events {
             self.answer.add(event);
             match event {
@@ -163,7 +166,7 @@ impl Reply {
         match look.verbatim {
             true => {
                 self.wrap.end_word(out)?;
-                let width = if self.style.wraps { Terminal::width() } else { None };
+                let width = if self.style.wraps { (self.width)() } else { None };
                 self.wrap.set_width(None);
                 self.wrap.push(text, out)?;
                 self.wrap.end_word(out)?;
@@ -220,6 +223,7 @@ mod tests {
 
     fn shown(style: Style, pieces: &[&str]) -> (String, Answer) {
         let (mut reply, mut out) = (Reply::new(style, parser("assistant:")), Vec::new());
+        reply.width = || Some(80);
         for piece in pieces {
             reply.push(piece, &mut out).unwrap();
         }

@@ -14,6 +14,7 @@ use super::commands::{self, Command};
 use super::reply::{Reply, Style};
 use super::transcript::Transcript;
 use crate::conversation;
+use crate::door;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::generation::{Answered, answer, summary};
@@ -152,8 +153,9 @@ impl<'a> Talk<'a> {
         format!("{}{place}{context}", self.settings.model.model)
     }
 
+    /// Says something about the conversation, which is no part of what a file or another program gets.
     fn note(&self, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
-        Ok(writeln!(out, "{}", self.terminal.paint(text, Tone::Dim))?)
+        note(self.style, text, out)
     }
 
     /// Tells what went wrong and what can be done about it. Without a person there it ends the command.
@@ -198,24 +200,19 @@ impl<'a> Talk<'a> {
             Command::Help => writeln!(out, "{}", commands::help())?,
             Command::Clear => self.clear(out)?,
             Command::Undo => self.undo(out)?,
-            Command::Retry => match self.take_back() {
-                Some(message) => self.say(message, out)?,
-                None => self.note("nothing was said yet", out)?,
+            Command::Retry => match self.last_message() {
+                Some(message) => self.say_instead(message, out)?,
+                None => self.note("no messages yet", out)?,
             },
-            Command::Edit => match self.take_back() {
-                Some(_) if !rest.is_empty() => self.say(rest.to_owned(), out)?,
+            Command::Edit => match self.last_message() {
+                Some(_) if !rest.is_empty() => self.say_instead(rest.to_owned(), out)?,
                 Some(message) => self.draft = Some(message),
-                None => self.note("nothing was said yet", out)?,
+                None => self.note("no messages yet", out)?,
             },
             Command::File => self.attach(rest, out)?,
             Command::System => {
                 self.transcript.system = (!rest.is_empty()).then(|| rest.to_owned());
-                let set = if rest.is_empty() {
-                    "there are no standing instructions"
-                } else {
-                    "the model is told so from now on"
-                };
-                self.note(set, out)?;
+                self.note(if rest.is_empty() { "instructions cleared" } else { "instructions set" }, out)?;
             }
             Command::Save => self.save(rest, out)?,
             Command::Load => self.load(rest, out)?,
@@ -231,15 +228,22 @@ impl<'a> Talk<'a> {
                     _ => return Err(Failure::Usage("/markdown is followed by on or off".into())),
                 };
                 self.style.markdown = is_on && self.terminal.colour;
-                let state = if self.style.markdown { "shown as what they mean" } else { "shown as they are" };
-                self.note(&format!("marks of Markdown are {state}"), out)?;
+                let state = if self.style.markdown { "rendered" } else { "shown as plain text" };
+                self.note(&format!("Markdown is {state}"), out)?;
             }
             Command::Stats => self.stats(out)?,
         }
         Ok(Then::GoOn)
     }
 
-    /// The last message, without its answer.
+    /// The last message of the user.
+    fn last_message(&self) -> Option<String> {
+        let messages = self.transcript.messages.iter();
+        let answered = || messages.rev().find(|message| message.role == "user");
+        self.unanswered.clone().or_else(|| answered().map(|message| message.content.clone()))
+    }
+
+    /// Takes the last message back, with its answer.
     fn take_back(&mut self) -> Option<String> {
         self.unanswered.take().or_else(|| self.transcript.take_back())
     }
@@ -259,7 +263,7 @@ impl<'a> Talk<'a> {
                 let left = messages(self.transcript.messages.len());
                 self.note(&format!("took back '{}'; {left} left", shortened(first)), out)
             }
-            None => self.note("nothing was said yet", out),
+            None => self.note("no messages yet", out),
         }
     }
 
@@ -268,33 +272,42 @@ impl<'a> Talk<'a> {
         let wrong = |why: String| Failure::Usage(format!("{}: {why}", path.display()));
         let about = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?;
         if !about.is_file() {
-            return Err(wrong("it is no file".into()));
+            return Err(wrong("this is not a regular file".into()));
         }
         if about.len() > MAX_ATTACHED_BYTES {
             let (size, most) = (ByteSize(about.len()), ByteSize(MAX_ATTACHED_BYTES));
-            return Err(wrong(format!("it has {size}, and {most} is the most that can go along")));
+            return Err(wrong(format!("the file is {size}; at most {most} can be attached")));
         }
         let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-        let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text in UTF-8".into()))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("this is not UTF-8 text".into()))?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let size = ByteSize(text.len() as u64);
-        self.note(&format!("{name} ({size}) goes along with your next message"), out)?;
+        self.note(&format!("{name} ({size}) will be sent with your next message"), out)?;
         self.attached.push((name, text));
         Ok(())
     }
 
+    /// The conversation, with a message that got no answer.
+    fn with_unanswered(&self) -> Transcript {
+        let mut all = self.transcript.clone();
+        all.messages.extend(self.unanswered.iter().map(|message| Message::new("user", message)));
+        all
+    }
+
     fn save(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/save")?;
-        self.transcript.save(&path, &self.settings.model.model)?;
-        let count = messages(self.transcript.messages.len());
+        let all = self.with_unanswered();
+        all.save(&path, &self.settings.model.model)?;
+        let count = messages(all.messages.len());
         self.note(&format!("saved {count} to {}", path.display()), out)
     }
 
     fn load(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/load")?;
         self.transcript = Transcript::load(&path)?;
-        (self.unanswered, self.last) = (None, None);
         let count = messages(self.transcript.messages.len());
+        let unanswered = self.transcript.messages.pop_if(|message| message.role == "user");
+        (self.unanswered, self.last) = (unanswered.map(|message| message.content), None);
         self.note(&format!("loaded {count} from {}; /history shows them", path.display()), out)
     }
 
@@ -324,10 +337,11 @@ impl<'a> Talk<'a> {
     }
 
     fn history(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        if self.transcript.messages.is_empty() {
-            self.note("nothing was said yet", out)?;
+        let all = self.with_unanswered();
+        if all.messages.is_empty() {
+            self.note("no messages yet", out)?;
         }
-        for message in self.transcript.all() {
+        for message in all.all() {
             writeln!(out, "{}: {}", self.terminal.paint(&message.role, Tone::Bold), message.content)?;
         }
         Ok(())
@@ -341,7 +355,7 @@ impl<'a> Talk<'a> {
                 self.note(&format!("reasoning is {state} from now on"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
-                Some(last) => self.note(last.reasoning.trim(), out),
+                Some(last) => Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?),
                 None => self.note("the last answer has no reasoning that the model has marked as such", out),
             },
             _ => Err(Failure::Usage("/think is followed by show, fold or nothing".into())),
@@ -351,7 +365,7 @@ impl<'a> Talk<'a> {
     fn stats(&self, out: &mut dyn Write) -> Result<(), Failure> {
         self.note(&self.about(), out)?;
         self.note(&format!("{} so far", messages(self.transcript.messages.len())), out)?;
-        let Some(last) = &self.last else { return self.note("nothing was said yet", out) };
+        let Some(last) = &self.last else { return self.note("no messages yet", out) };
         let report = &last.answered.report;
         let line = format!(
             "{}; {} tokens were known, {} are in the context; first token after {:.2} s",
@@ -367,6 +381,17 @@ impl<'a> Talk<'a> {
             self.note(&format!("sent {sent} to workers and received {received}"), out)?;
         }
         Ok(())
+    }
+
+    /// Says something in place of the last message, which stays, with its answer, if this one gets none.
+    pub(super) fn say_instead(&mut self, text: String, out: &mut dyn Write) -> Result<(), Failure> {
+        let before = self.unanswered.is_none().then(|| self.transcript.clone());
+        self.take_back();
+        let said = self.say(text, out);
+        if let Some(before) = before.filter(|_| self.unanswered.is_some()) {
+            (self.transcript, self.unanswered) = (before, None);
+        }
+        said
     }
 
     /// Says something and shows the answer.
@@ -391,7 +416,7 @@ impl<'a> Talk<'a> {
         };
         if left_out > 0 {
             let line = format!("the oldest {} no longer fit and are left out", messages(left_out));
-            writeln!(out, "{}", shown.terminal.paint(&line, Tone::Dim))?;
+            note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
         let at_limit = match shift {
@@ -423,6 +448,17 @@ impl<'a> Talk<'a> {
         match end {
             Some(line) => self.note(&line, out),
             None => Ok(()),
+        }
+    }
+}
+
+fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    match style.wraps {
+        true => Ok(writeln!(out, "{}", style.terminal.paint(text, Tone::Dim))?),
+        false => {
+            // The answers are there even if this cannot be said.
+            let _ = writeln!(door::stderr(), "{text}");
+            Ok(())
         }
     }
 }
@@ -461,12 +497,12 @@ fn ended(end: End, limit: usize, context: usize) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
         End::Cancelled => Some("stopped; what was said so far is part of the conversation".into()),
-        End::Length => Some(format!("ended after {limit} tokens, which -n allows")),
+        End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
         End::Context => Some(format!(
             "ended because the context of {context} tokens is full: /undo or /clear make room; start the chat with a larger --ctx, or \
              with --shift to forget the oldest part"
         )),
-        End::Deadline => Some("ended because its time was over".into()),
+        End::Deadline => Some("stopped: out of time".into()),
     }
 }
 
@@ -474,7 +510,7 @@ fn ended(end: End, limit: usize, context: usize) -> Option<String> {
 fn path_in(text: &str, command: &str) -> Result<PathBuf, Failure> {
     let quoted = |quote: char| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
     match quoted('"').or(quoted('\'')).unwrap_or(text) {
-        "" => Err(Failure::Usage(format!("{command} is followed by a path"))),
+        "" => Err(Failure::Usage(format!("{command} needs a path"))),
         path => Ok(match (path.strip_prefix("~/"), std::env::home_dir()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => Path::new(path).to_owned(),

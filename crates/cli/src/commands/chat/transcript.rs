@@ -3,7 +3,7 @@
 //! Invariant: a file gets its name when all of it is there, and never replaces one that is no conversation.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use oxcart::llm::text::Message;
@@ -42,7 +42,7 @@ impl Transcript {
     pub(super) fn save(&self, path: &Path, model: &str) -> Result<(), Failure> {
         if path.exists() && Transcript::load(path).is_err() {
             return Err(Failure::Usage(format!(
-                "{} is there and no conversation; give another name",
+                "{} already exists and is not a saved conversation; choose another name",
                 path.display()
             )));
         }
@@ -55,9 +55,16 @@ impl Transcript {
         let unwritable =
             |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", path.display()));
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
+        name.push(format!(".{}.part", std::process::id()));
         let part = path.with_file_name(name);
-        fs::write(&part, format!("{file:#}\n")).and_then(|()| fs::rename(&part, path)).map_err(unwritable)
+        // A new file: whatever has this name already is somebody's.
+        let mut new = File::create_new(&part).map_err(unwritable)?;
+        let written = new.write_all(format!("{file:#}\n").as_bytes()).and_then(|()| fs::rename(&part, path));
+        written.map_err(|error| {
+            // The first error is what matters.
+            let _ = fs::remove_file(&part);
+            unwritable(error)
+        })
     }
 
     /// Reads one from a file.
@@ -68,14 +75,14 @@ impl Transcript {
         file.take(MAX_CONVERSATION_BYTES)
             .read_to_string(&mut text)
             .map_err(|error| wrong(&error.to_string()))?;
-        let file: Value =
-            serde_json::from_str(&text).map_err(|error| wrong(&format!("it is no conversation: {error}")))?;
+        let file: Value = serde_json::from_str(&text)
+            .map_err(|error| wrong(&format!("this is not a saved conversation: {error}")))?;
         match file[MARK].as_u64() {
             Some(VERSION) => {}
             Some(other) => {
                 return Err(wrong(&format!("version {other} of conversations is too new for this oxcart")));
             }
-            None => return Err(wrong("it is no conversation that /save has written")),
+            None => return Err(wrong("this is not a saved conversation")),
         }
         let message = |message: &Value| {
             let text = |key: &str| message[key].as_str().map(str::to_owned);
@@ -99,10 +106,13 @@ mod tests {
             system: Some("be brief".into()),
             messages: vec![Message::new("user", "a\n\"b\""), Message::new("assistant", "ä")],
         };
+        let other = folder.path().join("talk.json.part");
+        fs::write(&other, "mine").unwrap();
         said.save(&path, "tiny").unwrap();
         said.save(&path, "tiny").unwrap();
         assert_eq!(Transcript::load(&path).unwrap(), said);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
     #[test]
