@@ -136,11 +136,12 @@ impl Typed {
         };
         let continued = self.editor.helper().map(|keys| keys.continued.take()).unwrap_or_default();
         let text = without_backslashes(&typed, &continued);
-        if !text.trim().is_empty() && self.editor.add_history_entry(text.as_str()).unwrap_or(false) {
-            if let Some(history) = &self.history {
-                // What cannot be kept is forgotten with the program.
-                let _ = history.add(&text);
-            }
+        if !text.trim().is_empty()
+            && self.editor.add_history_entry(text.as_str()).unwrap_or(false)
+            && let Some(history) = &self.history
+        {
+            // What cannot be kept is forgotten with the program.
+            let _ = history.add(&text);
         }
         Ok(Said::Text(text))
     }
