@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "user/without_settings.rs"]
 mod user;
 
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! What people type out of habit, what they have set, and what shells and manuals know about the commands.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "user/without_settings.rs"]
 mod user;
 
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,7 @@
 //! Commands that run models, as people run them: with a tiny model of random weights, in process and over workers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
 
+#[path = "user/without_settings.rs"]
 mod user;
 
 use std::io::{BufRead, BufReader, Write};

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(unix)]
 
+#[path = "user/without_settings.rs"]
 mod user;
 
 use std::io::{BufRead, BufReader, Read, Write};

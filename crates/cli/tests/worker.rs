@@ -1,6 +1,7 @@
 //! `oxcart worker`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "user/without_settings.rs"]
 mod user;
 
 use std::io::{BufRead, BufReader, Read, Write};
