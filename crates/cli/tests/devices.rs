@@ -80,8 +80,8 @@ fn json_has_all_of_it() {
 }
 
 #[test]
-fn a_worker_without_a_port_is_wrong_usage() {
-    let (code, stdout, stderr) = oxcart(&["devices", "--workers", "localhost"]);
+fn a_port_that_is_no_number_is_wrong_usage() {
+    let (code, stdout, stderr) = oxcart(&["devices", "--workers", "localhost:worker"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
     assert!(stderr.contains("has no port"), "{stderr}");
 }
