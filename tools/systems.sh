@@ -70,6 +70,7 @@ for word in "\$@"; do
   case \$word in
     --target=* | -march=* | -mmacosx-version-min=* | -m64) ;;
     -nolibc | -nodefaultlibs | --unwindlib=none | -lmsvcrt | -lucrt | -lmingw32 | -lmingwex) ;;
+    -lsynchronization) ;; # zig has none, and nothing of it is used
     -Wl,*.def) kept+=("\${word#-Wl,}") ;; # zig takes it as a file, not as a word for the linker
     *) kept+=("\$word") ;;
   esac
