@@ -63,8 +63,8 @@ pub const LONG_NODES: &[LongNode] = &[
     LongNode {
         name: "a product with one column",
         build: |graph| {
-            let a = close_rows(graph, DType::F32, [1 << 16, 1 << 22, 1, 1])?;
-            let b = graph.leaf(DType::F32, [1 << 16])?;
+            let a = close_rows(graph, DType::F32, [1 << 17, 1 << 22, 1, 1])?;
+            let b = graph.leaf(DType::F32, [1 << 17])?;
             graph.mul_mat(a, b)
         },
     },
@@ -91,24 +91,24 @@ pub const LONG_NODES: &[LongNode] = &[
     LongNode {
         name: "a sum",
         build: |graph| {
-            let a = close_rows(graph, DType::F32, [1024, 1 << 14, 1 << 12, 1])?;
+            let a = close_rows(graph, DType::F32, [1024, 1 << 16, 1 << 14, 1])?;
             graph.sum(a)
         },
     },
     LongNode {
         name: "sums of rows",
         build: |graph| {
-            let a = close_rows(graph, DType::F32, [1 << 14, 1 << 22, 1, 1])?;
+            let a = close_rows(graph, DType::F32, [1 << 18, 1 << 22, 1, 1])?;
             graph.sum_rows(a)
         },
     },
     LongNode {
         name: "a recurrence",
         build: |graph| {
-            let mut rows = || graph.leaf(DType::F32, [256, 2, 1 << 14]);
-            let sources = [rows()?, rows()?, rows()?, rows()?];
-            let state = graph.leaf(DType::F32, [256 * 256 * 2, 1])?;
-            let [k, v, q, gate] = sources;
+            let (d, tokens) = (1 << 12, 1 << 12);
+            let mut rows = || graph.leaf(DType::F32, [d, 1, tokens]);
+            let [k, v, q, gate] = [rows()?, rows()?, rows()?, rows()?];
+            let state = graph.leaf(DType::F32, [d * d, 1])?;
             graph.gated_linear_attn([k, v, q, gate, state], 1.0)
         },
     },
@@ -151,10 +151,10 @@ pub const LONG_NODES: &[LongNode] = &[
         name: "rows without end into blocks",
         build: |graph| {
             let rows = (1 << 31) - 1;
-            let values = one_row(graph, DType::F32, [32, rows, 1, 1])?;
+            let values = one_row(graph, DType::F32, [128, rows, 1, 1])?;
             // Row numbers are all the same one.
             let numbers = graph.leaf_with_layout(Layout::strided(DType::I64, [rows, 1, 1, 1], [0; 4])?)?;
-            let target = graph.leaf(DType::Q8_0, [32, 8])?;
+            let target = graph.leaf(DType::Q8_0, [128, 8])?;
             apply(graph, SetRows, &[values, numbers, target])
         },
     },
@@ -214,3 +214,21 @@ pub const LONG_NODES: &[LongNode] = &[
         },
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    /// Long on any machine: the quickest kernels do some 2^36 units a second.
+    #[test]
+    fn every_node_has_far_more_work_than_a_test_waits_for() {
+        for case in LONG_NODES {
+            let mut graph = Graph::new();
+            let node = (case.build)(&mut graph).unwrap();
+            let work = graph.tensor(node).unwrap().work();
+            assert!(work >= 1 << 36, "{}: {work}", case.name);
+        }
+    }
+}
