@@ -5,20 +5,22 @@
 #
 #   list       the devices
 #   cases      recorded ops (golden/graphs) and random ones (diff) in process, with what is not supported; what `--exact` promises;
-#              gated networks of many tokens beside the CPU
+#              gated networks and attention of many tokens beside the CPU
 #   models     writes the synthetic models (some 25 GB)
 #   speed      tokens per second of all of them, at depth, and with several sequences
 #   turns      ours and llama.cpp's in turns, model by model: every line of the table of speeds from one machine, in one run
-#   quick      the same in a minute: fewer shapes, fewer runs
+#   deep       the same for decoding at depth and for several sequences
+#   quick      ours alone in a minute: fewer shapes, fewer runs
 #   kernels    seconds of each kernel of a decode step and of a prompt, by Nsight Compute
 #   build      builds llama.cpp beside, with CUDA: its benches, its worker and its conformance suite (five minutes)
 #   llama      llama.cpp's own benches on the same models: prompts, decoding, at depth, several sequences
-#   suite      ggml's conformance suite over a worker that lends CUDA0, and which of its cases ggml's CUDA supports and ours does not
+#   suite      ggml's conformance suite over a worker that lends CUDA0 (OPS, a pattern, for some ops alone), and which of its cases ggml's
+#              CUDA supports and ours does not
 #   client     llama.cpp's bench over our worker and over llama.cpp's own, in turns (TURNS, 3)
 #   golden     the tiny models and SmolLM2's logits within the limits of the golden data
 #   sanitize   recorded ops under compute-sanitizer (TOOLS, memcheck)
 #   instances  every kernel of the images at least once, alone and under compute-sanitizer (TOOLS, racecheck initcheck synccheck), with
-#              the list of what was launched and of what exists; one tool at a time, because together they have too little memory
+#              the list of what was launched and of what exists; one tool at a time, its cases in PARTS (24), JOBS (6) of them at once
 #   ruined     a kernel that strays: the card is lost, the worker that lends it goes on
 #
 # OXCART_STAGE names the folder with `oxcart`, `card` (the test program crates/cuda/tests/card.rs), `unit` (that of the crate itself),
@@ -44,7 +46,7 @@ stage_list() {
 }
 
 stage_cases() {
-  for test in golden random exact gated; do
+  for test in golden random exact gated attention; do
     OXCART_GOLDEN="$stage/golden" OXCART_DIFFERENTIAL="$stage/diff" \
       timeout 240 "$stage/card" "$test" --nocapture --test-threads 1 >"$out/cases-$test.log" 2>&1
     echo "$test cases: exit code $?"
@@ -76,19 +78,23 @@ stage_speed() {
   bench 8b-q8_0 -p 0 -n 128 -s 8,32 -r 2
 }
 
+ours_of() { timeout 200 "$stage/oxcart" bench -m "$models/$1.gguf" --device CUDA0 "${@:2}" 2>&1 | grep -E '^ *(pp|tg)|rror' | sed "s/^/oxcart    $1 /"; }
+theirs_of() {
+  timeout 200 "$bin/llama-bench" -m "$models/$1.gguf" -ngl 99 -fa 1 "${@:2}" 2>/dev/null | grep -E ' (pp|tg)[0-9]' |
+    awk -F'|' -v name="llama.cpp $1" '{print name, $(NF - 2), $(NF - 1)}'
+}
+
 # One run on one machine: what is compared is measured right before and right after.
 stage_turns() {
-  ours_of() { timeout 200 "$stage/oxcart" bench -m "$models/$1.gguf" --device CUDA0 "${@:2}" 2>&1 | grep -E '^ *(pp|tg)|rror' | sed "s/^/oxcart    $1 /"; }
-  theirs_of() {
-    timeout 200 "$bin/llama-bench" -m "$models/$1.gguf" -ngl 99 -fa 1 "${@:2}" 2>/dev/null | grep -E ' (pp|tg)[0-9]' |
-      awk -F'|' -v name="llama.cpp $1" '{print name, $(NF - 2), $(NF - 1)}'
-  }
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
   for model in ${MODELS:-8b-q8_0 1b-f16 8b-q4_0 8b-q4_K smollm2}; do
     ours_of "$model" -p 512,4096 -n 128 -r 5
     theirs_of "$model" -p 512,4096 -n 128 -r 5
     ours_of "$model" -p 4096 -n 128 -r 5
   done
+}
+
+stage_deep() {
   ours_of 8b-q4_0 -p 0 -n 128 -d 4096,16384 -r 2
   theirs_of 8b-q4_0 -p 0 -n 128 -d 4096,16384 -r 2
   for model in 8b-q4_K 8b-q8_0; do
@@ -153,9 +159,20 @@ stage_suite() {
   export OXCART_WORKER=127.0.0.1:50152 OXCART_SUPPORTS_AS=CUDA0 GGML_NO_BACKTRACE=1 bin logs="$models/suite"
   rm -rf "$logs" && mkdir -p "$logs"
   "$bin/suite" support -b CUDA0 --output csv >"$out/support.csv" 2>/dev/null
-  one() { timeout 300 "$bin/suite" test -b RPC0 -j 4 -o "$1" >"$logs/$1.log" 2>&1 || echo "$1: exit code $?" >>"$logs/failed"; }
+  one() { # OP [PARAMETERS]
+    local log="$logs/$(tr -c 'A-Za-z0-9_\n' '-' <<<"$*").log"
+    timeout 300 "$bin/suite" test -b RPC0 -j 4 -o "$1" ${2:+-p "$2"} >"$log" 2>&1 || echo "$*: exit code $?" >>"$logs/failed"
+  }
   export -f one
-  "$python" "$tools/support.py" --ops "$out/support.csv" | xargs -P 14 -I{} bash -c 'one {}'
+  # Attention takes longest: by width and type.
+  "$python" "$tools/support.py" --ops "$out/support.csv" | grep -xE "${OPS:-.*}" | while read -r op; do
+    if [ "$op" = FLASH_ATTN_EXT ]; then
+      grep -a '"FLASH_ATTN_EXT"' "$out/support.csv" | grep -oE 'hsk=[0-9]+,.*type_K=[a-z0-9_]+' | sed -E 's/,.*,/,.*,/; s/$/,/' | sort -u | sed 's/^/FLASH_ATTN_EXT /'
+    else
+      echo "$op"
+    fi
+  done >"$logs/list"
+  xargs -P 14 -L 1 bash -c 'one "$@"' one <"$logs/list"
   cat "$logs/failed" 2>/dev/null
   grep -ah 'tests passed' "$logs"/*.log | awk '{split($1, n, "/"); passed += n[1]; all += n[2]} END {print passed " of " all " tests passed"}'
   grep -ahE 'FAIL' "$logs"/*.log | sed 's/\x1b\[[0-9;]*m//g' | cut -c 1-180 | head -n 40
@@ -192,11 +209,26 @@ stage_instances() {
   timeout 100 "${program[@]}" >"$out/instances.log" 2>&1
   echo "alone: exit code $?"
   grep -aE 'kernels for|without a case|^[a-z_]+ [a-z0-9_]* [a-z0-9_]+$' "$out/instances.log"
+  # Tools take long and much memory: parts of the cases, some at a time.
+  launched() { grep -ah '^launched: ' "$@" | tr ' ' '\n' | grep -v '^launched:' | sort -u; }
+  launched "$out/instances.log" >"$out/instances-all.txt"
+  local parts="${PARTS:-24}" logs="$models/instances" tool
+  one() { # TOOL PART
+    OXCART_PART="$2/$parts" timeout "${PART_SECONDS:-200}" compute-sanitizer --tool "$1" "${program[@]}" >"$logs/$1-$2.log" 2>&1
+    local code=$?
+    [ "$code" = 0 ] || echo "$1, part $2 of $parts: exit code $code"
+  }
+  mkdir -p "$logs"
   for tool in ${TOOLS:-racecheck initcheck synccheck}; do
-    timeout 300 compute-sanitizer --tool "$tool" "${program[@]}" >"$out/instances-$tool.log" 2>&1
-    echo "$tool: exit code $?"
+    for part in $(seq 0 $((parts - 1))); do
+      while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-6}" ]; do wait -n; done
+      one "$tool" "$part" &
+    done
+    wait
+    launched "$logs/$tool"-*.log >"$out/instances-$tool.txt"
+    echo "$tool: $(wc -l <"$out/instances-$tool.txt") of $(wc -l <"$out/instances-all.txt") kernels; not seen: $(comm -23 "$out/instances-all.txt" "$out/instances-$tool.txt" | tr '\n' ' ')"
     # What a tool says, by kind, without addresses and numbers of threads.
-    grep -aE '^=+ [A-Z]' "$out/instances-$tool.log" | sed -E 's/0x[0-9a-f]+/X/g; s/\([0-9, ]+\)/(N)/g' | sort | uniq -c | sort -rn | head -n 20
+    grep -ahE '^=+ [A-Z]' "$logs/$tool"-*.log | sed -E 's/0x[0-9a-f]+/X/g; s/\([0-9, ]+\)/(N)/g' | sort | uniq -c | sort -rn | head -n 20
   done
 }
 

@@ -133,20 +133,20 @@ template <bool BRAIN, int ROWS, int STAGES, bool GATED> DEVICE void gemm(const G
             wait_for(full + stage, phase);
             const u8* from = memory + stage * (LEFT + RIGHT);
             u64 a = describe(from + own * 64 * DEPTH * 2), b = describe(from + LEFT);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            wgmma_begins();
 #pragma unroll
             for (int i = 0; i < DEPTH / 16; i++) {
                 // 16 numbers are 32 bytes further within the lines.
                 if (BRAIN) wgmma_brain(d, a + 2 * i, b + 2 * i, step + i > 0);
                 else wgmma_half(d, a + 2 * i, b + 2 * i, step + i > 0);
             }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            wgmma_begun();
             // The step before is done; its memory may be filled again.
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            wgmma_done<1>();
             if (step > 0 && threadIdx.x % 128 == 0) arrive(empty + (stage + STAGES - 1) % STAGES);
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        wgmma_done<0>();
         if (threadIdx.x % 128 == 0) arrive(empty + (stage + STAGES - 1) % STAGES);
         if constexpr (GATED) {
             write_gated<BRAIN>(p, d, (i64)column * COLUMNS + own * 64 + warp * 16, (i64)row * OWN);

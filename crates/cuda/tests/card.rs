@@ -17,7 +17,7 @@ use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Work, pla
 use oxcart_cases::{RunError, read_folder};
 use oxcart_cpu::CpuDevice;
 use oxcart_cuda::CudaRegistry;
-use oxcart_tensor::ops::{GluKind, PagedAttn};
+use oxcart_tensor::ops::{FlashAttnExt, GluKind, PagedAttn, Precision};
 use oxcart_tensor::quant::{dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Graph, Shape, TensorId};
 
@@ -232,6 +232,100 @@ fn a_gated_network_of_many_tokens_is_that_of_the_cpu() {
             // With blocks, the CPU rounds columns to bytes.
             let limit = if down.is_quantized() { 1e-3 } else { 1e-6 };
             assert!(wrong < limit, "{gate} {down} {k} {wide}, {tokens} tokens: off by {wrong:.2e}");
+        }
+    }
+}
+
+/// How far numbers are off, as a part of what they should be: both squared and added up.
+fn off_by(found: &[u8], wanted: &[u8]) -> f64 {
+    let numbers = |bytes: &[u8]| {
+        let mut numbers = vec![0.0; bytes.len() / 4];
+        dequantize_row(DType::F32, bytes, &mut numbers).unwrap();
+        numbers
+    };
+    let (found, wanted) = (numbers(found), numbers(wanted));
+    let squares =
+        |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+    let wrong = squares(&mut found.iter().zip(&wanted).map(|(a, b)| a - b));
+    wrong / squares(&mut wanted.iter().copied())
+}
+
+#[test]
+fn attention_of_many_queries_is_that_of_the_cpu() {
+    let Some(device) = card() else { return };
+    let card = device.open(&StreamOptions::default()).unwrap();
+    let cpu = CpuDevice::new().unwrap().open(&StreamOptions::threads(4)).unwrap();
+    // So many that every multiprocessor has some, and not a multiple of what a block takes.
+    let (heads, key_heads, tokens, pages) = (32, 16, 301, 9);
+    let cells = pages * PagedAttn::PAGE;
+    let i32s = |numbers: &mut dyn Iterator<Item = usize>| {
+        numbers.flat_map(|number| (number as i32).to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let check =
+        |what: &str, limit: f64, leaves: &[_], build: &dyn Fn(&mut Graph, &[TensorId]) -> TensorId| {
+            let [found, wanted] = [&card, &cpu].map(|stream| compute(&**stream, leaves, build));
+            let wrong = off_by(&found, &wanted);
+            println!("{what}: off by {wrong:.1e}");
+            assert!(wrong < limit, "{what}: off by {wrong:.2e}");
+        };
+    for (dtype, limit) in [(DType::F16, 1e-5), (DType::BF16, 1e-4)] {
+        for d in [40, 64, 96, 128] {
+            let queries = encoded(DType::F32, &noise(3, d * heads * tokens));
+            let sinks = (DType::F32, [heads].into(), encoded(DType::F32, &noise(7, heads)));
+            let cache = |seed| encoded(dtype, &noise(seed, d * key_heads * cells));
+            // Two sequences, whose pages alternate: tokens at the end of the first, then of the second.
+            let (first, lengths) = (tokens / 3, [250, 230]);
+            let owner = |t: usize| {
+                if t < first {
+                    [0, lengths[0] - first + t]
+                } else {
+                    [1, lengths[1] - (tokens - first) + t - first]
+                }
+            };
+            let paged = [
+                (DType::F32, [d, heads, tokens].into(), queries.clone()),
+                (dtype, [d * key_heads, cells].into(), cache(1)),
+                (dtype, [d * key_heads, cells].into(), cache(2)),
+                (DType::I32, [4, 2].into(), i32s(&mut [0, 2, 4, 6, 7, 5, 3, 1].into_iter())),
+                (DType::I32, [2, tokens].into(), i32s(&mut (0..tokens).flat_map(owner))),
+                sinks.clone(),
+            ];
+            for (softcap, max_bias, window, has_sinks) in
+                [(0.0, 0.0, 0, false), (15.0, 0.0, 0, true), (0.0, 8.0, 0, false), (0.0, 0.0, 70, true)]
+            {
+                let op = PagedAttn { key_heads, scale: 0.3, softcap, max_bias, window, chunk: 0 };
+                let what = format!("{dtype}, {d} channels, pages, {softcap} {max_bias} {window}");
+                check(&what, limit, &paged, &|graph, ids| {
+                    let sinks = has_sinks.then_some(ids[5]);
+                    graph.paged_attn([ids[0], ids[1], ids[2]], ids[3], ids[4], sinks, op).unwrap()
+                });
+            }
+            // One cache, whose last tile is not whole; the mask hides what comes after a token, and more.
+            let keys = 333;
+            let mask: Vec<f32> = (0..keys * tokens)
+                .map(|at| (at % keys, at / keys))
+                .map(|(key, token)| if key > token + 20 || key % 97 == 3 { f32::NEG_INFINITY } else { 0.0 })
+                .collect();
+            let flat = [
+                (DType::F32, [d, tokens, heads].into(), queries),
+                (dtype, [d, keys, key_heads].into(), encoded(dtype, &noise(1, d * key_heads * keys))),
+                (dtype, [d, keys, key_heads].into(), encoded(dtype, &noise(2, d * key_heads * keys))),
+                (DType::F16, [keys, tokens].into(), encoded(DType::F16, &mask)),
+                sinks,
+            ];
+            for (softcap, max_bias, has_mask) in
+                [(0.0, 0.0, false), (0.0, 0.0, true), (15.0, 0.0, true), (0.0, 8.0, true)]
+            {
+                let op =
+                    FlashAttnExt { scale: 0.3, max_bias, softcap, precision: Precision::F32, n_kv_max: 0 };
+                let what = format!("{dtype}, {d} channels, one cache, {softcap} {max_bias} {has_mask}");
+                check(&what, limit, &flat, &|graph, ids| {
+                    let mask = has_mask.then_some(ids[3]);
+                    graph
+                        .flash_attn_ext([ids[0], ids[1], ids[2]], mask, has_mask.then_some(ids[4]), op)
+                        .unwrap()
+                });
+            }
         }
     }
 }

@@ -162,7 +162,7 @@ pub(super) fn add_fresh(
     let shared = shared + beside;
     let name = format!("decode_fresh_{}_{}", shape.d, numbers.name());
     let params = FreshParams { of: params, rope: rope(b)? };
-    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)?;
+    launch_blocks(Family::AttentionDecode(numbers), name, grid, (32 * WARPS, shared), &params, b)?;
     Ok(true)
 }
 
@@ -314,7 +314,20 @@ fn launch(mut params: AttentionParams, shape: &Shape, prefix: &str, b: &mut Buil
     Ok(())
 }
 
-/// Many queries: blocks of 64, or of 128 where their channels leave room for them, go over keys together.
+/// How blocks of many queries are made: threads, queries, shared memory.
+fn prompt_block(is_hopper: bool, wide: usize) -> (usize, usize, usize) {
+    // Keys and values of a tile.
+    let tile = 2 * PROMPT_KEYS * wide * 2;
+    if is_hopper {
+        // Groups of four warps with 64 queries, as many as registers have room for, and three tiles, which begin at whole groups of lines.
+        let groups = if wide == 64 { 2 } else { 3 };
+        return (128 * groups, 64 * groups, 3 * tile + 1024);
+    }
+    let sets = if wide == 64 { 2 } else { 1 };
+    (32 * WARPS, QUERIES * sets * WARPS, 2 * tile)
+}
+
+/// Many queries: those of a block go over keys together.
 fn prompt(
     params: &AttentionParams,
     shape: &Shape,
@@ -322,13 +335,11 @@ fn prompt(
     prefix: &str,
     b: &mut Builder<'_>,
 ) -> Done {
-    let (rows, sets) = (params.rows as usize, if wide == 64 { 2 } else { 1 });
-    let grid = [rows.div_ceil(QUERIES * sets * WARPS), shape.key_heads, shape.batch];
-    // Two tiles of keys and two of values.
-    let shared = 4 * PROMPT_KEYS * wide * 2;
+    let (threads, rows, shared) = prompt_block(b.info().capability == (9, 0), wide);
+    let grid = [(params.rows as usize).div_ceil(rows), shape.key_heads, shape.batch];
     let paged = if prefix == "paged" { "paged_" } else { "" };
     let name = format!("prompt_{paged}{wide}_{}", numbers.name());
-    launch_blocks(Family::AttentionPrompt(numbers), name, grid, shared, params, b)
+    launch_blocks(Family::AttentionPrompt(numbers), name, grid, (threads, shared), params, b)
 }
 
 /// Few tokens: blocks share the keys of each.
@@ -342,7 +353,7 @@ fn decode(
     let (grid, shared) = share_keys(&mut params, shape, wide, b)?;
     let paged = if prefix == "paged" { "paged_" } else { "" };
     let name = format!("decode_{paged}{wide}_{}", numbers.name());
-    launch_blocks(Family::AttentionDecode(numbers), name, grid, shared, &params, b)
+    launch_blocks(Family::AttentionDecode(numbers), name, grid, (32 * WARPS, shared), &params, b)
 }
 
 /// How blocks share the keys of few tokens: the grid, and the shared memory of a block.
@@ -370,13 +381,13 @@ fn launch_blocks<P: IntoBytes + Immutable>(
     family: Family,
     name: String,
     grid: [usize; 3],
-    shared: usize,
+    (threads, shared): (usize, usize),
     params: &P,
     b: &mut Builder<'_>,
 ) -> Done {
     if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || shared > b.info().shared_memory as usize {
         return Err(Refused::Unsupported);
     }
-    b.launch(family, name, (grid.map(|n| n as u32), 32 * WARPS as u32, shared as u32), params);
+    b.launch(family, name, (grid.map(|n| n as u32), threads as u32, shared as u32), params);
     Ok(())
 }

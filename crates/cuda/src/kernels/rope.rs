@@ -142,7 +142,9 @@ pub(super) fn launch(node: Option<TensorRef<'_>>, jobs: &[RopeJob], b: &mut Buil
     // The turns of a token are computed by each block that has channels of it; only few tokens have several.
     let enough = (2 * b.info().multiprocessors as usize).div_ceil(tokens.max(1));
     let blocks = channels.div_ceil(THREADS).clamp(1, enough);
-    let grid = [blocks, jobs.len(), tokens.clamp(1, MOST_BLOCKS)];
+    // Where tokens are enough for all multiprocessors, a block has all tensors of a token.
+    let apart = if enough > 1 { jobs.len() } else { 1 };
+    let grid = [blocks, apart, tokens.clamp(1, MOST_BLOCKS)];
     b.launch(Family::Rope, "rope", (grid.map(|n| n as u32), THREADS as u32, 0), &params);
     Ok(())
 }
