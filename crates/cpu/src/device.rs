@@ -8,7 +8,8 @@ use oxcart_backend::{
 };
 use oxcart_tensor::TensorRef;
 
-use crate::kernels::choose;
+use crate::job::Grain;
+use crate::kernels::{choose, fuse};
 use crate::os;
 use crate::simd::Level;
 use crate::stream::CpuStream;
@@ -20,6 +21,7 @@ pub(crate) const NAME: &str = "CPU";
 #[derive(Debug)]
 pub struct CpuDevice {
     level: Level,
+    grain: Grain,
     description: String,
     buffer_type: Arc<dyn BufferType>,
 }
@@ -36,14 +38,36 @@ impl CpuDevice {
 
     /// The device, with these instructions.
     pub fn with_level(level: Level) -> Arc<CpuDevice> {
+        CpuDevice::with_grain(level, Grain::default())
+    }
+
+    /// The device, with these instructions, which cuts any work among threads and looks all the time whether to stop. It is
+    /// slow; tests see with small tensors what cutting does.
+    #[doc(hidden)]
+    pub fn that_cuts_finely(level: Level) -> Arc<CpuDevice> {
+        CpuDevice::with_grain(level, Grain::FINEST)
+    }
+
+    fn with_grain(level: Level, grain: Grain) -> Arc<CpuDevice> {
         let description =
             format!("{}, {level} instructions", os::processor::name().unwrap_or("processor".into()));
-        Arc::new(CpuDevice { level, description, buffer_type: HostBufferType::new(NAME) })
+        Arc::new(CpuDevice { level, grain, description, buffer_type: HostBufferType::new(NAME) })
     }
 
     /// The instructions it uses.
     pub const fn level(&self) -> Level {
         self.level
+    }
+
+    pub(crate) const fn grain(&self) -> Grain {
+        self.grain
+    }
+
+    /// How many of these nodes, from the first on, would be computed in one go, if it is several; for tests, which cannot see it
+    /// in results.
+    #[doc(hidden)]
+    pub fn fused(&self, nodes: &[TensorRef<'_>]) -> Option<usize> {
+        fuse(nodes, self.level).map(|unit| unit.nodes)
     }
 }
 

@@ -39,6 +39,36 @@ impl Fault {
 /// Does one job.
 pub(crate) type Run = fn(Job<'_>) -> Result<(), Fault>;
 
+/// How finely work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grain {
+    /// Work that one thread should do at least; below, waking and waiting for another thread costs more than it saves. The
+    /// unit is an element of a cheap elementwise op; what costs more or less is counted as several or as a fraction.
+    per_thread: usize,
+    /// Work between two looks at whether to stop.
+    per_cut: usize,
+    /// Units between two looks at whether to stop, beside those that a kernel counts in one go.
+    per_look: u64,
+    /// Elements of a row that are done between two looks, where it may be long; a multiple of everything that rows are cut at.
+    stretch: usize,
+    /// Whether kernels that may end between two units always do, and not only when it is time to give way.
+    always_pauses: bool,
+}
+
+impl Grain {
+    /// Any work is cut, so that small tensors show what cutting does, and kernels are seen going on where they ended.
+    pub(crate) const FINEST: Grain =
+        Grain { per_thread: 1, per_cut: 64, per_look: 1, stretch: 1 << 10, always_pauses: true };
+}
+
+impl Default for Grain {
+    /// What is worth it: some ten milliseconds from cut to cut, some milliseconds from look to look.
+    fn default() -> Grain {
+        let always_pauses = false;
+        Grain { per_thread: 8 * 1024, per_cut: 1 << 24, per_look: 1 << 20, stretch: 1 << 16, always_pauses }
+    }
+}
+
 /// How to compute a node: chosen once, run many times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
@@ -47,25 +77,17 @@ pub(crate) struct Kernel {
     pub(crate) phases: usize,
     /// Whether the first phase is for one thread, whatever the others are.
     pub(crate) first_alone: bool,
-    /// The most threads that can do something useful.
-    pub(crate) width: usize,
-    /// Into how many shares the work is cut at least, whatever the number of threads, so that a long one can be stopped
-    /// between two shares.
-    pub(crate) cuts: usize,
+    /// The most shares that have something to do.
+    units: usize,
+    /// All of it, in the unit of [`Grain::per_thread`]; without end where `units` says how many threads are worth it.
+    work: usize,
+    /// Whether there are as few shares as threads.
+    uncut: bool,
     /// Bytes all threads share, zeroed never.
     pub(crate) shared: usize,
     /// Bytes each thread has for itself. Nothing stays in them from one call to the next.
     pub(crate) own: usize,
 }
-
-/// Work that one thread should do at least; below, waking and waiting for another thread costs more than it saves. The
-/// unit is an element of a cheap elementwise op; what costs more or less is counted as several or as a fraction.
-///
-/// Unit tests cut any work, so that small tensors show what cutting does.
-const WORK_PER_THREAD: usize = if cfg!(test) { 1 } else { 8 * 1024 };
-
-/// Work between two looks at whether to stop: some ten milliseconds. Unit tests cut any work here too.
-const WORK_PER_CUT: usize = if cfg!(test) { 64 } else { 1 << 24 };
 
 /// The most shares that the work of a node is cut into.
 pub(crate) const MAX_CUTS: usize = 1 << 16;
@@ -84,7 +106,16 @@ impl Kernel {
 
     /// A kernel for one thread.
     pub(crate) const fn new(run: Run) -> Kernel {
-        Kernel { run, phases: 1, first_alone: false, width: 1, cuts: 1, shared: 0, own: 0 }
+        Kernel {
+            run,
+            phases: 1,
+            first_alone: false,
+            units: 1,
+            work: usize::MAX,
+            uncut: true,
+            shared: 0,
+            own: 0,
+        }
     }
 
     /// A cheap elementwise kernel over a result: as many threads as there are worthwhile pieces.
@@ -99,19 +130,18 @@ impl Kernel {
 
     /// A kernel that shares some units: at most one thread per unit, and as many as the work, in elements of a cheap
     /// op, is worth.
-    pub(crate) fn units(run: Run, units: usize, work: usize) -> Kernel {
-        let cuts = (work / WORK_PER_CUT).min(units).clamp(1, MAX_CUTS);
-        Kernel { cuts, ..Kernel::new(run).width((work / WORK_PER_THREAD).min(units)) }
+    pub(crate) const fn units(run: Run, units: usize, work: usize) -> Kernel {
+        Kernel { units, work, uncut: false, ..Kernel::new(run) }
     }
 
     /// A kernel whose threads claim units ([`Job::claims`]), and look whether to stop themselves.
-    pub(crate) fn claimed(run: Run, units: usize, work: usize) -> Kernel {
-        Kernel { cuts: 1, ..Kernel::units(run, units, work) }
+    pub(crate) const fn claimed(run: Run, units: usize, work: usize) -> Kernel {
+        Kernel::units(run, units, work).uncut()
     }
 
     /// As few shares as there are threads, because each share looks at everything; such a kernel looks whether to stop itself.
     pub(crate) const fn uncut(self) -> Kernel {
-        Kernel { cuts: 1, ..self }
+        Kernel { uncut: true, ..self }
     }
 
     pub(crate) const fn phases(self, phases: usize) -> Kernel {
@@ -123,8 +153,9 @@ impl Kernel {
         Kernel { first_alone, ..self }
     }
 
-    pub(crate) fn width(self, width: usize) -> Kernel {
-        Kernel { width: width.max(1), ..self }
+    /// So many threads at most, each of which is worth it.
+    pub(crate) const fn width(self, width: usize) -> Kernel {
+        Kernel { units: width, work: usize::MAX, ..self }
     }
 
     pub(crate) const fn shared(self, shared: usize) -> Kernel {
@@ -133,6 +164,17 @@ impl Kernel {
 
     pub(crate) const fn own(self, own: usize) -> Kernel {
         Kernel { own, ..self }
+    }
+
+    /// The most threads that can do something useful.
+    pub(crate) fn threads(&self, grain: Grain) -> usize {
+        (self.work / grain.per_thread).min(self.units).max(1)
+    }
+
+    /// Into how many shares the work is cut at least, whatever the number of threads, so that a long one can be stopped
+    /// between two shares.
+    pub(crate) fn cuts(&self, grain: Grain) -> usize {
+        if self.uncut { 1 } else { (self.work / grain.per_cut).min(self.units).clamp(1, MAX_CUTS) }
     }
 }
 
@@ -151,22 +193,16 @@ pub(crate) struct Stop<'t> {
     pub(crate) meter: &'t Meter,
 }
 
-/// Units between two looks at whether to stop, beside those that a kernel counts in one go: some milliseconds. Unit tests look
-/// always.
-const UNITS_PER_LOOK: u64 = if cfg!(test) { 1 } else { 1 << 20 };
-
 /// The most units that any kernel does between two looks.
 pub const MOST_BETWEEN_LOOKS: u64 = 1 << 24;
-
-/// Elements of a row that are done between two looks, where it may be long; a multiple of everything that rows are cut at.
-const STRETCH: usize = if cfg!(test) { 1 << 10 } else { 1 << 16 };
 
 /// The longest row of which a kernel that cannot stop inside of it does all; longer ones are refused when it is chosen.
 pub(crate) const LONGEST_WHOLE: usize = 1 << 22;
 
 /// Units counted by one share of a kernel.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Meter {
+    grain: Grain,
     since_look: Cell<u64>,
     units: Cell<u64>,
     longest: Cell<u64>,
@@ -175,6 +211,11 @@ pub(crate) struct Meter {
 impl Meter {
     /// What is counted after a kernel was told to give up, so that it is told again.
     const GIVEN_UP: u64 = u64::MAX;
+
+    /// Nothing so far.
+    pub(crate) const fn new(grain: Grain) -> Meter {
+        Meter { grain, since_look: Cell::new(0), units: Cell::new(0), longest: Cell::new(0) }
+    }
 
     fn note_look(&self) {
         let since = self.since_look.replace(0);
@@ -238,7 +279,7 @@ impl Stop<'_> {
     pub(crate) fn after(self, units: usize) -> bool {
         let since = self.meter.since_look.get().saturating_add(units as u64);
         self.meter.since_look.set(since);
-        since >= UNITS_PER_LOOK && self.now()
+        since >= self.meter.grain.per_look && self.now()
     }
 
     /// Elements of a row, some at a time, until they are all done or the kernel is to give up. Counts each as a unit.
@@ -250,10 +291,12 @@ impl Stop<'_> {
     /// As [`Stop::stretches`], where an element is several units.
     #[inline(always)]
     pub(crate) fn stretches_of(self, len: usize, units: usize) -> impl Iterator<Item = Range<usize>> {
-        (0..len)
-            .step_by(STRETCH)
-            .map(move |start| start..len.min(start + STRETCH))
-            .take_while(move |part| !self.after(units.saturating_mul(part.len())))
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let part = start..len.min(start + self.meter.grain.stretch);
+            start = part.end;
+            (!part.is_empty() && !self.after(units.saturating_mul(part.len()))).then_some(part)
+        })
     }
 }
 
@@ -319,13 +362,15 @@ impl<'t> Job<'t> {
 pub(crate) struct Pause<'t> {
     /// Says when, if ever.
     pub(crate) pace: Option<&'t Pace>,
+    /// Says whether it is always.
+    pub(crate) grain: Grain,
     /// Set once a kernel has ended for this reason.
     pub(crate) paused: &'t AtomicBool,
 }
 
 impl Pause<'_> {
     fn now(self) -> bool {
-        let due = self.pace.is_some_and(Pace::is_due);
+        let due = self.pace.is_some_and(|pace| self.grain.always_pauses || pace.is_due());
         if due {
             self.paused.store(true, Ordering::Relaxed);
         }

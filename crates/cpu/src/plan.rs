@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{Error, Plan, Work};
 
-use crate::job::Effort;
+use crate::job::{Effort, Grain};
 use crate::pool::Pool;
 use crate::simd::Level;
 
@@ -28,6 +28,7 @@ use crate::simd::Level;
 #[derive(Debug)]
 pub(crate) struct CpuPlan {
     level: Level,
+    grain: Grain,
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
     binding: Binding,
@@ -60,13 +61,13 @@ pub(crate) struct Line([u8; 64]);
 
 impl CpuPlan {
     pub(crate) fn new(
-        level: Level,
+        (level, grain): (Level, Grain),
         pool: Arc<Pool>,
         cancel: Arc<AtomicBool>,
         (scratch, effort): (Arc<Scratch>, Arc<Effort>),
         work: Work<'_>,
     ) -> Result<CpuPlan, Error> {
-        let mut plan = CpuPlan { level, pool, cancel, binding: Binding::default(), scratch, effort };
+        let mut plan = CpuPlan { level, grain, pool, cancel, binding: Binding::default(), scratch, effort };
         plan.update(work)?;
         Ok(plan)
     }
@@ -74,7 +75,7 @@ impl CpuPlan {
 
 impl Plan for CpuPlan {
     fn update(&mut self, work: Work<'_>) -> Result<(), Error> {
-        self.binding = Binding::new(work, self.level, self.pool.threads())?;
+        self.binding = Binding::new(work, (self.level, self.grain), self.pool.threads())?;
         let size = self.binding.scratch_bytes();
         if size > self.scratch.limit {
             return Err(no_scratch(size));

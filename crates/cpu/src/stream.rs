@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oxcart_backend::{Device, Error, Guid, Plan, Stream, StreamOptions, Work};
 
 use crate::device::{CpuDevice, NAME};
-use crate::job::{Effort, WorkDone};
+use crate::job::{Effort, Grain, WorkDone};
 use crate::os::affinity;
 use crate::plan::{CpuPlan, Scratch};
 use crate::pool::Pool;
@@ -20,6 +20,7 @@ use crate::simd::Level;
 pub struct CpuStream {
     device: Arc<dyn Device>,
     level: Level,
+    grain: Grain,
     pool: Arc<Pool>,
     cancel: Arc<AtomicBool>,
     scratch: Arc<Scratch>,
@@ -31,14 +32,14 @@ impl CpuStream {
         if let Some(what) = affinity::CANNOT.filter(|_| !options.cpus.is_empty()) {
             return Err(Error::Unsupported { device: NAME.to_owned(), what: what.to_owned() });
         }
-        let level = device.level();
+        let (level, grain) = (device.level(), device.grain());
         let failed = |error: std::io::Error| Error::DeviceFailed {
             device: NAME.to_owned(),
             reason: format!("cannot start its threads: {error}"),
         };
         let pool = Arc::new(Pool::new(options).map_err(failed)?);
         let scratch = Arc::new(Scratch::new(options.max_scratch));
-        Ok(CpuStream { device, level, pool, cancel: Arc::default(), scratch, effort: Arc::default() })
+        Ok(CpuStream { device, level, grain, pool, cancel: Arc::default(), scratch, effort: Arc::default() })
     }
 
     /// Threads that compute.
@@ -69,7 +70,7 @@ impl CpuStream {
     fn cpu_plan(&self, work: Work<'_>) -> Result<CpuPlan, Error> {
         let (pool, cancel) = (Arc::clone(&self.pool), Arc::clone(&self.cancel));
         let kept = (Arc::clone(&self.scratch), Arc::clone(&self.effort));
-        CpuPlan::new(self.level, pool, cancel, kept, work)
+        CpuPlan::new((self.level, self.grain), pool, cancel, kept, work)
     }
 }
 

@@ -39,13 +39,23 @@ fn graph_of(nodes: usize, device: &Arc<CpuDevice>) -> (Graph, Buffers) {
 fn many_buffers_and_nodes_are_planned_in_little_time() {
     let device = CpuDevice::new().unwrap();
     let stream = Arc::clone(&device).open(&StreamOptions::threads(1)).unwrap();
-    let (graph, buffers) = graph_of(NODES, &device);
-    assert_eq!(buffers.iter().count(), 65_536);
-    let nodes = graph.range(0..NODES).unwrap();
-    let start = Instant::now();
-    let mut plan = stream.plan(Work { nodes, buffers: &buffers }).unwrap().unwrap();
-    // Hundredths of a second; a search through all buffers for each tensor took nine.
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
-    plan.compute().unwrap();
+    // The least of a few times: a machine that is busy otherwise may let a thread wait, but not always.
+    let planning = |nodes: usize| {
+        let (graph, buffers) = graph_of(nodes, &device);
+        assert_eq!(buffers.iter().count(), 8 * nodes);
+        let work = || Work { nodes: graph.range(0..nodes).unwrap(), buffers: &buffers };
+        let plan = |_| {
+            let start = Instant::now();
+            let plan = stream.plan(work()).unwrap().unwrap();
+            (start.elapsed(), plan)
+        };
+        let (took, mut plan) = (0..4).map(plan).min_by_key(|(took, _)| *took).unwrap();
+        plan.compute().unwrap();
+        took
+    };
+    let (few, many) = (planning(NODES / 8), planning(NODES));
+    // Hundredths of a second, and eight times as long; a search through all buffers for each tensor took nine seconds, and 64 times as
+    // long.
+    let most = 32 * few + Duration::from_millis(500);
+    assert!(many < most, "{few:?} for an eighth of it, {many:?} for all");
 }

@@ -202,7 +202,7 @@ fn soft_max_back<S: Simd>(_simd: S, job: Job<'_>) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
+    use crate::kernels::testing::{Level, Tensor, Trial, nmse, numbers};
 
     fn exact(
         a: &[f32],

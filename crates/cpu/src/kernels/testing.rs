@@ -1,23 +1,27 @@
 //! Ops on given tensors, for tests: built through the door, computed through the device's public face.
 //!
+//! The device is that of the library as everyone links it (`oxcart_cpu`, not `crate`), so that kernels of every type and
+//! instruction set are not compiled once more beside their tests. A test that calls a kernel itself compiles that one again.
+//!
 //! Invariant: whatever a [`Trial`] gives is what one, two and three threads give, byte for byte, and what comes out in
-//! the memory of a source where that was asked for. Small tensors are cut too: see `WORK_PER_THREAD` in `job`.
+//! the memory of a source where that was asked for. Small tensors are cut too.
 
 mod engine;
 mod tensor;
 
 pub(crate) use engine::{Outcome, compute_graph};
+pub(crate) use oxcart_cpu::{CpuDevice, Level};
 pub(crate) use tensor::{Tensor, decode, encode};
 
 use oxcart_backend::Error;
 use oxcart_tensor::{Graph, Op, TensorId};
 
-use crate::Level;
-use crate::job::Stop;
+use crate::job::{Grain, Meter, Stop};
 
 /// Calls a part of a kernel, which nothing asks to stop.
 pub(crate) fn unstopped<T>(f: impl FnOnce(Stop<'_>) -> T) -> T {
-    let (cancel, given_up, meter) = Default::default();
+    let (cancel, given_up) = Default::default();
+    let meter = Meter::new(Grain::FINEST);
     f(Stop { cancel: &cancel, given_up: &given_up, meter: &meter })
 }
 

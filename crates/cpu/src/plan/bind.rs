@@ -10,7 +10,7 @@ use oxcart_tensor::{Layout, Op, TensorId, TensorRef};
 use super::no_scratch;
 use super::unit::Unit;
 use crate::device::NAME;
-use crate::job::{Kernel, MAX_CUTS};
+use crate::job::{Grain, Kernel, MAX_CUTS};
 use crate::kernels::fuse;
 use crate::pool::MAX_PIECES;
 use crate::simd::Level;
@@ -174,13 +174,18 @@ pub(crate) struct Binding {
     by_memory: HashMap<usize, usize>,
     /// Indices of `buffers` in the order in which they are locked.
     pub(super) lock_order: Vec<usize>,
+    pub(super) grain: Grain,
     scratch: usize,
 }
 
 impl Binding {
     /// Chooses kernels and finds memory for every node that computes something.
-    pub(crate) fn new(work: Work<'_>, level: Level, threads: usize) -> Result<Binding, Error> {
-        let mut binding = Binding::default();
+    pub(crate) fn new(
+        work: Work<'_>,
+        (level, grain): (Level, Grain),
+        threads: usize,
+    ) -> Result<Binding, Error> {
+        let mut binding = Binding { grain, ..Binding::default() };
         let graph = work.nodes.graph();
         let mut nodes = Vec::with_capacity(work.nodes.nodes().len());
         for &id in work.nodes.nodes() {
@@ -274,8 +279,9 @@ impl Binding {
         }
         self.settle_written(first, unit)?;
         // Any thread may do a share, so all have scratch memory; but where there is one share, it is of one thread.
-        let areas = if unit.kernel.width <= 1 { 1 } else { threads };
-        let threads = unit.kernel.width.clamp(1, threads);
+        let useful = unit.kernel.threads(self.grain);
+        let areas = if useful == 1 { 1 } else { threads };
+        let threads = useful.min(threads);
         let own_at = after(scratch, unit.kernel.shared)?;
         let own_stride = after(0, unit.kernel.own)?;
         let end = own_stride.checked_mul(areas).and_then(|own| own.checked_add(own_at));
@@ -285,7 +291,7 @@ impl Binding {
             op: unit.op,
             kernel: unit.kernel,
             threads,
-            shares: threads.max(unit.kernel.cuts),
+            shares: threads.max(unit.kernel.cuts(self.grain)),
             dst,
             sources: first..self.sources.len(),
             shared_at: scratch,

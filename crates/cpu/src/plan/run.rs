@@ -179,9 +179,9 @@ impl Running<'_> {
     ) -> bool {
         let step = &self.binding.steps[part.step];
         let (given_up, paused) = (AtomicBool::new(false), AtomicBool::new(false));
-        let meter = Meter::default();
+        let meter = Meter::new(self.binding.grain);
         let stop = Stop { cancel: self.cancel, given_up: &given_up, meter: &meter };
-        let pause = Pause { pace, paused: &paused };
+        let pause = Pause { pace, grain: self.binding.grain, paused: &paused };
         let done = catch_unwind(AssertUnwindSafe(|| {
             let share = Share::new(share, part.shares);
             match part.phase.checked_sub(usize::from(step.has_copies)) {

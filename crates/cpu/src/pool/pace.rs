@@ -29,13 +29,8 @@ impl Pace {
         Pace { since: Cell::new(now), last_look: Cell::new(now) }
     }
 
-    /// Whether a kernel should end between two units, because it is time to give way. In unit tests it always should, so that
-    /// all kernels are seen going on where they ended.
+    /// Whether it is time to give way.
     pub(crate) fn is_due(&self) -> bool {
-        cfg!(test) || self.is_over()
-    }
-
-    fn is_over(&self) -> bool {
         let now = Instant::now();
         if now - self.last_look.replace(now) > ABSENCE {
             self.since.set(now);
@@ -45,7 +40,7 @@ impl Pace {
 
     /// Gives way if it is time to.
     pub(super) fn give_way(&self) {
-        if self.is_over() {
+        if self.is_due() {
             std::thread::yield_now();
             let now = Instant::now();
             self.since.set(now);

@@ -3,9 +3,7 @@
 use oxcart_tensor::ops::{RopeMode, Unary};
 use oxcart_tensor::{DType, Graph, TensorId, ops};
 
-use super::fuse;
-use crate::Level;
-use crate::kernels::testing::{Tensor, compute_graph};
+use crate::kernels::testing::{CpuDevice, Level, Tensor, compute_graph};
 
 /// Nodes that a test makes of leaves: intermediate results, and those it looks at.
 type Nodes = (Vec<TensorId>, Vec<TensorId>);
@@ -25,7 +23,7 @@ fn check(nodes: usize, sources: &[Tensor], build: &dyn Fn(&mut Graph, &[TensorId
     }
     let all: Vec<_> =
         graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).filter(|node| node.computes()).collect();
-    assert_eq!(fuse(&all, Level::Scalar).map(|unit| unit.nodes), Some(nodes), "not fused");
+    assert_eq!(CpuDevice::with_level(Level::Scalar).fused(&all), Some(nodes), "not fused");
     let sources: Vec<_> = sources.iter().collect();
     for level in Level::available() {
         let run = |threads, apart| {
@@ -122,7 +120,7 @@ fn what_other_nodes_read_is_not_fused_away() {
     let z = graph.add(norm, y).unwrap();
     graph.expand(z).unwrap();
     let all: Vec<_> = graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).collect();
-    assert!(fuse(&all, Level::Scalar).is_none());
+    assert_eq!(CpuDevice::with_level(Level::Scalar).fused(&all), None);
 }
 
 #[test]
@@ -147,7 +145,7 @@ fn products_of_the_same_activations() {
             graph.expand(y).unwrap();
         }
         let all: Vec<_> = graph.nodes().iter().map(|&id| graph.tensor(id).unwrap()).collect();
-        assert_eq!(fuse(&all, Level::Scalar).map(|unit| unit.nodes), Some(3), "{dtype}");
+        assert_eq!(CpuDevice::with_level(Level::Scalar).fused(&all), Some(3), "{dtype}");
         for level in Level::available() {
             let run = |threads, which: &[usize]| {
                 let build = |graph: &mut Graph, leaves: &[TensorId]| {

@@ -79,11 +79,13 @@ impl<'t, M: Matching> Unit<'_, 't, M> {
     }
 
     /// A panel of the matrix's columns.
+    #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> &'t [u8] {
         self.panels.get(self.matching.first_panel(self.matrix) + panel)
     }
 
     /// A part of a row of results.
+    #[inline(always)]
     pub(super) fn out(&self, at: RowAt, rows: Range<usize>) -> Out<'t, f32> {
         // SAFETY: of this row only the part is used, which belongs to this unit alone: units cut rows and columns without
         // overlap, and no two columns are the same row of results. Handles do not outlive the use of the tile.

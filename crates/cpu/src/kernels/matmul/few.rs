@@ -2,16 +2,20 @@
 //!
 //! With very few columns codes are multiplied along their rows, and sums are put side by side ([`sums_of_four`]). With more, codes
 //! are put side by side in registers and multiplied with all columns there ([`side_by_side_dots`]). The instruction set decides
-//! which it is. Nothing is packed: what is written to memory are dot products of groups, which wait there until the scales of
-//! their rows are side by side too.
+//! which it is; Q8_0 has a way of its own with AVX2 (`eight`). Nothing is packed: what is written to memory are dot products of
+//! groups, which wait there until the scales of their rows are side by side too.
 //!
 //! Invariant: results are the same operations in the same order as those of [`micro`](super::micro).
 #![allow(clippy::needless_range_loop, reason = "rows and groups are what the reader follows")]
 
+#[cfg(target_arch = "x86_64")]
+mod eight;
+
+use oxcart_tensor::DType;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::format::Columns;
-use super::pack::{Nothing, Scales, Sources, Unpacked, for_parts, for_pieces, put_scales};
+use super::pack::{Ahead, Nothing, Scales, Sources, Unpacked, for_parts, for_pieces, put_scales};
 use super::scales::{MAX_BLOCK, MAX_GROUPS, Scaled};
 use crate::kernels::dot::lanes::Lanes;
 use crate::kernels::dot::{Aside, ROWS, every_fourth, quarters, side_by_side, sixteen};
@@ -25,6 +29,10 @@ pub(super) type MultiplyFew = fn(&Sources<'_>, &mut FewScratch, &[Columns<'_>], 
 
 /// How rows of a block type are multiplied with few columns.
 pub(super) fn multiply_few<B: Scaled>(level: Level) -> MultiplyFew {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(multiply) = eight::multiply(B::DTYPE, level) {
+        return multiply;
+    }
     for_each_level!(rows[B: Scaled]: fn(
         from: &Sources<'_>,
         scratch: &mut FewScratch,
@@ -32,6 +40,18 @@ pub(super) fn multiply_few<B: Scaled>(level: Level) -> MultiplyFew {
         results: &mut [[f32; ROWS]],
     ))
     .at(level)
+}
+
+/// Whether rows of a type are multiplied eight at a time.
+pub(super) const fn is_by_eight(dtype: DType, level: Level) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let is_by_eight = eight::is_for(dtype, level);
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_by_eight = {
+        let _ = (dtype, level);
+        false
+    };
+    is_by_eight
 }
 
 /// What codes are multiplied too large by, so that columns have to correct for it.
@@ -75,8 +95,8 @@ fn rows<S: Lanes, B: Scaled>(
     columns: &[Columns<'_>],
     results: &mut [[f32; ROWS]],
 ) {
-    if S::IS_SCALAR {
-        unreachable!("packing is faster there, for one column too");
+    if S::IS_SCALAR || is_by_eight(B::DTYPE, S::LEVEL) {
+        unreachable!("other ways are faster there, for one column too");
     }
     let blocks = from.bytes.len() / size_of::<B>();
     assert!(from.rows.len() == ROWS);
@@ -84,7 +104,7 @@ fn rows<S: Lanes, B: Scaled>(
     assert!(columns.len() <= MAX_FEW && columns.len() == results.len());
     for_pieces!(B, blocks, |first, count| {
         let piece = sixteen!(|r| &rows[r][first..first + count]);
-        let ahead = from.ahead::<B>(first, count);
+        let ahead = from.ahead_in_order::<B>(0..ROWS, first, count);
         multiply::<S, B>(s, piece, ahead, first, columns, scratch);
         for n in 0..columns.len() {
             add_up::<S, B>(s, scratch, n, first, count, &columns[n], &mut results[n]);
@@ -97,7 +117,7 @@ fn rows<S: Lanes, B: Scaled>(
 fn multiply<S: Lanes, B: Scaled>(
     s: S,
     rows: [&[B]; ROWS],
-    ahead: usize,
+    ahead: Ahead,
     first: usize,
     columns: &[Columns<'_>],
     to: &mut FewScratch,

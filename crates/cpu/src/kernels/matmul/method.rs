@@ -2,9 +2,7 @@
 
 use oxcart_tensor::DType;
 
-#[cfg(target_arch = "x86_64")]
-use super::few::MAX_FEW;
-use super::few::{MultiplyFew, multiply_few, offset};
+use super::few::{MAX_FEW, MultiplyFew, is_by_eight, multiply_few, offset};
 use super::format::Format;
 use super::micro::{Multiply, code_shape, multiply_codes};
 use super::pack::{PackColumn, PackWeights, pack_blocks, pack_codes};
@@ -68,7 +66,7 @@ impl Visit for Make {
             pack_weights: pack_blocks::<B>(self.0),
             pack_column: pack_codes(partner, self.0),
             multiply: multiply_codes(group, run, shape.bytes, self.0),
-            few: few(self.0),
+            few: few(B::DTYPE, self.0),
             few_format: Format { cols: 1, code: 1, step: 32, offset: offset::<B>(self.0), ..format },
             multiply_few: multiply_few::<B>(self.0),
         })
@@ -76,8 +74,9 @@ impl Visit for Make {
 }
 
 /// Up to how many columns weights of a type are multiplied where they lie: more are faster packed, as measured.
-const fn few(level: Level) -> usize {
+const fn few(dtype: DType, level: Level) -> usize {
     match level {
+        _ if is_by_eight(dtype, level) => MAX_FEW,
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => MAX_FEW,
         #[cfg(target_arch = "x86_64")]

@@ -11,7 +11,7 @@ use oxcart_tensor::ops::{Hint, MulMat};
 use oxcart_tensor::quant::{dequantize_row, encode_row_at_run_time, quantize_row};
 use oxcart_tensor::{DType, Graph, Layout, TensorId};
 
-use crate::{CpuDevice, Level};
+use crate::kernels::testing::{CpuDevice, Level};
 
 /// Pseudo-random numbers from -1 to 1.
 pub(super) struct Random(pub(super) u64);
@@ -73,7 +73,7 @@ type Make = fn(&mut Graph, &[TensorId]) -> Result<TensorId, oxcart_tensor::Error
 
 /// Computes a node from leaves.
 fn compute(level: Level, threads: usize, sources: &[&Tensor], make: Make) -> Result<Vec<f32>, Error> {
-    let stream = CpuDevice::with_level(level).open(&StreamOptions::threads(threads)).unwrap();
+    let stream = CpuDevice::that_cuts_finely(level).open(&StreamOptions::threads(threads)).unwrap();
     run(&*stream, sources, make)
 }
 
@@ -381,7 +381,8 @@ fn ids_of_no_matrix_are_an_error() {
         ids[57] = bad;
         let ids = Tensor::ints([2, 40, 1, 1], &ids);
         for threads in [1, 2] {
-            let stream = CpuDevice::with_level(Level::Scalar).open(&StreamOptions::threads(threads)).unwrap();
+            let stream =
+                CpuDevice::that_cuts_finely(Level::Scalar).open(&StreamOptions::threads(threads)).unwrap();
             assert!(run(&*stream, &[&a, &b, &ids], mul_mat_id).is_err(), "{bad}");
             // The next run is not affected.
             let good = Tensor::ints([2, 40, 1, 1], &[2; 80]);

@@ -18,14 +18,18 @@ use super::method::Method;
 use super::micro::{MAX_COLUMNS, MAX_ROWS, MAX_TILE};
 use super::pack::{Sources, Unpacked};
 use super::scales::MAX_BLOCK;
+use crate::job::as_floats;
 use crate::kernels::dot::ROWS;
 use crate::simd::prefetch;
 use crate::view::{Out, RowAt, Rows};
 
 /// Up to this many columns, weights are packed in strips.
 const FEW: usize = 48;
-/// Elements of each row that are packed at a time in a strip; a multiple of every block length.
-const STRIP: usize = MAX_BLOCK;
+/// Elements of each row that are packed at a time in a strip, at most; a multiple of every block length. With the columns of a panel
+/// they fit the first cache.
+const STRIP: usize = 3 * MAX_BLOCK;
+/// Bytes of the results of a strip, at most.
+const RESULTS: usize = FEW * MAX_ROWS * 4;
 /// Elements of each row that are packed at a time for many columns; a multiple of every block length.
 const BLOCK: usize = 4096;
 /// Panels of weights that are packed together, at most.
@@ -98,7 +102,8 @@ impl Tiles {
     /// Bytes that a thread needs for itself.
     pub(super) fn own_bytes(&self) -> usize {
         let format = self.method.format;
-        let packed = format.weight_bytes(STRIP).max(self.row_panels() * format.weight_bytes(self.block()));
+        let strip = RESULTS + format.weight_bytes(STRIP.min(self.k));
+        let packed = strip.max(self.row_panels() * format.weight_bytes(self.block()));
         (size_of::<Unpacked>() + packed).max(size_of::<FewScratch>())
     }
 
@@ -199,7 +204,7 @@ impl Tiles {
             }
             for (column, results) in results[..count].iter().enumerate() {
                 let (_, to) = work.matching.column(work.matrix, column);
-                work.out(to, rows.clone()).write(0, &results[..rows.len()]);
+                put(work.out(to, rows.clone()), results);
             }
         }
     }
@@ -211,8 +216,9 @@ impl Tiles {
         let columns = work.matching.columns(work.matrix);
         let part = |panel| panel_part(columns, format.cols, panel);
         let gathered = Gathered::new(&work.weights(), work.rows.start, work.next, self.m, format.rows);
-        let mut results = [0f32; FEW * MAX_ROWS];
-        let results = &mut results[..columns * format.rows];
+        let (results, own) = own.split_at_mut(RESULTS);
+        let results = &mut as_floats(results)[..columns * format.rows];
+        results.fill(0.0);
         let mut start = 0;
         while start < self.k {
             let block = start..(start + STRIP).min(self.k);
@@ -233,7 +239,7 @@ impl Tiles {
         }
         for (column, results) in results.chunks_exact(format.rows).enumerate() {
             let (_, to) = work.matching.column(work.matrix, column);
-            work.out(to, work.rows.clone()).write(0, &results[..work.rows.len()]);
+            put(work.out(to, work.rows.clone()), results);
         }
     }
 
@@ -298,8 +304,21 @@ impl Tiles {
             }
             multiply(format.weights(pack, block.len()), packed, tile);
             for (to, tile) in outs.iter().zip(tile.chunks_exact(format.rows)) {
-                out(to).write(0, &tile[..rows.len()]);
+                put(out(to), tile);
             }
+        }
+    }
+}
+
+/// Writes as many results of a column as are wanted.
+#[inline(always)]
+fn put(mut to: Out<'_, f32>, results: &[f32]) {
+    // Nearly always all of them: compilers know how many that is.
+    match results.first_chunk::<ROWS>() {
+        Some(all) if to.len() == ROWS => to.write(0, all),
+        _ => {
+            let wanted = to.len();
+            to.write(0, &results[..wanted]);
         }
     }
 }

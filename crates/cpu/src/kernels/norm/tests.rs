@@ -3,7 +3,7 @@
 use oxcart_tensor::{DType, Layout};
 
 use super::*;
-use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
+use crate::kernels::testing::{Level, Tensor, Trial, nmse, numbers};
 
 const LENGTHS: [usize; 7] = [1, 5, 16, 31, 128, 129, 1025];
 

@@ -4,7 +4,7 @@ use oxcart_tensor::Layout;
 use oxcart_tensor::ops::RopeBack;
 
 use super::*;
-use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
+use crate::kernels::testing::{Level, Tensor, Trial, nmse, numbers};
 
 const NE: [usize; 4] = [48, 41, 5, 2];
 const MODES: [RopeMode; 5] =

@@ -9,7 +9,7 @@ use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{Graph, TensorId};
 
 use super::tensor::{Tensor, UNTOUCHED};
-use crate::{CpuDevice, Level};
+use super::{CpuDevice, Level};
 
 /// What memory holds afterwards. A result in the memory of a source has all bytes of that source.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ fn stream(level: Level, threads: usize) -> Rc<dyn Stream> {
         if let Some((.., stream)) = known.iter().find(|known| (known.0, known.1) == (level, threads)) {
             return Rc::clone(stream);
         }
-        let device: Arc<dyn oxcart_backend::Device> = CpuDevice::with_level(level);
+        let device: Arc<dyn oxcart_backend::Device> = CpuDevice::that_cuts_finely(level);
         let stream: Rc<dyn Stream> = device.open(&StreamOptions::threads(threads)).unwrap().into();
         known.push((level, threads, Rc::clone(&stream)));
         stream

@@ -3,7 +3,7 @@
 use oxcart_tensor::{Graph, TensorId};
 
 use super::*;
-use crate::kernels::testing::{Tensor, Trial, wide_numbers};
+use crate::kernels::testing::{Level, Tensor, Trial, wide_numbers};
 
 /// Rows of positive numbers that add up to one.
 fn targets(len: usize, rows: usize) -> Vec<f32> {

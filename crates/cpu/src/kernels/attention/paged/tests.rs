@@ -7,8 +7,7 @@ use oxcart_tensor::ops::PagedAttn;
 
 use super::super::super::soft_max::Slopes;
 use super::PAGE;
-use crate::Level;
-use crate::kernels::testing::{Tensor, Trial, nmse, numbers};
+use crate::kernels::testing::{Level, Tensor, Trial, nmse, numbers};
 
 /// A batch: shapes, types and what is special about it.
 #[derive(Clone, Debug)]

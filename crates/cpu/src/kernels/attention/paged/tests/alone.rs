@@ -10,8 +10,7 @@ use proptest::prelude::*;
 
 use super::super::PAGE;
 use super::{Setup, Sources, plain};
-use crate::Level;
-use crate::kernels::testing::{Tensor, numbers};
+use crate::kernels::testing::{Level, Tensor, numbers};
 
 /// Some sequences, and which of their last tokens are computed.
 #[derive(Clone, Debug)]
