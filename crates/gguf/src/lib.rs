@@ -4,6 +4,7 @@
 //! |---|---|
 //! | open a model, in one file or in many | [`GgufSet::open`] |
 //! | open one file | [`Gguf::open`] |
+//! | tell the files of a split model by their names | [`PartName::of`] |
 //! | look into bytes in memory | [`Header::parse`] |
 //! | read metadata | [`Metadata::get`], [`Entry`] |
 //! | find tensors | [`Tensors`], [`TensorInfo`] |
@@ -61,7 +62,7 @@ pub use header::{Header, MAGIC};
 pub use map::Mapping;
 pub use metadata::{Entry, Metadata};
 pub use oxcart_tensor::{dtype_from_id, dtype_id};
-pub use set::{GgufSet, SetTensor};
+pub use set::{GgufSet, PartName, SetTensor};
 pub use tensor::{TensorInfo, Tensors};
 pub use text::{Name, Text};
 pub use value::{Number, Value, ValueType};

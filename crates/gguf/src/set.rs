@@ -4,6 +4,8 @@
 //! is which; no tensor name occurs twice, and there are as many tensors as the first file promises. A model in one
 //! file is a set of one, and neither its name nor its metadata speaks of more.
 
+mod part_name;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use crate::memory::{out_of_memory, with_room};
 use crate::metadata::Metadata;
 use crate::tensor::TensorInfo;
 use crate::text::{Name, Text};
+
+pub use part_name::PartName;
 
 const NUMBER_KEY: &str = "split.no";
 const COUNT_KEY: &str = "split.count";
@@ -121,13 +125,15 @@ impl SetDescription {
         let name = first.path().file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let tensors = number(first, TENSORS_KEY)?;
         let Some(several) = count.filter(|&count| count > 1) else {
-            return match count_in_name(name) {
-                Some(named) if named > 1 => Err(SetError::NameCount { named, found: count }.into()),
+            return match PartName::claimed_by(name) {
+                Some(PartName { count: named, .. }) if named > 1 => {
+                    Err(SetError::NameCount { named: named.into(), found: count }.into())
+                }
                 _ => Ok(SetDescription { folder: PathBuf::new(), prefix: String::new(), count: 1, tensors }),
             };
         };
         let count = u16::try_from(several).map_err(|_| SetError::TooMany { count: several })?;
-        let suffix = suffix(0, count);
+        let suffix = part("", 0, count).to_string();
         let Some(prefix) = name.strip_suffix(&suffix) else {
             return Err(SetError::FileName { suffix }.into());
         };
@@ -138,7 +144,7 @@ impl SetDescription {
 
     /// Where the file with this number must be.
     fn path(&self, number: u16) -> PathBuf {
-        self.folder.join(format!("{}{}", self.prefix, suffix(number, self.count)))
+        self.folder.join(part(&self.prefix, number, self.count).to_string())
     }
 
     /// Says of a file that is not there why it should be.
@@ -206,16 +212,9 @@ fn check_names(files: &[Gguf]) -> Result<()> {
     Ok(())
 }
 
-fn suffix(number: u16, count: u16) -> String {
-    format!("-{:05}-of-{count:05}.gguf", u32::from(number).saturating_add(1))
-}
-
-/// The `3` of `model-00001-of-00003.gguf`.
-fn count_in_name(name: &str) -> Option<u64> {
-    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (_, number) = rest.rsplit_once('-')?;
-    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if five_digits(number) && five_digits(count) { count.parse().ok() } else { None }
+/// The name of a file by its number in metadata, where the first is 0.
+fn part(model: &str, number: u16, count: u16) -> PartName<'_> {
+    PartName { model, number: u32::from(number).saturating_add(1), count: count.into() }
 }
 
 fn number(file: &Gguf, key: &str) -> Result<Option<u64>> {

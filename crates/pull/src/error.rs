@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// The name is none.
-    #[error("'{name}' is neither a file nor a model: {reason}")]
+    #[error("'{name}' is neither a file nor a known model: {reason}")]
     Name {
         /// As given.
         name: String,
@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// A server that cannot be reached.
     #[error(
-        "cannot reach {} ({reason}): is there a network? HF_ENDPOINT names a mirror; models already downloaded work offline (oxcart list)",
+        "cannot reach {} ({reason}): is there a network? --mirror names a mirror of it; models already downloaded work offline (oxcart list)",
         host(url)
     )]
     Unreachable {
@@ -52,7 +52,7 @@ pub enum Error {
         reason: String,
     },
     /// There is no room for it.
-    #[error("{} do not fit into {}, where {} are free for them; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
+    #[error("{} do not fit into {}, where {} are free; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
     NoRoom {
         /// Where it would be.
         folder: PathBuf,

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use oxcart_gguf::Text;
+use oxcart_gguf::{PartName, Text};
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::name::is_plain_path;
-use crate::partial::Expected;
-use crate::parts::Part;
-use crate::transfer::{Hub, Step};
+use crate::partial::{Expected, begun};
+use crate::transfer::{Hub, Step, check_room};
 
 /// The default type of a model: small, and hardly worse than a larger one.
 const PREFERRED: [&str; 6] = ["Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_0"];
@@ -17,12 +16,34 @@ const PREFERRED: [&str; 6] = ["Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    path: String,
+    pub(crate) path: String,
     bytes: u64,
     sha256: Option<String>,
 }
 
+impl Entry {
+    /// The length of several together; what a server says may be any number.
+    pub(crate) fn bytes_of(entries: &[Entry]) -> u64 {
+        entries.iter().fold(0_u64, |total, entry| total.saturating_add(entry.bytes))
+    }
+}
+
 impl Hub {
+    /// The files of a model in a repository.
+    pub(crate) fn files_of(&self, repository: &str, wanted: Option<&str>) -> Result<Vec<Entry>, Error> {
+        let url = format!("{}/api/models/{repository}/tree/main?recursive=true", self.endpoint());
+        let (answer, _) = self.web.ask(&url, "application/json")?;
+        let entries = read_tree(&answer)
+            .ok_or_else(|| Error::Server { url: url.clone(), reason: "it is not a list of files".into() })?;
+        Ok(choose(&entries, repository, wanted)?.into_iter().cloned().collect())
+    }
+
+    /// What it says of a repository, in JSON.
+    pub(crate) fn card_of(&self, repository: &str) -> Result<String, Error> {
+        let url = format!("{}/api/models/{repository}", self.endpoint());
+        Ok(self.web.ask(&url, "application/json")?.0)
+    }
+
     /// Fetches the files of a model from a repository; the first one is returned.
     pub(crate) fn fetch_from(
         &self,
@@ -31,13 +52,13 @@ impl Hub {
         folder: &Path,
         progress: &mut dyn FnMut(Step),
     ) -> Result<PathBuf, Error> {
-        let url = format!("{}/api/models/{repository}/tree/main?recursive=true", self.endpoint());
-        let (answer, _) = self.web.ask(&url, "application/json")?;
-        let entries = read_tree(&answer)
-            .ok_or_else(|| Error::Server { url: url.clone(), reason: "it is not a list of files".into() })?;
-        let chosen = choose(&entries, repository, wanted)?;
-        // What a server says may be any number.
-        let total = chosen.iter().fold(0_u64, |total, entry| total.saturating_add(entry.bytes));
+        let chosen = self.files_of(repository, wanted)?;
+        let total = Entry::bytes_of(&chosen);
+        let missing: Vec<Entry> =
+            chosen.iter().filter(|entry| !folder.join(&entry.path).is_file()).cloned().collect();
+        let here = missing.iter().map(|entry| begun(&folder.join(&entry.path))).sum();
+        // All of it, before any of it.
+        check_room(folder, Entry::bytes_of(&missing).saturating_sub(here))?;
         let (mut before, mut first) = (0_u64, None);
         for entry in chosen {
             let target = folder.join(&entry.path);
@@ -99,7 +120,7 @@ pub(crate) fn choose<'e>(
     // Parts of one model count as one, and stand for it by their first.
     let mut models: Vec<&Entry> = candidates
         .into_iter()
-        .filter(|entry| Part::of(&entry.path).is_none_or(|part| part.number == 1))
+        .filter(|entry| PartName::of(&entry.path).is_none_or(|part| part.number == 1))
         .collect();
     models.sort_by(|a, b| a.path.cmp(&b.path));
     match models[..] {
@@ -125,17 +146,18 @@ fn list(entries: &[Entry]) -> String {
 
 /// A file and the other files of the same model, all of them.
 fn with_parts<'e>(entries: &'e [Entry], repository: &str, one: &'e Entry) -> Result<Vec<&'e Entry>, Error> {
-    let Some(part) = Part::of(&one.path) else { return Ok(vec![one]) };
+    let Some(part) = PartName::of(&one.path) else { return Ok(vec![one]) };
     let mut siblings: Vec<&Entry> = entries
         .iter()
         .filter(|entry| {
-            Part::of(&entry.path).is_some_and(|other| (other.name, other.count) == (part.name, part.count))
+            PartName::of(&entry.path)
+                .is_some_and(|other| (other.model, other.count) == (part.model, part.count))
         })
         .collect();
     siblings.sort_by(|a, b| a.path.cmp(&b.path));
     siblings.dedup_by(|a, b| a.path == b.path);
     if siblings.len() != part.count as usize {
-        let reason = format!("of the {} files of {} it has only {}", part.count, part.name, siblings.len());
+        let reason = format!("of the {} files of {} it has only {}", part.count, part.model, siblings.len());
         return Err(unnamed(repository, reason));
     }
     Ok(siblings)

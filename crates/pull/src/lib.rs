@@ -14,6 +14,7 @@
 //! it stopped; no wait is without an end, and no more is written than was announced and the disk has room for.
 #![forbid(unsafe_code)]
 
+mod about;
 mod catalog;
 mod error;
 mod hub;
@@ -27,11 +28,13 @@ mod pip;
 mod pip_settings;
 #[doc(hidden)]
 pub mod readers;
+mod side_by_side;
 mod store;
 mod transfer;
 mod wheel;
 
-pub use catalog::{Known, known, known_models};
+pub use about::About;
+pub use catalog::{Alias, Known, aliases, known, known_models};
 pub use error::Error;
 pub use kept::Kept;
 pub use name::Name;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::catalog::{Known, known, known_models};
+use crate::catalog::{Known, alias_of, aliases, known, known_models};
 use crate::error::Error;
 
 /// What people call a model.
@@ -49,6 +49,10 @@ impl FromStr for Name {
         if let Some(known) = known(text) {
             return Ok(Name::Known(known));
         }
+        if let Some(alias) = alias_of(text) {
+            let (repository, file) = (alias.repository.to_owned(), Some(alias.file.to_owned()));
+            return Ok(Name::Hub { repository, file });
+        }
         let (repository, file) = match explicit.unwrap_or(text).split_once(':') {
             Some((repository, file)) => (repository, Some(file)),
             None => (explicit.unwrap_or(text), None),
@@ -59,10 +63,14 @@ impl FromStr for Name {
             let (repository, file) = (repository.to_owned(), file.map(str::to_owned));
             return Ok(Name::Hub { repository, file });
         }
-        let names: Vec<&str> = known_models().iter().map(|known| known.name).collect();
+        let names =
+            known_models().iter().map(|known| known.name).chain(aliases().iter().map(|alias| alias.name));
+        let family = text.split(['-', ':', '.']).next().unwrap_or_default().to_lowercase();
+        let near: Vec<&str> =
+            names.filter(|name| !family.is_empty() && name.starts_with(family.as_str())).collect();
+        let known = if near.is_empty() { "oxcart pull lists them".to_owned() } else { near.join(", ") };
         Err(wrong(&format!(
-            "give the path of a .gguf file, a known name ({}), a repository as owner/name[:file], or a URL",
-            names.join(", ")
+            "give the path of a .gguf file, a known name ({known}), a repository as owner/name[:file], or a URL"
         )))
     }
 }
@@ -109,6 +117,9 @@ mod tests {
         assert_eq!(name("hf:owner/Model-GGUF:Q4_K_M").unwrap(), hub(Some("Q4_K_M")));
         assert_eq!(name("owner/Model-GGUF:sub/x.gguf").unwrap(), hub(Some("sub/x.gguf")));
         assert_eq!(name("https://host/x.gguf").unwrap(), Name::Url("https://host/x.gguf".into()));
+        let eight = Name::Hub { repository: "Qwen/Qwen3-8B-GGUF".into(), file: Some("Q4_K_M".into()) };
+        assert_eq!((name("qwen3-8b").unwrap(), name("qwen3:8b").unwrap()), (eight.clone(), eight));
+        assert!(name("qwen3-9b").unwrap_err().to_string().contains("qwen3-8b"));
         for bad in ["", "unknown", "a/b/c", "owner/..", "owner/name:../x", "owner/na me", "owner/name:"] {
             assert!(matches!(name(bad), Err(Error::Name { .. })), "{bad}");
         }

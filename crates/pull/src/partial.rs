@@ -156,6 +156,13 @@ impl Partial {
     }
 }
 
+/// How much there is of a file that is on its way.
+pub(crate) fn begun(target: &Path) -> u64 {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    fs::metadata(target.with_file_name(name)).map_or(0, |about| about.len())
+}
+
 /// The SHA-256 of a file, in hexadecimal digits.
 pub(crate) fn sha256_of(file: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();

@@ -43,6 +43,8 @@ fn wheel(archive: &[u8], folder: &Path) {
         file: ".gguf",
         bytes: 1 << 16,
         sha256: "",
+        licence: "",
+        context: 0,
         package: ("fuzzed", "1"),
         wheel: "fuzzed-1.whl",
         wheel_bytes: archive.len() as u64,

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use oxcart_gguf::PartName;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::name::Name;
 use crate::partial::{Expected, hex};
-use crate::parts::{Part, first_of, is_whole};
+use crate::parts::{first_of, is_whole};
 use crate::transfer::{Hub, Step};
 
 /// A folder of models.
@@ -56,7 +57,7 @@ impl Store {
     fn fetch_url(&self, url: &str, hub: &Hub, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
         let target = self.url_path(url);
         let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
-        let Some(part) = Part::of(path) else {
+        let Some(part) = PartName::of(path) else {
             return hub.web.fetch_file(url, &target, Expected::default(), progress);
         };
         for path in part.all() {

@@ -3,6 +3,8 @@
 //! A download that breaks off is resumed, a few times at once and then whenever it is asked for again, as long as the
 //! server says that the file is still the same. A token for the hub is sent to the hub alone.
 //!
+//! Large files come over several connections where the server gives parts of them (`side_by_side`).
+//!
 //! Invariants: every wait has an end, and a server that sends next to nothing counts as one that stopped. No more is
 //! written than was announced, and nothing that the disk has no room for.
 
@@ -16,9 +18,10 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Proxy, ResponseExt as _, Timeout};
 
-use crate::error::Error;
+use crate::error::{During, Error};
 use crate::os;
 use crate::partial::{Expected, Partial};
+use crate::side_by_side::Cut;
 
 /// How far a fetch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ const RESERVE: u64 = 256 << 20;
 pub(crate) struct Web {
     agent: Agent,
     patience: Duration,
+    /// How large files are cut.
+    pub(crate) cut: Cut,
     /// A token, and what an address has to begin with to get it.
     token: Option<(String, String)>,
 }
@@ -69,12 +74,17 @@ impl Web {
         if let Some(proxy) = proxy.and_then(|proxy| Proxy::new(proxy).ok()) {
             config = config.proxy(Some(proxy));
         }
-        Web { agent: config.build().into(), patience, token: None }
+        Web { agent: config.build().into(), patience, cut: Cut::default(), token: None }
+    }
+
+    /// How long to wait for an answer, or for the next bytes.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// A short answer as text, and the address that it came from at last.
     pub(crate) fn ask(&self, url: &str, accept: &str) -> Result<(String, String), Error> {
-        let mut response = self.get(url, 0, Some(accept))?;
+        let mut response = self.get(url, 0, None, Some(accept))?;
         check_status(url, response.status())?;
         let from = response.get_uri().to_string();
         let body = response.body_mut().as_reader();
@@ -85,8 +95,15 @@ impl Web {
             return Err(Error::Server { url: url.to_owned(), reason: "the answer is too long".into() });
         }
         let text = String::from_utf8(text)
-            .map_err(|_| Error::Server { url: url.to_owned(), reason: "the answer is no text".into() })?;
+            .map_err(|_| Error::Server { url: url.to_owned(), reason: "the answer is not text".into() })?;
         Ok((text, from))
+    }
+
+    /// How long a file is, if the server says so.
+    pub(crate) fn length_of(&self, url: &str) -> Result<Option<u64>, Error> {
+        let response = self.agent.head(url).call().map_err(|error| server(url, &error))?;
+        check_status(url, response.status())?;
+        Ok(number(response.headers(), "content-length"))
     }
 
     /// Fetches a file, or the rest of it.
@@ -99,9 +116,12 @@ impl Web {
     ) -> Result<PathBuf, Error> {
         let mut partial = Partial::open(target)?;
         let (mut broken, mut before) = (0, partial.len());
+        let mut is_cut = true;
         loop {
-            match self.go_on(url, &mut partial, &mut expected, progress) {
+            match self.go_on(url, &mut partial, &mut expected, is_cut, progress) {
                 Ok(None) => return partial.finish(&expected),
+                // Perhaps the server does not like several at a time.
+                Ok(Some(_)) if is_cut && broken == 0 => is_cut = false,
                 Ok(Some(_)) if partial.len() > before && broken + 1 < TRIES => broken += 1,
                 Ok(Some(reason)) => return Err(Error::Server { url: url.to_owned(), reason }),
                 Err(error) => return Err(error),
@@ -116,6 +136,7 @@ impl Web {
         url: &str,
         partial: &mut Partial,
         expected: &mut Expected,
+        may_be_cut: bool,
         progress: &mut dyn FnMut(Step),
     ) -> Result<Option<String>, Error> {
         let have = partial.len();
@@ -124,7 +145,7 @@ impl Web {
         }
         let known = partial.of();
         let from = if known.is_some() { have } else { 0 };
-        let mut response = self.get(url, from, None)?;
+        let mut response = self.get(url, from, None, None)?;
         // The same address may give another file tomorrow.
         let version = version_of(url, response.headers());
         let continues = response.status() == StatusCode::PARTIAL_CONTENT
@@ -132,11 +153,13 @@ impl Web {
             && range_start(response.headers()) == Some(have);
         if !continues {
             if from > 0 && response.status() != StatusCode::OK {
-                response = self.get(url, 0, None)?;
+                response = self.get(url, 0, None, None)?;
             }
             check_status(url, response.status())?;
             partial.restart(&version_of(url, response.headers()))?;
         }
+        let gives_parts =
+            continues || response.headers().get("accept-ranges").is_some_and(|value| value == "bytes");
         let rest = number(response.headers(), "content-length");
         let total = rest.map(|rest| partial.len().saturating_add(rest)).or(expected.bytes);
         if expected.bytes.is_some_and(|bytes| total != Some(bytes)) {
@@ -146,6 +169,13 @@ impl Web {
         }
         expected.bytes = total;
         let limit = room_for(target_folder(partial), partial.len(), total)?;
+        if let Some(total) = total.filter(|total| {
+            may_be_cut && gives_parts && self.cut.is_worth_it(total.saturating_sub(partial.len()))
+        }) {
+            let version = version_of(url, response.headers());
+            drop(response);
+            return self.fetch_side_by_side(url, &version, partial, total, progress);
+        }
         let mut body = Steady::new(response.into_body().into_reader(), self.patience);
         let came = partial.append(&mut body, limit, |done| progress(Step { done, total }))?;
         match came {
@@ -157,11 +187,20 @@ impl Web {
         }
     }
 
-    fn get(&self, url: &str, from: u64, accept: Option<&str>) -> Result<Response<ureq::Body>, Error> {
+    /// Asks for a file from a byte on, or for so many bytes of it.
+    pub(crate) fn get(
+        &self,
+        url: &str,
+        from: u64,
+        bytes: Option<u64>,
+        accept: Option<&str>,
+    ) -> Result<Response<ureq::Body>, Error> {
         let mut request = self.agent.get(url);
-        if from > 0 {
-            request = request.header("range", format!("bytes={from}-"));
-        }
+        request = match bytes {
+            Some(bytes) => request.header("range", format!("bytes={from}-{}", from + bytes - 1)),
+            None if from > 0 => request.header("range", format!("bytes={from}-")),
+            None => request,
+        };
         if let Some(accept) = accept {
             request = request.header("accept", accept);
         }
@@ -169,7 +208,12 @@ impl Web {
         if let Some((_, token)) = self.token.as_ref().filter(|(prefix, _)| is_for(prefix)) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        request.call().map_err(|error| server(url, &error))
+        let answered = request.call().map_err(|error| server(url, &error));
+        match &answered {
+            Ok(response) => tracing::debug!("{url} from byte {from}: {}", response.status()),
+            Err(error) => tracing::debug!("{error}"),
+        }
+        answered
     }
 }
 
@@ -202,8 +246,14 @@ fn room_for(folder: &Path, have: u64, total: Option<u64>) -> Result<u64, Error> 
     }
 }
 
+/// Whether a disk has room for something, before any of it is fetched.
+pub(crate) fn check_room(folder: &Path, bytes: u64) -> Result<(), Error> {
+    std::fs::create_dir_all(folder).during("create", folder)?;
+    room_for(folder, 0, Some(bytes)).map(|_| ())
+}
+
 /// A reader that fails when hardly anything comes.
-struct Steady<R> {
+pub(crate) struct Steady<R> {
     from: R,
     patience: Duration,
     /// Since when, and how much has come since.
@@ -212,7 +262,7 @@ struct Steady<R> {
 }
 
 impl<R> Steady<R> {
-    fn new(from: R, patience: Duration) -> Steady<R> {
+    pub(crate) fn new(from: R, patience: Duration) -> Steady<R> {
         Steady { from, patience, since: Instant::now(), came: 0 }
     }
 }
@@ -245,6 +295,20 @@ impl Hub {
     pub fn from_env() -> Hub {
         let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Hub::at(&given("HF_ENDPOINT").unwrap_or("https://huggingface.co".into()), given("HF_TOKEN"))
+    }
+
+    /// The same, but where a mirror is given, that.
+    pub fn from_env_or(mirror: Option<&str>) -> Hub {
+        match mirror {
+            Some(mirror) => Hub::at(mirror, std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty())),
+            None => Hub::from_env(),
+        }
+    }
+
+    /// With so many connections for a file, each of which fetches parts of so many bytes.
+    pub fn cut(mut self, connections: usize, part: u64) -> Hub {
+        self.web.cut = Cut { connections: connections.max(1), part: part.max(1) };
+        self
     }
 
     /// The hub at an address, with a token if one is needed.
@@ -299,26 +363,26 @@ fn check_status(url: &str, status: StatusCode) -> Result<(), Error> {
             "not allowed; if the model asks for a licence, accept it on its page and set HF_TOKEN".into()
         }
         404 => "there is no such file, check the name".into(),
-        429 => "asked too often, try again later".into(),
-        500.. => format!("the server fails ({status}), try again later"),
+        429 => "too many requests, try again later".into(),
+        500.. => format!("the server has an error ({status}), try again later"),
         _ => format!("the server answers {status}"),
     };
     Err(Error::Server { url: url.to_owned(), reason })
 }
 
 /// What tells one state of a file from another.
-fn version_of(url: &str, headers: &HeaderMap) -> String {
+pub(crate) fn version_of(url: &str, headers: &HeaderMap) -> String {
     let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let version = of("x-linked-etag").or(of("etag")).or(of("last-modified")).unwrap_or_default();
     format!("{url}\n{version}\n")
 }
 
-fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+pub(crate) fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
 /// Where a partial answer starts: `bytes 100-199/200`.
-fn range_start(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn range_start(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get("content-range")?.to_str().ok()?.strip_prefix("bytes ")?;
     range.split('-').next()?.parse().ok()
 }

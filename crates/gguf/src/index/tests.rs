@@ -336,7 +336,8 @@ fn time_is_linear_in_the_header() {
     }
     let start = std::time::Instant::now();
     let header = raw.parse().unwrap();
-    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    // Tenths of a second; a search through all keys for each of them would take minutes.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     assert_eq!(header.metadata().iter().count(), 100_000);
     let key = format!("{:0>100}", 4242);
     assert_eq!(header.metadata().get(&key).unwrap().u32().unwrap(), 1);

