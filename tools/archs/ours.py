@@ -1,4 +1,4 @@
-"""Our logits: in process, by a test that is there for it, and over workers, by the command."""
+"""What we make of models: in process, by tests that are there for it, and over workers, by the command."""
 
 import json
 import os
@@ -14,17 +14,22 @@ class Failed(Exception):
     """We do not compute it; it says why."""
 
 
-def in_process(folder, tokens, prompt, seed):
-    """Writes the logits of every model of a folder beside it, or what went wrong: alone, and as three sequences at once."""
+def in_process(test, folder, **more):
+    """Has a test of `archs` look at every model of a folder, and write what it found beside it, or what went wrong."""
+    command = ["cargo", "test", "--locked", "--quiet", "--workspace", "--test", "archs", "--", "--ignored", "--exact"]
+    environment = os.environ | {"OXCART_ARCHS": str(folder)} | {name: str(value) for name, value in more.items()}
+    subprocess.run([*command, test], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def compute(test, folder, tokens, prompt, seed):
+    """Has a test compute logits of these sequences."""
     lines = "\n".join([str(prompt), *(" ".join(map(str, line)) for line in tokens)])
     (folder / "tokens.txt").write_text(lines + "\n")
-    command = ["cargo", "test", "--locked", "--quiet", "--workspace", "--test", "archs", "--", "--ignored", "--exact"]
-    environment = os.environ | {"OXCART_ARCHS": str(folder), "OXCART_SEED": str(seed)}
-    subprocess.run([*command, "logits_of_a_folder"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    in_process(test, folder, OXCART_SEED=seed)
 
 
 def written(model, setting):
-    """What `in_process` wrote for a model."""
+    """Logits that `compute` had written for a model."""
     path, error = model.with_suffix(f".{setting}"), model.with_suffix(f".{setting}.error")
     if error.exists():
         raise Failed(error.read_text().strip())
@@ -45,3 +50,9 @@ def over_workers(binary, model, tokens, prompt, vocabulary):
         for token, logit in top:
             row[token] = logit
     return rows
+
+
+def passed_over(model):
+    """Why small caches are not tried with a model, if they are not."""
+    reason = model.with_suffix(".passed-over")
+    return reason.read_text().strip() if reason.exists() else None

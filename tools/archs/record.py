@@ -32,10 +32,10 @@ def main():
         command = ["cargo", "test", "--locked", "--quiet", "--workspace", "--test", "families", "--", "--ignored", "--exact"]
         environment = os.environ | {"OXCART_ARCHS": folder}
         subprocess.run([*command, "samples_are_written"], env=environment, check=True, stdout=subprocess.DEVNULL)
-        prompt, tokens = (Path(folder) / "tokens.txt").read_text().splitlines()
         recorded, refused = {}, 0
         for model in sorted(Path(folder).glob("*.gguf")):
-            rows, refusal = logits(version, model, int(prompt), [tokens.split()])
+            prompt, tokens, flash = model.with_suffix(".txt").read_text().splitlines()
+            rows, refusal = logits(version, model, int(prompt), [tokens.split(",")], flash=flash == "1")
             if refusal:
                 print(f"{model.stem}: {refusal}")
                 refused += 1

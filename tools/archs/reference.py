@@ -2,12 +2,13 @@
 
 As a program, with the reference's Python:
 
-    python3 reference.py PROTOCOL LIBRARIES MODEL OUT PROMPT TOKENS...
+    python3 reference.py PROTOCOL LIBRARIES MODEL OUT CACHE FLASH PROMPT TOKENS...
 
 Of each sequence, given by its token ids, the first PROMPT tokens go in as one batch and the others one by one. OUT gets a row
 of logits after the prompt and after each later token, sequence after sequence, as 32-bit floats, after two 32-bit integers: rows
-and columns. Flash attention and repacked weights are off, keys and values are F32. Models that fill in text get all tokens as one
-batch, and every token sees all others, as the reference's own program for them has it; the rows are those of the same tokens.
+and columns. Repacked weights are off; CACHE is the type of keys and values, and flash attention is as FLASH says, 0 or 1. Models that
+fill in text get all tokens as one batch, and every token sees all others, as the reference's own program for them has it; the rows
+are those of the same tokens.
 """
 
 import subprocess
@@ -23,10 +24,12 @@ from judge import read
 from version import check_alive
 
 
-def logits(version, model, prompt, sequences):
-    """Rows of all sequences, or None and why there are none; an exception if the reference crashed."""
-    out = model.with_suffix(".reference")
-    request = [str(model), str(out), str(prompt), *(",".join(map(str, tokens)) for tokens in sequences)]
+def logits(version, model, prompt, sequences, cache="f32", flash=None):
+    """Rows of all sequences, or None and why there are none; an exception if the reference crashed. Without a word about it, flash
+    attention is on for every cache but F32."""
+    out = model.with_suffix(f".reference-{cache}")
+    flash = cache != "f32" if flash is None else flash
+    request = [str(model), str(out), cache, str(int(flash)), str(prompt), *(",".join(map(str, tokens)) for tokens in sequences)]
     process = version.start(str(HERE / "reference.py"), *request, stderr=subprocess.PIPE)
     said = process.communicate()[1]
     check_alive(process, f"the reference, with {model.name},")
@@ -36,7 +39,7 @@ def logits(version, model, prompt, sequences):
 
 
 def main():
-    protocol, libraries, model, out, prompt, *sequences = sys.argv[1:]
+    protocol, libraries, model, out, cache, flash, prompt, *sequences = sys.argv[1:]
     from llama import Llama, Refused
     from peer import Peer
 
@@ -50,7 +53,7 @@ def main():
         sees_whole = llama_cpp.llama_model_is_diffusion(llama.model)
         for tokens in sequences:
             tokens = [int(token) for token in tokens.split(",")]
-            context = llama.context(256, "f32")
+            context = llama.context(256 if len(tokens) <= 256 else 512, cache, flash=flash == "1")
             if sees_whole:
                 llama_cpp.llama_set_causal_attn(context, False)
                 rows += llama.feed(context, tokens, 0, list(range(len(tokens))))[prompt - 1 :]

@@ -48,12 +48,12 @@ class Llama:
         self.path = path
         self.vocabulary = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
 
-    def context(self, size, kv="f16", pooling=None):
+    def context(self, size, kv="f16", pooling=None, flash=False):
         parameters = self.api.llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = size
         parameters.n_threads = parameters.n_threads_batch = 1
         parameters.type_k = parameters.type_v = TYPES[kv]
-        flash = kv.startswith("q")
+        flash = flash or kv.startswith("q")
         if hasattr(parameters, "flash_attn_type"):
             parameters.flash_attn_type = int(flash)
         else:

@@ -24,8 +24,9 @@ pub use arch::names as architectures;
 pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{
-    Block, BlockState, ChannelDelta, DecayRule, Experts, Factors, Gating, HyperParameters, Indexer, Latent,
-    Pooling, RecurrentState, StateSpace, Streams, Temperature, TokenRows, Window,
+    Block, BlockState, ChannelDelta, CompressedRows, DecayRule, Experts, Factors, Gating, HyperParameters,
+    IndexRule, Indexer, Latent, Ngrams, OneRow, Pooling, RecurrentState, StateSpace, StreamRule, Streams,
+    Temperature, TokenRows, Window,
 };
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the result does not depend on the number of threads, and never is in memory as a whole.
 
+mod importance;
 mod recipe;
 
 use std::cmp::Ordering;
@@ -11,6 +12,7 @@ use oxcart_gguf::{Builder, ByteOrder, Data, GgufSet, Metadata, SetTensor};
 use oxcart_tensor::quant::{QuantError, dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Layout, LayoutError};
 
+pub use self::importance::Importance;
 use self::recipe::{Model, Recipe, is_quantized};
 use crate::file_type::FileType;
 
@@ -28,6 +30,20 @@ pub enum QuantizeError {
         tensor: String,
         /// Why.
         source: LayoutError,
+    },
+    /// Importance data that cannot be used.
+    #[error("importance data: {reason}")]
+    Importance {
+        /// Why.
+        reason: String,
+    },
+    /// The type is only worth something with importance data.
+    #[error("{file} needs importance data for {tensor}")]
+    NeedsImportance {
+        /// What the file should have become.
+        file: FileType,
+        /// A tensor without any.
+        tensor: String,
     },
     /// The type cannot be made.
     #[error("{tensor} cannot become {dtype}: {source}")]
@@ -63,14 +79,19 @@ pub struct Quantization<'m> {
     model: &'m GgufSet,
     file: FileType,
     tensors: Vec<(SetTensor<'m>, DType)>,
+    importance: Option<&'m Importance>,
 }
 
 impl<'m> Quantization<'m> {
-    /// Decides what each tensor becomes.
-    pub fn new(model: &'m GgufSet, file: FileType) -> Result<Quantization<'m>, QuantizeError> {
+    /// Decides what each tensor becomes, and finds out whether that can be done.
+    pub fn new(
+        model: &'m GgufSet,
+        file: FileType,
+        importance: Option<&'m Importance>,
+    ) -> Result<Quantization<'m>, QuantizeError> {
         let mut tensors: Vec<SetTensor<'m>> = model.tensors().collect();
         tensors.sort_by(|a, b| by_layer(a.info.name(), b.info.name()));
-        let about = about(model, &tensors);
+        let about = Model { has_importance: importance.is_some(), ..about(model, &tensors) };
         let mut recipe = Recipe::new(file, &about);
         let mut chosen = Vec::new();
         for tensor in tensors {
@@ -78,16 +99,20 @@ impl<'m> Quantization<'m> {
             let dtype = layout.dtype();
             let is_number = dtype.is_quantized() || matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
             let dims = usize::try_from(tensor.info.dims()).unwrap_or(usize::MAX);
-            let dtype = match is_number && is_quantized(name, dims) {
+            let dtype = match is_number && is_quantized(name, dims, &about.architecture) {
                 true => recipe.next(name, layout.ne().extents()),
                 false => layout.dtype(),
             };
             if dtype != layout.dtype() {
-                can_be_made(name, dtype)?;
+                let is_weighted = weights_of(importance, name, &layout)?.is_some();
+                if !is_weighted && recipe::needs_importance(name, dtype, file) {
+                    return Err(QuantizeError::NeedsImportance { file, tensor: name.to_owned() });
+                }
+                can_be_made(name, dtype, is_weighted)?;
             }
             chosen.push((tensor, dtype));
         }
-        Ok(Quantization { model, file, tensors: chosen })
+        Ok(Quantization { model, file, tensors: chosen, importance })
     }
 
     /// What becomes of each tensor, in the order of the new file.
@@ -113,19 +138,32 @@ impl<'m> Quantization<'m> {
         let ours = ["general.quantization_version", "general.file_type"];
         for entry in self.model.metadata().iter() {
             let is_split = entry.key().starts_with("split.");
-            if !ours.contains(&entry.key()) && !is_split {
+            let is_told_anew = self.importance.is_some() && entry.key().starts_with("quantize.imatrix.");
+            if !ours.contains(&entry.key()) && !is_split && !is_told_anew {
                 builder.set(entry.key(), entry.value());
             }
         }
         builder.set(ours[0], 2u32).set(ours[1], self.file.number());
+        if let Some(importance) = self.importance {
+            builder.set("quantize.imatrix.file", beginning(&importance.file));
+            if let Some(dataset) = &importance.dataset {
+                builder.set("quantize.imatrix.dataset", beginning(dataset));
+            }
+            let count = u32::try_from(importance.len()).unwrap_or(u32::MAX);
+            builder.set("quantize.imatrix.entries_count", count);
+            if importance.chunks > 0 {
+                builder.set("quantize.imatrix.chunks_count", importance.chunks);
+            }
+        }
         for (tensor, dtype) in &self.tensors {
             let (name, layout) = (tensor.info.name(), tensor.info.layout());
             let error = |source| QuantizeError::Layout { tensor: name.to_owned(), source };
             let new = Layout::packed(*dtype, layout.ne()).map_err(error)?;
+            let weights = weights_of(self.importance, name, &layout)?;
             let shared = &shared;
             let data = Data::stream(move |out| {
                 let (progress, done, failed) = &mut *shared.borrow_mut();
-                let outcome = convert(tensor, *dtype, threads.max(1), out, &mut |elements| {
+                let outcome = convert(tensor, *dtype, weights, threads.max(1), out, &mut |elements| {
                     *done += elements;
                     progress(name, *done);
                 });
@@ -147,6 +185,22 @@ impl<'m> Quantization<'m> {
     }
 }
 
+/// The beginning of a text, as long as llama.cpp's tool notes it.
+fn beginning(text: &str) -> &str {
+    let end = (0..=text.len().min(127)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// How much the columns of a tensor matter, if that is known.
+fn weights_of<'m>(
+    importance: Option<&'m Importance>,
+    name: &str,
+    layout: &Layout,
+) -> Result<Option<&'m [f32]>, QuantizeError> {
+    let ne = layout.ne().extents();
+    importance.map_or(Ok(None), |importance| importance.of(name, ne[0], ne[2]))
+}
+
 /// Those of no layer first, then layer by layer, by name.
 fn by_layer(a: &str, b: &str) -> Ordering {
     let layer = |name: &str| -> Option<u64> { name.strip_prefix("blk.")?.split('.').next()?.parse().ok() };
@@ -160,8 +214,13 @@ fn about(model: &GgufSet, tensors: &[SetTensor<'_>]) -> Model {
         .get("general.architecture")
         .and_then(|entry| Some(entry.str().ok()?.to_owned()))
         .unwrap_or_default();
-    let number = |key: &str| metadata.get(&format!("{architecture}.{key}"))?.usize().ok();
-    let heads = number("attention.head_count").unwrap_or(1);
+    // Of one number for each layer, the first counts.
+    let number = |key: &str| {
+        let entry = metadata.get(&format!("{architecture}.{key}"))?;
+        let first = || entry.integers().ok()?.next().and_then(|number| usize::try_from(number).ok());
+        entry.usize().ok().or_else(first)
+    };
+    let heads = number("attention.head_count").unwrap_or(0);
     Model {
         layers: number("block_count").unwrap_or(0),
         experts: number("expert_count").unwrap_or(0),
@@ -169,19 +228,18 @@ fn about(model: &GgufSet, tensors: &[SetTensor<'_>]) -> Model {
         kv_heads: number("attention.head_count_kv").unwrap_or(heads),
         values: tensors.iter().filter(|tensor| recipe::makes_values(tensor.info.name())).count(),
         has_output: tensors.iter().any(|tensor| tensor.info.name() == "output.weight"),
+        has_importance: false,
         architecture,
     }
 }
 
 /// Finds out before anything is written.
-fn can_be_made(tensor: &str, dtype: DType) -> Result<(), QuantizeError> {
+fn can_be_made(tensor: &str, dtype: DType, is_weighted: bool) -> Result<(), QuantizeError> {
     let values = vec![0.0; dtype.block_len()];
+    let weights = vec![1.0; dtype.block_len()];
     let mut out = vec![0; dtype.block_bytes()];
-    quantize_row(dtype, &values, None, &mut out).map_err(|source| QuantizeError::Tensor {
-        tensor: tensor.to_owned(),
-        dtype,
-        source,
-    })
+    quantize_row(dtype, &values, is_weighted.then_some(&weights), &mut out)
+        .map_err(|source| QuantizeError::Tensor { tensor: tensor.to_owned(), dtype, source })
 }
 
 /// Why a conversion ended.
@@ -206,6 +264,7 @@ impl From<oxcart_gguf::Error> for Convert {
 fn convert(
     tensor: &SetTensor<'_>,
     dtype: DType,
+    weights: Option<&[f32]>,
     threads: usize,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
@@ -236,7 +295,10 @@ fn convert(
         if dtype == from {
             out.write_all(bytes)?;
         } else {
-            let converted = convert_rows(from, dtype, columns, bytes, threads);
+            // Each matrix of a tensor has weights of its own.
+            let of_matrix = layout.ne().extents()[1].max(1);
+            let of_row = |at: usize| weights.map(|all| &all[(start + at) / of_matrix * columns..][..columns]);
+            let converted = convert_rows(from, dtype, columns, bytes, threads, of_row);
             let error = |source| {
                 Convert::Other(QuantizeError::Tensor { tensor: tensor.info.name().to_owned(), dtype, source })
             };
@@ -248,31 +310,34 @@ fn convert(
 }
 
 /// Rows as another type, each thread some of them.
-fn convert_rows(
+fn convert_rows<'w>(
     from: DType,
     to: DType,
     columns: usize,
     bytes: &[u8],
     threads: usize,
+    weights: impl Fn(usize) -> Option<&'w [f32]> + Sync,
 ) -> Result<Vec<u8>, QuantError> {
     let row = from.row_bytes(columns).ok_or(QuantError::PartialBlock { dtype: from, len: columns })?;
     let new_row = to.row_bytes(columns).ok_or(QuantError::PartialBlock { dtype: to, len: columns })?;
     let rows = bytes.len() / row.max(1);
     let mut out = vec![0; rows * new_row];
     let share = rows.div_ceil(threads).max(1);
-    let convert = |bytes: &[u8], out: &mut [u8]| {
+    let convert = |first: usize, bytes: &[u8], out: &mut [u8]| {
         let mut values = vec![0.0; columns];
-        for (bytes, out) in bytes.chunks_exact(row).zip(out.chunks_exact_mut(new_row)) {
+        for (at, (bytes, out)) in bytes.chunks_exact(row).zip(out.chunks_exact_mut(new_row)).enumerate() {
             dequantize_row(from, bytes, &mut values)?;
-            quantize_row(to, &values, None, out)?;
+            quantize_row(to, &values, weights(first + at), out)?;
         }
         Ok(())
     };
+    let convert = &convert;
     std::thread::scope(|scope| {
         let threads: Vec<_> = bytes
             .chunks(share * row)
             .zip(out.chunks_mut(share * new_row))
-            .map(|(bytes, out)| scope.spawn(move || convert(bytes, out)))
+            .enumerate()
+            .map(|(at, (bytes, out))| scope.spawn(move || convert(at * share, bytes, out)))
             .collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(outcome) => outcome,

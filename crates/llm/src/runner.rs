@@ -5,14 +5,17 @@
 //!
 //! Invariants: what a sequence holds is what was computed without an error, so a call that fails leaves every sequence as it
 //! was, or, where blocks have already forgotten what going back would need, without tokens. The logits of a sequence do not
-//! depend on how its tokens were cut into pieces or on the sequences beside it. In the steady state a step builds no graph.
+//! depend on how its tokens were cut into pieces or on the sequences beside it; where attention looks through a mask they do in
+//! their last digits, because sums are in the order of cells. In the steady state a step builds no graph.
 
 pub(crate) mod batch;
 mod encoder;
 mod forget;
 pub(crate) mod graphs;
+mod index_inputs;
 mod options;
 pub(crate) mod pages;
+mod run_inputs;
 mod save;
 pub(crate) mod sequence;
 pub(crate) mod state;
@@ -321,7 +324,8 @@ impl Runner {
             if self.model().hyper().is_recurrent() {
                 return refuse("recurrent blocks remember all tokens together; begin anew");
             }
-            if !sequence.can_go_back_to(position, self.model().hyper().window, self.pools[1].is_some()) {
+            if !sequence.can_go_back_to(position, self.model().hyper().kept_window(), self.pools[1].is_some())
+            {
                 return refuse("windowed blocks have forgotten what was before; begin anew");
             }
         }
@@ -336,7 +340,7 @@ impl Runner {
             return Ok(0);
         }
         let room = self.options.context.saturating_sub(used + 1);
-        let window = hyper.window.filter(|_| self.pools[1].is_some());
+        let window = hyper.kept_window().filter(|_| self.pools[1].is_some());
         Ok(window.map_or(room, |window| room.min(sequence::tokens_until_forgotten(used + 1, window))))
     }
 
@@ -352,7 +356,7 @@ impl Runner {
     /// the last at most. Returns how many that are; the others are to be computed.
     pub fn reuse(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
         let hyper = self.graphs.model().hyper();
-        let (window, is_recurrent) = (hyper.window, hyper.is_recurrent());
+        let (window, is_recurrent) = (hyper.kept_window(), hyper.is_recurrent());
         let sequence = self.sequences.get_mut(&id).ok_or(Error::NoSuchSequence { sequence: id })?;
         if sequence.len() > 0 || is_recurrent {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! The list of architectures in the docs is the one in the code.
+//! The list of architectures in the docs is the one in the code, and the family that they build is the one that is compiled.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -22,4 +22,16 @@ fn readme_counts_architectures() {
     let count = oxcart_llm::model::architectures().count();
     let link = format!("[{count} architectures](docs/architectures.md)");
     assert!(read("README.md").contains(&link), "{link}");
+}
+
+/// Its logits are compared with the reference's in `families`, by this name.
+#[test]
+fn docs_build_a_family_that_is_compiled_and_compared() {
+    let text = read("docs/architectures.md");
+    let blocks = text.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let built = blocks.collect::<Vec<_>>().join("\n");
+    assert_eq!(built, read("crates/llm/src/model/arch/lfm2.rs"));
+    let recorded = read("crates/llm/tests/data/families.json");
+    let recorded: serde_json::Value = serde_json::from_str(&recorded).unwrap();
+    assert!(recorded["lfm2"].is_array() && recorded["lfm2-windowed"].is_array());
 }

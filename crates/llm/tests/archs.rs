@@ -1,10 +1,13 @@
-//! Logits of all models of a folder, for a script that compares them with the reference's.
+//! What becomes of all models of a folder, for a script that compares it with what the reference makes of them.
 //!
 //! `OXCART_ARCHS` names the folder. Its `tokens.txt` has the length of the prompts in its first line and the tokens of a
 //! sequence in each of the others. Beside a model `x.gguf`, `x.alone` gets the logits after the prompt and after each later
 //! token of every sequence, each computed alone; `x.beside` those of all sequences at once, prompts cut at random places. Where
 //! that fails, `x.alone.error` and `x.beside.error` say why. A model that sees a text whole gives the logits of the same tokens, and
 //! `x.beside` has them computed after texts of other lengths.
+//!
+//! `x.flash-f16`, `x.paged-q8_0` and so on are the logits of `x.alone` computed with caches of small types, or `x.passed-over` says
+//! why there are none. `x.types` has the types that tensors get in files of every type.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod model_support;
@@ -12,10 +15,15 @@ mod model_support;
 use std::path::{Path, PathBuf};
 
 use model_support::together::Dice;
-use oxcart_llm::model::Error;
-use oxcart_llm::model::ModelFile;
-use oxcart_llm::runner::{Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_gguf::GgufSet;
+use oxcart_llm::file_type::FileType;
+use oxcart_llm::model::{Error, ModelFile};
+use oxcart_llm::quantize::{Quantization, QuantizeError};
+use oxcart_llm::runner::{
+    AttentionChoice, Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted,
+};
 use oxcart_tensor::DType;
+use serde_json::{Map, Value, json};
 
 /// What all sequences have in common, and their tokens.
 struct Texts {
@@ -36,15 +44,18 @@ impl Texts {
 /// Rows of logits, by sequence.
 type Rows = Vec<Vec<Vec<f32>>>;
 
-fn runner(model: &Path, sequences: usize) -> Result<Runner, Error> {
+/// For results that are exact.
+fn exact() -> RunnerOptions {
+    RunnerOptions { context: 256, cache_type: DType::F32, ..RunnerOptions::default() }
+}
+
+fn runner(model: &Path, options: RunnerOptions) -> Result<Runner, Error> {
     let (model, streams) = model_support::try_load(model, vec![1.0])?;
-    let options =
-        RunnerOptions { context: 256, sequences, cache_type: DType::F32, ..RunnerOptions::default() };
     Runner::new(model, streams, options)
 }
 
-fn alone(model: &Path, texts: &Texts) -> Result<Rows, Error> {
-    let mut runner = runner(model, 1)?;
+fn alone(model: &Path, texts: &Texts, options: RunnerOptions) -> Result<Rows, Error> {
+    let mut runner = runner(model, options)?;
     let mut all = Vec::new();
     for tokens in &texts.tokens {
         let sequence = runner.open()?;
@@ -63,7 +74,7 @@ fn alone(model: &Path, texts: &Texts) -> Result<Rows, Error> {
 /// All sequences at once; every step takes some tokens of some of them.
 fn beside(model: &Path, texts: &Texts, dice: &mut Dice) -> Result<Rows, Error> {
     let count = texts.tokens.len();
-    let mut runner = runner(model, count)?;
+    let mut runner = runner(model, RunnerOptions { sequences: count, ..exact() })?;
     let ids: Vec<SequenceId> = (0..count).map(|_| runner.open()).collect::<Result<_, _>>()?;
     let (mut done, mut rows) = (vec![0; count], vec![Vec::new(); count]);
     while let Some(last) = (0..count).rfind(|&at| done[at] < texts.tokens[at].len()) {
@@ -128,27 +139,91 @@ fn write(model: &Path, setting: &str, result: Result<Rows, Error>) {
     }
 }
 
+/// The folder, and the models in it.
+fn models() -> (PathBuf, Vec<PathBuf>) {
+    let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let models = files.filter(|path| path.extension().is_some_and(|extension| extension == "gguf")).collect();
+    (folder, models)
+}
+
 #[test]
 #[ignore = "tools/archs.sh runs it on models that it makes"]
 fn logits_of_a_folder() {
-    let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
     let seed: u64 = std::env::var("OXCART_SEED").unwrap().parse().unwrap();
+    let (folder, models) = models();
     let texts = Texts::read(&folder.join("tokens.txt"));
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let model = entry.unwrap().path();
-        if model.extension().is_some_and(|extension| extension == "gguf") {
-            let sees_whole = ModelFile::open(&model).is_ok_and(|file| file.hyper().sees_whole());
-            let mut dice = Dice(seed);
-            match sees_whole {
-                true => {
-                    write(&model, "alone", whole(&model, &texts, None));
-                    write(&model, "beside", whole(&model, &texts, Some(&mut dice)));
-                }
-                false => {
-                    write(&model, "alone", alone(&model, &texts));
-                    write(&model, "beside", beside(&model, &texts, &mut dice));
-                }
+    for model in models {
+        let sees_whole = ModelFile::open(&model).is_ok_and(|file| file.hyper().sees_whole());
+        let mut dice = Dice(seed);
+        match sees_whole {
+            true => {
+                write(&model, "alone", whole(&model, &texts, None));
+                write(&model, "beside", whole(&model, &texts, Some(&mut dice)));
+            }
+            false => {
+                write(&model, "alone", alone(&model, &texts, exact()));
+                write(&model, "beside", beside(&model, &texts, &mut dice));
             }
         }
+    }
+}
+
+/// Why small caches mean nothing to a model, if they do not.
+fn keeps_nothing(model: &Path) -> Option<&'static str> {
+    let file = ModelFile::open(model).ok()?;
+    match file.hyper() {
+        hyper if hyper.sees_whole() => Some("sees texts whole and keeps nothing of them"),
+        hyper if hyper.blocks.iter().all(|block| block.state.rows.is_none()) => Some("has no attention"),
+        hyper if hyper.indexer.is_some() => Some("its attention is not dense"),
+        _ => None,
+    }
+}
+
+#[test]
+#[ignore = "tools/archs.sh --caches runs it on models that it makes"]
+fn logits_with_small_caches() {
+    let (folder, models) = models();
+    let texts = Texts::read(&folder.join("tokens.txt"));
+    for model in models {
+        if let Some(reason) = keeps_nothing(&model) {
+            std::fs::write(model.with_extension("passed-over"), reason).unwrap();
+            continue;
+        }
+        for (way, attention) in [("flash", AttentionChoice::Flash), ("paged", AttentionChoice::Auto)] {
+            for (name, cache_type) in [("f16", DType::F16), ("q8_0", DType::Q8_0)] {
+                let options = RunnerOptions { cache_type, attention, ..exact() };
+                write(&model, &format!("{way}-{name}"), alone(&model, &texts, options));
+            }
+        }
+    }
+}
+
+/// What becomes of each tensor.
+fn types(model: &Path, file: FileType) -> Result<Map<String, Value>, QuantizeError> {
+    let model = GgufSet::open(model)?;
+    let quantization = Quantization::new(&model, file, None)?;
+    Ok(quantization
+        .changes()
+        .map(|change| (change.name, change.to.to_string().to_uppercase().into()))
+        .collect())
+}
+
+#[test]
+#[ignore = "tools/archs.sh --types runs it on models that it makes"]
+fn types_of_a_folder() {
+    for model in models().1 {
+        let mut all = Map::new();
+        for file in FileType::all() {
+            let (types, error) = match types(&model, *file) {
+                Ok(types) => (Some(types), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            all.insert(
+                file.name().to_owned(),
+                json!({ "number": file.number(), "types": types, "error": error }),
+            );
+        }
+        std::fs::write(model.with_extension("types"), Value::from(all).to_string()).unwrap();
     }
 }

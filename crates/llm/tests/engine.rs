@@ -129,18 +129,32 @@ fn those_that_make_way_go_on_where_they_were() {
 
 #[test]
 fn long_prompts_do_not_hold_others_up() {
-    let mut engine = engine(small(3), EngineOptions { prompt_tokens_beside: 16, ..EngineOptions::default() });
-    let talking = engine.submit(Request { limit: 60, ignore_end: true, ..Request::new(vec![1]) }).unwrap();
+    const STREAMS: usize = 8;
+    let mut engine = engine(RunnerOptions { context: 4096, ..small(STREAMS + 1) }, EngineOptions::default());
+    let beside = EngineOptions::default().prompt_tokens_beside;
+    assert!(beside <= 128);
+    for number in 0..STREAMS as u32 {
+        let talking = Request { limit: 100, ignore_end: true, ..Request::new(vec![number]) };
+        engine.submit(talking).unwrap();
+    }
     engine.step().unwrap();
-    engine.submit(Request { limit: 1, ..Request::new(prompt(3, 200)) }).unwrap();
+    while engine.next_event().is_some() {}
+    let long = engine.submit(Request { limit: 1, ..Request::new(prompt(3, 4000)) }).unwrap();
     let mut steps = 0;
-    // Each step brings a token, until the prompt has been computed in pieces of 16.
-    while engine.next_event().is_some_and(|event| event.request() == talking) || steps < 12 {
+    // Each step brings a token to every other request, and computes no more than a piece of the prompt.
+    loop {
+        let before = engine.runner().usage().computed_tokens;
         assert!(engine.step().unwrap());
         steps += 1;
-        assert!(steps < 30);
+        assert!(engine.runner().usage().computed_tokens - before <= (STREAMS + beside) as u64);
+        let events: Vec<Event> = std::iter::from_fn(|| engine.next_event()).collect();
+        let told = events.iter().filter(|event| matches!(event, Event::Token(_)) && event.request() != long);
+        assert_eq!(told.count(), STREAMS, "in step {steps}");
+        if events.iter().any(|event| event.request() == long) {
+            break;
+        }
     }
-    assert!(steps >= 12, "{steps}");
+    assert_eq!(steps, 4000_usize.div_ceil(beside));
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! Recorded models over workers: two that this test starts, or those that `OXCART_WORKERS` names (`host:port,host:port`),
 //! which may be llama.cpp's.
 //!
-//! Needs the recorded data (`OXCART_GOLDEN`); says so and stops where it is not given.
+//! Needs the recorded data (`OXCART_GOLDEN`); says so and stops where it is not given. What is waited for is counted with the
+//! small model that is always there.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "tests")]
 
 mod model_support;
 
+use std::path::Path;
+
 use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge, remote};
+use oxcart_llm::runner::{Piece, Runner, RunnerOptions, Wanted};
 use oxcart_rpc::wire::Command;
 use oxcart_tensor::DType;
 
@@ -43,4 +47,31 @@ fn recorded_models_over_workers() {
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// What is written, and what is computed, is not waited for; of every worker in the chain one thing is read: what the next one, or the
+/// sampler, needs.
+#[test]
+fn every_worker_is_waited_for_once_per_token() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    for count in [1, 2] {
+        let (_workers, endpoints) = remote::workers(count);
+        let registries = remote::connect(&endpoints);
+        let (model, streams) = remote::load(&path, &registries);
+        let mut runner = Runner::new(model, streams, RunnerOptions::default()).unwrap();
+        let sequence = runner.open().unwrap();
+        let mut step = |tokens: &[u32]| {
+            runner.compute(&[Piece { sequence, tokens, wanted: Wanted::Last }]).unwrap();
+            registries.iter().map(|registry| registry.traffic().total().waits).collect::<Vec<_>>()
+        };
+        step(&[1, 2, 3]);
+        let mut before = step(&[4]);
+        for token in 5..25 {
+            let after = step(&[token]);
+            for (worker, (before, after)) in before.iter().zip(&after).enumerate() {
+                assert_eq!(after - before, 1, "worker {worker} of {count}, token {token}");
+            }
+            before = after;
+        }
+    }
 }

@@ -30,7 +30,7 @@ fn files_are_those_of_the_reference() {
     let variants = golden["requantized"].as_object().unwrap();
     assert!(variants.len() >= 5);
     for (name, about) in variants {
-        let quantization = Quantization::new(&model, name.parse().unwrap()).unwrap();
+        let quantization = Quantization::new(&model, name.parse().unwrap(), None).unwrap();
         let mut file = Hashing(Sha256::new(), 0);
         quantization.write(&mut file, 2, &mut |_, _| {}).unwrap();
         assert_eq!(file.1, about["bytes"].as_u64().unwrap(), "{name}");

@@ -154,6 +154,7 @@ impl Job {
             text: passed.text.to_owned(),
             logprob: choice.logprob,
             alternatives: self.sampler.top_logprobs().to_vec(),
+            reused_tokens: self.reused.unwrap_or(0),
         })]);
         self.stopped_by = passed.stopped_by;
         if passed.stopped_by.is_some() {

@@ -141,6 +141,8 @@ pub struct TokenEvent {
     pub logprob: Option<f32>,
     /// The likeliest tokens in its place, and theirs; as many as the sampler is to tell.
     pub alternatives: Vec<(Token, f32)>,
+    /// Tokens of the prompt that were held already and not computed.
+    pub reused_tokens: usize,
 }
 
 /// How an answer came about.

@@ -8,12 +8,14 @@ mod command;
 mod dbrx;
 mod deci;
 mod deepseek;
+mod deepseek4;
 mod diffusion;
 mod ernie;
 mod exaone;
 mod gates;
 mod gemma;
 mod glm;
+mod glm5;
 mod gpt;
 mod gpt_oss;
 mod granite;
@@ -29,6 +31,7 @@ mod llama4;
 mod mamba;
 mod minicpm3;
 mod minimax;
+mod minimax_m3;
 mod mistral;
 mod nemotron_h;
 mod olmo;
@@ -36,6 +39,7 @@ mod openelm;
 mod phi;
 mod plamo;
 mod qwen;
+mod qwen4;
 mod qwen_next;
 mod shared_experts;
 mod sparse;
@@ -237,7 +241,7 @@ pub(crate) fn nothing_more(_: &mut HyperParameters, _: &Keys<'_>) -> Result<(), 
 }
 
 /// All architectures, a line for each file and what it serves.
-static FAMILIES: [&[Architecture]; 36] = [
+static FAMILIES: [&[Architecture]; 40] = [
     llama::FAMILY,
     llama4::FAMILY,
     kin::FAMILY,
@@ -245,9 +249,11 @@ static FAMILIES: [&[Architecture]; 36] = [
     mistral::FAMILY,
     qwen::FAMILY,
     qwen_next::FAMILY,
+    qwen4::FAMILY,
     gemma::FAMILY,
     phi::FAMILY,
     glm::FAMILY,
+    glm5::FAMILY,
     command::FAMILY,
     olmo::FAMILY,
     exaone::FAMILY,
@@ -264,6 +270,7 @@ static FAMILIES: [&[Architecture]; 36] = [
     openelm::FAMILY,
     minicpm3::FAMILY,
     deepseek::FAMILY,
+    deepseek4::FAMILY,
     gpt_oss::FAMILY,
     granite::FAMILY,
     lfm2::FAMILY,
@@ -271,6 +278,7 @@ static FAMILIES: [&[Architecture]; 36] = [
     nemotron_h::FAMILY,
     kimi::FAMILY,
     minimax::FAMILY,
+    minimax_m3::FAMILY,
     hrm::FAMILY,
     diffusion::FAMILY,
     bert::FAMILY,

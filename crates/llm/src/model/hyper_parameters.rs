@@ -5,11 +5,15 @@
 
 mod attention;
 mod experts;
+mod indexer;
+mod ngrams;
 mod recurrent;
 pub(crate) mod rope;
 
-pub use attention::{Indexer, Latent};
+pub use attention::{Latent, OneRow};
 pub use experts::{Experts, Gating};
+pub use indexer::{IndexRule, Indexer};
+pub use ngrams::Ngrams;
 pub use recurrent::{ChannelDelta, DecayRule, StateSpace};
 
 use oxcart_gguf::Metadata;
@@ -18,7 +22,8 @@ use oxcart_tensor::ops::Rope;
 use super::arch::{self, Architecture, NormKind, Purpose};
 use super::error::Error;
 use super::keys::Keys;
-use super::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_EMBEDDING, MAX_VOCABULARY};
+use super::limits::{MAX_BLOCKS, MAX_CONTEXT, MAX_EMBEDDING, MAX_ROUNDS, MAX_STREAMS, MAX_VOCABULARY};
+use crate::runner::PAGE_TOKENS;
 
 /// How token embeddings become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -77,6 +82,8 @@ pub struct BlockState {
     pub rows: Option<TokenRows>,
     /// Of all tokens together, if anything.
     pub recurrent: Option<RecurrentState>,
+    /// Of runs of tokens that were compressed, if anything.
+    pub compressed: Option<CompressedRows>,
 }
 
 /// What a block remembers of each token.
@@ -86,18 +93,50 @@ pub struct TokenRows {
     pub keys: usize,
     /// Channels of its values; none if they are the first of its keys.
     pub values: usize,
+    /// Numbers that an index finds it by; none where there is no index.
+    pub index: usize,
+}
+
+/// Kinds of runs: by themselves, and overlapping with the one before.
+pub(crate) const RUN_KINDS: usize = 2;
+
+/// What a block remembers of runs of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressedRows {
+    /// Tokens of a run.
+    pub run: usize,
+    /// Whether the run before takes part in it.
+    pub overlaps: bool,
+    /// Channels of its key, which is its value, too.
+    pub keys: usize,
     /// Channels of the key that an index finds it by; none where there is no index.
     pub index: usize,
+    /// Numbers that are kept of each token until its run is compressed.
+    pub pending: usize,
+}
+
+impl CompressedRows {
+    /// Tokens that take part in a run.
+    pub(crate) fn span(&self) -> usize {
+        if self.overlaps { 2 * self.run } else { self.run }
+    }
+
+    /// Tokens for which there is a row: a page has one at least, which it needs if a run ends there.
+    pub(crate) fn row_tokens(&self) -> usize {
+        self.run.min(PAGE_TOKENS)
+    }
 }
 
 /// What a block remembers of all tokens together, in `f32`. It can be copied and saved; to go back, it must be computed
 /// again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecurrentState {
     /// Numbers that a convolution has seen last.
     pub convolution: usize,
     /// Numbers of the recurrence itself.
     pub state: usize,
+    /// Numbers that the convolution of embeddings of n-grams has seen last.
+    pub ngrams: usize,
 }
 
 /// How far back windowed blocks see.
@@ -191,8 +230,42 @@ pub struct Streams {
     pub count: usize,
     /// The least weight of one.
     pub epsilon: f32,
-    /// The largest weight of what is added to one.
-    pub magnitude: f32,
+    /// How they are read and written.
+    pub rule: StreamRule,
+}
+
+/// How residual streams are read and written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StreamRule {
+    /// Each by a weight.
+    Weighed {
+        /// The largest weight of what is added to one.
+        magnitude: f32,
+    },
+    /// As weighed, and mixed among each other, by weights that so many rounds make sum to one both ways.
+    Mixed {
+        /// The rounds.
+        rounds: u32,
+    },
+    /// Channel by channel, by gates that two matrices give with so many channels between them.
+    Gated {
+        /// The channels.
+        rank: usize,
+    },
+}
+
+impl Streams {
+    /// Reads those that are mixed among each other: four, which the op that balances their weights is made for.
+    pub(crate) fn read_mixed(keys: &Keys<'_>) -> Result<Streams, Error> {
+        let key = "hyper_connection.count";
+        let count = keys.need_count(key, MAX_STREAMS)?;
+        if count != 4 {
+            return Err(keys.refuse(key, count, "must be 4"));
+        }
+        let rounds = keys.need_count("hyper_connection.sinkhorn_iterations", MAX_ROUNDS)?;
+        let epsilon = keys.number("hyper_connection.epsilon")?.unwrap_or(0.0);
+        Ok(Streams { count, epsilon, rule: StreamRule::Mixed { rounds: rounds as u32 } })
+    }
 }
 
 /// Bounds below this are none.
@@ -234,6 +307,10 @@ pub struct HyperParameters {
     pub experts: Option<Experts>,
     /// Attention with one short row per token, if it is of that kind.
     pub latent: Option<Latent>,
+    /// The same of blocks that see a window, where it differs.
+    pub latent_windowed: Option<Latent>,
+    /// Attention with one row per token for all heads, if it is of that kind.
+    pub one_row: Option<OneRow>,
     /// The index that says which tokens attention looks at, if there is one.
     pub indexer: Option<Indexer>,
     /// Residual streams, where there are several.
@@ -258,6 +335,8 @@ pub struct HyperParameters {
     pub checkpoint_period: Option<usize>,
     /// What gated networks have between their matrices, where the file says how far that goes.
     pub saturation: Option<(f32, Option<f32>)>,
+    /// Embeddings of n-grams, if there are any.
+    pub ngrams: Option<Ngrams>,
     /// Token types, of encoders.
     pub token_types: usize,
     /// What the file asks embeddings to be made by.
@@ -320,6 +399,8 @@ impl HyperParameters {
             },
             experts,
             latent: None,
+            latent_windowed: None,
+            one_row: None,
             indexer: None,
             streams: None,
             state_space: None,
@@ -332,6 +413,7 @@ impl HyperParameters {
             stacks: None,
             checkpoint_period: None,
             saturation: None,
+            ngrams: None,
             token_types,
             pooling: pooling(&keys)?,
             unread_keys: Vec::new(),
@@ -370,11 +452,12 @@ impl HyperParameters {
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
     pub(crate) fn keys_can_move(&self) -> bool {
-        let is_plain = |block: &Block| block.state.recurrent.is_none();
+        let is_plain = |block: &Block| block.state.recurrent.is_none() && block.state.compressed.is_none();
         self.architecture.traits.rope.is_some()
             && !self.rope.mode.has_sections()
             && self.position_bias.is_none()
             && self.latent.is_none()
+            && self.indexer.is_none()
             && !matches!(self.window, Some(Window::Chunked(_)))
             && self.blocks.iter().all(is_plain)
     }
@@ -384,13 +467,14 @@ impl HyperParameters {
         self.rope_windowed = Rope { freq_scale: 1.0, ext_factor: 0.0, attn_factor: 1.0, ..self.rope };
     }
 
-    /// Reads bounds of what is inside experts.
-    pub(crate) fn read_limits(&mut self, keys: &Keys<'_>) -> Result<(), Error> {
+    /// Reads bounds of what is inside experts. Where the file has none for those that every token uses, they have none, or, if
+    /// `same`, those of the others.
+    pub(crate) fn read_limits(&mut self, keys: &Keys<'_>, same: bool) -> Result<(), Error> {
         let count = self.blocks.len() + self.guessing_blocks;
-        let read = |key| -> Result<Vec<f32>, Error> {
-            Ok(keys.numbers(key, count)?.unwrap_or_else(|| vec![0.0; count]))
-        };
-        let (experts, shared) = (read("swiglu_clamp_exp")?, read("swiglu_clamp_shexp")?);
+        let none = || vec![0.0; count];
+        let experts = keys.numbers("swiglu_clamp_exp", count)?.unwrap_or_else(none);
+        let shared = keys.numbers("swiglu_clamp_shexp", count)?;
+        let shared = shared.unwrap_or_else(|| if same { experts.clone() } else { none() });
         for (index, block) in self.blocks.iter_mut().enumerate() {
             block.expert_limit = Some(experts[index]).filter(|&limit| limit > LEAST_LIMIT);
             block.shared_limit = Some(shared[index]).filter(|&limit| limit > LEAST_LIMIT);
@@ -414,7 +498,7 @@ impl HyperParameters {
                 None => !(index + 1).is_multiple_of(period),
             };
             if is_recurrent {
-                block.state = BlockState { rows: None, recurrent: Some(state) };
+                block.state = BlockState { recurrent: Some(state), ..BlockState::default() };
             }
         }
         Ok(())
@@ -433,10 +517,34 @@ impl HyperParameters {
         }
     }
 
-    /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window.
+    /// The compressed rows of each kind that some block has: of runs by themselves, and of runs that overlap.
+    pub(crate) fn runs(&self) -> [Option<CompressedRows>; RUN_KINDS] {
+        let compressed = || self.blocks.iter().filter_map(|block| block.state.compressed);
+        [false, true].map(|overlaps| compressed().find(|rows| rows.overlaps == overlaps))
+    }
+
+    /// Whether what attention looks at can only be said by masks.
+    pub(crate) fn needs_masks(&self) -> bool {
+        self.indexer.is_some() || self.runs().iter().any(Option::is_some)
+    }
+
+    /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window. What is
+    /// compressed is seen as long as everything is.
     pub(crate) fn page_kinds(&self) -> [bool; 2] {
-        [false, true]
-            .map(|kind| self.blocks.iter().any(|block| block.state.rows.is_some() && block.windowed == kind))
+        let has = |block: &Block, windowed: bool| {
+            block.state.rows.is_some() && block.windowed == windowed
+                || block.state.compressed.is_some() && !windowed
+        };
+        [false, true].map(|windowed| self.blocks.iter().any(|block| has(block, windowed)))
+    }
+
+    /// How far back rows of windowed blocks are kept: what a token sees of them, and what is not compressed yet.
+    pub(crate) fn kept_window(&self) -> Option<Window> {
+        let spans = self.blocks.iter().filter_map(|block| block.state.compressed).map(|rows| rows.span());
+        match (self.window, spans.max()) {
+            (Some(Window::Sliding(length)), Some(span)) => Some(Window::Sliding(length.max(span))),
+            (window, _) => window,
+        }
     }
 }
 

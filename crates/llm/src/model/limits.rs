@@ -14,8 +14,14 @@ pub const MAX_FEED_FORWARD: usize = 1 << 20;
 pub const MAX_EXPERTS: usize = 1024;
 /// Residual streams.
 pub const MAX_STREAMS: usize = 64;
+/// Rounds that balance weights of residual streams.
+pub const MAX_ROUNDS: usize = 1024;
 /// Tokens that a convolution sees.
 pub const MAX_CONVOLUTION: usize = 256;
+/// Tokens of an n-gram that has an embedding.
+pub const MAX_NGRAM: usize = 16;
+/// Embeddings of n-grams.
+pub const MAX_NGRAM_ROWS: usize = 1 << 30;
 /// Tokens of a vocabulary.
 pub const MAX_VOCABULARY: usize = 1 << 24;
 /// Tokens of a context, in training or at run time.

@@ -10,12 +10,15 @@ mod attention;
 mod blocks;
 mod channel_delta;
 mod checkpoints;
+mod compressed;
 mod delta_net;
 mod experts;
+mod index_blocks;
 mod indexer;
 mod latent;
 mod layers;
 mod linear;
+mod ngrams;
 mod output;
 mod recurrent;
 mod shift;
@@ -25,8 +28,10 @@ pub(crate) use attention::{Attention, AttentionPath, Gate};
 pub(crate) use blocks::Norms;
 pub(crate) use channel_delta::ChannelGates;
 pub(crate) use checkpoints::Checkpoints;
+pub(crate) use compressed::RunInputs;
 pub(crate) use delta_net::DeltaLayout;
 pub(crate) use experts::Moe;
+pub(crate) use index_blocks::{BlockInputs, BlockSizes};
 pub(crate) use layers::{Bias, Glu};
 pub(crate) use shift::{BuiltShift, ShiftInputs};
 
@@ -37,7 +42,7 @@ use oxcart_tensor::graph::{BufferId, Storage};
 use oxcart_tensor::{DType, Graph, Layout, Shape, TensorId};
 
 use super::error::Error;
-use super::hyper_parameters::{Block, HyperParameters, Pooling};
+use super::hyper_parameters::{Block, HyperParameters, Pooling, RUN_KINDS};
 use super::weights::Weights;
 use crate::runner::sequence::KINDS;
 use crate::runner::state::{State, StateTensor};
@@ -101,8 +106,17 @@ pub(crate) struct StepShape {
     pub(crate) sequences: usize,
     /// Where attention looks through a mask, the cells of each kind that it looks at.
     pub(crate) cells: [usize; KINDS],
+    /// By kind, runs of tokens that are compressed.
+    pub(crate) runs: [usize; RUN_KINDS],
     /// What becomes of an encoder's rows.
     pub(crate) pooling: Pooling,
+}
+
+impl StepShape {
+    /// One sequence, without cells.
+    pub(crate) fn alone(tokens: usize, outputs: usize, pooling: Pooling) -> StepShape {
+        StepShape { tokens, outputs, sequences: 1, cells: [0; KINDS], runs: [0; RUN_KINDS], pooling }
+    }
 }
 
 /// What all graphs of a runner have in common.
@@ -134,6 +148,14 @@ pub(crate) struct Inputs {
     pub(crate) rows: Option<TensorId>,
     /// What each token's queries are multiplied by.
     pub(crate) temperatures: Option<TensorId>,
+    /// The position that each run of cells begins with.
+    pub(crate) run_positions: Option<TensorId>,
+    /// By kind of runs, which of them are compressed and seen.
+    pub(crate) runs: [Option<RunInputs>; RUN_KINDS],
+    /// Where blocks of positions are, and which of them each token always looks at.
+    pub(crate) blocks: Option<BlockInputs>,
+    /// Rows of the table of n-grams, as many for each token.
+    pub(crate) ngram_rows: Option<TensorId>,
 }
 
 /// A leaf that is not an input.
@@ -312,13 +334,22 @@ impl<'a> Net<'a> {
 
     /// A tensor that must be there, in the part of the model that is being built.
     pub(crate) fn weight(&mut self, name: &str, shape: impl Into<Shape>) -> Result<TensorId, Error> {
-        let (name, shape) = (self.full_name(name), shape.into());
+        self.must_have(name, shape.into(), Content::Numbers)
+    }
+
+    /// As [`weight`](Net::weight), of 32-bit numbers of something else.
+    pub(crate) fn indices(&mut self, name: &str, shape: impl Into<Shape>) -> Result<TensorId, Error> {
+        self.must_have(name, shape.into(), Content::Indices)
+    }
+
+    fn must_have(&mut self, name: &str, shape: Shape, content: Content) -> Result<TensorId, Error> {
+        let name = self.full_name(name);
         if let Supply::Wish { needed } = &mut self.supply {
-            let (section, layout) = (self.section, Layout::packed(DType::F32, shape)?);
+            let (section, layout) = (self.section, Layout::packed(content.plain_type(), shape)?);
             needed.push(Needed { name: name.clone(), section, layout });
             return self.stored(name.clone(), layout, None, Leaf::Weight(name, section));
         }
-        self.find(&name, shape)?.ok_or(Error::MissingTensor { name })
+        self.find(&name, shape, content)?.ok_or(Error::MissingTensor { name })
     }
 
     /// A tensor that may be there, in the part of the model that is being built.
@@ -328,7 +359,7 @@ impl<'a> Net<'a> {
         shape: impl Into<Shape>,
     ) -> Result<Option<TensorId>, Error> {
         let name = self.full_name(name);
-        self.find(&name, shape.into())
+        self.find(&name, shape.into(), Content::Numbers)
     }
 
     /// The extents of a tensor of the file, if it is there, in the part of the model that is being built or by its whole name.
@@ -380,16 +411,16 @@ impl<'a> Net<'a> {
 
     /// A tensor of the whole model that may be there.
     pub(crate) fn global(&mut self, name: &str, shape: impl Into<Shape>) -> Result<Option<TensorId>, Error> {
-        self.find(name, shape.into())
+        self.find(name, shape.into(), Content::Numbers)
     }
 
-    fn find(&mut self, name: &str, shape: Shape) -> Result<Option<TensorId>, Error> {
+    fn find(&mut self, name: &str, shape: Shape, content: Content) -> Result<Option<TensorId>, Error> {
         let section = self.section;
         let (layout, place) = match &mut self.supply {
             Supply::Wish { .. } => return Ok(None),
             Supply::Survey { file, needed, .. } => {
                 let Some(tensor) = file.tensor(name) else { return Ok(None) };
-                check(name, tensor.info.layout(), shape)?;
+                content.check(name, tensor.info.layout(), shape)?;
                 let layout = tensor.info.layout();
                 if !needed.iter().any(|other| other.name == name && other.section == section) {
                     needed.push(Needed { name: name.to_owned(), section, layout });
@@ -410,8 +441,8 @@ impl<'a> Net<'a> {
         let name = which.name(block, usize::from(self.block().windowed));
         let (layout, place) = match &self.supply {
             Supply::Survey { .. } | Supply::Wish { .. } => {
-                let (block, cells) = (self.block(), self.step.cells[usize::from(self.block().windowed)]);
-                (which.sample(&block.state, cells, self.style.cache_type)?, None)
+                let (block, cells) = (self.block(), self.step.cells);
+                (which.sample(&block.state, cells, usize::from(block.windowed), self.style.cache_type)?, None)
             }
             Supply::Loaded { state, .. } => {
                 let found = state.and_then(|state| state.find(block, which));
@@ -456,17 +487,37 @@ impl<'a> Net<'a> {
     }
 }
 
-/// Refuses a tensor that cannot be what the architecture needs.
-fn check(name: &str, layout: Layout, wanted: Shape) -> Result<(), Error> {
-    if layout.ne() != wanted {
-        return Err(Error::TensorShape { name: name.to_owned(), found: layout.ne(), wanted });
+/// What a tensor of a file is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// Numbers to compute with.
+    Numbers,
+    /// Indices of something else.
+    Indices,
+}
+
+impl Content {
+    /// The type without any packing.
+    const fn plain_type(self) -> DType {
+        match self {
+            Content::Numbers => DType::F32,
+            Content::Indices => DType::I32,
+        }
     }
-    let found = layout.dtype();
-    if wanted.is_vector() && found != DType::F32 {
-        return Err(Error::TensorType { name: name.to_owned(), found, wanted: "f32" });
+
+    /// Refuses a tensor that cannot be what the architecture needs.
+    fn check(self, name: &str, layout: Layout, wanted: Shape) -> Result<(), Error> {
+        if layout.ne() != wanted {
+            return Err(Error::TensorShape { name: name.to_owned(), found: layout.ne(), wanted });
+        }
+        let found = layout.dtype();
+        let refuse = |wanted| Err(Error::TensorType { name: name.to_owned(), found, wanted });
+        match self {
+            Content::Indices if found != DType::I32 => refuse("i32"),
+            Content::Indices => Ok(()),
+            Content::Numbers if wanted.is_vector() && found != DType::F32 => refuse("f32"),
+            Content::Numbers if found.dot_partner().is_none() => refuse("a type for weights"),
+            Content::Numbers => Ok(()),
+        }
     }
-    if found.dot_partner().is_none() {
-        return Err(Error::TensorType { name: name.to_owned(), found, wanted: "a type for weights" });
-    }
-    Ok(())
 }

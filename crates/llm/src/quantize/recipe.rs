@@ -12,12 +12,33 @@ pub(super) struct Model {
     pub(super) architecture: String,
     pub(super) layers: usize,
     pub(super) experts: usize,
+    /// Of the first layer.
     pub(super) heads: usize,
+    /// Of the first layer.
     pub(super) kv_heads: usize,
     /// Tensors that make values of attention.
     pub(super) values: usize,
     /// Whether there is an output matrix, or the one of the embeddings is used twice.
     pub(super) has_output: bool,
+    /// Whether it is known how much columns matter.
+    pub(super) has_importance: bool,
+}
+
+impl Model {
+    /// Heads of queries that share one of values.
+    fn shared(&self) -> usize {
+        self.heads.checked_div(self.kv_heads).unwrap_or(0)
+    }
+
+    /// Whether it is of the size at which the reference gives values more: they are small there, and little is lost by it.
+    fn is_70b(&self) -> bool {
+        match self.architecture.as_str() {
+            "llama" | "llama-embed" => self.layers == 80 && self.experts != 8 && self.heads != self.kv_heads,
+            "deci" | "olmo" | "qwen2" => self.layers == 80,
+            "jais2" => self.layers == 68,
+            _ => false,
+        }
+    }
 }
 
 /// Goes through the tensors of a file in their order.
@@ -28,27 +49,124 @@ pub(super) struct Recipe<'m> {
     /// Tensors of a kind that have been seen.
     values: usize,
     downs: usize,
+    gates: usize,
+    ups: usize,
+}
+
+/// What a tensor is for, as far as that matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Output,
+    Embeddings,
+    Values,
+    Keys,
+    Queries,
+    AttentionOutput,
+    Up,
+    Gate,
+    Down,
+    Other,
+}
+
+impl Role {
+    fn of(name: &str) -> Role {
+        match name {
+            "output.weight" => Role::Output,
+            "token_embd.weight" | "per_layer_token_embd.weight" => Role::Embeddings,
+            _ if makes_values(name) => Role::Values,
+            _ if name.contains("attn_k.weight") => Role::Keys,
+            _ if name.contains("attn_q.weight") => Role::Queries,
+            _ if name.contains("attn_output.weight") => Role::AttentionOutput,
+            _ if name.contains("ffn_up") => Role::Up,
+            _ if name.contains("ffn_gate") => Role::Gate,
+            _ if name.contains("ffn_down") => Role::Down,
+            _ => Role::Other,
+        }
+    }
 }
 
 /// Parts of names whose tensors are small or fragile, and are left as they are.
-const LEFT_ALONE: [&str; 12] = [
+const LEFT_ALONE: [&str; 37] = [
     "_norm.weight",
     "ffn_gate_inp.weight",
-    "position_embd.weight",
-    "token_types.weight",
+    "ffn_gate_tid2eid.weight",
     "altup",
     "laurel",
     "per_layer_model_proj",
+    "position_embd.weight",
+    "token_types.weight",
     "ssm_conv1d",
     "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
     "attn_rel_b.weight",
-    "time_mix_",
-    "channel_mix_",
+    "time_mix_first.weight",
+    "time_mix_w0.weight",
+    "time_mix_w1.weight",
+    "time_mix_w2.weight",
+    "time_mix_v0.weight",
+    "time_mix_v1.weight",
+    "time_mix_v2.weight",
+    "time_mix_a0.weight",
+    "time_mix_a1.weight",
+    "time_mix_a2.weight",
+    "time_mix_g1.weight",
+    "time_mix_g2.weight",
+    "time_mix_decay_w1.weight",
+    "time_mix_decay_w2.weight",
+    "time_mix_lerp_fused.weight",
+    // Of what sees and hears beside a language model.
+    ".position_embd",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    ".rel_pos",
+    ".patch_embd",
+    ".patch_merger",
+    "a.rvq.codebook",
+    "mm.a.code_embd",
 ];
 
+/// The same for GLM 5 Next alone.
+const LEFT_ALONE_GLM5_NEXT: [&str; 14] = [
+    "hc_",
+    "indexer.attn_q_b",
+    "indexer.attn_k",
+    "indexer.proj",
+    "indexer_compressor_gate",
+    "indexer_compressor_ape",
+    "ssm_f_a.weight",
+    "ssm_f_b.weight",
+    "ssm_g_a.weight",
+    "ssm_g_b.weight",
+    "ssm_beta.weight",
+    "attn_kv_a_mqa.weight",
+    "attn_k_b.weight",
+    "attn_v_b.weight",
+];
+
+/// Of GLM 5 Next, what never becomes less than `Q8_0`.
+const FINE_GLM5_NEXT: [&str; 3] = ["attn_q_a", "attn_q_b", "nextn.eh_proj"];
+
+const GLM5_NEXT: &str = "glm5-next";
+
 /// Whether a tensor is quantized at all.
-pub(super) fn is_quantized(name: &str, dims: usize) -> bool {
-    name.ends_with("weight") && dims >= 2 && !LEFT_ALONE.iter().any(|part| name.contains(part))
+pub(super) fn is_quantized(name: &str, dims: usize, architecture: &str) -> bool {
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    name.ends_with("weight")
+        && dims >= 2
+        && !has(&LEFT_ALONE)
+        && !(architecture == GLM5_NEXT && has(&LEFT_ALONE_GLM5_NEXT))
+}
+
+/// Whether a tensor is worth nothing in a type unless it is known how much its columns matter.
+pub(super) fn needs_importance(name: &str, dtype: DType, file: FileType) -> bool {
+    match dtype {
+        _ if name == "token_embd.weight" || name == "output.weight" => false,
+        DType::IQ3_XXS | DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ1_M | DType::IQ1_S => true,
+        DType::Q2_K => file.name() == "Q2_K_S",
+        _ => false,
+    }
 }
 
 /// Whether a layer is among the first or last eighth, or is every third in between.
@@ -69,7 +187,7 @@ pub(super) fn makes_values(name: &str) -> bool {
 
 impl<'m> Recipe<'m> {
     pub(super) fn new(file: FileType, model: &'m Model) -> Recipe<'m> {
-        Recipe { file, model, values: 0, downs: 0 }
+        Recipe { file, model, values: 0, downs: 0, gates: 0, ups: 0 }
     }
 
     /// The type of the next tensor, which is quantized.
@@ -84,15 +202,23 @@ impl<'m> Recipe<'m> {
     /// The type that the recipe asks for.
     fn wanted(&mut self, name: &str, ne: [usize; 4]) -> DType {
         let (base, file, model) = (self.file.base(), self.file.name(), self.model);
+        let role = Role::of(name);
         let is_small = matches!(file, "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ2_M" | "IQ1_S" | "IQ1_M");
-        if name == "output.weight" || (!model.has_output && name == "token_embd.weight") {
+        if model.architecture == GLM5_NEXT && FINE_GLM5_NEXT.iter().any(|part| name.contains(part)) {
+            return DType::Q8_0;
+        }
+        if role == Role::Output || (!model.has_output && role == Role::Embeddings) {
             return self.output(ne[0], is_small);
         }
         if file == "MXFP4_MOE" {
-            // Experts only: there are many of them, and few are used at a time.
-            return if ne[2] > 1 { DType::MXFP4 } else { DType::Q8_0 };
+            // Experts only: there are many of them, and few are used at a time. Elsewhere a matrix for each head has as many
+            // extents.
+            let has_deep_heads = model.architecture == "bailingmoe3";
+            let is_expert =
+                ne[2] > 1 && (!has_deep_heads || matches!(role, Role::Up | Role::Gate | Role::Down));
+            return if is_expert { DType::MXFP4 } else { DType::Q8_0 };
         }
-        if name == "token_embd.weight" {
+        if role == Role::Embeddings {
             return match file {
                 _ if is_small && file != "IQ2_S" && file != "IQ2_M" => DType::Q2_K,
                 "IQ2_S" | "IQ2_M" | "IQ3_XXS" => DType::IQ3_S,
@@ -101,15 +227,27 @@ impl<'m> Recipe<'m> {
             };
         }
         if is_small {
-            return self.small(name);
+            return self.small(role);
         }
-        match name {
-            _ if makes_values(name) => self.value(),
-            _ if name.contains("attn_k.weight") => self.key(),
-            _ if name.contains("ffn_down") => self.down(name),
-            _ if name.contains("attn_output.weight") => self.attention_output(),
-            _ if name.contains("ffn_gate") || name.contains("ffn_up") => self.gate_or_up(name),
-            _ => base,
+        match role {
+            Role::Values => self.value(),
+            Role::Keys if model.experts == 8 => DType::Q8_0,
+            Role::Keys | Role::Queries => match file {
+                "IQ3_XS" => DType::IQ3_XXS,
+                "IQ3_XXS" => DType::IQ2_S,
+                _ => base,
+            },
+            Role::Down => self.down(name),
+            Role::AttentionOutput => self.attention_output(),
+            Role::Gate => {
+                self.gates += 1;
+                self.gate_or_up(name, self.gates - 1)
+            }
+            Role::Up => {
+                self.ups += 1;
+                self.gate_or_up(name, self.ups - 1)
+            }
+            Role::Output | Role::Embeddings | Role::Other => base,
         }
     }
 
@@ -125,57 +263,39 @@ impl<'m> Recipe<'m> {
     }
 
     /// Very small types keep a little more where it helps most.
-    fn small(&mut self, name: &str) -> DType {
+    fn small(&mut self, role: Role) -> DType {
         let (base, file, model) = (self.file.base(), self.file.name(), self.model);
         let is_larger = file == "IQ2_S" || file == "IQ2_M";
-        if makes_values(name) {
-            self.values += 1;
-            let shared = model.heads / model.kv_heads.max(1) >= 4 || model.experts >= 4;
-            return match shared {
-                true => DType::Q4_K,
-                false if is_larger => DType::IQ3_S,
-                false => DType::Q2_K,
-            };
-        }
-        if model.experts == 8 && name.contains("attn_k.weight") {
-            return DType::Q4_K;
-        }
-        if name.contains("ffn_down") {
-            let first = self.downs < model.layers / 8;
-            self.downs += 1;
-            return match first {
-                true if is_larger => DType::IQ3_S,
-                true => DType::Q2_K,
-                false => base,
-            };
-        }
-        if name.contains("attn_output.weight") {
-            return match model.experts == 8 {
+        let more = if is_larger { DType::IQ3_S } else { DType::Q2_K };
+        match role {
+            Role::Values if model.shared() >= 4 || model.experts >= 4 => DType::Q4_K,
+            Role::Values => more,
+            Role::Keys if model.experts == 8 => DType::Q4_K,
+            Role::Down => {
+                self.downs += 1;
+                if self.downs <= model.layers / 8 { more } else { base }
+            }
+            Role::AttentionOutput => match model.experts == 8 {
                 true => DType::Q5_K,
                 false if file == "IQ1_S" || file == "IQ1_M" => DType::IQ2_XXS,
                 false if is_larger => DType::IQ3_S,
                 false => base,
-            };
+            },
+            _ => base,
         }
-        base
     }
 
     fn value(&mut self) -> DType {
         let (base, file, model) = (self.file.base(), self.file.name(), self.model);
         let at = self.values;
         self.values += 1;
-        let shared = model.heads / model.kv_heads.max(1);
+        let shared = model.shared();
         let chosen = match file {
             "Q2_K" if shared >= 4 => DType::Q4_K,
             "Q2_K" => DType::Q3_K,
             "Q2_K_S" if shared >= 4 => DType::Q4_K,
-            "IQ3_XXS" => {
-                if shared >= 4 {
-                    DType::Q4_K
-                } else {
-                    DType::IQ3_S
-                }
-            }
+            "IQ3_XXS" if shared >= 4 => DType::Q4_K,
+            "IQ3_XXS" if !model.has_importance => DType::IQ3_S,
             "IQ3_XS" | "IQ3_S" if shared >= 4 => DType::Q4_K,
             "IQ3_M" => DType::Q4_K,
             "Q3_K_M" => {
@@ -191,34 +311,22 @@ impl<'m> Recipe<'m> {
             "Q4_K_S" if at < 4 => DType::Q5_K,
             _ => base,
         };
-        // Of 80 layers with shared values these are small, and little is lost by giving them more.
-        let is_70b = model.layers == 80 && model.heads != model.kv_heads;
         match chosen {
-            DType::Q3_K | DType::Q4_K if is_70b => DType::Q5_K,
             _ if model.experts == 8 => DType::Q8_0,
+            DType::Q3_K | DType::Q4_K if model.is_70b() => DType::Q5_K,
             chosen => chosen,
-        }
-    }
-
-    fn key(&self) -> DType {
-        match self.file.name() {
-            _ if self.model.experts == 8 => DType::Q8_0,
-            "IQ3_XS" => DType::IQ3_XXS,
-            "IQ3_XXS" => DType::IQ2_S,
-            _ => self.file.base(),
         }
     }
 
     fn down(&mut self, name: &str) -> DType {
         let (base, file, model) = (self.file.base(), self.file.name(), self.model);
-        // Experts are several tensors per layer in old files.
-        let at = if model.experts > 1 { layer_of(name).unwrap_or(self.downs) } else { self.downs };
+        let at = self.place_of(name, self.downs);
         self.downs += 1;
         let (layers, falcon) = (model.layers, model.architecture == "falcon");
         match file {
             "Q2_K" => DType::Q3_K,
             "Q2_K_S" if at < layers / 8 => DType::Q4_K,
-            "IQ3_XXS" => {
+            "IQ3_XXS" if !model.has_importance => {
                 if at < layers / 8 {
                     DType::Q4_K
                 } else {
@@ -227,7 +335,7 @@ impl<'m> Recipe<'m> {
             }
             "Q3_K_M" if at < layers / 16 => DType::Q5_K,
             "Q3_K_M" if !falcon || deserves_more(at, layers) => DType::Q4_K,
-            "IQ3_M" if at < layers / 8 => DType::Q4_K,
+            "IQ3_M" if at < layers / 8 || (model.experts == 8 && deserves_more(at, layers)) => DType::Q4_K,
             "Q3_K_L" => {
                 if falcon {
                     DType::Q4_K
@@ -242,7 +350,9 @@ impl<'m> Recipe<'m> {
             },
             "Q4_K_M" | "Q5_K_M" if deserves_more(at, layers) => DType::Q6_K,
             "Q4_K_S" if !falcon && at < layers / 8 => DType::Q5_K,
-            "IQ4_NL" | "IQ4_XS" if !falcon && at < layers / 8 => DType::Q5_K,
+            "IQ4_NL" | "IQ4_XS" if !falcon && at < layers / 8 && !model.has_importance => DType::Q5_K,
+            "Q4_0" if at < layers / 8 && model.has_importance => DType::Q4_1,
+            "Q5_0" if at < layers / 8 && model.has_importance => DType::Q5_1,
             _ => base,
         }
     }
@@ -278,10 +388,16 @@ impl<'m> Recipe<'m> {
         }
     }
 
-    fn gate_or_up(&self, name: &str) -> DType {
-        let layers = self.model.layers;
-        let is_middle = layer_of(name).is_some_and(|at| at >= layers / 8 && at < 7 * layers / 8);
+    fn gate_or_up(&self, name: &str, seen: usize) -> DType {
+        let (at, layers) = (self.place_of(name, seen), self.model.layers);
+        let is_middle = at >= layers / 8 && at < 7 * layers / 8;
         if self.file.name() == "IQ3_XS" && is_middle { DType::IQ3_XXS } else { self.file.base() }
+    }
+
+    /// Where a tensor stands among its kind: in its layer, where experts are several tensors of a layer in old files, and else as
+    /// many as came before it.
+    fn place_of(&self, name: &str, seen: usize) -> usize {
+        if self.model.experts > 1 { layer_of(name).unwrap_or(seen) } else { seen }
     }
 }
 
@@ -295,7 +411,7 @@ fn whole_blocks(wanted: DType, columns: usize) -> DType {
         DType::Q4_K => DType::Q5_0,
         DType::Q5_K => DType::Q5_1,
         DType::Q6_K => DType::Q8_0,
-        DType::TQ1_0 | DType::TQ2_0 => DType::Q4_0,
+        DType::Q2_K | DType::Q3_K | DType::TQ1_0 | DType::TQ2_0 => DType::Q4_0,
         _ => DType::IQ4_NL,
     };
     if fits(smaller) { smaller } else { DType::F16 }
@@ -314,6 +430,7 @@ mod tests {
             kv_heads: 8,
             values: 32,
             has_output: true,
+            has_importance: false,
         }
     }
 
@@ -348,8 +465,21 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_types_need_importance_data() {
+        let needs = |name: &str, dtype, file: &str| needs_importance(name, dtype, file.parse().unwrap());
+        assert!(needs("blk.0.ffn_up.weight", DType::IQ2_XXS, "IQ2_XXS"));
+        assert!(needs("blk.0.ffn_up.weight", DType::Q2_K, "Q2_K_S"));
+        assert!(!needs("blk.0.ffn_up.weight", DType::Q2_K, "Q2_K"));
+        assert!(!needs("blk.0.ffn_up.weight", DType::Q4_K, "IQ2_XXS"));
+        assert!(!needs("token_embd.weight", DType::IQ2_XXS, "IQ2_XXS"));
+    }
+
+    #[test]
     fn what_is_small_or_fragile_is_left_alone() {
-        assert!(is_quantized("blk.0.attn_q.weight", 2));
+        assert!(is_quantized("blk.0.attn_q.weight", 2, "llama"));
+        assert!(is_quantized("blk.0.time_mix_key.weight", 2, "rwkv6"));
+        assert!(is_quantized("blk.0.attn_k_b.weight", 3, "deepseek2"));
+        assert!(!is_quantized("blk.0.attn_k_b.weight", 3, "glm5-next"));
         let alone = [
             ("blk.0.attn_q.bias", 2),
             ("blk.0.attn_norm.weight", 2),
@@ -357,8 +487,8 @@ mod tests {
             ("output.weight", 1),
         ];
         for (name, dims) in alone {
-            assert!(!is_quantized(name, dims), "{name}");
+            assert!(!is_quantized(name, dims, "llama"), "{name}");
         }
-        assert!(!is_quantized("blk.0.ffn_gate_inp.weight", 2));
+        assert!(!is_quantized("blk.0.ffn_gate_inp.weight", 2, "llama"));
     }
 }

@@ -8,7 +8,6 @@ use zerocopy::IntoBytes;
 
 use super::graphs::{Graphs, InputBytes};
 use super::options::RunnerOptions;
-use super::sequence::KINDS;
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model, Pooling};
 
@@ -95,8 +94,7 @@ impl Encoder {
         }
         let count = tokens.len();
         let outputs = if self.pooling == Pooling::None { count } else { 1 };
-        let shape =
-            StepShape { tokens: count, outputs, sequences: 1, cells: [0; KINDS], pooling: self.pooling };
+        let shape = StepShape::alone(count, outputs, self.pooling);
         let step = self.graphs.step(shape)?;
         let (inputs, bytes, prepared) = (step.inputs, &mut self.input_bytes, &mut step.prepared);
         bytes.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;

@@ -54,8 +54,7 @@ impl Runner {
     fn rotate(&mut self, id: SequenceId, from: usize, to: usize) -> Result<(), Error> {
         let moved = self.own_pages_after(id, to)?;
         let cells = moved.each_ref().map(|pages| pages.len() * PAGE);
-        let shape =
-            StepShape { tokens: 1, outputs: 1, sequences: 1, cells: [0; KINDS], pooling: Pooling::None };
+        let shape = StepShape::alone(1, 1, Pooling::None);
         let (mut prepared, inputs) = self.graphs.shift(shape, cells)?;
         let distance = (to - from) as i32;
         for (pages, inputs) in moved.iter().zip(inputs) {

@@ -113,15 +113,16 @@ impl RunnerOptions {
         let sequences = if hyper.is_recurrent() { most } else { 1 };
         let tokens = self.batch.next_multiple_of(sequences);
         let outputs = if hyper.fills_in() { tokens } else { most };
-        StepShape { tokens, outputs, sequences, cells: [0; KINDS], pooling: Pooling::None }
+        let runs = hyper.runs().map(|rows| rows.map_or(0, |rows| tokens / rows.run + most));
+        StepShape { tokens, outputs, sequences, cells: [0; KINDS], runs, pooling: Pooling::None }
     }
 
     /// Ways of computing attention, the preferred first.
     pub(crate) fn paths(&self, hyper: &HyperParameters) -> &'static [AttentionPath] {
         const FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 1 };
         const OLD_FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 64 };
-        if hyper.indexer.is_some() {
-            // What the index finds is a mask.
+        if hyper.needs_masks() {
+            // What an index finds is a mask.
             return match (self.attention, self.cache_type) {
                 (AttentionChoice::Plain, _) | (AttentionChoice::Auto, DType::F32) => &[AttentionPath::Plain],
                 (AttentionChoice::Auto, DType::F16) => &[FLASH, AttentionPath::Plain],

@@ -133,7 +133,7 @@ impl Runner {
         let Some(sequence) = self.sequences.get_mut(&id) else {
             return Err(Error::NoSuchSequence { sequence: id });
         };
-        let window = self.graphs.model().hyper().window;
+        let window = self.graphs.model().hyper().kept_window();
         if sequence.take_in(tokens, &mut self.pools, window).is_none() {
             return Err(Error::InSequence { sequence: id, error: Box::new(full) });
         }

@@ -22,10 +22,18 @@ pub(crate) enum StateTensor {
     Values,
     /// A row for each cell that an index finds it by.
     Index,
+    /// A row for each cell that is to be compressed.
+    Pending,
+    /// Rows of compressed runs, as many as fit to each page.
+    Compressed,
+    /// Rows that an index finds them by.
+    CompressedIndex,
     /// What a convolution has seen last, a row for each sequence.
     Convolution,
     /// A recurrent state, a row for each sequence.
     Recurrent,
+    /// What the convolution of n-grams has seen last, a row for each sequence.
+    Ngrams,
     /// By sequence and number of the page there, the page that holds it.
     Table,
 }
@@ -37,8 +45,12 @@ impl StateTensor {
             StateTensor::Keys => format!("cache_k_l{block}"),
             StateTensor::Values => format!("cache_v_l{block}"),
             StateTensor::Index => format!("cache_idx_l{block}"),
+            StateTensor::Pending => format!("cache_pending_l{block}"),
+            StateTensor::Compressed => format!("cache_runs_l{block}"),
+            StateTensor::CompressedIndex => format!("cache_runs_idx_l{block}"),
             StateTensor::Convolution => format!("cache_r_l{block}"),
             StateTensor::Recurrent => format!("cache_s_l{block}"),
+            StateTensor::Ngrams => format!("cache_p_l{block}"),
             StateTensor::Table => ["page_table", "page_table_swa"][kind].to_owned(),
         }
     }
@@ -47,11 +59,34 @@ impl StateTensor {
     pub(crate) fn sample(
         self,
         block: &BlockState,
-        cells: usize,
+        cells: [usize; KINDS],
+        kind: usize,
         cache_type: DType,
     ) -> Result<Layout, LayoutError> {
-        let sizes = Sizes { cells: [cells.max(PAGE); KINDS], rows: 1, pages: 1, cache_type };
-        sizes.layout(self, block, 0)
+        let cells = cells.map(|cells| cells.max(PAGE));
+        Sizes { cells, rows: 1, pages: 1, cache_type }.layout(self, block, kind)
+    }
+
+    /// Rows of a page, or of a sequence.
+    fn rows_of_unit(self, block: &BlockState) -> usize {
+        match self {
+            StateTensor::Keys | StateTensor::Values | StateTensor::Index | StateTensor::Pending => PAGE,
+            StateTensor::Compressed | StateTensor::CompressedIndex => {
+                PAGE / block.compressed.map_or(PAGE, |rows| rows.row_tokens())
+            }
+            StateTensor::Convolution | StateTensor::Recurrent | StateTensor::Ngrams | StateTensor::Table => 1,
+        }
+    }
+
+    /// The kind of pages that it has rows for, in a block whose tokens have pages of a kind; none if it has rows for sequences.
+    fn page_kind(self, kind: usize) -> Option<usize> {
+        match self {
+            StateTensor::Keys | StateTensor::Values | StateTensor::Index | StateTensor::Pending => Some(kind),
+            StateTensor::Compressed | StateTensor::CompressedIndex => Some(0),
+            StateTensor::Convolution | StateTensor::Recurrent | StateTensor::Ngrams | StateTensor::Table => {
+                None
+            }
+        }
     }
 }
 
@@ -70,8 +105,9 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     fn layout(&self, which: StateTensor, block: &BlockState, kind: usize) -> Result<Layout, LayoutError> {
-        let (rows, recurrent) = (block.rows, block.recurrent);
+        let (rows, recurrent, compressed) = (block.rows, block.recurrent, block.compressed);
         let channels = |count: Option<usize>| count.unwrap_or(0);
+        let runs = self.cells[0] / compressed.map_or(1, |rows| rows.row_tokens());
         match which {
             StateTensor::Keys => {
                 let width = channels(rows.map(|rows| rows.keys));
@@ -85,12 +121,28 @@ impl Sizes {
                 let width = channels(rows.map(|rows| rows.index));
                 Layout::packed(self.cache_type, [width, self.cells[kind]])
             }
+            StateTensor::Pending => {
+                let width = channels(compressed.map(|rows| rows.pending));
+                Layout::packed(DType::F32, [width, self.cells[kind]])
+            }
+            StateTensor::Compressed => {
+                let width = channels(compressed.map(|rows| rows.keys));
+                Layout::packed(self.cache_type, [width, runs])
+            }
+            StateTensor::CompressedIndex => {
+                let width = channels(compressed.map(|rows| rows.index));
+                Layout::packed(self.cache_type, [width, runs])
+            }
             StateTensor::Convolution => {
                 let width = channels(recurrent.map(|recurrent| recurrent.convolution));
                 Layout::packed(DType::F32, [width, self.rows])
             }
             StateTensor::Recurrent => {
                 let width = channels(recurrent.map(|recurrent| recurrent.state));
+                Layout::packed(DType::F32, [width, self.rows])
+            }
+            StateTensor::Ngrams => {
+                let width = channels(recurrent.map(|recurrent| recurrent.ngrams));
                 Layout::packed(DType::F32, [width, self.rows])
             }
             StateTensor::Table => Layout::packed(DType::I32, [self.pages, self.rows]),
@@ -109,13 +161,17 @@ impl Sizes {
 
 /// The tensors that a block's state has.
 fn tensors_of(block: &BlockState) -> impl Iterator<Item = StateTensor> + use<> {
-    let (rows, recurrent) = (block.rows, block.recurrent);
+    let (rows, recurrent, compressed) = (block.rows, block.recurrent, block.compressed);
     let has = [
         (rows.is_some(), StateTensor::Keys),
         (rows.is_some_and(|rows| rows.values > 0), StateTensor::Values),
         (rows.is_some_and(|rows| rows.index > 0), StateTensor::Index),
+        (compressed.is_some(), StateTensor::Pending),
+        (compressed.is_some(), StateTensor::Compressed),
+        (compressed.is_some_and(|rows| rows.index > 0), StateTensor::CompressedIndex),
         (recurrent.is_some_and(|recurrent| recurrent.convolution > 0), StateTensor::Convolution),
         (recurrent.is_some_and(|recurrent| recurrent.state > 0), StateTensor::Recurrent),
+        (recurrent.is_some_and(|recurrent| recurrent.ngrams > 0), StateTensor::Ngrams),
     ];
     has.into_iter().filter(|(has, _)| *has).map(|(_, which)| which)
 }
@@ -128,6 +184,8 @@ pub(crate) struct Stored {
     /// Size of the buffer.
     pub(crate) capacity: usize,
     pub(crate) device: usize,
+    /// Bytes of a page, or of a sequence where that has a row.
+    unit: usize,
 }
 
 /// The state of all blocks.
@@ -189,23 +247,27 @@ impl State {
             bytes.push(held);
             tables.push(of_device);
         }
-        let stored = |id: TensorId, device: usize| -> Result<Stored, Error> {
+        let stored = |id: TensorId, device: usize, rows: usize| -> Result<Stored, Error> {
             let tensor = graph.tensor(id)?;
             let unplaced = || oxcart_backend::Error::NotPlaced { id, name: tensor.label() };
             let storage = tensor.storage().ok_or_else(unplaced)?;
             let capacity = buffers.get(storage.buffer)?.len();
-            Ok(Stored { layout: *tensor.layout(), storage, capacity, device })
+            let layout = *tensor.layout();
+            Ok(Stored { layout, storage, capacity, device, unit: rows * layout.nb()[1] })
         };
         let mut blocks = Vec::with_capacity(ids.len());
         for (index, own) in ids.iter().enumerate() {
-            let tensor = |&(which, id): &(StateTensor, TensorId)| Ok((which, stored(id, home(index))?));
+            let state = &hyper.blocks[index].state;
+            let tensor = |&(which, id): &(StateTensor, TensorId)| {
+                Ok((which, stored(id, home(index), which.rows_of_unit(state))?))
+            };
             blocks.push(own.iter().map(tensor).collect::<Result<Vec<_>, Error>>()?);
         }
         let mut placed = Vec::with_capacity(tables.len());
         for (device, of_device) in tables.iter().enumerate() {
             let mut row = [None; KINDS];
             for (to, id) in row.iter_mut().zip(of_device) {
-                *to = id.map(|id| stored(id, device)).transpose()?;
+                *to = id.map(|id| stored(id, device, 1)).transpose()?;
             }
             placed.push(row);
         }
@@ -264,7 +326,7 @@ impl State {
     /// Copies a page in all blocks of a kind.
     pub(crate) fn copy_page(&self, kind: usize, from: u32, to: u32) -> Result<(), Error> {
         for (_, stored) in self.rows_of(kind) {
-            let page = stored.layout.nb()[1] * PAGE;
+            let page = stored.unit;
             copy_place(
                 &self.place(stored, from as usize * page, page)?,
                 &self.place(stored, to as usize * page, page)?,
@@ -295,7 +357,7 @@ impl State {
     /// Reads a page of all blocks of a kind, one after another.
     pub(crate) fn read_page(&self, kind: usize, page: u32, out: &mut Vec<u8>) -> Result<(), Error> {
         for (_, stored) in self.rows_of(kind) {
-            let len = stored.layout.nb()[1] * PAGE;
+            let len = stored.unit;
             self.read(stored, page as usize * len, len, out)?;
         }
         Ok(())
@@ -305,7 +367,7 @@ impl State {
     pub(crate) fn write_page<'b>(&self, kind: usize, page: u32, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
         let mut rest = bytes;
         for (_, stored) in self.rows_of(kind) {
-            let len = stored.layout.nb()[1] * PAGE;
+            let len = stored.unit;
             rest = self.write(stored, page as usize * len, len, rest)?;
         }
         Ok(rest)
@@ -332,7 +394,7 @@ impl State {
 
     /// Bytes of a page of a kind in all blocks.
     pub(crate) fn page_bytes(&self, kind: usize) -> usize {
-        self.rows_of(kind).map(|(_, stored)| stored.layout.nb()[1] * PAGE).sum()
+        self.rows_of(kind).map(|(_, stored)| stored.unit).sum()
     }
 
     /// Bytes of a row of recurrent state in all blocks.
@@ -359,17 +421,17 @@ impl State {
         Ok(rest)
     }
 
-    /// Keys, values and what an index finds them by, of blocks with pages of a kind.
+    /// What blocks have rows of in pages of a kind.
     fn rows_of(&self, kind: usize) -> impl Iterator<Item = &(StateTensor, Stored)> {
-        let of_kind = self.blocks.iter().zip(&self.kinds).filter(move |&(_, own)| *own == kind);
-        of_kind.flat_map(|(tensors, _)| tensors).filter(|(which, _)| {
-            matches!(which, StateTensor::Keys | StateTensor::Values | StateTensor::Index)
+        let blocks = self.blocks.iter().zip(&self.kinds);
+        blocks.flat_map(move |(tensors, &own)| {
+            tensors.iter().filter(move |(which, _)| which.page_kind(own) == Some(kind))
         })
     }
 
     fn recurrent(&self) -> impl Iterator<Item = &(StateTensor, Stored)> {
-        let is_recurrent = |which| matches!(which, StateTensor::Convolution | StateTensor::Recurrent);
-        self.blocks.iter().flatten().filter(move |(which, _)| is_recurrent(*which))
+        let of_sequences = |which: StateTensor| which.page_kind(0).is_none();
+        self.blocks.iter().flatten().filter(move |(which, _)| of_sequences(*which))
     }
 
     fn place(&self, stored: &Stored, offset: usize, len: usize) -> Result<Place, Error> {
@@ -389,7 +451,8 @@ pub(crate) fn cell_counts(
     // A sequence may end in the middle of a page, and begin a window there.
     let all = tokens.div_ceil(PAGE) + sequences;
     let in_window = |window: Window| window.length().min(context).saturating_add(batch).div_ceil(PAGE) + 2;
-    let windowed = hyper.window.map_or(all, |window| all.min(sequences.saturating_mul(in_window(window))));
+    let windowed =
+        hyper.kept_window().map_or(all, |window| all.min(sequences.saturating_mul(in_window(window))));
     let [has_all, has_windowed] = hyper.page_kinds();
     let cells = |pages: usize, has: bool| if has { (pages + 1).saturating_mul(PAGE) } else { 0 };
     [cells(all, has_all), cells(windowed, has_windowed)]

@@ -1,6 +1,7 @@
 //! Computing pieces: their steps, what each needs, and what becomes of it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use oxcart_tensor::DType;
 use oxcart_tensor::quant::to_f16;
@@ -8,24 +9,38 @@ use zerocopy::IntoBytes;
 
 use super::batch::{Part, Piece, bucket, steps};
 use super::graphs::{InputBytes, Step};
+use super::index_inputs::set_index_inputs;
 use super::pages::PAGE;
+use super::run_inputs::set_runs;
 use super::sequence::{Change, KINDS, Sequence, SequenceId};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
-use crate::model::{Error, Pooling, Temperature, Window};
+use crate::model::{CompressedRows, Error, Pooling, Temperature, Window};
 
 /// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
 const MASK_STEP: usize = 256;
 
 /// One part of a step, looked up.
-struct Row<'b> {
-    id: SequenceId,
+pub(super) struct Row<'b> {
+    pub(super) id: SequenceId,
     /// First position.
-    first: usize,
-    tokens: &'b [u32],
+    pub(super) first: usize,
+    pub(super) tokens: &'b [u32],
     /// Of which of them logits are wanted.
     wanted: Range<usize>,
     changes: Vec<Change>,
+}
+
+impl Row<'_> {
+    /// The position after its last.
+    pub(super) fn end(&self) -> usize {
+        self.first + self.tokens.len()
+    }
+
+    /// The runs that its tokens make whole, by number.
+    pub(super) fn whole_runs(&self, rule: CompressedRows) -> Range<usize> {
+        self.first / rule.run..self.end() / rule.run
+    }
 }
 
 impl Runner {
@@ -97,7 +112,8 @@ impl Runner {
     fn compute_step(&mut self, pieces: &[Piece<'_>], parts: &[Part]) -> Result<(), Error> {
         let mut rows = self.make_room(pieces, parts)?;
         let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows));
-        let (window, is_recurrent) = (self.model().hyper().window, self.model().hyper().is_recurrent());
+        let hyper = self.model().hyper();
+        let (window, is_recurrent) = (hyper.kept_window(), hyper.is_recurrent());
         for row in &mut rows {
             let Some(sequence) = self.sequences.get_mut(&row.id) else { continue };
             if computed.is_ok() {
@@ -198,6 +214,10 @@ impl Runner {
                 (true, false) => tokens,
             },
             cells,
+            runs: self.model().hyper().runs().map(|rule| {
+                let count = |rule| rows.iter().map(|row| row.whole_runs(rule).len()).sum::<usize>();
+                rule.map_or(0, |rule| bucket(count(rule).max(1)))
+            }),
             pooling: Pooling::None,
         }
     }
@@ -206,12 +226,17 @@ impl Runner {
     fn run(&mut self, pieces: &[Piece<'_>], parts: &[Part], rows: &[Row<'_>]) -> Result<(), Error> {
         let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
-        let hyper = self.model().hyper();
+        let model = Arc::clone(self.model());
+        let hyper = model.hyper();
         let (path, window, temperature) = (self.graphs.style.path, hyper.window, hyper.temperature);
         let by_distance = hyper.position_bias.is_some();
         let step = self.graphs.step(shape)?;
         set_inputs(step, rows, &self.sequences, &mut self.input_bytes)?;
         set_temperatures(step, rows, temperature, &mut self.input_bytes)?;
+        set_index_inputs(step, rows, &self.sequences, hyper, &mut self.input_bytes)?;
+        for rule in hyper.runs().into_iter().flatten() {
+            set_runs(step, rows, &self.sequences, (rule, path), &mut self.input_bytes)?;
+        }
         for kind in 0..KINDS {
             let sight = Sight { kind, path, window: window.filter(|_| kind == 1), by_distance };
             set_mask(step, sight, rows, &self.sequences, &mut self.input_bytes)?;
@@ -236,7 +261,7 @@ impl Runner {
     }
 }
 
-type Sequences = std::collections::BTreeMap<SequenceId, Sequence>;
+pub(super) type Sequences = std::collections::BTreeMap<SequenceId, Sequence>;
 
 /// Sets what all paths of attention need. What fills a step up belongs to no sequence and goes to page 0.
 fn set_inputs(
@@ -327,14 +352,11 @@ fn set_mask(
     let element = path.mask_type().block_bytes();
     let width = shape.cells[kind] * element;
     bytes.fill(&mut step.prepared, input, width * path.mask_rows(shape.tokens), |mask| {
-        match path.mask_type() {
-            DType::F16 => mask.as_chunks_mut().0.fill(0xFC00_u16.to_le_bytes()),
-            _ => mask.as_chunks_mut().0.fill(f32::NEG_INFINITY.to_le_bytes()),
-        }
+        hide_all(mask, path.mask_type());
         let mut lines = mask.chunks_exact_mut(width);
         for row in rows {
             let Some(sequence) = sequences.get(&row.id) else { continue };
-            for position in row.first..row.first + row.tokens.len() {
+            for position in row.first..row.end() {
                 let Some(line) = lines.next() else { return };
                 let first = window.map_or(0, |window| window.first_seen(position));
                 for index in first / PAGE..=position / PAGE {
@@ -350,6 +372,14 @@ fn set_mask(
         }
         lines.for_each(|line| line[..element].fill(0));
     })
+}
+
+/// Makes a mask of which no token sees anything.
+pub(super) fn hide_all(mask: &mut [u8], dtype: DType) {
+    match dtype {
+        DType::F16 => mask.as_chunks_mut().0.fill(to_f16(f32::NEG_INFINITY).to_le_bytes()),
+        _ => mask.as_chunks_mut().0.fill(f32::NEG_INFINITY.to_le_bytes()),
+    }
 }
 
 /// Fills part of a row of a mask with distances below zero; `first` is how far the first cell is away.

@@ -16,6 +16,7 @@ mod error;
 mod format;
 mod guard;
 mod json;
+mod python;
 mod rewrite;
 mod slice;
 mod tools;

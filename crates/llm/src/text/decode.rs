@@ -41,7 +41,7 @@ impl Vocab {
     }
 }
 
-/// What a token stands for.
+/// What a token stands for. One that is not used stands for nothing.
 pub(crate) fn meaning(text: &[u8], attributes: Attributes, spelling: Spelling, bytes: &mut Vec<u8>) {
     if attributes.intersects(Attributes::SPECIAL) && spelling != Spelling::Escaped {
         bytes.clear();
@@ -49,6 +49,9 @@ pub(crate) fn meaning(text: &[u8], attributes: Attributes, spelling: Spelling, b
         return;
     }
     match (spelling::byte_token(text), spelling) {
+        (_, Spelling::Bytes | Spelling::Plain { .. }) if attributes.intersects(Attributes::UNUSED) => {
+            bytes.clear();
+        }
         (Some(byte), _) if attributes.intersects(Attributes::BYTE) => {
             bytes.clear();
             bytes.push(byte);

@@ -52,6 +52,12 @@ pub const MAX_TEMPLATE_WIDTH: usize = 999;
 /// Bytes of an answer that are held back to find out whether they are a call of a tool, or what an argument is.
 pub const MAX_CALL_HELD: usize = 1 << 20;
 
+/// Bytes of what stands before a call or a message, of the name of a tool, and of the name of an argument, in an answer.
+pub const MAX_CALL_HEADER: usize = 4096;
+
+/// Tags within tags in an argument of a call.
+pub const MAX_CALL_DEPTH: usize = 64;
+
 /// Tokens whose logits a request may change, and tokens that end repetitions. Time per token is in proportion.
 pub const MAX_LOGIT_BIASES: usize = 1 << 20;
 

@@ -13,15 +13,14 @@ use std::sync::atomic::Ordering;
 use model_support::{remote, together};
 use oxcart_llm::runner::{Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_tensor::DType;
-use samples::{Sample, VOCABULARY};
+use samples::{AFTER_PROMPT, Sample, TOKENS, VOCABULARY};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PROMPT: usize = 24;
-const TOKENS: usize = 32;
+const PROMPT: usize = TOKENS - AFTER_PROMPT;
 
 fn options() -> RunnerOptions {
-    RunnerOptions { context: 128, sequences: 4, cache_type: DType::F32, ..RunnerOptions::default() }
+    RunnerOptions { context: 512, sequences: 4, cache_type: DType::F32, ..RunnerOptions::default() }
 }
 
 fn runner(path: &Path, devices: usize, options: RunnerOptions) -> Runner {
@@ -31,7 +30,23 @@ fn runner(path: &Path, devices: usize, options: RunnerOptions) -> Runner {
 
 /// Tokens that look random.
 fn text(number: usize) -> Vec<u32> {
-    (0..TOKENS).map(|at| ((at * at * 7 + at * 3 + number * 11 + 5) % VOCABULARY) as u32).collect()
+    text_of(TOKENS, number)
+}
+
+/// Runs of tokens that come again would be as good as each other to an index, so later ones follow no pattern.
+fn text_of(tokens: usize, number: usize) -> Vec<u32> {
+    let first = |at: usize| (at * at * 7 + at * 3 + number * 11 + 5) % VOCABULARY;
+    let later = |at: usize| {
+        let hash = ((at + 1000 * number) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as usize % VOCABULARY
+    };
+    let token = |at| if at < TOKENS { first(at) } else { later(at) };
+    (0..tokens).map(|at| token(at) as u32).collect()
+}
+
+/// How far results may be apart that are the same but for where sequences lie.
+fn slack(runner: &Runner) -> f32 {
+    if together::looks_through_masks(runner.model().hyper()) { 1e-4 } else { 0.0 }
 }
 
 fn compute(runner: &mut Runner, sequence: SequenceId, tokens: &[u32]) -> Vec<f32> {
@@ -42,7 +57,7 @@ fn compute(runner: &mut Runner, sequence: SequenceId, tokens: &[u32]) -> Vec<f32
 /// Logits after the prompt and after each token that follows.
 fn logits(runner: &mut Runner, tokens: &[u32]) -> Vec<Vec<f32>> {
     let sequence = runner.open().unwrap();
-    let (prompt, others) = tokens.split_at(PROMPT);
+    let (prompt, others) = tokens.split_at(tokens.len() - AFTER_PROMPT);
     let rows = std::iter::once(prompt).chain(others.chunks(1));
     let rows = rows.map(|tokens| compute(runner, sequence, tokens)).collect();
     runner.close(sequence).unwrap();
@@ -82,9 +97,13 @@ fn every_family_computes_what_the_reference_does() {
             recorded[sample.name].as_array().unwrap_or_else(|| panic!("{} is not recorded", sample.name));
         let row = |row: &Value| row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
         let expected: Vec<Vec<f32>> = rows.iter().map(row).collect();
-        let found = logits(&mut runner(path, 1, options()), &text(0));
-        let found = [0, 1, TOKENS - PROMPT].map(|at| found[at].clone());
-        assert_close(sample.name, &expected, &found, 1e-3);
+        let found = logits(&mut runner(path, 1, options()), &text_of(sample.tokens, 0));
+        let found = [0, 1, AFTER_PROMPT].map(|at| found[at].clone());
+        // The reference's flash attention rounds more; another choice of tokens would be off by much more.
+        let tolerance = if sample.flash { 5e-3 } else { 1e-3 };
+        for &row in sample.compared {
+            assert_close(sample.name, &expected[row..=row], &found[row..=row], tolerance);
+        }
     });
 }
 
@@ -93,15 +112,16 @@ fn every_family_computes_what_the_reference_does() {
 fn samples_are_written() {
     let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
     for sample in samples::all() {
-        sample.write(&folder);
+        let path = sample.write(&folder);
+        let numbers: Vec<String> = text_of(sample.tokens, 0).iter().map(u32::to_string).collect();
+        let lines = format!("{}\n{}\n{}\n", sample.prompt(), numbers.join(","), u8::from(sample.flash));
+        std::fs::write(path.with_extension("txt"), lines).unwrap();
     }
-    let numbers: Vec<String> = text(0).iter().map(u32::to_string).collect();
-    std::fs::write(folder.join("tokens.txt"), format!("{PROMPT}\n{}\n", numbers.join(" "))).unwrap();
 }
 
 #[test]
 fn cuts_and_neighbours_change_nothing() {
-    each(|_, path| together::check(path, 12, DType::F32, 3));
+    each(|_, path| together::check(path, together::Count { of_all: 6, scalar: 3 }, DType::F32, 3));
 }
 
 /// A step that fails when the first of two blocks is done leaves nothing half remembered.
@@ -131,7 +151,9 @@ fn a_step_that_fails_leaves_nothing_half_done() {
             let cuts = [&tokens[..held], &tokens[held..]];
             let rows =
                 cuts.into_iter().filter(|cut| !cut.is_empty()).map(|cut| compute(&mut runner, fresh, cut));
-            assert_eq!(rows.last().unwrap(), found, "{}: {held} tokens were held", sample.name);
+            let what = format!("{}: {held} tokens were held", sample.name);
+            let (last, slack) = (rows.last().unwrap(), slack(&runner));
+            assert_close(&what, &[last], &[found], slack);
         }
     });
 }
@@ -154,12 +176,14 @@ fn states_are_forked_saved_and_restored() {
         let (restored, extra) = runner.restore(Cursor::new(&file)).unwrap();
         assert_eq!(extra, b"extra");
         let again = compute(&mut runner, restored, &tokens[PROMPT..]);
-        assert_eq!(expected, again, "{}: a restored sequence goes on as it would have", sample.name);
+        let what = format!("{}: a restored sequence goes on as it would have", sample.name);
+        assert_close(&what, &[expected], &[again], slack(&runner));
         for id in [first, fork, restored] {
             runner.close(id).unwrap();
         }
         let fresh = logits(&mut runner, &tokens);
-        assert_close(sample.name, &logits(&mut self::runner(path, 1, options()), &tokens), &fresh, 0.0);
+        let slack = slack(&runner);
+        assert_close(sample.name, &logits(&mut self::runner(path, 1, options()), &tokens), &fresh, slack);
     });
 }
 

@@ -7,6 +7,12 @@ use oxcart_gguf::{Builder, Header};
 use oxcart_llm::model::HyperParameters;
 use oxcart_tensor::{DType, Layout, Shape};
 
+/// Tokens of a text, of which so many come after the prompt.
+pub(crate) const TOKENS: usize = 32;
+pub(crate) const AFTER_PROMPT: usize = 8;
+/// More tokens than two pages have.
+const MANY_TOKENS: usize = 300;
+
 /// Tokens of every vocabulary.
 pub(crate) const VOCABULARY: usize = 32;
 
@@ -15,12 +21,13 @@ pub(crate) const VOCABULARY: usize = 32;
 pub(crate) enum Setting {
     Count(u32),
     Counts(&'static [u32]),
+    LongCounts(&'static [u64]),
     Number(f32),
     Flag(bool),
     Text(&'static str),
 }
 
-use Setting::{Count, Counts, Flag, Number, Text};
+use Setting::{Count, Counts, Flag, LongCounts, Number, Text};
 
 /// A model in the making.
 #[derive(Clone, Debug)]
@@ -29,8 +36,14 @@ pub(crate) struct Sample {
     pub(crate) name: &'static str,
     architecture: &'static str,
     settings: Vec<(&'static str, Setting)>,
-    /// Tensors that it has though it need not.
+    /// Tensors that it has though it need not, or that it has in another form.
     extra: Vec<(&'static str, &'static [usize])>,
+    /// Tokens of its text; all but the last few are the prompt.
+    pub(crate) tokens: usize,
+    /// Whether the reference only computes it as it is meant with flash attention.
+    pub(crate) flash: bool,
+    /// Which of the recorded rows can be compared.
+    pub(crate) compared: &'static [usize],
 }
 
 impl Sample {
@@ -45,7 +58,15 @@ impl Sample {
             ("attention.layer_norm_rms_epsilon", Number(1e-5)),
             ("vocab_size", Count(VOCABULARY as u32)),
         ];
-        Sample { name, architecture, settings, extra: Vec::new() }
+        Sample {
+            name,
+            architecture,
+            settings,
+            extra: Vec::new(),
+            tokens: TOKENS,
+            flash: false,
+            compared: &[0, 1, 2],
+        }
     }
 
     fn with(mut self, settings: &[(&'static str, Setting)]) -> Sample {
@@ -61,6 +82,17 @@ impl Sample {
         self
     }
 
+    /// With more tokens than two pages have.
+    fn long(mut self) -> Sample {
+        self.tokens = MANY_TOKENS;
+        self.with(&[("context_length", Count(512))])
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn prompt(&self) -> usize {
+        self.tokens - AFTER_PROMPT
+    }
+
     /// A file with its settings and no tensors yet.
     fn settings(&self) -> Builder<'static> {
         let mut builder = Builder::new();
@@ -70,6 +102,7 @@ impl Sample {
             match value {
                 Count(value) => builder.set(&key, *value),
                 Counts(values) => builder.set(&key, values.to_vec()),
+                LongCounts(values) => builder.set(&key, values.to_vec()),
                 Number(value) => builder.set(&key, *value),
                 Flag(value) => builder.set(&key, *value),
                 Text(value) => builder.set(&key, *value),
@@ -84,12 +117,18 @@ impl Sample {
         self.settings().write(&mut header).unwrap();
         let hyper = HyperParameters::read(Header::parse(&header).unwrap().metadata()).unwrap();
         let extents = |shape: Shape| (0..shape.dims()).map(|at| shape[at]).collect();
-        let needed = hyper.tensors().unwrap().into_iter().map(|(name, shape)| (name, extents(shape)));
+        let is_needed = |(name, _): &(String, Shape)| self.extra.iter().all(|(other, _)| other != name);
+        let needed = hyper.tensors().unwrap().into_iter().filter(is_needed);
+        let needed = needed.map(|(name, shape)| (name, extents(shape)));
         let extra = self.extra.iter().map(|(name, shape)| ((*name).to_owned(), shape.to_vec()));
         for (name, shape) in needed.chain(extra) {
             let mut extents = [1; 4];
             extents[..shape.len()].copy_from_slice(&shape);
-            builder.tensor(&name, Layout::packed(DType::F32, extents).unwrap(), contents(&name, &shape));
+            let (dtype, bytes) = match name.contains("tid2eid") {
+                true => (DType::I32, experts_of_tokens(&shape)),
+                false => (DType::F32, contents(&name, &shape)),
+            };
+            builder.tensor(&name, Layout::packed(dtype, extents).unwrap(), bytes);
         }
         let path = folder.join(format!("{}.gguf", self.name));
         builder.write(std::fs::File::create(&path).unwrap()).unwrap();
@@ -116,6 +155,13 @@ fn contents(name: &str, shape: &[usize]) -> Vec<u8> {
         (centre + spread * uniform).to_le_bytes()
     };
     (0..count).flat_map(number).collect()
+}
+
+/// Experts for each token, out of four and no two the same.
+fn experts_of_tokens(shape: &[usize]) -> Vec<u8> {
+    let used = shape[0];
+    let expert = |at: usize| ((at / used * 3 + at % used * (1 + at / used % 3)) % 4) as i32;
+    (0..used * shape[1]).flat_map(|at| expert(at).to_le_bytes()).collect()
 }
 
 /// One that sees a text whole, and is not among the others because it continues nothing.
@@ -185,6 +231,22 @@ pub(crate) fn all() -> Vec<Sample> {
         ("expert_feed_forward_length", Count(32)),
         ("expert_shared_feed_forward_length", Count(48)),
     ];
+    // With fewer heads many scores would be the same: zero, if no head agrees.
+    let index = [
+        ("attention.indexer.head_count", Count(8)),
+        ("attention.indexer.key_length", Count(64)),
+        ("attention.indexer.top_k", Count(8)),
+    ];
+    let streams = [
+        ("hyper_connection.count", Count(4)),
+        ("hyper_connection.sinkhorn_iterations", Count(3)),
+        ("hyper_connection.epsilon", Number(1e-6)),
+    ];
+    let blocks = [
+        ("rope.dimension_count", Count(8)),
+        ("attention.indexer.head_count", Count(2)),
+        ("attention.indexer.key_length", Count(16)),
+    ];
     vec![
         Sample::new("deepseek2", "deepseek2")
             .with(&latent)
@@ -217,5 +279,194 @@ pub(crate) fn all() -> Vec<Sample> {
             .with(&every_other)
             .with(&[("shortconv.l_cache", Count(4)), ("attention.sliding_window", Count(8))]),
         Sample::new("qwen3next", "qwen3next").with(&space).with(&delta),
+        Sample::new("mamba", "mamba")
+            .with(&space)
+            .and("blk.0.ssm_conv1d.bias", &[128])
+            .and("blk.1.ssm_conv1d.bias", &[128]),
+        Sample::new("kimi-linear", "kimi-linear")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[..3])
+            .with(&[
+                ("attention.head_count_kv", Counts(&[1, 0])),
+                ("ssm.conv_kernel", Count(4)),
+                ("kda.head_dim", Count(16)),
+            ])
+            .and("output.weight", &[64, 32])
+            .and("blk.1.exp_probs_b.bias", &[4]),
+        Sample::new("nemotron_h_moe", "nemotron_h_moe")
+            .with(&space)
+            .with(&experts[..3])
+            .with(&grouped[1..3])
+            .with(&[
+                ("block_count", Count(3)),
+                ("feed_forward_length", Counts(&[0, 0, 96])),
+                ("attention.head_count", Counts(&[4, 0, 4])),
+                ("attention.head_count_kv", Counts(&[2, 0, 2])),
+                ("attention.layer_norm_epsilon", Number(1e-5)),
+                ("expert_shared_feed_forward_length", Count(48)),
+            ])
+            .and("blk.1.ssm_conv1d.bias", &[192])
+            .and("blk.2.exp_probs_b.bias", &[4]),
+        Sample::new("minimax-01", "minimax-01").with(&[
+            ("full_attention_interval", Count(2)),
+            ("residual_scale", Number(1.5)),
+            ("expert_count", Count(4)),
+            ("expert_used_count", Count(2)),
+        ]),
+        // Fewer tokens are found than there are.
+        Sample::new("deepseek32", "deepseek32")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[..3])
+            .with(&index)
+            .and("blk.0.indexer.k_norm.bias", &[64])
+            .and("blk.1.indexer.k_norm.bias", &[64]),
+        Sample::new("hy_v4", "hy_v4")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[..3])
+            .with(&index)
+            .with(&[
+                ("attention.indexer.types", Counts(&[1, 0])),
+                ("hyper_connection.count", Count(3)),
+                ("hyper_connection.epsilon", Number(1e-6)),
+                ("hyper_connection.magnitude", Number(2.0)),
+                ("swiglu_clamp_exp", Number(1.5)),
+            ])
+            .and("output.weight", &[64, 32])
+            .and("blk.0.indexer.k_norm.bias", &[64]),
+        // The second block takes over what the first one finds.
+        Sample::new("glm-dsa", "glm-dsa")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[1..3])
+            .with(&index)
+            .with(&[("attention.indexer.types", Counts(&[1, 0]))])
+            .and("blk.0.indexer.k_norm.bias", &[64]),
+        Sample::new("dots3note", "dots3note")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[..3])
+            .with(&index)
+            .with(&[
+                ("attention.sliding_window", Count(8)),
+                ("attention.sliding_window_pattern", Counts(&[0, 1])),
+                ("attention.indexer.types", Counts(&[1, 0])),
+                ("attention.kv_lora_rank_swa", Count(16)),
+                ("attention.key_length_swa", Count(24)),
+                ("attention.value_length_swa", Count(16)),
+                ("attention.key_length_mla_swa", Count(20)),
+                ("attention.value_length_mla_swa", Count(12)),
+                ("rope.freq_base_swa", Number(500.0)),
+            ])
+            .and("output.weight", &[64, 32])
+            .and("blk.0.attn_k_norm.weight", &[8])
+            .and("blk.1.attn_k_norm.weight", &[8])
+            .and("blk.0.indexer.k_norm.bias", &[64])
+            .and("blk.1.exp_probs_b.bias", &[4]),
+        Sample::new("glm5-next", "glm5-next")
+            .with(&latent)
+            .with(&experts)
+            .with(&grouped[1..3])
+            .with(&index)
+            .with(&streams)
+            .with(&[
+                ("attention.head_count_kv", Counts(&[1, 0])),
+                ("attention.key_length", Count(32)),
+                ("rope.dimension_count", Count(0)),
+                ("attention.indexer.kpool", Count(4)),
+                ("attention.layer_norm_epsilon", Number(1e-6)),
+                ("ssm.conv_kernel", Count(4)),
+                ("kda.head_dim", Count(16)),
+                ("kda.gate_lower_bound", Number(-5.0)),
+                ("swiglu_clamp_exp", Number(1.5)),
+            ])
+            .and("output.weight", &[64, 32])
+            .and("blk.1.ssm_a", &[4])
+            .and("blk.0.indexer.k_norm.bias", &[64])
+            .and("blk.1.exp_probs_b.bias", &[4]),
+        // The reference fills up what is missing of a run with tokens of another one, so that only some rows can be compared.
+        Sample {
+            compared: &[1],
+            ..Sample::new("qwen4exp", "qwen4exp").with(&space).with(&delta).with(&index).with(&[
+                ("attention.key_length", Count(16)),
+                ("attention.value_length", Count(16)),
+                ("rope.dimension_sections", Counts(&[1, 1, 1, 1])),
+                ("attention.indexer.key_length", Count(16)),
+                ("attention.compress_ratios", Counts(&[2, 2])),
+                ("hyper_connection.count", Count(3)),
+                ("hyper_connection.low_rank", Count(8)),
+                ("embedding_length_per_layer_input", Count(16)),
+                ("ple.layers", Counts(&[0])),
+                ("ple.ngram_size", Count(3)),
+                ("ple.heads_per_ngram", Count(2)),
+                ("ple.conv_kernel", Count(4)),
+                ("ple.eos_token_id", Count(5)),
+                (
+                    "ple.layer_multipliers",
+                    LongCounts(&[0x9E37_79B9_7F4A, 0x2545_F491_4F6C, 0x5851_F42D_4C95]),
+                ),
+                ("ple.head_offsets", LongCounts(&[0, 20, 50, 80])),
+                ("ple.head_vocab_sizes", LongCounts(&[19, 23, 29, 31])),
+            ])
+        },
+        Sample {
+            flash: true,
+            ..Sample::new("minimax-m3", "minimax-m3").with(&experts).with(&grouped[..3]).with(&blocks).with(
+                &[
+                    ("attention.indexer.block_size", Count(4)),
+                    ("attention.indexer.local_blocks", Count(1)),
+                    ("attention.indexer.top_k", Count(3)),
+                ],
+            )
+        }
+        .and("output.weight", &[64, 32])
+        .and("blk.1.exp_probs_b.bias", &[4]),
+        // Blocks of two pages, of which one is the last and one is found.
+        Sample {
+            flash: true,
+            ..Sample::new("minimax-m3-long", "minimax-m3")
+                .with(&experts)
+                .with(&grouped[..3])
+                .with(&blocks)
+                .with(&[
+                    ("attention.indexer.block_size", Count(128)),
+                    ("attention.indexer.local_blocks", Count(1)),
+                    ("attention.indexer.top_k", Count(2)),
+                ])
+                .long()
+        }
+        .and("output.weight", &[64, 32])
+        .and("blk.1.exp_probs_b.bias", &[4]),
+        // Runs of both lengths become whole, more of the short ones than are found.
+        Sample::new("deepseek4", "deepseek4")
+            .with(&experts)
+            .with(&grouped[1..3])
+            .with(&index)
+            .with(&streams)
+            .with(&[
+                ("block_count", Count(4)),
+                ("attention.head_count_kv", Count(1)),
+                ("attention.key_length", Count(32)),
+                ("attention.value_length", Count(32)),
+                ("rope.dimension_count", Count(8)),
+                ("attention.q_lora_rank", Count(24)),
+                ("attention.sliding_window", Count(16)),
+                ("attention.compress_ratios", Counts(&[4, 128, 0, 4])),
+                ("attention.compress_rope_freq_base", Number(500.0)),
+                ("attention.output_group_count", Count(2)),
+                ("attention.output_lora_rank", Count(12)),
+                ("expert_gating_func", Count(4)),
+                ("hash_layer_count", Count(1)),
+                ("swiglu_clamp_exp", Number(1.5)),
+                ("rope.scaling.type", Text("yarn")),
+                ("rope.scaling.factor", Number(4.0)),
+                ("rope.scaling.original_context_length", Count(64)),
+            ])
+            .and("blk.1.exp_probs_b.bias", &[4])
+            .and("blk.2.exp_probs_b.bias", &[4])
+            .and("blk.3.exp_probs_b.bias", &[4])
+            .long(),
     ]
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use oxcart_backend::{Device, Registry, StreamOptions};
 use oxcart_cpu::{CpuDevice, Level};
-use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
+use oxcart_llm::model::{HyperParameters, Model, ModelFile, Placement, PlacementOptions, Proportions};
 use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 use oxcart_rpc::worker::{Config, DialectChoice, Worker};
@@ -140,16 +140,29 @@ fn together(runner: &mut Runner, texts: &[Vec<u32>], dice: &mut Dice) -> Vec<Vec
     rows
 }
 
-fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
-    rows.iter().map(|row| row.iter().map(|number| number.to_bits()).collect()).collect()
+/// Whether sums are in the order of cells, so that results depend in their last digits on where sequences lie.
+pub(crate) fn looks_through_masks(hyper: &HyperParameters) -> bool {
+    hyper.indexer.is_some() || hyper.one_row.is_some()
+}
+
+/// How many texts.
+#[derive(Clone, Copy)]
+pub(crate) struct Count {
+    pub(crate) of_all: usize,
+    /// Of these, how many are computed without vectors too, which takes far longer.
+    pub(crate) scalar: usize,
 }
 
 /// Computes some texts alone and together, in several settings.
-pub(crate) fn check(path: &Path, count: usize, cache_type: DType, seed: u64) {
+pub(crate) fn check(path: &Path, count: Count, cache_type: DType, seed: u64) {
     let options = RunnerOptions { context: 512, cache_type, ..RunnerOptions::default() };
     for level in Level::available() {
         let mut one = runner(path, level, (1, 1), RunnerOptions { batch: 400, ..options });
-        let vocabulary = one.model().hyper().vocabulary;
+        let hyper = one.model().hyper();
+        let vocabulary = hyper.vocabulary;
+        // Where two runs of tokens are as good as each other but for rounding, either may be found.
+        let slack = if looks_through_masks(hyper) { 1e-2 } else { 0.0 };
+        let count = if level == Level::Scalar { count.scalar } else { count.of_all };
         let texts: Vec<Vec<u32>> = (0..count).map(|number| text(number, vocabulary)).collect();
         let expected = alone(&mut one, &texts);
         for (setting, batch, sequences) in [((1, 2), 512, 64), ((1, 1), 33, 7), ((3, 1), 128, 20)] {
@@ -157,19 +170,25 @@ pub(crate) fn check(path: &Path, count: usize, cache_type: DType, seed: u64) {
             let mut many = runner(path, level, setting, options);
             let found = together(&mut many, &texts, &mut Dice(seed));
             let what = format!("{}, {level}, {setting:?}, {cache_type}", path.display());
-            assert_same(&what, &texts, &found, &expected);
+            assert_same(&what, &texts, &found, &expected, slack);
         }
         let (_workers, devices) = lent(3, level);
         let options = RunnerOptions { batch: 64, sequences: 16, tokens: 8192, ..options };
         let mut many = runner_on(path, devices, 1, options);
         let found = together(&mut many, &texts, &mut Dice(seed + 1));
         let what = format!("{}, {level}, three workers, {cache_type}", path.display());
-        assert_same(&what, &texts, &found, &expected);
+        assert_same(&what, &texts, &found, &expected, slack);
     }
 }
 
-fn assert_same(what: &str, texts: &[Vec<u32>], found: &[Vec<f32>], expected: &[Vec<f32>]) {
-    for (number, (found, expected)) in bits(found).iter().zip(bits(expected)).enumerate() {
-        assert!(*found == expected, "{what}: text {number} of {} tokens", texts[number].len());
+/// Numbers are the same, or differ by no more than this part of the largest.
+fn assert_same(what: &str, texts: &[Vec<u32>], found: &[Vec<f32>], expected: &[Vec<f32>], slack: f32) {
+    for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let largest = expected.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a - b).abs() <= slack * largest;
+        let off =
+            found.iter().zip(expected).fold(0.0_f32, |worst, (a, b)| worst.max((a - b).abs())) / largest;
+        let what = || format!("{what}: text {number} of {} tokens is off by {off:.1e}", texts[number].len());
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(same), "{}", what());
     }
 }

@@ -1,15 +1,17 @@
-//! DeepSeek 1 to 3: shared experts, dense blocks first, and since the second latent attention. Also Kimi K2, GigaChat 3, GLM 4.7 Flash,
-//! Mistral 4.
+//! DeepSeek 1 to 3.2: shared experts, dense blocks first, since the second latent attention, and since 3.2 an index of what it looks at.
+//! Also Kimi K2, GigaChat 3, GLM 4.7 Flash, Mistral 4, GLM 5, dots3.note.
+
+use std::cell::Cell;
 
 use oxcart_tensor::TensorId;
-use oxcart_tensor::ops::{GluKind, RopeMode};
+use oxcart_tensor::ops::{GluKind, RopeMode, Unary};
 
-use super::{Architecture, ExpertSize, ExpertUse, Traits, nothing_more};
+use super::{Architecture, ExpertSize, ExpertUse, ScaleUse, Traits, WindowKey, nothing_more};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::{Gating, HyperParameters, Latent, Temperature};
+use crate::model::hyper_parameters::{Block, Gating, HyperParameters, Indexer, Latent, Temperature};
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_CONTEXT, MAX_FEED_FORWARD};
-use crate::model::net::{Bias, Moe, Net, Norms};
+use crate::model::net::{Attention, Bias, Gate, Moe, Net, Norms};
 
 const DEEPSEEK2: Architecture = Architecture {
     name: "deepseek2",
@@ -27,7 +29,95 @@ pub(super) const FAMILY: &[Architecture] = &[
     Architecture { name: "deepseek", complete: nothing_more, forward: forward1, ..DEEPSEEK2 },
     DEEPSEEK2,
     Architecture { name: "mistral4", ..DEEPSEEK2 },
+    DEEPSEEK32,
+    Architecture { name: "glm-dsa", complete: complete_glm, ..DEEPSEEK32 },
+    Architecture {
+        name: "dots3note",
+        traits: Traits { window: WindowKey::Required, ..DEEPSEEK32.traits },
+        complete: complete_dots,
+        forward: |net| forward_indexed(net, |net, a, h| net.gated_result(a, h, Gate::Heads, Unary::Sigmoid)),
+    },
 ];
+
+const DEEPSEEK32: Architecture = Architecture {
+    name: "deepseek32",
+    traits: Traits { scales: ScaleUse { logits: false, ..ScaleUse::ALL }, ..DEEPSEEK2.traits },
+    complete: complete32,
+    forward: |net| forward_indexed(net, |_, a, _| Ok(a)),
+};
+
+/// Contexts from here on have blocks that share the index of one before, where the file does not say which.
+const GLM_SHARING_CONTEXT: usize = 1 << 20;
+
+fn complete_indexed(
+    hyper: &mut HyperParameters,
+    keys: &Keys<'_>,
+    mode: RopeMode,
+    owns: impl Fn(usize) -> bool,
+) -> Result<(), Error> {
+    let query_rank = Some(keys.need_count("attention.q_lora_rank", MAX_FEED_FORWARD)?);
+    let rotated = hyper.rope.n_dims;
+    hyper.latent = Some(Latent::read(keys, &mut hyper.blocks, rotated, query_rank)?);
+    let indexer = Indexer::read(keys, rotated, mode)?;
+    indexer.share(keys, &mut hyper.blocks, owns)?;
+    hyper.indexer = Some(indexer);
+    Ok(())
+}
+
+/// Every block has an index of its own.
+fn complete32(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    complete_indexed(hyper, keys, RopeMode::Neox, |_| true)?;
+    hyper.factors.attention = Some(scale_by_yarn(hyper, keys)?);
+    Ok(())
+}
+
+/// The first two blocks and then every fourth have an index of their own.
+fn complete_glm(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    let shares = hyper.context >= GLM_SHARING_CONTEXT;
+    let stated = Indexer::owners(keys, hyper.blocks.len())?;
+    let usual = |block: usize| !shares || block < 2 || block % 4 == 2;
+    let owns = |block: usize| stated.as_ref().map_or_else(|| usual(block), |types| types[block] > 0);
+    complete_indexed(hyper, keys, RopeMode::Normal, owns)?;
+    hyper.factors.attention = Some(scale_by_yarn(hyper, keys)?);
+    if let Some(experts) = &mut hyper.experts {
+        experts.gating.get_or_insert(Gating::Sigmoid);
+    }
+    Ok(())
+}
+
+/// Blocks that see a window have latent rows of their own sizes, and no index; all others have one.
+fn complete_dots(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
+    let stated = Indexer::owners(keys, hyper.blocks.len())?;
+    let missing = |(index, block): (usize, &Block)| {
+        !block.windowed && stated.as_ref().is_none_or(|types| types[index] == 0)
+    };
+    if let Some((index, _)) = hyper.blocks.iter().enumerate().find(|&(index, block)| missing((index, block)))
+    {
+        let rule = format!("block {index} looks at all tokens and needs an index");
+        return Err(keys.refuse("attention.indexer.types", 0, rule));
+    }
+    complete_indexed(hyper, keys, RopeMode::Neox, |_| true)?;
+    let latent = hyper.latent.map_or((0, None), |latent| (latent.rotated, latent.query_rank));
+    hyper.latent_windowed = Some(Latent::read_windowed(keys, &mut hyper.blocks, latent.0, latent.1)?);
+    Ok(())
+}
+
+/// Attention to what an index finds, and what becomes of its results.
+fn forward_indexed(
+    net: &mut Net<'_>,
+    finish: fn(&mut Net<'_>, TensorId, TensorId) -> Result<TensorId, Error>,
+) -> Result<TensorId, Error> {
+    let x = net.token_embeddings()?;
+    let found = Cell::new(None);
+    let attention = |net: &mut Net<'_>, h| {
+        let attention = Attention::scaled(net.latent_scale());
+        let a = net.indexed_latent_attention(h, attention, &found)?;
+        let a = finish(net, a, h)?;
+        net.attention_output(a, Bias::None)
+    };
+    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
+    net.logits(x)
+}
 
 /// The first has attention as most have it.
 fn forward1(net: &mut Net<'_>) -> Result<TensorId, Error> {
@@ -61,9 +151,7 @@ fn complete2(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> 
 }
 
 fn forward2(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let x = net.blocks(x, Norms::BEFORE, attention, feed_forward)?;
-    net.logits(x)
+    net.decoder(Norms::BEFORE, attention, feed_forward)
 }
 
 fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -5,7 +5,7 @@ use oxcart_tensor::ops::{GluKind, RopeMode};
 
 use super::{Architecture, ExpertSize, ExpertUse, Part, Purpose, Traits, nothing_more};
 use crate::model::error::Error;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
 const DREAM: Architecture = Architecture {
     name: "dream",
@@ -31,7 +31,7 @@ pub(super) const FAMILY: &[Architecture] = &[
     Architecture {
         name: "llada",
         traits: Traits { rope: Some(RopeMode::Normal), ..DREAM.traits },
-        forward: |net| forward(net, unbiased_attention, dense),
+        forward: |net| forward(net, Net::unbiased_attention, dense),
         ..DREAM
     },
     Architecture {
@@ -48,16 +48,6 @@ pub(super) const FAMILY: &[Architecture] = &[
 
 fn forward<'n>(net: &mut Net<'n>, attention: Part<'n>, feed_forward: Part<'n>) -> Result<TensorId, Error> {
     net.decoder(Norms::BEFORE, attention, feed_forward)
-}
-
-/// Without the bias that files may have beside the last matrix.
-fn unbiased_attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    let (q, k, v) = net.qkv(h, Bias::Optional)?;
-    let (q, k) = (net.rope(q)?, net.rope(k)?);
-    let scale = net.head_scale();
-    let a = net.attention([q, k, v], Attention::scaled(scale))?;
-    net.pass_over("attn_output.bias");
-    net.attention_output(a, Bias::None)
 }
 
 /// A network whose biases do not count, where files have any.

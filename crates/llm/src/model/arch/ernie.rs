@@ -8,7 +8,7 @@ use crate::model::error::Error;
 use crate::model::hyper_parameters::HyperParameters;
 use crate::model::keys::Keys;
 use crate::model::limits::MAX_BLOCKS;
-use crate::model::net::{Attention, Bias, Moe, Net, Norms};
+use crate::model::net::{Bias, Moe, Net, Norms};
 
 const DENSE: Architecture = Architecture {
     name: "ernie4_5",
@@ -23,6 +23,7 @@ pub(super) const FAMILY: &[Architecture] = &[
     Architecture {
         name: "paddleocr",
         traits: Traits { rope: Some(RopeMode::Mrope), ..DENSE.traits },
+        forward: |net| net.decoder(Norms::BEFORE, Net::plain_attention, feed_forward),
         ..DENSE
     },
     Architecture {
@@ -46,21 +47,9 @@ fn experts_every_few(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(),
     Ok(())
 }
 
-fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    net.decoder(Norms::BEFORE, attention, feed_forward)
-}
-
 /// ERNIE files may have a bias that the reference leaves out.
-fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    if net.hyper().architecture() == "paddleocr" {
-        return net.plain_attention(h);
-    }
-    let (q, k, v) = net.qkv(h, Bias::Optional)?;
-    let (q, k) = (net.rope(q)?, net.rope(k)?);
-    let scale = net.head_scale();
-    let a = net.attention([q, k, v], Attention::scaled(scale))?;
-    net.pass_over("attn_output.bias");
-    net.attention_output(a, Bias::None)
+fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
+    net.decoder(Norms::BEFORE, Net::unbiased_attention, feed_forward)
 }
 
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

@@ -7,10 +7,10 @@ use oxcart_tensor::ops::{GluKind, RopeMode, Unary};
 
 use super::{Architecture, ExpertSize, ExpertUse, ScaleUse, Traits};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::{Gating, HyperParameters, Indexer, Latent, Streams};
+use crate::model::hyper_parameters::{Gating, HyperParameters, Indexer, Latent, StreamRule, Streams};
 use crate::model::keys::Keys;
 use crate::model::limits::{MAX_CONTEXT, MAX_FEED_FORWARD, MAX_STREAMS};
-use crate::model::net::{Attention, Bias, Gate, Moe, Net};
+use crate::model::net::{Attention, Bias, Gate, Moe, Net, Norms};
 
 pub(super) const FAMILY: &[Architecture] = &[Architecture {
     name: "hy_v4",
@@ -31,38 +31,32 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     let rotated = hyper.rope.n_dims;
     hyper.latent = Some(Latent::read(keys, &mut hyper.blocks, rotated, query_rank)?);
     if keys.count("attention.indexer.top_k", MAX_CONTEXT)?.is_some() {
-        let indexer = Indexer::read(keys, &mut hyper.blocks, rotated, RopeMode::Normal, |_| false)?;
+        let stated = Indexer::owners(keys, hyper.blocks.len())?;
+        let indexer = Indexer::read(keys, rotated, RopeMode::Normal)?;
+        indexer
+            .share(keys, &mut hyper.blocks, |block| stated.as_ref().is_some_and(|types| types[block] > 0))?;
         let first_channel = indexer.size - rotated;
         hyper.indexer = Some(Indexer { first_channel, epsilon: hyper.norm_epsilon, ..indexer });
     }
     let key = "hyper_connection.magnitude";
+    let magnitude = keys.positive(key)?.ok_or_else(|| keys.refuse(key, 0, "must be above zero"))?;
     hyper.streams = Some(Streams {
         count: keys.need_count("hyper_connection.count", MAX_STREAMS)?,
         epsilon: keys.number("hyper_connection.epsilon")?.unwrap_or(0.0),
-        magnitude: keys.positive(key)?.ok_or_else(|| keys.refuse(key, 0, "must be above zero"))?,
+        rule: StreamRule::Weighed { magnitude },
     });
-    hyper.read_limits(keys)
+    hyper.read_limits(keys, false)
 }
 
 fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
-    let x = net.token_embeddings()?;
-    let mut x = net.equal_streams(x)?;
     let found = Cell::new(None);
-    for block in 0..net.block_count() {
-        net.enter_block(block);
-        let (h, weights) = net.read_streams(x, "hc_attn")?;
-        let h = net.norm(h, "attn_norm")?;
+    let attention = |net: &mut Net<'_>, h| {
         let attention = Attention { sinks: true, ..Attention::scaled(net.latent_scale()) };
         let a = net.indexed_latent_attention(h, attention, &found)?;
         let a = net.gated_result(a, h, Gate::Channels, Unary::Sigmoid)?;
-        let a = net.attention_output(a, Bias::None)?;
-        x = net.write_streams(a, x, weights)?;
-        let (h, weights) = net.read_streams(x, "hc_ffn")?;
-        let h = net.norm(h, "ffn_norm")?;
-        let f = feed_forward(net, h)?;
-        x = net.write_streams(f, x, weights)?;
-        net.name_block_result(x)?;
-    }
+        net.attention_output(a, Bias::None)
+    };
+    let x = net.stream_blocks(Norms::BEFORE, attention, feed_forward)?;
     let x = net.end_streams(x, "output_hc")?;
     net.logits(x)
 }

@@ -85,7 +85,7 @@ fn complete_ling(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Err
     let least = keys.number(key)?.filter(|&least| least < 0.0);
     let least = least.ok_or_else(|| keys.refuse(key, "none", "must be below zero"))?;
     complete(hyper, keys, DecayRule::Sigmoid { least, factor: 1.0 }, query_rank(keys)?)?;
-    hyper.read_limits(keys)
+    hyper.read_limits(keys, false)
 }
 
 /// A delta net, or latent attention and what becomes of its results.

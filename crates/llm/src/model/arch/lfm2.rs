@@ -41,7 +41,7 @@ fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     hyper.short_convolution = taps;
     let convolution = (taps - 1) * hyper.embedding;
     for block in hyper.blocks.iter_mut().filter(|block| block.kv_heads == 0) {
-        block.state.recurrent = Some(RecurrentState { convolution, state: 0 });
+        block.state.recurrent = Some(RecurrentState { convolution, ..RecurrentState::default() });
     }
     Ok(())
 }
@@ -52,6 +52,13 @@ fn forward(net: &mut Net<'_>) -> Result<TensorId, Error> {
     net.logits_after(x, "token_embd_norm")
 }
 
+fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
+    match net.block().is_recurrent() {
+        true => net.short_convolution(h),
+        false => net.normed_attention(h),
+    }
+}
+
 fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
     match net.hyper().experts.filter(|_| net.block().has_experts) {
         Some(experts) => {
@@ -60,15 +67,4 @@ fn feed_forward(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
         }
         None => net.gated(h, GluKind::Swiglu, Bias::None),
     }
-}
-
-fn mix(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    match net.block().is_recurrent() {
-        true => net.short_convolution(h),
-        false => attention(net, h),
-    }
-}
-
-fn attention(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {
-    net.normed_attention(h)
 }

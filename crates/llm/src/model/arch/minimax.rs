@@ -22,7 +22,7 @@ pub(super) const FAMILY: &[Architecture] = &[Architecture {
 fn complete(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     let first = hyper.blocks[0];
     let state = first.key_size * first.key_size * first.heads;
-    hyper.mark_recurrent(keys, PERIOD, RecurrentState { convolution: 0, state })?;
+    hyper.mark_recurrent(keys, PERIOD, RecurrentState { state, ..RecurrentState::default() })?;
     hyper.factors.stream = keys.factor("residual_scale")?.unwrap_or(1.0);
     Ok(())
 }

@@ -95,7 +95,7 @@ fn forward_minimax(net: &mut Net<'_>) -> Result<TensorId, Error> {
 /// Maple: blocks that see everything have no positions; what is inside experts is bounded.
 fn complete_maple(hyper: &mut HyperParameters, keys: &Keys<'_>) -> Result<(), Error> {
     hyper.blocks.iter_mut().for_each(|block| block.rotates = block.windowed);
-    hyper.read_limits(keys)
+    hyper.read_limits(keys, false)
 }
 
 fn limited_experts(net: &mut Net<'_>, h: TensorId) -> Result<TensorId, Error> {

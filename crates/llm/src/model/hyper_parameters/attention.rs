@@ -1,7 +1,5 @@
 //! Heads, windows and the blocks that have them.
 
-use oxcart_tensor::ops::RopeMode;
-
 use super::{Block, BlockState, TokenRows};
 use crate::model::arch::{Heads, Pattern, Purpose, Traits, WindowKey};
 use crate::model::error::Error;
@@ -19,6 +17,8 @@ pub struct Latent {
     pub key_size: usize,
     /// Channels of a head of values.
     pub value_size: usize,
+    /// Channels of a head of queries and keys that positions rotate; the last ones.
+    pub rotated: usize,
     /// Whether rows are kept as they are and heads of queries are brought to them; else keys and values are made and kept.
     pub absorbed: bool,
 }
@@ -39,8 +39,8 @@ impl Latent {
             return Latent::read_expanded(keys, blocks, rotated, query_rank);
         };
         let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
-        let latent = Latent { query_rank, rank, key_size, value_size, absorbed: true };
-        latent.checked(keys, rotated)?.tell(blocks.iter_mut(), rotated);
+        let latent = Latent { query_rank, rank, key_size, value_size, rotated, absorbed: true };
+        latent.checked(keys)?.tell(blocks.iter_mut());
         Ok(latent)
     }
 
@@ -53,12 +53,32 @@ impl Latent {
     ) -> Result<Latent, Error> {
         let rank = keys.need_count("attention.kv_lora_rank", MAX_HEAD_SIZE)?;
         let Block { key_size, value_size, .. } = blocks[0];
-        let latent = Latent { query_rank, rank, key_size, value_size, absorbed: false };
-        latent.checked(keys, rotated)?.tell(blocks.iter_mut(), rotated);
+        let latent = Latent { query_rank, rank, key_size, value_size, rotated, absorbed: false };
+        latent.checked(keys)?.tell(blocks.iter_mut());
         Ok(latent)
     }
 
-    fn checked(self, keys: &Keys<'_>, rotated: usize) -> Result<Latent, Error> {
+    /// As [`read`](Latent::read), of blocks that see a window and have sizes of their own.
+    pub(crate) fn read_windowed(
+        keys: &Keys<'_>,
+        blocks: &mut [Block],
+        rotated: usize,
+        query_rank: Option<usize>,
+    ) -> Result<Latent, Error> {
+        let latent = Latent {
+            query_rank,
+            rank: keys.need_count("attention.kv_lora_rank_swa", MAX_HEAD_SIZE)?,
+            key_size: keys.need_count("attention.key_length_mla_swa", MAX_HEAD_SIZE)?,
+            value_size: keys.need_count("attention.value_length_mla_swa", MAX_HEAD_SIZE)?,
+            rotated,
+            absorbed: true,
+        };
+        latent.checked(keys)?.tell(blocks.iter_mut().filter(|block| block.windowed));
+        Ok(latent)
+    }
+
+    fn checked(self, keys: &Keys<'_>) -> Result<Latent, Error> {
+        let rotated = self.rotated;
         if self.key_size < rotated || self.absorbed && self.key_size == rotated {
             let rule = format!("must be more than the {rotated} rotated channels");
             return Err(keys.refuse("attention.key_length", self.key_size, rule));
@@ -67,10 +87,10 @@ impl Latent {
     }
 
     /// Tells blocks with heads what they remember.
-    fn tell<'b>(&self, blocks: impl Iterator<Item = &'b mut Block>, rotated: usize) {
+    fn tell<'b>(&self, blocks: impl Iterator<Item = &'b mut Block>) {
         for block in blocks.filter(|block| block.kv_heads > 0) {
             (block.kv_heads, block.key_size, block.value_size) = match self.absorbed {
-                true => (1, self.rank + rotated, self.rank),
+                true => (1, self.rank + self.rotated, self.rank),
                 false => (block.heads, self.key_size, self.value_size),
             };
             let values = if self.absorbed { 0 } else { block.kv_heads * self.value_size };
@@ -79,61 +99,15 @@ impl Latent {
     }
 }
 
-/// An index that says which tokens attention looks at.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Indexer {
-    /// Heads of its queries; its keys have one.
-    pub heads: usize,
-    /// Channels of a head.
-    pub size: usize,
-    /// How many tokens it finds.
-    pub chosen: usize,
-    /// Which of its channels rotate together.
-    pub mode: RopeMode,
-    /// The first channel that rotates.
-    pub first_channel: usize,
-    /// Added to what the norm of its keys divides by.
-    pub epsilon: f32,
-}
-
-/// What the norm of an index' keys has added to what it divides by, in most architectures.
-const INDEX_EPSILON: f32 = 1e-6;
-
-impl Indexer {
-    /// Reads it, and tells the blocks that have one of their own: as the file says, or as is given.
-    pub(crate) fn read(
-        keys: &Keys<'_>,
-        blocks: &mut [Block],
-        rotated: usize,
-        mode: RopeMode,
-        owns: impl Fn(usize) -> bool,
-    ) -> Result<Indexer, Error> {
-        let key = "attention.indexer.key_length";
-        let indexer = Indexer {
-            heads: keys.need_count("attention.indexer.head_count", MAX_HEADS)?,
-            size: keys.need_count(key, MAX_HEAD_SIZE)?,
-            chosen: keys.need_count("attention.indexer.top_k", MAX_CONTEXT)?,
-            mode,
-            first_channel: 0,
-            epsilon: INDEX_EPSILON,
-        };
-        if indexer.size < rotated {
-            let rule = format!("must not be less than the {rotated} rotated channels");
-            return Err(keys.refuse(key, indexer.size, rule));
-        }
-        let key = "attention.indexer.types";
-        let stated = keys.counts(key, blocks.len(), usize::MAX)?;
-        let owns = |index: usize| stated.as_ref().map_or_else(|| owns(index), |types| types[index] > 0);
-        if !owns(0) && !blocks[0].windowed {
-            return Err(keys.refuse(key, 0, "the first block needs an index of its own"));
-        }
-        for (index, block) in blocks.iter_mut().enumerate() {
-            if let Some(rows) = block.state.rows.as_mut().filter(|_| owns(index) && !block.windowed) {
-                rows.index = indexer.size;
-            }
-        }
-        Ok(indexer)
-    }
+/// Attention with one row per token that is key and value of all heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneRow {
+    /// Channels between the two matrices of queries.
+    pub query_rank: usize,
+    /// Groups of heads that have a matrix each for what attention gives.
+    pub output_groups: usize,
+    /// Channels that each of these matrices gives.
+    pub output_rank: usize,
 }
 
 pub(super) fn window(keys: &Keys<'_>, traits: &Traits) -> Result<Option<usize>, Error> {
@@ -199,7 +173,7 @@ pub(super) fn blocks(
         let rows = TokenRows { keys: kv_heads * key_size, values: kv_heads * value_size, index: 0 };
         let state = BlockState {
             rows: (attends && traits.purpose == Purpose::Continue).then_some(rows),
-            recurrent: None,
+            ..BlockState::default()
         };
         Ok(Block {
             heads,

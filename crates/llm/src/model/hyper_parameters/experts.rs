@@ -15,6 +15,8 @@ pub enum Gating {
     Sigmoid,
     /// Softmax over those used.
     SoftmaxOfSelected,
+    /// Each by itself: `sqrt(ln(1 + exp(x)))`.
+    RootOfSoftplus,
 }
 
 /// Experts of every block that has any.
@@ -38,6 +40,8 @@ pub struct Experts {
     pub weights_scale: f32,
     /// Groups they come in, and from how many of them a token's experts are.
     pub groups: Option<(usize, usize)>,
+    /// In how many of the first blocks the token itself says which compute it.
+    pub by_token: usize,
     /// How many of them share one more small expert, and its channels, if they do.
     pub groves: Option<(usize, usize)>,
 }
@@ -96,6 +100,7 @@ pub(super) fn experts(
         normalized: keys.flag("expert_weights_norm")?.unwrap_or(false),
         weights_scale: keys.factor("expert_weights_scale")?.unwrap_or(1.0),
         groups: groups(keys, count, used)?,
+        by_token: 0,
         groves: None,
     }))
 }
@@ -107,7 +112,8 @@ fn gating(keys: &Keys<'_>) -> Result<Option<Gating>, Error> {
         Some(1) => Some(Gating::Softmax),
         Some(2) => Some(Gating::Sigmoid),
         Some(3) => Some(Gating::SoftmaxOfSelected),
-        Some(other) => return Err(keys.refuse(key, other, "must be from 1 to 3")),
+        Some(4) => Some(Gating::RootOfSoftplus),
+        Some(other) => return Err(keys.refuse(key, other, "must be from 1 to 4")),
     })
 }
 

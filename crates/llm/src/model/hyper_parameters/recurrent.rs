@@ -90,7 +90,8 @@ impl StateSpace {
 
     /// What a block remembers with it.
     pub(crate) fn remembered(&self) -> RecurrentState {
-        RecurrentState { convolution: (self.taps - 1) * self.convolved(), state: self.state * self.inner }
+        let (convolution, state) = ((self.taps - 1) * self.convolved(), self.state * self.inner);
+        RecurrentState { convolution, state, ..RecurrentState::default() }
     }
 }
 
@@ -105,6 +106,8 @@ pub struct ChannelDelta {
     pub size: usize,
     /// How the logarithm of what is kept comes about.
     pub decay: DecayRule,
+    /// Added to the squared lengths that queries and keys are divided by; the norms' number unless it is given.
+    pub epsilon: Option<f32>,
 }
 
 /// How the logarithm of what a channel keeps comes about, `a` being a number of its head and `x` one of the token.
@@ -129,7 +132,8 @@ impl ChannelDelta {
             return Err(keys.refuse("ssm.conv_kernel", taps, "must be at least 2"));
         }
         let heads = blocks.iter().map(|block| block.heads).find(|&heads| heads > 0).unwrap_or(1);
-        Ok(ChannelDelta { taps, heads, size: keys.need_count("kda.head_dim", MAX_HEAD_SIZE)?, decay })
+        let size = keys.need_count("kda.head_dim", MAX_HEAD_SIZE)?;
+        Ok(ChannelDelta { taps, heads, size, decay, epsilon: None })
     }
 
     /// Channels of all heads together.
@@ -139,6 +143,7 @@ impl ChannelDelta {
 
     /// What a block remembers with it.
     pub(crate) fn remembered(&self) -> RecurrentState {
-        RecurrentState { convolution: 3 * (self.taps - 1) * self.inner(), state: self.size * self.inner() }
+        let (convolution, state) = (3 * (self.taps - 1) * self.inner(), self.size * self.inner());
+        RecurrentState { convolution, state, ..RecurrentState::default() }
     }
 }

@@ -30,10 +30,10 @@ pub(crate) enum AttentionPath {
 impl AttentionPath {
     /// The one that a model is computed with if nothing is in its way.
     pub(crate) fn usual(hyper: &HyperParameters) -> AttentionPath {
-        match (hyper.sees_whole(), hyper.indexer) {
+        match (hyper.sees_whole(), hyper.needs_masks()) {
             (true, _) => AttentionPath::Flash { mask_rows: 1 },
-            (false, Some(_)) => AttentionPath::Plain,
-            (false, None) => AttentionPath::Paged,
+            (false, true) => AttentionPath::Plain,
+            (false, false) => AttentionPath::Paged,
         }
     }
 
@@ -120,9 +120,13 @@ impl Net<'_> {
     }
 
     /// As [`qkv`](Net::qkv), with gates that come with the queries, head by head: queries [D, H, T], gates [D * H, T].
-    pub(crate) fn gated_qkv(&mut self, x: TensorId) -> Result<([TensorId; 2], TensorId, TensorId), Error> {
+    pub(crate) fn gated_qkv(
+        &mut self,
+        x: TensorId,
+        bias: Bias,
+    ) -> Result<([TensorId; 2], TensorId, TensorId), Error> {
         let Block { heads, kv_heads, key_size, value_size, .. } = self.block();
-        let mut part = |base, width| self.product(x, base, width, Bias::Optional, Scale::Qkv);
+        let mut part = |base, width| self.product(x, base, width, bias, Scale::Qkv);
         let both = part("attn_q", 2 * key_size * heads)?;
         let (k, v) = (part("attn_k", key_size * kv_heads)?, part("attn_v", value_size * kv_heads)?);
         let tokens = self.step.tokens;
@@ -267,6 +271,16 @@ impl Net<'_> {
         self.rotary_attention([q, k, v])
     }
 
+    /// As [`plain_attention`](Net::plain_attention), without the bias that files may have beside the last matrix. [E, T]
+    pub(crate) fn unbiased_attention(&mut self, h: TensorId) -> Result<TensorId, Error> {
+        let (q, k, v) = self.qkv(h, Bias::Optional)?;
+        let (q, k) = (self.rope(q)?, self.rope(k)?);
+        let scale = self.head_scale();
+        let a = self.attention([q, k, v], Attention::scaled(scale))?;
+        self.pass_over("attn_output.bias");
+        self.attention_output(a, Bias::None)
+    }
+
     /// As [`plain_attention`](Net::plain_attention), with a norm of each head of queries and keys before they are rotated. [E, T]
     pub(crate) fn normed_attention(&mut self, h: TensorId) -> Result<TensorId, Error> {
         let (q, k, v) = self.qkv(h, Bias::Optional)?;
@@ -317,7 +331,7 @@ impl Net<'_> {
     }
 
     /// Attention over keys [D, cells, G] and values [V, cells, G].
-    fn attend(
+    pub(super) fn attend(
         &mut self,
         [q, keys, values]: [TensorId; 3],
         mask: Option<TensorId>,
@@ -422,7 +436,7 @@ impl Net<'_> {
     }
 
     /// The first cells, head by head. [D, cells, G]
-    fn cells_by_head(&mut self, all: TensorId, size: usize) -> Result<TensorId, Error> {
+    pub(super) fn cells_by_head(&mut self, all: TensorId, size: usize) -> Result<TensorId, Error> {
         let (groups, dtype) = (self.block().kv_heads, self.style.cache_type);
         let (cells, row) = (self.step.cells[self.kind()], self.graph.tensor(all)?.layout().nb()[1]);
         let too_wide = || {

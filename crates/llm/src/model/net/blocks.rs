@@ -1,8 +1,8 @@
 //! The frames that decoders share: every block reads the residual stream through norms, in two parts, and adds to it what they
-//! give, one after the other or both at once.
+//! give, one after the other or both at once; or several streams, one part after the other.
 //!
 //! Invariant: rows whose results are not wanted are dropped here, after the first part of the last block, and by no architecture
-//! itself.
+//! itself. Of several streams they are dropped after the last block, where the streams become one.
 
 use oxcart_tensor::TensorId;
 
@@ -134,6 +134,37 @@ impl Net<'_> {
             let f = feed_forward(self, h)?;
             let both = self.add(f, a)?;
             x = self.leave_block(both, residual)?;
+        }
+        Ok(x)
+    }
+
+    /// From tokens through all blocks of several residual streams, to what the streams are after them. Embeddings of n-grams are
+    /// added where the model has them. [E, streams, T]
+    pub(crate) fn stream_blocks(
+        &mut self,
+        norms: Norms,
+        attention: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+        feed_forward: impl Fn(&mut Self, TensorId) -> Result<TensorId, Error>,
+    ) -> Result<TensorId, Error> {
+        let x = self.token_embeddings()?;
+        let ngrams = self.ngram_embeddings()?;
+        let mut x = self.equal_streams(x)?;
+        for block in 0..self.block_count() {
+            self.enter_block(block);
+            if let Some(found) = ngrams.filter(|_| self.has_ngrams()) {
+                x = self.add_ngrams(x, found)?;
+            }
+            let (h, into) = self.read_streams(x, "hc_attn")?;
+            let h = self.norm_at(h, norms.before, 0)?;
+            let a = attention(self, h)?;
+            let a = self.norm_at(a, norms.after, 0)?;
+            x = self.write_streams(a, x, into)?;
+            let (h, into) = self.read_streams(x, "hc_ffn")?;
+            let h = self.norm_at(h, norms.before, 1)?;
+            let f = feed_forward(self, h)?;
+            let f = self.norm_at(f, norms.after, 1)?;
+            x = self.write_streams(f, x, into)?;
+            self.name_block_result(x)?;
         }
         Ok(x)
     }

@@ -28,7 +28,8 @@ impl Net<'_> {
             *part = self.graph.reshape(active, [size, heads, each, sequences])?;
         }
         let [q, k, v] = parts;
-        let (q, k) = (self.unit_heads(q)?, self.unit_heads(k)?);
+        let epsilon = delta.epsilon.unwrap_or(self.hyper.norm_epsilon);
+        let (q, k) = (self.unit_heads(q, epsilon)?, self.unit_heads(k, epsilon)?);
         let decay = self.channel_decay(x, gates.decays)?; // [size, H, T / S, S]
         let rate = self.delta_rate(x, heads, Scale::None)?;
         let y = self.delta([q, k, v, decay, rate], [size, heads])?;

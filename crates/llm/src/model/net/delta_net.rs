@@ -29,8 +29,14 @@ impl DeltaLayout {
 }
 
 impl Net<'_> {
-    /// A gated delta net instead of attention. Several heads of values share a head of queries and keys. [E, T]
-    pub(crate) fn gated_delta_net(&mut self, x: TensorId, layout: DeltaLayout) -> Result<TensorId, Error> {
+    /// A gated delta net instead of attention, its results weighed by this function of gates. Several heads of values share a head of
+    /// queries and keys. [E, T]
+    pub(crate) fn gated_delta_net(
+        &mut self,
+        x: TensorId,
+        layout: DeltaLayout,
+        gate: Unary,
+    ) -> Result<TensorId, Error> {
         let StateSpace { taps, inner, state, heads, groups, .. } = self.state_space()?;
         let (mixed, gates) = self.delta_projections(x, layout)?;
         let (rate, decay) = match layout {
@@ -43,7 +49,8 @@ impl Net<'_> {
         let q = self.heads_of(mixed, 0, [state, groups])?;
         let k = self.heads_of(mixed, groups * state, [state, groups])?;
         let v = self.heads_of(mixed, 2 * groups * state, [state, heads])?;
-        let (mut q, mut k) = (self.unit_heads(q)?, self.unit_heads(k)?);
+        let epsilon = self.hyper.norm_epsilon;
+        let (mut q, mut k) = (self.unit_heads(q, epsilon)?, self.unit_heads(k, epsilon)?);
         if layout == DeltaLayout::Grouped {
             (q, k) = (self.repeated_heads(q, heads)?, self.repeated_heads(k, heads)?);
         }
@@ -51,7 +58,7 @@ impl Net<'_> {
 
         let y = self.rms_norm(y, "ssm_norm")?;
         let y = self.graph.reshape(y, [inner, self.step.tokens])?;
-        let gates = self.graph.unary(gates, Unary::Silu)?;
+        let gates = self.graph.unary(gates, gate)?;
         let y = self.graph.mul(y, gates)?;
         self.product(y, "ssm_out", self.hyper.embedding, Bias::None, layout.scale())
     }
@@ -122,10 +129,10 @@ impl Net<'_> {
         Ok(self.graph.reshape(decay, [1, shape[0], shape[1], shape[2]])?)
     }
 
-    /// Heads [size, G, T / S, S] of length one.
-    pub(super) fn unit_heads(&mut self, x: TensorId) -> Result<TensorId, Error> {
+    /// Heads [size, G, T / S, S] of length one, but for what is added to their squared lengths.
+    pub(super) fn unit_heads(&mut self, x: TensorId, epsilon: f32) -> Result<TensorId, Error> {
         let size = self.row_len(x)? as f32;
-        let unit = self.graph.rms_norm(x, self.hyper.norm_epsilon / size)?;
+        let unit = self.graph.rms_norm(x, epsilon / size)?;
         Ok(self.graph.scale(unit, size.sqrt().recip())?)
     }
 

@@ -245,18 +245,15 @@ impl Net<'_> {
             Gating::Softmax => self.graph.soft_max(scores)?,
             Gating::Sigmoid => self.graph.unary(scores, Unary::Sigmoid)?,
             Gating::SoftmaxOfSelected => scores,
+            Gating::RootOfSoftplus => {
+                let soft = self.graph.unary(scores, Unary::Softplus)?;
+                self.graph.sqrt(soft)?
+            }
         };
-        // What corrects the choice does not count in the sum.
-        let correction = match self.optional("exp_probs_b.bias", count)? {
-            Some(bias) => Some(bias),
-            None => self.optional("exp_probs_b", count)?,
+        let selected = match self.block_index() < experts.by_token {
+            true => self.experts_by_token(used)?,
+            false => self.best_experts(scores, experts)?,
         };
-        let choice = match correction {
-            Some(bias) => self.graph.add(scores, bias)?,
-            None => scores,
-        };
-        let choice = self.in_best_groups(choice, experts)?;
-        let selected = self.largest(choice, used)?;
         let scores = self.graph.reshape(scores, [1, count, tokens])?;
         let weights = self.graph.get_rows(scores, selected)?;
         let mut weights = self.graph.reshape(weights, [used, tokens])?;
@@ -270,6 +267,32 @@ impl Net<'_> {
             weights = self.graph.scale(weights, weights_scale)?;
         }
         Ok((selected, self.graph.reshape(weights, [1, used, tokens])?))
+    }
+
+    /// The experts with the best scores [count, T]. [used, T]
+    fn best_experts(&mut self, scores: TensorId, experts: &Experts) -> Result<TensorId, Error> {
+        // What corrects the choice does not count in the sum.
+        let correction = match self.optional("exp_probs_b.bias", experts.count)? {
+            Some(bias) => Some(bias),
+            None => self.optional("exp_probs_b", experts.count)?,
+        };
+        let choice = match correction {
+            Some(bias) => self.graph.add(scores, bias)?,
+            None => scores,
+        };
+        let choice = self.in_best_groups(choice, experts)?;
+        self.largest(choice, experts.used)
+    }
+
+    /// The experts that a table has for the tokens. [used, T]
+    fn experts_by_token(&mut self, used: usize) -> Result<TensorId, Error> {
+        let table = self.indices("ffn_gate_tid2eid.weight", [used, self.hyper.vocabulary])?;
+        let missing = || Error::NotThatKind {
+            architecture: self.hyper.architecture(),
+            what: "choose experts by token",
+        };
+        let tokens = self.inputs.tokens.ok_or_else(missing)?;
+        Ok(self.graph.get_rows(table, tokens)?)
     }
 
     /// The indices of the largest numbers of each row, the largest first. [count, ..]

@@ -60,7 +60,8 @@ impl Net<'_> {
     fn latent(&self) -> Result<Latent, Error> {
         let missing =
             || Error::NotThatKind { architecture: self.hyper.architecture(), what: "have latent rows" };
-        self.hyper.latent.ok_or_else(missing)
+        let windowed = self.hyper.latent_windowed.filter(|_| self.block().windowed);
+        windowed.or(self.hyper.latent).ok_or_else(missing)
     }
 
     /// What queries are made of, where there are two matrices of them; normed. [query rank, T]
@@ -81,10 +82,13 @@ impl Net<'_> {
         Ok(self.graph.reshape(q, [key_size, heads, self.step.tokens])?)
     }
 
-    /// The row that keys and values are made of, [rank, T], and the rotated channels of keys, [R, 1, T].
-    fn latent_row(&mut self, x: TensorId) -> Result<(TensorId, TensorId), Error> {
-        let (rank, rotated) = (self.latent()?.rank, self.hyper.rope.n_dims);
+    /// The row that keys and values are made of, [rank, T], and the rotated channels of keys, [R, 1, T], if there are any.
+    fn latent_row(&mut self, x: TensorId) -> Result<(TensorId, Option<TensorId>), Error> {
+        let Latent { rank, rotated, .. } = self.latent()?;
         let both = self.product(x, "attn_kv_a_mqa", rank + rotated, Bias::None, Scale::None)?;
+        if rotated == 0 {
+            return Ok((self.rms_norm(both, "attn_kv_a_norm")?, None));
+        }
         let row = self.graph.tensor(both)?.layout().nb()[1];
         let mut keys = self.columns(both, rank, [rotated, 1])?;
         if self.has("attn_k_norm.weight") {
@@ -92,7 +96,7 @@ impl Net<'_> {
         }
         let keys = self.rope(keys)?;
         let short = self.graph.view(both, [rank, self.step.tokens], &[row], 0)?;
-        Ok((self.rms_norm(short, "attn_kv_a_norm")?, keys))
+        Ok((self.rms_norm(short, "attn_kv_a_norm")?, Some(keys)))
     }
 
     /// Queries are brought to the rows, of which each is key and value of all heads.
@@ -100,22 +104,27 @@ impl Net<'_> {
         &mut self,
         q: TensorId,
         row: TensorId,
-        rotated: TensorId,
+        rotated: Option<TensorId>,
         attention: Attention,
     ) -> Result<TensorId, Error> {
-        let Latent { rank, key_size, value_size, .. } = self.latent()?;
+        let Latent { rank, key_size, value_size, rotated: rotated_size, .. } = self.latent()?;
         let (heads, tokens) = (self.block().heads, self.step.tokens);
-        let still = key_size - self.hyper.rope.n_dims;
-        let (q_still, q_rotated) = (self.part(q, 0, still)?, self.part(q, still, key_size - still)?);
-        let q_rotated = self.rope(q_rotated)?;
+        let still = key_size - rotated_size;
+        let q_still = self.part(q, 0, still)?;
         let to_rows = self.weight("attn_k_b.weight", [still, rank, heads])?;
         let by_head = self.graph.permute(q_still, [0, 2, 1, 3])?; // [still, T, H]
         let brought = self.graph.mul_mat(to_rows, by_head)?; // [rank, T, H]
         let brought = self.graph.permute(brought, [0, 2, 1, 3])?;
-        let q = self.graph.concat(brought, q_rotated, 0)?; // [rank + R, H, T]
-        let q = self.tempered(q)?;
         let row = self.graph.reshape(row, [rank, 1, tokens])?;
-        let key = self.graph.concat(row, rotated, 0)?; // [rank + R, 1, T]
+        let (q, key) = match rotated {
+            None => (brought, row),
+            Some(rotated) => {
+                let q_rotated = self.part(q, still, rotated_size)?;
+                let q_rotated = self.rope(q_rotated)?;
+                (self.graph.concat(brought, q_rotated, 0)?, self.graph.concat(row, rotated, 0)?)
+            }
+        }; // [rank + R, H, T], [rank + R, 1, T]
+        let q = self.tempered(q)?;
         let a = self.attended([q, key, row], attention)?; // [rank, H, T]
         let to_values = self.weight("attn_v_b.weight", [rank, value_size, heads])?;
         let by_head = self.graph.permute(a, [0, 2, 1, 3])?;
@@ -129,15 +138,14 @@ impl Net<'_> {
         &mut self,
         q: TensorId,
         row: TensorId,
-        rotated: TensorId,
+        rotated: Option<TensorId>,
         attention: Attention,
     ) -> Result<TensorId, Error> {
-        let Latent { key_size, value_size, .. } = self.latent()?;
+        let Latent { key_size, value_size, rotated: dims, .. } = self.latent()?;
         let (heads, tokens) = (self.block().heads, self.step.tokens);
-        let dims = self.hyper.rope.n_dims;
         let still = key_size - dims;
         let factors = self.rope_factors()?;
-        let q = match self.block().rotates {
+        let q = match self.block().rotates && dims > 0 {
             true => {
                 let positions = self.positions()?;
                 let rope = Rope { first_channel: still, ..self.hyper.rope };
@@ -149,10 +157,11 @@ impl Net<'_> {
         let both = self.product(row, "attn_kv_b", heads * (still + value_size), Bias::None, Scale::None)?;
         let both = self.graph.reshape(both, [still + value_size, heads, tokens])?;
         let values = self.part(both, still, value_size)?;
-        let rotated = self.graph.repeat(rotated, [dims, heads, tokens])?;
-        let keys = match still {
-            0 => rotated,
-            still => {
+        let rotated = rotated.map(|keys| self.graph.repeat(keys, [dims, heads, tokens])).transpose()?;
+        let keys = match (still, rotated) {
+            (0, Some(rotated)) => rotated,
+            (still, None) => self.part(both, 0, still)?,
+            (still, Some(rotated)) => {
                 let keys = self.part(both, 0, still)?;
                 self.graph.concat(keys, rotated, 0)?
             }

@@ -39,15 +39,27 @@ impl Net<'_> {
         self.logits_after(x, "output_norm")
     }
 
+    /// As [`logits`](Net::logits), of rows that need no norm.
+    pub(crate) fn logits_alone(&mut self, x: TensorId) -> Result<TensorId, Error> {
+        self.enter(Section::Output);
+        let matrix = self.output_matrix()?;
+        self.finish(x, matrix)
+    }
+
     /// As [`logits`](Net::logits), after a norm of this name.
     pub(crate) fn logits_after(&mut self, x: TensorId, norm: &str) -> Result<TensorId, Error> {
         let x = self.final_norm(x, norm)?;
-        let shape = [self.hyper.embedding, self.hyper.vocabulary];
-        let matrix = match self.optional("output.weight", shape)? {
-            Some(matrix) => matrix,
-            None => self.weight("token_embd.weight", shape)?,
-        };
+        let matrix = self.output_matrix()?;
         self.finish(x, matrix)
+    }
+
+    /// The output matrix, or the embedding table if there is none.
+    fn output_matrix(&mut self) -> Result<TensorId, Error> {
+        let shape = [self.hyper.embedding, self.hyper.vocabulary];
+        match self.optional("output.weight", shape)? {
+            Some(matrix) => Ok(matrix),
+            None => self.weight("token_embd.weight", shape),
+        }
     }
 
     /// Logits of the last `count` tokens of the vocabulary, by an output matrix for those alone; none of the others can be chosen.

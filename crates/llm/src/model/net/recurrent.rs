@@ -52,7 +52,7 @@ impl Net<'_> {
     /// Every channel of rows [C, T] as a weighted sum of the token itself and those before it. [C, T / S, S]
     pub(crate) fn convolution(&mut self, rows: TensorId, base: &str, taps: usize) -> Result<TensorId, Error> {
         let kernel = self.weight(&format!("{base}.weight"), [taps, self.row_len(rows)?])?;
-        let seen = self.with_those_before(rows, taps)?;
+        let seen = self.with_those_before(rows, StateTensor::Convolution, taps - 1)?;
         Ok(self.graph.ssm_conv(seen, kernel)?)
     }
 
@@ -64,7 +64,7 @@ impl Net<'_> {
         taps: usize,
     ) -> Result<[TensorId; N], Error> {
         let channels = self.row_len(rows)? / N;
-        let seen = self.with_those_before(rows, taps)?;
+        let seen = self.with_those_before(rows, StateTensor::Convolution, taps - 1)?;
         let layout = *self.graph.tensor(seen)?.layout();
         let (shape, [_, channel, sequence, _]) = (layout.ne(), layout.nb());
         let mut parts = [rows; N];
@@ -79,20 +79,25 @@ impl Net<'_> {
         Ok(parts)
     }
 
-    /// Every channel of rows [C, T], after what it had at the tokens before; its last ones are remembered. [taps - 1 + T / S, C, S]
-    fn with_those_before(&mut self, rows: TensorId, taps: usize) -> Result<TensorId, Error> {
+    /// Every channel of rows [C, T], after what it had at so many tokens before; its last ones are remembered.
+    /// [count + T / S, C, S]
+    pub(super) fn with_those_before(
+        &mut self,
+        rows: TensorId,
+        which: StateTensor,
+        count: usize,
+    ) -> Result<TensorId, Error> {
         let channels = self.row_len(rows)?;
         let (each, sequences) = (self.tokens_of_each(), self.step.sequences);
-        let before = self.recall(StateTensor::Convolution)?;
-        let before = self.graph.reshape(before, [taps - 1, channels, sequences])?;
+        let before = self.recall(which)?;
+        let before = self.graph.reshape(before, [count, channels, sequences])?;
         let rows = self.by_sequence(rows)?;
         let rows = self.graph.transpose(rows)?;
-        let seen = self.graph.concat(before, rows, 0)?; // [taps - 1 + T / S, C, S]
+        let seen = self.graph.concat(before, rows, 0)?; // [count + T / S, C, S]
         let [float, channel, sequence, _] = self.graph.tensor(seen)?.layout().nb();
-        let last =
-            self.graph.view(seen, [taps - 1, channels, sequences], &[channel, sequence], each * float)?;
-        let last = self.graph.cont_as(last, [(taps - 1) * channels, sequences])?;
-        self.remember(StateTensor::Convolution, last)?;
+        let last = self.graph.view(seen, [count, channels, sequences], &[channel, sequence], each * float)?;
+        let last = self.graph.cont_as(last, [count * channels, sequences])?;
+        self.remember(which, last)?;
         Ok(seen)
     }
 

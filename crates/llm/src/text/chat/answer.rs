@@ -5,6 +5,8 @@
 //! text, or an object that may be a call, all of them bounded.
 
 mod literal;
+mod near;
+mod nested;
 mod object;
 mod sink;
 mod tagged;
@@ -13,14 +15,15 @@ mod text;
 use std::sync::Arc;
 
 use literal::LiteralReader;
+use near::{Near, Nearby, Search};
+pub(super) use nested::ITEM;
 use object::{Expect, ObjectReader, Step};
 use sink::Sink;
 use tagged::{Tagged, TaggedStep};
-use text::{Begins, Found, begins, find, find_from};
+use text::{Begins, Found, begins, find};
 
 use super::format::{Channels, Literals, Objects, Syntax};
 use super::tools::{Tool, ToolCall};
-use crate::text::limits::MAX_CALL_HELD;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,8 +137,7 @@ pub struct AnswerParser {
     state: State,
     /// What has come and is not yet understood.
     held: String,
-    /// Bytes of a header in which its end does not begin.
-    looked: usize,
+    nearby: Nearby,
     sink: Sink,
     /// Of a section of calls, the object that may be none.
     bare: bool,
@@ -180,7 +182,15 @@ impl AnswerParser {
             (None, None) if prompt_begins_call(syntax, prompt) => State::Calls,
             (None, None) => State::Start,
         };
-        AnswerParser { grounds, markers, state, held: String::new(), looked: 0, sink, bare: false }
+        AnswerParser {
+            grounds,
+            markers,
+            state,
+            held: String::new(),
+            nearby: Nearby::default(),
+            sink,
+            bare: false,
+        }
     }
 
     /// Takes a piece of the answer, and hands out what is complete with it.
@@ -219,6 +229,7 @@ impl AnswerParser {
         let mut at = 0;
         while let Some(rest) = held.get(at..) {
             let Some(read) = self.step(rest, last) else { break };
+            self.nearby.advance(read);
             at += read;
         }
         // What waits stays where it is, however often something is added.
@@ -403,7 +414,7 @@ impl AnswerParser {
     }
 
     fn tags(&mut self, mut tagged: Tagged, rest: &str) -> Option<usize> {
-        match tagged.step(rest, &self.grounds, &mut self.sink) {
+        match tagged.step(rest, &mut self.nearby, &self.grounds, &mut self.sink) {
             TaggedStep::Wait => self.wait(State::Tags(tagged)),
             TaggedStep::Read(read) => self.go(State::Tags(tagged), read),
             TaggedStep::Text(read) => self.go(State::Text, read),
@@ -455,16 +466,10 @@ impl AnswerParser {
 
     fn channel_header(&mut self, rest: &str) -> Option<usize> {
         let Some(channels) = self.grounds.channels else { return self.go(State::Text, 0) };
-        let looked = std::mem::take(&mut self.looked);
-        let at = match find_from(rest, looked, &[channels.message]) {
-            Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => {
-                return self.go(State::Text, 0);
-            }
-            Found::Marker(at, _) => at,
-            Found::Nothing(at) => {
-                self.looked = at;
-                return self.wait(State::ChannelHeader);
-            }
+        let at = match self.nearby.find(Search::Message, rest, &[channels.message]) {
+            Near::Marker(at, _) => at,
+            Near::NotYet => return self.wait(State::ChannelHeader),
+            Near::TooFar => return self.go(State::Text, 0),
         };
         let header = rest.get(..at).unwrap_or_default();
         let read = at + channels.message.len();

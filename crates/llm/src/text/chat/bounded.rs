@@ -12,7 +12,8 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::budget::{Budget, too_large};
 use super::json::to_json;
-use super::rewrite::{CYCLE, FIND, MADE, PRODUCT, READ, SHAPE, SLICE};
+use super::python;
+use super::rewrite::{CYCLE, ESCAPED, FIND, MADE, PRODUCT, READ, SHAPE, SLICE};
 use super::slice::slice;
 use crate::text::limits::{MAX_TEMPLATE_ELEMENTS, MAX_TEMPLATE_VALUE, MAX_TEMPLATE_WIDTH};
 
@@ -73,6 +74,11 @@ fn add_operators(environment: &mut Environment<'_>, budget: &Budget) {
     environment.add_filter(FIND, move |value: Value| paid.find(&value).map(|()| value));
     let paid = budget.clone();
     environment.add_filter(MADE, move |value: Value| paid.made(value));
+    let paid = budget.clone();
+    environment.add_filter(ESCAPED, move |value: Value| {
+        paid.read(&value)?;
+        paid.made(python::escaped(value))
+    });
     let paid = budget.clone();
     environment.add_filter(PRODUCT, move |left: Value, right: Value| paid.product(&left, &right));
     let paid = budget.clone();
@@ -236,7 +242,7 @@ fn all_filters() -> Vec<(&'static str, Value, Cost)> {
         ("batch", Value::from_function(filters::batch), Cost::Shape),
         ("bool", Value::from_function(filters::bool), Cost::Shape),
         ("capitalize", Value::from_function(filters::capitalize), Cost::Read),
-        ("count", Value::from_function(filters::length), Cost::Find),
+        ("count", Value::from_function(python::length), Cost::Find),
         ("d", Value::from_function(filters::default), Cost::Kind),
         ("default", Value::from_function(filters::default), Cost::Kind),
         ("dictsort", Value::from_function(filters::dictsort), Cost::Sort),
@@ -246,12 +252,12 @@ fn all_filters() -> Vec<(&'static str, Value, Cost)> {
         ("float", Value::from_function(filters::float), Cost::Read),
         ("format", Value::from_function(filters::format), Cost::Read),
         ("groupby", Value::from_function(filters::groupby), Cost::Sort),
-        ("indent", Value::from_function(filters::indent), Cost::Read),
+        ("indent", Value::from_function(python::indent), Cost::Read),
         ("int", Value::from_function(filters::int), Cost::Read),
         ("items", Value::from_function(filters::items), Cost::Shape),
         ("join", Value::from_function(filters::join), Cost::Read),
         ("last", Value::from_function(filters::last), Cost::Find),
-        ("length", Value::from_function(filters::length), Cost::Find),
+        ("length", Value::from_function(python::length), Cost::Find),
         ("lines", Value::from_function(filters::lines), Cost::Read),
         ("list", Value::from_function(filters::list), Cost::Shape),
         ("lower", Value::from_function(filters::lower), Cost::Read),

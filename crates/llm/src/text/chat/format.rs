@@ -27,15 +27,34 @@ pub(super) struct Channels {
     pub(super) channel: &'static str,
     /// Behind a message.
     pub(super) ends: &'static [&'static str],
+    /// Stands before reasoning.
+    reasoning: &'static str,
+    /// Stands before text that comes before a call.
+    aside: &'static str,
+    /// Stands before the answer.
+    answer: &'static str,
+    /// Stands between two messages of one answer.
+    again: &'static str,
 }
 
 const HARMONY: Channels = Channels {
     message: "<|message|>",
     channel: "<|channel|>",
     ends: &["<|end|>", "<|return|>", "<|call|>", "<|start|>"],
+    reasoning: "<|channel|>analysis<|message|>",
+    aside: "<|channel|>commentary<|message|>",
+    answer: "<|channel|>final<|message|>",
+    again: "<|end|><|start|>assistant",
 };
-const ATEM: Channels =
-    Channels { message: "<|message|>", channel: "<|channel|>", ends: &["<|eom|>", "<|eot|>", "<|start|>"] };
+const ATEM: Channels = Channels {
+    message: "<|message|>",
+    channel: "<|channel|>",
+    ends: &["<|eom|>", "<|eot|>", "<|start|>"],
+    reasoning: " to=self<|message|>",
+    aside: " to=user<|message|>",
+    answer: " to=user<|message|>",
+    again: "<|eom|><|start|>assistant",
+};
 
 /// How a model marks reasoning and calls of tools in its answers.
 ///
@@ -170,7 +189,7 @@ impl ChatFormat {
         }
         markers.extend(syntax.literals.map(|literals| literals.quote));
         markers.extend(self.reasoning.iter().flat_map(|(open, close)| [*open, *close]));
-        if let Some(Channels { message, channel, ends }) = self.channels {
+        if let Some(Channels { message, channel, ends, .. }) = self.channels {
             markers.extend([message, channel, "<|constrain|>"]);
             markers.extend(ends);
         }

@@ -1,5 +1,6 @@
 //! Values as JSON, with the white space that Python's `json.dumps` writes: models were trained on that.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use minijinja::value::Kwargs;
@@ -8,7 +9,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 use crate::text::limits::{MAX_TEMPLATE_VALUE, MAX_TEMPLATE_WIDTH};
 
-/// The filter `tojson`. Other arguments of `json.dumps` than `indent` are accepted and change nothing.
+/// The filter `tojson`. Other arguments of `json.dumps` than `indent` and `ensure_ascii` are accepted and change nothing.
 pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Result<String, Error> {
     let indent = match indent {
         Some(indent) => indent,
@@ -31,7 +32,30 @@ pub(super) fn to_json(value: &Value, indent: Option<Value>, named: Kwargs) -> Re
     };
     let bad = |reason: String| Error::new(ErrorKind::BadSerialization, reason);
     written.map_err(|error| bad(error.to_string()))?;
-    String::from_utf8(json.0).map_err(|error| bad(error.to_string()))
+    let json = String::from_utf8(json.0).map_err(|error| bad(error.to_string()))?;
+    match named.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false) {
+        true => ascii(&json).ok_or_else(|| bad("a value grows too large".to_owned())),
+        false => Ok(json),
+    }
+}
+
+/// JSON with all other characters than those of ASCII by their numbers. They stand in strings alone. Nothing if it grows too large.
+fn ascii(json: &str) -> Option<String> {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing into a text does not fail.
+            let _ = write!(ascii, "\\u{unit:04x}");
+        }
+        if ascii.len() > MAX_TEMPLATE_VALUE {
+            return None;
+        }
+    }
+    Some(ascii)
 }
 
 fn serialize<W: Write, F: Formatter>(value: &Value, out: &mut Serializer<W, F>) -> serde_json::Result<()> {

@@ -27,6 +27,8 @@ pub(super) const SHAPE: &str = "=shape";
 pub(super) const FIND: &str = "=find";
 /// Pays for a value that was made.
 pub(super) const MADE: &str = "=made";
+/// Text that is added to markup.
+pub(super) const ESCAPED: &str = "=escaped";
 /// A product that pays for itself.
 pub(super) const PRODUCT: &str = "=product";
 /// A part of a text or list that pays for itself. The engine's own panics where there is nothing to go through backwards.
@@ -336,7 +338,15 @@ impl<'a> Rewriter<'a> {
             Kind::Sub | Kind::Div | Kind::FloorDiv | Kind::Rem | Kind::Pow => {
                 op(self.expr(&s.left)?, self.expr(&s.right)?)
             }
-            Kind::Add => through(MADE, op(self.expr(&s.left)?, self.expr(&s.right)?)),
+            Kind::Add => {
+                let (mut left, mut right) = (self.expr(&s.left)?, self.expr(&s.right)?);
+                match (is_markup(&s.left), is_markup(&s.right)) {
+                    (true, false) => right = through(ESCAPED, right),
+                    (false, true) => left = through(ESCAPED, left),
+                    _ => {}
+                }
+                through(MADE, op(left, right))
+            }
             // Makes texts of both sides first.
             Kind::Concat => through(MADE, op(self.read(&s.left)?, self.read(&s.right)?)),
             Kind::Mul => {
@@ -375,6 +385,15 @@ impl<'a> Rewriter<'a> {
             })
         };
         args.iter().map(arg).collect()
+    }
+}
+
+/// Whether an expression is text that was marked as `safe`, or has had such text added to it.
+fn is_markup(expr: &Expr<'_>) -> bool {
+    match expr {
+        Expr::Filter(filter) => filter.name == "safe",
+        Expr::BinOp(sum) if matches!(sum.op, BinOpKind::Add) => is_markup(&sum.left) || is_markup(&sum.right),
+        _ => false,
     }
 }
 

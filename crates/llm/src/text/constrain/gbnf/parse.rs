@@ -271,7 +271,7 @@ impl<'a> Parser<'a> {
         })?;
         self.at += digits;
         let name = escape.get(..2 + digits).unwrap_or_default();
-        char::from_u32(number).ok_or_else(|| format!("'{name}' is no character"))
+        char::from_u32(number).ok_or_else(|| format!("'{name}' is not a character"))
     }
 
     fn rule_of(&mut self, name: &'a str) -> usize {
