@@ -21,6 +21,11 @@ pub fn state() -> Option<PathBuf> {
     Folders::from_env().state
 }
 
+/// Where a program keeps what cannot be had again, such as who this machine is; `None` for users without a home.
+pub fn data() -> Option<PathBuf> {
+    Folders::from_env().data
+}
+
 /// Where a user's settings are; `None` for users without a home.
 pub fn settings() -> Option<PathBuf> {
     Folders::from_env().settings
@@ -31,6 +36,7 @@ pub fn settings() -> Option<PathBuf> {
 struct Folders {
     /// Of what can be had again.
     root: Option<PathBuf>,
+    data: Option<PathBuf>,
     state: Option<PathBuf>,
     settings: Option<PathBuf>,
 }
@@ -44,10 +50,12 @@ impl Folders {
         // The convention is to ignore paths that are not absolute.
         let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = || folder("XDG_CACHE_HOME").or_else(|| os::cache_folder(folder));
+        let data = || folder("XDG_DATA_HOME").or_else(|| os::data_folder(folder));
         let state = || folder("XDG_STATE_HOME").or_else(|| os::state_folder(folder));
         let settings = || folder("XDG_CONFIG_HOME").or_else(|| os::settings_folder(folder));
         Folders {
             root: folder("OXCART_CACHE").or_else(|| Some(cache()?.join("oxcart"))),
+            data: data().map(|folder| folder.join("oxcart")),
             state: state().map(|folder| folder.join("oxcart")),
             settings: settings().map(|folder| folder.join("oxcart")),
         }
@@ -92,13 +100,15 @@ mod tests {
             let env =
                 |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
             let folders = Folders::new(env);
-            [folders.state, folders.settings].map(|folder| folder.map(|path| path.display().to_string()))
+            [folders.data, folders.state, folders.settings]
+                .map(|folder| folder.map(|path| path.display().to_string()))
         };
-        let some = |paths: [&str; 2]| paths.map(|path| Some(path.to_owned()));
+        let some = |paths: [&str; 3]| paths.map(|path| Some(path.to_owned()));
         let home = ("HOME", "/home/a");
-        assert_eq!(folders(&[home]), some(["/home/a/.local/state/oxcart", "/home/a/.config/oxcart"]));
-        let xdg = [home, ("XDG_STATE_HOME", "/s"), ("XDG_CONFIG_HOME", "/c")];
-        assert_eq!(folders(&xdg), some(["/s/oxcart", "/c/oxcart"]));
-        assert_eq!(folders(&[]), [None, None]);
+        let usual = ["/home/a/.local/share/oxcart", "/home/a/.local/state/oxcart", "/home/a/.config/oxcart"];
+        assert_eq!(folders(&[home]), some(usual));
+        let xdg = [home, ("XDG_DATA_HOME", "/d"), ("XDG_STATE_HOME", "/s"), ("XDG_CONFIG_HOME", "/c")];
+        assert_eq!(folders(&xdg), some(["/d/oxcart", "/s/oxcart", "/c/oxcart"]));
+        assert_eq!(folders(&[]), [None, None, None]);
     }
 }

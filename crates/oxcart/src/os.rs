@@ -16,6 +16,18 @@ pub(crate) fn cache_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<Pa
     named("LOCALAPPDATA")
 }
 
+/// Where programs keep what a user cannot have again, likewise.
+#[cfg(not(windows))]
+pub(crate) fn data_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    Some(named("HOME")?.join(".local/share"))
+}
+
+/// Where programs keep what a user cannot have again, likewise; not where it would follow the user to other machines.
+#[cfg(windows)]
+pub(crate) fn data_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    named("LOCALAPPDATA")
+}
+
 /// Where programs keep what a user would miss a little, likewise.
 #[cfg(not(windows))]
 pub(crate) fn state_folder(named: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {

@@ -47,7 +47,8 @@ impl Loader {
         }
     }
 
-    /// Workers whose devices are used besides those of this machine, as `HOST:PORT`.
+    /// Workers whose devices are used besides those of this machine, as `HOST:PORT`. They are talked to without a key and in the clear;
+    /// for machines that are paired, connect with [`Options::link`].
     pub fn workers<W: Into<String>>(mut self, workers: impl IntoIterator<Item = W>) -> Loader {
         self.workers = workers.into_iter().map(Into::into).collect();
         self

@@ -9,6 +9,7 @@
 
 mod buffer;
 mod buffer_type;
+mod channel;
 mod classic;
 mod connection;
 mod device;
@@ -17,6 +18,7 @@ mod failure;
 mod graph;
 mod handshake;
 mod job;
+mod join;
 pub mod limits;
 mod line;
 mod message;
@@ -33,7 +35,8 @@ pub use device::RemoteDevice;
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{About, ConnectError, Note, Unconfirmed, WorkerFailure, WorkerFault};
 pub use graph::{AddressOf, EncodedGraph, encode_nodes};
-pub use options::{Options, Timeouts};
+pub use join::{JoinError, Joined, invite, join};
+pub use options::{LinkTo, Options, Timeouts};
 pub use registry::RemoteRegistry;
 pub use stream::RemoteStream;
 pub use traffic::{Traffic, Usage};

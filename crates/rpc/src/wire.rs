@@ -1,4 +1,4 @@
-//! Bytes to typed messages and back, for every dialect of the protocol.
+//! Bytes to typed messages and back: ggml's, for every dialect of its protocol, and those of two Oxcarts that meet.
 //!
 //! Sans-IO: nothing in here reads a socket or a clock. A [`Dialect`] is a table of what differs between versions; the
 //! rest of this module is what they share.
@@ -8,20 +8,24 @@
 mod command;
 mod dialect;
 mod dialects;
+mod frame;
 mod graph;
 mod hash;
 mod limits;
 mod offer;
 mod op_code;
+mod pairing;
 mod params;
 mod record;
 
 pub use command::{Command, Reply};
 pub use dialect::{Dialect, Version};
+pub use frame::{FRAME_BYTES, FrameHead};
 pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
-pub use limits::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS};
+pub use limits::{MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
 pub use offer::{CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_own_ops};
 pub use op_code::OpCode;
+pub use pairing::{NotPaired, PairingError, PairingMessage};
 pub use params::{ParamError, Params, encode_params};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};

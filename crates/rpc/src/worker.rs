@@ -1,7 +1,8 @@
 //! A worker: lends its devices to clients that speak the protocol.
 //!
-//! [`Worker`] listens; each connection has a thread (`connection`), which reads commands and has a `session` carry them
-//! out. [`Space`] is what one client can see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
+//! [`Worker`] listens; each connection has a thread, which finds out who comes (`entry`), then reads commands (`connection`) and has a
+//! `session` carry them out; or it meets a machine (`join`). [`Trust`] is whom the worker knows. [`Space`] is what one client can
+//! see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
 //! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
 //! are late and whatever is still done for a client that has gone. A [`WeightCache`] keeps weights on disk.
@@ -14,7 +15,9 @@ mod cache;
 mod client;
 mod connection;
 mod counters;
+mod entry;
 mod event;
+mod join;
 mod lent;
 mod limits;
 mod listen;
@@ -30,15 +33,18 @@ mod session;
 mod sliced_graph;
 mod space;
 mod stored_graphs;
+mod trust;
 mod turnstile;
 mod watch;
 
 pub use cache::{CacheCounts, CacheSettings, Call, Domain, DomainOf, Gate, Keeping, WeightCache};
 pub use client::Dropped;
 pub use counters::Snapshot;
-pub use event::{Event, Observer, Totals};
+pub use entry::Plain;
+pub use event::{Event, Observer, PairingNews, Totals};
 pub use limits::Limits;
 pub use rebuild::{Rebuilt, rebuild};
 pub use refusal::Refusal;
 pub use server::{Config, DialectChoice, Worker};
 pub use space::{BufferRange, Space};
+pub use trust::Trust;

@@ -172,5 +172,5 @@ fn own_ops_are_for_workers_that_say_they_have_them() {
     assert!(!supports(fixture.auto, Some(Dialect::newest())));
     assert!(!supports(stock, None));
     let refused = connect(stock, Some(Dialect::own())).unwrap_err().to_string();
-    assert!(refused.contains("dialect 7.0+ was asked for"), "{refused}");
+    assert!(refused.contains("version 7.0+ was asked for"), "{refused}");
 }

@@ -10,11 +10,14 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common_client::{BASE, Config, FakeWorker, HANDLE, Misbehaviour, options};
+use common_client::{BASE, Config, FakeWorker, HANDLE, Misbehaviour, PATIENCE, options, short};
 use oxcart_backend::{Buffers, Error, Registry, StreamOptions, allocate, place_all};
 use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{Command, Reply};
 use oxcart_tensor::{DType, Graph};
+
+/// Half of the time that is waited for an answer where a worker has been honest before: longer than a machine stands still.
+const SHORT: Duration = Duration::from_millis(1500);
 
 fn dialects_of(command: Command) -> impl Iterator<Item = &'static str> {
     ["2.0", "3.6", "5.1", "7.0"]
@@ -22,28 +25,31 @@ fn dialects_of(command: Command) -> impl Iterator<Item = &'static str> {
         .filter(move |name| Command::from_number(command as u8, name.parse().unwrap()).is_some())
 }
 
-/// What a client that meets this worker reports.
+/// What a client that meets this worker reports, without having waited for long.
 fn outcome(config: Config) -> Result<(), String> {
+    outcome_with(config, &options())
+}
+
+fn outcome_with(config: Config, options: &Options) -> Result<(), String> {
     let worker = FakeWorker::start(config);
     let started = Instant::now();
-    let outcome = match worker.connect() {
+    let outcome = match RemoteRegistry::connect(&worker.endpoint(), options) {
         Err(error) => Err(error.to_string()),
         Ok(registry) => {
             let outcome = conversation::hold(&registry).map_err(|error| error.to_string());
             if outcome.is_err() {
                 let cause = registry.failure().expect("the connection is over").to_string();
                 let device = registry.devices().remove(0);
-                let again = Instant::now();
                 let later = device.memory().unwrap_err().to_string();
                 assert!(later.contains(&cause), "{later} is not {cause}");
                 assert!(device.buffer_type().allocate_bytes(10).is_err());
                 assert!(Arc::clone(&device).open(&StreamOptions::default()).is_err());
-                assert!(again.elapsed() < Duration::from_secs(1), "later calls fail at once");
             }
             outcome
         }
     };
-    assert!(started.elapsed() < Duration::from_secs(8), "took {:?}", started.elapsed());
+    // No limit is met, neither by what failed nor by later calls; where limits are short, none is stretched.
+    assert!(started.elapsed() < PATIENCE, "took {:?}", started.elapsed());
     outcome
 }
 
@@ -113,7 +119,8 @@ fn silence_at_any_command() {
     let threads = cases.flat_map(|(command, dialect)| {
         [Misbehaviour::Silence, Misbehaviour::Drip].map(|fault| {
             std::thread::spawn(move || {
-                let error = outcome(Config::fault(dialect, command, fault.clone())).unwrap_err();
+                let error =
+                    outcome_with(Config::fault(dialect, command, fault.clone()), &short()).unwrap_err();
                 let is_late = error.contains("did not answer within") || error.contains("no answer to HELLO");
                 assert!(is_late, "{command:?} {fault:?} in {dialect}: {error}");
             })
@@ -137,7 +144,12 @@ fn broken_answers_to_a_hash() {
     let more = [Misbehaviour::Silence, Misbehaviour::Surplus, Misbehaviour::Body(vec![2])];
     for fault in faults.into_iter().chain(more) {
         let worker = FakeWorker::start(Config::fault("7.0", Command::SetTensorHash, fault.clone()));
-        let options = Options { worker_cache: true, ..options() };
+        // Only the answer to a hash is waited for so; what comes before is done by then.
+        let timeouts = match fault {
+            Misbehaviour::Silence => Timeouts { control: SHORT, data: SHORT, ..options().timeouts },
+            _ => options().timeouts,
+        };
+        let options = Options { worker_cache: true, timeouts, ..options() };
         let registry = RemoteRegistry::connect(&worker.endpoint(), &options).unwrap();
         let large = (10 << 20) + 1;
         let buffer = allocate(&registry.devices()[0].buffer_type(), large).unwrap();
@@ -152,9 +164,8 @@ fn broken_answers_to_a_hash() {
 /// What a worker was given to do in its memory, and what has left already, does not make silence last.
 #[test]
 fn silence_after_much_memory_is_not_waited_for() {
-    let timeouts = Timeouts { slowest_rate: 1 << 10, slowest_memory: 1 << 30, ..options().timeouts };
+    let timeouts = Timeouts { control: SHORT, data: SHORT, slowest_rate: 1 << 10, ..options().timeouts };
     let slow = Options { timeouts, ..options() };
-    let limit = Duration::from_secs(20);
     for command in [Command::AllocBuffer, Command::GetTensor] {
         let worker = FakeWorker::start(Config::fault("7.0", command, Misbehaviour::Silence));
         let registry = RemoteRegistry::connect(&worker.endpoint(), &slow).unwrap();
@@ -162,7 +173,7 @@ fn silence_after_much_memory_is_not_waited_for() {
         let result = allocate(&registry.devices()[0].buffer_type(), 64 << 20)
             .and_then(|buffer| buffer.read(0, &mut [0]));
         assert!(result.is_err());
-        assert!(started.elapsed() < limit, "{command:?}: {:?}", started.elapsed());
+        assert!(started.elapsed() < PATIENCE, "{command:?}: {:?}", started.elapsed());
     }
     // An upload that has left.
     let worker = FakeWorker::start(Config::fault("7.0", Command::GetTensor, Misbehaviour::Silence));
@@ -171,19 +182,20 @@ fn silence_after_much_memory_is_not_waited_for() {
     buffer.write(0, &vec![1; 64 << 20]).unwrap();
     let started = Instant::now();
     assert!(buffer.read(0, &mut [0]).is_err());
-    assert!(started.elapsed() < limit, "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
 
 /// A worker that takes no data.
 #[test]
 fn a_deaf_worker_is_given_up() {
     let worker = FakeWorker::start(Config::fault("7.0", Command::BufferClear, Misbehaviour::Deaf));
-    let registry = worker.connect().unwrap();
+    let timeouts = Timeouts { control: SHORT, data: SHORT, ..options().timeouts };
+    let registry = RemoteRegistry::connect(&worker.endpoint(), &Options { timeouts, ..options() }).unwrap();
     let buffer = allocate(&registry.devices()[0].buffer_type(), 64 << 20).unwrap();
     let started = Instant::now();
     let error = buffer.write(0, &vec![1; 64 << 20]).unwrap_err().to_string();
     assert!(error.contains("took no data for"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(8));
+    assert!(started.elapsed() < PATIENCE);
 }
 
 /// Versions that no dialect has, and answers that are no versions.
@@ -302,6 +314,8 @@ fn unsolicited_bytes_end_the_connection() {
     let device = worker.connect().unwrap().devices().remove(0);
     let buffer = allocate(&device.buffer_type(), 100).unwrap();
     buffer.write(0, &[1; 100]).unwrap();
+    worker.wait_for_misbehaviour();
+    // It has left; on its way to us nothing but the system holds it up.
     std::thread::sleep(Duration::from_millis(200));
     let error = device.memory().unwrap_err().to_string();
     assert!(error.contains("not asked for"), "{error}");
@@ -318,7 +332,10 @@ fn a_late_failure_names_what_was_not_confirmed() {
 
 #[test]
 fn an_address_without_a_worker_is_an_error() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // An address that is taken, so that no other gets it, and where no one listens.
+    let taken = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    taken.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let free = taken.local_addr().unwrap().as_socket().unwrap();
     let error = RemoteRegistry::connect(&free.to_string(), &options()).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
     let error = RemoteRegistry::connect("no-such-host.invalid:1", &options()).unwrap_err();
@@ -335,7 +352,11 @@ fn no_worker_at_all() {
         std::thread::spawn(move || {
             for stream in listener.incoming().take(2) {
                 let mut stream = stream.unwrap();
-                let _ = stream.read(&mut [0; 64]);
+                // All of HELLO, so that the end is none that loses what is said.
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).unwrap();
+                let size = u64::from_le_bytes(*head.last_chunk().unwrap());
+                std::io::copy(&mut (&mut stream).take(size), &mut std::io::sink()).unwrap();
                 let _ = std::io::Write::write_all(&mut stream, greeting);
             }
         });

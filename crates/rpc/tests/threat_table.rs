@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many threats each letter has. Those that nothing holds yet have numbers too, in the list at the end.
-const NUMBERS: [(char, u32); 14] = [
-    ('P', 11),
+const NUMBERS: [(char, u32); 15] = [
+    ('P', 12),
     ('R', 8),
     ('L', 11),
     ('F', 12),
@@ -21,7 +21,8 @@ const NUMBERS: [(char, u32); 14] = [
     ('X', 20),
     ('S', 12),
     ('T', 11),
-    ('W', 10),
+    ('W', 13),
+    ('J', 28),
 ];
 /// The letters and numbers of those.
 const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];

@@ -6,31 +6,38 @@ mod common;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use common::{Example, Fixture, Peer, SOON, announcement, dial};
+use common::{Example, Fixture, PATIENCE, Peer, announcement, dial};
 use oxcart_rpc::wire::{Command, Dialect, OpCode, TensorRecord};
 use oxcart_testdev::Config as DeviceConfig;
 
-/// A graph of many matrix products, which takes a slow device minutes.
-fn long_graph(peer: &mut Peer, count: u64) -> (Vec<u64>, Vec<TensorRecord>) {
-    let side = 64;
-    let handle = peer.alloc(1 << 16);
+/// A graph of many matrix products, which takes the slow device many minutes, and one that is ten times as fast more than one.
+fn long_graph(peer: &mut Peer) -> (Vec<u64>, Vec<TensorRecord>) {
+    let (side, count) = (256, 40_000);
+    let handle = peer.alloc(1 << 19);
     let base = peer.base(handle);
     let a = peer.tensor(1, [side, side, 1, 1], (handle, base));
     let mut tensors = vec![a];
     let nodes: Vec<u64> = (10..10 + count).collect();
     for &id in &nodes {
-        tensors.push(peer.node(OpCode::MulMat, id, [side, side, 1, 1], (handle, base + 0x8000), &[1, 1]));
+        tensors.push(peer.node(OpCode::MulMat, id, [side, side, 1, 1], (handle, base + (1 << 18)), &[1, 1]));
     }
     (nodes, tensors)
 }
 
-/// Sends a graph and does not wait for it.
-fn submit(fixture: &Fixture, peer: &mut Peer, count: u64) {
-    let (nodes, tensors) = long_graph(peer, count);
+/// Sends a long graph and does not wait for it.
+fn submit(fixture: &Fixture, peer: &mut Peer) {
+    let (nodes, tensors) = long_graph(peer);
     let body = peer.graph_body(&nodes, &tensors);
-    fixture.device.take_log();
+    let before = fixture.device.begun();
     peer.send(Command::GraphCompute, &body);
-    fixture.until("the long graph has begun", |fixture| !fixture.device.take_log().is_empty());
+    fixture.until("the long graph has begun", |fixture| fixture.device.begun() > before);
+}
+
+/// Sends the worked example and does not wait for it.
+fn submit_example(peer: &mut Peer) {
+    let example = Example::new(peer);
+    let body = example.peer.graph_body(&[0x3333], &[example.a, example.b, example.c]);
+    peer.send(Command::GraphCompute, &body);
 }
 
 #[test]
@@ -59,21 +66,20 @@ fn slow_clients_block_no_other() {
 fn a_long_graph_shares_its_device() {
     let fixture = Fixture::new();
     let mut hog = fixture.newest();
-    submit(&fixture, &mut hog, 20_000);
+    submit(&fixture, &mut hog);
     for _ in 0..3 {
-        // Memory at once, graphs by turns.
-        let start = Instant::now();
+        // Memory at once, though the long graph's turn does not end; graphs by turns.
+        let held = fixture.device.hold();
         let mut other = fixture.classic();
         let handle = other.alloc(4096);
         let base = other.base(handle);
         let record = other.tensor(1, [4, 1, 1, 1], (handle, base));
         other.set_floats(&record, &[1., 2., 3., 4.]);
         assert_eq!(other.floats(&record), [1., 2., 3., 4.]);
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        drop(held);
         let sum = other.node(OpCode::Add, 2, [4, 1, 1, 1], (handle, base + 64), &[1, 1]);
         assert!(other.compute(&[2], &[record, sum]));
         assert_eq!(other.floats(&sum), [2., 4., 6., 8.]);
-        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
     assert_eq!(fixture.counters().graphs, 3, "the long graph is still running");
 }
@@ -84,7 +90,7 @@ fn the_graph_of_a_client_that_left_is_stopped() {
     for reset in [false, true] {
         for dialect in [Dialect::classic(), Dialect::newest()] {
             let mut leaver = fixture.connect(dialect);
-            submit(&fixture, &mut leaver, 20_000);
+            submit(&fixture, &mut leaver);
             // Commands that follow must not hide that the client is gone.
             let device = leaver.device();
             leaver.send(Command::GetAlignment, &device);
@@ -92,10 +98,8 @@ fn the_graph_of_a_client_that_left_is_stopped() {
                 socket2::SockRef::from(&leaver.stream).set_linger(Some(Duration::ZERO)).unwrap();
             }
             drop(leaver);
-            let start = Instant::now();
+            // One second is promised; this machine may be busy with other things. The whole graph takes longer than is waited for.
             fixture.until_empty();
-            // One second is promised; this machine may be busy with other things.
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
         }
     }
     let counters = fixture.counters();
@@ -107,12 +111,9 @@ fn the_graph_of_a_client_that_left_is_stopped() {
 fn a_client_that_leaves_while_waiting_leaves_the_queue() {
     let fixture = Fixture::new();
     let mut hog = fixture.newest();
-    submit(&fixture, &mut hog, 20_000);
+    submit(&fixture, &mut hog);
     for _ in 0..5 {
-        let mut waiter = fixture.newest();
-        let example = Example::new(&mut waiter);
-        let body = example.peer.graph_body(&[0x3333], &[example.a, example.b, example.c]);
-        waiter.send(Command::GraphCompute, &body);
+        submit_example(&mut fixture.newest());
     }
     fixture.until("only one is left", |fixture| fixture.counters().connected == 1);
     drop(hog);
@@ -123,25 +124,20 @@ fn a_client_that_leaves_while_waiting_leaves_the_queue() {
 /// Not even a turn that takes long keeps those who left.
 #[test]
 fn a_client_that_leaves_does_not_wait_for_a_long_turn() {
-    // Every job of the device is held up.
-    let delay = Duration::from_secs(3);
-    let device = DeviceConfig { asynchronous: true, delay, ..DeviceConfig::accelerator("X") };
+    let device = DeviceConfig { asynchronous: true, ..DeviceConfig::accelerator("X") };
     let fixture = Fixture::with(device, |_| {});
-    let compute = |peer: &mut Peer| {
-        let example = Example::new(peer);
-        let body = example.peer.graph_body(&[0x3333], &[example.a, example.b, example.c]);
-        peer.send(Command::GraphCompute, &body);
-    };
+    // The turn does not end before the others have left.
+    let held = fixture.device.hold();
     let mut hog = fixture.newest();
-    compute(&mut hog);
-    std::thread::sleep(Duration::from_millis(200));
+    submit_example(&mut hog);
+    fixture.until("the turn has begun", |fixture| fixture.device.begun() == 1);
     for _ in 0..5 {
-        compute(&mut fixture.newest());
+        submit_example(&mut fixture.newest());
     }
-    fixture.until("all have come", |fixture| fixture.counters().clients == 6);
-    let start = Instant::now();
     fixture.until("only one is left", |fixture| fixture.counters().connected == 1);
-    assert!(start.elapsed() < delay / 2, "{:?}", start.elapsed());
+    assert_eq!(fixture.counters().graphs, 0, "the turn is not over");
+    drop(held);
+    assert!(hog.is_alive());
 }
 
 #[test]
@@ -173,9 +169,9 @@ fn many_clients_get_right_results() {
 fn shutdown_waits_for_a_graph_and_then_no_longer() {
     let fixture = Fixture::new();
     let mut peer = fixture.newest();
-    submit(&fixture, &mut peer, 20_000);
-    let start = Instant::now();
-    let counters = fixture.shutdown(Duration::from_millis(300));
-    assert!(start.elapsed() > Duration::from_millis(300) && start.elapsed() < SOON, "{:?}", start.elapsed());
+    submit(&fixture, &mut peer);
+    let (start, grace) = (Instant::now(), Duration::from_millis(300));
+    let counters = fixture.shutdown(grace);
+    assert!(start.elapsed() >= grace && start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert_eq!((counters.connected, counters.cancelled), (0, 1), "{counters}");
 }

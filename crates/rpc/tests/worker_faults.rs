@@ -216,7 +216,7 @@ fn a_panic_ends_one_connection_and_is_counted() {
         device.inject(Some(InjectedFault::Panic));
         assert!(!example.compute());
         let start = Instant::now();
-        while worker.counters().panics == 0 && start.elapsed() < common::SOON {
+        while worker.counters().panics == 0 && start.elapsed() < common::PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
         }
         Example::new(&mut bystander).check();
@@ -300,6 +300,25 @@ fn one_line_per_refusal_names_client_command_and_reason() {
     }
 }
 
+/// A full worker refuses no one, but says who asked for what, and how many others hold the rest.
+#[test]
+fn a_full_worker_says_so() {
+    let fixture = Fixture::with(DeviceConfig::default(), |config| config.max_memory = Some(1 << 20));
+    let (mut one, mut two, mut three) = (fixture.newest(), fixture.newest(), fixture.newest());
+    let (free, _) = one.memory();
+    one.alloc(free / 4);
+    two.alloc(free / 4);
+    assert_eq!(three.try_alloc(free), (0, 0));
+    three.alloc(1024);
+    let from = three.stream.local_addr().unwrap().to_string();
+    let lines = fixture.events();
+    let full: Vec<_> = lines.iter().filter(|line| line.contains("which is full")).collect();
+    assert_eq!(full.len(), 1, "{lines:?}");
+    for part in [from.as_str(), "iB of ", " free, 2 other clients hold "] {
+        assert!(full[0].contains(part), "{}", full[0]);
+    }
+}
+
 #[test]
 fn names_and_addresses_of_either_kind() {
     let device = TestDevice::new(DeviceConfig { capacity: 1 << 30, ..DeviceConfig::default() });
@@ -316,29 +335,17 @@ fn names_and_addresses_of_either_kind() {
     RemoteRegistry::connect(&by_name, &Options::default()).unwrap();
 }
 
-/// A client that sends a byte at a time is served, and blocks no other.
+/// A client that sends a byte at a time is served, and blocks no other: each byte comes when others have been served.
 #[test]
 fn a_dripping_client_is_served() {
     let fixture = Fixture::new();
-    std::thread::scope(|scope| {
-        let slow = scope.spawn(|| {
-            // Where others come in too.
-            let mut stream = dial(fixture.address(Dialect::newest()));
-            for byte in request(14, &[0; 24]) {
-                stream.write_all(&[byte]).unwrap();
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            let mut reply = [0; 36];
-            stream.read_exact(&mut reply).unwrap();
-        });
-        while !slow.is_finished() {
-            let start = Instant::now();
-            fixture.assert_serves();
-            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        slow.join().unwrap();
-    });
+    // Where others come in too.
+    let mut stream = dial(fixture.address(Dialect::newest()));
+    for byte in request(14, &[0; 24]) {
+        fixture.assert_serves();
+        stream.write_all(&[byte]).unwrap();
+    }
+    stream.read_exact(&mut [0; 36]).unwrap();
 }
 
 /// Many dead connections are held, and a new client is served at once in any case.
@@ -352,9 +359,7 @@ fn half_open_connections_keep_no_client_out() {
             peer
         })
         .collect();
-    let start = Instant::now();
     fixture.assert_serves();
-    assert!(start.elapsed() < Duration::from_secs(1));
     drop(dead);
     fixture.until_empty();
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Example, Fixture, dialects, get_body};
+use common::{Example, Fixture, dialects, get_body, patient};
 use oxcart_rpc::wire::{Command, Dialect, OpCode};
 use oxcart_rpc::worker::Limits;
 use oxcart_testdev::Config as DeviceConfig;
@@ -241,7 +241,7 @@ fn a_buffer_of_no_bytes_is_a_buffer() {
 
 #[test]
 fn the_number_of_buffers_is_limited() {
-    let fixture = Fixture::limited(Limits { buffers: 1000, ..Limits::default() });
+    let fixture = Fixture::limited(Limits { buffers: 1000, ..patient() });
     let mut peer = fixture.newest();
     let handles: Vec<_> = (0..1000).map(|_| peer.alloc(16)).collect();
     assert_eq!(peer.try_alloc(16), (0, 0));

@@ -14,6 +14,9 @@ static ALLOCATOR: Counting = Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
+/// The most that was ever live since it was set back.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
@@ -28,6 +31,20 @@ pub fn live_bytes() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
+/// The most bytes that all threads together hold while something is done, beyond those before. Only one thread of a program may
+/// measure at a time.
+pub fn peak_bytes(act: impl FnOnce()) -> usize {
+    let before = live_bytes();
+    PEAK.store(before, Ordering::Relaxed);
+    act();
+    PEAK.load(Ordering::Relaxed).saturating_sub(before)
+}
+
+fn add(bytes: usize) {
+    let before = LIVE.fetch_add(bytes, Ordering::Relaxed);
+    PEAK.fetch_max(before + bytes, Ordering::Relaxed);
+}
+
 /// What a block takes: eight bytes of administration, in steps of sixteen, and no less than two steps.
 fn taken(size: usize) -> usize {
     (size + 8).next_multiple_of(16).max(32)
@@ -38,7 +55,7 @@ fn taken(size: usize) -> usize {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        LIVE.fetch_add(taken(layout.size()), Ordering::Relaxed);
+        add(taken(layout.size()));
         // SAFETY: the caller keeps the contract of this very function.
         unsafe { System.alloc(layout) }
     }
@@ -46,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
     // The default one writes zeros, and so makes memory resident that was not used yet.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        LIVE.fetch_add(taken(layout.size()), Ordering::Relaxed);
+        add(taken(layout.size()));
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -55,7 +72,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
         let new = taken(size);
-        LIVE.fetch_add(new, Ordering::Relaxed);
+        add(new);
         // SAFETY: as above.
         let moved = unsafe { System.realloc(pointer, layout, size) };
         // If there is no room, the old block stays.
@@ -76,14 +93,18 @@ mod tests {
 
     #[test]
     fn allocations_are_counted() {
+        const LARGE: usize = 1 << 24;
+        // Other threads of the test allocate and free as well, but little.
+        const LITTLE: usize = 1 << 20;
         let (count, live) = (allocations(), live_bytes());
-        let mut list = Vec::<u8>::with_capacity(1 << 20);
+        let mut list = Vec::<u8>::with_capacity(LARGE);
         assert_eq!(allocations(), count + 1);
-        assert!(live_bytes() >= live + (1 << 20));
-        list.reserve_exact(2 << 20);
+        assert!(live_bytes() + LITTLE >= live + LARGE);
+        list.reserve_exact(2 * LARGE);
         assert_eq!(allocations(), count + 2);
         drop(list);
-        // Other threads of the test allocate as well, but little.
-        assert!(live_bytes() < live + (1 << 20));
+        assert!(live_bytes() < live + LITTLE);
+        let peak = peak_bytes(|| drop(Vec::<u8>::with_capacity(LARGE)));
+        assert!(peak + LITTLE >= LARGE && peak < LARGE + LITTLE, "{peak}");
     }
 }

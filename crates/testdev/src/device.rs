@@ -1,7 +1,7 @@
 //! The device and its settings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oxcart_backend::{
@@ -103,6 +103,10 @@ pub struct TestDevice {
     log: Mutex<Vec<TensorId>>,
     /// What happens at the next node.
     fault: Mutex<Option<InjectedFault>>,
+    /// Taken for a moment before each node.
+    gate: Mutex<()>,
+    /// Nodes that have come to the gate.
+    begun: AtomicUsize,
 }
 
 impl TestDevice {
@@ -120,8 +124,32 @@ impl TestDevice {
             allocations_left: AtomicUsize::new(usize::MAX),
         });
         let host_buffer_type = HostBufferType::new(format!("{}_Host", config.name));
-        let (log, fault) = (Mutex::default(), Mutex::default());
-        Arc::new(TestDevice { config, buffer_type, host_buffer_type, allocated, log, fault })
+        Arc::new(TestDevice {
+            config,
+            buffer_type,
+            host_buffer_type,
+            allocated,
+            log: Mutex::default(),
+            fault: Mutex::default(),
+            gate: Mutex::default(),
+            begun: AtomicUsize::new(0),
+        })
+    }
+
+    /// Lets no node be computed until this is dropped: what one of them holds up is held up for as long as a test wants.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nodes that were begun so far, one that is [held](TestDevice::hold) included.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Begins a node, and waits for as long as that is held.
+    pub(crate) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        drop(self.hold());
     }
 
     /// Lets something go wrong at the next node that is computed; `None` for nothing.

@@ -245,6 +245,7 @@ fn run(test: &TestDevice, work: Work<'_>, cancel: &AtomicBool) -> Result<(), Err
         if !test.supports_op(node) {
             return Err(unsupported(test, format!("{} ({})", node.op().label(), node.label())));
         }
+        test.begin();
         match test.fault() {
             None => {}
             Some(InjectedFault::NoMemory) => {

@@ -17,7 +17,7 @@ use oxcart_testdev::{Config, TestDevice};
 use tempfile::TempDir;
 
 fn library(name: &str) -> PathBuf {
-    oxcart_fixtures::example_library(env!("CARGO_PKG_NAME"), &format!("plugin_{name}"))
+    oxcart_fixtures::example_library(&format!("plugin_{name}"))
 }
 
 /// Loads a plug-in that must be refused, and says why it was.

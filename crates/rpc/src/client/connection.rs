@@ -127,11 +127,11 @@ impl Connection {
     /// As [`failed`](Connection::failed), but looks first: a worker that left while the line was idle is found out now rather than by the
     /// next command. Never waits; a line that is in use shows it by itself.
     pub(super) fn look(&self) -> Option<Arc<WorkerFailure>> {
-        let state = self.core.lock();
+        let mut state = self.core.lock();
         if state.failed.is_some() {
             return state.failed.clone();
         }
-        let failure = state.line.as_ref()?.quiet_failure()?;
+        let failure = state.line.as_mut()?.quiet_failure()?;
         drop(state);
         Some(self.core.fail(failure))
     }

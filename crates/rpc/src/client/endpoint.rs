@@ -18,7 +18,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// No port, or no number that is one.
-    #[error("'{text}' has no port; write host:port, for example 127.0.0.1:50052")]
+    #[error("'{text}' has no port, or none that is a number; write host:port, for example 127.0.0.1:50052")]
     Port {
         /// The text.
         text: String,
@@ -30,7 +30,7 @@ pub enum EndpointError {
         text: String,
     },
     /// Something else than an IPv6 address in brackets, or one without them.
-    #[error("'{text}' is no IPv6 address with a port; write [::1]:50052")]
+    #[error("'{text}' is not an IPv6 address with a port; write it like [::1]:50052")]
     Brackets {
         /// The text.
         text: String,
@@ -71,6 +71,22 @@ impl Endpoint {
             return Err(EndpointError::Host { text: given() });
         }
         Ok(Endpoint { host: host.to_owned(), port })
+    }
+
+    /// The name or address.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether another is written the same, but for what does not matter in a name: capitals, and a point at the end.
+    pub fn is_same(&self, other: &Endpoint) -> bool {
+        let host = |endpoint: &Endpoint| endpoint.host.trim_end_matches('.').to_ascii_lowercase();
+        self.port == other.port && host(self) == host(other)
     }
 
     /// The addresses it stands for, in the order the system prefers them.
@@ -122,7 +138,7 @@ mod tests {
             assert!(error(text).contains("no host"), "{text}");
         }
         for text in ["::1:50052", "[::1:50052", "[localhost]:1", "[]:1", "[::1]x:1"] {
-            assert!(error(text).contains("write [::1]:50052"), "{text}");
+            assert!(error(text).contains("like [::1]:50052"), "{text}");
         }
     }
 }

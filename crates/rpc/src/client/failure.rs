@@ -259,10 +259,38 @@ pub enum ConnectError {
         limit: Duration,
     },
     /// It hung up on every HELLO there is.
-    #[error("{endpoint}: closed the connection at HELLO; it is no worker, or one older than version 2")]
+    #[error(
+        "{endpoint}: closed the connection at HELLO; it is not a worker, or it serves only machines that are paired with it (oxcart \
+         join), or it speaks a protocol older than version 2"
+    )]
     Rejected {
         /// Where it is.
         endpoint: String,
+    },
+    /// Another machine answers where a known one should be.
+    #[error(
+        "{endpoint}: another machine answers there than the one this was paired with; nothing was sent to it. \
+         If the machine was set up anew, pair with it again: oxcart join"
+    )]
+    Another {
+        /// Where it is.
+        endpoint: String,
+    },
+    /// The worker does not know this machine, or not any more.
+    #[error(
+        "{endpoint}: the worker does not know this machine, or not any more; pair with it again: oxcart join"
+    )]
+    NotKnown {
+        /// Where it is.
+        endpoint: String,
+    },
+    /// TLS failed.
+    #[error("{endpoint}: no secure connection: {reason}; is it a worker of a current Oxcart?")]
+    Tls {
+        /// Where it is.
+        endpoint: String,
+        /// Why.
+        reason: String,
     },
     /// A version that no dialect has.
     #[error("{endpoint}: the worker speaks version {found}; this client speaks {}", spoken())]
@@ -273,7 +301,7 @@ pub enum ConnectError {
         found: Version,
     },
     /// Another version than the dialect that was asked for.
-    #[error("{endpoint}: the worker speaks version {found}; dialect {wanted} was asked for ({})", wanted.version)]
+    #[error("{endpoint}: the worker speaks version {found}; version {wanted} was asked for ({})", wanted.version)]
     OtherDialect {
         /// Where it is.
         endpoint: String,
@@ -283,7 +311,7 @@ pub enum ConnectError {
         wanted: &'static Dialect,
     },
     /// A number of devices that cannot be.
-    #[error("{endpoint}: the worker says it has {count} devices")]
+    #[error("{endpoint}: the worker says it has {count} devices, which cannot be right")]
     DeviceCount {
         /// Where it is.
         endpoint: String,

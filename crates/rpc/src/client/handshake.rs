@@ -8,13 +8,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::channel::Channel;
 use super::endpoint::Endpoint;
 use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
 use super::line::Line;
 use super::message::{Head, Message};
-use super::options::Options;
+use super::options::{LinkTo, Options};
 use super::traffic::Traffic;
-use crate::os::socket::{KeepAlive, keep_alive};
+use crate::link::secured::Secured;
+use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
+use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
 use crate::wire::{CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_own_ops};
 
 /// When a silent worker is taken for lost.
@@ -37,11 +40,10 @@ pub(super) fn greet(
         None => &[true, false],
     };
     for &with_capabilities in forms {
-        let stream = connect(endpoint, options.timeouts.connect)?;
+        let channel = open_channel(endpoint, options)?;
         let provisional = if with_capabilities { Dialect::newest() } else { Dialect::classic() };
         let name = endpoint.to_string().into();
-        let line = Line::new(stream, name, provisional, Arc::clone(traffic), options.timeouts);
-        let mut line = line.map_err(|error| unreachable_endpoint(endpoint, error))?;
+        let mut line = Line::new(channel, name, provisional, Arc::clone(traffic), options.timeouts);
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
@@ -51,6 +53,9 @@ pub(super) fn greet(
         };
         match failure.fault() {
             WorkerFault::Closed => {}
+            WorkerFault::Io(error) if is_not_known(error) => {
+                return Err(ConnectError::NotKnown { endpoint: endpoint.to_string() });
+            }
             WorkerFault::Silent { limit } => {
                 return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit: *limit });
             }
@@ -58,6 +63,52 @@ pub(super) fn greet(
         }
     }
     Err(ConnectError::Rejected { endpoint: endpoint.to_string() })
+}
+
+/// Connects, and proves who both are if that is known.
+fn open_channel(endpoint: &Endpoint, options: &Options) -> Result<Channel, ConnectError> {
+    let (timeouts, tick) = (&options.timeouts, options.timeouts.tick());
+    let stream = connect(endpoint, &options.addresses, timeouts.connect)?;
+    let lost = |error| unreachable_endpoint(endpoint, error);
+    let socket = TimedSocket::new(stream, Some(tick), Some(tick)).map_err(lost)?;
+    match &options.link {
+        None => Ok(Channel::plain(socket)),
+        Some(link) => secure(endpoint, socket, link, Purpose::Link, timeouts.connect),
+    }
+}
+
+/// Makes a connection to one machine of a socket, or none.
+pub(super) fn secure(
+    endpoint: &Endpoint,
+    socket: TimedSocket,
+    link: &LinkTo,
+    purpose: Purpose,
+    limit: Duration,
+) -> Result<Channel, ConnectError> {
+    let failed = |error: io::Error| match is_another(&error) {
+        true => ConnectError::Another { endpoint: endpoint.to_string() },
+        false => ConnectError::Tls { endpoint: endpoint.to_string(), reason: error.to_string() },
+    };
+    let secured =
+        to_worker(&link.identity, link.worker, purpose).map_err(io::Error::other).map_err(failed)?;
+    let mut channel = Channel::secured(socket, secured);
+    let started = Instant::now();
+    loop {
+        match channel.shake_hands() {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(error) if is_tick(&error) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // However little comes at a time, it does not go on for ever.
+        if started.elapsed() >= limit {
+            return Err(ConnectError::NoHello { endpoint: endpoint.to_string(), limit });
+        }
+    }
+    match channel.tls().and_then(Secured::protocol) == Some(purpose.protocol()) {
+        true => Ok(channel),
+        false => Err(failed(io::Error::other("the worker has not agreed on what to speak"))),
+    }
 }
 
 /// What a worker answers to HELLO.
@@ -111,10 +162,17 @@ fn choose(
         .ok_or_else(|| ConnectError::Version { endpoint: endpoint(), found })
 }
 
-/// Connects to the first address that answers.
-fn connect(endpoint: &Endpoint, limit: Duration) -> Result<TcpStream, ConnectError> {
+/// Connects to the first address that answers: of those that are known, if they are.
+pub(super) fn connect(
+    endpoint: &Endpoint,
+    known: &[SocketAddr],
+    limit: Duration,
+) -> Result<TcpStream, ConnectError> {
     let name_error = |error| ConnectError::Name { endpoint: endpoint.to_string(), error };
-    let addresses = endpoint.addresses().map_err(name_error)?;
+    let addresses = match known {
+        [] => endpoint.addresses().map_err(name_error)?,
+        known => known.to_vec(),
+    };
     let started = Instant::now();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in &addresses {

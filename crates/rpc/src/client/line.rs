@@ -4,17 +4,17 @@
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in, and an earlier one when
 //! nothing comes at all.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::channel::Channel;
 use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
-use super::limits::TICK;
 use super::message::Message;
 use super::options::{Ahead, Timeouts};
 use super::traffic::Traffic;
-use crate::os::socket::{TimedSocket, arrived, is_tick};
+use crate::os::socket::is_tick;
 use crate::wire::{Command, Dialect, Reply};
 
 /// How long to wait, for all of an exchange and for its next byte.
@@ -54,7 +54,7 @@ impl Watch {
 /// A connection and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Line {
-    socket: TimedSocket,
+    channel: Channel,
     endpoint: Arc<str>,
     pub(super) dialect: &'static Dialect,
     traffic: Arc<Traffic>,
@@ -65,30 +65,21 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// A line over a channel whose calls end after a [tick](Timeouts::tick).
     pub(super) fn new(
-        stream: TcpStream,
+        channel: Channel,
         endpoint: Arc<str>,
         dialect: &'static Dialect,
         traffic: Arc<Traffic>,
         timeouts: Timeouts,
-    ) -> io::Result<Line> {
-        // Waits look at the clock in between; the shorter the limits, the more often.
-        let shortest = timeouts.connect.min(timeouts.control).min(timeouts.data).min(timeouts.compute);
-        let tick = TICK.min(shortest / 4).max(Duration::from_millis(5));
-        Ok(Line {
-            socket: TimedSocket::new(stream, Some(tick), Some(tick))?,
-            endpoint,
-            dialect,
-            traffic,
-            timeouts,
-            unconfirmed: Unconfirmed::default(),
-            between_messages: true,
-        })
+    ) -> Line {
+        let unconfirmed = Unconfirmed::default();
+        Line { channel, endpoint, dialect, traffic, timeouts, unconfirmed, between_messages: true }
     }
 
     /// Another handle of the socket, to end waits from outside.
     pub(super) fn handle(&self) -> io::Result<TcpStream> {
-        self.socket.stream().try_clone()
+        self.channel.stream().try_clone()
     }
 
     /// Whether every command sent so far is known to be done.
@@ -114,7 +105,7 @@ impl Line {
     /// Ends the connection both ways.
     pub(super) fn hang_up(&self) {
         // A connection that is gone already needs no end.
-        let _ = self.socket.stream().shutdown(Shutdown::Both);
+        let _ = self.channel.stream().shutdown(Shutdown::Both);
     }
 
     /// Sends a request that has no answer.
@@ -169,9 +160,13 @@ impl Line {
         let mut slices = [IoSlice::new(message.head), IoSlice::new(message.payload)];
         let mut rest: &mut [IoSlice<'_>] = &mut slices;
         let mut left = len;
-        while left > 0 {
-            match (&self.socket).write_vectored(rest) {
-                Ok(0) => return Err(WorkerFault::Closed),
+        while left > 0 || self.channel.has_unsent() {
+            let wrote = match left {
+                0 => self.channel.flush().map(|()| 0),
+                _ => self.channel.write_vectored(rest),
+            };
+            match wrote {
+                Ok(0) if left > 0 => return Err(WorkerFault::Closed),
                 Ok(written) => {
                     left -= written;
                     IoSlice::advance_slices(&mut rest, written);
@@ -180,7 +175,7 @@ impl Line {
                 Err(error) if is_tick(&error) => {}
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
-            if let Some(limit) = watch.passed().filter(|_| left > 0) {
+            if let Some(limit) = watch.passed().filter(|_| left > 0 || self.channel.has_unsent()) {
                 return Err(WorkerFault::Stuck { limit });
             }
         }
@@ -202,7 +197,7 @@ impl Line {
             );
             let mut slices =
                 [IoSliceMut::new(size_left), IoSliceMut::new(out_left), IoSliceMut::new(&mut surplus)];
-            match (&self.socket).read_vectored(&mut slices) {
+            match self.channel.read_vectored(&mut slices) {
                 Ok(0) => return Err(WorkerFault::Closed),
                 Ok(read) => {
                     have += read;
@@ -226,13 +221,13 @@ impl Line {
     }
 
     /// Why the connection is of no use any more, if that shows without a word.
-    pub(super) fn quiet_failure(&self) -> Option<WorkerFailure> {
+    pub(super) fn quiet_failure(&mut self) -> Option<WorkerFailure> {
         self.check_quiet().err().map(|fault| self.failure(fault, None))
     }
 
     /// Between messages a worker has nothing to say. If it has closed, that shows here, before more is sent for nothing.
-    fn check_quiet(&self) -> Result<(), WorkerFault> {
-        match arrived(self.socket.stream()) {
+    fn check_quiet(&mut self) -> Result<(), WorkerFault> {
+        match self.channel.arrived() {
             Ok(None) => Ok(()),
             Ok(Some(0)) => Err(WorkerFault::Closed),
             Ok(Some(_)) => Err(WorkerFault::Unsolicited),

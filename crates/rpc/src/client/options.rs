@@ -1,7 +1,11 @@
 //! What a client may be told about a worker before it connects.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::limits::TICK;
+use crate::link::{Identity, Key};
 use crate::wire::Dialect;
 
 /// How to talk to a worker. The default suits any worker.
@@ -14,6 +18,19 @@ pub struct Options {
     pub worker_cache: bool,
     /// How long to wait for what.
     pub timeouts: Timeouts,
+    /// Who the worker is, where that is known: the connection is in TLS then, and to that machine or none.
+    pub link: Option<LinkTo>,
+    /// Where the worker is, where that has been looked up already; else it is looked up when it is connected to.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// A worker that knows this machine, and that this machine knows.
+#[derive(Clone, Debug)]
+pub struct LinkTo {
+    /// Who this machine is.
+    pub identity: Arc<Identity>,
+    /// Who the worker is.
+    pub worker: Key,
 }
 
 /// How long to wait before a worker counts as lost. Waits add up: a reply behind a graph may take as long as both.
@@ -65,6 +82,12 @@ impl Timeouts {
     pub(super) fn limit(&self, ahead: Ahead) -> Duration {
         let wire = Duration::from_secs(ahead.wire / self.slowest_rate.max(1));
         self.stall(ahead).saturating_add(wire)
+    }
+
+    /// How long one call may wait before the clock is looked at; the shorter the limits, the more often.
+    pub(super) fn tick(&self) -> Duration {
+        let shortest = self.connect.min(self.control).min(self.data).min(self.compute);
+        TICK.min(shortest / 4).max(Duration::from_millis(5))
     }
 
     /// For the next byte: before it the worker may have to work, but nothing else has to move.

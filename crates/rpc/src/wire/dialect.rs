@@ -75,7 +75,7 @@ impl Eq for Dialect {}
 
 /// A name that no dialect has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no dialect '{name}'; there are {all}", all = names())]
+#[error("unknown protocol version '{name}'; known are {all}", all = names())]
 pub struct UnknownDialect {
     name: String,
 }
@@ -230,6 +230,6 @@ mod tests {
     #[test]
     fn unknown_names_are_refused() {
         let refused = "9.9".parse::<&Dialect>().unwrap_err().to_string();
-        assert!(refused.starts_with("there is no dialect '9.9'; there are 7.0, 5.1"), "{refused}");
+        assert!(refused.starts_with("unknown protocol version '9.9'; known are 7.0, 5.1"), "{refused}");
     }
 }

@@ -13,3 +13,6 @@ const _: () = assert!(12 + 8 * MAX_NODES + RECORD_BYTES * MAX_TENSORS <= MAX_GRA
 
 /// Rounds that an operation may repeat its work; honest clients ask for a few dozen.
 pub(super) const MAX_ITERATIONS: u32 = 1024;
+
+/// The longest text of a message by which two machines meet.
+pub const MAX_PAIRING_BYTES: usize = 4096;

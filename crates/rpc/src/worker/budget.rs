@@ -95,12 +95,21 @@ impl Budget {
 
     /// Takes bytes, if so many are left.
     pub(crate) fn lease(self: &Arc<Self>, holder: Holder, bytes: usize) -> Option<Lease> {
-        self.take(holder, bytes).then(|| Lease { budget: Arc::clone(self), holder, bytes })
+        self.lease_within(holder, bytes, usize::MAX)
     }
 
-    fn take(&self, holder: Holder, bytes: usize) -> bool {
+    /// The same, if that does not make more than so many of one peer.
+    pub(crate) fn lease_within(self: &Arc<Self>, holder: Holder, bytes: usize, most: usize) -> Option<Lease> {
+        self.take(holder, bytes, most).then(|| Lease { budget: Arc::clone(self), holder, bytes })
+    }
+
+    fn take(&self, holder: Holder, bytes: usize, peer_most: usize) -> bool {
         let mut given = self.given();
-        let has_little = given.of_peer(holder.peer).saturating_add(bytes) <= self.little;
+        let of_peer = given.of_peer(holder.peer).saturating_add(bytes);
+        if of_peer > peer_most && bytes > 0 {
+            return false;
+        }
+        let has_little = of_peer <= self.little;
         let most = if has_little { self.total } else { self.total.saturating_sub(self.aside) };
         let fits = given.used.checked_add(bytes).is_some_and(|sum| sum <= most);
         if fits && bytes > 0 {
@@ -112,6 +121,19 @@ impl Budget {
     /// Bytes that are given out.
     pub(crate) fn used(&self) -> usize {
         self.given().used
+    }
+
+    /// How many others have something, and how many bytes.
+    pub(crate) fn others_of(&self, holder: Holder) -> (usize, usize) {
+        let given = self.given();
+        let others = given.peers.values().flat_map(|peer| &peer.clients);
+        let others = others.filter(|(client, used)| **client != holder.client && **used > 0);
+        others.fold((0, 0), |(count, sum), (_, used)| (count + 1, sum + used))
+    }
+
+    /// Bytes that all connections of a peer have.
+    pub(crate) fn used_by_peer(&self, peer: Peer) -> usize {
+        self.given().of_peer(peer)
     }
 
     /// Bytes that one has.
@@ -140,7 +162,7 @@ impl Lease {
     /// Makes it larger, if so many bytes are left.
     #[must_use]
     pub(crate) fn grow(&mut self, more: usize) -> bool {
-        let grown = self.budget.take(self.holder, more);
+        let grown = self.budget.take(self.holder, more, usize::MAX);
         self.bytes += if grown { more } else { 0 };
         grown
     }
@@ -198,6 +220,7 @@ mod tests {
         let budget = Budget::new(100);
         let leases = [(1, 1, 10), (1, 2, 40), (2, 3, 40), (3, 4, 10)]
             .map(|(peer, client, bytes)| budget.lease(holder(peer, client), bytes).unwrap());
+        assert_eq!((budget.others_of(holder(4, 5)), budget.others_of(holder(2, 3))), ((4, 100), (3, 60)));
         assert_eq!(budget.heaviest(holder(4, 5), 25), Some(holder(1, 2)));
         // Only for one that would have much less.
         assert_eq!(budget.heaviest(holder(4, 5), 26), None);
@@ -208,6 +231,20 @@ mod tests {
         assert_eq!(budget.heaviest(holder(1, 1), 11), None);
         drop(leases);
         assert_eq!(budget.heaviest(holder(4, 5), 10), None);
+    }
+
+    #[test]
+    fn a_peer_may_have_a_limit() {
+        let budget = Budget::new(100);
+        let first = budget.lease_within(holder(1, 1), 30, 50).unwrap();
+        assert!(budget.lease_within(holder(1, 2), 21, 50).is_none());
+        let second = budget.lease_within(holder(1, 2), 20, 50).unwrap();
+        assert_eq!((budget.used_by_peer(holder(1, 0).peer), budget.left()), (50, 50));
+        assert!(
+            budget.lease_within(holder(1, 3), 0, 10).is_some() && budget.lease(holder(2, 4), 50).is_some()
+        );
+        drop((first, second));
+        assert_eq!(budget.left(), 100);
     }
 
     #[test]

@@ -40,12 +40,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::counters::add;
+use super::limits::{KEEP_PATIENCE, KEEP_STALL};
 use super::space::BufferRange;
 pub use domain::{Domain, DomainOf};
 use entry::Entry;
 pub use folder::{Call, Gate};
 use folder::{Folder, OpenGate};
 pub use keeping::Keeping;
+use pipe::Waits;
 use room::Room;
 use writers::Writers;
 
@@ -60,13 +62,23 @@ pub struct CacheSettings {
     pub keep_free_bytes: u64,
     /// How clients are told apart.
     pub domain_of: DomainOf,
+    /// How long an upload waits for the disk, or for a place among those who write, before its entry is given up.
+    pub patience: Duration,
+    /// How long nothing may come of an upload while another waits for its place; less than the patience of that one.
+    pub stall: Duration,
 }
 
 impl CacheSettings {
     /// A cache in a folder: at most 32 GiB, with 1 GiB left free; see [`Domain::of_client`] for who shares what.
     pub fn new(folder: impl Into<PathBuf>) -> CacheSettings {
-        let (folder, domain_of) = (folder.into(), Domain::of_client as DomainOf);
-        CacheSettings { folder, max_bytes: 32 << 30, keep_free_bytes: 1 << 30, domain_of }
+        CacheSettings {
+            folder: folder.into(),
+            max_bytes: 32 << 30,
+            keep_free_bytes: 1 << 30,
+            domain_of: Domain::of_client,
+            patience: KEEP_PATIENCE,
+            stall: KEEP_STALL,
+        }
     }
 }
 
@@ -104,6 +116,7 @@ pub struct WeightCache {
     room: Arc<Room>,
     domain_of: DomainOf,
     writers: Arc<Writers>,
+    waits: Waits,
     /// Collisions that could not be noted in their folder.
     barred: Mutex<HashSet<(Domain, u64)>>,
     counters: Counters,
@@ -132,7 +145,8 @@ impl WeightCache {
             root: Folder::open(&settings.folder, gate)?,
             room: Room::new(settings.max_bytes, settings.keep_free_bytes),
             domain_of: settings.domain_of,
-            writers: Arc::default(),
+            writers: Writers::new(settings.patience),
+            waits: Waits { patience: settings.patience, stall: settings.stall },
             barred: Mutex::default(),
             counters: Counters::default(),
         };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::limits::WATCH_EVERY;
 use super::peer::{Holder, Peer};
 use super::stored_graphs::StoredGraphs;
+use crate::link::{Key, MachineName};
 use crate::os::socket::TimedSocket;
 use crate::os::thread_time::thread_time;
 
@@ -43,6 +44,8 @@ pub enum Dropped {
     TooMany,
     /// Others needed the memory that the worker kept for it.
     TooMuch,
+    /// The machine is not known any more.
+    Revoked,
     /// A device that it used is lost.
     DeviceLost,
     /// The worker is shutting down.
@@ -57,7 +60,8 @@ impl Dropped {
             Dropped::LateMessage => "a message did not come in time",
             Dropped::Idle => "it was idle for too long",
             Dropped::TooMany => "there are too many connections",
-            Dropped::TooMuch => "others needed some of its memory",
+            Dropped::TooMuch => "its memory was needed for other clients",
+            Dropped::Revoked => "its machine is not known any more",
             Dropped::DeviceLost => "a device that it used is lost",
             Dropped::Shutdown => "the worker is shutting down",
         }
@@ -72,6 +76,8 @@ pub(crate) struct Client {
     /// Its number; larger is younger.
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
+    /// The machine that it has proved to be, and what that is called here.
+    machine: OnceLock<(Key, Option<MachineName>)>,
     /// What to watch and to shut down; a conversation over other streams has none and ends by itself.
     pub(crate) socket: Option<TimedSocket>,
     since: Instant,
@@ -98,6 +104,7 @@ impl Client {
         let client = Client {
             id,
             peer,
+            machine: OnceLock::new(),
             socket,
             since: Instant::now(),
             phase: AtomicU8::new(Phase::Greeting as u8),
@@ -115,9 +122,26 @@ impl Client {
         client
     }
 
+    /// Notes which machine it has proved to be. It has nothing yet that would be another's share.
+    pub(crate) fn identify(&self, key: Key, name: Option<MachineName>) {
+        // It is proved once.
+        let _ = self.machine.set((key, name));
+    }
+
+    /// The key that it has proved.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.machine.get().map(|(key, _)| *key)
+    }
+
+    /// What its machine is called.
+    pub(crate) fn machine_name(&self) -> Option<MachineName> {
+        self.machine.get().and_then(|(_, name)| name.clone())
+    }
+
     /// Whose share it uses.
     pub(crate) fn holder(&self) -> Holder {
-        Holder { peer: Peer::of(self.peer), client: self.id }
+        let peer = self.key().map_or_else(|| Peer::of(self.peer), Peer::Machine);
+        Holder { peer, client: self.id }
     }
 
     /// Time since it connected.
@@ -180,10 +204,14 @@ impl Client {
 
     /// Whether something is done for it now, or was a moment ago. A message that merely began is nothing.
     pub(crate) fn is_busy(&self) -> bool {
+        self.was_busy(self.now()) || self.is(Phase::Working) || self.is(Phase::Computing)
+    }
+
+    /// Whether its thread has used the processor a moment before some time, in milliseconds after `since`.
+    fn was_busy(&self, now: u64) -> bool {
         let moment = u64::try_from(WATCH_EVERY.as_millis()).unwrap_or(NEVER);
         let last = self.last_used.load(Ordering::Relaxed);
-        let was_busy = last != NEVER && self.now().saturating_sub(last) < moment;
-        was_busy || self.is(Phase::Working) || self.is(Phase::Computing)
+        last != NEVER && now.saturating_sub(last) < moment
     }
 
     /// Notes that it has so many bytes more on a device.
@@ -270,9 +298,13 @@ mod tests {
             client.enter(phase, None);
             assert_eq!(client.is_busy(), is_busy, "{phase:?}");
         }
-        // One that receives much is.
+        // One that receives much is, for a moment.
+        assert!(!client.was_busy(client.now()));
         client.use_processor();
-        assert!(client.is_busy());
+        let (last, moment) =
+            (client.last_used.load(Ordering::Relaxed), u64::try_from(WATCH_EVERY.as_millis()).unwrap());
+        assert!(client.was_busy(last) && client.was_busy(last + moment - 1));
+        assert!(!client.was_busy(last + moment));
         std::thread::sleep(2 * WATCH_EVERY);
         assert!(!client.is_busy());
     }

@@ -62,7 +62,8 @@ pub(crate) fn serve(
     let (end, dialect) = match connection.greet(choice) {
         Ok(dialect) => {
             add(&shared.counters.clients, 1);
-            shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect });
+            let machine = client.machine_name();
+            shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect, machine });
             let mut session = Session::new(Arc::clone(shared), dialect, client);
             let _graphs = ForgetGraphs(client);
             let end = connection.serve(&mut session, dialect);

@@ -9,10 +9,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use oxcart_backend::ByteSize;
+
 use super::client::Dropped;
 use super::limits::{LOG_BURST, LOG_PER_SECOND, PEER_LOG_BURST, PEER_LOG_PER_SECOND};
 use super::peer::Peer;
 use super::server::DialectChoice;
+use crate::link::{Key, MachineName};
 use crate::wire::Dialect;
 
 /// What one client did.
@@ -47,6 +50,22 @@ pub enum Event {
         peer: SocketAddr,
         /// What is spoken with it.
         dialect: &'static Dialect,
+        /// What its machine is called, if it has proved which it is.
+        machine: Option<MachineName>,
+    },
+    /// Another machine may use this one from now on.
+    Paired {
+        /// Its address.
+        peer: SocketAddr,
+        /// What it is called here.
+        machine: MachineName,
+        /// Its key.
+        key: Key,
+    },
+    /// Something is to be known of pairing.
+    Pairing {
+        /// What.
+        news: PairingNews,
     },
     /// A client that had said HELLO is gone, and all it had is freed.
     Left {
@@ -73,6 +92,23 @@ pub enum Event {
         code: &'static str,
         /// The reason.
         reason: String,
+    },
+    /// A client asked for more memory than there is. It is told so, and may go on.
+    Full {
+        /// Number of the client.
+        client: u64,
+        /// Its address.
+        peer: SocketAddr,
+        /// The device.
+        device: String,
+        /// What it asked for.
+        bytes: u64,
+        /// What is free.
+        free: u64,
+        /// How many other clients hold some of it.
+        others: usize,
+        /// How much that is.
+        held: u64,
     },
     /// The worker ended a connection.
     Dropped {
@@ -109,6 +145,44 @@ pub enum Event {
     },
 }
 
+/// What an operator may want to know of pairing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PairingNews {
+    /// Join lines are not good any more: nobody has used them in time.
+    Expired {
+        /// How many.
+        lines: usize,
+    },
+    /// Someone guesses secrets of join lines.
+    Guessed,
+    /// Who is known cannot be read or kept.
+    Machines {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for PairingNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PairingNews::Expired { lines: 1 } => {
+                write!(f, "a join line was not used in time; oxcart trust invite shows a new one")
+            }
+            PairingNews::Expired { lines } => {
+                write!(f, "{lines} join lines were not used in time; oxcart trust invite shows a new one")
+            }
+            PairingNews::Guessed => {
+                write!(
+                    f,
+                    "someone tries join lines that are none of this machine's; nobody was paired by that"
+                )
+            }
+            PairingNews::Machines { reason } => write!(f, "who is known: {}", reason.escape_debug()),
+        }
+    }
+}
+
 impl Event {
     /// Where the client is that it is about, if it is about one.
     pub const fn peer(&self) -> Option<SocketAddr> {
@@ -116,9 +190,12 @@ impl Event {
             Event::Connected { peer, .. }
             | Event::Left { peer, .. }
             | Event::Refused { peer, .. }
+            | Event::Full { peer, .. }
             | Event::Dropped { peer, .. }
+            | Event::Paired { peer, .. }
             | Event::Panicked { peer, .. } => Some(*peer),
             Event::Listening { .. }
+            | Event::Pairing { .. }
             | Event::DeviceLost { .. }
             | Event::AcceptFailed { .. }
             | Event::Suppressed { .. } => None,
@@ -130,8 +207,11 @@ impl Event {
         match self {
             Event::Listening { .. } => "listening",
             Event::Connected { .. } => "connected",
+            Event::Paired { .. } => "paired",
+            Event::Pairing { .. } => "pairing",
             Event::Left { .. } => "left",
             Event::Refused { .. } => "refused",
+            Event::Full { .. } => "full",
             Event::Dropped { .. } => "dropped",
             Event::Panicked { .. } => "panicked",
             Event::DeviceLost { .. } => "device_lost",
@@ -145,9 +225,20 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Listening { address, choice } => write!(f, "listening on {address}, protocol {choice}"),
-            Event::Connected { client, peer, dialect } => {
+            Event::Connected { client, peer, dialect, machine: None } => {
                 write!(f, "client {client} ({peer}) connected, protocol {dialect}")
             }
+            Event::Connected { client, peer, dialect, machine: Some(machine) } => {
+                write!(f, "client {client} ({machine} at {peer}) connected, protocol {dialect}")
+            }
+            Event::Paired { peer, machine, key } => {
+                write!(
+                    f,
+                    "paired with {machine} (key {}, at {peer}), which may use this machine now",
+                    key.short()
+                )
+            }
+            Event::Pairing { news } => write!(f, "{news}"),
             Event::Left { client, peer, totals, lasted, dialect } => {
                 let Totals { commands, graphs, bytes_in, bytes_out } = totals;
                 let seconds = lasted.as_secs_f64();
@@ -161,6 +252,18 @@ impl fmt::Display for Event {
             Event::Refused { client, peer, command, code, reason } => {
                 let reason = reason.escape_debug();
                 write!(f, "client {client} ({peer}) refused: {command}: {reason} [{code}]")
+            }
+            Event::Full { client, peer, device, bytes, free, others, held } => {
+                let (bytes, free, held) = (ByteSize(*bytes), ByteSize(*free), ByteSize(*held));
+                write!(
+                    f,
+                    "client {client} ({peer}) gets no {bytes} of {device}, which is full: {free} free"
+                )?;
+                match others {
+                    0 => Ok(()),
+                    1 => write!(f, ", another client holds {held}"),
+                    others => write!(f, ", {others} other clients hold {held}"),
+                }
             }
             Event::Dropped { client, peer, why } => {
                 write!(f, "client {client} ({peer}) dropped: {}", why.reason())
@@ -182,6 +285,12 @@ impl fmt::Display for Event {
 
 /// Whom to tell. Called from all threads of a worker; it must not block.
 pub type Observer = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// Whether no number of other lines keeps a line from being written: who gets a right must not be able to hide it. There are no more of
+/// these than join lines that were shown.
+fn is_always_told(event: &Event) -> bool {
+    matches!(event, Event::Paired { .. } | Event::Pairing { news: PairingNews::Guessed })
+}
 
 /// Whose part of the lines a line is.
 #[derive(Clone, Copy, Debug)]
@@ -308,7 +417,7 @@ impl Reporter {
     pub(crate) fn report(&self, event: &Event) {
         let suppressed = {
             let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-            if !throttle.allows(Part::of(event), Instant::now()) {
+            if !is_always_told(event) && !throttle.allows(Part::of(event), Instant::now()) {
                 throttle.suppressed += 1;
                 return;
             }
@@ -370,5 +479,22 @@ mod tests {
         reporter.report(&Event::DeviceLost { device: String::new(), reason: String::new() });
         let seen = seen.lock().unwrap();
         assert!(seen.contains(&"panicked") && seen.contains(&"device_lost"), "{seen:?}");
+    }
+
+    /// Whoever has stolen a join line cannot hide that it was used.
+    #[test]
+    fn no_flood_hides_that_a_machine_was_paired() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&seen);
+        let reporter = Reporter::new(Arc::new(move |event| kept.lock().unwrap().push(event.kind())));
+        let peer = ([192, 0, 2, 1], 1).into();
+        for _ in 0..10_000 {
+            reporter.report(&Event::Dropped { client: 1, peer, why: Dropped::LateHello });
+            reporter.report(&Event::AcceptFailed { reason: String::new() });
+        }
+        assert!(seen.lock().unwrap().len() < 300);
+        let machine = "desk".parse().unwrap();
+        reporter.report(&Event::Paired { peer, machine, key: Key::from_bytes([1; 32]) });
+        assert_eq!(seen.lock().unwrap().last(), Some(&"paired"));
     }
 }

@@ -123,24 +123,35 @@ impl Lent {
         self.budget.used()
     }
 
-    /// Memory there is for clients: what the device says, but no more than the budget.
-    pub(crate) fn memory(&self) -> Memory {
+    /// How many other clients hold some of it, and how many bytes.
+    pub(crate) fn others_of(&self, holder: Holder) -> (usize, usize) {
+        self.budget.others_of(holder)
+    }
+
+    /// Memory there is for a client: what the device says, but no more than the budget, nor than its peer may have.
+    pub(crate) fn memory(&self, holder: Holder, most: usize) -> Memory {
         if self.is_lost() {
             return Memory { free: 0, total: 0 };
         }
-        let (total, left) = (self.budget.total(), self.budget.left());
+        let own = most.saturating_sub(self.budget.used_by_peer(holder.peer));
+        let (total, left) = (self.budget.total().min(most), self.budget.left().min(own));
         match self.device.memory() {
             Ok(memory) => Memory { free: memory.free.min(left), total: memory.total.min(total) },
             Err(_) => Memory { free: left, total },
         }
     }
 
-    /// Allocates zeroed memory; `None` when there is not enough.
-    pub(crate) fn allocate(&self, holder: Holder, size: usize) -> Option<(Arc<dyn Buffer>, Lease)> {
+    /// Allocates zeroed memory; `None` when there is not enough, or more than its peer may have.
+    pub(crate) fn allocate(
+        &self,
+        holder: Holder,
+        size: usize,
+        most: usize,
+    ) -> Option<(Arc<dyn Buffer>, Lease)> {
         if self.is_lost() {
             return None;
         }
-        let lease = self.budget.lease(holder, size)?;
+        let lease = self.budget.lease_within(holder, size, most)?;
         if size > self.device.memory().map_or(usize::MAX, |memory| memory.free) {
             return None;
         }

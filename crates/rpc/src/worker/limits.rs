@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::link::limits::SECURED_BYTES;
 use crate::os::socket::KeepAlive;
 use crate::wire::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
 
@@ -155,9 +156,9 @@ pub(crate) const SMALL_CHANGE: Duration = Duration::from_millis(1);
 /// The longest it is made to wait for that, once it is its turn.
 pub(crate) const LONGEST_PAYMENT: Duration = Duration::from_millis(20);
 
-/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, what is read ahead, and a piece
-/// that passes on its way to or from a device.
-pub(crate) const CONNECTION_BYTES: usize = 128 << 10;
+/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, what is read ahead, a piece that
+/// passes on its way to or from a device, and what TLS holds.
+pub(crate) const CONNECTION_BYTES: usize = 192 << 10;
 /// Bytes of a device that only peers get which have little of it.
 pub(crate) const MEMORY_ASIDE: usize = 64 << 20;
 /// Bytes of which something is kept aside.
@@ -202,7 +203,7 @@ pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 
 const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
-const _: () = assert!(CONNECTION_BYTES >= OWN_PIECE_BYTES + 4 * READ_AHEAD_BYTES);
+const _: () = assert!(CONNECTION_BYTES >= OWN_PIECE_BYTES + 4 * READ_AHEAD_BYTES + SECURED_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 256 << 20);
 // A client may have as many buffers as there may be.

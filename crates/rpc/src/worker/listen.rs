@@ -13,9 +13,10 @@ use socket2::{Domain, Socket, Type};
 use super::client::Client;
 use super::connection;
 use super::counters::add;
+use super::entry;
 use super::event::Event;
 use super::limits::{ACCEPT_PAUSE, ACCEPT_POLL, BACKLOG, KEEPALIVE, STACK_BYTES};
-use super::outlet::{Outlet, tick};
+use super::outlet::tick;
 use super::server::{DialectChoice, WorkerState};
 use crate::os::socket::{
     SpareDescriptor, TimedSocket, allow_restart, is_exhausted, keep_alive, wait_for_connection,
@@ -116,10 +117,8 @@ fn start(
     let (shared_there, client_there) = (Arc::clone(shared), Arc::clone(&client));
     let thread = thread::Builder::new().name(format!("client {}", client.id)).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
-        let socket = client_there.socket.as_ref();
-        if let Some(socket) = socket {
-            let output = Outlet::new(socket, shared_there.limits.write_stall);
-            run(&shared_there, &client_there, choice, (socket, output));
+        if let Some(socket) = &client_there.socket {
+            run(&shared_there, &client_there, || entry::serve(&shared_there, &client_there, choice, socket));
         }
     });
     if started.is_err() {
@@ -135,13 +134,13 @@ pub(crate) fn serve_client(
     choice: DialectChoice,
 ) {
     if let Some(client) = admit(shared, None, SocketAddr::from(([0, 0, 0, 0], 0))) {
-        run(shared, &client, choice, streams);
+        run(shared, &client, || connection::serve(shared, &client, choice, streams));
     }
 }
 
 /// A connection from its first byte to its last, behind a boundary that no panic crosses.
-fn run(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, streams: (impl Read, impl Write)) {
-    let served = catch_unwind(AssertUnwindSafe(|| connection::serve(shared, client, choice, streams)));
+fn run(shared: &WorkerState, client: &Client, serve: impl FnOnce()) {
+    let served = catch_unwind(AssertUnwindSafe(serve));
     if served.is_err() {
         add(&shared.counters.panics, 1);
         shared.report(&Event::Panicked { client: client.id, peer: client.peer });

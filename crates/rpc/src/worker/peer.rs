@@ -1,13 +1,20 @@
-//! Where connections come from: what is shared is shared among peers first, and among the connections of one peer then.
+//! Whose connections are: what is shared is shared among peers first, and among the connections of one peer then.
 //!
-//! Invariant: one address of version 4, or one network of 64 bits of version 6, is one peer. More addresses of that network
-//! come for free, so they must not count for more.
+//! Invariant: a machine that has proved its key is one peer, wherever it is. Of others, one address of version 4, or one network of
+//! 64 bits of version 6, is one peer. More addresses of that network come for free, so they must not count for more.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// All connections from one place.
+use crate::link::Key;
+
+/// All connections of one machine, or from one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Peer(IpAddr);
+pub(crate) enum Peer {
+    /// A place.
+    At(IpAddr),
+    /// A machine that has proved who it is.
+    Machine(Key),
+}
 
 impl Peer {
     pub(crate) fn of(address: SocketAddr) -> Peer {
@@ -15,7 +22,7 @@ impl Peer {
     }
 
     pub(crate) fn of_ip(ip: IpAddr) -> Peer {
-        Peer(match ip.to_canonical() {
+        Peer::At(match ip.to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
             ip @ IpAddr::V4(_) => ip,
         })

@@ -12,11 +12,34 @@ pub enum Refusal {
     #[error("HELLO must come first, and once")]
     Hello,
     /// A HELLO of a size that no dialect of this listener has.
-    #[error("a HELLO of {size} bytes is none of ours")]
+    #[error("a HELLO of {size} bytes belongs to no known version")]
     HelloSize {
         /// Bytes announced.
         size: u64,
     },
+    /// Someone who has not proved who it is, from where that is needed.
+    #[error(
+        "clients from there have to be paired; oxcart join does it, and --allow-plain lets those of a network in that cannot be, \
+         such as llama.cpp's"
+    )]
+    Plain,
+    /// This machine's own key, from elsewhere.
+    #[error(
+        "another machine has the key of this one, perhaps because they share a home; give each an XDG_DATA_HOME of its own"
+    )]
+    OwnKey,
+    /// A key that is not known, or not any more.
+    #[error("its key is not known here, or not any more")]
+    Unknown,
+    /// No TLS of ours.
+    #[error("TLS: {reason}")]
+    Tls {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A machine that was not taken in.
+    #[error("not paired: {0}")]
+    NotPaired(crate::wire::NotPaired),
     /// A command that the dialect does not have.
     #[error("there is no command {number}")]
     Command {
@@ -24,7 +47,7 @@ pub enum Refusal {
         number: u8,
     },
     /// A body of another size than its command has.
-    #[error("{command} with a body of {size} bytes")]
+    #[error("{command} cannot have a body of {size} bytes")]
     Size {
         /// The command.
         command: &'static str,
@@ -38,13 +61,13 @@ pub enum Refusal {
         device: u32,
     },
     /// A number that is no handle of this client.
-    #[error("{handle:#x} is no buffer of this client")]
+    #[error("{handle:#x} is not a buffer of this client")]
     Handle {
         /// The number.
         handle: u64,
     },
     /// Bytes outside a buffer or a tensor.
-    #[error("{what}: bytes {offset}..+{len} are outside its {size}")]
+    #[error("{what}: bytes {offset}..+{len} are outside its {size} bytes")]
     Range {
         /// What they should have been inside of.
         what: &'static str,
@@ -123,6 +146,11 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Refusal::Hello | Refusal::HelloSize { .. } => "hello",
+            Refusal::Plain => "plain",
+            Refusal::OwnKey => "own_key",
+            Refusal::Unknown => "unknown",
+            Refusal::Tls { .. } => "tls",
+            Refusal::NotPaired(_) => "join",
             Refusal::Command { .. } => "command",
             Refusal::Size { .. } => "size",
             Refusal::Device { .. } => "device",

@@ -1,7 +1,7 @@
 //! Who is connected.
 //!
-//! Invariant: never more connections than [`Limits`] allow. When there are too many, first one goes that has not said HELLO, of the
-//! peer with most of those; then, of the peer with most connections, the one that has least on devices, whatever it is doing. Where no
+//! Invariant: never more connections than [`Limits`] allow. When there are too many, first one goes that has neither said HELLO nor
+//! proved a key, the oldest of the peers with most of those; then, of the peer with most connections, the one that has least on devices, whatever it is doing. Where no
 //! peer has more than the newcomer's would have, only one that has nothing goes, or has little and is of the same peer. So a flood of
 //! them, silent or busy, keeps out only clients from where it comes.
 
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::client::{Client, Dropped, Phase};
 use super::limits::{LITTLE_MEMORY, Limits};
 use super::peer::Peer;
+use crate::link::Key;
 
 /// The connections there are, oldest first.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ impl Roster {
     /// Takes a connection in, if need be in the place of another, which is returned.
     pub(crate) fn admit(&self, client: &Arc<Client>, limits: &Limits) -> Result<Option<Arc<Client>>, Full> {
         let mut clients = self.clients();
-        let ungreeted = clients.values().filter(|client| client.is(Phase::Greeting)).count();
+        let ungreeted = clients.values().filter(|client| is_unknown(client)).count();
         let mut shed = None;
         if ungreeted >= limits.ungreeted || clients.len() >= limits.clients {
             shed = take_ungreeted(&mut clients);
@@ -64,6 +65,11 @@ impl Roster {
 
     pub(crate) fn len(&self) -> usize {
         self.clients().len()
+    }
+
+    /// How many connections a machine has.
+    pub(crate) fn of_machine(&self, key: Key) -> usize {
+        self.clients().values().filter(|client| client.key() == Some(key)).count()
     }
 
     /// How many connections something is done for now.
@@ -142,12 +148,18 @@ fn take_for_unknown(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Clie
     drop_from(clients, id)
 }
 
-/// Takes a connection out that has not said HELLO: the oldest of the peer with most of them.
+/// Whether a connection has neither said HELLO nor proved a key. One with a key that is known has come through all that strangers can
+/// flood.
+fn is_unknown(client: &Client) -> bool {
+    client.is(Phase::Greeting) && client.key().is_none()
+}
+
+/// Takes a connection out that has neither said HELLO nor proved a key: the oldest of the peers with most of them.
 fn take_ungreeted(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Client>> {
-    let ungreeted = || clients.values().filter(|client| client.is(Phase::Greeting));
+    let ungreeted = || clients.values().filter(|client| is_unknown(client));
     let counts = counts(ungreeted());
-    let most = *counts.iter().max_by_key(|(_, count)| **count)?.0;
-    let id = ungreeted().find(|client| client.holder().peer == most)?.id;
+    let count = |client: &Client| counts.get(&client.holder().peer).copied().unwrap_or(0);
+    let id = ungreeted().max_by_key(|client| (count(client), Reverse(client.id)))?.id;
     drop_from(clients, id)
 }
 
@@ -155,4 +167,29 @@ fn drop_from(clients: &mut BTreeMap<u64, Arc<Client>>, id: u64) -> Option<Arc<Cl
     let client = clients.remove(&id)?;
     client.drop_for(Dropped::TooMany);
     Some(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many places strangers come from, they push out each other, and no machine that has proved its key.
+    #[test]
+    fn strangers_push_out_strangers() {
+        let (roster, limits) = (Roster::default(), Limits { ungreeted: 4, clients: 8, ..Limits::default() });
+        let stranger = |id: u8| {
+            let peer = ([10, 0, 0, id], 1).into();
+            Arc::new(Client::new(id.into(), peer, None, Duration::from_secs(10)))
+        };
+        let known = stranger(100);
+        roster.admit(&known, &limits).unwrap();
+        known.identify(Key::from_bytes([7; 32]), None);
+        for id in 101..150 {
+            let shed = roster.admit(&stranger(id), &limits).unwrap();
+            // The oldest of many who have one each.
+            let oldest = (id >= 105).then_some(u64::from(id) - 4);
+            assert_eq!(shed.map(|client| client.id), oldest, "{id}");
+        }
+        assert!(known.dropped().is_none() && roster.get(known.id).is_some());
+    }
 }

@@ -17,6 +17,7 @@ use super::budget::{Budget, Lease};
 use super::cache::WeightCache;
 use super::client::{Client, Dropped, Phase};
 use super::counters::{Counters, Snapshot, add};
+use super::entry::Plain;
 use super::event::{Event, Observer, Reporter};
 use super::lent::Lent;
 use super::limits::{
@@ -28,6 +29,7 @@ use super::listen::{bind, listen, serve_client};
 use super::parts::Parts;
 use super::refusal::Refusal;
 use super::roster::Roster;
+use super::trust::Trust;
 use super::turnstile::Turnstile;
 use super::watch::watch;
 use crate::wire::{Command, Dialect};
@@ -88,6 +90,10 @@ pub struct Config {
     pub limits: Limits,
     /// Weights by content; by default, none are kept.
     pub cache: Option<Arc<WeightCache>>,
+    /// Who this machine is, and which machines may use it; by default, none is known.
+    pub trust: Option<Arc<Trust>>,
+    /// Who may come without a key; by default, clients of this machine.
+    pub plain: Plain,
     /// Whom to tell what happens.
     pub observer: Observer,
 }
@@ -111,6 +117,8 @@ impl Config {
             max_memory: None,
             limits: Limits::default(),
             cache: None,
+            trust: None,
+            plain: Plain::default(),
             observer: Arc::new(|_| {}),
         }
     }
@@ -144,6 +152,8 @@ pub(crate) struct WorkerState {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<Arc<WeightCache>>,
+    pub(crate) trust: Option<Arc<Trust>>,
+    pub(crate) plain: Plain,
     /// Memory of messages of all clients, until they are graphs.
     pub(crate) messages: Arc<Budget>,
     /// Memory of graphs that run or are stored, and of the knowledge of buffers.
@@ -203,8 +213,8 @@ impl WorkerState {
         bytes: usize,
         gives_up: impl Fn(&Client) -> bool,
     ) -> bool {
-        /// How long a connection has to end.
-        const PATIENCE: Duration = Duration::from_secs(1);
+        /// How long a connection has to end, also on a machine that is busy with other things.
+        const PATIENCE: Duration = Duration::from_secs(5);
         let Some(heaviest) = pool.heaviest(client.holder(), bytes) else { return false };
         let before = pool.used_by(heaviest);
         if let Some(other) = self.roster.get(heaviest.client).filter(|other| !gives_up(other)) {
@@ -293,6 +303,13 @@ impl WorkerState {
         }
     }
 
+    /// Bytes of each device that a client's peer may have.
+    pub(crate) fn memory_limit(&self, client: &Client) -> usize {
+        let machine = client.key().and_then(|key| self.trust.as_ref()?.machine(key));
+        let most = machine.and_then(|machine| machine.max_memory);
+        most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
     /// Stops what a client is computing.
     pub(crate) fn stop(&self, client: &Client) {
         for lent in &self.devices {
@@ -322,6 +339,8 @@ impl Worker {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,
+            trust: config.trust,
+            plain: config.plain,
             messages: Budget::new(config.limits.message_bytes),
             stored: Budget::new(config.limits.stored_bytes),
             chores: Turnstile::new(beside),

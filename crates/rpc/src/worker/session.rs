@@ -30,6 +30,7 @@ use super::refusal::Refusal;
 use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
+use crate::link::Key;
 use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
 
 /// What a command is answered with.
@@ -67,6 +68,8 @@ pub(crate) struct Session {
     leases: HashMap<u64, [Lease; 2]>,
     /// The client's end of the connection, and ours.
     ends: Option<(SocketAddr, SocketAddr)>,
+    /// The machine that the client has proved to be.
+    key: Option<Key>,
     /// Whom the cache is shared with, once that was needed.
     domain: OnceCell<Option<Domain>>,
 }
@@ -110,7 +113,7 @@ impl Session {
         let local = client.socket.as_ref().and_then(|socket| socket.stream().local_addr().ok());
         let ends = local.map(|local| (client.peer, local));
         let (space, leases) = (Space::default(), HashMap::new());
-        Session { shared, dialect, space, leases, ends, domain: OnceCell::new() }
+        Session { shared, dialect, space, leases, ends, key: client.key(), domain: OnceCell::new() }
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -149,7 +152,8 @@ impl Session {
                 Ok(Answer::Long(lent.device().buffer_type().max_size() as u64))
             }
             Command::GetDeviceMemory => {
-                let memory = self.named_device(fields)?.1.memory();
+                let most = self.shared.memory_limit(client);
+                let memory = self.named_device(fields)?.1.memory(client.holder(), most);
                 Ok(Answer::Pair(memory.free as u64, memory.total as u64))
             }
             Command::DeviceCount => {
@@ -196,6 +200,17 @@ impl Session {
             // Or the device is gone, which others should know, too.
             if let Err(Error::DeviceLost { reason, .. }) = lent.device().memory() {
                 self.shared.lose(index, &reason);
+            } else {
+                let (others, held) = lent.others_of(client.holder());
+                self.shared.report(&Event::Full {
+                    client: client.id,
+                    peer: client.peer,
+                    device: lent.device().name().to_owned(),
+                    bytes: size,
+                    free: lent.memory(client.holder(), self.shared.memory_limit(client)).free as u64,
+                    others,
+                    held: held as u64,
+                });
             }
             return Ok(Answer::Pair(0, 0));
         };
@@ -215,7 +230,7 @@ impl Session {
             return None;
         }
         let known = self.shared.lease_stored_bytes(client, KNOWN_BUFFER_BYTES)?;
-        let (buffer, lease) = lent.allocate(client.holder(), size)?;
+        let (buffer, lease) = lent.allocate(client.holder(), size, self.shared.memory_limit(client))?;
         Some((buffer, [lease, known]))
     }
 
@@ -252,7 +267,8 @@ impl Session {
     /// The cache, and the domain that this client shares it with, if both are there.
     fn cache(&self) -> Option<(&Arc<WeightCache>, &Domain)> {
         let cache = self.shared.cache.as_ref()?;
-        let look = || self.ends.and_then(|(peer, local)| cache.domain(peer, local));
+        let by_place = || self.ends.and_then(|(peer, local)| cache.domain(peer, local));
+        let look = || self.key.map(Domain::of_machine).or_else(by_place);
         Some((cache, self.domain.get_or_init(look).as_ref()?))
     }
 

@@ -28,6 +28,9 @@ pub(crate) fn watch(shared: &WorkerState) {
         for client in gone(&clients) {
             client.leave();
         }
+        if let Some(trust) = &shared.trust {
+            trust.watch(shared, &clients);
+        }
         for client in clients.iter().filter(|client| client.is_gone()) {
             shared.stop(client);
         }

@@ -15,8 +15,14 @@ use oxcart_testdev::{Config as DeviceConfig, TestDevice};
 use socket2::{Socket, Type};
 use zerocopy::IntoBytes;
 
-/// How long anything may take that should happen at once.
-pub const SOON: Duration = Duration::from_secs(5);
+/// How long a test waits for what should happen at once: whatever the machine does beside, only a test that fails waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Limits whose times no test meets, however slowly it goes, unless it sets them itself.
+pub fn patient() -> Limits {
+    let long = Duration::from_secs(3600);
+    Limits { hello: long, message: long, write_stall: long, ..Limits::default() }
+}
 
 /// The dialects that packages carry.
 pub fn dialects() -> [&'static Dialect; 5] {
@@ -44,6 +50,7 @@ impl Fixture {
         let events = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&events);
         let mut config = Config::new([Arc::clone(&device) as _]);
+        config.limits = patient();
         config.observer = Arc::new(move |event| kept.lock().unwrap().push(event.to_string()));
         change(&mut config);
         let mut worker = Worker::new(config).unwrap();
@@ -96,7 +103,7 @@ impl Fixture {
     pub fn until(&self, what: &str, is_so: impl Fn(&Fixture) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
-            assert!(start.elapsed() < SOON, "{what} did not happen: {}", self.counters());
+            assert!(start.elapsed() < PATIENCE, "{what} did not happen: {}", self.counters());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -112,11 +119,9 @@ impl Fixture {
     /// A fresh client can do everything that matters.
     #[track_caller]
     pub fn assert_serves(&self) {
-        let start = Instant::now();
         for dialect in [Dialect::classic(), Dialect::newest()] {
             Example::new(&mut self.connect(dialect)).check();
         }
-        assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
     }
 
     pub fn shutdown(mut self, grace: Duration) -> Snapshot {
@@ -142,7 +147,7 @@ pub struct Peer {
 pub fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(2 * SOON)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -153,7 +158,7 @@ pub fn dial_from(host: u8, address: SocketAddr) -> TcpStream {
     socket.connect(&address.into()).unwrap();
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(2 * SOON)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -170,16 +175,19 @@ pub fn announcement(command: u8, size: u64) -> Vec<u8> {
     [&[command][..], &size.to_le_bytes()].concat()
 }
 
-/// Whether the other end has closed, or does so soon: before any of the worker's own deadlines would make it. Bytes that
+/// Whether the other end has closed, or does so soon: before any deadline of a [patient](patient) worker would make it. Bytes that
 /// arrive before are a mistake.
 #[track_caller]
 pub fn closes(stream: &mut TcpStream) -> bool {
-    let mut byte = [0];
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    match stream.read(&mut byte) {
-        Ok(0) => true,
-        Ok(_) => panic!("the worker said something instead of closing"),
-        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        return match stream.read(&mut [0]) {
+            Ok(0) => true,
+            Ok(_) => panic!("the worker said something instead of closing"),
+            // A process that was stopped for a while goes on here.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+        };
     }
 }
 

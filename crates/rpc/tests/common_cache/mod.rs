@@ -16,7 +16,7 @@ use oxcart_testdev::Config as DeviceConfig;
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
-use crate::common::{Fixture, Peer, dial_from, get_body};
+use crate::common::{Fixture, PATIENCE, Peer, dial_from, get_body};
 
 /// The shortest content that is kept and fills whole numbers.
 pub const LARGE: usize = 10_485_764;
@@ -76,7 +76,9 @@ impl Disk {
     }
 
     pub fn settings(&self) -> CacheSettings {
-        CacheSettings { keep_free_bytes: 0, ..CacheSettings::new(self.path()) }
+        // However slowly it goes, nothing is given up for that.
+        let long = Duration::from_secs(600);
+        CacheSettings { keep_free_bytes: 0, patience: long, stall: long, ..CacheSettings::new(self.path()) }
     }
 
     pub fn open(&self) -> Cache {
@@ -90,8 +92,18 @@ impl Disk {
     }
 
     pub fn open_behind<G: Gate + 'static>(&self, gate: &Arc<G>) -> Cache {
+        self.open_behind_with(gate, |_| {})
+    }
+
+    pub fn open_behind_with<G: Gate + 'static>(
+        &self,
+        gate: &Arc<G>,
+        change: impl FnOnce(&mut CacheSettings),
+    ) -> Cache {
+        let mut settings = self.settings();
+        change(&mut settings);
         let gate = Arc::clone(gate) as Arc<dyn Gate>;
-        Cache { cache: WeightCache::open_behind(&self.settings(), gate).unwrap() }
+        Cache { cache: WeightCache::open_behind(&settings, gate).unwrap() }
     }
 
     /// A cache that tells clients apart by their address, so that one machine can be several.
@@ -132,7 +144,7 @@ impl Cache {
             keeping.add(content);
             keeping.complete();
         }
-        self.cache.finish(Duration::from_secs(30));
+        self.cache.finish(PATIENCE);
         self.cache.counts().stored > before
     }
 

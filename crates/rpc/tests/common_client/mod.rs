@@ -7,9 +7,10 @@ pub(crate) mod sha256;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart_rpc::client::{ConnectError, Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{Command, Dialect, Reply, TensorRecord};
@@ -37,7 +38,7 @@ pub(crate) enum Misbehaviour {
     Surplus,
     /// Sends this instead, with an honest length.
     Body(Vec<u8>),
-    /// Stops reading.
+    /// Stops reading until the test is over.
     Deaf,
 }
 
@@ -107,8 +108,18 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct FakeWorker {
     pub(crate) address: SocketAddr,
-    log: Arc<Mutex<Vec<Request>>>,
+    notes: Arc<Notes>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a worker writes down, and is told.
+#[derive(Debug, Default)]
+struct Notes {
+    requests: Mutex<Vec<Request>>,
+    /// How often it has misbehaved and gone on.
+    misbehaved: AtomicUsize,
+    /// The test is over.
+    is_over: AtomicBool,
 }
 
 impl FakeWorker {
@@ -116,8 +127,8 @@ impl FakeWorker {
     pub(crate) fn start(config: Config) -> FakeWorker {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let written = Arc::clone(&log);
+        let notes = Arc::<Notes>::default();
+        let written = Arc::clone(&notes);
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { break };
@@ -127,7 +138,7 @@ impl FakeWorker {
                 }
             }
         });
-        FakeWorker { address, log, thread: Some(thread) }
+        FakeWorker { address, notes, thread: Some(thread) }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -139,7 +150,7 @@ impl FakeWorker {
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.log.lock().unwrap().clone()
+        self.notes.requests.lock().unwrap().clone()
     }
 
     pub(crate) fn commands(&self) -> Vec<Command> {
@@ -153,19 +164,19 @@ impl FakeWorker {
 
     /// Waits until a command has come so often.
     pub(crate) fn wait_for(&self, command: Command, count: usize) -> Vec<Request> {
-        for _ in 0..500 {
-            let found = self.of(command);
-            if found.len() >= count {
-                return found;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("{} came {} times instead of {count}", command.name(), self.of(command).len());
+        until(&format!("{} {count} times", command.name()), || self.of(command).len() >= count);
+        self.of(command)
+    }
+
+    /// Waits until it has misbehaved.
+    pub(crate) fn wait_for_misbehaviour(&self) {
+        until("misbehaviour", || self.notes.misbehaved.load(Ordering::SeqCst) > 0);
     }
 }
 
 impl Drop for FakeWorker {
     fn drop(&mut self) {
+        self.notes.is_over.store(true, Ordering::SeqCst);
         // A connection without a HELLO tells it to end.
         if let Ok(mut stream) = TcpStream::connect(self.address) {
             let _ = stream.write_all(&[255]);
@@ -176,15 +187,35 @@ impl Drop for FakeWorker {
     }
 }
 
-/// Short limits, so that tests of silence are quick.
+/// How long is waited for what should happen at once: whatever the machine does beside, only a test that fails waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "no {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Limits that no worker that answers meets, however slowly.
 pub(crate) fn options() -> Options {
+    within(PATIENCE)
+}
+
+/// Short limits, so that tests of silence are quick. A machine that is busy otherwise makes an honest worker meet them.
+pub(crate) fn short() -> Options {
+    within(Duration::from_millis(1200))
+}
+
+fn within(time: Duration) -> Options {
     let timeouts = Timeouts {
-        connect: Duration::from_millis(1500),
-        control: Duration::from_millis(1200),
-        data: Duration::from_millis(1200),
+        connect: time,
+        control: time,
+        data: time,
         slowest_rate: 1 << 30,
         slowest_memory: 1 << 30,
-        compute: Duration::from_millis(1200),
+        compute: time,
     };
     Options { timeouts, ..Options::default() }
 }
@@ -197,16 +228,16 @@ struct Buffer {
 struct Session<'a> {
     stream: TcpStream,
     config: &'a Config,
-    log: &'a Mutex<Vec<Request>>,
+    notes: &'a Notes,
     buffers: BTreeMap<u64, Buffer>,
     made: u64,
     seen: BTreeMap<u8, usize>,
 }
 
 impl<'a> Session<'a> {
-    fn new(stream: TcpStream, config: &'a Config, log: &'a Mutex<Vec<Request>>) -> Session<'a> {
+    fn new(stream: TcpStream, config: &'a Config, notes: &'a Notes) -> Session<'a> {
         stream.set_nodelay(true).unwrap();
-        Session { stream, config, log, buffers: BTreeMap::new(), made: 0, seen: BTreeMap::new() }
+        Session { stream, config, notes, buffers: BTreeMap::new(), made: 0, seen: BTreeMap::new() }
     }
 
     /// Serves a client until it leaves; `None` when the worker is to end.
@@ -239,7 +270,7 @@ impl<'a> Session<'a> {
             if read.is_err() || bytes.len() as u64 != 9 + size {
                 return Some(());
             }
-            self.log.lock().unwrap().push(Request { command, bytes: bytes.clone() });
+            self.notes.requests.lock().unwrap().push(Request { command, bytes: bytes.clone() });
             let answer = self.answer(command, &bytes[9..]);
             let answers = command.reply(self.config.dialect) != Reply::None;
             let turn = self.seen.entry(command as u8).or_default();
@@ -296,9 +327,15 @@ impl<'a> Session<'a> {
                 reply.extend([0; 9]);
                 let _ = self.stream.write_all(&reply);
             }
-            Misbehaviour::Body(body) => return self.reply(body).is_ok(),
+            Misbehaviour::Body(body) => {
+                let is_sent = self.reply(body).is_ok();
+                self.notes.misbehaved.fetch_add(1, Ordering::SeqCst);
+                return is_sent;
+            }
             Misbehaviour::Deaf => {
-                std::thread::sleep(Duration::from_secs(4));
+                while !self.notes.is_over.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 return false;
             }
         }

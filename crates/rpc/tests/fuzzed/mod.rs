@@ -7,6 +7,7 @@ mod conversation;
 mod honest;
 pub mod life;
 pub mod nodes;
+pub mod pairing;
 mod pipe;
 mod rig;
 pub mod script;

@@ -106,7 +106,7 @@ impl Pipe {
     }
 
     fn step(&self, change: impl FnOnce(&mut State)) -> bool {
-        const LONG: Duration = Duration::from_secs(15);
+        const LONG: Duration = Duration::from_secs(60);
         let mut state = self.state();
         change(&mut state);
         state.is_waiting = false;

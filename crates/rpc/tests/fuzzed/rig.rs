@@ -4,6 +4,7 @@
 //! it was. [`Rig::play`] verifies it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use oxcart_backend::{Buffer, Device, allocate};
 use oxcart_rpc::worker::{Config, Limits, Worker};
@@ -37,8 +38,12 @@ impl Rig {
         let mut config = Config::new([Arc::clone(&device) as _]);
         // What is lent of so small a device by default is nothing at all.
         config.max_memory = Some(DEVICE_BYTES);
-        // Small limits are met more often, and keep the slow device from working for long.
+        // Small limits are met more often, and keep the slow device from working for long. What an input does is not to depend on how
+        // fast the machine is.
+        let long = Duration::from_secs(3600);
         config.limits = Limits {
+            hello: long,
+            message: long,
             buffers: Rig::BUFFERS,
             node_work: 1 << 14,
             graph_bytes: 1 << 16,

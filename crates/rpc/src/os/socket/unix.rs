@@ -44,6 +44,11 @@ impl TimedSocket {
         Ok(TimedSocket { stream })
     }
 
+    /// Looks at what comes first without taking it; waits for it as a read does.
+    pub(crate) fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.peek(bytes)
+    }
+
     /// The socket itself, to look at or to end.
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
@@ -114,8 +119,14 @@ impl SpareDescriptor {
     }
 
     pub(crate) fn turn_away(&mut self, listener: &TcpListener) {
+        self.lend(|| drop(listener.accept()));
+    }
+
+    /// Does something that needs a descriptor for a moment.
+    pub(crate) fn lend<T>(&mut self, act: impl FnOnce() -> T) -> T {
         drop(self.0.take());
-        drop(listener.accept());
+        let done = act();
         *self = SpareDescriptor::new();
+        done
     }
 }

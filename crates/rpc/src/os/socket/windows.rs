@@ -36,6 +36,11 @@ impl TimedSocket {
         Ok(TimedSocket { stream, read, write })
     }
 
+    /// Looks at what comes first without taking it; waits for it as a read does.
+    pub(crate) fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.retry_within_limit(PollFlags::IN, self.read, |stream| stream.peek(bytes))
+    }
+
     /// The socket itself, to look at or to end.
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
@@ -126,5 +131,10 @@ impl SpareDescriptor {
 
     pub(crate) fn turn_away(&mut self, listener: &TcpListener) {
         drop(listener.accept());
+    }
+
+    /// Does something that needs a descriptor for a moment.
+    pub(crate) fn lend<T>(&mut self, act: impl FnOnce() -> T) -> T {
+        act()
     }
 }

@@ -1,6 +1,6 @@
 //! Trust domains: clients of one domain share what the cache keeps for them, and no other client sees it.
 //!
-//! The protocol knows no names and no keys. What a worker does know without being told by the client:
+//! A machine that has proved its key is a domain, wherever it is. Of other clients, a worker knows without being told by them:
 //!
 //! - If the client's end of the connection is on this machine, the system says which user it belongs to. That is the
 //!   domain, whatever address was used. (Where the system does not say, there is none: see [`Domain::users_untold`].)
@@ -14,6 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::owner::{self, Owner, owner};
 use super::share::Share;
+use crate::link::Key;
 use crate::worker::peer::Peer;
 
 /// Clients that trust each other. Made of letters, digits, points and hyphens, so that it can name a folder.
@@ -25,11 +26,17 @@ pub type DomainOf = fn(peer: SocketAddr, local: SocketAddr) -> Option<Domain>;
 
 const USER: &str = "user-";
 const ADDRESS: &str = "addr-";
+const MACHINE: &str = "key-";
 
 impl Domain {
     /// The domain of a user of this machine.
     pub fn of_user(number: u32) -> Domain {
         Domain(format!("{USER}{number}"))
+    }
+
+    /// The domain of a machine that has proved its key.
+    pub fn of_machine(key: Key) -> Domain {
+        Domain(format!("{MACHINE}{}", key.hex()))
     }
 
     /// The domain of an address.
@@ -60,6 +67,9 @@ impl Domain {
 
     /// The domain whose folder has this name, if it is one.
     pub(super) fn from_folder(name: &str) -> Option<Domain> {
+        if let Some(key) = name.strip_prefix(MACHINE) {
+            return Key::from_hex(key).map(Domain::of_machine);
+        }
         let rest = name.strip_prefix(USER).or_else(|| name.strip_prefix(ADDRESS))?;
         let is_plain = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c) || c == '.' || c == '-';
         (!rest.is_empty() && rest.len() <= 48 && rest.chars().all(is_plain)).then(|| Domain(name.to_owned()))
@@ -69,9 +79,10 @@ impl Domain {
         &self.0
     }
 
-    /// What it has a part of: the share of its peer, if it is an address.
+    /// What it has a part of: the share of its peer, if it is a machine or an address.
     pub(super) fn share(&self) -> Share {
-        let peer = self.0.strip_prefix(ADDRESS).and_then(ip_in).map(Peer::of_ip);
+        let machine = self.0.strip_prefix(MACHINE).and_then(Key::from_hex).map(Peer::Machine);
+        let peer = machine.or_else(|| self.0.strip_prefix(ADDRESS).and_then(ip_in).map(Peer::of_ip));
         peer.map_or_else(|| Share::Domain(self.clone()), Share::Peer)
     }
 }
@@ -106,10 +117,19 @@ mod tests {
         assert_eq!(domain("[::ffff:192.0.2.7]:2"), "addr-192.0.2.7");
         assert_eq!(domain("[2001:db8::1]:3"), "addr-20010db8000000000000000000000001");
         assert_eq!(domain("[fe80::1%3]:4"), "addr-fe800000000000000000000000000001-3");
-        for name in [domain("[fe80::1%3]:4"), domain("192.0.2.7:1"), Domain::of_user(u32::MAX).to_string()] {
+        let machine = Domain::of_machine(Key::from_bytes([0xab; 32]));
+        assert_eq!(machine.share(), Share::Peer(Peer::Machine(Key::from_bytes([0xab; 32]))));
+        for name in [
+            domain("[fe80::1%3]:4"),
+            domain("192.0.2.7:1"),
+            Domain::of_user(u32::MAX).to_string(),
+            machine.to_string(),
+        ] {
             assert_eq!(Domain::from_folder(&name).unwrap().to_string(), name);
         }
-        for name in ["", "user-", "addr-../..", "shared", "addr-x", "user-1/2", ".."] {
+        for name in
+            ["", "user-", "addr-../..", "shared", "addr-x", "user-1/2", "..", "key-", "key-ab", "key-../.."]
+        {
             assert_eq!(Domain::from_folder(name), None, "{name}");
         }
     }

@@ -56,6 +56,11 @@ pub enum Call {
 pub trait Gate: Send + Sync + fmt::Debug {
     /// An error makes the call fail with it, without effect.
     fn before(&self, call: Call) -> io::Result<()>;
+
+    /// What is free, where so many bytes are: for disks of another size than the one there is.
+    fn free_bytes(&self, there: u64) -> u64 {
+        there
+    }
 }
 
 /// Lets every call through.

@@ -8,9 +8,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::worker::limits::{KEEP_PATIENCE, KEEP_STALL, KEPT_PIECE_BYTES, KEPT_PIECES};
+use crate::worker::limits::{KEPT_PIECE_BYTES, KEPT_PIECES};
+
+/// How long the two ends wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// An upload for the disk.
+    pub(super) patience: Duration,
+    /// The disk for an upload whose place another wants.
+    pub(super) stall: Duration,
+}
 
 /// How far an upload is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +41,9 @@ struct State {
 }
 
 /// Pieces between the connection and the thread that writes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pipe {
+    waits: Waits,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -66,8 +76,8 @@ pub(super) struct Pieces {
 }
 
 /// The two ends of one upload.
-pub(super) fn pipe() -> (Feed, Pieces) {
-    let pipe = Arc::new(Pipe::default());
+pub(super) fn pipe(waits: Waits) -> (Feed, Pieces) {
+    let pipe = Arc::new(Pipe { waits, state: Mutex::default(), changed: Condvar::new() });
     (Feed { pipe: Arc::clone(&pipe) }, Pieces { pipe })
 }
 
@@ -80,7 +90,7 @@ impl Feed {
     }
 
     fn add_piece(&self, bytes: &[u8]) {
-        let until = Instant::now() + KEEP_PATIENCE;
+        let until = Instant::now() + self.pipe.waits.patience;
         let mut state = self.pipe.state();
         while state.stage == Stage::Coming && state.waiting.len() >= KEPT_PIECES {
             let left = until.saturating_duration_since(Instant::now());
@@ -125,13 +135,13 @@ pub(super) struct Broken;
 
 impl Pieces {
     /// Waits for the next piece; `None` when all have come. `done` is the piece before, whose memory is used again. When none
-    /// has come for [`KEEP_STALL`], the upload is broken as soon as its place `is_wanted`.
+    /// has come for [`Waits::stall`], the upload is broken as soon as its place `is_wanted`.
     pub(super) fn next(
         &self,
         done: Option<Vec<u8>>,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Option<Vec<u8>>, Broken> {
-        let start = Instant::now();
+        let (start, stall) = (Instant::now(), self.pipe.waits.stall);
         let mut state = self.pipe.state();
         state.spare.extend(done);
         loop {
@@ -146,11 +156,11 @@ impl Pieces {
             if state.stage == Stage::Complete {
                 return Ok(None);
             }
-            if start.elapsed() >= KEEP_STALL && is_wanted() {
+            if start.elapsed() >= stall && is_wanted() {
                 return Err(Broken);
             }
             // Whether it is wanted is no news of this pipe.
-            let waited = self.pipe.changed.wait_timeout(state, KEEP_STALL / 4);
+            let waited = self.pipe.changed.wait_timeout(state, stall / 4);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -173,9 +183,14 @@ impl Drop for Pieces {
 mod tests {
     use super::*;
 
+    /// Longer than any machine stands still.
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(200);
+    const PATIENT: Waits = Waits { patience: LONG, stall: LONG };
+
     #[test]
     fn pieces_come_out_as_they_went_in() {
-        let (mut feed, pieces) = pipe();
+        let (mut feed, pieces) = pipe(PATIENT);
         let content: Vec<u8> = (0..KEPT_PIECE_BYTES * 9 + 5).map(|i| (i * 7) as u8).collect();
         let expected = content.clone();
         let uploading = std::thread::spawn(move || {
@@ -196,22 +211,23 @@ mod tests {
 
     #[test]
     fn an_upload_does_not_wait_for_ever() {
-        let (mut feed, pieces) = pipe();
+        let (mut feed, pieces) = pipe(Waits { patience: SHORT, ..PATIENT });
         let start = Instant::now();
         feed.add(&vec![0; KEPT_PIECE_BYTES * (KEPT_PIECES + 2)]);
-        assert!(start.elapsed() >= KEEP_PATIENCE && start.elapsed() < 3 * KEEP_PATIENCE);
+        assert!(start.elapsed() >= SHORT);
         feed.complete();
         assert!(pieces.next(None, || false).is_err());
-        let (mut feed, pieces) = pipe();
+        // Not at all where no one reads.
+        let (mut feed, pieces) = pipe(PATIENT);
         drop(pieces);
         let start = Instant::now();
         feed.add(&vec![0; KEPT_PIECE_BYTES * (KEPT_PIECES + 2)]);
-        assert!(start.elapsed() < KEEP_PATIENCE);
+        assert!(start.elapsed() < LONG / 2);
     }
 
     #[test]
     fn an_upload_that_ends_early_is_told() {
-        let (mut feed, pieces) = pipe();
+        let (mut feed, pieces) = pipe(PATIENT);
         feed.add(&[1, 2, 3]);
         drop(feed);
         assert!(pieces.next(None, || false).is_err());
@@ -219,11 +235,11 @@ mod tests {
 
     #[test]
     fn an_upload_that_stops_makes_way_for_others_alone() {
-        let (mut feed, pieces) = pipe();
+        let (mut feed, pieces) = pipe(Waits { stall: SHORT, ..PATIENT });
         feed.add(&[1, 2, 3]);
         assert!(pieces.next(None, || true).unwrap().is_some());
         let slow = std::thread::spawn(move || {
-            std::thread::sleep(2 * KEEP_STALL);
+            std::thread::sleep(2 * SHORT);
             feed.add(&[4]);
             feed
         });

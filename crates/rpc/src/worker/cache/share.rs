@@ -9,7 +9,7 @@ use crate::worker::peer::Peer;
 /// One part among equals. Its domains share it as equals too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Share {
-    /// All addresses of a peer.
+    /// A machine, or all addresses of a place.
     Peer(Peer),
     /// A user of this machine.
     Domain(Domain),

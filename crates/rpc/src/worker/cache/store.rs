@@ -82,7 +82,7 @@ impl WeightCache {
     }
 
     fn spawn(self: &Arc<Self>, permit: Permit, domain: &Domain, len: u64) -> Option<Feed> {
-        let (feed, pieces) = pipe();
+        let (feed, pieces) = pipe(self.waits);
         let (cache, domain) = (Arc::clone(self), domain.clone());
         let write = move || {
             let counters = &cache.counters;

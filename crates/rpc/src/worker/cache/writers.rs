@@ -7,10 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::share::Share;
-use crate::worker::limits::{KEEP_PATIENCE, KEEPERS, KEEPERS_PER_SHARE};
+use crate::worker::limits::{KEEPERS, KEEPERS_PER_SHARE};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writers {
+    /// How long an upload waits for a place.
+    patience: Duration,
     by_share: Mutex<HashMap<Share, Places>>,
     changed: Condvar,
 }
@@ -31,6 +33,10 @@ pub(super) struct Permit {
 }
 
 impl Writers {
+    pub(super) fn new(patience: Duration) -> Arc<Writers> {
+        Arc::new(Writers { patience, by_share: Mutex::default(), changed: Condvar::new() })
+    }
+
     fn by_share(&self) -> MutexGuard<'_, HashMap<Share, Places>> {
         self.by_share.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +75,7 @@ impl Writers {
         };
         let mut places = self.by_share();
         Writers::change(&mut places, share, |own| own.wanted += 1);
-        places = self.wait_while(places, KEEP_PATIENCE, is_full);
+        places = self.wait_while(places, self.patience, is_full);
         let is_free = !is_full(&places) && places.values().map(|of| of.held).sum::<usize>() < KEEPERS;
         Writers::change(&mut places, share, |own| {
             own.wanted -= 1;
@@ -103,31 +109,49 @@ mod tests {
     use super::*;
     use crate::worker::cache::Domain;
 
+    /// Longer than any machine stands still.
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(100);
+
+    fn take(writers: &Arc<Writers>, user: u32) -> Option<Permit> {
+        writers.permit(&Domain::of_user(user).share())
+    }
+
+    /// Takes all places there are.
+    fn take_all(writers: &Arc<Writers>) -> Vec<Permit> {
+        let users = 0..(KEEPERS / KEEPERS_PER_SHARE) as u32;
+        let all = users.flat_map(|user| (0..KEEPERS_PER_SHARE).map(move |_| user));
+        all.map(|user| take(writers, user).unwrap()).collect()
+    }
+
     #[test]
     fn no_share_waits_for_another() {
-        let writers = Arc::<Writers>::default();
-        let take = |user| writers.permit(&Domain::of_user(user).share());
-        let mut held = Vec::new();
-        for user in 0..(KEEPERS / KEEPERS_PER_SHARE) as u32 {
-            held.extend((0..KEEPERS_PER_SHARE).map(|_| take(user).unwrap()));
-        }
+        let writers = Writers::new(LONG);
+        let mut held = take_all(&writers);
         let start = Instant::now();
-        assert!(take(1000).is_none());
-        assert!(start.elapsed() < KEEP_PATIENCE);
-        // But for their own.
-        let start = Instant::now();
-        assert!(take(0).is_none());
-        assert!(start.elapsed() >= KEEP_PATIENCE);
+        assert!(take(&writers, 1000).is_none());
+        assert!(start.elapsed() < LONG / 2);
         held.pop();
-        assert!(take(1000).is_some());
+        assert!(take(&writers, 1000).is_some());
         held.clear();
         assert!(writers.by_share().is_empty());
-        writers.wait_for_none(Duration::from_secs(60));
+        writers.wait_for_none(LONG);
+    }
+
+    #[test]
+    fn a_share_waits_for_its_own() {
+        let writers = Writers::new(SHORT);
+        let held = take_all(&writers);
+        let start = Instant::now();
+        assert!(take(&writers, 0).is_none());
+        assert!(start.elapsed() >= SHORT);
+        drop(held);
+        assert!(take(&writers, 0).is_some());
     }
 
     #[test]
     fn addresses_of_one_network_wait_for_each_other() {
-        let writers = Arc::<Writers>::default();
+        let writers = Writers::new(SHORT);
         let take = |network: u16, machine: usize| {
             let address = [0x2001, 0xdb8, 0, network, 0, 0, 0, machine as u16];
             writers.permit(&Domain::of_address((address, 1).into()).share())

@@ -178,7 +178,7 @@ impl Folder {
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         self.gate.before(Call::Space)?;
         let space = rustix::fs::fstatvfs(&self.fd)?;
-        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+        Ok(self.gate.free_bytes(space.f_bavail.saturating_mul(space.f_frsize)))
     }
 }
 

@@ -1,0 +1,113 @@
+//! `oxcart join`: pairs this machine with a worker whose join line it is given.
+
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+
+use oxcart::rpc::client::{self, JoinError, Timeouts};
+use oxcart::rpc::link::limits::MAX_LINE_CHARS;
+use oxcart::rpc::link::{JoinLine, JoinLineError, MachineName};
+
+use crate::failure::Failure;
+use crate::trust;
+
+/// What workers show before their lines.
+const COMMAND: &str = "oxcart join ";
+
+/// Pair this machine with a worker, so that it can be used by name
+///
+/// The worker shows a join line when it starts, good for ten minutes and one use; `oxcart trust invite` shows another. From then on
+/// both machines know each other by their keys, and what goes between them is encrypted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The join line that the worker shows; spaces and line breaks in it do not matter. Without one, or with -, it is read from stdin
+    ///
+    /// Other users of this machine can see the arguments of a command while it runs; what comes from stdin they cannot.
+    #[arg(value_name = "LINE")]
+    line: Vec<String>,
+
+    /// What this machine is called by the worker. By default, its host name
+    #[arg(long, value_name = "NAME", value_parser = trust::name)]
+    name: Option<MachineName>,
+
+    /// What to call the worker here. By default, what it calls itself
+    #[arg(long, value_name = "NAME", value_parser = trust::name)]
+    call_it: Option<MachineName>,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let line = match args.line.as_slice() {
+        [] => from_stdin()?,
+        [dash] if dash == "-" => from_stdin()?,
+        parts => parts.concat(),
+    };
+    let line = read_line(&line).map_err(|error| Failure::Usage(format!("{error}")))?;
+    let identity = trust::identity()?;
+    if line.worker == identity.key() {
+        return Err(Failure::Usage(
+            "this is the join line of this very machine; give it to another one. (Machines that share a home are one: \
+             give each an XDG_DATA_HOME of its own.)"
+                .into(),
+        ));
+    }
+    let file = trust::file()?;
+    // What cannot be kept must not use up the line.
+    file.change(|_| Ok(())).map_err(|error| Failure::Machine(error.to_string()))?;
+    let own = trust::own_name(args.name.as_ref());
+    let joined = client::join(&line, &identity, &own, &Timeouts::default()).map_err(failure)?;
+    let wanted = args.call_it.clone().unwrap_or(joined.name);
+    let remembered = file.change(|machines| {
+        let name = machines.remember(wanted, joined.key)?.name.clone();
+        let others = machines.found_at(joined.key, &joined.endpoints);
+        Ok((name, others))
+    });
+    let (name, others) = remembered.map_err(|error| Failure::Machine(error.to_string()))?;
+    let place = joined.endpoints.first().map(ToString::to_string).unwrap_or_default();
+    for other in others {
+        writeln!(out, "{other} was at that address before, and is not looked for there any more")?;
+    }
+    Ok(writeln!(out, "paired with {name} at {place}; use it with --workers {name}")?)
+}
+
+/// The line, as a worker shows it: perhaps with the command before it.
+fn read_line(text: &str) -> Result<JoinLine, JoinLineError> {
+    let text = text.trim_start();
+    text.strip_prefix(COMMAND).unwrap_or(text).parse()
+}
+
+/// What stands there, as far as a line is long. What is typed or pasted may be broken into several lines, and ends when it is whole.
+fn from_stdin() -> Result<String, Failure> {
+    let (mut text, stdin) = (String::new(), io::stdin());
+    let unread = |error| Failure::Usage(format!("the join line cannot be read: {error}"));
+    let mut input = BufReader::new(stdin.lock().take((COMMAND.len() + MAX_LINE_CHARS) as u64 + 1));
+    if !stdin.is_terminal() {
+        input.read_to_string(&mut text).map_err(unread)?;
+        return Ok(text);
+    }
+    tracing::info!("the join line that the worker shows; an empty line ends it:");
+    loop {
+        let before = text.len();
+        input.read_line(&mut text).map_err(unread)?;
+        if text[before..].trim().is_empty() || read_line(&text).is_ok() {
+            return Ok(text);
+        }
+    }
+}
+
+/// Whether it is the line that is wrong, or a machine.
+fn failure(error: JoinError) -> Failure {
+    Failure::Machine(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_workers_show_them() {
+        let damaged = |text: &str| matches!(read_line(text), Err(JoinLineError::Damaged));
+        // Without and with the command, in pieces; what is no join line is not said to be a damaged one.
+        for text in ["oxj00", "oxcart join oxj00", "  oxcart join oxj\n00 "] {
+            assert!(damaged(text), "{text:?}: {:?}", read_line(text));
+        }
+        assert!(!damaged("oxcart trust"), "{:?}", read_line("oxcart trust"));
+    }
+}

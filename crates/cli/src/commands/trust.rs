@@ -1,0 +1,242 @@
+//! `oxcart trust`: whom this machine knows, and what they may.
+
+use std::io::Write;
+
+use clap::Subcommand;
+use oxcart::backend::ByteSize;
+use oxcart::rpc::client::{self, Endpoint, Timeouts};
+use oxcart::rpc::link::{Machine, MachineName, Machines, MachinesError};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::printable;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
+use crate::trust;
+use crate::units;
+use crate::workers::{self, DEFAULT_PORT};
+
+/// List the machines that this one is paired with; name, limit and revoke them
+///
+/// Changes hold at once, also for a worker that runs: connections of a machine that is revoked end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Give a machine another name
+    Name {
+        /// The machine: its name, or its key
+        machine: String,
+        /// What to call it
+        #[arg(value_parser = trust::name)]
+        name: MachineName,
+    },
+    /// Say how much of this machine another may use
+    Limit {
+        /// The machine: its name, or its key
+        machine: String,
+        /// Memory of each device, for example 8G; none takes the limit away
+        #[arg(long, value_name = "SIZE", value_parser = limit(units::size))]
+        memory: Option<Limit<u64>>,
+        /// Connections at a time; none takes the limit away
+        #[arg(long, value_name = "N", value_parser = limit(count))]
+        connections: Option<Limit<u32>>,
+    },
+    /// Take all rights from a machine: it may not use this one any more, and this one does not use it
+    ///
+    /// Its connections to a worker of this machine end. Where it lent its devices, nothing is sent any more, with or without a key;
+    /// commands of this machine that use it already go on until they end. Networks of --allow-plain need no key.
+    Revoke {
+        /// The machine: its name, or its key
+        machine: String,
+    },
+    /// Remove a machine from the list, as if it had never been paired: its addresses are then like any others
+    Forget {
+        /// The machine: its name, or its key
+        machine: String,
+    },
+    /// Have the worker of this machine show a new join line
+    Invite {
+        /// Where the worker listens
+        #[arg(value_name = "HOST[:PORT]", value_parser = workers::endpoint)]
+        worker: Option<Endpoint>,
+    },
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit<T>(Option<T>);
+
+/// Reads one.
+fn limit<T>(read: fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Limit<T>, String> + Clone {
+    move |text| match text {
+        "none" => Ok(Limit(None)),
+        text => read(text).map(|value| Limit(Some(value))),
+    }
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "it should be a number from 1 on, or none".to_owned())
+}
+
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    match &args.action {
+        None => list(args.json, terminal, out),
+        Some(Action::Name { machine, name }) => {
+            let before = change(machine, |machines, machine| {
+                machines.rename(machine.key, name.clone())?;
+                Ok(machine.name)
+            })?;
+            Ok(writeln!(out, "{before} is called {name} now")?)
+        }
+        Some(Action::Limit { machine, memory, connections }) => {
+            if memory.is_none() && connections.is_none() {
+                return Err(Failure::Usage(
+                    "say which limit: --memory SIZE or --connections N, or none for no limit".into(),
+                ));
+            }
+            let machine = change(machine, |machines, machine| {
+                let Some(machine) = machines.get_mut(machine.key) else { return Ok(machine) };
+                machine.max_memory = memory.map_or(machine.max_memory, |limit| limit.0);
+                machine.max_connections = connections.map_or(machine.max_connections, |limit| limit.0);
+                Ok(machine.clone())
+            })?;
+            Ok(writeln!(out, "{} {}", machine.name, rights(&machine))?)
+        }
+        Some(Action::Revoke { machine }) => {
+            let machine = change(machine, |machines, machine| {
+                machines.revoke(machine.key);
+                Ok(machine)
+            })?;
+            let name = &machine.name;
+            if machine.may_use_this {
+                writeln!(
+                    out,
+                    "{name} is revoked: it may not use this machine any more, and its connections end now (a network of \
+                     --allow-plain needs no key)"
+                )?;
+            }
+            if !machine.endpoints.is_empty() || !machine.may_use_this {
+                writeln!(
+                    out,
+                    "{name} is revoked: nothing is sent to it any more; commands that use it already go on until they end"
+                )?;
+            }
+            Ok(())
+        }
+        Some(Action::Forget { machine }) => {
+            let name = change(machine, |machines, machine| {
+                machines.forget(machine.key);
+                Ok(machine.name)
+            })?;
+            Ok(writeln!(
+                out,
+                "{name} is forgotten: its key is not good here, and its addresses are like any others"
+            )?)
+        }
+        Some(Action::Invite { worker }) => {
+            let worker = worker.clone().unwrap_or_else(|| Endpoint::new("127.0.0.1", DEFAULT_PORT));
+            let line = client::invite(&worker, &trust::identity()?, &Timeouts::default())
+                .map_err(|error| Failure::Machine(error.to_string()))?;
+            Ok(writeln!(out, "oxcart join {line}")?)
+        }
+    }
+}
+
+/// Changes something about the machine that a person means.
+fn change<T>(
+    meant: &str,
+    change: impl FnOnce(&mut Machines, Machine) -> Result<T, MachinesError>,
+) -> Result<T, Failure> {
+    let mut change = Some(change);
+    let done = trust::file()?.change(|machines| {
+        let found = machines.meant_by(meant).cloned();
+        match (found, change.take()) {
+            (Some(machine), Some(change)) => change(machines, machine).map(Some),
+            _ => Ok(None),
+        }
+    });
+    let unknown = || {
+        Failure::Usage(format!("no machine is called '{}'; oxcart trust lists them", meant.escape_debug()))
+    };
+    done.map_err(|error| Failure::Machine(error.to_string()))?.ok_or_else(unknown)
+}
+
+/// What a machine may, in words.
+fn rights(machine: &Machine) -> String {
+    if machine.revoked {
+        return "revoked".into();
+    }
+    if !machine.may_use_this {
+        return "may not use this machine".into();
+    }
+    let memory = machine.max_memory.map(|bytes| format!("{} of each device", ByteSize(bytes)));
+    let connections = machine.max_connections.map(|count| format!("{count} connections"));
+    let limits: Vec<String> = memory.into_iter().chain(connections).collect();
+    match limits.is_empty() {
+        true => "may use this machine".into(),
+        false => format!("may use this machine: {}", limits.join(", ")),
+    }
+}
+
+fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let (identity, machines) = (trust::identity()?, trust::machines()?);
+    let places = |machine: &Machine| machine.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>();
+    if as_json {
+        let listed: Vec<Value> = machines
+            .iter()
+            .map(|machine| {
+                json!({
+                    "name": machine.name.as_str(),
+                    "key": machine.key.to_string(),
+                    "addresses": places(machine),
+                    "may_use_this_machine": machine.may_use_this,
+                    "max_memory": machine.max_memory,
+                    "max_connections": machine.max_connections,
+                    "revoked": machine.revoked,
+                })
+            })
+            .collect();
+        return printable::write_json(&json!({ "key": identity.key().to_string(), "machines": listed }), out);
+    }
+    writeln!(out, "this machine's key is {}", identity.key())?;
+    if machines.iter().next().is_none() {
+        return Ok(writeln!(out, "it is paired with none yet; oxcart worker shows a line for oxcart join")?);
+    }
+    let rows = machines.iter().map(|machine| {
+        let places = places(machine);
+        let lends = if places.is_empty() { "lends nothing to this one".into() } else { places.join(", ") };
+        [
+            Cell::plain(machine.name.as_str()),
+            Cell::dim(machine.key.short()),
+            Cell::plain(lends),
+            Cell::plain(rights(machine)),
+        ]
+    });
+    let titles = Some(["machine", "key", "lends at", "what it may"]);
+    Ok(Table { columns: [Align::Left; 4], titles, rows }.write(out, terminal)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_numbers_or_none() {
+        let memory = limit(units::size);
+        assert_eq!((memory("8G"), memory("none")), (Ok(Limit(Some(8 << 30))), Ok(Limit(None))));
+        assert!(memory("lots").is_err() && limit(count)("0").is_err());
+        assert_eq!(limit(count)("3"), Ok(Limit(Some(3))));
+    }
+}

@@ -1,0 +1,207 @@
+//! Pairing as people do it: `oxcart worker` on one machine, `oxcart join` on another, `oxcart trust` on both. A machine is a folder here.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "user/without_settings.rs"]
+mod user;
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+
+/// A machine: a user's folders.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        Machine(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        command.env("XDG_DATA_HOME", self.0.path());
+        command
+    }
+
+    /// Runs a command; its exit code, what it printed, and what else it said.
+    fn run_all(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let output = self.command().args(args).stdin(Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Runs a command that fails, mostly; its exit code, and why.
+    fn run(&self, args: &[&str]) -> (Option<i32>, String) {
+        let (code, _, error) = self.run_all(args);
+        (code, error)
+    }
+
+    /// What a command prints, which must succeed.
+    #[track_caller]
+    fn does(&self, args: &[&str]) -> String {
+        let (code, printed, error) = self.run_all(args);
+        assert_eq!(code, Some(0), "{args:?}: {error}");
+        printed
+    }
+
+    fn known(&self) -> Value {
+        serde_json::from_str(&self.does(&["trust", "--json"])).unwrap()
+    }
+
+    fn data(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// A worker of a machine.
+struct Worker {
+    child: Child,
+    log: BufReader<ChildStderr>,
+}
+
+impl Worker {
+    fn start(machine: &Machine, args: &[&str]) -> Worker {
+        let mut command = machine.command();
+        command.args(["worker", "--port", "0", "--threads", "1", "--name", "den"]).args(args);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Worker { child, log }
+    }
+
+    fn line_with(&mut self, wanted: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(wanted) {
+            line.clear();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log ended before '{wanted}'");
+        }
+        line.trim_end().to_owned()
+    }
+
+    fn address(&mut self) -> String {
+        let line = self.line_with("listening on ");
+        line.split("listening on ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    }
+
+    fn join_line(&mut self) -> String {
+        self.line_with("oxcart join ").split("oxcart join ").nth(1).unwrap().to_owned()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The text of an answer, which is the same wherever it is computed.
+fn answer(machine: &Machine, args: &[&str]) -> Value {
+    let asked = ["run", "-m", TINY, "the end", "--raw", "-n", "12", "--temp", "0", "--json"];
+    let answer: Value = serde_json::from_str(&machine.does(&[&asked[..], args].concat())).unwrap();
+    answer["text"].clone()
+}
+
+#[test]
+fn two_machines_are_paired_in_two_lines() {
+    let (den, desk) = (Machine::new(), Machine::new());
+    let mut worker = Worker::start(&den, &[]);
+    let (address, line) = (worker.address(), worker.join_line());
+    let (start, end) = line.split_at(60);
+    let said = desk.does(&["join", start, end, "--name", "desk"]);
+    assert!(said.contains("--workers den"), "{said}");
+    assert!(worker.line_with("paired with").contains("desk"));
+    // The answer is the same over the link: by name, by all, by address.
+    let here = answer(&desk, &[]);
+    assert!(here.is_string(), "{here}");
+    for workers in ["den", "all", &address] {
+        assert_eq!(answer(&desk, &["--workers", workers, "--split", "1"]), here, "{workers}");
+        assert!(worker.line_with("connected").contains("(desk at "), "{workers}");
+    }
+    assert!(desk.does(&["devices", "--json", "--workers", "den"]).contains(&address));
+    let (known, knows) = (desk.known(), den.known());
+    assert_eq!(known["machines"][0]["addresses"][0], *address);
+    assert_eq!(known["machines"][0]["key"], knows["key"]);
+    assert_eq!(
+        (&knows["machines"][0]["name"], &knows["machines"][0]["may_use_this_machine"]),
+        (&"desk".into(), &true.into())
+    );
+    // Names and limits.
+    desk.does(&["trust", "name", "den", "attic"]);
+    assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains(&address));
+    let said = den.does(&["trust", "limit", "desk", "--memory", "64M"]);
+    assert!(said.contains("64.0 MiB"), "{said}");
+    assert!(desk.does(&["devices", "--json", "--workers", "attic"]).contains("67108864"));
+    // The end of it holds at once, and there is no way around it in the clear.
+    den.does(&["trust", "revoke", "desk"]);
+    for workers in ["attic", &address] {
+        let (code, said) = desk.run(&["devices", "--workers", workers]);
+        assert_eq!((code, said.contains("does not know this machine")), (Some(1), true), "{said}");
+    }
+    // A third machine needs another line.
+    let (code, said) = Machine::new().run(&["join", &line]);
+    assert_eq!((code, said.contains("not good any more")), (Some(1), true), "{said}");
+    let invited = den.does(&["trust", "invite", &address]);
+    let again = invited.trim().strip_prefix("oxcart join ").unwrap();
+    assert!(desk.does(&["join", again]).contains("paired with attic"));
+    desk.does(&["devices", "--workers", "attic"]);
+}
+
+/// What was once paired and then revoked is not talked to, in TLS or in the clear, under any of its names.
+#[test]
+fn a_revoked_worker_is_not_talked_to() {
+    let (desk, address, listener) = loop {
+        let (den, desk) = (Machine::new(), Machine::new());
+        let mut worker = Worker::start(&den, &[]);
+        let (address, line) = (worker.address(), worker.join_line());
+        desk.does(&["join", &line]);
+        let said = desk.does(&["trust", "revoke", "den"]);
+        assert!(said.contains("is revoked"), "{said}");
+        assert_eq!(desk.known()["machines"][0]["revoked"], true);
+        // Now someone else may be there: this test, unless the port was given to another program meanwhile.
+        drop(worker);
+        match TcpListener::bind(&address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => break (desk, address, bound.unwrap()),
+        }
+    };
+    listener.set_nonblocking(true).unwrap();
+    for workers in ["den", "den:1234", &address] {
+        let (code, said) = desk.run(&["devices", "--workers", workers]);
+        assert_eq!((code, said.contains("was revoked")), (Some(1), true), "{said}");
+    }
+    let (code, said) = desk.run(&["run", "-m", TINY, "x", "--workers", "all"]);
+    assert_eq!((code, said.contains("paired with no worker")), (Some(2), true), "{said}");
+    assert!(listener.accept().is_err(), "nobody came");
+    // Forgotten, it is an address like any other.
+    desk.does(&["trust", "forget", "den"]);
+    listener.set_nonblocking(false).unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let (code, said) = desk.run(&["devices", "--workers", &address]);
+    assert_eq!((code, said.contains("closed the connection at HELLO")), (Some(1), true), "{said}");
+}
+
+#[test]
+fn what_is_no_machine_is_said() {
+    let desk = Machine::new();
+    assert!(desk.does(&["trust"]).contains("paired with none yet"));
+    for (args, code, want) in [
+        (&["join", "den"][..], 2, "no join line"),
+        (&["join", "oxjzzzz"], 2, "damaged"),
+        (&["join"], 2, "no join line"),
+        (&["join", "-"], 2, "no join line"),
+        (&["trust", "revoke", "den"], 2, "no machine is called 'den'"),
+        (&["trust", "limit", "den"], 2, "say which limit"),
+        (&["trust", "name", "den", "all"], 2, "cannot be the name"),
+        (&["run", "-m", TINY, "x", "--workers", "all"], 2, "paired with no worker yet"),
+        (&["trust", "invite", "127.0.0.1:1"], 1, "cannot connect"),
+    ] {
+        let (found, said) = desk.run(args);
+        assert_eq!((found, said.contains(want)), (Some(code), true), "{args:?}: {said}");
+    }
+    assert!(desk.data().join("oxcart/identity").is_file());
+}

@@ -1,0 +1,198 @@
+//! What a machine proves that it is: an Ed25519 key pair, made once and kept in a private file.
+//!
+//! Invariant: the private half leaves this module only as a signer; it is never shown, and never read from a file that others could
+//! have read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use rustls::crypto::ring::sign::any_eddsa_type;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::base32;
+use super::files::{Unread, lock, read, replace};
+use super::key::Key;
+use super::limits::MAX_IDENTITY_BYTES;
+
+/// A machine's identity.
+#[derive(Clone)]
+pub struct Identity {
+    key: Key,
+    certified: Arc<CertifiedKey>,
+}
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// Others may have read it, so it proves nothing.
+    #[error("{}: this machine's identity is not safe: {why}; delete the file to get a new one, and pair again", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// It is damaged.
+    #[error("{}: this is no identity; delete the file to get a new one, and pair again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system did not let it be read or kept.
+    #[error("{}: this machine's identity cannot be kept: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The system has no random numbers.
+    #[error("this machine has no random numbers to make an identity of")]
+    Random,
+}
+
+/// What the file begins with.
+const MARK: &str = "oxcart-identity-1 ";
+
+impl Identity {
+    /// A new one, which is not kept.
+    pub fn make() -> Result<Identity, IdentityError> {
+        made().and_then(|pkcs8| Identity::from_pkcs8(&pkcs8).ok_or(IdentityError::Random))
+    }
+
+    /// The identity that a folder holds; made now, if there is none.
+    pub fn open(folder: &Path) -> Result<Identity, IdentityError> {
+        let path = folder.join("identity");
+        if let Some(identity) = Identity::read(&path)? {
+            return Ok(identity);
+        }
+        let failed = |error| IdentityError::File { path: path.clone(), error };
+        let _locked = lock(folder).map_err(failed)?;
+        // Another process may have made it in the meantime.
+        if let Some(identity) = Identity::read(&path)? {
+            return Ok(identity);
+        }
+        let pkcs8 = made()?;
+        let identity = Identity::from_pkcs8(&pkcs8).ok_or(IdentityError::Random)?;
+        replace(&path, &format!("{MARK}{}\n", base32::encode(&pkcs8))).map_err(failed)?;
+        Ok(identity)
+    }
+
+    fn read(path: &Path) -> Result<Option<Identity>, IdentityError> {
+        let damaged = || IdentityError::Damaged { path: path.to_owned() };
+        let text = match read(path, MAX_IDENTITY_BYTES) {
+            Ok(text) => text,
+            Err(Unread::Missing) => return Ok(None),
+            Err(Unread::TooLong | Unread::NoText) => return Err(damaged()),
+            Err(Unread::Exposed(why)) => {
+                return Err(IdentityError::Exposed { path: path.to_owned(), why });
+            }
+            Err(Unread::Io(error)) => return Err(IdentityError::File { path: path.to_owned(), error }),
+        };
+        let pkcs8 = text.strip_prefix(MARK).and_then(base32::decode).ok_or_else(damaged)?;
+        Identity::from_pkcs8(&pkcs8).map(Some).ok_or_else(damaged)
+    }
+
+    fn from_pkcs8(pkcs8: &[u8]) -> Option<Identity> {
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8).ok()?;
+        let key = Key::from_bytes(pair.public_key().as_ref().try_into().ok()?);
+        let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).ok()?;
+        // TLS with raw keys has the key where others have a certificate.
+        let certified = CertifiedKey::new(vec![CertificateDer::from(key.to_spki())], signer);
+        Some(Identity { key, certified: Arc::new(certified) })
+    }
+
+    /// Its public half.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// One that shows a key and signs with another's.
+    #[cfg(test)]
+    pub(crate) fn forged(shown: Key, signer: &Identity) -> Identity {
+        let shown_as = vec![CertificateDer::from(shown.to_spki())];
+        let certified = CertifiedKey::new(shown_as, Arc::clone(&signer.certified.key));
+        Identity { key: shown, certified: Arc::new(certified) }
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+fn made() -> Result<Vec<u8>, IdentityError> {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| IdentityError::Random)?;
+    Ok(pkcs8.as_ref().to_vec())
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.key.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        let keys: Vec<Key> = std::thread::scope(|scope| {
+            let open = || Identity::open(&inner).unwrap().key();
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]));
+        assert_ne!(Identity::make().unwrap().key(), keys[0]);
+        assert!(!format!("{:?}", Identity::open(&inner).unwrap()).contains(&keys[0].to_string()));
+    }
+
+    #[test]
+    fn a_damaged_identity_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        Identity::open(folder.path()).unwrap();
+        let path = folder.path().join("identity");
+        let whole = fs::read_to_string(&path).unwrap();
+        for damaged in ["", "oxcart-identity-1 ", &whole[1..], &whole[..40], &whole.repeat(100)] {
+            fs::write(&path, damaged).unwrap();
+            assert!(matches!(Identity::open(folder.path()), Err(IdentityError::Damaged { .. })));
+            assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+        }
+    }
+
+    /// Who could read the file is this machine for all others; so it is not used, and said so.
+    #[cfg(unix)]
+    #[test]
+    fn an_identity_that_others_could_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("data");
+        Identity::open(&inner).unwrap();
+        let path = inner.join("identity");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&inner)), (0o600, 0o700));
+        for mode in [0o640, 0o604, 0o620, 0o777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = Identity::open(&inner).unwrap_err();
+            assert!(matches!(error, IdentityError::Exposed { .. }), "{mode:o}: {error}");
+        }
+        // Who may change the folder may put another file there.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Identity::open(&inner).is_ok());
+        for mode in [0o720, 0o702, 0o777] {
+            fs::set_permissions(&inner, fs::Permissions::from_mode(mode)).unwrap();
+            let error = Identity::open(&inner).unwrap_err();
+            assert!(matches!(error, IdentityError::Exposed { .. }), "{mode:o}: {error}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Every bound on pairing and on what is remembered of it, by name.
+
+use std::time::Duration;
+
+/// How long a join line is good for.
+pub const INVITATION: Duration = Duration::from_secs(600);
+
+/// Join lines that may be open at a time; beyond, the oldest closes.
+pub const MAX_INVITATIONS: usize = 4;
+
+/// Wrong proofs since the last line was shown after which people are told, once.
+pub const MAX_GUESSES: u32 = 64;
+
+/// Addresses in a join line.
+pub const MAX_LINE_ADDRESSES: usize = 8;
+
+/// Characters of a join line, spaces included.
+pub const MAX_LINE_CHARS: usize = 4096;
+
+/// Characters of a machine's name.
+pub const MAX_NAME_CHARS: usize = 63;
+
+/// Machines that are remembered.
+pub const MAX_MACHINES: usize = 1024;
+
+/// Bytes of the file that they are remembered in.
+pub const MAX_MACHINES_BYTES: u64 = 1 << 20;
+
+/// Bytes of the file that holds an identity.
+pub const MAX_IDENTITY_BYTES: u64 = 4096;
+
+/// Bytes that are encrypted and not yet sent, of one connection.
+pub const MAX_UNSENT_BYTES: usize = 32 << 10;
+
+/// Bytes of a connection in TLS beyond those of a plain one: what is unsent, a record that arrives, and what was in it.
+pub const SECURED_BYTES: usize = MAX_UNSENT_BYTES + (2 << 14);

@@ -1,0 +1,150 @@
+//! Bytes through TLS: what is said goes in, what is sent comes out. Holds no socket; whoever has one lends it for each call.
+//!
+//! Invariants: bytes that were taken are sent before others are taken, in order; a call that gets nowhere in time (a tick) has lost
+//! nothing and can be made again; the end of the stream is an error unless the other side said that it is the end.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use rustls::Connection;
+
+use super::key::Key;
+use super::limits::MAX_UNSENT_BYTES;
+use super::pairing::{EXPORTER_LABEL, Exported};
+
+/// One side of a TLS connection.
+#[derive(Debug)]
+pub(crate) struct Secured(Connection);
+
+impl Secured {
+    pub(super) fn new(mut connection: Connection) -> Secured {
+        connection.set_buffer_limit(Some(MAX_UNSENT_BYTES));
+        Secured(connection)
+    }
+
+    /// Goes on with the handshake until it is done. May be called again after a tick.
+    pub(crate) fn shake_hands(&mut self, input: &mut dyn Read, output: &mut dyn Write) -> io::Result<()> {
+        loop {
+            self.flush(output)?;
+            if !self.0.is_handshaking() {
+                return Ok(());
+            }
+            if let Err(error) = self.receive(input) {
+                // The other side may be told why.
+                let _ = self.flush(output);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Goes one step on with the handshake, and says whether it is done: for those who look at the clock themselves, however little comes
+    /// at a time.
+    pub(crate) fn shake_hands_step(
+        &mut self,
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+    ) -> io::Result<bool> {
+        self.flush_step(output)?;
+        if self.0.is_handshaking()
+            && let Err(error) = self.receive(input)
+        {
+            let _ = self.flush(output);
+            return Err(error);
+        }
+        Ok(!self.0.is_handshaking() && !self.0.wants_write())
+    }
+
+    /// Takes in what has come; at least something must.
+    fn receive(&mut self, mut input: &mut dyn Read) -> io::Result<()> {
+        if self.0.read_tls(&mut input)? == 0 && self.0.is_handshaking() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let processed = self.0.process_new_packets();
+        processed.map(|_| ()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Sends what waits to be sent.
+    pub(crate) fn flush(&mut self, mut output: &mut dyn Write) -> io::Result<()> {
+        while self.0.wants_write() {
+            if self.0.write_tls(&mut output)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some of what waits to be sent. Where more is left, that is an error like a call that gets nowhere.
+    pub(crate) fn flush_step(&mut self, mut output: &mut dyn Write) -> io::Result<()> {
+        if self.0.wants_write() && self.0.write_tls(&mut output)? == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        match self.0.wants_write() {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.0.wants_write()
+    }
+
+    /// Reads what has been said; waits for more only if there is nothing yet.
+    pub(crate) fn read(&mut self, input: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.reader().read(out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive(input)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Reads what has been said; waits once for more if there is nothing yet. A part of a record that nothing can be read from is an error
+    /// like a call that gets nowhere, so that who waits can look at the clock.
+    pub(crate) fn read_step(&mut self, input: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
+        match self.0.reader().read(out) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.receive(input)?;
+                self.0.reader().read(out)
+            }
+            done => done,
+        }
+    }
+
+    /// What is there already, without waiting.
+    pub(crate) fn read_held(&mut self, out: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.0.reader().read(out) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    /// What has arrived, told from bytes that are there to be read: `Some(0)` is the end, `None` nothing that was said.
+    pub(crate) fn arrived(&mut self, input: &mut dyn Read) -> io::Result<Option<usize>> {
+        self.receive(input)?;
+        self.read_held(&mut [0])
+    }
+
+    /// Takes some of the bytes that are to be said, which are sent with the next [`flush`](Secured::flush). Nothing else may wait to be
+    /// sent.
+    pub(crate) fn take(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.writer().write_vectored(slices)
+    }
+
+    /// What both sides have agreed to speak.
+    pub(crate) fn protocol(&self) -> Option<&[u8]> {
+        self.0.alpn_protocol()
+    }
+
+    /// The key that the other side has proved.
+    pub(crate) fn peer_key(&self) -> Option<Key> {
+        Key::from_spki(self.0.peer_certificates()?.first()?)
+    }
+
+    /// What TLS makes of this connection, and of no other.
+    pub(crate) fn exported(&self) -> io::Result<Exported> {
+        self.0.export_keying_material([0; 32], EXPORTER_LABEL, None).map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests;
