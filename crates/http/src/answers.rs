@@ -4,7 +4,6 @@
 //! piece by piece of the same [`Told`] parts.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use oxcart_llm::engine::{End, Report};
 use oxcart_llm::text::{Answer, AnswerEvent, AnswerParser, Token};
 
 use crate::error::ApiError;
-use crate::models::Served;
+use crate::models::Lease;
 use crate::reply::Pieces;
 use crate::service::{Update, Updates};
 
@@ -39,7 +38,7 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) enum Told {
     /// A token came, with what it completes.
-    Token { token: Token, likelihood: Option<Likelihood>, parts: Vec<AnswerEvent> },
+    Token { token: Token, likelihood: Option<Likelihood>, parts: Vec<AnswerEvent>, reused_tokens: usize },
     /// It ended, with what was held back.
     Ended { parts: Vec<AnswerEvent>, ended: Ended },
 }
@@ -81,7 +80,8 @@ impl Choice {
                     logprob,
                     alternatives: token.alternatives,
                 });
-                Ok(Told::Token { token: token.token, likelihood, parts })
+                let reused_tokens = token.reused_tokens;
+                Ok(Told::Token { token: token.token, likelihood, parts, reused_tokens })
             }
             Update::Finished { end, text, stopped_by, report } => {
                 let parts = self.read(text, true);
@@ -99,7 +99,9 @@ impl Choice {
 /// Answers as they come. Dropping them ends their requests.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    pub(crate) model: Arc<Served>,
+    pub(crate) model: Lease,
+    /// Tokens of the first prompt.
+    prompt_tokens: usize,
     choices: Vec<Choice>,
     /// What came first.
     first: Option<(usize, Told)>,
@@ -119,7 +121,8 @@ pub(crate) struct Whole {
 impl Answers {
     /// Waits until the first of them has something to tell.
     pub(crate) async fn begin(
-        model: Arc<Served>,
+        model: Lease,
+        prompt_tokens: usize,
         updates: Vec<Updates>,
         parsers: Vec<Option<AnswerParser>>,
     ) -> Result<Answers, ApiError> {
@@ -128,7 +131,7 @@ impl Answers {
             .zip(parsers)
             .map(|(updates, parser)| Choice { updates, parser, calls: false, has_ended: false })
             .collect();
-        let mut answers = Answers { model, choices, first: None, next: 0 };
+        let mut answers = Answers { model, prompt_tokens, choices, first: None, next: 0 };
         answers.first = poll_fn(|context| answers.poll_next(context)).await.transpose()?;
         Ok(answers)
     }
@@ -136,6 +139,16 @@ impl Answers {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.choices.len()
+    }
+
+    /// Tokens of the first prompt, and how many of them were held already.
+    pub(crate) fn prompt(&self) -> (usize, usize) {
+        let reused = match &self.first {
+            Some((_, Told::Token { reused_tokens, .. })) => *reused_tokens,
+            Some((_, Told::Ended { ended, .. })) => ended.report.reused_tokens,
+            None => 0,
+        };
+        (self.prompt_tokens, reused)
     }
 
     /// What is told next, and of which choice; `None` when all have ended. After an error there is nothing more.
@@ -177,7 +190,7 @@ impl Answers {
             let (at, told) = told?;
             let (answer, tokens, likelihoods, end) = &mut open[at];
             let parts = match told {
-                Told::Token { token, likelihood, parts } => {
+                Told::Token { token, likelihood, parts, .. } => {
                     tokens.push(token);
                     likelihoods.extend(likelihood);
                     parts
@@ -194,6 +207,12 @@ impl Answers {
         });
         let all: Option<Vec<Whole>> = whole.collect();
         all.ok_or_else(|| ApiError::new(crate::error::Kind::Internal, "an answer broke off"))
+    }
+
+    /// The one that there is, when it is complete.
+    pub(crate) async fn whole(self) -> Result<Whole, ApiError> {
+        let one = self.collect().await?.pop();
+        one.ok_or_else(|| ApiError::new(crate::error::Kind::Internal, "there is no answer"))
     }
 
     /// All of them as a stream in the words of an interface.

@@ -4,7 +4,6 @@
 //! an [`Ask`] of a request only renames.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 
 use oxcart_llm::engine::Request;
 use oxcart_llm::text::limits::{MAX_STOP_BYTES, MAX_STOP_STRINGS};
@@ -18,7 +17,7 @@ use crate::answers::Answers;
 use crate::call::Context;
 use crate::error::{ApiError, Kind};
 use crate::limits::{MAX_CHOICES, MAX_LOGIT_BIASES, MAX_MESSAGES, MAX_PROMPTS, MAX_TOOLS, MAX_TOP_LOGPROBS};
-use crate::models::{Served, Talker};
+use crate::models::{Lease, Served, Talker};
 
 /// One turn of a conversation.
 #[derive(Clone, Debug)]
@@ -158,9 +157,9 @@ impl Ask {
         }
     }
 
-    fn check(&self) -> Result<(), ApiError> {
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
         let too_many = |field, count: usize, most: usize| match count > most {
-            true => Err(ApiError::field(field, format!("{count} are more than {most}"))),
+            true => Err(ApiError::field(field, format!("{count} is too much; the limit is {most}"))),
             false => Ok(()),
         };
         too_many("n", self.choices, MAX_CHOICES)?;
@@ -196,14 +195,15 @@ impl Ask {
     }
 
     /// Asks a model. The first word of the answer has come when this returns, so that what fails does so before anything is sent.
-    pub(crate) async fn send(self, model: &Arc<Served>, context: &Context) -> Result<Answers, ApiError> {
+    pub(crate) async fn send(self, model: &Lease, context: &Context) -> Result<Answers, ApiError> {
         self.check()?;
-        let served = Arc::clone(model);
+        let served = model.clone();
         // Templates, tokens and grammars take time that connections do not have.
         let prepared = context.work("the request could not be prepared", move || prepare(&served, self));
         let (requests, parsers) = prepared.await??;
+        let prompt_tokens = requests.first().map_or(0, |request| request.prompt.len());
         let updates = model.talker()?.service.submit_all(context.client, requests)?;
-        Answers::begin(Arc::clone(model), updates, parsers).await
+        Answers::begin(model.clone(), prompt_tokens, updates, parsers).await
     }
 }
 
@@ -344,7 +344,7 @@ fn gap(vocab: &Vocab, before: &str, after: &str, files: &[(String, String)]) -> 
     let special = vocab.special();
     let (Some(prefix), Some(suffix), Some(middle)) = (special.fim_pre, special.fim_suf, special.fim_mid)
     else {
-        let message = "the model's vocabulary has no tokens for what belongs between two texts";
+        let message = "the model cannot fill in text: its vocabulary has no fill-in-the-middle tokens";
         return Err(ApiError::new(Kind::NotSupported, message));
     };
     let text = |text: &str| vocab.encode(text, Encode { add_special: false, parse_special: false });

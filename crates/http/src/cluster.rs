@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::models::Served;
+use crate::models::Listed;
 use crate::reply::{self, Reply};
 
 /// What went over the line to a worker.
@@ -35,6 +35,22 @@ pub struct Machine {
     pub link: Option<Link>,
     /// Why it cannot be used any more, if it cannot.
     pub failure: Option<String>,
+    /// Its devices, where the machine itself was asked: a server does not wait for machines, and tells of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceMemory>,
+}
+
+/// A device of a machine, and its memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMemory {
+    /// Its name.
+    pub device: String,
+    /// What it is.
+    pub description: String,
+    /// Bytes that it has.
+    pub total_bytes: u64,
+    /// Bytes that it has free.
+    pub free_bytes: u64,
 }
 
 /// Says how machines are, without waiting for any of them.
@@ -119,11 +135,29 @@ pub enum Purpose {
     Embeddings,
 }
 
+/// Whether a model is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Presence {
+    /// It is.
+    #[default]
+    Loaded,
+    /// It will be.
+    Loading,
+    /// It will be when it is asked for.
+    Unloaded,
+}
+
 /// A model that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelState {
     /// What it is called.
     pub name: String,
+    /// Whether it is loaded.
+    pub presence: Presence,
+    /// Whether it makes way for another as soon as nobody uses it, so that who asks for it waits.
+    #[serde(default)]
+    pub is_leaving: bool,
     /// What it is asked for.
     pub purpose: Purpose,
     /// Its architecture.
@@ -138,7 +172,7 @@ pub struct ModelState {
     pub slots: usize,
     /// Requests that are computed now.
     pub running: Vec<RequestState>,
-    /// Requests that wait for their turn.
+    /// Requests that wait for their turn, or for the model to be loaded.
     pub waiting: usize,
     /// Tokens of answers so far, those that are under way included.
     pub answer_tokens: u64,
@@ -148,9 +182,9 @@ pub struct ModelState {
     pub finished: u64,
     /// Requests that failed so far.
     pub failed: u64,
-    /// Why the last step failed, if it did.
+    /// Why the last step failed, or why it was not loaded.
     pub trouble: Option<String>,
-    /// Where it is.
+    /// Where it is; empty while it is not loaded.
     pub plans: Plans,
 }
 
@@ -168,32 +202,34 @@ pub struct Cluster {
 }
 
 impl ModelState {
-    fn of(model: &Served) -> ModelState {
+    fn of(model: &Listed<'_>) -> ModelState {
+        let totals = model.totals();
         let mut state = ModelState {
-            name: model.name().to_owned(),
-            purpose: Purpose::Embeddings,
+            name: model.name.to_owned(),
+            presence: model.presence,
+            is_leaving: model.is_leaving,
+            purpose: model.purpose,
             architecture: model.about.architecture.clone(),
             parameters: model.about.parameters,
             quantization: model.about.quantization.clone(),
             context: model.about.trained_context,
             slots: 1,
             running: Vec::new(),
-            waiting: 0,
-            answer_tokens: 0,
-            computed_tokens: 0,
-            finished: 0,
-            failed: 0,
-            trouble: None,
-            plans: model.plans.clone(),
+            waiting: model.waiting,
+            answer_tokens: totals.answer_tokens,
+            computed_tokens: totals.computed_tokens,
+            finished: totals.finished,
+            failed: totals.failed,
+            trouble: model.failure.clone(),
+            plans: Plans::default(),
         };
-        let Ok(talker) = model.talker() else { return state };
+        let Some(served) = &model.model else { return state };
+        state.plans = served.plans.clone();
+        state.context = served.context();
+        let Ok(talker) = served.talker() else { return state };
         let now = talker.service.snapshot();
-        state.purpose = Purpose::Chat;
-        (state.context, state.slots) = (talker.context, talker.slots);
-        state.waiting = now.waiting;
-        state.answer_tokens = now.totals.answer_tokens;
-        state.computed_tokens = now.totals.computed_tokens;
-        (state.finished, state.failed) = (now.totals.finished, now.totals.failed);
+        state.slots = talker.slots;
+        state.waiting += now.waiting;
         state.trouble = now.trouble;
         for request in now.running {
             state.answer_tokens += request.answer_tokens as u64;
@@ -216,6 +252,6 @@ pub(crate) fn cluster(call: &Call) -> Result<Reply, ApiError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: app.started.elapsed().as_secs_f64(),
         machines: app.machines(),
-        models: app.models.iter().map(|model| ModelState::of(model)).collect(),
+        models: app.models.list().iter().map(ModelState::of).collect(),
     })
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use oxcart_llm::text::{Encode, Token};
 
 use crate::call::Context;
+use crate::cluster::Purpose;
 use crate::error::{ApiError, Kind};
 use crate::limits::MAX_PROMPTS;
-use crate::models::Served;
+use crate::models::Lease;
 
 /// A text, or its tokens.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub(crate) enum Passage {
 
 /// Vectors of length 1, and how many tokens the texts had.
 pub(crate) struct Vectors {
-    pub(crate) model: Arc<Served>,
+    pub(crate) model: Lease,
     pub(crate) vectors: Vec<Vec<f32>>,
     pub(crate) tokens: usize,
 }
@@ -29,7 +30,7 @@ pub(crate) async fn embed(
     passages: Vec<Passage>,
     context: &Context,
 ) -> Result<Vectors, ApiError> {
-    let model = context.app.models.find(model, |model| !model.talks())?;
+    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
     if passages.is_empty() || passages.len() > MAX_PROMPTS {
         return Err(ApiError::field("input", format!("there must be 1 to {MAX_PROMPTS} texts")));
     }

@@ -1,7 +1,7 @@
 //! What is told to a client whose request is not answered, in the format of the interface that it speaks.
 //!
 //! Invariant: a message names what is wrong with the request and nothing about other clients; what went wrong on this side is
-//! told as far as an operator may pass it on.
+//! told as far as an operator may pass it on. It is never long.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -10,6 +10,7 @@ use oxcart_llm::model::Error as ModelError;
 use oxcart_llm::text::{ConstrainError, SampleError};
 use serde_json::{Value, json};
 
+use crate::limits::MAX_MESSAGE_BYTES;
 use crate::service::{Failure, Refused};
 
 /// An interface, as far as its errors are concerned.
@@ -121,7 +122,14 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> ApiError {
-        ApiError { kind, message: message.into(), field: None, retry_after: None }
+        let mut message = message.into();
+        // What a client sent may be part of it, and may be long.
+        if message.len() > MAX_MESSAGE_BYTES {
+            let end = (0..=MAX_MESSAGE_BYTES).rev().find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
+            message.push('…');
+        }
+        ApiError { kind, message, field: None, retry_after: None }
     }
 
     pub(crate) fn bad(message: impl Into<String>) -> ApiError {

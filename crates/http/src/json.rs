@@ -11,16 +11,10 @@ use crate::limits::{MAX_JSON_DEPTH, MAX_JSON_VALUES};
 /// Reads a body.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     check(bytes)?;
-    serde_json::from_slice(bytes).map_err(|error| {
-        // Positions are of use; what was found there may be long.
-        let mut message = error.to_string();
-        if message.len() > 300 {
-            let end = (0..=300).rev().find(|at| message.is_char_boundary(*at));
-            message.truncate(end.unwrap_or(0));
-            message.push('…');
-        }
-        ApiError::bad(format!("the body is not what it should be: {message}"))
-    })
+    // All of it, not only what is looked at.
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+    serde_json::from_str(text)
+        .map_err(|error| ApiError::bad(format!("the body is not what it should be: {error}")))
 }
 
 /// Counts values and nesting; whether it is JSON at all is not its concern.
@@ -57,6 +51,7 @@ fn check(bytes: &[u8]) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_MESSAGE_BYTES;
     use serde_json::Value;
 
     #[test]
@@ -81,6 +76,6 @@ mod tests {
         struct Nothing {}
         let long = format!("{{\"{}\": 1}}", "é".repeat(1 << 16));
         let Err(error) = parse::<Nothing>(long.as_bytes()) else { panic!("taken") };
-        assert!(error.message.len() < 400, "{}", error.message.len());
+        assert!(error.message.len() <= MAX_MESSAGE_BYTES + 3, "{}", error.message.len());
     }
 }

@@ -35,10 +35,10 @@ pub enum KeyError {
         number: usize,
     },
     /// All are taken away, which would let everyone in.
-    #[error("there are none, and a server that needs keys does not become one that needs none")]
+    #[error("no keys are given, and a server that was started with keys cannot go on without")]
     NoneLeft,
     /// There are too many.
-    #[error("{count} keys are more than {MAX_KEYS}")]
+    #[error("{count} keys are too many; at most {MAX_KEYS} are allowed")]
     TooMany {
         /// How many.
         count: usize,

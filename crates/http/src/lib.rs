@@ -21,6 +21,8 @@ mod app;
 mod ask;
 mod call;
 mod cluster;
+#[doc(hidden)]
+pub mod edges;
 mod embed;
 mod error;
 mod ids;
@@ -42,11 +44,11 @@ mod service;
 mod tls;
 
 pub use cluster::{
-    Cluster, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout, Plans, Purpose,
-    RequestState,
+    Cluster, DeviceMemory, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout, Plans,
+    Presence, Purpose, RequestState,
 };
 pub use keys::{KeyError, Keys};
-pub use models::{About, Models, ModelsError, Served};
+pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
 pub use server::{Config, Server, ServerError};
 pub use service::{
     Client, EmbeddingService, Event, Failure, Limits, Refused, Running, Service, Snapshot, Ticket, Totals,

@@ -31,6 +31,9 @@ pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
 /// Nesting of a body's JSON; serde's own bound is twice that.
 pub(crate) const MAX_JSON_DEPTH: usize = 64;
 
+/// Bytes of what is told to a client whose request is refused.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 500;
+
 /// Answers that one request may ask for.
 pub(crate) const MAX_CHOICES: usize = 16;
 

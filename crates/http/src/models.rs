@@ -1,18 +1,25 @@
-//! The models that are served, by name.
+//! The models that are served, by name: those that are loaded, and those that are loaded when they are asked for.
 //!
 //! Invariant: a name finds one model or none; a request for a model that is not there is never answered by another.
 
+mod served;
+mod shelf;
+
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use oxcart_llm::engine::Engine;
-use oxcart_llm::runner::Encoder;
-use oxcart_llm::text::{ChatFormat, ChatTemplate, ConstrainError, Constraints, TemplateError, Vocab};
+use oxcart_llm::model::ModelFile;
+use oxcart_llm::text::{ChatFormat, ChatTemplate, TemplateError, Vocab};
 
-use crate::cluster::Plans;
+use crate::cluster::{Presence, Purpose};
 use crate::error::{ApiError, Kind};
-use crate::service::{EmbeddingService, Limits, Service};
+use crate::service::Totals;
+use shelf::{Shelf, Slot};
+
+pub use served::Served;
+pub(crate) use served::Talker;
+pub(crate) use shelf::Lease;
 
 /// What a model file says of itself, for people.
 #[derive(Clone, Debug, Default)]
@@ -23,21 +30,53 @@ pub struct About {
     pub parameters: Option<u64>,
     /// How its weights are quantized, such as `Q4_K_M`.
     pub quantization: Option<String>,
-    /// Bytes of its files.
+    /// Bytes of its weights.
     pub bytes: u64,
     /// Tokens that it was trained for at a time.
     pub trained_context: usize,
     /// Channels between its blocks.
     pub embedding: usize,
+    /// Tokens of its vocabulary.
+    pub vocabulary: usize,
     /// Where its file is, or what it was fetched by.
     pub source: String,
 }
 
-/// Why a model cannot be served.
+/// What a model that answers can do beside answering, as its vocabulary and its template say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// The source of its template, if the file has one.
+    pub(crate) template: Option<String>,
+    /// Whether it can be asked for what belongs between two texts.
+    pub(crate) fills: bool,
+    /// Whether its reasoning can be told from its answer.
+    pub(crate) reasons: bool,
+}
+
+impl Features {
+    /// Those of a model that is not loaded.
+    pub fn read(file: &ModelFile, vocab: &Vocab) -> Result<Features, TemplateError> {
+        let metadata = file.metadata();
+        let format = ChatFormat::detect(&ChatTemplate::for_model(&metadata)?, vocab);
+        let template = ChatTemplate::source_in(&metadata, None).ok().flatten();
+        Ok(Features::new(template, &format, vocab))
+    }
+
+    fn new(template: Option<&str>, format: &ChatFormat, vocab: &Vocab) -> Features {
+        let special = vocab.special();
+        Features {
+            template: template.map(str::to_owned),
+            fills: special.fim_pre.is_some() && special.fim_suf.is_some() && special.fim_mid.is_some(),
+            reasons: format.has_reasoning(),
+        }
+    }
+}
+
+/// Why models cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelsError {
-    /// Its chat template.
+    /// A chat template.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// The system would not start a thread.
@@ -46,200 +85,265 @@ pub enum ModelsError {
     /// Two models of one name.
     #[error("there are two models of the name {0:?}")]
     Name(String),
+    /// Models that could never be loaded, because none may be.
+    #[error("at least one model must be allowed to be loaded at a time")]
+    NoneAtATime,
 }
 
-/// A model that answers.
-#[derive(Debug)]
-pub(crate) struct Talker {
-    pub(crate) service: Service,
-    pub(crate) template: ChatTemplate,
-    /// The source of the template, as the file has it.
-    pub(crate) template_source: Option<String>,
-    pub(crate) format: ChatFormat,
-    /// Made for the first answer that has a form.
-    constraints: OnceLock<Result<Constraints, ConstrainError>>,
-    /// Tokens that a request and its answer may have.
-    pub(crate) context: usize,
-    /// Requests that are computed at a time.
-    pub(crate) slots: usize,
+/// Why a model was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// There is not enough memory; without other models there may be.
+    #[error("{0}")]
+    NoRoom(String),
+    /// It cannot be loaded.
+    #[error("{0}")]
+    Failed(String),
 }
 
-impl Talker {
-    pub(crate) fn constraints(&self, vocab: &Vocab) -> Result<&Constraints, ApiError> {
-        let made = self.constraints.get_or_init(|| Constraints::new(vocab));
-        made.as_ref().map_err(|error| error.clone().into())
-    }
+/// Where a model comes from, again and again.
+pub trait Source: Send + Sync {
+    /// Loads it, which may take a while.
+    fn load(&self) -> Result<Served, LoadError>;
+
+    /// What it can do, without loading it.
+    fn features(&self) -> Result<Features, LoadError>;
+
+    /// It was unloaded.
+    fn unloaded(&self) {}
 }
 
-/// What a model does.
-#[derive(Debug)]
-enum Ability {
-    Talks(Box<Talker>),
-    Embeds(EmbeddingService),
-}
-
-/// A model that is served.
-pub struct Served {
-    name: String,
-    pub(crate) vocab: Arc<Vocab>,
-    pub(crate) about: About,
-    pub(crate) since: SystemTime,
-    pub(crate) plans: Plans,
-    ability: Ability,
-}
-
-impl fmt::Debug for Served {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Served {
-    /// A model that answers requests, on a thread of its own from now on.
-    pub fn talking(name: &str, engine: Engine, about: About, limits: Limits) -> Result<Served, ModelsError> {
-        let vocab = Arc::clone(engine.vocab());
-        let model = Arc::clone(engine.runner().model());
-        let metadata = model.metadata();
-        let template = ChatTemplate::for_model(&metadata)?;
-        let template_source = ChatTemplate::source_in(&metadata, None).ok().flatten().map(str::to_owned);
-        let options = engine.runner().options();
-        let talker = Talker {
-            format: ChatFormat::detect(&template, &vocab),
-            template,
-            template_source,
-            constraints: OnceLock::new(),
-            context: options.context,
-            slots: options.sequences,
-            service: Service::start(engine, limits)?,
-        };
-        Ok(Served {
-            name: name.to_owned(),
-            vocab,
-            about,
-            since: SystemTime::now(),
-            plans: Plans::default(),
-            ability: Ability::Talks(Box::new(talker)),
-        })
-    }
-
-    /// A model that turns texts into vectors, on a thread of its own from now on.
-    pub fn embedding(
-        name: &str,
-        encoder: Encoder,
-        vocab: Arc<Vocab>,
-        about: About,
-        limits: Limits,
-    ) -> Result<Served, ModelsError> {
-        let ability = Ability::Embeds(EmbeddingService::start(encoder, limits)?);
-        Ok(Served {
-            name: name.to_owned(),
-            vocab,
-            about,
-            since: SystemTime::now(),
-            plans: Plans::default(),
-            ability,
-        })
-    }
-
-    /// Says where it is, for all who look at the cluster.
-    pub fn placed(mut self, plans: Plans) -> Served {
-        self.plans = plans;
-        self
-    }
-
+/// A model that is loaded when it is asked for.
+pub struct Available {
     /// What it is called.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+    pub name: String,
+    /// What is known of it.
+    pub about: About,
+    /// What it is asked for.
+    pub purpose: Purpose,
+    /// Where it comes from.
+    pub source: Box<dyn Source>,
+}
 
-    /// What computes its answers, if it gives any: to watch it.
-    pub fn service(&self) -> Option<&Service> {
-        match &self.ability {
-            Ability::Talks(talker) => Some(&talker.service),
-            Ability::Embeds(_) => None,
-        }
+impl fmt::Debug for Available {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Available").field("name", &self.name).finish_non_exhaustive()
     }
+}
 
-    pub(crate) fn talker(&self) -> Result<&Talker, ApiError> {
-        match &self.ability {
-            Ability::Talks(talker) => Ok(talker),
-            Ability::Embeds(_) => {
-                Err(ApiError::bad(format!("{} makes embeddings and does not answer", self.name)))
-            }
-        }
-    }
+/// How long models stay loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    /// Models that are loaded at a time, at most; at least one.
+    pub most: usize,
+    /// How long a model stays after it was last used.
+    pub idle: Duration,
+    /// Requests that may wait for one model; more are refused.
+    pub queue: usize,
+    /// How long a request may wait for its model.
+    pub time: Duration,
+}
 
-    pub(crate) fn embedder(&self) -> Result<&EmbeddingService, ApiError> {
-        match &self.ability {
-            Ability::Embeds(service) => Ok(service),
-            Ability::Talks(_) => {
-                let message = format!("{} answers and makes no embeddings", self.name);
-                Err(ApiError::new(Kind::NotSupported, message))
-            }
-        }
-    }
-
-    pub(crate) fn talks(&self) -> bool {
-        matches!(self.ability, Ability::Talks(_))
-    }
+/// A model, loaded or not.
+struct Entry {
+    name: String,
+    about: About,
+    purpose: Purpose,
+    /// None for one that is always loaded.
+    source: Option<Box<dyn Source>>,
 }
 
 /// All models of a server. Clones are the same models.
-#[derive(Clone, Debug, Default)]
-pub struct Models(Arc<Vec<Arc<Served>>>);
+#[derive(Clone)]
+pub struct Models(Arc<Inner>);
+
+struct Inner {
+    shelf: Arc<Shelf>,
+    /// Since when they are served.
+    since: SystemTime,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shelf.shutdown(Duration::ZERO);
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.entries().iter().map(|entry| &entry.name)).finish()
+    }
+}
+
+/// How a model is at one moment.
+pub(crate) struct Listed<'m> {
+    pub(crate) name: &'m str,
+    pub(crate) about: &'m About,
+    pub(crate) purpose: Purpose,
+    pub(crate) since: SystemTime,
+    /// What is there of it; none while it is not loaded.
+    pub(crate) model: Option<Arc<Served>>,
+    pub(crate) presence: Presence,
+    /// Whether it makes way for another.
+    pub(crate) is_leaving: bool,
+    /// When it will be unloaded unless it is used, if ever.
+    pub(crate) expires: Option<SystemTime>,
+    /// What it did before it was last loaded.
+    past: Totals,
+    /// How often it was loaded.
+    pub(crate) loads: u64,
+    /// Requests that wait for it to be loaded.
+    pub(crate) waiting: usize,
+    /// Why it was not loaded when it was last tried.
+    pub(crate) failure: Option<String>,
+}
+
+impl Listed<'_> {
+    /// What it has done since the start of the server.
+    pub(crate) fn totals(&self) -> Totals {
+        let now = self.model.as_ref().map(|model| model.totals()).unwrap_or_default();
+        self.past + now
+    }
+}
 
 impl Models {
-    /// These models; the first is the one for requests that name none.
+    /// These models, always; the first is the one for requests that name none.
     pub fn new(models: Vec<Served>) -> Result<Models, ModelsError> {
-        for (at, model) in models.iter().enumerate() {
-            if models[..at].iter().any(|before| before.name.eq_ignore_ascii_case(&model.name)) {
-                return Err(ModelsError::Name(model.name.clone()));
-            }
+        let (mut entries, mut slots) = (Vec::new(), Vec::new());
+        for model in models {
+            let (name, about) = (model.name().to_owned(), model.about.clone());
+            entries.push(Entry { name, about, purpose: model.purpose(), source: None });
+            slots.push(Slot::loaded(model));
         }
-        Ok(Models(Arc::new(models.into_iter().map(Arc::new).collect())))
+        let forever = Keeping { most: usize::MAX, idle: Duration::MAX, queue: 0, time: Duration::MAX };
+        Models::start(entries, slots, forever)
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Served>> {
-        self.0.iter()
+    /// Models that are loaded when they are asked for; the first is the one for requests that name none.
+    pub fn on_demand(models: Vec<Available>, keeping: Keeping) -> Result<Models, ModelsError> {
+        if keeping.most == 0 {
+            return Err(ModelsError::NoneAtATime);
+        }
+        let entry =
+            |Available { name, about, purpose, source }| Entry { name, about, purpose, source: Some(source) };
+        let entries: Vec<Entry> = models.into_iter().map(entry).collect();
+        let slots = entries.iter().map(|_| Slot::away()).collect();
+        Models::start(entries, slots, keeping)
+    }
+
+    fn start(entries: Vec<Entry>, slots: Vec<Slot>, keeping: Keeping) -> Result<Models, ModelsError> {
+        for (at, entry) in entries.iter().enumerate() {
+            if entries[..at].iter().any(|before| before.name.eq_ignore_ascii_case(&entry.name)) {
+                return Err(ModelsError::Name(entry.name.clone()));
+            }
+        }
+        let shelf = Shelf::start(entries, slots, keeping)?;
+        Ok(Models(Arc::new(Inner { shelf, since: SystemTime::now() })))
+    }
+
+    fn entries(&self) -> &[Entry] {
+        &self.0.shelf.entries
+    }
+
+    /// How all of them are.
+    pub(crate) fn list(&self) -> Vec<Listed<'_>> {
+        (0..self.entries().len()).map(|at| self.listed(at)).collect()
+    }
+
+    fn listed(&self, at: usize) -> Listed<'_> {
+        let entry = &self.entries()[at];
+        let now = self.0.shelf.look(at);
+        Listed {
+            name: &entry.name,
+            about: &entry.about,
+            purpose: entry.purpose,
+            since: self.0.since,
+            model: now.model,
+            presence: now.presence,
+            is_leaving: now.is_leaving,
+            expires: now.expires,
+            past: now.past,
+            loads: now.loads,
+            waiting: now.waiting,
+            failure: now.failure,
+        }
     }
 
     /// The model of a name; of the tag that Ollama puts behind it, `latest` is the same as none. Without a name, the first one
-    /// that can do it.
-    pub(crate) fn find(
-        &self,
-        name: Option<&str>,
-        can: impl Fn(&Served) -> bool,
-    ) -> Result<Arc<Served>, ApiError> {
+    /// for the purpose.
+    fn place(&self, name: Option<&str>, purpose: Option<Purpose>) -> Result<usize, ApiError> {
+        let is_meant = |entry: &&Entry| purpose.is_none_or(|purpose| entry.purpose == purpose);
         let Some(name) = name.filter(|name| !name.is_empty()) else {
-            let first = self.0.iter().find(|model| can(model));
-            return first
-                .cloned()
-                .ok_or_else(|| ApiError::new(Kind::NotSupported, "no model here can do that"));
+            let first = self.entries().iter().position(|entry| is_meant(&entry));
+            return first.ok_or_else(|| ApiError::new(Kind::NotSupported, "no model here can do that"));
         };
         let plain = name.strip_suffix(":latest").unwrap_or(name);
-        let found = self.0.iter().find(|model| model.name.eq_ignore_ascii_case(plain));
-        found.cloned().ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|model| model.name.as_str()).collect();
+        let found = self.entries().iter().position(|entry| entry.name.eq_ignore_ascii_case(plain));
+        let at = found.ok_or_else(|| {
+            let names: Vec<&str> = self.entries().iter().map(|entry| entry.name.as_str()).collect();
             let shown: String = name.chars().take(100).collect();
             let message = format!("there is no model {shown:?}; there are {}", names.join(", "));
             ApiError { field: Some("model"), ..ApiError::new(Kind::NoSuchModel, message) }
-        })
+        })?;
+        match purpose {
+            Some(purpose) if self.entries()[at].purpose != purpose => {
+                Err(cannot(&self.entries()[at].name, purpose))
+            }
+            _ => Ok(at),
+        }
     }
 
-    pub(crate) fn talking(&self, name: Option<&str>) -> Result<Arc<Served>, ApiError> {
-        self.find(name, Served::talks)
+    /// How the model of a name is, loaded or not.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Listed<'_>, ApiError> {
+        Ok(self.listed(self.place(name, None)?))
+    }
+
+    /// What the model of a name can do; it is not loaded for that.
+    pub(crate) fn features(&self, name: &str) -> Result<Features, ApiError> {
+        let at = self.place(Some(name), Some(Purpose::Chat))?;
+        match (self.0.shelf.look(at).model, &self.entries()[at].source) {
+            (Some(model), _) => Ok(model.talker()?.features.clone()),
+            (None, Some(source)) => source.features().map_err(ApiError::from),
+            (None, None) => Ok(Features::default()),
+        }
+    }
+
+    /// The model of a name, to be used; loaded first if it is not.
+    pub(crate) async fn lease(
+        &self,
+        name: Option<&str>,
+        purpose: Option<Purpose>,
+    ) -> Result<Lease, ApiError> {
+        self.0.shelf.lease(self.place(name, purpose)?).await
+    }
+
+    /// As [`lease`](Models::lease), a model that answers.
+    pub(crate) async fn talking(&self, name: Option<&str>) -> Result<Lease, ApiError> {
+        self.lease(name, Some(Purpose::Chat)).await
     }
 
     /// Takes no more requests, gives those that are there so much time, and returns when all engines are gone.
     pub(crate) fn shutdown(&self, grace: Duration) {
-        std::thread::scope(|scope| {
-            for model in self.0.iter() {
-                scope.spawn(move || match &model.ability {
-                    Ability::Talks(talker) => talker.service.shutdown(grace),
-                    Ability::Embeds(service) => service.shutdown(grace),
-                });
-            }
-        });
+        self.0.shelf.shutdown(grace);
+    }
+}
+
+/// What is said of a model that is asked for what it does not do.
+fn cannot(name: &str, purpose: Purpose) -> ApiError {
+    match purpose {
+        Purpose::Chat => ApiError::bad(format!("{name} makes embeddings and does not answer")),
+        Purpose::Embeddings => {
+            ApiError::new(Kind::NotSupported, format!("{name} answers and makes no embeddings"))
+        }
+    }
+}
+
+impl From<LoadError> for ApiError {
+    fn from(error: LoadError) -> ApiError {
+        let kind = match error {
+            LoadError::NoRoom(_) => Kind::Unavailable,
+            LoadError::Failed(_) => Kind::Internal,
+        };
+        ApiError::new(kind, error.to_string())
     }
 }

@@ -46,7 +46,10 @@ impl Origins {
         if !has_keys && !self.is_known(without_port(host)) {
             return Err(ApiError::new(
                 Kind::Forbidden,
-                format!("{:?} is no name of this machine; --allow-host makes it one", without_port(host)),
+                format!(
+                    "{:?} is not a name that this server answers to; --allow-host adds one",
+                    without_port(host)
+                ),
             ));
         }
         let Some(origin) = headers.get(ORIGIN) else { return Ok(None) };

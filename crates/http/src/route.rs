@@ -162,7 +162,7 @@ fn check_form(request: &Request<Incoming>) -> Result<(), ApiError> {
     let headers = request.headers();
     // Proxies disagree about which of the two counts, which is how requests are smuggled through them.
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        return Err(ApiError::bad("the length of the body is said twice"));
+        return Err(ApiError::bad("Content-Length and Transfer-Encoding cannot be given together"));
     }
     Ok(())
 }
@@ -186,13 +186,13 @@ async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<Reply, ApiE
     };
     if !is_right {
         let right = if endpoint.is_get() { "GET" } else { "POST" };
-        return Err(ApiError::new(Kind::MethodNotAllowed, format!("{path} is used by {right}")));
+        return Err(ApiError::new(Kind::MethodNotAllowed, format!("{path} takes {right} requests only")));
     }
     let (parts, body) = request.into_parts();
     let call = Call { app, client, parts, body };
     match endpoint {
         Endpoint::Health => llama::state::health(&call),
-        Endpoint::Props => llama::state::props(&call),
+        Endpoint::Props => llama::state::props(&call).await,
         Endpoint::Slots => llama::state::slots(&call),
         Endpoint::Metrics => llama::metrics::metrics(&call),
         Endpoint::Tokenize => llama::tokens::tokenize(call).await,

@@ -4,16 +4,18 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use oxcart_http::{Client, Event, Failure, Keys, Limits, Refused, Server, Service, Update};
+use oxcart_http::{Client, Config, Event, Failure, Keys, Limits, Models, Refused, Server, Service, Update};
 use oxcart_llm::engine::{AtLimit, End, Request};
+use oxcart_llm::runner::RunnerOptions;
 use oxcart_llm::text::SamplerSettings;
 use serde_json::{Value, json};
 use support::{
-    address, connect, engine, get, metric, post, post_with, read_response, request_bytes, server,
-    server_with, wait_until,
+    Gate, address, connect, engine, engine_by, gated_engine, gated_server, get, metric, options, post,
+    post_with, read_response, request_bytes, server, server_of, server_with, wait_until,
 };
 
 /// An answer that takes as long as there is room in the context.
@@ -31,19 +33,39 @@ fn running(server: &Server) -> f64 {
     metric(server, "oxcart_requests_running")
 }
 
+fn waiting(server: &Server) -> f64 {
+    metric(server, "oxcart_requests_waiting")
+}
+
+/// Requests that the server has. None is counted twice, although each counts elsewhere when its turn comes.
+fn taken_on(server: &Server) -> f64 {
+    running(server) + waiting(server)
+}
+
+/// Whether a model of this name is served at an address; a server of another test may be there once the own one is gone.
+fn is_served_at(address: SocketAddr, model: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The server may have closed it already.
+    let _ = stream.write_all(&request_bytes("GET", "/v1/models", &[], b""));
+    read_response(stream).is_some_and(|response| response.text().contains(model))
+}
+
 #[test]
 fn a_client_that_goes_away_frees_its_sequence() {
-    let server = server(1, Limits::default());
+    let gate = Gate::default();
+    let server = gated_server(1, Limits::default(), &gate);
     for is_stream in [true, false] {
         let before = metric(&server, "oxcart_requests_cancelled_total");
+        let held = gate.hold();
         let mut stream = begin(&server, "/v1/completions", &long(is_stream));
+        wait_until("it runs", || running(&server) == 1.0);
         if is_stream {
+            held.let_by(20);
             stream.read_exact(&mut [0; 64]).unwrap();
-        } else {
-            wait_until("it runs", || running(&server) == 1.0);
         }
         drop(stream);
-        wait_until("it is noticed", || {
+        held.step_until("it is noticed", || {
             running(&server) == 0.0 && metric(&server, "oxcart_requests_cancelled_total") == before + 1.0
         });
     }
@@ -55,12 +77,14 @@ fn a_client_that_goes_away_frees_its_sequence() {
 
 #[test]
 fn a_full_queue_says_when_to_come_back() {
-    let server = server(1, Limits { queue: 2, ..Limits::default() });
+    let gate = Gate::default();
+    let server = gated_server(1, Limits { queue: 2, ..Limits::default() }, &gate);
+    let held = gate.hold();
     let mut busy = vec![begin(&server, "/v1/completions", &long(true))];
     wait_until("the first runs", || running(&server) == 1.0);
-    for waiting in 1..=2 {
+    for count in 1..=2 {
         busy.push(begin(&server, "/v1/completions", &long(false)));
-        wait_until("it waits", || metric(&server, "oxcart_requests_waiting") == f64::from(waiting));
+        wait_until("it waits", || waiting(&server) == f64::from(count));
     }
     let refused = post(&server, "/v1/completions", &long(false));
     assert_eq!(refused.status, 429, "{}", refused.text());
@@ -75,27 +99,28 @@ fn a_full_queue_says_when_to_come_back() {
     assert_eq!(metric(&server, "oxcart_requests_refused_total"), 2.0);
     // One that waits and goes away makes room.
     drop(busy.pop());
-    wait_until("it is noticed", || metric(&server, "oxcart_requests_waiting") == 1.0);
-    drop(busy);
-    wait_until("nothing is left", || {
-        running(&server) == 0.0 && metric(&server, "oxcart_requests_waiting") == 0.0
-    });
+    wait_until("it is noticed", || waiting(&server) == 1.0);
+    drop((busy, held));
+    wait_until("nothing is left", || taken_on(&server) == 0.0);
 }
 
 #[test]
 fn requests_are_computed_together_and_answered_as_alone() {
-    let server = server(4, Limits::default());
+    let gate = Gate::default();
+    let server = gated_server(4, Limits::default(), &gate);
     let ask = |number: usize| json!({ "prompt": format!("number {number}"), "max_tokens": 24, "temperature": 0.9, "seed": number, "ignore_eos": true });
     let alone: Vec<Value> = (0..12)
         .map(|number| post(&server, "/v1/completions", &ask(number)).json()["choices"].clone())
         .collect();
     let together: Vec<Value> = std::thread::scope(|scope| {
-        let server = &server;
+        let (server, held) = (&server, gate.hold());
         let asked: Vec<_> = (0..12)
             .map(|number| {
                 scope.spawn(move || post(server, "/v1/completions", &ask(number)).json()["choices"].clone())
             })
             .collect();
+        wait_until("all are there", || taken_on(server) == 12.0);
+        drop(held);
         asked.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(together, alone);
@@ -136,8 +161,8 @@ fn keys_are_needed_where_there_are_any() {
 fn nothing_listens_beyond_loopback_without_keys() {
     let about = oxcart_http::About::default();
     let served = oxcart_http::Served::talking("tiny", engine(1), about, Limits::default()).unwrap();
-    let models = oxcart_http::Models::new(vec![served]).unwrap();
-    let refused = Server::start(oxcart_http::Config::new("0.0.0.0:0".parse().unwrap(), models)).unwrap_err();
+    let models = Models::new(vec![served]).unwrap();
+    let refused = Server::start(Config::new("0.0.0.0:0".parse().unwrap(), models)).unwrap_err();
     assert!(matches!(refused, oxcart_http::ServerError::Open { .. }), "{refused}");
 }
 
@@ -174,16 +199,23 @@ fn pages_of_others_cannot_use_it() {
 
 #[test]
 fn shutting_down_ends_streams_properly() {
-    let server = server(1, Limits::default());
+    let gate = Gate::default();
+    let engine = gated_engine(options(1), &gate);
+    let models = Models::new(vec![support::served("ending", engine, Limits::default())]).unwrap();
+    let server = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap();
+    let at = address(&server);
+    assert!(is_served_at(at, "ending"));
+    let held = gate.hold();
     let slow = json!({ "prompt": "the end", "max_tokens": 480, "ignore_eos": true, "temperature": 0, "stream": true, "n": 16 });
     let mut stream = begin(&server, "/v1/completions", &slow);
+    held.let_by(20);
     stream.read_exact(&mut [0; 1]).unwrap();
-    let waiting = begin(&server, "/v1/completions", &long(false));
-    wait_until("it waits", || metric(&server, "oxcart_requests_waiting") >= 5.0);
-    let at = address(&server);
-    let start = Instant::now();
-    server.shutdown(Duration::from_millis(50));
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!((running(&server), waiting(&server)), (1.0, 15.0), "one choice runs, and the others wait");
+    let behind = begin(&server, "/v1/completions", &long(false));
+    wait_until("it waits", || waiting(&server) == 16.0);
+    let ending = std::thread::spawn(move || server.shutdown(Duration::from_millis(50)));
+    held.step_until("it ends", || ending.is_finished());
+    ending.join().unwrap();
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     let rest = String::from_utf8(rest).unwrap();
@@ -193,30 +225,46 @@ fn shutting_down_ends_streams_properly() {
         &rest[rest.len().saturating_sub(400)..]
     );
     assert!(rest.ends_with("0\r\n\r\n"), "the body has an end");
-    let refused = read_response(waiting).unwrap();
+    let refused = read_response(behind).unwrap();
     assert_eq!(refused.status, 503, "{}", refused.text());
-    assert!(TcpStream::connect(at).is_err(), "nothing listens any more");
+    assert!(!is_served_at(at, "ending"), "nothing listens any more");
 }
 
 #[test]
 fn answers_may_end_while_it_shuts_down() {
-    let server = server(2, Limits::default());
+    let gate = Gate::default();
+    let server = gated_server(2, Limits::default(), &gate);
+    let held = gate.hold();
     let body = json!({ "prompt": "the end", "max_tokens": 100, "ignore_eos": true });
     let asked = begin(&server, "/v1/completions", &body);
     wait_until("it runs", || running(&server) == 1.0);
-    server.shutdown(Duration::from_secs(60));
+    // It is computed only when the server has begun to end, which a connection without a request shows.
+    let mut idle = connect(address(&server));
+    idle.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(read_response(&idle).unwrap().status, 200);
+    let ending = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+    drop(held);
     let response = read_response(asked).unwrap();
     assert_eq!((response.status, &response.json()["usage"]["completion_tokens"]), (200, &json!(100)));
+    ending.join().unwrap();
 }
 
 #[test]
 fn a_request_may_take_its_time_and_no_longer() {
-    let server = server(1, Limits { time: Duration::from_millis(1), ..Limits::default() });
-    let late = post(&server, "/v1/completions", &long(false));
-    match late.status {
-        200 => assert_eq!(late.json()["choices"][0]["finish_reason"], "length"),
-        status => assert_eq!(status, 503, "{}", late.text()),
-    }
+    // A minute goes by whenever the engine looks at its clock: the hour is over long before the answer is.
+    let looks = AtomicU32::new(0);
+    let clock = move || Duration::from_secs(60) * looks.fetch_add(1, Ordering::Relaxed);
+    let hour = Limits { time: Duration::from_secs(3600), ..Limits::default() };
+    let slow = server_of(engine_by(options(1), clock), hour, |_| {});
+    let late = post(&slow, "/v1/completions", &long(false)).json();
+    assert_eq!(late["choices"][0]["finish_reason"], "length", "{late}");
+    let tokens = late["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!((10..60).contains(&tokens), "{tokens}");
+    // Time that it waits counts, too.
+    let hasty = server(1, Limits { time: Duration::ZERO, ..Limits::default() });
+    let late = post(&hasty, "/v1/completions", &long(false));
+    assert_eq!(late.status, 503, "{}", late.text());
 }
 
 fn endless(length: usize) -> Request {
@@ -252,6 +300,31 @@ fn a_reader_that_falls_behind_is_not_waited_for() {
     assert!(block_on(slow.next()).is_none());
 }
 
+/// Tokens that were told stay told: figures that only grow do not fall back when a request that runs becomes one that has failed.
+#[test]
+fn tokens_of_a_request_that_failed_stay_counted() {
+    let service = Service::start(engine(2), Limits::default()).unwrap();
+    let mut slow = service.submit(Client(1), endless(3000)).unwrap();
+    let mut most = 0;
+    wait_until("it has failed", || {
+        let now = service.snapshot();
+        let running: usize = now.running.iter().map(|running| running.answer_tokens).sum();
+        let counted = now.totals.answer_tokens + running as u64;
+        assert!(counted >= most, "{counted} tokens after {most}");
+        most = counted;
+        now.totals.failed == 1
+    });
+    let mut told = 0;
+    block_on(async {
+        while let Some(Update::Token(_)) = slow.next().await {
+            told += 1;
+        }
+    });
+    // The one that there was no room for was computed, too.
+    assert_eq!(service.snapshot().totals.answer_tokens, told + 1);
+    assert!(service.snapshot().running.is_empty());
+}
+
 #[test]
 fn services_tell_what_happens() {
     let service = Service::start(engine(2), Limits::default()).unwrap();
@@ -281,15 +354,67 @@ fn services_tell_what_happens() {
     assert!(seen[0] == 1 && seen[1] == 1 && seen[2] >= 4 && seen[3] == 1, "{seen:?}");
 }
 
+/// Nobody waits for more than 128 tokens of a prompt that comes beside: in every step until it is computed, each stream gets a token.
+#[test]
+fn a_long_prompt_delays_nobody_by_more_than_a_piece() {
+    const PROMPT: usize = 4000;
+    let options = RunnerOptions { context: 4352, sequences: 9, ..RunnerOptions::default() };
+    let gate = Gate::default();
+    let service = Service::start(gated_engine(options, &gate), Limits::default()).unwrap();
+    let mut events = service.watch();
+    let held = gate.hold();
+    // Longer than the prompt takes, and few enough steps that none is missed by who watches.
+    let streams: Vec<_> = (0..8).map(|at| service.submit(Client(at), endless(600)).unwrap()).collect();
+    held.let_by(100);
+    wait_until("all have begun", || {
+        let now = service.snapshot();
+        now.running.len() == 8 && now.running.iter().all(|running| running.answer_tokens >= 1)
+    });
+    let prompt = (0..PROMPT as u32).map(|at| at * 7 % 300).collect();
+    let long = Request { limit: 1, ignore_end: true, ..Request::new(prompt) };
+    let mut long = service.submit(Client(9), long).unwrap();
+    drop(held);
+    block_on(async { while long.next().await.is_some() {} });
+    drop(streams);
+    let (mut beside, mut pieces, mut is_there) = (0, 0, false);
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::Queued { prompt_tokens: PROMPT, .. } => is_there = true,
+            Event::Step { running, computed, .. } if is_there && running == 9 => {
+                // One token for each stream, and a piece of the prompt.
+                assert!(computed <= 8 + 128, "{computed} tokens in one step");
+                assert!(computed >= 8);
+                beside += 1;
+                pieces += computed - 8;
+            }
+            _ => {}
+        }
+    }
+    assert!(beside >= 30, "{beside} steps with all of them");
+    assert!(pieces >= 3000, "{pieces} tokens of the prompt were computed beside the streams");
+}
+
 #[test]
 fn one_client_does_not_keep_another_from_its_turn() {
-    let service = Service::start(engine(1), Limits::default()).unwrap();
+    let gate = Gate::default();
+    let service = Service::start(gated_engine(options(1), &gate), Limits::default()).unwrap();
+    let mut events = service.watch();
+    let held = gate.hold();
     let many: Vec<_> = (0..10).map(|_| service.submit(Client(1), endless(30)).unwrap()).collect();
     let mut one = service.submit(Client(2), endless(30)).unwrap();
+    drop(held);
     block_on(async { while one.next().await.is_some() {} });
-    // It was behind ten others, but behind at most two of them when it ended.
-    let finished = service.snapshot().totals.finished;
-    assert!(finished <= 4, "{finished} were answered before");
     drop(many);
     wait_until("nothing runs", || service.snapshot().running.is_empty() && service.snapshot().waiting == 0);
+    // It was behind ten others, but behind at most two of them when it ended.
+    let (mut own, mut before) = (None, 0);
+    loop {
+        match events.try_recv().unwrap() {
+            Event::Queued { ticket, client: Client(2), .. } => own = Some(ticket),
+            Event::Finished { ticket, .. } if Some(ticket) == own => break,
+            Event::Finished { .. } => before += 1,
+            _ => {}
+        }
+    }
+    assert!(before <= 2, "{before} were answered before");
 }

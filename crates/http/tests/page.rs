@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use oxcart_http::{Cluster, Keys, Limits, Link, Machine, Purpose, Server};
 use serde_json::json;
-use support::{Response, address, get, post, request_bytes, send_raw, server, server_with, wait_until};
+use support::{
+    Gate, Response, address, gated_engine, get, options, post, request_bytes, send_raw, server, server_of,
+    server_with, wait_until,
+};
 
 const KEY: &str = "a-key-of-some-length";
 
@@ -70,10 +73,12 @@ fn the_picture_is_what_runs() {
         name: name.into(),
         link: Some(Link { sent_bytes: 10, received_bytes: 20, round_trips: 3 }),
         failure: failure.map(str::to_owned),
+        ..Machine::default()
     };
     let machines = vec![machine("here", None), machine("there", Some("it closed the connection"))];
     let told = machines.clone();
-    let server = server_with(1, Limits::default(), |config| {
+    let gate = Gate::default();
+    let server = server_of(gated_engine(options(1), &gate), Limits::default(), |config| {
         config.machines = Some(Arc::new(move || told.clone()));
     });
     let picture = || serde_json::from_value::<Cluster>(get(&server, "/cluster").json()).unwrap();
@@ -85,9 +90,11 @@ fn the_picture_is_what_runs() {
 
     let question = json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 300, "ignore_eos": true });
     std::thread::scope(|scope| {
+        let held = gate.hold();
         for _ in 0..2 {
             scope.spawn(|| assert_eq!(post(&server, "/v1/chat/completions", &question).status, 200));
         }
+        held.let_by(20);
         wait_until("one is computed, one waits", || {
             let model = &picture().models[0];
             model.running.len() == 1 && model.waiting == 1 && model.running[0].answer_tokens > 0

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { browser, picture, pictures, say, serve, settle, tab, violations, worker } from "./support.mjs";
+import { resolve } from "node:path";
+import { browser, busy, eventually, model, picture, pictures, say, serve, serveAll, settle, tab, violations, worker } from "./support.mjs";
 
 let chromium;
 before(async () => {
@@ -16,10 +17,8 @@ test("machines, their parts of the model, and one that dies", async () => {
   const server = await serve("--workers", addresses.join(","), "--split", "2,1,1", "--threads", "1");
   try {
     const page = await tab(chromium.context, server);
-    await settle(page, { maxTokens: 1500 });
-    await page.getByLabel("Message", { exact: true }).fill("Write a very long story about an ox and a cart.");
-    await page.keyboard.press("Enter");
-    await page.waitForFunction(() => document.querySelector(".message.answer .markdown")?.textContent.length > 5);
+    await settle(page);
+    const others = await busy(server);
     await page.getByRole("link", { name: "Cluster" }).click();
     const machine = (at) => page.locator(".machine").nth(at);
     await machine(2).waitFor();
@@ -31,20 +30,18 @@ test("machines, their parts of the model, and one that dies", async () => {
     // It is live: tokens, bytes and round trips per second are more than none.
     await page.waitForFunction(() => Number.parseFloat(document.querySelector(".figure strong").textContent) > 0);
     await page.waitForFunction(() => !/Round trips\s+0\.0\/s/.test(document.querySelector(".link").innerText));
-    assert.equal(await page.locator(".requests tbody tr").count(), 1);
+    await eventually(async () => assert.equal(await page.locator(".requests tbody tr").count(), 2));
     assert.deepEqual(await violations(page), []);
     // Lines of a minute are more to look at than those of a second.
     if (pictures) await page.waitForTimeout(6000);
     await page.setViewportSize({ width: 1280, height: 980 });
     await picture(page, "cluster");
 
-    // The answer ends first: a worker that is idle when it dies is found out by its connection alone.
-    await page.goBack();
-    await page.getByRole("button", { name: "Stop" }).click();
-    await page.goForward();
+    // Answers end first: a worker that is idle when it dies is found out by its connection alone.
+    others.leave();
     await page.waitForFunction(() => document.querySelector(".requests").hidden);
     await workers[1].end();
-    await page.locator(".machine.dead").waitFor({ timeout: 10_000 });
+    await page.locator(".machine.dead").waitFor();
     assert.match(await machine(1).locator(".state").innerText(), /^Dead: .*closed the connection/);
     assert.equal(await page.locator(".machine.dead").count(), 1);
     assert.equal(await page.locator(".segment.dead").count(), 1);
@@ -92,6 +89,35 @@ test("a server that asks for a key gets it from this tab alone", async () => {
     await other.getByRole("dialog").waitFor();
     assert.deepEqual([...page.problems, ...other.problems], []);
     await other.close();
+    await page.close();
+  } finally {
+    await server.end();
+  }
+});
+
+test("several models: one is chosen, loaded, and shown beside those that are not", async () => {
+  const bert = resolve(import.meta.dirname, "../../../cli/tests/data/tiny-bert.gguf");
+  const server = await serveAll({ another: model, smollm2: model, vectors: bert });
+  try {
+    const page = await tab(chromium.context, server);
+    await settle(page);
+    assert.deepEqual(await page.locator("#model option").allInnerTexts(), ["another", "smollm2"], "those that answer");
+    await page.locator("#model").selectOption("smollm2");
+    await say(page, "Hello.");
+    assert.ok((await page.locator(".message.answer .markdown").innerText()).length > 0);
+    await page.getByRole("link", { name: "Cluster" }).click();
+    await page.locator(".away li").first().waitFor();
+    assert.deepEqual(await page.locator(".card.model h2").allInnerTexts(), ["smollm2"]);
+    assert.deepEqual(await page.locator(".away strong").allInnerTexts(), ["another", "vectors"]);
+    assert.deepEqual(await violations(page), []);
+    // Another one takes its place.
+    await page.goBack();
+    await page.locator("#model").selectOption("another");
+    await say(page, "And you?");
+    await page.getByRole("link", { name: "Cluster" }).click();
+    await page.waitForFunction(() => document.querySelector(".card.model h2")?.textContent === "another");
+    assert.deepEqual(await page.locator(".away strong").allInnerTexts(), ["smollm2", "vectors"]);
+    assert.deepEqual(page.problems, []);
     await page.close();
   } finally {
     await server.end();

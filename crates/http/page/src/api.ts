@@ -9,8 +9,8 @@ const LOOK_MS = 10_000;
 
 export interface Model {
   id: string;
-  /** Tokens of a context; null for a model that does not answer. */
-  context: number | null;
+  /** Whether it answers; others make embeddings. */
+  answers: boolean;
 }
 
 export interface ChatMessage {
@@ -72,6 +72,7 @@ export interface RequestState {
 }
 export interface ModelState {
   name: string;
+  presence: "loaded" | "loading" | "unloaded";
   purpose: "chat" | "embeddings";
   architecture: string;
   parameters: number | null;
@@ -130,8 +131,8 @@ async function ask(path: string, options: RequestInit = {}): Promise<Response> {
 
 export async function models(): Promise<Model[]> {
   const response = await ask("/v1/models", { signal: AbortSignal.timeout(LOOK_MS) });
-  const { data } = (await response.json()) as { data: { id: string; meta: { n_ctx: number | null } }[] };
-  return data.map((model) => ({ id: model.id, context: model.meta.n_ctx }));
+  const { data } = (await response.json()) as { data: { id: string; meta: { answers: boolean } }[] };
+  return data.map(({ id, meta }) => ({ id, answers: meta.answers }));
 }
 
 export async function cluster(): Promise<Cluster> {

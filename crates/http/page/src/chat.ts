@@ -144,7 +144,7 @@ export class Chat {
   private answer(model: string): void {
     this.conversation.changed = Date.now();
     if (!store.save(this.conversation)) {
-      this.host.announce("This browser has no room left to keep the conversation.");
+      this.host.announce("The browser's storage is full: this conversation cannot be saved.");
     }
     this.isFollowing = true;
     this.host.announce("Answering");

@@ -75,7 +75,7 @@ export class ClusterView {
     this.state.classList.toggle("bad", dead > 0);
     const signature = JSON.stringify([
       picture.machines.map(({ name }) => name),
-      picture.models.map(({ name, plans }) => [name, plans]),
+      picture.models.map(({ name, presence, plans }) => [name, presence, plans]),
     ]);
     if (signature !== this.signature) {
       this.signature = signature;
@@ -86,14 +86,35 @@ export class ClusterView {
 
   private build(picture: api.Cluster): void {
     this.refreshers = [];
-    const models = picture.models.map((model) => this.model(model, picture));
+    const isLoaded = ({ presence }: api.ModelState): boolean => presence === "loaded";
+    const models = picture.models.filter(isLoaded).map((model) => this.model(model, picture));
+    const others = picture.models.filter((model) => !isLoaded(model)).map((model) => this.away(model));
     const machines = picture.machines.map((machine, at) => this.machine(machine, at, picture));
     replace(
       this.root,
       ...models,
+      ...(others.length > 0 ? [h("h2", {}, "Loaded when they are asked for"), h("ul", { class: "card away" }, ...others)] : []),
       h("h2", {}, "Machines"),
       h("div", { class: "machines" }, ...machines),
     );
+  }
+
+  /** A model that is not loaded, in a line. */
+  private away(model: api.ModelState): HTMLElement {
+    const facts = [model.architecture, model.parameters !== null && `${count(model.parameters)} parameters`, model.quantization];
+    const state = h("span", { class: "facts" });
+    this.refreshers.push((now) => {
+      const found = now.models.find(({ name }) => name === model.name);
+      const told = [
+        ...facts,
+        found?.presence === "loading" && "being loaded",
+        found && found.waiting > 0 && `${found.waiting} waiting`,
+        found?.trouble && `was not loaded: ${found.trouble}`,
+      ];
+      const text = told.filter(Boolean).join(" · ");
+      if (state.textContent !== text) state.textContent = text;
+    });
+    return h("li", {}, h("strong", {}, model.name), " ", state);
   }
 
   private model(model: api.ModelState, picture: api.Cluster): HTMLElement {
@@ -102,7 +123,7 @@ export class ClusterView {
       model.parameters !== null && `${count(model.parameters)} parameters`,
       model.quantization,
       `${model.plans.blocks} blocks`,
-      `context of ${model.context}`,
+      `context of ${model.context} tokens`,
     ];
     const speed = figure("tokens per second");
     const running = figure(`of ${model.slots} running`);
@@ -269,7 +290,7 @@ function device(share: api.DeviceShare, model: string | null): HTMLElement {
       "p",
       { class: "memory" },
       `${bytes(share.weights_bytes)} weights${mapped}, ${bytes(share.cache_bytes)} cache, ${bytes(share.results_bytes)} results; ` +
-        `${bytes(share.free_bytes)} were free`,
+        `${bytes(share.free_bytes)} free at start`,
     ),
   );
 }

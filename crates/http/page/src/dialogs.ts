@@ -65,7 +65,7 @@ export class KeyDialog {
       const key = this.field.value.trim();
       if (key === "") return;
       if (!/^[\x21-\x7e]+$/.test(key)) {
-        this.problem.textContent = "A key has visible ASCII characters only.";
+        this.problem.textContent = "A key may contain only visible ASCII characters.";
         return;
       }
       api.setKey(key);

@@ -99,7 +99,7 @@ export class Generation {
     this.conversation.changed = Date.now();
     // A conversation that was deleted meanwhile stays so.
     if (store.load(this.conversation.id) && !store.save(this.conversation)) {
-      this.message.note = "This browser has no room left to keep the conversation.";
+      this.message.note = "The browser's storage is full: this conversation cannot be saved.";
     }
   }
 }

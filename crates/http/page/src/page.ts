@@ -159,7 +159,7 @@ class Page {
 
   private async loadModels(): Promise<void> {
     try {
-      const found = (await api.models()).filter(({ context }) => context !== null);
+      const found = (await api.models()).filter(({ answers }) => answers);
       replace(this.models, ...found.map(({ id }) => h("option", { value: id }, id)));
       const chosen = store.settings().model;
       if (found.some(({ id }) => id === chosen)) this.models.value = chosen!;

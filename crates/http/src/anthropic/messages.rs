@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::answers::{Ended, Script, Told};
-use crate::ask::{Ask, Conversation, Prompt, Sampling, Turn, render_chat};
+use crate::ask::{Ask, Conversation, Form, Prompt, Sampling, Turn, render_chat};
 use crate::call::Call;
-use crate::error::{ApiError, Dialect, Kind};
+use crate::error::{ApiError, Dialect};
 use crate::ids;
+use crate::json;
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -28,6 +29,20 @@ struct MessagesRequest {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Choice>,
     thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
+    /// What came before `output_config`.
+    output_format: Option<OutputFormat>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OutputConfig {
+    format: Option<OutputFormat>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum OutputFormat {
+    JsonSchema { schema: Value },
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +160,25 @@ impl Message {
 }
 
 impl MessagesRequest {
+    fn ask(mut self) -> Result<Ask, ApiError> {
+        let Some(limit) = self.max_tokens else {
+            return Err(ApiError::field("max_tokens", "it is required"));
+        };
+        let format = self.output_config.take().and_then(|config| config.format).or(self.output_format.take());
+        Ok(Ask {
+            sampling: Sampling {
+                temperature: self.temperature,
+                top_p: self.top_p,
+                top_k: self.top_k,
+                ..Sampling::default()
+            },
+            limit: Some(limit),
+            stop: std::mem::take(&mut self.stop_sequences),
+            form: format.map_or(Form::Any, |OutputFormat::JsonSchema { schema }| Form::Schema(schema)),
+            ..Ask::new(Prompt::Chat(self.conversation()?))
+        })
+    }
+
     fn conversation(&mut self) -> Result<Conversation, ApiError> {
         let mut turns = Vec::new();
         if let Some(system) = self.system.take() {
@@ -202,7 +236,7 @@ enum BlockObject {
     ToolUse { id: String, name: String, input: Value },
 }
 
-#[derive(Clone, Copy, Default, Serialize)]
+#[derive(Clone, Copy, Serialize)]
 struct Usage {
     input_tokens: usize,
     output_tokens: usize,
@@ -210,11 +244,27 @@ struct Usage {
 }
 
 impl Usage {
-    fn new(report: &Report) -> Usage {
-        Usage {
-            input_tokens: report.prompt_tokens - report.reused_tokens,
-            output_tokens: report.answer_tokens,
-            cache_read_input_tokens: report.reused_tokens,
+    fn new((prompt, reused): (usize, usize), output_tokens: usize) -> Usage {
+        Usage { input_tokens: prompt - reused, output_tokens, cache_read_input_tokens: reused }
+    }
+
+    fn of(report: &Report) -> Usage {
+        Usage::new((report.prompt_tokens, report.reused_tokens), report.answer_tokens)
+    }
+}
+
+impl MessageObject {
+    /// A message that has nothing in it yet.
+    fn new(model: &str, usage: Usage) -> MessageObject {
+        MessageObject {
+            id: ids::fresh("msg_"),
+            kind: "message",
+            role: "assistant",
+            model: model.to_owned(),
+            content: Vec::new(),
+            stop_reason: None,
+            stop_sequence: None,
+            usage,
         }
     }
 }
@@ -228,42 +278,23 @@ fn stop_reason(ended: &Ended) -> &'static str {
     }
 }
 
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<MessagesRequest>(body)?.ask()
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
-    let Some(limit) = request.max_tokens else {
-        return Err(ApiError::field("max_tokens", "it is required"));
-    };
-    let stop = request.stop_sequences.clone();
-    let ask = Ask {
-        sampling: Sampling {
-            temperature: request.temperature,
-            top_p: request.top_p,
-            top_k: request.top_k,
-            ..Sampling::default()
-        },
-        limit: Some(limit),
-        stop: stop.clone(),
-        ..Ask::new(Prompt::Chat(request.conversation()?))
-    };
+    let (name, stream) = (request.model.take(), request.stream == Some(true));
+    let ask = request.ask()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    let stop = ask.stop.clone();
     let answers = ask.send(&model, &context).await?;
-    let message = MessageObject {
-        id: ids::fresh("msg_"),
-        kind: "message",
-        role: "assistant",
-        model: model.name().to_owned(),
-        content: Vec::new(),
-        stop_reason: None,
-        stop_sequence: None,
-        usage: Usage::default(),
-    };
-    if request.stream == Some(true) {
-        let script = MessageScript { message, stop, open: None, blocks: 0 };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+    let message = MessageObject::new(model.name(), Usage::new(answers.prompt(), 0));
+    if stream {
+        return Ok(reply::stream(StreamKind::Events, answers.tell(MessageScript::new(message, stop))));
     }
-    let Some(whole) = answers.collect().await?.pop() else {
-        return Err(ApiError::new(Kind::Internal, "there is no answer"));
-    };
+    let whole = answers.whole().await?;
     let mut content = Vec::new();
     if !whole.answer.reasoning.is_empty() {
         content.push(BlockObject::Thinking { thinking: whole.answer.reasoning, signature: String::new() });
@@ -281,7 +312,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         content,
         stop_reason: Some(stop_reason(&whole.ended)),
         stop_sequence: stop_sequence(&whole.ended, &stop),
-        usage: Usage::new(&whole.ended.report),
+        usage: Usage::of(&whole.ended.report),
         ..message
     })
 }
@@ -294,7 +325,7 @@ fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {
 /// `/v1/messages/count_tokens`.
 pub(crate) async fn count_tokens(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
+    let model = context.app.models.talking(request.model.as_deref()).await?;
     let conversation = request.conversation()?;
     let counting = context.work("tokens could not be counted", move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
@@ -321,7 +352,16 @@ struct MessageScript {
     blocks: usize,
 }
 
+/// An answer of a model as events.
+pub(crate) fn script(model: &str) -> impl Script {
+    MessageScript::new(MessageObject::new(model, Usage::new((0, 0), 0)), Vec::new())
+}
+
 impl MessageScript {
+    fn new(message: MessageObject, stop: Vec<String>) -> MessageScript {
+        MessageScript { message, stop, open: None, blocks: 0 }
+    }
+
     /// Makes a block the open one, unless it is.
     fn open(&mut self, wanted: Open, block: impl FnOnce() -> Value, out: &mut Vec<u8>) {
         if self.open == Some(wanted) {
@@ -392,7 +432,7 @@ impl Script for MessageScript {
                         "stop_reason": stop_reason(&ended),
                         "stop_sequence": stop_sequence(&ended, &self.stop),
                     },
-                    "usage": Usage::new(&ended.report),
+                    "usage": Usage::of(&ended.report),
                 });
                 write_event(out, Some("message_delta"), &delta);
             }

@@ -1,7 +1,5 @@
 //! `/completion` and `/infill`: what follows a text, and what belongs between two.
 
-use std::sync::Arc;
-
 use oxcart_llm::engine::{End, Report};
 use oxcart_llm::text::{AnswerEvent, Token};
 use serde::{Deserialize, Serialize};
@@ -10,8 +8,8 @@ use serde_json::{Value, json};
 use crate::answers::{Ended, Script, Told, Whole};
 use crate::ask::{Ask, Prompt};
 use crate::call::{Call, Context};
-use crate::error::{ApiError, Dialect, Kind};
-use crate::models::Served;
+use crate::error::{ApiError, Dialect};
+use crate::models::Lease;
 use crate::openai::completions::Prompts;
 use crate::openai::fields::{FormFields, OneOrMany, SamplingFields, limit};
 use crate::reply::{self, Reply, StreamKind, write_event};
@@ -66,7 +64,7 @@ struct Extra {
 
 impl Settings {
     async fn answer(self, prompt: Prompt, context: Context) -> Result<Reply, ApiError> {
-        let model = context.app.models.talking(self.model.as_deref())?;
+        let model = context.app.models.talking(self.model.as_deref()).await?;
         let stop = self.stop.map(OneOrMany::into_vec).unwrap_or_default();
         let ask = Ask {
             sampling: self.sampling.sampling()?,
@@ -81,9 +79,7 @@ impl Settings {
         if self.stream == Some(true) {
             return Ok(reply::stream(StreamKind::Events, answers.tell(CompletionScript { words })));
         }
-        let Some(Whole { answer, tokens, ended, .. }) = answers.collect().await?.pop() else {
-            return Err(ApiError::new(Kind::Internal, "there is no answer"));
-        };
+        let Whole { answer, tokens, ended, .. } = answers.whole().await?;
         reply::json(&words.last(answer.text, tokens, &ended))
     }
 }
@@ -109,7 +105,7 @@ pub(crate) async fn infill(call: Call) -> Result<Reply, ApiError> {
 
 /// What is said in all parts of an answer.
 struct Words {
-    model: Arc<Served>,
+    model: Lease,
     stop: Vec<String>,
     return_tokens: bool,
 }

@@ -9,17 +9,21 @@ use crate::reply::{self, Reply};
 
 /// Whether requests would be answered. No key is needed, so it says no more.
 pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
-    let services = call.app.models.iter().filter_map(|model| model.service());
-    let is_well = services.map(|service| service.snapshot()).all(|now| now.is_open && now.trouble.is_none());
+    let models = call.app.models.list();
+    // One that makes way for another takes no requests, and that is as it should be.
+    let served = models.iter().filter(|model| !model.is_leaving).filter_map(|model| model.model.as_ref());
+    let talkers = served.filter_map(|model| model.talker().ok());
+    let is_well =
+        talkers.map(|talker| talker.service.snapshot()).all(|now| now.is_open && now.trouble.is_none());
     match is_well {
         true => reply::json(&json!({ "status": "ok" })),
         false => reply::json_with(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "error" })),
     }
 }
 
-/// What is served by default, and with which settings.
-pub(crate) fn props(call: &Call) -> Result<Reply, ApiError> {
-    let model = call.app.models.talking(None)?;
+/// What is served by default, and with which settings; it is loaded for that.
+pub(crate) async fn props(call: &Call) -> Result<Reply, ApiError> {
+    let model = call.app.models.talking(None).await?;
     let talker = model.talker()?;
     let special = model.vocab.special();
     let text = |token: Option<u32>| {
@@ -44,9 +48,9 @@ pub(crate) fn props(call: &Call) -> Result<Reply, ApiError> {
         },
         "total_slots": talker.slots,
         "model_alias": model.name(),
-        "model_path": model.about.source,
+        "model_path": call.app.models.find(Some(model.name()))?.about.source,
         "modalities": { "vision": false, "audio": false },
-        "chat_template": talker.template_source,
+        "chat_template": talker.features.template,
         "bos_token": text(special.bos),
         "eos_token": text(special.eos),
         "build_info": format!("oxcart {}", env!("CARGO_PKG_VERSION")),
@@ -57,7 +61,7 @@ pub(crate) fn props(call: &Call) -> Result<Reply, ApiError> {
 /// What is computed now; nothing of what is said.
 pub(crate) fn slots(call: &Call) -> Result<Reply, ApiError> {
     let mut slots: Vec<Value> = Vec::new();
-    for model in call.app.models.iter() {
+    for model in call.app.models.list().iter().filter_map(|listed| listed.model.as_ref()) {
         let Ok(talker) = model.talker() else { continue };
         let now = talker.service.snapshot();
         for at in 0..talker.slots {

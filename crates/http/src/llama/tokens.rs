@@ -45,7 +45,7 @@ const FAILED: &str = "the text could not be worked on";
 
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;
-    let model = context.app.models.find(request.model.as_deref(), |_| true)?;
+    let model = context.app.models.lease(request.model.as_deref(), None).await?;
     let options = Encode { add_special: request.add_special, parse_special: request.parse_special };
     let made = context.work(FAILED, move || {
         let tokens = model.vocab.encode(&request.content, options);
@@ -66,9 +66,9 @@ pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<DetokenizeRequest>().await?;
-    let model = context.app.models.find(request.model.as_deref(), |_| true)?;
+    let model = context.app.models.lease(request.model.as_deref(), None).await?;
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= model.vocab.len()) {
-        return Err(ApiError::field("tokens", format!("{token} is no token of the vocabulary")));
+        return Err(ApiError::field("tokens", format!("{token} is not a token of the vocabulary")));
     }
     let bytes = model.vocab.decode(&request.tokens, Decode { show_special: true, whole_text: false });
     reply::json(&json!({ "content": String::from_utf8_lossy(&bytes) }))
@@ -76,7 +76,7 @@ pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TemplateRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
+    let model = context.app.models.talking(request.model.as_deref()).await?;
     let conversation = Conversation {
         turns: turns(request.messages)?,
         tools: tools(request.tools)?,

@@ -1,6 +1,5 @@
 //! `/api/chat` and `/api/generate`: answers, as one line of JSON each or piece by piece.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use oxcart_llm::engine::{End, Report};
@@ -8,14 +7,15 @@ use oxcart_llm::text::{AnswerEvent, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::options::{Options, form, thinking};
+use super::options::{KeepAlive, Options, thinking};
 use crate::answers::{Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::{Call, Context};
-use crate::error::{ApiError, Dialect, Kind};
+use crate::error::{ApiError, Dialect};
 use crate::ids;
-use crate::models::Served;
-use crate::openai::chat::{answered_call, arguments_text, tools};
+use crate::json;
+use crate::models::{Lease, Served};
+use crate::openai::chat::{CallOfTool, answered_call, not_a_role, tools};
 use crate::reply::{self, Reply, StreamKind, write_line};
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +29,7 @@ struct ChatRequest {
     options: Option<Options>,
     stream: Option<bool>,
     think: Option<Value>,
+    keep_alive: Option<KeepAlive>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,19 +42,6 @@ struct Message {
     tool_name: Option<String>,
     name: Option<String>,
     tool_call_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct CallOfTool {
-    id: Option<String>,
-    function: Function,
-}
-
-#[derive(Debug, Deserialize)]
-struct Function {
-    name: String,
-    #[serde(default)]
-    arguments: Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,6 +58,7 @@ struct GenerateRequest {
     stream: Option<bool>,
     raw: Option<bool>,
     think: Option<Value>,
+    keep_alive: Option<KeepAlive>,
 }
 
 fn no_images(images: Option<Vec<Value>>) -> Result<(), ApiError> {
@@ -86,11 +75,7 @@ fn turns(messages: Vec<Message>) -> Result<Vec<Turn>, ApiError> {
         let content = message.content.unwrap_or_default();
         let turn = match message.role.as_str() {
             "assistant" => {
-                let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| ToolCall {
-                    id: call.id,
-                    name: call.function.name,
-                    arguments: arguments_text(call.function.arguments),
-                });
+                let calls = message.tool_calls.unwrap_or_default().into_iter().map(ToolCall::from);
                 Turn::Answered { content, reasoning: message.thinking, calls: calls.collect() }
             }
             "tool" => {
@@ -98,76 +83,77 @@ fn turns(messages: Vec<Message>) -> Result<Vec<Turn>, ApiError> {
                 Turn::Returned { call, content }
             }
             "system" | "user" => Turn::Said { role: message.role, content },
-            other => {
-                let shown: String = other.chars().take(50).collect();
-                return Err(ApiError::field("messages", format!("{shown:?} is no role")));
-            }
+            other => return Err(not_a_role(other)),
         };
         turns.push(turn);
     }
     Ok(turns)
 }
 
+impl ChatRequest {
+    fn ask(self) -> Result<Ask, ApiError> {
+        let mut options = self.options.unwrap_or_default();
+        let conversation = Conversation {
+            turns: turns(self.messages)?,
+            tools: tools(self.tools)?,
+            choice: ToolChoice::Auto,
+            parallel: true,
+            variables: thinking(self.think),
+        };
+        options.ask(Prompt::Chat(conversation), self.format)
+    }
+}
+
+impl GenerateRequest {
+    fn ask(self) -> Result<Ask, ApiError> {
+        let mut options = self.options.unwrap_or_default();
+        let prompt = match (self.suffix, self.raw) {
+            (Some(after), _) => Prompt::Gap { before: self.prompt, after, files: Vec::new() },
+            (None, Some(true)) => Prompt::Text { text: self.prompt, special: true },
+            (None, _) => {
+                let said = |role: &str, content| Turn::Said { role: role.into(), content };
+                let mut turns: Vec<Turn> =
+                    self.system.map(|system| said("system", system)).into_iter().collect();
+                turns.push(said("user", self.prompt));
+                let variables = thinking(self.think);
+                Prompt::Chat(Conversation { turns, variables, ..Conversation::default() })
+            }
+        };
+        options.ask(prompt, self.format)
+    }
+}
+
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<ChatRequest>(body)?.ask()
+}
+
 pub(crate) async fn chat(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<ChatRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
+    let model = context.app.models.talking(request.model.as_deref()).await?;
+    let keep = keep(request.keep_alive.as_ref(), &model)?;
     if request.messages.is_empty() {
-        return loaded(&model, true);
+        return loaded(&model, keep, true);
     }
-    let mut options = request.options.unwrap_or_default();
-    let conversation = Conversation {
-        turns: turns(request.messages)?,
-        tools: tools(request.tools)?,
-        choice: ToolChoice::Auto,
-        parallel: true,
-        variables: thinking(request.think),
-    };
-    let ask = Ask {
-        sampling: options.sampling(),
-        limit: options.limit(),
-        stop: options.stop(),
-        form: form(request.format)?,
-        ..Ask::new(Prompt::Chat(conversation))
-    };
-    answer(ask, &model, &context, request.stream != Some(false), true).await
+    let stream = request.stream != Some(false);
+    answer(request.ask()?, &model, &context, stream, true).await
 }
 
 pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
-    let (request, context) = call.json::<GenerateRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
-    no_images(request.images)?;
+    let (mut request, context) = call.json::<GenerateRequest>().await?;
+    let model = context.app.models.talking(request.model.as_deref()).await?;
+    no_images(request.images.take())?;
+    let keep = keep(request.keep_alive.as_ref(), &model)?;
     if request.prompt.is_empty() && request.suffix.is_none() {
-        return loaded(&model, false);
+        return loaded(&model, keep, false);
     }
-    let mut options = request.options.unwrap_or_default();
-    let prompt = match (request.suffix, request.raw) {
-        (Some(after), _) => Prompt::Gap { before: request.prompt, after, files: Vec::new() },
-        (None, Some(true)) => Prompt::Text { text: request.prompt, special: true },
-        (None, _) => {
-            let said = |role: &str, content| Turn::Said { role: role.into(), content };
-            let mut turns: Vec<Turn> =
-                request.system.map(|system| said("system", system)).into_iter().collect();
-            turns.push(said("user", request.prompt));
-            Prompt::Chat(Conversation {
-                turns,
-                variables: thinking(request.think),
-                ..Conversation::default()
-            })
-        }
-    };
-    let ask = Ask {
-        sampling: options.sampling(),
-        limit: options.limit(),
-        stop: options.stop(),
-        form: form(request.format)?,
-        ..Ask::new(prompt)
-    };
-    answer(ask, &model, &context, request.stream != Some(false), false).await
+    let stream = request.stream != Some(false);
+    answer(request.ask()?, &model, &context, stream, false).await
 }
 
 async fn answer(
     ask: Ask,
-    model: &Arc<Served>,
+    model: &Lease,
     context: &Context,
     stream: bool,
     is_chat: bool,
@@ -176,26 +162,33 @@ async fn answer(
     let answers = ask.send(model, context).await?;
     let lines = Lines { model: model.name().to_owned(), is_chat, start };
     if stream {
-        return Ok(reply::stream(StreamKind::Lines, answers.tell(LineScript { lines, calls: Vec::new() })));
+        return Ok(reply::stream(StreamKind::Lines, answers.tell(LineScript::new(lines))));
     }
     whole(answers, &lines).await
 }
 
 async fn whole(answers: Answers, lines: &Lines) -> Result<Reply, ApiError> {
-    let Some(whole) = answers.collect().await?.pop() else {
-        return Err(ApiError::new(Kind::Internal, "there is no answer"));
-    };
+    let whole = answers.whole().await?;
     let answer = whole.answer;
     let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
     reply::json(&lines.line(answer.text, thinking, answer.calls, Some(&whole.ended)))
 }
 
-/// What Ollama says to a request without a prompt: the model is there.
-fn loaded(model: &Served, is_chat: bool) -> Result<Reply, ApiError> {
+/// How long the model is to stay from now on, if the request says so.
+fn keep(asked: Option<&KeepAlive>, model: &Lease) -> Result<Option<Duration>, ApiError> {
+    let keep = asked.map(KeepAlive::duration).transpose()?;
+    if let Some(keep) = keep {
+        model.keep(keep);
+    }
+    Ok(keep)
+}
+
+/// What Ollama says to a request without a prompt: the model is there, or will not be much longer.
+fn loaded(model: &Served, keep: Option<Duration>, is_chat: bool) -> Result<Reply, ApiError> {
     let lines = Lines { model: model.name().to_owned(), is_chat, start: Instant::now() };
     let mut line = lines.line(String::new(), None, Vec::new(), None);
     line.done = true;
-    line.done_reason = Some("load");
+    line.done_reason = Some(if keep == Some(Duration::ZERO) { "unload" } else { "load" });
     reply::json(&line)
 }
 
@@ -330,7 +323,16 @@ struct LineScript {
     calls: Vec<(usize, ToolCall)>,
 }
 
+/// An answer of a model as lines.
+pub(crate) fn script(model: &str) -> impl Script {
+    LineScript::new(Lines { model: model.to_owned(), is_chat: true, start: Instant::now() })
+}
+
 impl LineScript {
+    fn new(lines: Lines) -> LineScript {
+        LineScript { lines, calls: Vec::new() }
+    }
+
     fn part(&mut self, part: AnswerEvent, out: &mut Vec<u8>) {
         match part {
             AnswerEvent::Text(text) => write_line(out, &self.lines.line(text, None, Vec::new(), None)),

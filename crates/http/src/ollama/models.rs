@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
+use crate::cluster::Purpose;
 use crate::error::ApiError;
 use crate::ids;
-use crate::models::Served;
+use crate::models::{About, Listed};
 use crate::reply::{self, Reply, StreamKind};
 
 #[derive(Debug, Deserialize)]
@@ -35,8 +36,7 @@ struct Details {
 }
 
 impl Details {
-    fn new(model: &Served) -> Details {
-        let about = &model.about;
+    fn new(about: &About) -> Details {
         Details {
             parent_model: "",
             format: "gguf",
@@ -57,14 +57,14 @@ fn parameter_size(parameters: u64) -> String {
     }
 }
 
-fn entry(model: &Served, more: Value) -> Value {
+fn entry(model: &Listed<'_>, more: Value) -> Value {
     let mut entry = json!({
-        "name": model.name(),
-        "model": model.name(),
+        "name": model.name,
+        "model": model.name,
         "modified_at": ids::rfc3339(model.since),
         "size": model.about.bytes,
-        "digest": blake3::hash(model.name().as_bytes()).to_hex().as_str(),
-        "details": Details::new(model),
+        "digest": blake3::hash(model.name.as_bytes()).to_hex().as_str(),
+        "details": Details::new(model.about),
     });
     if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
         entry.extend(more);
@@ -73,21 +73,22 @@ fn entry(model: &Served, more: Value) -> Value {
 }
 
 pub(crate) fn tags(call: &Call) -> Result<Reply, ApiError> {
-    let models: Vec<Value> = call.app.models.iter().map(|model| entry(model, Value::Null)).collect();
+    let models: Vec<Value> = call.app.models.list().iter().map(|model| entry(model, Value::Null)).collect();
     reply::json(&json!({ "models": models }))
 }
 
 pub(crate) fn ps(call: &Call) -> Result<Reply, ApiError> {
-    let loaded = |model: &std::sync::Arc<Served>| {
-        // Nothing is unloaded, so the end is far away.
+    let loaded = |model: &Listed<'_>| {
+        let served = model.model.as_ref()?;
         let more = json!({
-            "expires_at": "9999-12-31T23:59:59Z",
+            // The end of a model that is never unloaded is far away.
+            "expires_at": model.expires.map_or_else(|| "9999-12-31T23:59:59Z".to_owned(), ids::rfc3339),
             "size_vram": 0,
-            "context_length": model.talker().map_or(model.about.trained_context, |talker| talker.context),
+            "context_length": served.context(),
         });
-        entry(model, more)
+        Some(entry(model, more))
     };
-    let models: Vec<Value> = call.app.models.iter().map(loaded).collect();
+    let models: Vec<Value> = call.app.models.list().iter().filter_map(loaded).collect();
     reply::json(&json!({ "models": models }))
 }
 
@@ -97,34 +98,34 @@ pub(crate) fn version() -> Result<Reply, ApiError> {
 
 pub(crate) async fn show(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<Named>().await?;
-    let model = context.app.models.find(request.model(), |_| true)?;
-    let about = &model.about;
+    let model = context.app.models.find(request.model())?;
+    let about = model.about;
     let mut info = Map::new();
     info.insert("general.architecture".into(), about.architecture.as_str().into());
     info.insert("general.parameter_count".into(), about.parameters.into());
     info.insert(format!("{}.context_length", about.architecture), about.trained_context.into());
     info.insert(format!("{}.embedding_length", about.architecture), about.embedding.into());
-    let talker = model.talker().ok();
-    let capabilities: Vec<&str> = match talker {
-        None => vec!["embedding"],
-        Some(talker) => {
-            let special = model.vocab.special();
-            let fills = special.fim_pre.is_some() && special.fim_suf.is_some() && special.fim_mid.is_some();
-            let chats = talker.template_source.is_some();
+    let (template, capabilities) = match model.purpose {
+        Purpose::Embeddings => (None, vec!["embedding"]),
+        Purpose::Chat => {
+            let (models, name) = (context.app.models.clone(), model.name.to_owned());
+            let features =
+                context.work("the model could not be read", move || models.features(&name)).await??;
             let list = [
                 ("completion", true),
-                ("tools", chats),
-                ("insert", fills),
-                ("thinking", talker.format.has_reasoning()),
+                ("tools", features.template.is_some()),
+                ("insert", features.fills),
+                ("thinking", features.reasons),
             ];
-            list.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+            let all = list.into_iter().filter(|(_, has)| *has).map(|(name, _)| name);
+            (features.template, all.collect())
         }
     };
     reply::json(&json!({
-        "modelfile": format!("FROM {}\n", model.name()),
+        "modelfile": format!("FROM {}\n", model.name),
         "parameters": "",
-        "template": talker.and_then(|talker| talker.template_source.as_deref()).unwrap_or_default(),
-        "details": Details::new(&model),
+        "template": template.unwrap_or_default(),
+        "details": Details::new(about),
         "model_info": info,
         "capabilities": capabilities,
         "modified_at": ids::rfc3339(model.since),
@@ -134,7 +135,7 @@ pub(crate) async fn show(call: Call) -> Result<Reply, ApiError> {
 /// What is served is here already; what is not is fetched by the operator, not by clients.
 pub(crate) async fn pull(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<Named>().await?;
-    context.app.models.find(request.model(), |_| true)?;
+    context.app.models.find(request.model())?;
     if request.stream == Some(false) {
         return reply::json(&json!({ "status": "success" }));
     }

@@ -1,20 +1,19 @@
 //! `/v1/chat/completions`.
 
-use std::sync::Arc;
-
 use oxcart_llm::text::{AnswerEvent, Tool, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::{FormFields, OneOrMany, SamplingFields, TemplateFields, limit};
-use super::shared::{ChoiceLogprobs, TokenLogprob, Usage, finish_reason};
+use super::shared::{ChoiceLogprobs, TokenLogprob, Usage, finish_reason, write_done, write_failure};
 use crate::answers::{Answers, Ended, Likelihood, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::Call;
-use crate::error::{ApiError, Dialect};
+use crate::error::ApiError;
 use crate::ids;
+use crate::json;
 use crate::limits::MAX_CALLS_BACK;
-use crate::models::Served;
+use crate::models::Lease;
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -115,6 +114,13 @@ struct Function {
     arguments: Value,
 }
 
+impl From<CallOfTool> for ToolCall {
+    fn from(call: CallOfTool) -> ToolCall {
+        let Function { name, arguments } = call.function;
+        ToolCall { id: call.id, name, arguments: arguments_text(arguments) }
+    }
+}
+
 /// Arguments as JSON text: OpenAI sends them as such, others as a value.
 pub(crate) fn arguments_text(arguments: Value) -> String {
     match arguments {
@@ -131,11 +137,7 @@ pub(crate) fn turns(messages: Vec<ChatMessage>) -> Result<Vec<Turn>, ApiError> {
         let content = message.content.map(Content::text).transpose()?.unwrap_or_default();
         let turn = match message.role.as_str() {
             "assistant" => {
-                let calls = message.tool_calls.unwrap_or_default().into_iter().map(|call| ToolCall {
-                    id: call.id,
-                    name: call.function.name,
-                    arguments: arguments_text(call.function.arguments),
-                });
+                let calls = message.tool_calls.unwrap_or_default().into_iter().map(ToolCall::from);
                 let reasoning = message.reasoning_content.or(message.reasoning);
                 Turn::Answered { content, reasoning, calls: calls.collect() }
             }
@@ -146,14 +148,16 @@ pub(crate) fn turns(messages: Vec<ChatMessage>) -> Result<Vec<Turn>, ApiError> {
             // Templates know the older name.
             "developer" => Turn::Said { role: "system".into(), content },
             "system" | "user" => Turn::Said { role: message.role, content },
-            other => {
-                let shown: String = other.chars().take(50).collect();
-                return Err(ApiError::field("messages", format!("{shown:?} is no role")));
-            }
+            other => return Err(not_a_role(other)),
         };
         turns.push(turn);
     }
     Ok(turns)
+}
+
+pub(crate) fn not_a_role(role: &str) -> ApiError {
+    let shown: String = role.chars().take(50).collect();
+    ApiError::field("messages", format!("{shown:?} is not a role"))
 }
 
 /// The call that a result belongs to, as far as it is known.
@@ -248,6 +252,11 @@ impl ChatRequest {
     }
 }
 
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<ChatRequest>(body)?.ask()
+}
+
 #[derive(Serialize)]
 struct ChatCompletion {
     id: String,
@@ -316,11 +325,14 @@ impl AssistantMessage {
 
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<ChatRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
+    let name = request.model.take();
     let stream = request.stream == Some(true);
     let usage = request.stream_options.take().and_then(|options| options.include_usage);
     let wants_logprobs = request.logprobs == Some(true);
-    let answers = request.ask()?.send(&model, &context).await?;
+    // What is wrong is not worth loading a model for.
+    let ask = request.ask()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    let answers = ask.send(&model, &context).await?;
     if stream {
         let script = ChatScript::new(&answers, usage == Some(true), wants_logprobs);
         return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
@@ -428,7 +440,7 @@ impl Delta {
 struct ChatScript {
     id: String,
     created: u64,
-    model: Arc<Served>,
+    model: Lease,
     /// Likelihoods that wait for a chunk to go with, for each choice; none where they are not wanted.
     likelihoods: Option<Vec<Vec<Likelihood>>>,
     usage: Option<Usage>,
@@ -440,7 +452,7 @@ impl ChatScript {
         ChatScript {
             id: ids::fresh("chatcmpl-"),
             created: ids::now(),
-            model: Arc::clone(&answers.model),
+            model: answers.model.clone(),
             likelihoods: wants_logprobs.then(|| vec![Vec::new(); answers.len()]),
             usage: wants_usage.then(Usage::default),
             choices: answers.len(),
@@ -510,11 +522,10 @@ impl Script for ChatScript {
         if let Some(usage) = self.usage {
             self.write(Vec::new(), Some(usage), out);
         }
-        out.extend_from_slice(b"data: [DONE]\n\n");
+        write_done(out);
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
-        write_event(out, None, &error.to_value(Dialect::OpenAi));
-        out.extend_from_slice(b"data: [DONE]\n\n");
+        write_failure(error, out);
     }
 }

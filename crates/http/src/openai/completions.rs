@@ -1,20 +1,19 @@
 //! `/v1/completions`: what follows a text as it is.
 
-use std::sync::Arc;
-
 use oxcart_llm::text::{AnswerEvent, Token};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chat::StreamOptions;
 use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
-use super::shared::{Usage, finish_reason, token_text};
+use super::shared::{Usage, finish_reason, token_text, write_done, write_failure};
 use crate::answers::{Answers, Likelihood, Script, Told};
 use crate::ask::{Ask, Prompt};
 use crate::call::Call;
-use crate::error::{ApiError, Dialect};
+use crate::error::ApiError;
 use crate::ids;
-use crate::models::Served;
+use crate::json;
+use crate::models::{Lease, Served};
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 /// Tokens of an answer where nothing is said, as OpenAI has it.
@@ -146,13 +145,20 @@ impl Logprobs {
     }
 }
 
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<CompletionRequest>(body)?.ask()
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<CompletionRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
+    let name = request.model.take();
     let stream = request.stream == Some(true);
     let wants_usage = request.stream_options.take().and_then(|options| options.include_usage) == Some(true);
     let (wants_logprobs, per_prompt) = (request.logprobs.is_some(), request.n.unwrap_or(1));
-    let answers = request.ask()?.send(&model, &context).await?;
+    let ask = request.ask()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    let answers = ask.send(&model, &context).await?;
     if stream {
         let script = CompletionScript::new(&answers, wants_usage, wants_logprobs, per_prompt);
         return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
@@ -182,7 +188,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
 struct CompletionScript {
     id: String,
     created: u64,
-    model: Arc<Served>,
+    model: Lease,
     /// For each choice, likelihoods that wait for a chunk to go with, and where they begin.
     likelihoods: Option<Vec<(Vec<Likelihood>, usize)>>,
     usage: Option<Usage>,
@@ -199,7 +205,7 @@ impl CompletionScript {
         CompletionScript {
             id: ids::fresh("cmpl-"),
             created: ids::now(),
-            model: Arc::clone(&answers.model),
+            model: answers.model.clone(),
             likelihoods: wants_logprobs.then(|| vec![(Vec::new(), 0); answers.len()]),
             usage: wants_usage.then(Usage::default),
             per_prompt,
@@ -260,11 +266,10 @@ impl Script for CompletionScript {
         if let Some(usage) = self.usage {
             self.write(Vec::new(), Some(usage), out);
         }
-        out.extend_from_slice(b"data: [DONE]\n\n");
+        write_done(out);
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
-        write_event(out, None, &error.to_value(Dialect::OpenAi));
-        out.extend_from_slice(b"data: [DONE]\n\n");
+        write_failure(error, out);
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let made = embed(request.model.as_deref(), passages, &context).await?;
     let width = made.vectors.first().map_or(0, Vec::len);
     if request.dimensions.is_some_and(|dimensions| dimensions != width) {
-        return Err(ApiError::field("dimensions", format!("vectors of this model have {width}")));
+        return Err(ApiError::field("dimensions", format!("must be {width}, as this model's vectors have")));
     }
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let vectors = made.vectors.into_iter().enumerate();

@@ -50,7 +50,7 @@ impl LogitBias {
                 .into_iter()
                 .map(|(name, bias)| match name.parse() {
                     Ok(token) => Ok((token, bias)),
-                    Err(_) => Err(ApiError::field("logit_bias", format!("{name:?} is no number of a token"))),
+                    Err(_) => Err(ApiError::field("logit_bias", format!("{name:?} is not a token number"))),
                 })
                 .collect(),
             LogitBias::Pairs(pairs) => pairs
@@ -58,7 +58,9 @@ impl LogitBias {
                 .map(|(token, by)| match by {
                     BiasBy::Number(bias) => Ok((token, bias)),
                     BiasBy::Never(false) => Ok((token, f32::NEG_INFINITY)),
-                    BiasBy::Never(true) => Err(ApiError::field("logit_bias", "true says nothing")),
+                    BiasBy::Never(true) => {
+                        Err(ApiError::field("logit_bias", "a bias must be a number or false"))
+                    }
                 })
                 .collect(),
         }

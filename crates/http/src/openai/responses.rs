@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::chat::{Content, answered_call, arguments_text, chosen_tools, tools};
 use super::fields::SamplingFields;
-use crate::answers::{Answers, Ended, Script, Told, Whole};
+use crate::answers::{Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Form, Prompt, Turn};
 use crate::call::Call;
-use crate::error::{ApiError, Dialect, Kind};
+use crate::error::{ApiError, Dialect};
 use crate::ids;
+use crate::json;
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -171,8 +172,8 @@ struct Response {
 }
 
 impl Response {
-    fn new(answers: &Answers) -> Response {
-        Response { id: ids::fresh("resp_"), created: ids::now(), model: answers.model.name().to_owned() }
+    fn new(model: &str) -> Response {
+        Response { id: ids::fresh("resp_"), created: ids::now(), model: model.to_owned() }
     }
 
     fn to_value(&self, output: &[Value], ended: Option<&Ended>) -> Value {
@@ -258,19 +259,22 @@ fn items(whole: &Whole) -> Vec<Value> {
     items
 }
 
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<ResponsesRequest>(body)?.ask()
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
-    let (request, context) = call.json::<ResponsesRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref())?;
-    let stream = request.stream == Some(true);
-    let answers = request.ask()?.send(&model, &context).await?;
-    let response = Response::new(&answers);
+    let (mut request, context) = call.json::<ResponsesRequest>().await?;
+    let (name, stream) = (request.model.take(), request.stream == Some(true));
+    let ask = request.ask()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    let answers = ask.send(&model, &context).await?;
+    let response = Response::new(answers.model.name());
     if stream {
-        let script = ResponseScript { response, number: 0, open: None, output: Vec::new(), ended: None };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return Ok(reply::stream(StreamKind::Events, answers.tell(ResponseScript::new(response))));
     }
-    let Some(whole) = answers.collect().await?.pop() else {
-        return Err(ApiError::new(Kind::Internal, "there is no answer"));
-    };
+    let whole = answers.whole().await?;
     reply::json(&response.to_value(&items(&whole), Some(&whole.ended)))
 }
 
@@ -291,7 +295,16 @@ struct ResponseScript {
     ended: Option<Ended>,
 }
 
+/// An answer of a model as events.
+pub(crate) fn script(model: &str) -> impl Script {
+    ResponseScript::new(Response::new(model))
+}
+
 impl ResponseScript {
+    fn new(response: Response) -> ResponseScript {
+        ResponseScript { response, number: 0, open: None, output: Vec::new(), ended: None }
+    }
+
     fn event(&mut self, kind: &str, fields: Value, out: &mut Vec<u8>) {
         let mut event = Map::new();
         event.insert("type".into(), kind.into());

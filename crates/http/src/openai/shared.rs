@@ -5,6 +5,19 @@ use oxcart_llm::text::{Decode, Token, Vocab};
 use serde::Serialize;
 
 use crate::answers::{Ended, Likelihood};
+use crate::error::{ApiError, Dialect};
+use crate::reply::write_event;
+
+/// The end of a stream.
+pub(crate) fn write_done(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data: [DONE]\n\n");
+}
+
+/// What a stream ends with that cannot go on.
+pub(crate) fn write_failure(error: &ApiError, out: &mut Vec<u8>) {
+    write_event(out, None, &error.to_value(Dialect::OpenAi));
+    write_done(out);
+}
 
 /// Tokens that were used.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

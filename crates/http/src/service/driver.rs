@@ -166,7 +166,7 @@ impl Driver {
                 EngineEvent::Finished { end: why, text, stopped_by, report, .. } => {
                     let Some(task) = self.tasks.remove(&id) else { continue };
                     end(&mut state, task.ticket, task.client);
-                    state.totals.add(why, &report);
+                    state.totals.count(why, &report);
                     ended.push((task, Ok(Ending { why, text, stopped_by, report })));
                 }
                 EngineEvent::Failed { error, .. } => {

@@ -118,6 +118,31 @@ pub struct Totals {
     pub answer_time: Duration,
 }
 
+impl std::ops::Add for Totals {
+    type Output = Totals;
+
+    fn add(self, other: Totals) -> Totals {
+        Totals {
+            finished: self.finished + other.finished,
+            cancelled: self.cancelled + other.cancelled,
+            failed: self.failed + other.failed,
+            refused: self.refused + other.refused,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            reused_tokens: self.reused_tokens + other.reused_tokens,
+            answer_tokens: self.answer_tokens + other.answer_tokens,
+            guessed_tokens: self.guessed_tokens + other.guessed_tokens,
+            right_guesses: self.right_guesses + other.right_guesses,
+            steps: self.steps + other.steps,
+            step_requests: self.step_requests + other.step_requests,
+            computed_tokens: self.computed_tokens + other.computed_tokens,
+            step_time: self.step_time + other.step_time,
+            waited: self.waited + other.waited,
+            prompt_time: self.prompt_time + other.prompt_time,
+            answer_time: self.answer_time + other.answer_time,
+        }
+    }
+}
+
 impl Totals {
     /// How long a request takes, as far as is known.
     pub(super) fn mean_time(&self) -> Duration {
@@ -125,7 +150,7 @@ impl Totals {
         (self.prompt_time + self.answer_time) / count
     }
 
-    pub(super) fn add(&mut self, end: End, report: &Report) {
+    pub(super) fn count(&mut self, end: End, report: &Report) {
         match end {
             End::Cancelled => self.cancelled += 1,
             _ => self.finished += 1,

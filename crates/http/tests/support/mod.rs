@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use oxcart_backend::{Device, StreamOptions};
@@ -21,6 +21,97 @@ pub(crate) const CONTEXT: usize = 512;
 
 /// An engine for so many requests at a time.
 pub(crate) fn engine(sequences: usize) -> Engine {
+    let start = Instant::now();
+    engine_by(options(sequences), move || start.elapsed())
+}
+
+/// Settings for so many requests at a time.
+pub(crate) fn options(sequences: usize) -> RunnerOptions {
+    RunnerOptions { context: CONTEXT, sequences, ..RunnerOptions::default() }
+}
+
+/// An engine with other settings and a clock of its own.
+pub(crate) fn engine_by(options: RunnerOptions, clock: impl Fn() -> Duration + Send + 'static) -> Engine {
+    let (runner, vocab) = runner(options);
+    Engine::with_clock(runner, vocab, EngineOptions::default(), Box::new(clock))
+}
+
+/// An engine whose clock goes by a gate: it gets no further than the gate lets it.
+pub(crate) fn gated_engine(options: RunnerOptions, gate: &Gate) -> Engine {
+    let (gate, start) = (gate.clone(), Instant::now());
+    engine_by(options, move || {
+        gate.pass();
+        start.elapsed()
+    })
+}
+
+/// Where engines stop when a test wants things to stay as they are, so that no test has to be quicker than an answer. It is open unless
+/// it is held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<Passing>);
+
+#[derive(Debug, Default)]
+struct Passing {
+    /// How many looks at a clock are let by; none means any number.
+    left: Mutex<Option<usize>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Engines wait from now on, until they are let by or what is returned is dropped. Declare it after the server, which waits for
+    /// its engines when it is dropped.
+    pub(crate) fn hold(&self) -> Held {
+        self.set(|left| *left = Some(0));
+        Held(self.clone())
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Option<usize>)) {
+        change(&mut self.0.left.lock().unwrap());
+        self.0.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let left = self.0.left.lock().unwrap();
+        let mut left = self.0.changed.wait_while(left, |left| *left == Some(0)).unwrap();
+        if let Some(left) = &mut *left {
+            *left -= 1;
+        }
+    }
+}
+
+/// A gate that is held.
+#[derive(Debug)]
+pub(crate) struct Held(Gate);
+
+impl Held {
+    /// Lets clocks be looked at so many times more: twice for a step, three times for a request that begins. So an answer gets fewer
+    /// tokens than that.
+    pub(crate) fn let_by(&self, looks: usize) {
+        self.0.set(|left| *left = left.map(|left| left + looks));
+    }
+
+    /// Waits until something holds that needs steps. They are few: an answer of some hundred tokens would go on for ten seconds, which is
+    /// longer than the system keeps a thread waiting that is to see to its end.
+    #[track_caller]
+    pub(crate) fn step_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        wait_until(what, || {
+            let holds = holds();
+            if !holds {
+                self.let_by(1);
+                std::thread::sleep(Duration::from_millis(15));
+            }
+            holds
+        });
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.set(|left| *left = None);
+    }
+}
+
+fn runner(options: RunnerOptions) -> (Runner, Arc<Vocab>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
     let file = ModelFile::open(path).unwrap();
     let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
@@ -28,8 +119,13 @@ pub(crate) fn engine(sequences: usize) -> Engine {
     let placement = Placement::new(&file, vec![device.clone()], &PlacementOptions::default()).unwrap();
     let model = Model::load(file, placement, &|_| {}).unwrap();
     let stream = device.open(&StreamOptions::threads(1)).unwrap();
-    let options = RunnerOptions { context: CONTEXT, sequences, ..RunnerOptions::default() };
-    Engine::new(Runner::new(model, vec![stream], options).unwrap(), vocab, EngineOptions::default())
+    (Runner::new(model, vec![stream], options).unwrap(), vocab)
+}
+
+/// A model that answers.
+pub(crate) fn served(name: &str, engine: Engine, limits: Limits) -> Served {
+    let about = About { architecture: "llama".into(), trained_context: 512, ..About::default() };
+    Served::talking(name, engine, about, limits).unwrap()
 }
 
 /// A server with a model named `tiny`.
@@ -39,9 +135,17 @@ pub(crate) fn server(sequences: usize, limits: Limits) -> Server {
 
 /// As [`server`], with other settings.
 pub(crate) fn server_with(sequences: usize, limits: Limits, change: impl FnOnce(&mut Config)) -> Server {
-    let about = About { architecture: "llama".into(), trained_context: 512, ..About::default() };
-    let served = Served::talking("tiny", engine(sequences), about, limits).unwrap();
-    let models = Models::new(vec![served]).unwrap();
+    server_of(engine(sequences), limits, change)
+}
+
+/// As [`server`], with an engine that goes by a gate.
+pub(crate) fn gated_server(sequences: usize, limits: Limits, gate: &Gate) -> Server {
+    server_of(gated_engine(options(sequences), gate), limits, |_| {})
+}
+
+/// As [`server`], with another engine and other settings.
+pub(crate) fn server_of(engine: Engine, limits: Limits, change: impl FnOnce(&mut Config)) -> Server {
+    let models = Models::new(vec![served("tiny", engine, limits)]).unwrap();
     let mut config = Config::new("127.0.0.1:0".parse().unwrap(), models);
     change(&mut config);
     Server::start(config).unwrap()

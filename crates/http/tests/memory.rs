@@ -1,0 +1,53 @@
+//! What clients make the server hold. The memory that is looked at is that of the whole process, so this test has one of its own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use oxcart_http::Limits;
+use serde_json::json;
+use support::{address, connect, get, metric, post, request_bytes, server, wait_until};
+
+/// Resident memory of this process, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn clients_that_never_finish_hold_little() {
+    let server = server(2, Limits::default());
+    post(&server, "/v1/completions", &json!({ "prompt": "x", "max_tokens": 4 }));
+    let before = resident();
+    let mut open = Vec::new();
+    for number in 0..300 {
+        let mut stream = connect(address(&server));
+        let begun: &[u8] = match number % 3 {
+            // Heads that come byte by byte, bodies that do not come, answers that are not read.
+            0 => b"POST /v1/chat/completions HTTP/1.1\r\nHost: lo",
+            1 => b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{",
+            _ => b"",
+        };
+        stream.write_all(begun).unwrap();
+        if number % 3 == 2 {
+            let body =
+                json!({ "prompt": "x", "max_tokens": 400, "ignore_eos": true, "stream": true }).to_string();
+            stream.write_all(&request_bytes("POST", "/v1/completions", &[], body.as_bytes())).unwrap();
+        }
+        open.push(stream);
+    }
+    let start = Instant::now();
+    assert_eq!(get(&server, "/health").status, 200);
+    // The first of them are closed after twenty seconds.
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    let held = resident().saturating_sub(before);
+    assert!(held < 200 << 20, "{held} bytes for 300 connections");
+    drop(open);
+    wait_until("all are gone", || {
+        metric(&server, "oxcart_requests_running") == 0.0 && metric(&server, "oxcart_requests_waiting") == 0.0
+    });
+}

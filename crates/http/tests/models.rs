@@ -1,0 +1,317 @@
+//! Several models: loaded when they are asked for, unloaded when nobody does or another needs the room.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use oxcart_http::{
+    About, Available, Config, Features, Keeping, Limits, LoadError, Models, ModelsError, Purpose, Served,
+    Server, Source,
+};
+use serde_json::{Value, json};
+use support::{
+    Gate, Held, address, connect, gated_engine, get, metric, options, post, read_response, request_bytes,
+    served, wait_until,
+};
+
+/// What the sources of a test share.
+#[derive(Default)]
+struct Machine {
+    /// Models that are loaded.
+    loaded: AtomicUsize,
+    /// How many have room; none means any number.
+    room: Option<usize>,
+    /// Whether loading fails.
+    is_broken: AtomicBool,
+    /// Held by a test that wants answers to stay where they are.
+    gate: Gate,
+}
+
+struct Tiny {
+    name: String,
+    machine: Arc<Machine>,
+}
+
+impl Source for Tiny {
+    fn load(&self) -> Result<Served, LoadError> {
+        if self.machine.is_broken.load(Ordering::Relaxed) {
+            return Err(LoadError::Failed("the file is gone".into()));
+        }
+        if self.machine.room.is_some_and(|room| self.machine.loaded.load(Ordering::Relaxed) >= room) {
+            return Err(LoadError::NoRoom("it needs more than there is".into()));
+        }
+        self.machine.loaded.fetch_add(1, Ordering::Relaxed);
+        Ok(served(&self.name, gated_engine(options(4), &self.machine.gate), Limits::default()))
+    }
+
+    fn features(&self) -> Result<Features, LoadError> {
+        Ok(Features::default())
+    }
+
+    fn unloaded(&self) {
+        self.machine.loaded.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const KEEPING: Keeping =
+    Keeping { most: 1, idle: Duration::from_secs(600), queue: 4, time: Duration::from_secs(60) };
+
+fn available(name: &str, machine: &Arc<Machine>) -> Available {
+    let source = Box::new(Tiny { name: name.to_owned(), machine: Arc::clone(machine) });
+    let about = About { architecture: "llama".into(), ..About::default() };
+    Available { name: name.to_owned(), about, purpose: Purpose::Chat, source }
+}
+
+fn server(machine: &Arc<Machine>, keeping: Keeping) -> Server {
+    let all = ["one", "two", "three"].map(|name| available(name, machine));
+    let models = Models::on_demand(all.into(), keeping).unwrap();
+    Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap()
+}
+
+fn question(model: &str) -> Value {
+    json!({ "model": model, "prompt": "x", "max_tokens": 3, "ignore_eos": true, "temperature": 0 })
+}
+
+/// An answer under way, by a model that is loaded for it. It goes on until the gate is open.
+fn begin_held(server: &Server, model: &str, _held: &Held) -> TcpStream {
+    let stream = begin_long(server, model);
+    wait_until("it runs", || figure(server, "oxcart_requests_running", model) == 1.0);
+    stream
+}
+
+/// An answer of many tokens, by a model that is loaded for it.
+fn begin_long(server: &Server, model: &str) -> TcpStream {
+    let body =
+        json!({ "model": model, "prompt": "x", "max_tokens": 500, "ignore_eos": true, "stream": true });
+    let stream = begin(server, &body);
+    wait_until("it is loaded", || figure(server, "oxcart_model_loads_total", model) == 1.0);
+    stream
+}
+
+fn begin(server: &Server, body: &Value) -> TcpStream {
+    let mut stream = connect(address(server));
+    let bytes = request_bytes("POST", "/v1/completions", &[], body.to_string().as_bytes());
+    stream.write_all(&bytes).unwrap();
+    stream
+}
+
+fn figure(server: &Server, name: &str, model: &str) -> f64 {
+    metric(server, &format!("{name}{{model=\"{model}\"}}"))
+}
+
+/// Waits until a request waits for a model for which another one makes way.
+fn wait_for_way(server: &Server, wanted: &str, leaving: usize) {
+    wait_until("it waits", || figure(server, "oxcart_requests_waiting", wanted) == 1.0);
+    let makes_way = || get(server, "/cluster").json()["models"][leaving]["is_leaving"] == json!(true);
+    wait_until("the other one makes way", makes_way);
+}
+
+fn loaded(server: &Server) -> Vec<String> {
+    let ps = get(server, "/api/ps").json();
+    ps["models"].as_array().unwrap().iter().map(|model| model["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn models_are_loaded_when_they_are_asked_for() {
+    let server = server(&Arc::default(), KEEPING);
+    let listed = get(&server, "/v1/models").json();
+    let ids: Vec<&str> =
+        listed["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["one", "two", "three"]);
+    assert_eq!(listed["data"][0]["status"]["value"], "unloaded");
+    assert_eq!(get(&server, "/api/tags").json()["models"].as_array().unwrap().len(), 3);
+    assert_eq!(loaded(&server), Vec::<String>::new());
+    assert_eq!(get(&server, "/health").status, 200);
+    // What is only looked at is not loaded.
+    assert_eq!(post(&server, "/api/show", &json!({ "model": "two" })).json()["details"]["family"], "llama");
+    assert_eq!(post(&server, "/api/pull", &json!({ "model": "two", "stream": false })).status, 200);
+    assert_eq!(get(&server, "/v1/models/two").json()["status"]["value"], "unloaded");
+
+    let answer = post(&server, "/v1/completions", &question("two")).json();
+    assert_eq!((&answer["model"], &answer["usage"]["completion_tokens"]), (&json!("two"), &json!(3)));
+    assert_eq!(loaded(&server), ["two"]);
+    assert_eq!(get(&server, "/v1/models/two").json()["status"]["value"], "loaded");
+    // Ollama's tag, any case, and again: it is loaded once.
+    assert_eq!(post(&server, "/v1/completions", &question("TWO:latest")).status, 200);
+    assert_eq!(figure(&server, "oxcart_model_loads_total", "two"), 1.0);
+    // Without a name, it is the first one.
+    let answer = post(&server, "/v1/completions", &json!({ "prompt": "x", "max_tokens": 2 })).json();
+    assert_eq!(answer["model"], "one");
+    // There is room for one, and what the other did is not forgotten.
+    assert_eq!(loaded(&server), ["one"]);
+    assert_eq!(figure(&server, "oxcart_model_loaded", "two"), 0.0);
+    assert_eq!(figure(&server, "oxcart_requests_finished_total", "two"), 2.0);
+    assert_eq!(figure(&server, "oxcart_answer_tokens_total", "two"), 6.0);
+    assert_eq!(post(&server, "/v1/completions", &question("two")).status, 200);
+    assert_eq!(figure(&server, "oxcart_requests_finished_total", "two"), 3.0);
+}
+
+#[test]
+fn unknown_models_are_refused_in_every_format() {
+    let server = server(&Arc::default(), KEEPING);
+    let chat = json!({ "model": "four", "max_tokens": 3, "messages": [{ "role": "user", "content": "x" }] });
+    for path in ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/completion"] {
+        let body = json!({ "model": "four", "prompt": "x", "input": "x", "content": "x", "messages": chat["messages"] });
+        let refused = post(&server, path, &body);
+        assert_eq!(refused.status, 404, "{path}: {}", refused.text());
+        assert_eq!(refused.json()["error"]["code"], "model_not_found", "{path}");
+    }
+    let refused = post(&server, "/v1/messages", &chat);
+    assert_eq!((refused.status, &refused.json()["error"]["type"]), (404, &json!("not_found_error")));
+    for path in ["/api/chat", "/api/generate", "/api/show", "/api/pull", "/api/embed"] {
+        let body = json!({ "model": "four", "messages": chat["messages"], "prompt": "x", "input": "x" });
+        let refused = post(&server, path, &body);
+        assert_eq!(refused.status, 404, "{path}: {}", refused.text());
+        assert!(refused.json()["error"].as_str().unwrap().contains("one, two, three"), "{path}");
+    }
+    // One that answers is not loaded for embeddings.
+    assert_eq!(post(&server, "/v1/embeddings", &json!({ "model": "one", "input": "x" })).status, 501);
+    assert_eq!(loaded(&server), Vec::<String>::new());
+}
+
+#[test]
+fn a_model_in_use_is_not_unloaded_and_cannot_keep_others_out() {
+    let machine: Arc<Machine> = Arc::default();
+    let server = server(&machine, KEEPING);
+    let held = machine.gate.hold();
+    let mut stream = begin_held(&server, "one", &held);
+    let for_two = begin(&server, &question("two"));
+    wait_for_way(&server, "two", 0);
+    assert_eq!(loaded(&server), ["one"], "its stream runs");
+    // The next request for the model that is to make way is behind the one that waits.
+    let for_one = begin(&server, &question("one"));
+    wait_until("it waits", || figure(&server, "oxcart_requests_waiting", "one") == 1.0);
+    assert_eq!(get(&server, "/health").status, 200);
+    let picture = get(&server, "/cluster").json();
+    assert_eq!(picture["models"][0]["presence"], "loaded");
+    assert_eq!(
+        (&picture["models"][1]["presence"], &picture["models"][1]["waiting"]),
+        (&json!("unloaded"), &json!(1))
+    );
+    // The stream has its proper end, and only then does the model go.
+    drop(held);
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]") && rest.ends_with("0\r\n\r\n"), "{rest}");
+    assert_eq!(read_response(for_two).unwrap().json()["model"], "two");
+    assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
+    assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 2.0);
+    assert_eq!(figure(&server, "oxcart_requests_cancelled_total", "one"), 0.0);
+}
+
+#[test]
+fn a_model_stays_if_those_who_wanted_its_room_are_gone() {
+    let machine: Arc<Machine> = Arc::default();
+    let server = server(&machine, KEEPING);
+    let held = machine.gate.hold();
+    let _stream = begin_held(&server, "one", &held);
+    let for_two = begin(&server, &question("two"));
+    wait_for_way(&server, "two", 0);
+    let for_one = begin(&server, &question("one"));
+    wait_until("it waits", || figure(&server, "oxcart_requests_waiting", "one") == 1.0);
+    drop(for_two);
+    wait_until("nobody wants the room", || figure(&server, "oxcart_requests_waiting", "two") == 0.0);
+    drop(held);
+    assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
+    assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 1.0);
+    assert_eq!(figure(&server, "oxcart_model_loads_total", "two"), 0.0);
+}
+
+#[test]
+fn only_so_many_wait_for_a_model() {
+    let machine: Arc<Machine> = Arc::default();
+    let server = server(&machine, Keeping { queue: 1, ..KEEPING });
+    let held = machine.gate.hold();
+    let _stream = begin_held(&server, "one", &held);
+    let waiting = begin(&server, &question("two"));
+    wait_until("it waits", || figure(&server, "oxcart_requests_waiting", "two") == 1.0);
+    let refused = post(&server, "/v1/completions", &question("two"));
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert!(refused.header("retry-after").is_some());
+    // The server ends: who waits is told.
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.shutdown(Duration::ZERO));
+        let answer = read_response(waiting);
+        drop(held);
+        assert_eq!(answer.unwrap().status, 503);
+    });
+}
+
+#[test]
+fn models_that_nobody_uses_are_unloaded() {
+    let machine = Arc::default();
+    let server = server(&machine, Keeping { most: 3, idle: Duration::from_millis(50), ..KEEPING });
+    let stream = begin_long(&server, "one");
+    assert_eq!(post(&server, "/v1/completions", &question("two")).status, 200);
+    wait_until("two is unloaded", || figure(&server, "oxcart_model_loaded", "two") == 0.0);
+    drop(stream);
+    wait_until("all are", || loaded(&server).is_empty() && machine.loaded.load(Ordering::Relaxed) == 0);
+    // A request may say how long.
+    let ask = json!({ "model": "three", "prompt": "x", "stream": false, "keep_alive": -1, "options": { "num_predict": 1 } });
+    assert_eq!(post(&server, "/api/generate", &ask).status, 200);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(loaded(&server), ["three"]);
+    let gone = post(&server, "/api/generate", &json!({ "model": "three", "keep_alive": 0 })).json();
+    assert_eq!(gone["done_reason"], "unload");
+    wait_until("it is unloaded", || loaded(&server).is_empty());
+}
+
+#[test]
+fn the_one_that_was_not_used_for_longest_makes_way() {
+    let server = server(&Arc::default(), Keeping { most: 2, ..KEEPING });
+    for model in ["one", "two", "one", "three"] {
+        assert_eq!(post(&server, "/v1/completions", &question(model)).status, 200, "{model}");
+    }
+    assert_eq!(loaded(&server), ["one", "three"]);
+}
+
+#[test]
+fn models_make_way_when_memory_is_needed() {
+    let machine = Arc::new(Machine { room: Some(1), ..Machine::default() });
+    let crowded = server(&machine, Keeping { most: 3, ..KEEPING });
+    for model in ["one", "two", "one"] {
+        assert_eq!(post(&crowded, "/v1/completions", &question(model)).json()["model"], model);
+    }
+    assert_eq!(loaded(&crowded), ["one"]);
+    // Where there is none to make way, it is said.
+    let full = server(&Arc::new(Machine { room: Some(0), ..Machine::default() }), KEEPING);
+    let refused = post(&full, "/v1/completions", &question("one"));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("needs more than there is"), "{}", refused.text());
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_is_tried_again() {
+    let machine: Arc<Machine> = Arc::default();
+    let server = server(&machine, KEEPING);
+    machine.is_broken.store(true, Ordering::Relaxed);
+    let failed = post(&server, "/v1/completions", &question("one"));
+    assert_eq!(failed.status, 500);
+    assert!(failed.text().contains("cannot be loaded: the file is gone"), "{}", failed.text());
+    let listed = get(&server, "/v1/models/one").json();
+    assert_eq!(listed["status"], json!({ "value": "unloaded", "error": "the file is gone" }));
+    assert!(get(&server, "/cluster").json()["models"][0]["trouble"].is_string());
+    machine.is_broken.store(false, Ordering::Relaxed);
+    assert_eq!(post(&server, "/v1/completions", &question("one")).status, 200);
+    assert_eq!(get(&server, "/v1/models/one").json()["status"], json!({ "value": "loaded" }));
+}
+
+#[test]
+fn two_models_cannot_have_one_name() {
+    let machine = Arc::default();
+    let twice = vec![available("one", &machine), available("One", &machine)];
+    assert!(matches!(Models::on_demand(twice, KEEPING), Err(ModelsError::Name(name)) if name == "One"));
+}
+
+/// The loader would look for a model to unload for ever.
+#[test]
+fn no_model_at_a_time_is_refused() {
+    let one = vec![available("one", &Arc::default())];
+    let none = Models::on_demand(one, Keeping { most: 0, ..KEEPING });
+    assert!(matches!(none, Err(ModelsError::NoneAtATime)));
+}
