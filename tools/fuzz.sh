@@ -5,6 +5,7 @@
 #   tools/fuzz.sh SECONDS [TARGET…]     each target for so many seconds of one processor; without names, all of them
 #   tools/fuzz.sh short [TARGET…]       each target with as many inputs as take about ten seconds, so that a slow machine tries as
 #                                       many as a quick one and, with the same seed, much the same ones
+#   tools/fuzz.sh build [TARGET…]       builds them and runs none
 #
 # OXCART_FUZZ_SEED is the seed (printed; without it, a new one each time). OXCART_FUZZ_FOLDER is where inputs that reached
 # something new are kept, and what was found (without it, target/fuzz): a later run goes on from there. OXCART_FUZZ_PROGRAMS names a
@@ -13,7 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-how_long=${1:?seconds for each target, or short}
+how_long=${1:?seconds for each target, short, or build}
 shift
 folder=${OXCART_FUZZ_FOLDER:-$PWD/target/fuzz}
 seed=${OXCART_FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
@@ -21,11 +22,15 @@ seed=${OXCART_FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 # How long inputs may be, how many seconds one may take, how much memory, in MiB, and how many inputs a short run tries.
 limits() {
   case $1 in
+    answer) echo 1024 10 2048 100000 ;;
     client) echo 512 20 2048 6000 ;;
     constrain) echo 4096 20 4096 5000 ;;
     gguf) echo 4096 20 2048 500000 ;;
+    http_body) echo 4096 10 2048 50000 ;;
+    http_stream) echo 2048 10 2048 6000 ;;
     life) echo 1024 20 2048 40000 ;;
     nodes) echo 256 20 2048 200000 ;;
+    pairing) echo 1024 20 2048 300000 ;;
     pull) echo 4096 20 2048 1000000 ;;
     sampler) echo 4096 20 2048 2000000 ;;
     session) echo 1024 20 2048 80000 ;;
@@ -49,6 +54,8 @@ if [ -z "$programs" ]; then
   flags+=' -Cllvm-args=-sanitizer-coverage-trace-compares'
   (cd fuzz && RUSTFLAGS="$flags" cargo build --release --locked --target "$host" "${targets[@]/#/--bin=}")
 fi
+
+[ "$how_long" != build ] || exit 0
 
 mkdir -p "$folder/logs"
 echo "seed $seed, $how_long: ${targets[*]}"
@@ -87,7 +94,7 @@ done
 wait
 
 bad=0
-printf '%-10s %12s %12s %8s %8s  %s\n' target processor executions edges kept outcome
+printf '%-11s %12s %12s %8s %8s  %s\n' target processor executions edges kept outcome
 for target in "${targets[@]}"; do
   log=$folder/logs/$target
   number() { { grep -aoE "$1" "$log" || true; } | tail -n 1 | grep -oE '[0-9]+$' || echo '?'; }
@@ -97,7 +104,7 @@ for target in "${targets[@]}"; do
     bad=1
     tail -n 25 "$log"
   fi
-  printf '%-10s %10s s %12s %8s %8s  %s\n' "$target" \
+  printf '%-11s %10s s %12s %8s %8s  %s\n' "$target" \
     "$(awk '/^processor / { print int($2 + $3) }' "$log")" "$(number 'number_of_executed_units: +[0-9]+')" \
     "$(number 'cov: [0-9]+')" "$(find "$folder/corpus/$target" -type f | wc -l)" "$outcome"
 done

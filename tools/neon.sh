@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# A folder of its own, so that other builds need not wait for this one.
+export CARGO_TARGET_DIR=$PWD/target/arm
 target=aarch64-unknown-linux-gnu
 if ! rustc --print target-libdir --target "$target" | xargs test -d; then
   if ! rustup target add "$target"; then

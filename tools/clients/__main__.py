@@ -19,14 +19,16 @@ import with_openai
 
 SUITES = [with_openai, with_anthropic, with_ollama, with_litellm, with_llm]
 
-# What llama-server 0.3.36 does not have, or does in another way on purpose.
-NOT_IN_REFERENCE = {"ollama", "unknown-model", "responses-stream"}
+# What llama-server 0.3.36 does not have, or does in another way on purpose. It answers whatever model is named, with any temperature.
+# Where a call is demanded it lets text come before it, which SmolLM2 never ends; one that is demanded by the tool's name is not.
+NOT_IN_REFERENCE = {"ollama", "unknown-model", "demanded-call", "anthropic-schema"}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", choices=["oxcart", "reference"], required=True)
     parser.add_argument("--only", help="tests whose names have this in them")
+    parser.add_argument("--embeddings", metavar="URL", help="where embeddings are asked for, if not at the same place")
     parser.add_argument("url")
     arguments = parser.parse_args()
     passed = failed = left_out = 0
@@ -39,7 +41,7 @@ def main():
                 continue
             start = time.monotonic()
             try:
-                test(arguments.url)
+                test(arguments.embeddings if "embeddings" in features and arguments.embeddings else arguments.url)
                 passed += 1
                 print(f"passed  {name} ({time.monotonic() - start:.1f} s)", flush=True)
             except Exception:

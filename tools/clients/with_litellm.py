@@ -1,11 +1,18 @@
 """litellm, which many programs speak to models through."""
 
+import json
+import os
+
+# Prices are of no interest, and are not to be fetched.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
 import litellm
 
-from shared import MODEL, WEATHER, Suite
+from shared import EMBEDDER, MODEL, PERSON, TEXTS, WEATHER, Suite, check_freed, check_vectors
 
 suite = Suite("litellm")
 litellm.telemetry = False
+litellm.suppress_debug_info = True
 
 
 def tests():
@@ -28,7 +35,7 @@ def a_chat_and_its_stream(url):
     assert text == whole.choices[0].message.content
 
 
-@suite.test("tools")
+@suite.test("demanded-call")
 def a_tool_that_must_be_called(url):
     answer = litellm.completion(
         **settings(url), messages=ask("The weather in Paris, in C?"), tools=[WEATHER], tool_choice="required", max_tokens=200
@@ -50,3 +57,38 @@ def by_way_of_anthropic(url):
         model=f"anthropic/{MODEL}", api_base=url, api_key="none", messages=ask("Say hello."), max_tokens=20, temperature=0
     )
     assert answer.choices[0].message.content
+
+
+@suite.test()
+def json_by_a_schema(url):
+    form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
+    answer = litellm.completion(
+        **settings(url), messages=ask("Invent a person, as JSON."), max_tokens=200, response_format=form
+    )
+    assert set(json.loads(answer.choices[0].message.content)) == {"name", "grown_up"}
+
+
+@suite.test("embeddings")
+def vectors_of_texts(url):
+    made = litellm.embedding(model=f"openai/{EMBEDDER}", api_base=f"{url}/v1", api_key="none", input=TEXTS)
+    check_vectors([one["embedding"] for one in made.data])
+
+
+@suite.test("unknown-model")
+def a_model_that_is_not_there(url):
+    try:
+        litellm.completion(**{**settings(url), "model": "openai/nothing"}, messages=ask("Hi"), num_retries=0)
+    except litellm.NotFoundError as error:
+        assert "nothing" in str(error)
+    else:
+        raise AssertionError("it was answered")
+
+
+@suite.test()
+def a_stream_that_is_left(url):
+    stream = litellm.completion(**settings(url), messages=ask("Tell a long story."), max_tokens=3000, stream=True)
+    next(iter(stream))
+    stream.completion_stream.close()
+    check_freed(url)
+    answer = litellm.completion(**settings(url), messages=ask("Hi"), max_tokens=3, timeout=60)
+    assert answer.usage.completion_tokens <= 3

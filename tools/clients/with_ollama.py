@@ -4,7 +4,7 @@ import json
 
 import ollama
 
-from shared import MODEL, PERSON, WEATHER, Suite
+from shared import EMBEDDER, MODEL, PERSON, TEXTS, WEATHER, Suite, check_freed, check_vectors
 
 suite = Suite("ollama")
 OPTIONS = {"temperature": 0, "num_predict": 30}
@@ -38,12 +38,12 @@ def generated_text(url):
 
 @suite.test("ollama")
 def json_by_a_schema(url):
-    options = {"num_predict": 200}
+    options = {"temperature": 0, "num_predict": 200}
     answer = ollama.Client(host=url).chat(model=MODEL, messages=ask("Invent a person."), format=PERSON, options=options)
     assert set(json.loads(answer.message.content)) == {"name", "grown_up"}
 
 
-@suite.test("ollama", "tools")
+@suite.test("ollama")
 def tools_may_be_called(url):
     options = {"temperature": 0, "num_predict": 100}
     answer = ollama.Client(host=url).chat(
@@ -69,3 +69,20 @@ def a_model_that_is_not_there(url):
         assert error.status_code == 404, error
     else:
         raise AssertionError("it was answered")
+
+
+@suite.test("ollama", "embeddings")
+def vectors_of_texts(url):
+    made = ollama.Client(host=url).embed(model=EMBEDDER, input=TEXTS)
+    check_vectors(made.embeddings)
+
+
+@suite.test("ollama")
+def a_stream_that_is_left(url):
+    client = ollama.Client(host=url)
+    stream = client.chat(model=MODEL, messages=ask("Tell a long story."), stream=True)
+    next(stream)
+    stream.close()
+    check_freed(url)
+    answer = client.chat(model=MODEL, messages=ask("Hi"), options={"num_predict": 3})
+    assert answer.eval_count <= 3

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from shared import MODEL, PERSON, WEATHER, Suite
+from shared import EMBEDDER, MODEL, PERSON, TEXTS, WEATHER, Suite, check_freed, check_vectors
 
 suite = Suite("openai")
 
@@ -76,7 +76,7 @@ def stop_strings(url):
 def json_by_a_schema(url):
     form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     answer = client(url).chat.completions.create(
-        model=MODEL, messages=ask("Invent a person, as JSON."), max_tokens=200, response_format=form
+        model=MODEL, messages=ask("Invent a person, as JSON."), max_tokens=200, temperature=0, response_format=form
     )
     person = json.loads(answer.choices[0].message.content)
     assert set(person) == {"name", "grown_up"} and isinstance(person["grown_up"], bool)
@@ -103,7 +103,7 @@ def check_call(name, arguments):
     assert isinstance(arguments["city"], str) and arguments["unit"] in ("C", "F"), arguments
 
 
-@suite.test("tools")
+@suite.test("demanded-call")
 def a_tool_that_must_be_called(url):
     answer = client(url).chat.completions.create(
         model=MODEL,
@@ -127,7 +127,7 @@ def a_tool_that_must_be_called(url):
     assert answer.choices[0].finish_reason in ("stop", "length", "tool_calls")
 
 
-@suite.test("tools")
+@suite.test("demanded-call")
 def a_streamed_call(url):
     name, arguments, reasons = "", "", []
     for chunk in client(url).chat.completions.create(
@@ -149,6 +149,18 @@ def a_streamed_call(url):
 
 
 @suite.test()
+def tools_that_may_be_called(url):
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome", "unit": "C"}'}}
+    messages = ask("What is the weather in Rome, in C?") + [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Sunny, 21 C"},
+    ]
+    answer = client(url).chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER], max_tokens=30, temperature=0)
+    message = answer.choices[0].message
+    assert message.content or message.tool_calls, answer
+
+
+@suite.test()
 def tools_that_are_not_to_be_called(url):
     answer = client(url).chat.completions.create(
         model=MODEL, messages=ask("Say hello."), tools=[WEATHER], tool_choice="none", max_tokens=20, temperature=0
@@ -164,7 +176,7 @@ def a_completion(url):
     assert "".join(piece.choices[0].text for piece in pieces if piece.choices) == answer.choices[0].text
 
 
-@suite.test("responses")
+@suite.test()
 def a_response(url):
     answer = client(url).responses.create(
         model=MODEL, instructions="You are brief.", input="Say hello.", max_output_tokens=20, temperature=0
@@ -172,7 +184,7 @@ def a_response(url):
     assert answer.output_text and answer.usage.output_tokens > 0
 
 
-@suite.test("responses", "responses-stream")
+@suite.test()
 def a_streamed_response(url):
     settings = dict(model=MODEL, input="Name three colours.", max_output_tokens=30, temperature=0)
     whole = client(url).responses.create(**settings)
@@ -186,11 +198,11 @@ def a_streamed_response(url):
     assert last.response.output_text == whole.output_text
 
 
-@suite.test("responses", "tools")
+@suite.test("demanded-call")
 def a_response_that_calls(url):
     tool = {"type": "function", **WEATHER["function"]}
     answer = client(url).responses.create(
-        model=MODEL, input="The weather in Oslo, in C?", tools=[tool], tool_choice="required", max_output_tokens=200
+        model=MODEL, input="The weather in Oslo, in C?", tools=[tool], tool_choice="required", max_output_tokens=200, temperature=0
     )
     call = next(item for item in answer.output if item.type == "function_call")
     check_call(call.name, call.arguments)
@@ -232,6 +244,26 @@ def a_stream_that_is_left(url):
     stream = one.chat.completions.create(model=MODEL, messages=ask("Tell a long story."), max_tokens=3000, stream=True)
     next(iter(stream))
     stream.close()
-    # What was left does not keep others from being answered.
+    check_freed(url)
     answer = one.chat.completions.create(model=MODEL, messages=ask("Hi"), max_tokens=3, timeout=60)
     assert answer.usage.completion_tokens <= 3
+
+
+@suite.test("embeddings")
+def vectors_of_texts(url):
+    # The library asks for base64 by itself.
+    made = client(url).embeddings.create(model=EMBEDDER, input=TEXTS)
+    check_vectors([one.embedding for one in made.data])
+    assert made.usage.prompt_tokens > 0
+    plain = client(url).embeddings.create(model=EMBEDDER, input=TEXTS, encoding_format="float")
+    assert all(abs(x - y) < 1e-3 for x, y in zip(plain.data[1].embedding, made.data[1].embedding))
+
+
+@suite.test("embeddings", "unknown-model")
+def vectors_by_a_model_that_answers(url):
+    try:
+        client(url).embeddings.create(model=MODEL, input="x")
+    except openai.APIStatusError as error:
+        assert error.status_code == 501, error
+    else:
+        raise AssertionError("it was answered")

@@ -22,9 +22,10 @@ pub(crate) fn machines(workers: &Workers) -> Machines {
                 name: registry.endpoint().to_owned(),
                 link: Some(Link { sent_bytes: sent, received_bytes: received, round_trips: waits }),
                 failure: registry.failure().map(|failure| failure.to_string()),
+                devices: Vec::new(),
             }
         });
-        let here = Machine { name: HERE.to_owned(), link: None, failure: None };
+        let here = Machine { name: HERE.to_owned(), ..Machine::default() };
         workers.chain([here]).collect()
     })
 }

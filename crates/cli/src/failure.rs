@@ -4,11 +4,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use oxcart::backend::{ByteSize, Error as DeviceError};
+use oxcart::backend::{ByteSize, Device, Error as DeviceError};
 use oxcart::gguf::{Error as GgufError, SetError, Text};
 use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
+
+use crate::workers::device_name;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The machine did not do what it should have.
     Machine(String),
+    /// There is too little memory for a model.
+    NoRoom(String),
     /// A device of this machine could not be used.
     Device { error: DeviceError },
     /// Workers could not be used; one line each.
@@ -49,6 +54,25 @@ impl Failure {
         }
     }
 
+    /// An error about memory with how much there is, if it is that of one of these devices.
+    pub(crate) fn with_memory_of(self, devices: &[Arc<dyn Device>]) -> Failure {
+        let Failure::Device { error: DeviceError::OutOfMemory { buffer_type, size } } = &self else {
+            return self;
+        };
+        let memory = devices
+            .iter()
+            .find(|device| device.buffer_type().name() == buffer_type.as_str())
+            .and_then(|device| device.memory().ok());
+        let Some(memory) = memory else { return self };
+        let (wanted, free, total) =
+            (ByteSize(*size as u64), ByteSize(memory.free as u64), ByteSize(memory.total as u64));
+        Failure::Machine(format!(
+            "cannot allocate {wanted} on {}: {free} of {total} are free, and other clients of the worker or other programs hold the \
+             rest; add a worker, or change --split, --ctx or --kv",
+            device_name(buffer_type)
+        ))
+    }
+
     /// A vocabulary that cannot be used.
     pub(crate) fn vocabulary(path: &Path, error: &VocabError) -> Failure {
         Failure::Usage(format!("{}: {error}", Text::new(path.as_os_str().as_encoded_bytes())))
@@ -59,13 +83,20 @@ impl Failure {
         self.exit_code() == ExitCode::from(1)
     }
 
+    /// Whether there would be enough memory if something else were not there.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        matches!(self, Failure::NoRoom(_) | Failure::Device { error: DeviceError::OutOfMemory { .. } })
+    }
+
     /// 1 when the machine failed, 2 when the input is bad.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::ClosedPipe => ExitCode::SUCCESS,
-            Failure::Output(_) | Failure::Machine(_) | Failure::Device { .. } | Failure::Workers { .. } => {
-                ExitCode::from(1)
-            }
+            Failure::Output(_)
+            | Failure::Machine(_)
+            | Failure::NoRoom(_)
+            | Failure::Device { .. }
+            | Failure::Workers { .. } => ExitCode::from(1),
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Run { error, .. } => match **error {
                 ModelError::Schedule(_) => ExitCode::from(1),
@@ -105,7 +136,9 @@ impl fmt::Display for Failure {
         match self {
             Failure::ClosedPipe => f.write_str("the output was closed"),
             Failure::Output(error) => write!(f, "cannot write the result: {error}"),
-            Failure::Usage(reason) | Failure::Machine(reason) => f.write_str(reason),
+            Failure::Usage(reason) | Failure::Machine(reason) | Failure::NoRoom(reason) => {
+                f.write_str(reason)
+            }
             Failure::Device { error } => show_device_error(error, f),
             Failure::Run { error, .. } if matches!(**error, ModelError::Schedule(_)) => write!(f, "{error}"),
             Failure::Run { error, .. } if matches!(**error, ModelError::ContextFull { .. }) => {
@@ -144,8 +177,9 @@ fn show_device_error(error: &DeviceError, f: &mut fmt::Formatter<'_>) -> fmt::Re
     match error {
         DeviceError::OutOfMemory { buffer_type, size } => write!(
             f,
-            "{buffer_type} has no {} left: other programs, or other clients of a worker, may hold its memory; a smaller --ctx or another \
+            "{} cannot allocate {}: other programs, or other clients of a worker, may hold its memory; a smaller --ctx or another \
              --split needs less",
+            device_name(buffer_type),
             ByteSize(*size as u64)
         ),
         error => write!(f, "{error}"),
@@ -186,7 +220,7 @@ mod tests {
     fn sizes_have_units_and_causes() {
         let error = DeviceError::OutOfMemory { buffer_type: "CPU@box:50052".into(), size: 94_371_840 };
         let shown = Failure::Device { error }.to_string();
-        assert!(shown.starts_with("CPU@box:50052 has no 90.0 MiB left: other programs"), "{shown}");
+        assert!(shown.starts_with("CPU@box:50052 cannot allocate 90.0 MiB: other programs"), "{shown}");
     }
 
     #[test]

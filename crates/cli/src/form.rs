@@ -20,7 +20,7 @@ pub(crate) struct FormArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["grammar", "regex"])]
     json_schema: Option<PathBuf>,
 
-    /// Answer as the grammar in this file has it: llama.cpp's format (GBNF), or Lark's if the name ends with .lark
+    /// Answer by the grammar in this file: in llama.cpp's format (GBNF), or in Lark's if the name ends with .lark
     #[arg(long, value_name = "FILE", conflicts_with = "regex")]
     grammar: Option<PathBuf>,
 
@@ -49,7 +49,7 @@ impl FormArgs {
                 let text =
                     if self.reads_stdin() { bounded(path, io::stdin().lock())? } else { read_file(path)? };
                 let schema = serde_json::from_str(&text)
-                    .map_err(|error| Failure::Usage(format!("{} is no JSON: {error}", shown(path))))?;
+                    .map_err(|error| Failure::Usage(format!("{} is not valid JSON: {error}", shown(path))))?;
                 Grammar::json_schema(schema)
             }
             (None, Some(path), _) => {

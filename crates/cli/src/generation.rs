@@ -12,16 +12,37 @@ use crate::loaded::Loaded;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) usize);
 
+impl Limit {
+    /// No limit.
+    pub(crate) const NONE: Limit = Limit(usize::MAX);
+}
+
 impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Limit, String> {
         match text.parse::<i64>() {
-            Ok(-1) => Ok(Limit(usize::MAX)),
+            Ok(-1) => Ok(Limit::NONE),
             Ok(count @ 0..) => usize::try_from(count).map(Limit).map_err(|error| error.to_string()),
             _ => Err("it should be a number of tokens, or -1 for no limit".into()),
         }
     }
+}
+
+/// How long an answer may be
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LengthArgs {
+    /// Most tokens of an answer; -1 for as many as the context holds
+    #[arg(
+        short,
+        long,
+        visible_alias = "n-predict",
+        alias = "predict",
+        value_name = "N",
+        default_value = "512",
+        allow_negative_numbers = true
+    )]
+    pub(crate) n: Limit,
 }
 
 /// What chance begins with; -1 stands for another number each time, as with llama.cpp.
@@ -35,7 +56,7 @@ impl FromStr for Seed {
         match (text, text.parse()) {
             ("-1", _) => Ok(Seed(None)),
             (_, Ok(seed)) => Ok(Seed(Some(seed))),
-            _ => Err("it should be a number, or -1 for another each time".into()),
+            _ => Err("it should be a number, or -1 for a new one each time".into()),
         }
     }
 }
@@ -43,7 +64,7 @@ impl FromStr for Seed {
 /// How tokens are chosen
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
-    /// How much chance there is in the choice of tokens; 0 always takes the likeliest
+    /// Temperature: how random the choice of tokens is; 0 always takes the likeliest
     #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8)]
     temperature: f32,
 
@@ -63,19 +84,19 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     typical: f32,
 
-    /// Make tokens of the last 64 less likely; 1 does nothing
+    /// Make tokens less likely that are among the last 64; 1 changes nothing
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     repeat_penalty: f32,
 
-    /// Take this from a token for every time it was used lately
+    /// Lower the score of a token by this for each recent use
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
-    /// Take this from a token that was used lately
+    /// Lower the score of a token by this if it was used recently
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f32,
 
-    /// The same seed gives the same text. By default, or with -1, another each time
+    /// Seed for the random choice: the same seed gives the same text. By default, or with -1, a new one each time
     #[arg(short, long, value_name = "S", allow_negative_numbers = true)]
     seed: Option<Seed>,
 }

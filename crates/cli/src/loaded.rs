@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oxcart::backend::{ByteSize, Device, DeviceKind, Registry, Stream};
+use oxcart::gguf::Metadata;
 use oxcart::llm::engine::{Engine, EngineOptions};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
@@ -17,16 +18,16 @@ use oxcart::rpc::client::RemoteRegistry;
 use oxcart::tensor::DType;
 use serde_json::{Value, json};
 
-use crate::door;
 use crate::failure::Failure;
 use crate::local::{DeviceArgs, WithCpu};
-use crate::models;
+use crate::log;
+use crate::models::{self, MirrorArgs};
 use crate::printable;
 use crate::progress::Progress;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
-use crate::workers::{WorkerAt, Workers};
+use crate::workers::{WorkerAt, Workers, device_name};
 
 /// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
@@ -34,9 +35,12 @@ const CONTEXT: usize = 4096;
 /// Which model
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Model: a .gguf file, a known name (smollm2), owner/name or owner/name:FILE of the Hugging Face hub, or a URL
+    /// Model: a .gguf file, a known name (smollm2; `oxcart pull` lists them), owner/name or owner/name:FILE of the Hugging Face hub, or a URL
     #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
     pub(crate) model: String,
+
+    #[command(flatten)]
+    pub(crate) mirror: MirrorArgs,
 }
 
 /// Where and how it runs
@@ -50,21 +54,23 @@ pub(crate) struct EngineArgs {
 
     /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
     ///
-    /// Oxcart's or llama.cpp's; the port is 50052 if not given. local:3 starts three on this machine for the time of the command.
+    /// Oxcart's or llama.cpp's; the port is 50052 if not given. Machines that this one is paired with (oxcart join) go by their names:
+    /// den,attic, or all of them: all. local:3 starts three on this machine for the time of the command.
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
-    /// Shares of the devices in the order of the plan: workers, then this machine (none if left out)
+    /// How to divide the model: one number per device, in the order of --plan, workers first; this machine gets nothing if left out
     ///
     /// By default, by free memory; where this machine has a card, its CPU gets only what the others have no room for.
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     pub(crate) split: Vec<f64>,
 
-    /// Put tensors whose names match on a device of the plan, for example blk.*.ffn_*=0; may be repeated
+    /// Put tensors with matching names on a device, by its number in --plan, for example blk.*.ffn_*=0; may be repeated
     #[arg(long = "place", value_name = "PATTERN=DEVICE", value_parser = parse_override)]
     pub(crate) overrides: Vec<Override>,
 
-    /// Tokens that the context holds; 0 for as many as the model was trained for. By default, 4096 or what the command needs
+    /// Size of the context in tokens; 0 for as many as the model was trained on. By default, 4096 or what the prompt and its answer need, up to
+    /// what the model was trained on
     #[arg(short, long, visible_alias = "ctx-size", value_name = "N")]
     pub(crate) ctx: Option<usize>,
 
@@ -82,15 +88,15 @@ pub(crate) struct EngineArgs {
 
     /// How attention is computed: flash (in ggml's op), plain (as products around a softmax), or auto
     ///
-    /// auto is over pages where all devices can, which llama.cpp's workers cannot; else flash, or plain with --kv f32. Quantized caches cannot be plain.
+    /// auto uses paged attention if all devices support it (llama.cpp's workers do not); otherwise flash, or plain with --kv f32. plain does not work with a quantized cache.
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
     pub(crate) attention: AttentionChoice,
 
-    /// Tokens of prompts that are computed at a time. By default, 512, and 2048 where graphics cards have the whole model
+    /// Prompt tokens to compute at a time. By default 512, or 2048 where graphics cards hold the whole model
     #[arg(short, long, visible_alias = "batch-size", value_name = "N")]
     pub(crate) batch: Option<usize>,
 
-    /// Show which device would get what, and stop; exit code 1 says that it cannot work
+    /// Show which device would get what, and stop; exit code 1 means that it does not fit
     #[arg(long)]
     pub(crate) plan: bool,
 
@@ -105,6 +111,10 @@ pub(crate) struct EngineArgs {
     /// Whether a plan without each of the workers is made, too.
     #[arg(skip)]
     pub(crate) with_departures: bool,
+
+    /// The workers, if they are connected already: where a command has several models.
+    #[arg(skip)]
+    pub(crate) connected: Option<Arc<Workers>>,
 }
 
 impl EngineArgs {
@@ -122,9 +132,31 @@ impl EngineArgs {
         Ok(EngineArgs { kv, ..self.clone() })
     }
 
+    /// Starts and connects the workers.
+    pub(crate) fn connect(&self) -> Result<Arc<Workers>, Failure> {
+        let threads = self.local.threads.map(usize::from);
+        Ok(Arc::new(Workers::connect(&self.workers, threads)?))
+    }
+
     /// Tokens of a context.
     pub(crate) fn context_size(&self) -> usize {
         self.ctx.unwrap_or(CONTEXT)
+    }
+
+    /// Fills in the context for a model and what is to go into it; says so where it is beyond what the model knows.
+    fn choose_context(&mut self, trained: usize, needed: usize, quiet: bool) {
+        let context = match self.ctx {
+            None => needed.max(CONTEXT).min(trained),
+            Some(0) => trained,
+            Some(given) => given,
+        };
+        if context > trained && !quiet {
+            tracing::warn!(
+                "a context of {context} tokens is longer than the {trained} that the model was trained on; beyond them, answers may make no \
+                 sense"
+            );
+        }
+        self.ctx = Some(context);
     }
 
     fn runner_options(&self) -> RunnerOptions {
@@ -171,8 +203,11 @@ fn parse_attention(text: &str) -> Result<AttentionChoice, String> {
 }
 
 fn parse_override(text: &str) -> Result<Override, String> {
-    let (pattern, device) = text.rsplit_once('=').ok_or("PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
-    let device = device.parse().map_err(|_| format!("'{device}' is no number of a device of the plan"))?;
+    let (pattern, device) =
+        text.rsplit_once('=').ok_or("it should be PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
+    let device = device
+        .parse()
+        .map_err(|_| format!("'{device}' is not the number of a device; --plan numbers them"))?;
     Ok(Override { pattern: pattern.to_owned(), device })
 }
 
@@ -180,7 +215,7 @@ impl ModelArgs {
     /// Its file, fetched first if it is not here.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         let name: Name = self.model.parse()?;
-        Ok(models::fetch(&name)?.0)
+        Ok(models::fetch(&name, &self.mirror)?.0)
     }
 }
 
@@ -201,7 +236,7 @@ pub(crate) fn encode(
     if vocab.kind() == TokenizerKind::None {
         let shown = oxcart::gguf::Text::new(path.as_os_str().as_encoded_bytes());
         return Err(Failure::Usage(format!(
-            "{shown}: the model has no tokenizer, so a text has no tokens; oxcart score --tokens takes their numbers"
+            "{shown}: the model has no tokenizer and cannot take text; oxcart score --tokens takes token numbers"
         )));
     }
     Ok(vocab.encode(text, options))
@@ -218,11 +253,26 @@ pub(crate) struct Loaded {
     pub(crate) departures: Vec<Departure>,
     settings: EngineArgs,
     /// Dropped last: devices must be gone before the processes behind them.
-    pub(crate) workers: Workers,
+    pub(crate) workers: Arc<Workers>,
 }
 
 /// A placement without the devices of one worker, or why there would be none.
 pub(crate) type Departure = Result<Placement, Failure>;
+
+/// A model file before anything is done with it.
+#[derive(Debug)]
+pub(crate) struct Unloaded<'f> {
+    pub(crate) metadata: Metadata<'f>,
+    pub(crate) vocab: &'f Vocab,
+    pub(crate) path: &'f Path,
+}
+
+impl Unloaded<'_> {
+    /// The tokens of a text.
+    pub(crate) fn encode(&self, text: impl AsRef<[u8]>, options: Encode) -> Result<Vec<u32>, Failure> {
+        encode(self.vocab, self.path, text, options)
+    }
+}
 
 /// What is to be done after the placement is made.
 pub(crate) enum Opened {
@@ -240,6 +290,17 @@ impl Loaded {
         out: &mut dyn Write,
         quiet: bool,
     ) -> Result<Opened, Failure> {
+        Loaded::open_for(args, terminal, out, quiet, |_| Ok(0))
+    }
+
+    /// The same, for something that needs a context of so many tokens.
+    pub(crate) fn open_for(
+        args: &EngineArgs,
+        terminal: Terminal,
+        out: &mut dyn Write,
+        quiet: bool,
+        needed: impl FnOnce(&Unloaded<'_>) -> Result<usize, Failure>,
+    ) -> Result<Opened, Failure> {
         let args = &args.resolved()?;
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
@@ -247,12 +308,17 @@ impl Loaded {
         let unread = &file.hyper().unread_keys;
         if !unread.is_empty() && !quiet {
             let keys = unread.join(", ");
-            let _ = writeln!(door::stderr(), "oxcart: {}: nothing here uses the keys {keys}", path.display());
+            tracing::warn!("{}: metadata keys that Oxcart ignores: {keys}", path.display());
         }
-        let start = Instant::now();
-        let workers = Workers::connect(&args.workers, args.local.threads.map(usize::from))?;
-        let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
+        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path })?;
         let mut settings = args.clone();
+        settings.choose_context(file.hyper().context, needed, quiet);
+        let start = Instant::now();
+        let workers = match &args.connected {
+            Some(connected) => Arc::clone(connected),
+            None => args.connect()?,
+        };
+        let WithCpu { devices: local, usual } = args.local.chosen_and_cpu()?;
         let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
         let for_cards =
             workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
@@ -288,13 +354,22 @@ impl Loaded {
             };
         }
         if !workers.is_empty() && !quiet {
-            show_placement(&placement, terminal, &mut door::stderr())?;
+            log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out))?;
         }
         if let Some(failure) = too_small(&placement, args) {
             return Err(failure);
         }
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
+        tracing::debug!(
+            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens in {}",
+            path.display(),
+            model.hyper().architecture(),
+            model.hyper().blocks.len(),
+            load.as_secs_f64(),
+            args.context_size(),
+            args.kv
+        );
         Ok(Opened::Ready(Box::new(Loaded {
             vocab,
             model,
@@ -385,7 +460,7 @@ fn plan_report(path: &Path, placement: &Placement, args: &EngineArgs) -> Value {
 fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
     let context = args.context_size();
     let advice = "add a worker, or change --split, --ctx or --kv";
-    shortfall(placement).map(|problem| Failure::Machine(format!("{problem} with --ctx {context}: {advice}")))
+    shortfall(placement).map(|problem| Failure::NoRoom(format!("{problem} with --ctx {context}: {advice}")))
 }
 
 /// Every pattern of `--place` is about some tensor.
@@ -452,7 +527,7 @@ fn placement_options(
         }
         (given, _) => {
             return Err(Failure::Usage(format!(
-                "--split has {given} number{}, but there {} {} device{} (the last is this machine's CPU, and may be left out); --plan lists them",
+                "--split has {given} number{}, but there {} {} device{} (this machine's CPU, or all of this machine, may be left out); run --plan without --split to see them",
                 if given == 1 { "" } else { "s" },
                 if devices.len() == 1 { "is" } else { "are" },
                 devices.len(),
@@ -467,7 +542,7 @@ fn placement_options(
 pub(crate) fn shortfall(placement: &Placement) -> Option<String> {
     let share = placement.shortfall()?;
     let (free, needed) = (ByteSize(share.free as u64), ByteSize(share.needed() as u64));
-    Some(format!("{} has {free} free, but its part of the model needs {needed}", share.name))
+    Some(format!("{} has {free} free, but its part of the model needs {needed}", device_name(&share.name)))
 }
 
 /// For each worker, the placement on the devices of all others.
@@ -508,7 +583,7 @@ fn show_placement(placement: &Placement, terminal: Terminal, out: &mut dyn Write
         };
         [
             Cell::dim(at.to_string()),
-            Cell::plain(&share.name),
+            Cell::plain(device_name(&share.name)),
             Cell::plain(blocks),
             bytes(share.weights),
             bytes(share.state),
@@ -544,7 +619,7 @@ fn load(
         }
     });
     shown.into_inner().unwrap_or_else(PoisonError::into_inner).0.finish();
-    let model = model.map_err(|error| Failure::run(path, error))?;
+    let model = model.map_err(|error| Failure::run(path, error).with_memory_of(&workers.devices()))?;
     if !quiet && moved > 0 {
         let seconds = start.elapsed().as_secs_f64().max(1e-9);
         let sent = workers.traffic().since(before).sent.min(moved);
@@ -554,12 +629,7 @@ fn load(
             _ => String::new(),
         };
         let rate = ByteSize((sent as f64 / seconds) as u64);
-        // Says what took so long; the work goes on if that cannot be printed.
-        let _ = writeln!(
-            door::stderr(),
-            "sent {} to workers in {seconds:.1} s ({rate}/s){known}",
-            ByteSize(sent)
-        );
+        tracing::info!("sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
     }
     Ok(model)
 }

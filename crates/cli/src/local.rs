@@ -29,8 +29,7 @@ impl PluginArgs {
 /// Devices of this machine
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Use this device of this machine; may be repeated. By default, all that `oxcart devices` lists, of a CPU beside cards
-    /// only what they have no room for
+    /// Use only this device of this machine; may be repeated. By default, all that `oxcart devices` lists
     #[arg(long = "device", value_name = "NAME")]
     names: Vec<String>,
 
@@ -41,11 +40,11 @@ pub(crate) struct DeviceArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) threads: Option<u16>,
 
-    /// Blocks of the model that this machine's cards may take: 0 for none, anything else for as many as they have room for
+    /// 0 keeps this machine's graphics cards out; any other number, or all, lets them take as much as fits
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers, allow_negative_numbers = true)]
     gpu_layers: GpuLayers,
 
-    /// The same answers to the bit, however many requests are computed together and however a prompt is cut; slower on cards
+    /// The same answers, bit for bit, however many requests are computed together and however a prompt is split; slower on cards
     #[arg(long)]
     exact: bool,
 }

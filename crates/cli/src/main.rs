@@ -15,6 +15,7 @@ mod habits;
 mod limits;
 mod loaded;
 mod local;
+mod log;
 mod models;
 mod os;
 mod printable;
@@ -24,6 +25,7 @@ mod settings;
 mod speculation;
 mod table;
 mod terminal;
+mod trust;
 mod units;
 mod workers;
 
@@ -31,9 +33,10 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::log::{Log, LogArgs};
 use crate::settings::{Setting, Settings};
 use crate::terminal::Terminal;
 
@@ -43,6 +46,16 @@ use crate::terminal::Terminal;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+impl Cli {
+    /// The parser, every command of which may say what is told, and where.
+    fn parser() -> clap::Command {
+        Cli::command().mut_subcommands(LogArgs::augment_args)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,7 +64,9 @@ enum Command {
     Chat(Box<commands::chat::Args>),
     Serve(Box<commands::serve::Args>),
     Top(commands::top::Args),
-    Worker(commands::worker::Args),
+    Worker(Box<commands::worker::Args>),
+    Join(commands::join::Args),
+    Trust(commands::trust::Args),
     Devices(commands::devices::Args),
     Pull(commands::pull::Args),
     List(commands::list::Args),
@@ -71,11 +86,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match parsed() {
-        Ok(cli) => cli,
-        Err(failure) => return failed(&failure),
+    let Parsed { cli, changed } = match parsed() {
+        Ok(parsed) => parsed,
+        Err(failure) => return failed(&failure, None),
     };
     let terminal = Terminal::from_env();
+    let style = match &cli.command {
+        Command::Worker(args) => Some(args.log_style()),
+        _ => None,
+    };
+    let log = match Log::start(&cli.log, style, terminal) {
+        Ok(log) => log,
+        Err(failure) => return failed(&failure, None),
+    };
+    for setting in changed {
+        tracing::debug!("{} is {}, {}", setting.name(), setting.values.join(","), setting.origin);
+    }
     let mut out = BufWriter::new(door::stdout());
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args, terminal, &mut out),
@@ -83,8 +109,10 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(&args, terminal, &mut out),
         Command::Top(args) => commands::top::run(&args, &mut out),
         Command::Worker(args) => commands::worker::run(&args),
+        Command::Join(args) => commands::join::run(&args, &mut out),
+        Command::Trust(args) => commands::trust::run(&args, terminal, &mut out),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),
-        Command::Pull(args) => commands::pull::run(&args, &mut out),
+        Command::Pull(args) => commands::pull::run(&args, terminal, &mut out),
         Command::List(args) => commands::list::run(&args, terminal, &mut out),
         Command::Show(args) => commands::list::show(&args, terminal, &mut out),
         Command::Rm(args) => commands::list::remove(&args, &mut out),
@@ -96,40 +124,53 @@ fn main() -> ExitCode {
         Command::Embed(args) => commands::embed::run(&args, terminal, &mut out),
         Command::Quantize(args) => commands::quantize::run(&args, &mut out),
         Command::Graph(args) => commands::graph::run(&args, terminal, &mut out),
-        Command::Config(args) => commands::config::run(&args, &Cli::command(), terminal, &mut out),
-        Command::Completions(args) => commands::completions::run(&args, Cli::command(), &mut out),
-        Command::Man(args) => commands::completions::man(&args, Cli::command(), &mut out),
+        Command::Config(args) => commands::config::run(&args, &Cli::parser(), terminal, &mut out),
+        Command::Completions(args) => commands::completions::run(&args, Cli::parser(), &mut out),
+        Command::Man(args) => commands::completions::man(&args, Cli::parser(), &mut out),
     };
     let outcome = outcome.and_then(|()| out.flush().map_err(Failure::from));
-    match outcome {
+    let code = match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
-        Err(failure) => failed(&failure),
-    }
+        Err(failure) => failed(&failure, Some(&log)),
+    };
+    log.finish();
+    code
 }
 
-fn failed(failure: &Failure) -> ExitCode {
+fn failed(failure: &Failure, log: Option<&Log>) -> ExitCode {
+    if log.is_some_and(Log::is_file) {
+        tracing::error!("{failure}");
+    }
     // If stderr is closed too, the exit code has to do.
     let _ = writeln!(door::stderr(), "oxcart: {failure}");
     failure.exit_code()
 }
 
 /// What was typed, on top of what the user has set.
-fn parsed() -> Result<Cli, Failure> {
-    let words = habits::rewritten(std::env::args_os(), &Cli::command());
+struct Parsed {
+    cli: Cli,
+    changed: Vec<Setting>,
+}
+
+fn parsed() -> Result<Parsed, Failure> {
+    let words = habits::rewritten(std::env::args_os(), &Cli::parser());
     // A worker that a command starts for itself is as that command wants it.
     let is_ours = words.get(1).is_some_and(|word| word == "worker")
         && words.iter().any(|word| word == "--until-stdin-ends");
     let (parser, changed) = match is_ours {
-        true => (Cli::command(), Vec::new()),
-        false => match Settings::read().and_then(|settings| settings.applied(Cli::command())) {
+        true => (Cli::parser(), Vec::new()),
+        false => match Settings::read().and_then(|settings| settings.applied(Cli::parser())) {
             // Wrong settings must not keep anyone from looking at them, or from help.
-            Err(_) if asks_about_oxcart(&words) => (Cli::command(), Vec::new()),
+            Err(_) if asks_about_oxcart(&words) => (Cli::parser(), Vec::new()),
             applied => applied?,
         },
     };
     let matches =
         parser.try_get_matches_from(&words).unwrap_or_else(|error| refused(&error, &words, &changed));
-    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.log = LogArgs::of(&matches);
+    let command = matches.subcommand_name().unwrap_or_default();
+    Ok(Parsed { cli, changed: changed.into_iter().filter(|setting| setting.command == command).collect() })
 }
 
 /// Whether a command line is about the program itself.

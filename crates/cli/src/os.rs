@@ -47,3 +47,21 @@ pub(crate) fn apart_from_terminal(command: &mut Command) {
     const CREATE_NEW_PROCESS_GROUP: u32 = 0x200;
     command.creation_flags(CREATE_NEW_PROCESS_GROUP);
 }
+
+/// What this machine is called; nothing where the system does not say.
+#[cfg(target_os = "linux")]
+pub(crate) fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// What this machine is called; nothing where the system does not say.
+#[cfg(all(unix, not(target_os = "linux")))]
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// What this machine is called; nothing where the system does not say.
+#[cfg(windows)]
+pub(crate) fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}

@@ -21,6 +21,13 @@ pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> Result<(), Failu
     Ok(writeln!(out)?)
 }
 
+/// A value as one line, without its end.
+pub(crate) fn line(value: &Value) -> String {
+    let mut out = Vec::new();
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Printable));
+    written.map(|()| String::from_utf8_lossy(&out).into_owned()).unwrap_or_default()
+}
+
 /// Formats JSON on one line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printable;

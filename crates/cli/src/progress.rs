@@ -4,8 +4,6 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::ByteSize;
-
 use crate::door::visible;
 use crate::os;
 use crate::quantity;
@@ -24,6 +22,8 @@ pub(crate) struct Progress {
     start: Instant,
     shown: Option<Instant>,
     is_drawn: bool,
+    /// Whether nothing but warnings is wanted.
+    is_quiet: bool,
     done: u64,
     total: Option<u64>,
     show: fn(u64) -> String,
@@ -47,6 +47,7 @@ impl Progress {
             start: Instant::now(),
             shown: None,
             is_drawn: io::stderr().is_terminal() && !dumb && os::has_escape_sequences(),
+            is_quiet: !tracing::enabled!(tracing::Level::INFO),
             done: 0,
             total: None,
             show,
@@ -57,7 +58,7 @@ impl Progress {
     pub(crate) fn set(&mut self, done: u64, total: Option<u64>) {
         (self.done, self.total) = (done, total);
         let wait = if self.is_drawn { DRAW } else { TELL };
-        if self.shown.unwrap_or(self.start).elapsed() < wait {
+        if self.is_quiet || self.shown.unwrap_or(self.start).elapsed() < wait {
             return;
         }
         self.shown = Some(Instant::now());
@@ -80,7 +81,7 @@ impl Progress {
     fn line(&self, elapsed: Duration) -> String {
         let rate = (self.show)((self.done as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
         let Some(total) = self.total.filter(|total| *total > 0) else {
-            return format!("{}  {}  {}/s", self.what, ByteSize(self.done), rate.trim_end());
+            return format!("{}  {}  {}/s", self.what, (self.show)(self.done).trim_end(), rate.trim_end());
         };
         let done = self.done.min(total);
         let part = |of: u64| (u128::from(done) * u128::from(of) / u128::from(total)) as usize;

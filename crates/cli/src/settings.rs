@@ -5,6 +5,7 @@
 //! table in the file, the top of the file.
 
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::failure::Failure;
 
 /// Options that are about one call and not about a habit, or that exclude or need others: the parser checks that only for what was
 /// typed.
-const NOT_SETTINGS: [&str; 26] = [
+const NOT_SETTINGS: [&str; 27] = [
     "help",
     "version",
     "json",
@@ -40,6 +41,7 @@ const NOT_SETTINGS: [&str; 26] = [
     "dir",
     "unset",
     "listen",
+    "call-it",
     "tls-cert",
     "tls-key",
     "cache",
@@ -57,6 +59,16 @@ pub(crate) enum Origin {
     File,
     /// A variable of the environment.
     Variable(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("as by default"),
+            Origin::File => f.write_str("as the settings file has it"),
+            Origin::Variable(name) => write!(f, "as {name} has it"),
+        }
+    }
 }
 
 /// An option of a command that can be set.
@@ -94,7 +106,7 @@ impl Setting {
         if self.is_flag() {
             return match value {
                 "true" | "false" => Ok(()),
-                _ => Err(wrong("it is true or false")),
+                _ => Err(wrong("it must be true or false")),
             };
         }
         // Names of others are not there to conflict with.
@@ -195,7 +207,9 @@ impl Settings {
         let is_value = |item: &&Item| item.is_value() && !item.is_table_like();
         if let Some(item) = in_table.or_else(|| self.document.get(key).filter(is_value)) {
             return Ok((
-                texts(item).ok_or_else(|| self.wrong(&format!("{command}.{key} is no value")))?,
+                texts(item).ok_or_else(|| {
+                    self.wrong(&format!("{command}.{key} is not a text, a number, true or false"))
+                })?,
                 Origin::File,
             ));
         }

@@ -38,10 +38,12 @@ impl SpeculationArgs {
         }
         if let Some(model) = &self.draft {
             let settings = EngineArgs {
-                model: ModelArgs { model: model.clone() },
+                model: ModelArgs { model: model.clone(), ..settings.model.clone() },
                 workers: Vec::new(),
+                connected: None,
                 split: Vec::new(),
                 overrides: Vec::new(),
+                ctx: Some(engine.runner().options().context),
                 ..settings.clone()
             };
             let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, true)? else { return Ok(()) };

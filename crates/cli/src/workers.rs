@@ -1,18 +1,19 @@
 //! Devices that other machines lend, and workers that are started here for the time of a command.
 
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use oxcart::backend::{Device, Registry};
-use oxcart::rpc::client::{Endpoint, EndpointError, Options, RemoteRegistry};
+use oxcart::rpc::client::{Endpoint, EndpointError, LinkTo, Options, RemoteRegistry};
+use oxcart::rpc::link::{Machine, Machines};
 
-use crate::door;
 use crate::failure::Failure;
 use crate::os;
+use crate::trust;
 
 /// The port of a worker whose address has none; rpc-server's, too.
 pub(crate) const DEFAULT_PORT: u16 = 50052;
@@ -23,8 +24,10 @@ const MAX_LOCAL: usize = 64;
 /// What `--workers` names.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkerAt {
-    /// One that runs already.
+    /// One that runs already: a place, or the name of a machine that this one is paired with.
     At(Endpoint),
+    /// All machines that this one is paired with and that lend their devices to it.
+    All,
     /// Some that are started for the time of the command.
     Local(usize),
 }
@@ -38,6 +41,7 @@ impl FromStr for WorkerAt {
                 Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(WorkerAt::Local(count)),
                 _ => Err(format!("local:N starts 1 to {MAX_LOCAL} workers on this machine")),
             },
+            None if text == "all" => Ok(WorkerAt::All),
             None => endpoint(text).map(WorkerAt::At),
         }
     }
@@ -54,19 +58,130 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error: EndpointError| error.to_string())
 }
 
-/// A worker that runs already, and where that is; nowhere if it cannot be found, which connecting to it will say.
-struct Listed {
+/// A worker that runs already: how it is reached, and where that is; nowhere if it cannot be found, which connecting to it will say.
+#[derive(Debug)]
+pub(crate) struct Listed {
     name: String,
+    /// Where it is, in the order to try.
+    endpoints: Vec<Endpoint>,
+    /// Who it must be, if this machine knows it.
+    link: Option<LinkTo>,
+    /// Addresses to use rather than to look for, because they were found to be those of no known machine.
+    checked: Vec<SocketAddr>,
     addresses: Vec<SocketAddr>,
 }
 
 impl Listed {
-    fn new(endpoint: &Endpoint) -> Listed {
-        Listed { name: endpoint.to_string(), addresses: endpoint.addresses().unwrap_or_default() }
+    fn new(name: String, endpoints: Vec<Endpoint>, link: Option<LinkTo>) -> Listed {
+        let addresses =
+            endpoints.iter().flat_map(|endpoint| endpoint.addresses().unwrap_or_default()).collect();
+        Listed { name, endpoints, link, checked: Vec::new(), addresses }
+    }
+
+    /// A machine that this one is paired with.
+    fn of_machine(machine: &Machine) -> Result<Listed, Failure> {
+        Ok(Listed::new(machine.name.to_string(), machine.endpoints.clone(), Some(link_to(machine)?)))
+    }
+
+    /// All machines that this one is paired with and that lend their devices to it; an error if there are none.
+    pub(crate) fn all(machines: &Machines) -> Result<Vec<Listed>, Failure> {
+        let lending = machines.iter().filter(|machine| machine.lends());
+        let all = lending.map(Listed::of_machine).collect::<Result<Vec<_>, _>>()?;
+        match all.is_empty() {
+            true => Err(Failure::Usage(
+                "this machine is paired with no worker yet; oxcart worker, on another machine, shows a line for oxcart join"
+                    .into(),
+            )),
+            false => Ok(all),
+        }
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A machine at a port of which its join line said nothing.
+    fn of_machine_at(machine: &Machine, port: u16) -> Result<Listed, Failure> {
+        let mut endpoints: Vec<Endpoint> = Vec::new();
+        for endpoint in machine.endpoints.iter().map(|known| Endpoint::new(known.host(), port)) {
+            if !endpoints.contains(&endpoint) {
+                endpoints.push(endpoint);
+            }
+        }
+        Ok(Listed::new(format!("{}:{port}", machine.name), endpoints, Some(link_to(machine)?)))
+    }
+
+    /// What is meant by a place or a name. Where a known machine should be, nothing else will do: a worker that this machine was once
+    /// paired with is never talked to in the clear, however it is written and whatever names stand for at the moment.
+    pub(crate) fn meant_by(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
+        if let Some(machine) = machines.by_name(endpoint.host().trim_end_matches('.')) {
+            if !machine.revoked && machine.endpoints.is_empty() {
+                let name = &machine.name;
+                return Err(Failure::Usage(format!(
+                    "{name} is paired with this machine but lends nothing to it; give its worker's line to oxcart join, or \
+                     the address of another machine"
+                )));
+            }
+            return match endpoint.port() {
+                DEFAULT_PORT => Listed::of_machine(machine),
+                port => Listed::of_machine_at(machine, port),
+            };
+        }
+        let place = machines.at(endpoint).map_err(|error| Failure::Machine(error.to_string()))?;
+        if let (None, Some(machine)) = (place.machine, namesake(endpoint.host(), machines)) {
+            let (host, name) = (endpoint.host(), &machine.name);
+            return Err(Failure::Usage(format!(
+                "{host} may be {name}, which this machine is paired with, but it is not where {name} was found; write {name}, or \
+                 the address if it is another machine"
+            )));
+        }
+        let link = place.machine.map(link_to).transpose()?;
+        let listed = Listed::new(endpoint.to_string(), vec![endpoint.clone()], link);
+        Ok(match place.machine {
+            None => Listed { checked: place.addresses, ..listed },
+            Some(_) => listed,
+        })
     }
 
     fn is_same(&self, other: &Listed) -> bool {
+        if let (Some(one), Some(other)) = (&self.link, &other.link) {
+            return one.worker == other.worker;
+        }
         self.name == other.name || self.addresses.iter().any(|address| other.addresses.contains(address))
+    }
+
+    /// Connects, at the first of its places that can be reached.
+    pub(crate) fn connect(&self, worker_cache: bool) -> Result<Arc<RemoteRegistry>, String> {
+        let (link, addresses) = (self.link.clone(), self.checked.clone());
+        let options = Options { worker_cache, link, addresses, ..Options::default() };
+        let mut errors = Vec::new();
+        for endpoint in &self.endpoints {
+            match RemoteRegistry::connect(&endpoint.to_string(), &options) {
+                Ok(registry) => return Ok(registry),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        Err(errors.join("; "))
+    }
+}
+
+/// The known worker that a host name with a domain seems to mean, such as `den.local`: whoever answers for names could make it mean
+/// another machine.
+fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
+    let (label, _) = host.split_once('.').filter(|_| host.parse::<IpAddr>().is_err())?;
+    machines.by_name(label).filter(|machine| machine.revoked || !machine.endpoints.is_empty())
+}
+
+/// How to connect to a machine, unless it was revoked.
+fn link_to(machine: &Machine) -> Result<LinkTo, Failure> {
+    let name = &machine.name;
+    match machine.revoked {
+        false => trust::link_to(machine),
+        true => Err(Failure::Usage(format!(
+            "{name} was revoked, and nothing is sent to it; oxcart join pairs with it again, and after oxcart trust forget {name} \
+             its address is like any other"
+        ))),
     }
 }
 
@@ -74,6 +189,7 @@ impl fmt::Display for WorkerAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WorkerAt::At(endpoint) => endpoint.fmt(f),
+            WorkerAt::All => f.write_str("all"),
             WorkerAt::Local(count) => write!(f, "local:{count}"),
         }
     }
@@ -105,7 +221,7 @@ impl Started {
             line.clear();
             match log.read_line(&mut line) {
                 Ok(1..) => {}
-                _ => return Err("a worker ended before it listened".into()),
+                _ => return Err("a worker of --workers local ended before it was ready".into()),
             }
             if let Some((_, rest)) = line.split_once("listening on ") {
                 break rest.split(',').next().unwrap_or_default().trim().to_owned();
@@ -125,6 +241,17 @@ impl Drop for Started {
     }
 }
 
+/// Adds a worker, unless it is there already: one that was listed twice would lend its memory twice.
+fn list(worker: Listed, listed: &mut Vec<(Listed, bool)>) {
+    match listed.iter().any(|(known, _)| known.is_same(&worker)) {
+        true => {
+            let name = worker.name;
+            tracing::warn!("{name} is listed twice, and used once");
+        }
+        false => listed.push((worker, true)),
+    }
+}
+
 /// Workers that are connected.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
@@ -136,29 +263,24 @@ pub(crate) struct Workers {
 impl Workers {
     /// Starts and connects all of them, side by side.
     pub(crate) fn connect(wanted: &[WorkerAt], threads: Option<usize>) -> Result<Workers, Failure> {
-        let (mut started, mut endpoints) = (Vec::new(), Vec::new());
-        let mut listed = Vec::<Listed>::new();
+        let mut started = Vec::new();
+        // Whether it keeps weights is not known of one that runs already. Asking costs a hash, which is faster than most networks.
+        let mut listed = Vec::<(Listed, bool)>::new();
+        let machines = match wanted.iter().all(|worker| matches!(worker, WorkerAt::Local(_))) {
+            true => Machines::default(),
+            false => trust::machines()?,
+        };
         for worker in wanted {
             match worker {
-                // Whether it keeps weights is not known. Asking costs a hash, which is faster than most networks.
-                WorkerAt::At(endpoint) => {
-                    let worker = Listed::new(endpoint);
-                    match listed.iter().any(|known| known.is_same(&worker)) {
-                        // A worker that was listed twice would lend its memory twice.
-                        true => {
-                            let name = worker.name;
-                            let _ = writeln!(door::stderr(), "oxcart: {name} is listed twice, and used once");
-                        }
-                        false => {
-                            endpoints.push((worker.name.clone(), true));
-                            listed.push(worker);
-                        }
-                    }
+                WorkerAt::At(endpoint) => list(Listed::meant_by(endpoint, &machines)?, &mut listed),
+                WorkerAt::All => {
+                    Listed::all(&machines)?.into_iter().for_each(|worker| list(worker, &mut listed));
                 }
                 WorkerAt::Local(count) => {
                     for _ in 0..*count {
                         let worker = Started::new(threads).map_err(Failure::Machine)?;
-                        endpoints.push((worker.endpoint.clone(), false));
+                        let endpoint = endpoint(&worker.endpoint).map_err(Failure::Machine)?;
+                        listed.push((Listed::new(worker.endpoint.clone(), vec![endpoint], None), false));
                         started.push(worker);
                     }
                 }
@@ -166,18 +288,15 @@ impl Workers {
         }
         let (mut registries, mut errors) = (Vec::new(), Vec::new());
         std::thread::scope(|scope| {
-            let asked: Vec<_> = endpoints
+            let asked: Vec<_> = listed
                 .iter()
-                .map(|(endpoint, worker_cache)| {
-                    let options = Options { worker_cache: *worker_cache, ..Options::default() };
-                    scope.spawn(move || RemoteRegistry::connect(endpoint, &options))
-                })
+                .map(|(worker, worker_cache)| scope.spawn(move || worker.connect(*worker_cache)))
                 .collect();
-            for (thread, (endpoint, _)) in asked.into_iter().zip(&endpoints) {
+            for (thread, (worker, _)) in asked.into_iter().zip(&listed) {
                 match thread.join() {
                     Ok(Ok(registry)) => registries.push(registry),
-                    Ok(Err(error)) => errors.push(error.to_string()),
-                    Err(_) => errors.push(format!("{endpoint}: connecting panicked")),
+                    Ok(Err(error)) => errors.push(error),
+                    Err(_) => errors.push(format!("{}: connecting panicked", worker.name)),
                 }
             }
         });
@@ -215,6 +334,16 @@ impl Workers {
     }
 }
 
+/// A device as people call it: that of a worker by where the worker is, `RPC0[host:50052]` as `host:50052`.
+pub(crate) fn device_name(name: &str) -> String {
+    let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
+    match remote {
+        Some(("0", worker)) => worker.to_owned(),
+        Some((number, worker)) => format!("{worker}, device {number}"),
+        None => name.to_owned(),
+    }
+}
+
 /// What went over the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
@@ -242,11 +371,22 @@ impl Traffic {
 
 #[cfg(test)]
 mod tests {
+    use oxcart::rpc::link::Key;
+
     use super::*;
+
+    #[test]
+    fn devices_are_called_by_where_they_are() {
+        for (name, want) in [("CPU", "CPU"), ("RPC0[box:1]", "box:1"), ("RPC1[[::1]:2]", "[::1]:2, device 1")]
+        {
+            assert_eq!(device_name(name), want);
+        }
+    }
 
     #[test]
     fn workers_are_told_apart() {
         assert!(matches!("local:3".parse(), Ok(WorkerAt::Local(3))));
+        assert!(matches!("all".parse(), Ok(WorkerAt::All)));
         assert_eq!("192.168.1.5:50052".parse::<WorkerAt>().unwrap().to_string(), "192.168.1.5:50052");
         for (text, want) in [
             ("box", "box:50052"),
@@ -256,11 +396,48 @@ mod tests {
         ] {
             assert_eq!(text.parse::<WorkerAt>().unwrap().to_string(), want);
         }
-        let listed = |text: &str| Listed::new(&text.parse().unwrap());
+        let mut machines = Machines::default();
+        let listed = |text: &str| Listed::meant_by(&text.parse().unwrap(), &machines).unwrap();
         assert!(listed("localhost:1").is_same(&listed("localhost:1")));
         assert!(!listed("127.0.0.1:1").is_same(&listed("127.0.0.1:2")));
+        // A machine that is known, under its name and at its place, whatever the port; here it was revoked, so nothing will do.
+        let den = Key::from_bytes([1; 32]);
+        machines.remember("den".parse().unwrap(), den).unwrap();
+        let at = |text: &str, machines: &Machines| Listed::meant_by(&endpoint(text).unwrap(), machines);
+        let said = |text: &str, machines: &Machines| at(text, machines).unwrap_err().to_string();
+        assert!(said("den", &machines).contains("lends nothing"));
+        machines.found_at(den, &[endpoint("127.0.0.1:7").unwrap()]);
+        machines.revoke(den);
+        for text in ["den", "DEN.", "den:7", "den:8", "127.0.0.1:7", "[::ffff:127.0.0.1]:7"] {
+            assert!(said(text, &machines).contains("was revoked"), "{text}");
+        }
+        // Elsewhere, what was looked at is what is used.
+        let other = at("127.0.0.1:8", &machines).unwrap();
+        assert_eq!((other.checked.len(), other.link.is_none()), (1, true));
         for bad in ["local:0", "local:x", "local:65", "box:x", "a b", ""] {
             assert!(bad.parse::<WorkerAt>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_like_those_of_known_machines_are_found() {
+        let mut machines = Machines::default();
+        let den = Key::from_bytes([1; 32]);
+        machines.remember("den".parse().unwrap(), den).unwrap();
+        assert!(namesake("den.local", &machines).is_none(), "it lends nothing");
+        machines.found_at(den, &[endpoint("127.0.0.1:7").unwrap()]);
+        for (host, is_den) in [
+            ("den.local", true),
+            ("DEN.lan.", true),
+            ("attic.local", false),
+            ("10.0.0.7", false),
+            ("box", false),
+        ] {
+            assert_eq!(namesake(host, &machines).is_some(), is_den, "{host}");
+        }
+        // It is looked up at another place than it was found at.
+        let said =
+            Listed::meant_by(&endpoint("den.localhost:8").unwrap(), &machines).unwrap_err().to_string();
+        assert!(said.contains("may be den") || said.contains("den.localhost"), "{said}");
     }
 }

@@ -5,9 +5,11 @@
 
 #[path = "user/without_settings.rs"]
 mod user;
+#[path = "user/worker.rs"]
+mod worker;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
+use worker::Worker;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
@@ -154,7 +157,8 @@ fn contents(transcript: &Value) -> Vec<String> {
 }
 
 const SHORT: [&str; 2] = ["--regex", "yes"];
-const LONG: [&str; 5] = ["--regex", "(word ){4000}", "-n", "-1", "--shift"];
+/// An answer that would go on for an hour.
+const LONG: [&str; 5] = ["--regex", "((word ){4000}){4000}", "-n", "-1", "--shift"];
 
 #[test]
 fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
@@ -167,11 +171,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     assert!(shown.contains("stopped; what was said so far"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
-    assert!(
-        said[1].starts_with("word word") && said[1].len() < "word ".repeat(4000).len() - 1,
-        "{}",
-        said[1].len()
-    );
+    assert!(said[1].starts_with("word word"), "{}", said[1].len());
 
     // At the prompt it clears the line.
     for _ in 0..3 {
@@ -278,43 +278,10 @@ fn answers_are_as_wide_as_the_window() {
     }
 }
 
-/// A worker that ends with the test.
-struct Worker {
-    child: Child,
-    address: String,
-}
-
-impl Worker {
-    fn start() -> Worker {
-        let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["worker", "--port", "0", "--threads", "1"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let address = loop {
-            let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
-            if let Some((_, rest)) = line.split_once("listening on ") {
-                break rest.split(',').next().unwrap().to_owned();
-            }
-        };
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Worker { child, address }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_dead_worker_does_not_end_the_conversation() {
     let home = home();
-    let mut worker = Worker::start();
+    let mut worker = Worker::start(&[]);
     let mut screen =
         Screen::chat(home.path(), &["--regex", "yes", "--workers", &worker.address, "--split", "1"]);
     screen.say("Hello");
@@ -326,7 +293,7 @@ fn a_dead_worker_does_not_end_the_conversation() {
     let shown = screen.say("/retry");
     assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept"), "{shown}");
     let shown = screen.say("/workers none");
-    assert!(shown.contains("a context of 4096 tokens"), "{shown}");
+    assert!(shown.contains("a context of 1024 tokens"), "{shown}");
     screen.say("/retry");
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
 }
@@ -355,7 +322,7 @@ fn a_full_context_says_so_and_what_to_do() {
     let shown = screen.say("Hello");
     assert!(!shown.contains("full"), "{shown}");
     let shown = screen.say("And now?");
-    assert!(shown.contains("the oldest 2 messages no longer fit") && shown.contains("word"), "{shown}");
+    assert!(shown.contains("the oldest 2 messages") && shown.contains("word"), "{shown}");
 }
 
 #[test]
@@ -413,7 +380,7 @@ fn every_command_says_what_it_did() {
         ("/think", "no reasoning"),
         ("/think fold", "reasoning is folded from now on"),
         ("/markdown off", "Markdown is shown as plain text"),
-        ("/model", "tiny.gguf, a context of 4096 tokens"),
+        ("/model", "tiny.gguf, a context of 1024 tokens"),
         ("/model /nowhere.gguf", "no such file"),
         ("/workers nonsense:x", "write host:port"),
         ("/system", "instructions cleared"),

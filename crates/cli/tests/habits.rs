@@ -3,12 +3,14 @@
 
 #[path = "user/without_settings.rs"]
 mod user;
+#[path = "user/worker.rs"]
+mod worker;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use worker::Worker;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
@@ -35,36 +37,6 @@ fn stdout(command: &mut Command) -> String {
     let (code, said, errors) = text(&command.output().unwrap());
     assert_eq!(code, Some(0), "{command:?}: {errors}");
     said
-}
-
-/// A worker that ends with the test.
-struct Worker {
-    child: Child,
-    address: String,
-}
-
-impl Worker {
-    fn start(args: &[&str]) -> Worker {
-        let mut command = oxcart(Path::new("/nowhere"), &["worker", "-p", "0", "-t", "1"]);
-        let mut child = command.args(args).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on ") {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
-        }
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        let address =
-            line.split_once("listening on ").unwrap().1.split(',').next().unwrap().trim().to_owned();
-        Worker { child, address }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn run(args: &[&str]) -> Value {
@@ -107,7 +79,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
-        (&["worker", "-H", "192.0.2.1", "-p", "0", "--insecure"], "this machine has no such address"),
+        (&["worker", "-H", "192.0.2.1", "-p", "0"], "this machine has no such address"),
         (&["benhc"], "bench"),
     ] {
         let (code, _, errors) = text(&output(args));
@@ -123,7 +95,7 @@ fn a_plan_says_whether_it_can_work() {
     let report: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(
         (code, &report["fits"], &report["context"]),
-        (Some(0), &Value::Bool(true), &Value::from(4096))
+        (Some(0), &Value::Bool(true), &Value::from(1024))
     );
     let small = Worker::start(&["--max-memory", "1M"]);
     let (code, said, errors) =
@@ -172,7 +144,7 @@ fn settings_are_shown_set_and_explained() {
     );
     let shown = config(&["run.n"]);
     assert!(
-        shown.contains("OXCART_RUN_N") && shown.contains("Tokens at most") && shown.contains("config.toml"),
+        shown.contains("OXCART_RUN_N") && shown.contains("Most tokens") && shown.contains("config.toml"),
         "{shown}"
     );
 
@@ -288,4 +260,75 @@ fn shells_and_manuals_know_the_commands() {
     for page in ["oxcart.1", "oxcart-run.1", "oxcart-worker.1"] {
         assert!(folder.join(page).is_file(), "{page}");
     }
+}
+
+#[test]
+fn what_is_told_can_be_less_or_more_or_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("oxcart.log");
+    let log = file.to_str().unwrap();
+    let told = |args: &[&str]| {
+        let base = ["run", "-m", TINY, "the end", "--raw", "-n", "2", "--ignore-eos"];
+        let (code, answer, told) = text(&output(&[&base, args].concat()));
+        assert!(code == Some(0) && !answer.is_empty(), "{told}");
+        told
+    };
+    assert!(told(&[]).contains(" per second"));
+    assert_eq!(told(&["-q"]), "");
+    let more = told(&["-v"]);
+    assert!(more.contains("a context of 1024 tokens") && more.contains(" per second"), "{more}");
+    assert_eq!(told(&["--log", log]), "");
+    let lines = std::fs::read_to_string(&file).unwrap();
+    assert!(lines.lines().count() == 1 && lines.contains("Z prompt "), "{lines}");
+    // What ends a command is said where the user looks, too; the file is not begun anew.
+    let (code, _, told) = text(&output(&["run", "-m", "/nowhere.gguf", "x", "--log", log]));
+    let lines = std::fs::read_to_string(&file).unwrap();
+    assert!(code == Some(2) && told.contains("no such file"), "{told}");
+    assert!(lines.lines().count() == 2 && lines.contains("no such file"), "{lines}");
+    let (code, _, told) = text(&output(&["run", "-m", TINY, "x", "--log", "/nowhere/at/all"]));
+    assert!(code == Some(2) && told.contains("cannot write the log to /nowhere/at/all"), "{told}");
+    // As settings.
+    let home = tempfile::tempdir().unwrap();
+    let run = ["run", "-m", TINY, "the end", "--raw", "-n", "2"];
+    let (_, _, told) = text(&oxcart(home.path(), &run).env("OXCART_RUN_QUIET", "true").output().unwrap());
+    assert_eq!(told, "");
+}
+
+#[test]
+fn the_context_is_what_a_prompt_needs_and_the_model_knows() {
+    let long = "the end ".repeat(600);
+    let (code, _, told) = text(&output(&["run", "-m", TINY, "--raw", "-n", "2", &long]));
+    assert!(code == Some(2) && told.contains(" tokens and the context holds 1024"), "{told}");
+    let (code, _, told) =
+        text(&output(&["run", "-m", TINY, "--raw", "-n", "2", "--ignore-eos", "-c", "8192", &long]));
+    assert!(code == Some(0) && told.contains("longer than the 1024 that the model was trained on"), "{told}");
+}
+
+#[test]
+fn a_model_that_is_not_here_is_shown_without_being_fetched() {
+    let home = tempfile::tempdir().unwrap();
+    let show =
+        |args: &[&str]| text(&oxcart(home.path(), args).env("OXCART_CACHE", home.path()).output().unwrap());
+    let (code, shown, _) = show(&["show", "smollm2"]);
+    assert!(
+        code == Some(0) && shown.starts_with("smollm2: 93.8 MiB, licence Apache-2.0, a context of 8,192"),
+        "{shown}"
+    );
+    assert!(shown.contains("oxcart pull smollm2 fetches it"), "{shown}");
+    let (code, _, told) = show(&["show", "qwen3:8b", "--mirror", "http://127.0.0.1:1"]);
+    assert!(code == Some(1) && told.contains("cannot reach 127.0.0.1:1"), "{told}");
+    assert!(told.contains("is there a network?"), "{told}");
+    let (_, listed, _) = show(&["pull"]);
+    assert!(listed.contains("qwen3-8b") && listed.contains("smollm2"), "{listed}");
+    assert!(!home.path().join("models").exists());
+}
+
+#[test]
+fn importance_data_is_looked_at_before_the_work_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.gguf");
+    let given = ["quantize", TINY, new.to_str().unwrap(), "Q4_0", "--imatrix", TINY];
+    let (code, _, told) = text(&output(&given));
+    assert!(code == Some(2) && told.contains("importance data: the file has none"), "{told}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,6 +1,9 @@
 //! `oxcart inspect`, run as people run it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[cfg(target_os = "linux")]
+#[path = "user/terminal.rs"]
+mod terminal;
 #[path = "user/without_settings.rs"]
 mod user;
 
@@ -454,25 +457,17 @@ fn a_closed_pipe_is_a_quiet_success() {
     }
 }
 
-/// Runs the command on a terminal, if this system has a tool to make one.
 #[cfg(target_os = "linux")]
 #[test]
 fn colour_only_on_a_terminal_and_only_if_wanted() {
     let folder = TempDir::new().unwrap();
     let path = fixture(&folder);
-    let on_terminal = |no_color: &str| {
-        let command = format!("{} inspect {}", env!("CARGO_BIN_EXE_oxcart"), path.display());
-        let output = user::command("script")
-            .args(["-qec", &command, "/dev/null"])
-            .env("NO_COLOR", no_color)
-            .env("TERM", "xterm")
-            .stdin(Stdio::null())
-            .output();
-        output.ok().filter(|output| output.status.success()).map(|output| output.stdout)
+    let has_bold = |no_color: &str| {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        command.arg("inspect").arg(&path).env("NO_COLOR", no_color).env("TERM", "xterm");
+        terminal::shown(command).contains("\x1b[1m")
     };
-    let Some(colour) = on_terminal("") else { return };
-    let bold = b"\x1b[1m";
-    let has_bold = |bytes: &[u8]| bytes.windows(bold.len()).any(|window| window == bold);
-    assert!(has_bold(&colour));
-    assert!(!has_bold(&on_terminal("1").unwrap()));
+    assert!(has_bold(""));
+    assert!(!has_bold("1"));
+    assert!(!shown(folder.path(), &["inspect", "tiny.gguf"]).contains('\x1b'));
 }

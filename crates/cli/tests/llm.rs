@@ -1,15 +1,21 @@
 //! Commands that run models, as people run them: with a tiny model of random weights, in process and over workers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says when it is skipped")]
 
+#[cfg(target_os = "linux")]
+#[path = "user/terminal.rs"]
+mod terminal;
 #[path = "user/without_settings.rs"]
 mod user;
+#[path = "user/worker.rs"]
+mod worker;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use worker::Worker;
 
 /// 320 tokens, a few blocks, words that mean nothing.
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
@@ -51,39 +57,6 @@ fn errors_of(args: &[&str]) -> (i32, String) {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!errors.contains("panicked"), "{errors}");
     (output.status.code().unwrap(), errors)
-}
-
-/// A worker that ends with the test.
-struct Worker {
-    child: Child,
-    address: String,
-}
-
-impl Worker {
-    fn start(args: &[&str]) -> Worker {
-        let mut child = oxcart(&["worker", "--port", "0", "--threads", "1"])
-            .args(args)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let address = loop {
-            let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the worker ended");
-            if let Some((_, rest)) = line.split_once("listening on ") {
-                break rest.split(',').next().unwrap().to_owned();
-            }
-        };
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Worker { child, address }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 const RUN: [&str; 11] =
@@ -173,7 +146,7 @@ fn workers_that_are_down_full_or_strange_are_named() {
 #[test]
 fn a_worker_that_dies_in_the_middle_ends_the_command() {
     let mut worker = Worker::start(&[]);
-    let args = ["run", "-m", TINY, "x", "--raw", "-n", "100000", "--ctx", "0", "--shift", "--ignore-eos"];
+    let args = ["run", "-m", TINY, "x", "--raw", "-n", "-1", "--ctx", "0", "--shift", "--ignore-eos"];
     let mut command = oxcart(&args);
     command.args(["--workers", &worker.address, "--split", "1", "--threads", "1"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -183,7 +156,7 @@ fn a_worker_that_dies_in_the_middle_ends_the_command() {
     worker.child.kill().unwrap();
     let start = Instant::now();
     let output = child.wait_with_output().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();
     let line = errors.lines().last().unwrap();
@@ -211,10 +184,10 @@ fn what_makes_no_sense_is_said_so() {
         (&["run", "-m", TINY, "x", "--json-schema", TINY], 2, "cannot be read"),
         (&["run", "-m", TINY, "--json-schema", "-"], 2, "cannot both come from stdin"),
         (&["chat", "-m", TINY, "--json-schema", "-"], 2, "give --json-schema a file"),
-        (&["embed", "-m", TINY, "x"], 2, "use an embedding model"),
-        (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "use an embedding model"),
+        (&["embed", "-m", TINY, "x"], 2, "generates text, not embeddings"),
+        (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
-        (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is a file of IN"),
+        (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is IN, or a file of it"),
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (&["perplexity", "-m", TINY, "-f", "/nowhere"], 2, "check the path"),
     ] {
@@ -429,7 +402,7 @@ fn answers_have_the_form_that_was_asked_for() {
     }
     let broken = file("broken.json", "{ \"type\": ");
     for (args, want) in [
-        (["--json-schema", &broken], "broken.json is no JSON"),
+        (["--json-schema", &broken], "broken.json is not valid JSON"),
         (
             ["--grammar", &file("broken.gbnf", "root ::= (")],
             "broken.gbnf: the GBNF grammar is not supported: line 1",
@@ -517,24 +490,6 @@ fn files_of_the_current_folder_are_not_run() {
     assert!(ran.is_empty(), "{ran:?}");
 }
 
-/// What a command prints to a terminal, whose own change of line ends is taken back.
-#[cfg(target_os = "linux")]
-fn on_a_terminal(args: &[&str]) -> String {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    use std::io::Read;
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let theirs = std::fs::File::options().read(true).write(true).open(name).unwrap();
-    let mut child = oxcart(args).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
-    let (mut terminal, mut shown) = (std::fs::File::from(ours), Vec::new());
-    // A terminal whose other end is gone is an error, not an end.
-    let _ = terminal.read_to_end(&mut shown);
-    assert!(child.wait().unwrap().success());
-    String::from_utf8_lossy(&shown).replace("\r\n", "\n")
-}
-
 /// A model that says anything says control characters, too: files get them, terminals do not.
 #[cfg(target_os = "linux")]
 #[test]
@@ -547,7 +502,7 @@ fn a_model_cannot_talk_to_the_terminal() {
     let acts = |text: &str| text.chars().filter(|c| c.is_control() && !matches!(c, '\n' | '\t')).count();
     let raw = stdout(&args);
     assert!(acts(&raw) > 0, "the same bytes for a file: {raw:?}");
-    let shown = on_a_terminal(&args);
+    let shown = terminal::shown(oxcart(&args));
     assert_eq!(acts(&shown), 0, "{shown:?}");
     assert!(shown.contains("\\u{"), "{shown:?}");
 }
@@ -563,6 +518,13 @@ fn errors_are_visible() {
         let (_, errors) = errors_of(args);
         assert!(!errors.contains(['\u{1b}', '\u{9b}', '\u{7}']), "{errors:?}");
     }
+}
+
+/// Whether a process runs. One that has ended may be there for as long as its new parent likes.
+#[cfg(target_os = "linux")]
+fn is_running(id: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
 /// Processes that another one has started, by what the system tells.
@@ -591,8 +553,8 @@ fn local_workers_end_with_the_command() {
         chat.wait().unwrap();
         let start = Instant::now();
         for worker in workers {
-            while Path::new(&format!("/proc/{worker}")).exists() {
-                assert!(start.elapsed() < Duration::from_secs(15), "{signal}: worker {worker} stays behind");
+            while is_running(worker) {
+                assert!(start.elapsed() < Duration::from_secs(60), "{signal}: worker {worker} stays behind");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -659,14 +621,16 @@ fn weights_that_a_worker_keeps_are_sent_once() {
     };
     let (answer, errors) = run();
     assert!(errors.contains("sent ") && !errors.contains("workers had"), "{errors}");
-    let (again, errors) = run();
-    assert_eq!(answer, again);
-    // All but norms and biases is large enough to be kept.
-    let sent = errors.split("sent ").nth(1).unwrap();
-    let known = errors.split("workers had ").nth(1).unwrap();
-    let mebibytes = |text: &str| {
-        let (number, rest) = text.split_once(' ').unwrap();
+    let mebibytes = |errors: &str, what: &str| {
+        let (number, rest) = errors.split(what).nth(1).unwrap().split_once(' ').unwrap();
         number.parse::<f64>().unwrap() * if rest.starts_with("MiB") { 1.0 } else { 1.0 / 1024.0 }
     };
-    assert!(mebibytes(sent) < 10.0 && mebibytes(known) > 80.0, "{errors}");
+    let is_kept = || {
+        let (again, errors) = run();
+        assert_eq!(answer, again);
+        // All but norms and biases is large enough to be kept.
+        mebibytes(&errors, "sent ") < 10.0 && mebibytes(&errors, "workers had ") > 80.0
+    };
+    // Once, if the disk is quick enough; what it is too slow for is not kept, and sent again.
+    assert!((0..10).any(|_| is_kept()), "it is sent again and again");
 }

@@ -16,30 +16,30 @@ use crate::workers::Traffic;
 
 /// Measure how fast a model runs
 ///
-/// pp512 is a prompt of 512 tokens, tg128 are 128 tokens one after another from an empty context. Each is done once to warm up,
-/// then measured several times.
+/// pp512 is a prompt of 512 tokens; tg128 is 128 tokens generated one after another. Each test runs once to warm up and is then measured
+/// several times.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Tokens of a prompt; 0 leaves it out, several are measured one after another
+    /// Tokens of the prompt; 0 leaves the test out, several lengths are measured one after another
     #[arg(short, long, value_name = "N", default_value = "512", value_delimiter = ',')]
     p: Vec<usize>,
 
-    /// Tokens one after another; 0 leaves it out
+    /// Tokens to generate one after another; 0 leaves the test out
     #[arg(short, long, value_name = "N", default_value = "128", value_delimiter = ',')]
     n: Vec<usize>,
 
-    /// Tokens that a sequence has before; several are measured one after another
+    /// Tokens already in the context (depth); several depths are measured one after another
     #[arg(short, long, value_name = "N", default_value = "0", value_delimiter = ',')]
     d: Vec<usize>,
 
-    /// Sequences at the same time; several numbers are measured one after another
+    /// Sequences at the same time; several counts are measured one after another
     #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',')]
     s: Vec<usize>,
 
-    /// Times that each is measured
+    /// How often each test is measured
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     r: usize,
 

@@ -13,7 +13,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Limit, SamplerArgs};
+use crate::generation::{LengthArgs, SamplerArgs};
 use crate::loaded::EngineArgs;
 use crate::os::interrupts::Interrupts;
 use crate::speculation::SpeculationArgs;
@@ -26,7 +26,7 @@ use talk::Talk;
 /// Type a message and press return; /help lists what else you can do. The conversation is remembered, and only what is new is
 /// computed. Ctrl-C stops an answer.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = commands::help())]
+#[command(after_long_help = commands::help(), mut_arg("n", |n| n.default_value("1024")))]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
@@ -40,17 +40,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Tokens of an answer at most; -1 for as many as the context holds
-    #[arg(
-        short,
-        long,
-        visible_alias = "n-predict",
-        alias = "predict",
-        value_name = "N",
-        default_value = "1024",
-        allow_negative_numbers = true
-    )]
-    n: Limit,
+    #[command(flatten)]
+    length: LengthArgs,
 
     /// Standing instructions for the model
     #[arg(long, value_name = "TEXT")]

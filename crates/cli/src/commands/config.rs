@@ -6,7 +6,6 @@ use std::io::Write;
 use clap::Command;
 use toml_edit::{Item, Table, Value};
 
-use crate::door;
 use crate::failure::Failure;
 use crate::os;
 use crate::settings::{Origin, Setting, Settings, nearest};
@@ -59,7 +58,7 @@ pub(crate) fn run(
     match (&args.name, &args.value) {
         (None, _) => {
             if let Err(wrong) = settings.check_keys(parser, &all) {
-                let _ = writeln!(door::stderr(), "oxcart: {wrong}");
+                tracing::warn!("{wrong}");
             }
             let changed: Vec<&Setting> =
                 all.iter().filter(|setting| setting.origin != Origin::Default).collect();
@@ -202,7 +201,7 @@ fn unset(mut settings: Settings, name: &str, out: &mut dyn Write) -> Result<(), 
 
 fn write(settings: &Settings) -> Result<(), Failure> {
     let nowhere =
-        || Failure::Usage("this user has no home; OXCART_CONFIG can name a file for settings".into());
+        || Failure::Usage("this user has no home folder; OXCART_CONFIG can name a file for settings".into());
     let path = settings.path.as_ref().ok_or_else(nowhere)?;
     let unwritable =
         |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", path.display()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use oxcart::backend::{Device, Memory, Registry};
 use oxcart::gguf::Text;
-use oxcart::rpc::client::{Endpoint, Options, RemoteRegistry};
+use oxcart::rpc::link::Machines;
 use oxcart::rpc::wire::Dialect;
 use serde_json::{Value, json};
 
@@ -17,16 +17,18 @@ use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
-use crate::workers;
+use crate::trust;
+use crate::workers::{Listed, WorkerAt, device_name};
 
 /// List the devices of this machine and of workers
 ///
 /// Workers are machines that lend their devices: `oxcart worker`, or llama.cpp's rpc-server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`
-    #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',', value_parser = workers::endpoint)]
-    workers: Vec<Endpoint>,
+    /// Workers to ask, for example `192.168.1.5:50052,[fe80::1]:50052`, names of machines that this one is paired with, or `all`
+    /// of those
+    #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
+    workers: Vec<WorkerAt>,
 
     #[command(flatten)]
     plugins: PluginArgs,
@@ -52,13 +54,35 @@ struct Lost {
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut rows, mut lost) = (local_rows(&args.plugins)?, Vec::new());
+    let machines = if args.workers.is_empty() { Machines::default() } else { trust::machines()? };
+    let mut workers = Vec::new();
+    for worker in &args.workers {
+        match worker {
+            WorkerAt::At(endpoint) => {
+                let listed = Listed::meant_by(endpoint, &machines).map_err(|failure| failure.to_string());
+                workers.push((endpoint.to_string(), listed));
+            }
+            WorkerAt::All => {
+                let all = Listed::all(&machines)?.into_iter();
+                workers.extend(all.map(|worker| (worker.name().to_owned(), Ok(worker))));
+            }
+            WorkerAt::Local(_) => {
+                return Err(Failure::Usage(
+                    "local:N starts workers for the time of a command; oxcart devices lists those that are running".into(),
+                ));
+            }
+        }
+    }
     std::thread::scope(|scope| {
-        let asked: Vec<_> = args.workers.iter().map(|worker| scope.spawn(|| remote_rows(worker))).collect();
-        for (thread, worker) in asked.into_iter().zip(&args.workers) {
+        let ask = |(worker, listed): (String, Result<Listed, String>)| {
+            (worker, scope.spawn(move || remote_rows(&listed?)))
+        };
+        let asked: Vec<_> = workers.into_iter().map(ask).collect();
+        for (worker, thread) in asked {
             match thread.join() {
                 Ok(Ok(found)) => rows.extend(found),
-                Ok(Err(error)) => lost.push(Lost { worker: worker.to_string(), error }),
-                Err(_) => lost.push(Lost { worker: worker.to_string(), error: "asking it panicked".into() }),
+                Ok(Err(error)) => lost.push(Lost { worker, error }),
+                Err(_) => lost.push(Lost { worker, error: "asking it panicked".into() }),
             }
         }
     });
@@ -87,9 +111,8 @@ fn local_row(device: Arc<dyn Device>) -> Row {
     Row { memory: device.memory().ok(), device, worker: None }
 }
 
-fn remote_rows(worker: &Endpoint) -> Result<Vec<Row>, String> {
-    let registry = RemoteRegistry::connect(&worker.to_string(), &Options::default())
-        .map_err(|error| error.to_string())?;
+fn remote_rows(worker: &Listed) -> Result<Vec<Row>, String> {
+    let registry = worker.connect(false)?;
     let row = |device: Arc<dyn Device>| {
         let memory = device.memory().map_err(|error| error.to_string())?;
         let worker = Some((registry.endpoint().to_owned(), registry.dialect()));
@@ -104,7 +127,7 @@ fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<
     };
     let rows = rows.iter().map(|row| {
         [
-            Cell::plain(row.device.name()),
+            Cell::plain(device_name(row.device.name())),
             bytes(row.memory.map(|memory| memory.free)),
             bytes(row.memory.map(|memory| memory.total)),
             Cell::dim(row.worker.as_ref().map_or("-", |(_, dialect)| dialect.name)),

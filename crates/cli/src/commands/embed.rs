@@ -9,29 +9,32 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::models;
 use crate::printable;
 use crate::terminal::Terminal;
 
 /// Turn texts into vectors
 ///
-/// With a model that was made for it (bert, nomic-bert). One line of output per text.
+/// With a model that was made for it (bert, nomic-bert). One line of output per text. The first time the default model, nomic-embed,
+/// is fetched (146 MB).
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("model", |model| model.default_value(models::DEFAULT_EMBEDDER)))]
 pub(crate) struct Args {
     /// The texts; without any, every line of stdin is one
     texts: Vec<String>,
 
-    /// Tokens of one text instead of texts, for example 1,2,3; nothing is added to them
+    /// Token numbers of one text instead of texts, for example 1,2,3; nothing is added to them
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "texts")]
     tokens: Vec<u32>,
 
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// How tokens become one vector: mean, cls or last; as the model says if not given
+    /// How tokens become one vector: mean, cls or last. By default, as the model file says
     #[arg(long, value_name = "HOW", value_parser = parse_pooling)]
     pooling: Option<Pooling>,
 
-    /// Leave vectors as long as they are, instead of making them 1 long
+    /// Do not scale vectors to length 1
     #[arg(long)]
     no_normalize: bool,
 
@@ -45,7 +48,7 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
         "mean" => Ok(Pooling::Mean),
         "cls" => Ok(Pooling::Cls),
         "last" => Ok(Pooling::Last),
-        _ => Err("mean, cls or last".into()),
+        _ => Err("it should be mean, cls or last".into()),
     }
 }
 
@@ -61,9 +64,9 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     if !loaded.model.hyper().is_encoder() {
         return Err(Failure::Usage(format!(
-            "{} generates text, not embeddings; use an embedding model, for example -m nomic-ai/nomic-embed-text-v1.5-GGUF:Q8_0 \
-             (downloaded on first use)",
-            args.engine.model.model
+            "{} generates text, not embeddings; leave -m out for {}, or name another embedding model",
+            args.engine.model.model,
+            models::DEFAULT_EMBEDDER
         )));
     }
     let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
@@ -101,7 +104,7 @@ fn normalize(vector: &mut [f32]) {
 
 fn read_lines() -> Result<Vec<String>, Failure> {
     if io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no text: oxcart embed -m MODEL \"a text\"".into()));
+        return Err(Failure::Usage("there is no text; try: oxcart embed \"a text\"".into()));
     }
     let lines: Result<Vec<String>, _> = io::stdin().lock().lines().collect();
     lines.map_err(|error| Failure::Usage(format!("the texts on stdin cannot be read: {error}")))

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use oxcart::gguf::GgufSet;
 
 use crate::failure::Failure;
-use crate::models;
+use crate::models::{self, MirrorArgs};
 use crate::terminal::Terminal;
 use summary::Summary;
 
@@ -21,9 +21,12 @@ use summary::Summary;
 /// Reads the header only. Of a model that is split over several files, give the first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The model: a file, of several the first, or a name as for --model
+    /// The model: a file (the first, if it is split), or a name as for --model
     #[arg(value_name = "MODEL")]
     file: PathBuf,
+
+    #[command(flatten)]
+    mirror: MirrorArgs,
 
     /// List every tensor
     #[arg(long)]
@@ -39,7 +42,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let path = models::existing_or_fetched(&args.file)?;
+    let path = models::existing_or_fetched(&args.file, &args.mirror)?;
     let model = GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     let summary = Summary::of(&model);
     if args.json {

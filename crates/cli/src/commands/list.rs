@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use oxcart::backend::ByteSize;
 use oxcart::gguf::{GgufSet, Text};
-use oxcart::pull::{Kept, Store};
+use oxcart::pull::{Kept, Name, Store};
 use serde_json::{Value, json};
 
 use crate::commands::inspect;
 use crate::failure::Failure;
-use crate::models;
+use crate::models::{self, MirrorArgs};
 use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Ok(writeln!(out, "there are no models yet; oxcart pull smollm2 fetches one")?);
     }
     let rows = kept.iter().map(|kept| {
-        let state = if kept.is_whole { age(kept) } else { "unfinished; oxcart pull goes on with it".into() };
+        let state = if kept.is_whole { age(kept) } else { "unfinished; oxcart pull resumes it".into() };
         [Cell::plain(&kept.name), Cell::quantity(quantity::bytes(kept.bytes)), Cell::dim(state)]
     });
     let columns = [Align::Left, Align::Right, Align::Left];
@@ -78,16 +78,25 @@ fn age(kept: &Kept) -> String {
 
 /// Show what a model is: size, licence, context
 ///
-/// As `oxcart inspect` does, in a few lines. The model is fetched if it is not here.
+/// A short form of `oxcart inspect`. For a model that is not on this machine, what the hub says about it; nothing is downloaded.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// The model, named as for --model
     #[arg(default_value = models::DEFAULT)]
     model: String,
+
+    #[command(flatten)]
+    mirror: MirrorArgs,
 }
 
 pub(crate) fn show(args: &ShowArgs, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let (path, _) = models::fetch(&args.model.parse()?)?;
+    let (name, store) = (args.model.parse::<Name>()?, models::store()?);
+    let Some(path) = store.find(&name) else {
+        let about = store.look_up(&name, &args.mirror.hub())?;
+        writeln!(out, "{name}: {}", models::described(&about).join(", "))?;
+        let typed = Text::new(args.model.as_bytes());
+        return Ok(writeln!(out, "it is not on this machine; oxcart pull {typed} fetches it")?);
+    };
     let model = GgufSet::open(&path).map_err(|error| Failure::model(&path, error))?;
     writeln!(out, "{}", Text::new(path.as_os_str().as_encoded_bytes()))?;
     inspect::write_short(&model, terminal, out)
@@ -95,8 +104,7 @@ pub(crate) fn show(args: &ShowArgs, terminal: Terminal, out: &mut dyn Write) -> 
 
 /// Delete models from this machine
 ///
-/// Models are named as `oxcart list` does, or as for --model. Nothing outside of the
-/// folder of models is deleted.
+/// Name them as `oxcart list` does, or as for --model. Nothing outside the models folder is deleted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// The models to delete

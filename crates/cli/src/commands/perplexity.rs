@@ -21,11 +21,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// The text
-    #[arg(short, long, value_name = "TEXT")]
+    /// File with the text
+    #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
 
-    /// Windows at most
+    /// Score at most this many windows
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let uncertainty = (variance / (scored.max(2) - 1) as f64).sqrt() * perplexity;
     if !perplexity.is_finite() {
         return Err(Failure::Machine(
-            "the model gave numbers that are none; its weights may be damaged".into(),
+            "the model gave results that are not numbers; its weights may be damaged".into(),
         ));
     }
     if args.json {

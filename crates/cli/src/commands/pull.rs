@@ -2,32 +2,37 @@
 
 use std::io::Write;
 
-use oxcart::pull::{Name, known_models};
+use oxcart::pull::{Name, aliases, known_models};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::models;
+use crate::models::{self, MirrorArgs};
 use crate::printable;
+use crate::table::{Align, Cell, Table};
+use crate::terminal::Terminal;
 
 /// Fetch a model once, and say where it is
 ///
-/// NAME is a known model (smollm2), a repository of the Hugging Face hub as owner/name, owner/name:Q4_K_M or
-/// owner/name:file.gguf, or a URL. What breaks off goes on where it stopped; what comes is checked. HF_TOKEN and HF_ENDPOINT
-/// are respected; OXCART_CACHE says where models are kept.
+/// NAME is a known model (without it, they are listed), a repository of the Hugging Face hub as owner/name, owner/name:Q4_K_M or
+/// owner/name:file.gguf, or a URL. An interrupted download resumes where it stopped; checksums are verified. HF_TOKEN and HF_ENDPOINT
+/// are respected; OXCART_CACHE is where models are kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to fetch; without it, what could be fetched is listed
+    /// What to fetch; without a name, the known models are listed
     name: Option<String>,
+
+    #[command(flatten)]
+    mirror: MirrorArgs,
 
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let Some(name) = &args.name else { return list(args.json, out) };
+pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+    let Some(name) = &args.name else { return list(args.json, terminal, out) };
     let name: Name = name.parse()?;
-    let (path, fetched) = models::fetch(&name)?;
+    let (path, fetched) = models::fetch(&name, &args.mirror)?;
     if !path.is_file() {
         return Err(Failure::Usage(format!("{}: there is no such file, check the path", path.display())));
     }
@@ -40,16 +45,20 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-fn list(json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+fn list(json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     if json {
-        let known: Vec<_> = known_models()
+        let known = known_models()
             .iter()
-            .map(|known| json!({ "name": known.name, "about": known.about, "bytes": known.bytes }))
-            .collect();
-        return printable::write_json(&json!({ "models": known }), out);
+            .map(|known| json!({ "name": known.name, "about": known.about, "bytes": known.bytes }));
+        // How large the others are is for the hub to say.
+        let of_hub = aliases().iter().map(|alias| {
+            let from = format!("{}:{}", alias.repository, alias.file);
+            json!({ "name": alias.name, "about": alias.about, "bytes": null, "from": from })
+        });
+        return printable::write_json(&json!({ "models": known.chain(of_hub).collect::<Vec<_>>() }), out);
     }
-    for known in known_models() {
-        writeln!(out, "{}  {}", known.name, known.about)?;
-    }
-    Ok(())
+    let known = known_models().iter().map(|known| [Cell::plain(known.name), Cell::dim(known.about)]);
+    let of_hub = aliases().iter().map(|alias| [Cell::plain(alias.name), Cell::dim(alias.about)]);
+    let columns = [Align::Left, Align::Left];
+    Ok(Table { columns, titles: None, rows: known.chain(of_hub) }.write(out, terminal)?)
 }

@@ -9,22 +9,21 @@ use std::time::Instant;
 use oxcart::backend::ByteSize;
 use oxcart::gguf::GgufSet;
 use oxcart::llm::file_type::FileType;
-use oxcart::llm::quantize::{Change, Quantization, QuantizeError};
+use oxcart::llm::quantize::{Change, Importance, Quantization, QuantizeError};
 use serde_json::json;
 
-use crate::door;
 use crate::failure::Failure;
-use crate::models;
+use crate::models::{self, MirrorArgs};
 use crate::printable;
 use crate::progress::Progress;
 
 /// Write a model in another type
 ///
-/// Most tensors become TYPE, those that matter more a larger type, small ones stay as they are. Start from a file in F32,
-/// F16 or BF16 where you can: what was quantized before loses twice. The new file gets its name when all of it is there.
+/// Most tensors become TYPE, some that matter more a larger type; small ones stay as they are. Start from a file in F32,
+/// F16 or BF16 where you can: quantizing twice loses quality twice. The new file gets its name once it is complete.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The model to read: a file, of several the first, or a name as for --model
+    /// The model to read: a file (the first, if it is split), or a name as for --model
     #[arg(value_name = "IN")]
     from: PathBuf,
 
@@ -36,7 +35,14 @@ pub(crate) struct Args {
     #[arg(value_name = "TYPE")]
     file_type: FileType,
 
-    /// Threads to compute with; all cores if not given
+    /// Importance matrix from llama.cpp's llama-imatrix: spends bits where they matter most; the smallest types need one
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+
+    #[command(flatten)]
+    mirror: MirrorArgs,
+
+    /// Threads to compute with. By default, one per core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
@@ -47,20 +53,24 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let start = Instant::now();
-    let from = models::existing_or_fetched(&args.from)?;
+    let from = models::existing_or_fetched(&args.from, &args.mirror)?;
     let model = GgufSet::open(&from).map_err(|error| Failure::model(&from, error))?;
     let is_input =
         |path: &Path| fs::canonicalize(path).is_ok_and(|path| Some(path) == fs::canonicalize(&args.to).ok());
     if model.files().iter().any(|file| is_input(file.path())) {
-        return Err(Failure::Usage("OUT is a file of IN, give another name".into()));
+        return Err(Failure::Usage("OUT is IN, or a file of it; give another name".into()));
     }
     let failed = |error: QuantizeError| match error {
         QuantizeError::File(error) => Failure::model(&from, error),
+        error @ QuantizeError::NeedsImportance { .. } => Failure::Usage(format!(
+            "{error}: give --imatrix FILE, which llama.cpp's llama-imatrix makes, or choose a larger type such as Q4_K_M"
+        )),
         error => Failure::Usage(error.to_string()),
     };
-    let quantization = Quantization::new(&model, args.file_type).map_err(failed)?;
+    let importance = args.imatrix.as_deref().map(read_importance).transpose()?;
+    let quantization = Quantization::new(&model, args.file_type, importance.as_ref()).map_err(failed)?;
     if let Some(twice) = quantized_twice(&quantization) {
-        let _ = writeln!(door::stderr(), "oxcart: {twice}");
+        tracing::warn!("{twice}");
     }
     let total: u64 = quantization.changes().map(|change| change.elements).sum();
     let part = unfinished(&args.to);
@@ -104,6 +114,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         ByteSize(bytes),
         types.join(", ")
     )?)
+}
+
+fn read_importance(path: &Path) -> Result<Importance, Failure> {
+    Importance::open(path).map_err(|error| match error {
+        QuantizeError::File(error) => Failure::model(path, error),
+        error => Failure::Usage(format!("{}: {error}", path.display())),
+    })
 }
 
 /// A warning about tensors that lose a second time.

@@ -8,18 +8,17 @@ use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
 use crate::conversation;
-use crate::door;
 use crate::failure::Failure;
 use crate::form::FormArgs;
-use crate::generation::{Answered, Limit, SamplerArgs, answer, summary};
-use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, summary};
+use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded};
 use crate::printable;
 use crate::speculation::SpeculationArgs;
-use crate::terminal::{Terminal, Tone};
+use crate::terminal::Terminal;
 
 /// Answer a prompt
 ///
-/// The first time the default model, smollm2, is fetched (94 MB). The answer goes to stdout as it comes; how fast it was,
+/// The first time the default model, smollm2, is fetched (93 MB). The answer goes to stdout as it comes; how fast it was,
 /// to stderr.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -47,23 +46,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Tokens at most; -1 for as many as the context holds
-    #[arg(
-        short,
-        long,
-        visible_alias = "n-predict",
-        alias = "predict",
-        value_name = "N",
-        default_value = "512",
-        allow_negative_numbers = true
-    )]
-    n: Limit,
+    #[command(flatten)]
+    length: LengthArgs,
 
-    /// Go on from the prompt as it is, instead of answering it as a message
+    /// Continue the prompt as plain text instead of answering it as a message
     #[arg(long)]
     raw: bool,
 
-    /// Tell the model beforehand what it is
+    /// Standing instructions for the model
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
 
@@ -71,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Go on after tokens that end an answer
+    /// Ignore tokens that end an answer, and go on
     #[arg(long)]
     ignore_eos: bool,
 
@@ -104,24 +94,20 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let form = args.form.read()?;
     // Before the model is loaded, which may take a while.
     let in_file = args.file.as_deref().map(read_file).transpose()?;
-    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let text = match (in_file, given) {
-        (Some(text), _) => text,
-        (None, None | Some("-")) => read_prompt()?,
-        (None, Some(prompt)) => prompt.to_owned(),
-    };
-    // A model without a template was never taught to answer.
-    let tokens = if args.raw || !conversation::has_template(&loaded)? {
-        loaded.encode(&text, Encode { add_special: true, parse_special: true })?
-    } else {
-        let mut messages = Vec::new();
-        messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
-        messages.push(Message::new("user", &text));
-        conversation::prompt(&loaded, &conversation::template(&loaded)?, &messages)?
-    };
-    if tokens.is_empty() {
-        return Err(Failure::Usage("the prompt is empty".into()));
-    }
+    let mut tokens = Vec::new();
+    let opened = Loaded::open_for(&args.engine, terminal, out, args.json, |file| {
+        let text = match (in_file, given) {
+            (Some(text), _) => text,
+            // A plan needs no prompt.
+            (None, None | Some("-")) if args.engine.plan => return Ok(0),
+            (None, None | Some("-")) => read_prompt()?,
+            (None, Some(prompt)) => prompt.to_owned(),
+        };
+        tokens = prompt_tokens(args, &text, file)?;
+        let answer = if args.length.n == Limit::NONE { 0 } else { args.length.n.0 };
+        Ok(tokens.len().saturating_add(answer))
+    });
+    let Opened::Ready(loaded) = opened? else { return Ok(()) };
     let mut engine = loaded.engine()?;
     args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let at_limit = match args.shift {
@@ -130,7 +116,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     let request = Request {
         sampler: args.sampler.settings(&loaded.vocab),
-        limit: args.n.0,
+        limit: args.length.n.0,
         stop: args.stop.clone(),
         constraint: form.map(|form| form.compile(&mut engine)).transpose()?,
         ignore_end: args.ignore_eos,
@@ -149,11 +135,25 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     writeln!(out)?;
     out.flush()?;
-    let line = line(&loaded, &answered);
-    let shown = Terminal { colour: terminal.colour && io::stderr().is_terminal() };
-    // The answer is there even if its speed cannot be printed.
-    let _ = writeln!(door::stderr(), "{}", shown.paint(&line, Tone::Dim));
+    tracing::info!("{}", line(&loaded, &answered));
     Ok(())
+}
+
+/// The prompt as the model is to read it.
+fn prompt_tokens(args: &Args, text: &str, file: &Unloaded<'_>) -> Result<Vec<u32>, Failure> {
+    // A model without a template was never taught to answer.
+    let tokens = if args.raw || !conversation::has_template(file)? {
+        file.encode(text, Encode { add_special: true, parse_special: true })?
+    } else {
+        let mut messages = Vec::new();
+        messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
+        messages.push(Message::new("user", text));
+        conversation::prompt(file, &messages)?
+    };
+    match tokens.is_empty() {
+        true => Err(Failure::Usage("the prompt is empty".into())),
+        false => Ok(tokens),
+    }
 }
 
 fn read_file(path: &Path) -> Result<String, Failure> {
@@ -165,7 +165,7 @@ fn read_file(path: &Path) -> Result<String, Failure> {
 
 fn read_prompt() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no prompt: oxcart run \"Why is the sky blue?\"".into()));
+        return Err(Failure::Usage("there is no prompt; try: oxcart run \"Why is the sky blue?\"".into()));
     }
     let mut text = String::new();
     io::stdin()

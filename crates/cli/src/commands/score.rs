@@ -29,11 +29,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Tokens that go in as one batch
+    /// Tokens to compute as one batch
     #[arg(long, value_name = "N", default_value_t = 1)]
     prompt: usize,
 
-    /// Also give this many of the largest logits at every position from the last token of the prompt on
+    /// Also print this many of the largest logits at each position, from the last token of the prompt on
     #[arg(long, value_name = "K", default_value_t = 0)]
     top: usize,
 
@@ -43,14 +43,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
-    let tokens = match &args.text {
-        Some(text) => loaded.encode(text, Encode { add_special: true, parse_special: true })?,
-        None => args.tokens.clone(),
-    };
+    let mut tokens = args.tokens.clone();
+    let opened = Loaded::open_for(&args.engine, terminal, out, args.json, |file| {
+        if let Some(text) = &args.text {
+            tokens = file.encode(text, Encode { add_special: true, parse_special: true })?;
+        }
+        Ok(tokens.len())
+    });
+    let Opened::Ready(loaded) = opened? else { return Ok(()) };
     let prompt = args.prompt;
     if prompt == 0 || prompt > tokens.len() {
-        return Err(Failure::Usage(format!("--prompt is {prompt}, but there are {} tokens", tokens.len())));
+        return Err(Failure::Usage(format!(
+            "--prompt is {prompt}, but must be from 1 to the number of tokens, {}",
+            tokens.len()
+        )));
     }
     let scores = match loaded.model.hyper().fills_in() {
         true => score_whole(args, &loaded, &tokens)?,

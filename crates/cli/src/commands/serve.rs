@@ -3,27 +3,27 @@
 //! What there is to say goes to stderr. Signals end it once answers are complete, a second one at once; another one has the keys
 //! read again.
 
+mod catalogue;
 pub(crate) mod key_file;
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use oxcart::llm::file_type::FileType;
-use oxcart::llm::runner::EncoderOptions;
-use oxcart_http::{About, Config, Keys, Limits, Models, Served, Server, ServerError, Tls};
+use oxcart_http::{Config, Keeping, Keys, Limits, Models, Server, ServerError, Tls};
 
 use crate::cluster;
-use crate::door;
 use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::os::requests::{Request, Requests, SERVE_HELP};
 use crate::speculation::SpeculationArgs;
 use crate::terminal::Terminal;
 use crate::units;
+use crate::workers::Workers;
+use catalogue::Settings;
 
 /// How long answers may take to end after the first request to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const CONTEXTS: usize = 4;
 
 /// Serve a model over HTTP, as OpenAI, Anthropic, Ollama and llama-server do
 ///
-/// The first time the default model, smollm2, is fetched (94 MB). Many clients may ask at a time; their requests are computed
+/// The first time the default model, smollm2, is fetched (93 MB). Many clients may ask at a time; their requests are computed
 /// together.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{SERVE_HELP}"))]
@@ -52,19 +52,31 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8080)]
     port: u16,
 
-    /// What clients call the model. By default, as it is named here, or as its file is
+    /// Name by which clients ask for the model. By default, the name given with -m, or that of its file
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
+
+    /// Several models, each loaded when a client asks for it by its name: models as for --model, or folders with .gguf files
+    #[arg(long, value_name = "MODEL|FOLDER,…", value_delimiter = ',', conflicts_with_all = ["model", "alias", "draft", "plan"])]
+    models: Vec<String>,
+
+    /// Models of --models that are loaded at a time; when another one is asked for, the least recently used one is unloaded
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "models")]
+    max_models: u16,
+
+    /// How long a model of --models stays loaded after its last answer, for example 1h
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::time, requires = "models")]
+    keep: Duration,
 
     /// Requests that are computed at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
 
-    /// Tokens of all requests together, those that are kept for the next message included. By default, four contexts
+    /// Tokens held in memory for all requests together, including those kept for a next message. By default, four times --ctx
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
 
-    /// Requests that may wait; more are told to come back later
+    /// Requests that may wait; more are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue: u32,
 
@@ -106,6 +118,8 @@ const EXAMPLES: &str = "Examples:
       smollm2 on http://127.0.0.1:8080, for clients on this machine
   oxcart serve -m model.gguf --ctx 16384 --parallel 4
       A model of your own, with a larger context
+  oxcart serve --models ~/models,smollm2
+      All models in a folder and one more, loaded when they are asked for
   oxcart serve -m model.gguf --workers 192.168.1.5:50052,192.168.1.6:50052
       A model over several machines
   oxcart serve --host 192.168.1.7 --api-key-file keys --tls
@@ -129,8 +143,17 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     engine.sequences = usize::from(args.parallel);
     engine.with_departures = true;
     engine.tokens = args.tokens.unwrap_or(CONTEXTS * engine.context_size());
-    let Opened::Ready(loaded) = Loaded::open(&engine, terminal, out, false)? else { return Ok(()) };
-    let models = models(args, &engine, &loaded, terminal, out)?;
+    let settings = Settings {
+        engine,
+        speculation: args.speculation.clone(),
+        limits: Limits { queue: usize::try_from(args.queue).unwrap_or(usize::MAX), time: args.time_limit },
+        terminal,
+    };
+    let chosen = match args.models.is_empty() {
+        true => one_model(args, &settings, out)?,
+        false => Some(several_models(args, settings)?),
+    };
+    let Some((models, workers)) = chosen else { return Ok(()) };
     let config = Config {
         addresses,
         models,
@@ -138,16 +161,18 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         tls: tls.clone(),
         hosts: args.allow_hosts.clone(),
         origins: args.origins.clone(),
-        machines: Some(cluster::machines(&loaded.workers)),
+        machines: Some(cluster::machines(&workers)),
     };
     let server = Server::start(config).map_err(|error| match error {
         ServerError::Open { address } => open_to_all(address),
-        error @ ServerError::Listen { .. } => Failure::Machine(format!("{error}, is another program there?")),
+        error @ ServerError::Listen { .. } => {
+            Failure::Machine(format!("{error}; is another program using that port?"))
+        }
         error => Failure::Machine(error.to_string()),
     })?;
     announce(args, &server, tls.as_ref(), keys.is_empty());
     until_stopped(&requests, args, &keys);
-    say("stopping: answers may end, nothing new is taken");
+    say("stopping: running answers may finish, new requests are refused");
     // It ends with the process.
     let _ = thread::Builder::new().spawn(move || {
         while requests.next() != Request::Stop {}
@@ -165,10 +190,10 @@ fn until_stopped(requests: &Requests, args: &Args, keys: &Keys) {
             Request::Report => {}
             Request::Reread => match key_file::all_keys(&args.api_keys, args.api_key_file.as_deref()) {
                 Ok(read) => match keys.replace(read) {
-                    Ok(()) => say(&format!("{} keys are known now", keys.len())),
-                    Err(error) => say(&format!("keys are as they were: {error}")),
+                    Ok(()) => say(&format!("keys read again, known now: {}", keys.len())),
+                    Err(error) => say(&format!("keys were not changed: {error}")),
                 },
-                Err(failure) => say(&format!("keys are as they were: {failure}")),
+                Err(failure) => say(&format!("keys were not changed: {failure}")),
             },
         }
     }
@@ -176,8 +201,7 @@ fn until_stopped(requests: &Requests, args: &Args, keys: &Keys) {
 
 /// Tells the operator something.
 fn say(line: &str) {
-    // It goes on if that cannot be printed.
-    let _ = writeln!(door::stderr(), "{line}");
+    tracing::info!("{line}");
 }
 
 fn announce(args: &Args, server: &Server, tls: Option<&Tls>, is_open: bool) {
@@ -202,7 +226,7 @@ fn open_to_all(address: SocketAddr) -> Failure {
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::Usage(format!("'{}' is no address to listen on: {error}", host.escape_debug()))
+        Failure::Usage(format!("cannot listen on '{}': {error}", host.escape_debug()))
     };
     let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|error| wrong(&error))?.collect();
     match found.as_slice() {
@@ -231,63 +255,29 @@ fn tls(args: &Args) -> Result<Option<Tls>, Failure> {
     Tls::self_made(&names).map(Some).map_err(usage)
 }
 
-fn models(
+/// The model of --model, loaded, and the workers; none if only the plan was asked for.
+fn one_model(
     args: &Args,
-    settings: &EngineArgs,
-    loaded: &Loaded,
-    terminal: Terminal,
+    settings: &Settings,
     out: &mut dyn Write,
-) -> Result<Models, Failure> {
-    let name = args.alias.clone().unwrap_or_else(|| name(&settings.model.model));
-    let limits = Limits { queue: usize::try_from(args.queue).unwrap_or(usize::MAX), time: args.time_limit };
-    let about = about(loaded);
-    let served = if loaded.model.hyper().is_encoder() {
-        let encoder = loaded.encoder(EncoderOptions { pooling: None })?;
-        Served::embedding(&name, encoder, Arc::clone(&loaded.vocab), about, limits)
-    } else {
-        let mut engine = loaded.engine()?;
-        args.speculation.apply(&mut engine, settings, terminal, out)?;
-        Served::talking(&name, engine, about, limits)
+) -> Result<Option<(Models, Arc<Workers>)>, Failure> {
+    let Opened::Ready(loaded) = Loaded::open(&settings.engine, settings.terminal, out, false)? else {
+        return Ok(None);
     };
-    let failed =
-        |error: oxcart_http::ModelsError| Failure::Usage(format!("{}: {error}", loaded.path.display()));
-    let served = served.map_err(failed)?.placed(cluster::plans(loaded));
-    Models::new(vec![served]).map_err(failed)
+    let name = args.alias.clone().unwrap_or_else(|| catalogue::name(&settings.engine.model.model));
+    let served = settings.served(&name, &loaded, out)?;
+    let models = Models::new(vec![served]).map_err(|error| Failure::Machine(error.to_string()))?;
+    Ok(Some((models, loaded.workers)))
 }
 
-/// What a model is called: the name of its file, or as it was fetched.
-fn name(model: &str) -> String {
-    let path = Path::new(model);
-    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
-        true => path.file_stem().map_or_else(|| model.to_owned(), |stem| stem.to_string_lossy().into_owned()),
-        false => model.to_owned(),
-    }
-}
-
-fn about(loaded: &Loaded) -> About {
-    let (hyper, metadata) = (loaded.model.hyper(), loaded.model.metadata());
-    let number = |key: &str| metadata.get(key).and_then(|entry| entry.u64().ok());
-    About {
-        architecture: hyper.architecture().to_owned(),
-        parameters: number("general.parameter_count"),
-        quantization: number("general.file_type")
-            .and_then(FileType::from_number)
-            .map(|kind| kind.to_string()),
-        bytes: loaded.model.placement().shares().iter().map(|share| share.weights as u64).sum(),
-        trained_context: hyper.context,
-        embedding: hyper.embedding,
-        source: loaded.path.display().to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn models_are_called_as_people_call_them() {
-        assert_eq!(name("smollm2"), "smollm2");
-        assert_eq!(name("/models/Qwen3-4B.Q4_K_M.gguf"), "Qwen3-4B.Q4_K_M");
-        assert_eq!(name("owner/name"), "owner/name");
-    }
+/// The models of --models, none of them loaded yet, and the workers.
+fn several_models(args: &Args, mut settings: Settings) -> Result<(Models, Arc<Workers>), Failure> {
+    let workers = settings.engine.connect()?;
+    settings.engine.connected = Some(Arc::clone(&workers));
+    let Limits { queue, time } = settings.limits;
+    let keeping = Keeping { most: usize::from(args.max_models), idle: args.keep, queue, time };
+    let available = catalogue::find(&args.models, &Arc::new(settings))?;
+    say(&format!("models: {}, each loaded when it is asked for", available.len()));
+    let models = Models::on_demand(available, keeping).map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok((models, workers))
 }

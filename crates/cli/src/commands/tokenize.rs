@@ -21,11 +21,11 @@ pub(crate) struct Args {
     /// The text
     text: String,
 
-    /// Leave out the tokens that a whole text begins and ends with
+    /// Do not add the tokens that begin and end a text
     #[arg(long)]
     no_special: bool,
 
-    /// Take the names of special tokens in the text for these tokens
+    /// Read names of special tokens in the text as those tokens
     #[arg(long)]
     parse_special: bool,
 

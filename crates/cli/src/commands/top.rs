@@ -1,6 +1,6 @@
-//! `oxcart top`: a server's machines and models as they are, in a terminal.
+//! `oxcart top`: a server's machines and models as they are, or a worker's devices, in a terminal.
 //!
-//! It asks `/cluster` again and again and shows what the page shows. Where stdout is no terminal it prints one picture as text.
+//! It asks a server for `/cluster` again and again and shows what the page shows; a worker, for the memory of its devices. Where stdout is not a terminal it prints one snapshot as text.
 
 mod history;
 mod picture;
@@ -23,13 +23,13 @@ use source::Source;
 /// How often keys are looked for.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Show a server's machines and models as they are: who has which blocks, what is computed, what goes over the lines
+/// Watch a server: its machines, which blocks of the model each has, running requests, network traffic
 ///
-/// In a terminal it goes on until q is pressed, and arrows scroll. Elsewhere it prints one picture.
+/// Of a worker it shows the memory of its devices. In a terminal it runs until you press q, and the arrow keys scroll. Elsewhere it prints one snapshot.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where `oxcart serve` is
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    /// Where `oxcart serve` is, or HOST:PORT of a worker
+    #[arg(value_name = "URL|HOST:PORT", default_value = "http://127.0.0.1:8080")]
     url: String,
 
     /// The key that the server asks for. Others on this machine can see it: --api-key-file keeps it to yourself
@@ -40,15 +40,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
 
-    /// How often to look
+    /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::units::time)]
     every: Duration,
 
-    /// Print one picture as text, with rates over one --every, and end
+    /// Print one snapshot as text, with rates measured over one --every, and end
     #[arg(long)]
     once: bool,
 
-    /// Print one picture as JSON, as /cluster has it, and end
+    /// Print one snapshot as JSON, the answer of /cluster, and end
     #[arg(long, conflicts_with = "once")]
     json: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 type Looked = Result<Cluster, String>;
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let source = Source::new(&args.url, args.api_key.as_deref(), args.api_key_file.as_deref())?;
+    let mut source = Source::new(&args.url, args.api_key.as_deref(), args.api_key_file.as_deref())?;
     let first = source.look().map_err(Failure::Machine)?;
     if args.json {
         let text = serde_json::to_string(&first).map_err(|error| Failure::Machine(error.to_string()))?;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// Shows pictures until a key ends it.
-fn live(source: Source, mut history: History, args: &Args) -> Result<(), Failure> {
+fn live(mut source: Source, mut history: History, args: &Args) -> Result<(), Failure> {
     let every = args.every;
     let (sender, pictures) = sync_channel(1);
     let looking = move || {

@@ -1,6 +1,6 @@
-//! `oxcart worker`: lends this machine's devices to clients that speak ggml's RPC protocol.
+//! `oxcart worker`: lends this machine's devices to machines that it is paired with, and to clients that speak ggml's RPC protocol.
 //!
-//! What happens is logged to stderr. A signal asks for the counters; others end it once running graphs are done, a second
+//! What happens is logged. A signal asks for the counters; others end it once running graphs are done, a second
 //! one at once.
 
 mod listen_on;
@@ -14,15 +14,20 @@ use std::thread;
 use std::time::Duration;
 
 use oxcart::backend::{ByteSize, Device, StreamOptions};
-use oxcart::rpc::worker::{CacheSettings, Config, DialectChoice, Domain, Limits, WeightCache, Worker};
+use oxcart::rpc::client::Endpoint;
+use oxcart::rpc::link::{Book, MachineName, Network};
+use oxcart::rpc::worker::{
+    CacheSettings, Config, DialectChoice, Domain, Limits, Plain, Trust, WeightCache, Worker,
+};
 
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
+use crate::log::Style;
 use crate::os::requests::{HELP, Request, Requests};
+use crate::trust;
 use crate::units;
-use crate::workers::DEFAULT_PORT;
+use crate::workers::{self, DEFAULT_PORT};
 use listen_on::ListenOn;
-use log::Log;
 use tidy::tidy;
 
 /// How long running graphs may take to end after the first request to stop.
@@ -33,15 +38,14 @@ const MAX_SCRATCH: usize = 512 << 20;
 
 /// Lend this machine's devices to other machines
 ///
-/// Clients speak ggml's RPC protocol: llama.cpp with --rpc HOST:PORT, or another Oxcart. Many may be connected at a time;
-/// they take turns on the devices and see nothing of each other.
+/// Clients are other machines with Oxcart that have been paired with this one (oxcart join, with the line that is shown at the start), or
+/// llama.cpp with --rpc HOST:PORT. Many may be connected at a time; they take turns on the devices and see nothing of each other.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{HELP}"))]
 pub(crate) struct Args {
     /// Address to listen on
     ///
-    /// The protocol has neither keys nor encryption: any client that can connect can use the devices. Anything but this
-    /// machine's own (loopback) needs --insecure.
+    /// Clients on other machines have to be paired (oxcart join, with the line that the worker shows); what goes between them is encrypted.
     #[arg(short = 'H', long, default_value = "127.0.0.1")]
     host: String,
 
@@ -64,10 +68,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     max_memory: Option<u64>,
 
-    /// Keep weights that clients send on disk, here or in the user's cache folder, so that a model is sent once
+    /// Keep the weights that clients send, on disk in DIR or in the user's cache folder, so that a model is sent only once
     ///
-    /// Kept for the sender alone: a user of this machine, or an address elsewhere. What is put into the folder's 'shared'
-    /// is served to all.
+    /// Weights are served only to the client that sent them: a machine that is paired, a user of this machine, or the address of
+    /// another. Files that you
+    /// move into its subfolder 'shared' are served to all clients.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     cache: Option<Option<PathBuf>>,
 
@@ -75,26 +80,45 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = units::size, requires = "cache")]
     cache_size: u64,
 
-    /// Connections at a time
+    /// Accept at most this many connections at a time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_clients: u32,
 
-    /// Close connections that asked for nothing for this long, for example 30m. By default, never
+    /// Close connections that have sent no request for this long, for example 30m. By default, never
     ///
-    /// Clients hold a loaded model between requests, perhaps for days; they lose it then.
+    /// Clients keep a model loaded between requests, perhaps for days; they lose it when their connection is closed.
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
     /// Version of the protocol: auto, 7.0, 5.1, 4.0, 3.6 or 2.0
     ///
     /// A client does not say which version it speaks. 'auto' speaks 2.0 with clients whose greeting is empty (versions 2
-    /// and 3) and 7.0 with others. If clients of other versions are to come, say which; or listen on several ports.
+    /// and 3) and 7.0 with others. For clients of another version, name it; for several, listen on several ports.
     #[arg(long, value_name = "VERSION", default_value = "auto")]
     protocol: DialectChoice,
 
-    /// Listen beyond this machine although there are neither keys nor encryption
+    /// Let clients of this network in without a key, for example 192.168.1.0/24; may be repeated
+    ///
+    /// For llama.cpp and others that cannot be paired. Any of them can use the devices, and others there can read what is sent.
+    #[arg(long, value_name = "NETWORK")]
+    allow_plain: Vec<Network>,
+
+    /// Let clients of this machine in only with a key, too
+    ///
+    /// For machines on which a proxy or a tunnel ends: whoever comes through it seems to be on this machine. Then --allow-plain 127.0.0.0/8
+    /// lets them in again.
     #[arg(long)]
-    insecure: bool,
+    no_plain: bool,
+
+    /// Where other machines find this one, for the join line: behind NAT, a proxy, in a container; may be repeated
+    ///
+    /// As what comes through a proxy seems to be on this machine, this has --no-plain with it.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = workers::endpoint)]
+    advertise: Vec<Endpoint>,
+
+    /// What this machine is called by those that it is paired with. By default, its host name
+    #[arg(long, value_name = "NAME", value_parser = trust::name)]
+    name: Option<MachineName>,
 
     /// Log one JSON object per line instead of text
     #[arg(long)]
@@ -108,38 +132,65 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "Examples:
   oxcart worker
       Clients on this machine: llama-cli --rpc 127.0.0.1:50052 -ngl 99 -m model.gguf
-  oxcart worker --host 192.168.1.7 --insecure --max-memory 24G
-      Clients of a network that you trust
+  oxcart worker --host 192.168.1.7 --max-memory 24G
+      Machines that are paired with this one, by the line that it shows: oxcart join LINE
+  oxcart worker --host 192.168.1.7 --allow-plain 192.168.1.0/24
+      Also llama.cpp on a network that you trust
   oxcart worker --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on a port of its own
   oxcart worker --cache --cache-size 100G
       Clients that come back need not send their model again";
+
+impl Args {
+    /// How lines of its log look.
+    pub(crate) fn log_style(&self) -> Style {
+        if self.json { Style::Json } else { Style::Timed }
+    }
+}
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
         [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
     };
-    let addresses = listen_on::resolve(&places, args.insecure)?;
+    let addresses = listen_on::resolve(&places)?;
     let requests = Requests::watch(Request::Stop)
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
     // What clients leave behind goes back to the system.
     oxcart::cpu::return_freed_memory();
-    let log = Log::new(args.json);
-    log.catch_panics();
-    let mut config = config(args, &log)?;
+    log::catch_panics();
+    let mut config = config(args)?;
     if let Some(folder) = &args.cache {
-        config.cache = Some(cache(folder.as_deref(), args.cache_size, &log)?);
+        config.cache = Some(cache(folder.as_deref(), args.cache_size)?);
     }
+    let on_loopback = !args.no_plain && args.advertise.is_empty();
+    config.plain = Plain { on_loopback, networks: args.allow_plain.clone() };
+    if !args.allow_plain.is_empty() {
+        log::allowing_plain(&args.allow_plain);
+    }
+    let is_reached = addresses.iter().flatten().any(|address| !address.ip().is_loopback());
+    // A worker that a command starts for itself is used by that command alone.
+    if !args.until_stdin_ends {
+        match trust(args) {
+            Ok(trust) => config.trust = Some(Arc::new(trust)),
+            // Nobody could come.
+            Err(failure) if (is_reached || !on_loopback) && args.allow_plain.is_empty() => {
+                return Err(failure);
+            }
+            Err(failure) => log::not_pairing(&failure.to_string()),
+        }
+    }
+    let trust = config.trust.clone();
     let mut worker =
         Worker::new(config).map_err(|error| Failure::Machine(format!("cannot open the devices: {error}")))?;
     for (device, bytes) in worker.devices() {
-        log.lending(device.name(), device.description(), bytes as u64);
+        log::lending(device.name(), device.description(), bytes as u64);
     }
+    let mut endpoints = args.advertise.clone();
     for (place, address) in places.iter().zip(&addresses) {
         let choice = place.choice.unwrap_or(args.protocol);
-        worker.listen(address.as_slice(), choice).map_err(|error| {
+        let bound = worker.listen(address.as_slice(), choice).map_err(|error| {
             let advice = match error.kind() {
                 io::ErrorKind::AddrInUse => "; another program listens there, give another --port",
                 io::ErrorKind::AddrNotAvailable => "; this machine has no such address, give one of its own",
@@ -150,6 +201,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             };
             Failure::Machine(format!("cannot listen on {place}: {error}{advice}"))
         })?;
+        endpoints.extend(trust::reachable(bound));
+    }
+    if let Some(trust) = &trust {
+        let mut known = Vec::new();
+        endpoints.retain(|endpoint| {
+            let is_new = !known.contains(endpoint);
+            known.push(endpoint.clone());
+            is_new
+        });
+        trust.invitations().set_endpoints(endpoints);
+        if let Some(invitation) = trust.invitations().open() {
+            log::invitation(&invitation, is_reached || !args.advertise.is_empty());
+        }
     }
     if args.until_stdin_ends {
         let stop = requests.sender();
@@ -160,20 +224,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         });
     }
     while requests.next() != Request::Stop {
-        log.counters(&worker.counters());
+        log::counters(&worker.counters());
     }
-    log.stopping();
+    log::stopping();
     // It ends with the process.
     let _ = thread::Builder::new().spawn(move || {
         while requests.next() != Request::Stop {}
         std::process::exit(1);
     });
-    log.counters(&worker.shutdown(GRACE));
-    log.finish();
+    log::counters(&worker.shutdown(GRACE));
+    drop(std::panic::take_hook());
     Ok(())
 }
 
-fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
+/// Who this machine is, and whom it knows.
+fn trust(args: &Args) -> Result<Trust, Failure> {
+    let identity = trust::identity()?;
+    let book = Book::open(trust::file()?).map_err(|error| Failure::Machine(error.to_string()))?;
+    Trust::new(&identity, book, trust::own_name(args.name.as_ref()))
+        .map_err(|error| Failure::Machine(format!("TLS cannot be used: {error}")))
+}
+
+fn config(args: &Args) -> Result<Config, Failure> {
     let mut config = Config::new([]);
     config.devices = args.local.chosen()?;
     // Of the memory of this machine, which messages, graphs and scratch come out of as well.
@@ -194,7 +266,7 @@ fn config(args: &Args, log: &Log) -> Result<Config, Failure> {
     let clients = usize::try_from(args.max_clients).unwrap_or(usize::MAX);
     config.limits = Limits { clients, idle: args.idle_timeout, ..limits };
     config.limits.ungreeted = config.limits.ungreeted.min(clients);
-    config.observer = tidy(log.observer());
+    config.observer = tidy(log::observer());
     Ok(config)
 }
 
@@ -212,9 +284,10 @@ fn check_memory(wanted: u64, devices: &[Arc<dyn Device>]) -> Result<(), Failure>
     }
 }
 
-fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>, Failure> {
-    let nowhere =
-        || Failure::Usage("this user has no home; say where to keep weights, --cache=DIR".to_owned());
+fn cache(folder: Option<&Path>, size: u64) -> Result<Arc<WeightCache>, Failure> {
+    let nowhere = || {
+        Failure::Usage("this user has no home folder; say where to keep weights with --cache=DIR".to_owned())
+    };
     let folder = folder.map(Path::to_owned).or_else(oxcart::folders::weights).ok_or_else(nowhere)?;
     let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
     let shown = folder.display().to_string();
@@ -226,6 +299,6 @@ fn cache(folder: Option<&Path>, size: u64, log: &Log) -> Result<Arc<WeightCache>
         };
         Failure::Machine(format!("cannot keep weights in '{shown}': {error}; {advice}"))
     })?;
-    log.caching(&shown, size, Domain::users_untold());
+    log::caching(&shown, size, Domain::users_untold());
     Ok(cache)
 }

@@ -8,6 +8,7 @@ use oxcart::rpc::wire::{Command, Dialect, OpCode, TensorRecord, encode_graph};
 use socket2::{Domain, Socket, Type};
 
 use super::Random;
+use super::process::{PATIENCE, Process};
 
 /// A connection that stops at the first error; the worker closes most of them.
 pub(crate) struct Attacker {
@@ -23,11 +24,14 @@ pub(crate) fn attack(address: &str, random: &mut Random) {
     let _ = attacker.act(random);
 }
 
-/// A client for which the worker computes a product of minutes, for as long as it stays.
-pub(crate) fn long_product(address: &str) -> TcpStream {
-    let mut attacker = Attacker::connect(address, [127, 0, 0, 1], Dialect::newest()).unwrap();
+/// A client for which the worker computes products of minutes, for as long as it stays. Returns once their message is there.
+pub(crate) fn long_product(process: &Process) -> TcpStream {
+    let before = process.counters()["bytes_in"].as_u64().unwrap();
+    let mut attacker = Attacker::connect(&process.address, [127, 0, 0, 1], Dialect::newest()).unwrap();
+    attacker.be_patient(PATIENCE).unwrap();
     attacker.greet().unwrap();
-    attacker.start_long_product().unwrap();
+    let sent = attacker.start_long_product().unwrap();
+    process.until("the graph is there", |counters| counters["bytes_in"].as_u64().unwrap() >= before + sent);
     attacker.stream
 }
 
@@ -130,17 +134,24 @@ impl Attacker {
         body
     }
 
-    /// Has a product of minutes computed, whose rows lie all but in the same place.
-    pub(crate) fn start_long_product(&mut self) -> Option<()> {
+    /// Has products of minutes computed one after another, whose rows lie all but in the same place: so many that no machine is done
+    /// with them soon. Says how long the message is.
+    pub(crate) fn start_long_product(&mut self) -> Option<u64> {
         let (handle, base) = self.alloc(257 << 20)?;
         let mut a = self.record(1, [1 << 14, 1 << 15, 1, 1], (handle, base));
         let mut b = self.record(3, [1 << 14, 2048, 1, 1], (handle, base));
         for record in [&mut a, &mut b] {
             record.nb = [4_u32, 4, 4, 4].map(Into::into);
         }
-        let c = self.node(OpCode::MulMat, 2, [1 << 15, 2048, 1, 1], (handle, base + (1 << 20)), &[1, 3])?;
-        let body = self.graph(&[2], &[a, b, c]);
-        self.send(Command::GraphCompute, &body)
+        let ids: Vec<u64> = (4..68).collect();
+        let mut tensors = vec![a, b];
+        for &id in &ids {
+            let place = (handle, base + (1 << 20));
+            tensors.push(self.node(OpCode::MulMat, id, [1 << 15, 2048, 1, 1], place, &[1, 3])?);
+        }
+        let body = self.graph(&ids, &tensors);
+        self.send(Command::GraphCompute, &body)?;
+        Some(body.len() as u64)
     }
 
     fn act(&mut self, random: &mut Random) -> Option<()> {
@@ -182,7 +193,7 @@ impl Attacker {
             3 => {
                 // Much memory, given up without a word.
                 for _ in 0..random.below(20) {
-                    let (handle, _) = self.alloc(random.below(64 << 20) as u64)?;
+                    let (handle, _) = self.alloc(random.below(16 << 20) as u64)?;
                     let body = [&handle.to_le_bytes()[..], &[1]].concat();
                     self.send(Command::BufferClear, &body)?;
                 }

@@ -10,9 +10,7 @@ use oxcart::tensor::{DType, Graph};
 
 use super::Random;
 use super::attack::Attacker;
-
-/// Limits within which a client must have noticed that its worker is gone.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use super::process::PATIENCE;
 
 /// What became of one round of an honest client.
 #[derive(Debug)]
@@ -33,7 +31,13 @@ const COLUMNS: usize = 5;
 pub(crate) fn round(address: &str, random: &mut Random) -> Round {
     let newest = random.below(2) == 0;
     let dialect = (!newest).then(|| "2.0".parse().unwrap());
-    let timeouts = Timeouts { control: PATIENCE, data: PATIENCE, compute: PATIENCE, ..Timeouts::default() };
+    let timeouts = Timeouts {
+        connect: PATIENCE,
+        control: PATIENCE,
+        data: PATIENCE,
+        compute: PATIENCE,
+        ..Timeouts::default()
+    };
     let registry =
         match RemoteRegistry::connect(address, &Options { dialect, timeouts, ..Options::default() }) {
             Ok(registry) => registry,
@@ -46,6 +50,8 @@ pub(crate) fn round(address: &str, random: &mut Random) -> Round {
             match step(&device, random) {
                 Ok(Ok(operations)) => done += operations,
                 Ok(Err(wrong)) => return Round::Wrong(wrong),
+                // Attackers of the same address have its memory, which is theirs as well.
+                Err(Error::OutOfMemory { .. }) => return Round::Right(done),
                 Err(error) => return Round::Failed(error.to_string()),
             }
         }
@@ -53,10 +59,14 @@ pub(crate) fn round(address: &str, random: &mut Random) -> Round {
     Round::Right(done)
 }
 
-/// Bytes that a worker has to lend now.
-pub(crate) fn free_bytes(address: &str) -> usize {
-    let registry = RemoteRegistry::connect(address, &Options::default()).unwrap();
-    registry.devices()[0].memory().unwrap().free
+/// Bytes that a worker has to lend now, and bytes that this machine has free.
+pub(crate) fn free_bytes(address: &str) -> (usize, usize) {
+    let timeouts = Timeouts { connect: PATIENCE, control: PATIENCE, ..Timeouts::default() };
+    let registry = RemoteRegistry::connect(address, &Options { timeouts, ..Options::default() }).unwrap();
+    let here = oxcart::devices::find(&[] as &[&str]).unwrap().device_by_name("CPU").unwrap();
+    let before = here.memory().unwrap().free;
+    let lent = registry.devices()[0].memory().unwrap().free;
+    (lent, before.min(here.memory().unwrap().free))
 }
 
 /// A client that stays and adds four numbers to themselves, again and again; says how long each answer took.

@@ -14,8 +14,8 @@ pub(crate) struct Process {
     pub(crate) address: String,
 }
 
-/// How long anything may take that should happen at once, on a machine that is busy.
-const SOON: Duration = Duration::from_secs(20);
+/// How long a test waits for what should happen at once: whatever the machine does beside, only a test that fails waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that a client finds free where no other has any: what `--max-memory` says, less what is kept for clients with little.
 pub(crate) const LENT: usize = (4 << 30) - (64 << 20);
@@ -24,6 +24,7 @@ impl Process {
     pub(crate) fn start() -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_oxcart"))
             .args(["worker", "--port", "0", "--threads", "2", "--max-memory", "4G", "--json"])
+            .env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/data"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -33,7 +34,7 @@ impl Process {
             for line in lines.map_while(Result::ok) {
                 let event: Value = serde_json::from_str(&line).unwrap();
                 let kind = event["event"].as_str().unwrap().to_owned();
-                if ["listening", "counters", "panicked"].contains(&kind.as_str()) {
+                if ["listening", "counters", "panicked", "stopping"].contains(&kind.as_str()) {
                     let _ = sender.send(event);
                 }
             }
@@ -43,10 +44,11 @@ impl Process {
         process
     }
 
-    fn next(&self, kind: &str) -> Value {
+    /// The next event of a kind.
+    pub(crate) fn next(&self, kind: &str) -> Value {
         let start = Instant::now();
         loop {
-            let left = SOON.saturating_sub(start.elapsed());
+            let left = PATIENCE.saturating_sub(start.elapsed());
             let event = self.log.recv_timeout(left).unwrap_or_else(|_| panic!("no '{kind}' in the log"));
             assert_ne!(event["event"], "panicked", "{event}");
             if event["event"] == kind {
@@ -62,28 +64,58 @@ impl Process {
 
     /// Its counters now. Lines of the log are limited, so it may have to be asked again.
     pub(crate) fn counters(&self) -> Value {
-        for _ in 0..40 {
+        /// Longer than the worker takes to answer: a late answer must not be taken for a later one.
+        const LONG: Duration = Duration::from_secs(10);
+        let check = |event: Value| {
+            assert_ne!(event["event"], "panicked", "{event}");
+            Some(event).filter(|event| event["event"] == "counters")
+        };
+        for _ in 0..6 {
+            // What was answered to an earlier question is old.
+            self.log.try_iter().for_each(|event| drop(check(event)));
             self.signal("-USR1");
-            if let Ok(event) = self.log.recv_timeout(Duration::from_millis(500)) {
-                assert_ne!(event["event"], "panicked", "{event}");
-                if event["event"] == "counters" {
-                    return event;
+            let asked = Instant::now();
+            while let Ok(event) = self.log.recv_timeout(LONG.saturating_sub(asked.elapsed())) {
+                if let Some(counters) = check(event) {
+                    return counters;
                 }
             }
         }
         panic!("no counters");
     }
 
-    /// Waits until no client is connected.
-    pub(crate) fn until_empty(&self) {
-        self.until_connected(0);
+    /// Waits until counters are as they should be.
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        loop {
+            let counters = self.counters();
+            if is_so(&counters) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what} did not happen: {counters}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
-    /// Waits until so many clients are connected.
-    pub(crate) fn until_connected(&self, count: u64) {
+    /// Waits until no client is connected.
+    pub(crate) fn until_empty(&self) {
+        self.until("all clients have left", |counters| counters["connected"] == 0);
+    }
+
+    /// Waits until it has no more descriptors and threads than that: those of connections that are over may take a moment to go.
+    pub(crate) fn until_holds_no_more(&self, (files, threads): (usize, usize)) {
         let start = Instant::now();
-        while self.counters()["connected"] != count {
-            assert!(start.elapsed() < SOON, "not {count} clients: {}", self.counters());
+        loop {
+            let now = self.holdings();
+            if now.0 <= files && now.1 <= threads {
+                return;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{} files, {} threads; {files}, {threads} before",
+                now.0,
+                now.1
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

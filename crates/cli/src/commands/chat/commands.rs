@@ -33,9 +33,14 @@ const TABLE: [(Command, &str, &str, &str); 16] = [
     (Command::Save, "/save", "PATH", "write the conversation to a file"),
     (Command::Load, "/load", "PATH", "go on with a conversation from a file"),
     (Command::Model, "/model", "[NAME]", "go on with another model; without NAME, show which it is"),
-    (Command::Workers, "/workers", "[LIST]", "compute on other workers (none: this machine alone)"),
+    (Command::Workers, "/workers", "[LIST]", "compute on other workers (none: this machine only)"),
     (Command::History, "/history", "", "show the conversation so far"),
-    (Command::Think, "/think", "[show|fold]", "show or fold reasoning; alone, show that of the last answer"),
+    (
+        Command::Think,
+        "/think",
+        "[show|fold]",
+        "show or fold reasoning; without a word, show that of the last answer",
+    ),
     (Command::Markdown, "/markdown", "[on|off]", "render Markdown, or show it as plain text"),
     (Command::Stats, "/stats", "", "speed, tokens and memory of the conversation"),
     (Command::Exit, "/exit", "", "leave, as do Ctrl-D and Ctrl-C pressed twice"),
@@ -52,9 +57,11 @@ pub(super) fn help() -> String {
         let usage = format!("{name} {argument}");
         lines.push_str(&format!("\n  {usage:<20} {what}"));
     }
-    lines.push_str("\n\nKeys: Ctrl-C stops an answer or clears the line, the arrows edit and recall, Ctrl-R searches what you typed,");
     lines.push_str(
-        "\nTab completes. A backslash before return goes on in the next line; pasted text stays one message.",
+        "\n\nKeys: Ctrl-C stops an answer or clears the line, arrow keys edit and recall, Ctrl-R searches,",
+    );
+    lines.push_str(
+        "\nTab completes. A backslash before Return continues on the next line; pasted text is one message.",
     );
     lines
 }

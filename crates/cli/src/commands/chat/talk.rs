@@ -14,7 +14,6 @@ use super::commands::{self, Command};
 use super::reply::{Reply, Style};
 use super::transcript::Transcript;
 use crate::conversation;
-use crate::door;
 use crate::failure::Failure;
 use crate::form::Form;
 use crate::generation::{Answered, answer, summary};
@@ -113,7 +112,7 @@ impl<'a> Talk<'a> {
         };
         let mut engine = loaded.engine()?;
         self.args.speculation.apply(&mut engine, settings, self.terminal, out)?;
-        let template = conversation::template(&loaded)?;
+        let template = conversation::template(&loaded.model.metadata(), &loaded.path)?;
         let format = ChatFormat::detect(&template, &loaded.vocab);
         let constraint = self.form.as_ref().map(|form| form.compile(&mut engine)).transpose()?;
         let shown = format.shown_tokens(&loaded.vocab);
@@ -368,7 +367,7 @@ impl<'a> Talk<'a> {
         let Some(last) = &self.last else { return self.note("no messages yet", out) };
         let report = &last.answered.report;
         let line = format!(
-            "{}; {} tokens were known, {} are in the context; first token after {:.2} s",
+            "{}; {} prompt tokens reused, {} tokens in the context; first token after {:.2} s",
             summary(report),
             report.reused_tokens,
             last.held,
@@ -402,7 +401,7 @@ impl<'a> Talk<'a> {
             message.push_str(&format!("\n\n{name}:\n```\n{contents}{end}```"));
         }
         self.unanswered = Some(message.clone());
-        let (shift, shown, limit) = (self.args.shift, self.style, self.args.n.0);
+        let (shift, shown, limit) = (self.args.shift, self.style, self.args.length.n.0);
         let transcript = self.transcript.clone();
         let interrupts = self.interrupts.clone();
         let sampler = self.args.sampler.clone();
@@ -415,7 +414,7 @@ impl<'a> Talk<'a> {
             return self.note(&line, out);
         };
         if left_out > 0 {
-            let line = format!("the oldest {} no longer fit and are left out", messages(left_out));
+            let line = format!("left out, because the context is full: the oldest {}", messages(left_out));
             note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
@@ -456,8 +455,7 @@ fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     match style.wraps {
         true => Ok(writeln!(out, "{}", style.terminal.paint(text, Tone::Dim))?),
         false => {
-            // The answers are there even if this cannot be said.
-            let _ = writeln!(door::stderr(), "{text}");
+            tracing::info!("{text}");
             Ok(())
         }
     }
@@ -477,7 +475,7 @@ fn fitting(
     loop {
         let mut all = transcript.all();
         all.push(Message::new("user", message));
-        let prompt = conversation::render(&ready.loaded, &ready.template, &all)?;
+        let prompt = conversation::render(&ready.loaded.vocab, &ready.template, &all)?;
         let tokens = ready.loaded.vocab.encode_prompt(&prompt);
         if tokens.len() < context {
             return Ok(Some((tokens, prompt.text().to_owned(), left_out)));

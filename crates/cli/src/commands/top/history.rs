@@ -61,7 +61,7 @@ mod tests {
 
     fn picture(at: f64, sent_bytes: u64) -> Cluster {
         let link = Some(Link { sent_bytes, ..Link::default() });
-        let machines = vec![Machine { name: "a".into(), link, failure: None }];
+        let machines = vec![Machine { name: "a".into(), link, ..Machine::default() }];
         Cluster { version: String::new(), uptime_seconds: at, machines, models: Vec::new() }
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: no name or message from outside gets onto a line but through [`door::visible`], and no line is longer than asked for.
 
 use oxcart::backend::ByteSize;
-use oxcart_http::{Cluster, DeviceShare, Machine, ModelState, Plan, Purpose};
+use oxcart_http::{Cluster, DeviceShare, Machine, ModelState, Plan, Presence, Purpose};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -36,7 +36,7 @@ pub(super) fn lines(history: &History, url: &str, trouble: Option<&str>, width: 
         Span::styled(state, if dead > 0 { BAD } else { DIM }),
     ]));
     if let Some(trouble) = trouble {
-        lines.push(Line::styled(format!("cannot look: {}", door::visible(trouble)), BAD));
+        lines.push(Line::styled(format!("cannot refresh: {}", door::visible(trouble)), BAD));
     }
     for model in &now.models {
         lines.push(Line::default());
@@ -64,12 +64,24 @@ fn model_lines(
     let mut facts = vec![door::visible(&model.architecture)];
     facts.extend(model.parameters.map(|count| quantity::count(count).trim_end().to_owned()));
     facts.extend(model.quantization.as_deref().map(door::visible));
-    facts.push(format!("{} blocks", model.plans.blocks));
-    facts.push(format!("context of {}", model.context));
+    match model.presence {
+        Presence::Loaded => {
+            facts.push(format!("{} blocks", model.plans.blocks));
+            facts.push(format!("context of {}", model.context));
+        }
+        Presence::Loading => facts.push("being loaded".into()),
+        Presence::Unloaded => facts.push("loaded when it is asked for".into()),
+    }
     lines.push(Line::from(vec![
         Span::styled(door::visible(&model.name), BOLD),
         Span::styled(format!("  {}", facts.join(" · ")), DIM),
     ]));
+    if model.presence != Presence::Loaded {
+        if let Some(trouble) = &model.trouble {
+            lines.push(Line::styled(format!("it was not loaded: {}", door::visible(trouble)), BAD));
+        }
+        return;
+    }
     if model.purpose == Purpose::Chat {
         let figures = format!(
             "{:.1} tokens/s   {} of {} running   {} waiting   {} answered   ",
@@ -139,6 +151,15 @@ fn machine_lines(
             lines.extend(held(share, model, now.models.len() > 1));
         }
     }
+    for device in &machine.devices {
+        lines.push(Line::raw(format!(
+            "  {} ({}): {} of {} free",
+            door::visible(&device.device),
+            door::visible(&device.description),
+            ByteSize(device.free_bytes),
+            ByteSize(device.total_bytes),
+        )));
+    }
     if let Some(link) = machine.link {
         let name = machine.name.clone();
         let of = move |counter: fn(&oxcart_http::Link) -> u64| {
@@ -177,7 +198,7 @@ fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'stati
     let of = if is_named { format!(" of {}", door::visible(&model.name)) } else { String::new() };
     let mapped = if share.is_mapped { " mapped" } else { "" };
     let memory = format!(
-        "    {}{mapped} weights, {} cache, {} results; {} were free",
+        "    {}{mapped} weights, {} cache, {} results; {} free at start",
         ByteSize(share.weights_bytes),
         ByteSize(share.cache_bytes),
         ByteSize(share.results_bytes),
@@ -258,6 +279,7 @@ mod tests {
                 round_trips: tokens,
             }),
             failure: failure.map(str::to_owned),
+            ..Machine::default()
         };
         let plans = Plans {
             blocks: 30,
@@ -270,6 +292,8 @@ mod tests {
         let running = vec![RequestState { id: 7, prompt_tokens: 11, answer_tokens: 5, limit: 100 }];
         let model = ModelState {
             name: "small\x1b[31m".into(),
+            presence: Presence::Loaded,
+            is_leaving: false,
             purpose: Purpose::Chat,
             architecture: "llama".into(),
             parameters: Some(134_515_008),
@@ -302,14 +326,14 @@ mod tests {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         for part in [
             "oxcart 0.1.0 http://x · 2 machines, 1 dead · up 1 min",
-            "cannot look: gone",
+            "cannot refresh: gone",
             "llama · 134.5 M · Q8_0 · 30 blocks · context of 4096",
             "40.0 tokens/s   1 of 8 running   2 waiting   3 answered",
             "blocks 0-19 a:1",
             "dead: blocks 20-29 b:2",
             "#7      prompt 11      answer 5 of 100",
             "■ b:2  dead: closed the connection",
-            "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB were free",
+            "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB free at start",
             "sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)   40.0 round trips/s (140)",
             "if it left: blocks 0-29 on b:2",
         ] {

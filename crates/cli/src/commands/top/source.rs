@@ -1,28 +1,113 @@
-//! Where pictures come from: a server, asked for one at a time.
+//! Where pictures come from: a server or a worker, asked for one at a time.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
-use oxcart_http::Cluster;
+use oxcart::backend::{Device, Registry};
+use oxcart::rpc::client::RemoteRegistry;
+use oxcart_http::{Cluster, DeviceMemory, Machine};
 use ureq::Agent;
 
 use crate::commands::serve::key_file::all_keys;
 use crate::door;
 use crate::failure::Failure;
 use crate::limits::{MAX_PICTURE_BYTES, PICTURE_TIME};
+use crate::trust;
+use crate::workers::{self, Listed};
+
+/// What is looked at.
+#[derive(Debug)]
+pub(super) enum Source {
+    Server(Server),
+    Worker(Worker),
+}
+
+impl Source {
+    /// A server by its URL, or a worker by its address.
+    pub(super) fn new(place: &str, key: Option<&str>, file: Option<&Path>) -> Result<Source, Failure> {
+        if place.starts_with("http://") || place.starts_with("https://") {
+            return Ok(Source::Server(Server::new(place, key, file)?));
+        }
+        let endpoint = workers::endpoint(place).map_err(|error| {
+            let shown = place.escape_debug();
+            Failure::Usage(format!(
+                "'{shown}' is neither http://HOST:PORT nor HOST:PORT of a worker: {error}"
+            ))
+        })?;
+        if key.is_some() || file.is_some() {
+            return Err(Failure::Usage("a worker asks for no key; http://HOST:PORT is a server".into()));
+        }
+        let worker = Listed::meant_by(&endpoint, &trust::machines()?)?;
+        let name = endpoint.to_string();
+        Ok(Source::Worker(Worker { name, worker, connected: None, since: Instant::now() }))
+    }
+
+    /// How things are there, or why that cannot be told.
+    pub(super) fn look(&mut self) -> Result<Cluster, String> {
+        match self {
+            Source::Server(server) => server.look(),
+            Source::Worker(worker) => worker.look(),
+        }
+    }
+}
+
+/// A worker, which lends devices and knows nothing of models.
+#[derive(Debug)]
+pub(super) struct Worker {
+    name: String,
+    worker: Listed,
+    /// None before the first look, and after a failure.
+    connected: Option<Arc<RemoteRegistry>>,
+    since: Instant,
+}
+
+impl Worker {
+    fn look(&mut self) -> Result<Cluster, String> {
+        let looked = self.devices();
+        if looked.is_err() {
+            self.connected = None;
+        }
+        let machine = Machine { name: self.name.clone(), devices: looked?, ..Machine::default() };
+        Ok(Cluster {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.since.elapsed().as_secs_f64(),
+            machines: vec![machine],
+            models: Vec::new(),
+        })
+    }
+
+    fn devices(&mut self) -> Result<Vec<DeviceMemory>, String> {
+        let registry = match &self.connected {
+            Some(connected) => Arc::clone(connected),
+            None => {
+                let made = self.worker.connect(false).map_err(|error| door::visible(&error))?;
+                self.connected = Some(Arc::clone(&made));
+                made
+            }
+        };
+        let memory = |device: &Arc<dyn Device>| -> Result<DeviceMemory, String> {
+            let memory = device.memory().map_err(|error| door::visible(&error.to_string()))?;
+            Ok(DeviceMemory {
+                device: device.name().to_owned(),
+                description: device.description().to_owned(),
+                total_bytes: memory.total as u64,
+                free_bytes: memory.free as u64,
+            })
+        };
+        registry.devices().iter().map(memory).collect()
+    }
+}
 
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct Server {
     agent: Agent,
     url: String,
     key: Option<String>,
 }
 
-impl Source {
-    pub(super) fn new(url: &str, key: Option<&str>, file: Option<&Path>) -> Result<Source, Failure> {
-        if !url.starts_with("http://") && !url.starts_with("https://") {
-            let shown = url.escape_debug();
-            return Err(Failure::Usage(format!("'{shown}' is no address of a server; http://HOST:PORT is")));
-        }
+impl Server {
+    fn new(url: &str, key: Option<&str>, file: Option<&Path>) -> Result<Server, Failure> {
         let given: Vec<String> = key.map(str::to_owned).into_iter().collect();
         let key = all_keys(&given, file)?.into_iter().next();
         // The address is the operator's own; a proxy between here and there has no part in it.
@@ -31,23 +116,28 @@ impl Source {
             .http_status_as_error(false)
             .proxy(None);
         let url = format!("{}/cluster", url.trim_end_matches('/'));
-        Ok(Source { agent: config.build().new_agent(), url, key })
+        Ok(Server { agent: config.build().new_agent(), url, key })
     }
 
-    /// How things are there, or why that cannot be told.
-    pub(super) fn look(&self) -> Result<Cluster, String> {
+    fn look(&self) -> Result<Cluster, String> {
         let mut request = self.agent.get(&self.url);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        let failed = |error: ureq::Error| format!("{}: {}", self.url, door::visible(&error.to_string()));
+        let failed = |error: ureq::Error| {
+            format!(
+                "cannot read {}: {}; is oxcart serve running there?",
+                self.url,
+                door::visible(&error.to_string())
+            )
+        };
         let mut response = request.call().map_err(failed)?;
         let status = response.status().as_u16();
         let body =
             response.body_mut().with_config().limit(MAX_PICTURE_BYTES).read_to_vec().map_err(failed)?;
         match status {
             200 => serde_json::from_slice(&body)
-                .map_err(|error| format!("{} is no picture of a cluster: {error}", self.url)),
+                .map_err(|error| format!("{} did not answer as oxcart serve does: {error}", self.url)),
             401 => Err(format!("{} asks for a key: --api-key-file, or --api-key", self.url)),
             404 => Err(format!("{} is not there: is it an Oxcart server?", self.url)),
             status => Err(match reason(&body) {
@@ -67,7 +157,7 @@ fn reason(body: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -78,8 +168,9 @@ mod tests {
         let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let read = stream.read(&mut [0; 4096]).unwrap();
-            assert!(read > 0);
+            // All of the request: what is closed with something unread loses what was sent.
+            let asked = BufReader::new(&stream).lines();
+            assert!(asked.map_while(Result::ok).any(|line| line.is_empty()));
             // Who has had enough closes the connection.
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
         });
@@ -92,9 +183,9 @@ mod tests {
     fn a_picture_without_end_is_not_read_to_it() {
         let endless = vec![b' '; MAX_PICTURE_BYTES as usize + 1];
         let told = looked("200 OK", endless);
-        assert!(!told.contains("is no picture"), "{told}");
+        assert!(!told.contains("did not answer as"), "{told}");
         let told = looked("200 OK", vec![b' '; 1000]);
-        assert!(told.contains("is no picture"), "{told}");
+        assert!(told.contains("did not answer as"), "{told}");
     }
 
     #[test]

@@ -42,23 +42,14 @@ impl fmt::Display for ListenOn {
     }
 }
 
-/// The addresses behind names. Only this machine's own are allowed unless the operator knows better.
-pub(crate) fn resolve(places: &[ListenOn], insecure: bool) -> Result<Vec<Vec<SocketAddr>>, Failure> {
+/// The addresses behind names.
+pub(crate) fn resolve(places: &[ListenOn]) -> Result<Vec<Vec<SocketAddr>>, Failure> {
     let mut all = Vec::with_capacity(places.len());
     for place in places {
-        let unknown =
-            |error: &dyn fmt::Display| Failure::Usage(format!("{place} is no address to listen on: {error}"));
+        let unknown = |error: &dyn fmt::Display| Failure::Usage(format!("cannot listen on {place}: {error}"));
         let found = place.endpoint.addresses().map_err(|error| unknown(&error))?;
         if found.is_empty() {
             return Err(unknown(&"the name has no address"));
-        }
-        if !insecure && found.iter().any(|address| !address.ip().is_loopback()) {
-            return Err(Failure::Usage(format!(
-                "{place} can be reached from other machines, and the protocol has neither keys nor encryption: \
-                 any client that connects can use the devices, and others on the network can read what is sent; \
-                 give --insecure if that network is yours alone, or listen on 127.0.0.1 and let clients in through \
-                 a tunnel"
-            )));
         }
         all.push(found);
     }
@@ -77,14 +68,5 @@ mod tests {
         for wrong in ["", "127.0.0.1", "1.2.3.4:x", "9.9@127.0.0.1:1", "127.0.0.1:70000"] {
             assert!(wrong.parse::<ListenOn>().is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn only_loopback_unless_told_otherwise() {
-        let (near, far) = (ListenOn::new("127.0.0.1", 0), ListenOn::new("0.0.0.0", 0));
-        assert!(resolve(&[near.clone(), ListenOn::new("::1", 0)], false).is_ok());
-        let refused = resolve(&[near, far.clone()], false).unwrap_err();
-        assert!(refused.to_string().contains("--insecure"), "{refused}");
-        assert!(resolve(&[far], true).is_ok());
     }
 }
