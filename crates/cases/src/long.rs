@@ -107,9 +107,9 @@ pub const LONG_NODES: &[LongNode] = &[
         build: |graph| {
             let (d, tokens) = (1 << 12, 1 << 12);
             let mut rows = || graph.leaf(DType::F32, [d, 1, tokens]);
-            let [k, v, q, gate] = [rows()?, rows()?, rows()?, rows()?];
+            let [r, w, k, v, a, b] = [rows()?, rows()?, rows()?, rows()?, rows()?, rows()?];
             let state = graph.leaf(DType::F32, [d * d, 1])?;
-            graph.gated_linear_attn([k, v, q, gate, state], 1.0)
+            graph.rwkv_wkv7([r, w, k, v, a, b, state])
         },
     },
     LongNode {
