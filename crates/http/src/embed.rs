@@ -24,16 +24,29 @@ pub(crate) struct Vectors {
     pub(crate) tokens: usize,
 }
 
+impl Vectors {
+    /// Whether they are as wide as they should be: they are not cut off.
+    pub(crate) fn check_width(&self, wanted: Option<usize>) -> Result<(), ApiError> {
+        let width = self.vectors.first().map_or(0, Vec::len);
+        match wanted {
+            Some(wanted) if wanted != width => {
+                Err(ApiError::field("dimensions", format!("this model's vectors have {width}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The vectors of some texts.
 pub(crate) async fn embed(
     model: Option<&str>,
     passages: Vec<Passage>,
     context: &Context,
 ) -> Result<Vectors, ApiError> {
-    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
     if passages.is_empty() || passages.len() > MAX_PROMPTS {
         return Err(ApiError::field("input", format!("there must be 1 to {MAX_PROMPTS} texts")));
     }
+    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
     let vocab = Arc::clone(&model.vocab);
     let encode = move |passage: Passage| match passage {
         Passage::Text(text) => vocab.encode(text, Encode { add_special: true, parse_special: false }),

@@ -72,7 +72,12 @@ pub(crate) enum KeepAlive {
 }
 
 impl KeepAlive {
-    pub(crate) fn duration(&self) -> Result<Duration, ApiError> {
+    /// What a request says of it, if it says something.
+    pub(crate) fn wanted(asked: Option<&KeepAlive>) -> Result<Option<Duration>, ApiError> {
+        asked.map(KeepAlive::duration).transpose()
+    }
+
+    fn duration(&self) -> Result<Duration, ApiError> {
         let seconds = match self {
             KeepAlive::Seconds(seconds) => Some(*seconds),
             KeepAlive::Text(text) => text.parse().ok().or_else(|| time(text)),

@@ -11,7 +11,7 @@ use crate::error::ApiError;
 
 /// One text, or several.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
 pub(crate) enum OneOrMany {
     One(String),
     Many(Vec<String>),
@@ -28,7 +28,7 @@ impl OneOrMany {
 
 /// Tokens that are to be more or less likely: `{"15043": -100}`, or llama-server's `[[15043, -1.5], [123, false]]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "logit_bias should be an object, or a list of pairs, of tokens and numbers")]
 pub(crate) enum LogitBias {
     ByName(BTreeMap<String, f32>),
     Pairs(Vec<(Token, BiasBy)>),
@@ -36,7 +36,7 @@ pub(crate) enum LogitBias {
 
 /// By how much.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number or false")]
 pub(crate) enum BiasBy {
     Number(f32),
     /// `false` is never.
