@@ -60,7 +60,13 @@ pub fn stream(bytes: &[u8]) {
             script.tell(0, Told::Token { token: 0, likelihood: None, parts, reused_tokens: 0 }, &mut out);
         }
         let calls = !answer.calls.is_empty();
-        let ended = Ended { end: End::Model, stopped_by: None, report: Report::default(), calls };
+        let ended = Ended {
+            end: End::Model,
+            stopped_by: None,
+            report: Report::default(),
+            reasoning_tokens: 0,
+            calls,
+        };
         script.tell(0, Told::Ended { parts: Vec::new(), ended }, &mut out);
         script.end(&mut out);
         out

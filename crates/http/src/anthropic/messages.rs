@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
-use crate::openai::chat::{answered_call, tools};
+use crate::openai::chat::{among, answered_call, tools};
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -61,7 +61,7 @@ enum Role {
 
 /// A text, or blocks, which in some places can only be texts.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of blocks")]
+#[serde(untagged, expecting = "expected text or a list of blocks")]
 enum Text {
     Text(String),
     Blocks(Vec<Block>),
@@ -116,7 +116,7 @@ impl Text {
                     match block {
                         Block::Text { text } => all.push_str(&text),
                         Block::Image {} => return Err(ApiError::bad(NO_IMAGES)),
-                        _ => return Err(ApiError::bad("only blocks of text are supported here")),
+                        _ => return Err(ApiError::bad("only text blocks are supported here")),
                     }
                 }
                 Ok(all)
@@ -149,7 +149,7 @@ impl Message {
                 (Block::Document {}, _) => {
                     return Err(ApiError::field("messages", "documents are not supported; send their text"));
                 }
-                _ => return Err(ApiError::field("messages", "a block of this type is not supported here")),
+                _ => return Err(ApiError::field("messages", "blocks of this type are not supported here")),
             }
         }
         match self.role {
@@ -169,7 +169,7 @@ impl Message {
 impl MessagesRequest {
     fn ask(mut self) -> Result<Ask, ApiError> {
         let Some(limit) = self.max_tokens else {
-            return Err(ApiError::field("max_tokens", "it is required"));
+            return Err(ApiError::field("max_tokens", "is required"));
         };
         let format = self.output_config.take().and_then(|config| config.format).or(self.output_format.take());
         Ok(Ask {
@@ -210,9 +210,7 @@ impl MessagesRequest {
         if let Some(thinking) = &self.thinking {
             variables.insert("enable_thinking".into(), (thinking.kind != "disabled").into());
         }
-        if tools.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
-            return Err(ApiError::field("tool_choice", "there are no tools to choose from"));
-        }
+        let choice = among(choice, &tools)?;
         Ok(Conversation { turns, tools, choice, parallel: disable_parallel != Some(true), variables })
     }
 }

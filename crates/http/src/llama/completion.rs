@@ -95,7 +95,7 @@ impl CompletionRequest {
         let mut prompts = self.prompt.into_vec();
         match (prompts.pop(), prompts.is_empty()) {
             (Some(prompt), true) => Ok((prompt, self.settings)),
-            _ => Err(ApiError::field("prompt", "there must be exactly one")),
+            _ => Err(ApiError::field("prompt", "must be a single prompt")),
         }
     }
 }

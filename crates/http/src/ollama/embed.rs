@@ -20,7 +20,7 @@ struct EmbedRequest {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 enum Input {
     One(String),
     Many(Vec<String>),

@@ -63,7 +63,7 @@ pub(crate) struct ChatMessage {
 
 /// A text, or parts of one.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of parts")]
+#[serde(untagged, expecting = "expected text or a list of parts")]
 pub(crate) enum Content {
     Text(String),
     Parts(Vec<ContentPart>),
@@ -191,7 +191,7 @@ pub(crate) fn tools(described: Option<Vec<Value>>) -> Result<Vec<Tool>, ApiError
 
 /// `"auto"`, `"none"`, `"required"`, `{"type": "function", "function": {"name": …}}`, or with the name beside the type.
 fn tool_choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
-    let wrong = || ApiError::field("tool_choice", "it should be auto, none, required or a function");
+    let wrong = || ApiError::field("tool_choice", "must be auto, none, required or a function");
     match choice {
         None | Some(Value::Null) => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {
@@ -209,10 +209,14 @@ fn tool_choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
 
 /// What a choice of tools means for a conversation with these tools.
 pub(crate) fn chosen_tools(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
-    let choice = tool_choice(choice)?;
+    among(tool_choice(choice)?, tools)
+}
+
+/// A choice, if there is something to choose from.
+pub(crate) fn among(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     match choice {
         ToolChoice::Required | ToolChoice::Named(_) if tools.is_empty() => {
-            Err(ApiError::field("tool_choice", "there are no tools to choose from"))
+            Err(ApiError::field("tool_choice", "requires tools, and none are given"))
         }
         choice => Ok(choice),
     }
@@ -238,10 +242,10 @@ impl ChatRequest {
 
     fn ask(self) -> Result<Ask, ApiError> {
         if self.top_logprobs.is_some() && self.logprobs != Some(true) {
-            return Err(ApiError::field("top_logprobs", "logprobs must be true for that"));
+            return Err(ApiError::field("top_logprobs", "requires logprobs to be true"));
         }
         if self.functions.is_some_and(|functions| !functions.is_empty()) {
-            return Err(ApiError::field("functions", "this is not supported any more; use tools"));
+            return Err(ApiError::field("functions", "is not supported; use tools"));
         }
         let conversation = ChatRequest::conversation(
             self.messages,
@@ -355,7 +359,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.iter().enumerate() {
-        usage.add(&whole.ended.report, index == 0);
+        usage.add(&whole.ended, index == 0);
         let logprobs = wants_logprobs.then(|| ChoiceLogprobs::new(&model.vocab, &whole.likelihoods));
         choices.push(ChatChoice {
             index,
@@ -504,7 +508,7 @@ impl ChatScript {
 
     fn ended(&mut self, index: usize, ended: &Ended, out: &mut Vec<u8>) {
         if let Some(usage) = &mut self.usage {
-            usage.add(&ended.report, index == 0);
+            usage.add(ended, index == 0);
         }
         self.chunk(index, Delta::default(), Some(finish_reason(ended)), out);
     }

@@ -41,7 +41,7 @@ struct CompletionRequest {
 
 /// One prompt or several, as text or as tokens.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "prompt should be a text, a list of tokens, or a list of these")]
+#[serde(untagged, expecting = "prompt must be text, a list of tokens, or a list of either")]
 pub(crate) enum Prompts {
     Text(String),
     Tokens(Vec<Token>),
@@ -64,16 +64,16 @@ impl Prompts {
 impl CompletionRequest {
     fn ask(self) -> Result<Ask, ApiError> {
         if self.echo == Some(true) {
-            return Err(ApiError::field("echo", "the prompt is not repeated here"));
+            return Err(ApiError::field("echo", "is not supported"));
         }
         if self.best_of.is_some_and(|best_of| best_of != self.n.unwrap_or(1)) {
-            return Err(ApiError::field("best_of", "all answers are given, so it can only be n"));
+            return Err(ApiError::field("best_of", "must equal n: all answers are returned"));
         }
         let mut prompts = self.prompt.into_vec();
         if let Some(after) = self.suffix.filter(|suffix| !suffix.is_empty()) {
             for prompt in &mut prompts {
                 let Prompt::Text { text, .. } = prompt else {
-                    return Err(ApiError::field("suffix", "the prompt must be a text for that"));
+                    return Err(ApiError::field("suffix", "requires the prompt to be text"));
                 };
                 let before = std::mem::take(text);
                 *prompt = Prompt::Gap { before, after: after.clone(), files: Vec::new() };
@@ -170,7 +170,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.into_iter().enumerate() {
-        usage.add(&whole.ended.report, index % per_prompt == 0);
+        usage.add(&whole.ended, index % per_prompt == 0);
         choices.push(Choice {
             index,
             text: whole.answer.text,
@@ -265,7 +265,7 @@ impl Script for CompletionScript {
             }
             Told::Ended { parts, ended } => {
                 if let Some(usage) = &mut self.usage {
-                    usage.add(&ended.report, choice.is_multiple_of(self.per_prompt));
+                    usage.add(&ended, choice.is_multiple_of(self.per_prompt));
                 }
                 self.chunk(choice, parts, Some(finish_reason(&ended)), out);
             }

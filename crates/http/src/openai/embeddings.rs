@@ -17,7 +17,7 @@ struct EmbeddingRequest {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "input should be a text, a list of tokens, or a list of these")]
+#[serde(untagged, expecting = "input must be text, a list of tokens, or a list of either")]
 enum Input {
     Text(String),
     Tokens(Vec<u32>),

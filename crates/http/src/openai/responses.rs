@@ -1,6 +1,6 @@
 //! `/v1/responses`. Nothing is kept between requests: a conversation is sent whole each time.
 
-use oxcart_llm::engine::{End, Report};
+use oxcart_llm::engine::End;
 use oxcart_llm::text::{AnswerEvent, ToolCall};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Asked {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "input should be a text or a list of items")]
+#[serde(untagged, expecting = "input must be text or a list of items")]
 enum Input {
     Text(String),
     Items(Vec<Item>),
@@ -167,7 +167,7 @@ impl ResponsesRequest {
                 }
                 // What a model thought before is its own; templates leave it out.
                 (Some("reasoning"), _) => {}
-                _ => return Err(ApiError::field("input", "an item of this type is not supported")),
+                _ => return Err(ApiError::field("input", "items of this type are not supported")),
             }
         }
         Ok(turns)
@@ -175,16 +175,20 @@ impl ResponsesRequest {
 
     fn ask(mut self) -> Result<Ask, ApiError> {
         if self.previous_response_id.is_some() {
-            let problem = "responses are not kept; send the conversation as input";
+            let problem =
+                "is not supported, because responses are not stored; send the conversation as input";
             return Err(ApiError::field("previous_response_id", problem));
         }
         for (field, given) in [("conversation", &self.conversation), ("prompt", &self.prompt)] {
             if given.as_ref().is_some_and(|given| !given.is_null()) {
-                return Err(ApiError::field(field, "nothing is kept here; send the conversation as input"));
+                return Err(ApiError::field(
+                    field,
+                    "is not supported, because nothing is stored; send the conversation as input",
+                ));
             }
         }
         if self.background == Some(true) {
-            return Err(ApiError::field("background", "responses are not kept"));
+            return Err(ApiError::field("background", "is not supported, because responses are not stored"));
         }
         let tools = tools(self.tools.take())?;
         let mut variables = Map::new();
@@ -257,7 +261,7 @@ impl Response {
             "previous_response_id": null,
             "store": false,
             "truncation": "disabled",
-            "usage": ended.map(|ended| usage(&ended.report)),
+            "usage": ended.map(usage),
         });
         if let Value::Object(response) = &mut response {
             response.extend(self.settings.clone());
@@ -266,12 +270,13 @@ impl Response {
     }
 }
 
-fn usage(report: &Report) -> Value {
+fn usage(ended: &Ended) -> Value {
+    let report = &ended.report;
     json!({
         "input_tokens": report.prompt_tokens,
         "input_tokens_details": { "cached_tokens": report.reused_tokens },
         "output_tokens": report.answer_tokens,
-        "output_tokens_details": { "reasoning_tokens": 0 },
+        "output_tokens_details": { "reasoning_tokens": ended.reasoning_tokens },
         "total_tokens": report.prompt_tokens + report.answer_tokens,
     })
 }

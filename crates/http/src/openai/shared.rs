@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oxcart_llm::engine::{End, Report};
+use oxcart_llm::engine::End;
 use oxcart_llm::text::{Decode, Token, Vocab};
 use serde::Serialize;
 
@@ -28,6 +28,7 @@ pub(crate) struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -35,14 +36,21 @@ struct PromptDetails {
     cached_tokens: usize,
 }
 
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: usize,
+}
+
 impl Usage {
     /// Counts another answer; the prompt of the choices of one prompt counts once.
-    pub(crate) fn add(&mut self, report: &Report, is_first_choice: bool) {
+    pub(crate) fn add(&mut self, ended: &Ended, is_first_choice: bool) {
+        let report = &ended.report;
         if is_first_choice {
             self.prompt_tokens += report.prompt_tokens;
             self.prompt_tokens_details.cached_tokens += report.reused_tokens;
         }
         self.completion_tokens += report.answer_tokens;
+        self.completion_tokens_details.reasoning_tokens += ended.reasoning_tokens;
         self.total_tokens = self.prompt_tokens + self.completion_tokens;
     }
 }
