@@ -158,6 +158,19 @@ fn biases_and_penalties_count() {
     assert_eq!(same["choices"][0]["text"], other["choices"][0]["text"]);
     let refused = post(&server, "/v1/completions", &json!({ "prompt": "a", "logit_bias": { "x": 1 } }));
     assert_eq!(refused.status, 400);
+    // The most frequent token of an answer is less frequent if that is penalized.
+    let most = |penalties: Value| {
+        let mut ask = json!({ "prompt": "the end", "temperature": 0, "max_tokens": 60, "ignore_eos": true, "logprobs": 0 });
+        ask.as_object_mut().unwrap().extend(penalties.as_object().unwrap().clone());
+        let whole = post(&server, "/v1/completions", &ask).json();
+        let tokens = whole["choices"][0]["logprobs"]["tokens"].as_array().unwrap().clone();
+        tokens.iter().map(|token| tokens.iter().filter(|other| *other == token).count()).max().unwrap()
+    };
+    let plain = most(json!({}));
+    for name in ["frequency_penalty", "presence_penalty"] {
+        let penalized = most(json!({ name: 2 }));
+        assert!(penalized < plain, "{name}: {penalized} times, {plain} without");
+    }
 }
 
 #[test]
