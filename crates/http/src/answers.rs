@@ -30,6 +30,8 @@ pub(crate) struct Ended {
     /// Which stop string came.
     pub(crate) stopped_by: Option<usize>,
     pub(crate) report: Report,
+    /// Tokens of the answer that were reasoning.
+    pub(crate) reasoning_tokens: usize,
     /// Whether tools are called.
     pub(crate) calls: bool,
 }
@@ -49,6 +51,9 @@ struct Choice {
     updates: Updates,
     /// None where the answer is nothing but text.
     parser: Option<AnswerParser>,
+    reasoning_tokens: usize,
+    /// Tokens of which it is not known yet whether they are.
+    held_tokens: usize,
     calls: bool,
     has_ended: bool,
 }
@@ -75,6 +80,11 @@ impl Choice {
         match update {
             Update::Token(token) => {
                 let parts = self.read(token.text, false);
+                self.held_tokens += 1;
+                if let Some(part) = parts.first() {
+                    let held = std::mem::take(&mut self.held_tokens);
+                    self.reasoning_tokens += if matches!(part, AnswerEvent::Reasoning(_)) { held } else { 0 };
+                }
                 let likelihood = token.logprob.map(|logprob| Likelihood {
                     token: token.token,
                     logprob,
@@ -86,7 +96,8 @@ impl Choice {
             Update::Finished { end, text, stopped_by, report } => {
                 let parts = self.read(text, true);
                 self.has_ended = true;
-                Ok(Told::Ended { parts, ended: Ended { end, stopped_by, report, calls: self.calls } })
+                let Choice { reasoning_tokens, calls, .. } = *self;
+                Ok(Told::Ended { parts, ended: Ended { end, stopped_by, report, reasoning_tokens, calls } })
             }
             Update::Failed(failure) => {
                 self.has_ended = true;
@@ -129,7 +140,14 @@ impl Answers {
         let choices = updates
             .into_iter()
             .zip(parsers)
-            .map(|(updates, parser)| Choice { updates, parser, calls: false, has_ended: false })
+            .map(|(updates, parser)| Choice {
+                updates,
+                parser,
+                reasoning_tokens: 0,
+                held_tokens: 0,
+                calls: false,
+                has_ended: false,
+            })
             .collect();
         let mut answers = Answers { model, prompt_tokens, choices, first: None, next: 0 };
         answers.first = poll_fn(|context| answers.poll_next(context)).await.transpose()?;

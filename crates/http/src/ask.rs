@@ -159,7 +159,7 @@ impl Ask {
 
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         let too_many = |field, count: usize, most: usize| match count > most {
-            true => Err(ApiError::field(field, format!("{count} is too much; the limit is {most}"))),
+            true => Err(ApiError::field(field, format!("{count} is too many; the limit is {most}"))),
             false => Ok(()),
         };
         too_many("n", self.choices, MAX_CHOICES)?;
@@ -171,13 +171,16 @@ impl Ask {
         too_many("stop", self.stop.len(), MAX_STOP_STRINGS)?;
         let stop_bytes: usize = self.stop.iter().map(String::len).sum();
         if stop_bytes > MAX_STOP_BYTES {
-            return Err(ApiError::field("stop", format!("there are more than {MAX_STOP_BYTES} bytes")));
+            return Err(ApiError::field(
+                "stop",
+                format!("must not have more than {MAX_STOP_BYTES} bytes in all"),
+            ));
         }
         if self.choices == 0 {
             return Err(ApiError::field("n", "must be at least 1"));
         }
         if self.prompts.is_empty() {
-            return Err(ApiError::field("prompt", "there is none"));
+            return Err(ApiError::field("prompt", "must not be empty"));
         }
         if self.limit == Some(0) {
             return Err(ApiError::field("max_tokens", "must be at least 1"));
@@ -187,7 +190,7 @@ impl Ask {
                 too_many("messages", conversation.turns.len(), MAX_MESSAGES)?;
                 too_many("tools", conversation.tools.len(), MAX_TOOLS)?;
                 if conversation.turns.is_empty() {
-                    return Err(ApiError::field("messages", "there are none"));
+                    return Err(ApiError::field("messages", "must not be empty"));
                 }
             }
         }
@@ -220,7 +223,7 @@ fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerP
             let error = ApiError::new(
                 Kind::ContextFull,
                 format!(
-                    "the prompt has {} tokens, but the context only {}",
+                    "the prompt has {} tokens, but the context holds only {}",
                     ready.tokens.len(),
                     talker.context
                 ),
@@ -260,7 +263,7 @@ struct Ready {
 fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Result<Ready, ApiError> {
     let vocab = &model.vocab;
     if vocab.kind() == TokenizerKind::None && !matches!(prompt, Prompt::Tokens(_)) {
-        return Err(ApiError::bad("the model has no tokenizer; prompts can only be tokens"));
+        return Err(ApiError::bad("the model has no tokenizer, so prompts must be lists of tokens"));
     }
     let plain = |tokens: Vec<Token>| {
         let grammar = match form {

@@ -9,29 +9,32 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::answers::{Ended, Script, Told};
-use crate::ask::Ask;
 use crate::error::{ApiError, Dialect};
-use crate::{anthropic, json, ollama, openai};
+use crate::{anthropic, json, llama, ollama, openai};
 
 /// Bytes that a refusal has at most, in any format. It may say a name that the client sent, shortened.
 const SHORT: usize = 4096;
 
-/// What makes a request of a body.
-type Read = fn(&[u8]) -> Result<Ask, ApiError>;
+/// What makes a request of a body, and looks whether it can be answered.
+type Read = fn(&[u8]) -> Result<(), ApiError>;
 
-const READERS: [Read; 5] = [
-    openai::chat::read,
-    openai::completions::read,
-    openai::responses::read,
-    anthropic::messages::read,
-    ollama::generate::read,
+const READERS: [Read; 9] = [
+    |body| openai::chat::read(body)?.check(),
+    |body| openai::completions::read(body)?.check(),
+    |body| openai::responses::read(body)?.check(),
+    |body| openai::embeddings::read(body).map(drop),
+    |body| anthropic::messages::read(body)?.check(),
+    |body| ollama::generate::read(body)?.check(),
+    |body| ollama::generate::read_plain(body)?.check(),
+    |body| llama::completion::read(body)?.check(),
+    |body| llama::completion::read_infill(body)?.check(),
 ];
 
 /// A body, for each interface.
 pub fn body(bytes: &[u8]) {
     let is_json = json::parse::<IgnoredAny>(bytes).is_ok();
     for read in READERS {
-        match read(bytes).and_then(|ask| ask.check()) {
+        match read(bytes) {
             Ok(()) => assert!(is_json, "what is no JSON was taken for a request"),
             Err(error) => {
                 for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Ollama] {
@@ -57,36 +60,51 @@ pub fn stream(bytes: &[u8]) {
             script.tell(0, Told::Token { token: 0, likelihood: None, parts, reused_tokens: 0 }, &mut out);
         }
         let calls = !answer.calls.is_empty();
-        let ended = Ended { end: End::Model, stopped_by: None, report: Report::default(), calls };
+        let ended = Ended {
+            end: End::Model,
+            stopped_by: None,
+            report: Report::default(),
+            reasoning_tokens: 0,
+            calls,
+        };
         script.tell(0, Told::Ended { parts: Vec::new(), ended }, &mut out);
         script.end(&mut out);
         out
     };
-    let (mut text, mut arguments) = (String::new(), String::new());
-    for event in events(&told(&mut anthropic::messages::script("m")), true) {
-        assert_eq!(event["type"].as_str().is_some(), event.is_object());
-        text.push_str(event["delta"]["text"].as_str().unwrap_or_default());
-        arguments.push_str(event["delta"]["partial_json"].as_str().unwrap_or_default());
-    }
     let all: String = answer.calls.iter().map(|call| call.arguments.as_str()).collect();
-    assert_eq!((&text, &arguments), (&answer.text, &all));
-    let (mut text, mut arguments) = (String::new(), String::new());
-    for event in events(&told(&mut openai::responses::script("m")), true) {
-        let delta = event["delta"].as_str().unwrap_or_default();
-        match event["type"].as_str() {
-            Some("response.output_text.delta") => text.push_str(delta),
-            Some("response.function_call_arguments.delta") => arguments.push_str(delta),
-            _ => {}
-        }
-    }
-    assert_eq!((&text, &arguments), (&answer.text, &all));
-    let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), 0);
-    for line in events(&told(&mut ollama::generate::script("m")), false) {
-        text.push_str(line["message"]["content"].as_str().unwrap_or_default());
-        reasoning.push_str(line["message"]["thinking"].as_str().unwrap_or_default());
-        calls += line["message"]["tool_calls"].as_array().map_or(0, Vec::len);
-    }
-    assert_eq!((&text, &reasoning, calls), (&answer.text, &answer.reasoning, answer.calls.len()));
+    let joined = |values: &[Value], pointer: &str| -> String {
+        values.iter().filter_map(|value| value.pointer(pointer)?.as_str()).collect()
+    };
+    let messages = events(&told(&mut anthropic::messages::script("m")), Shape::Named);
+    assert!(messages.iter().all(|event| event["type"].is_string()));
+    assert_eq!(joined(&messages, "/delta/text"), answer.text);
+    assert_eq!(joined(&messages, "/delta/thinking"), answer.reasoning);
+    assert_eq!(joined(&messages, "/delta/partial_json"), all);
+    let responses = events(&told(&mut openai::responses::script("m")), Shape::Named);
+    let deltas = |kind: &str| -> String {
+        let own = responses.iter().filter(|event| event["type"] == kind);
+        own.filter_map(|event| event["delta"].as_str()).collect()
+    };
+    assert_eq!(deltas("response.output_text.delta"), answer.text);
+    assert_eq!(deltas("response.reasoning_text.delta"), answer.reasoning);
+    assert_eq!(deltas("response.function_call_arguments.delta"), all);
+    let chat = events(&told(&mut openai::chat::script("m")), Shape::Chunks);
+    assert_eq!(joined(&chat, "/choices/0/delta/content"), answer.text);
+    assert_eq!(joined(&chat, "/choices/0/delta/reasoning_content"), answer.reasoning);
+    assert_eq!(joined(&chat, "/choices/0/delta/tool_calls/0/function/arguments"), all);
+    let names: String = answer.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(joined(&chat, "/choices/0/delta/tool_calls/0/function/name"), names);
+    // These two have nothing but text.
+    let completion = events(&told(&mut openai::completions::script("m")), Shape::Chunks);
+    assert_eq!(joined(&completion, "/choices/0/text"), answer.text);
+    let completion = events(&told(&mut llama::completion::script("m")), Shape::Data);
+    assert_eq!(joined(&completion, "/content"), answer.text);
+    let lines = events(&told(&mut ollama::generate::script("m")), Shape::Lines);
+    assert_eq!(joined(&lines, "/message/content"), answer.text);
+    assert_eq!(joined(&lines, "/message/thinking"), answer.reasoning);
+    let calls: usize =
+        lines.iter().filter_map(|line| Some(line["message"]["tool_calls"].as_array()?.len())).sum();
+    assert_eq!(calls, answer.calls.len());
 }
 
 /// An answer as a parser of answers could tell it: calls come one after the other and are not cut off.
@@ -112,24 +130,45 @@ fn parts(bytes: &[u8]) -> Vec<AnswerEvent> {
     parts
 }
 
+/// What a stream is made of.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    /// Events with names.
+    Named,
+    /// Events without.
+    Data,
+    /// The same, and `[DONE]` in the end.
+    Chunks,
+    /// One JSON value per line.
+    Lines,
+}
+
 /// What a client reads, strictly: each event is a name, if they have some, and one line of JSON; or each line is JSON.
-fn events(stream: &[u8], is_sse: bool) -> Vec<Value> {
-    let Ok(text) = std::str::from_utf8(stream) else { panic!("a stream is no text") };
-    let blocks = text.split_terminator(if is_sse { "\n\n" } else { "\n" });
+fn events(stream: &[u8], shape: Shape) -> Vec<Value> {
+    let Ok(mut text) = std::str::from_utf8(stream) else { panic!("a stream is no text") };
+    if shape == Shape::Chunks {
+        text = text.strip_suffix("data: [DONE]\n\n").unwrap_or_else(|| panic!("a stream without its end"));
+    }
+    let (end, names) = match shape {
+        Shape::Lines => ("\n", 0),
+        Shape::Data | Shape::Chunks => ("\n\n", 0),
+        Shape::Named => ("\n\n", 1),
+    };
+    assert!(text.is_empty() || text.ends_with(end), "a stream breaks off");
     let value = |block: &str| {
-        let data = match is_sse {
-            false => block,
-            true => {
-                let lines: Vec<&str> = block.split('\n').collect();
-                let [name, data] = lines.as_slice() else { panic!("{} lines in an event", lines.len()) };
-                assert!(name.starts_with("event: ") && !name.contains('\r'), "{name:?}");
-                data.strip_prefix("data: ").unwrap_or_else(|| panic!("an event without data"))
-            }
-        };
-        assert!(!data.contains(['\r', '\n']), "a line break in the data of an event");
+        let mut lines: Vec<&str> = block.split('\n').collect();
+        assert_eq!(lines.len(), names + 1, "lines in an event: {lines:?}");
+        let mut data = lines.pop().unwrap_or_default();
+        for name in lines {
+            assert!(name.starts_with("event: ") && !name.contains('\r'), "{name:?}");
+        }
+        if shape != Shape::Lines {
+            data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("an event without data"));
+        }
+        assert!(!data.contains('\r'), "a line break in the data of an event");
         serde_json::from_str(data).unwrap_or_else(|error| panic!("what was sent is no JSON: {error}"))
     };
-    blocks.map(value).collect()
+    text.split_terminator(end).map(value).collect()
 }
 
 #[cfg(test)]
@@ -174,7 +213,7 @@ mod tests {
         let whole = br#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"max_tokens":5,
             "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"tool_choice":"required",
             "response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"stop":["a"],"prompt":[1,2],
-            "input":[{"role":"user","content":"x"}],"format":"json","options":{"stop":["x"]},"logit_bias":{"5":1}}"#;
+            "input":[{"role":"user","content":"x"}],"input_prefix":"a","input_extra":[{"text":"b"}],"format":"json","options":{"stop":["x"]},"logit_bias":{"5":1}}"#;
         super::body(whole);
         for seed in 0..2000 {
             let mut draw = drawn(seed);

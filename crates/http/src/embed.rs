@@ -24,16 +24,30 @@ pub(crate) struct Vectors {
     pub(crate) tokens: usize,
 }
 
+impl Vectors {
+    /// Whether they are as wide as they should be: they are not cut off.
+    pub(crate) fn check_width(&self, wanted: Option<usize>) -> Result<(), ApiError> {
+        let width = self.vectors.first().map_or(0, Vec::len);
+        match wanted {
+            Some(wanted) if wanted != width => Err(ApiError::field(
+                "dimensions",
+                format!("must be {width}, the length of this model's vectors"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The vectors of some texts.
 pub(crate) async fn embed(
     model: Option<&str>,
     passages: Vec<Passage>,
     context: &Context,
 ) -> Result<Vectors, ApiError> {
-    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
     if passages.is_empty() || passages.len() > MAX_PROMPTS {
-        return Err(ApiError::field("input", format!("there must be 1 to {MAX_PROMPTS} texts")));
+        return Err(ApiError::field("input", format!("must have between 1 and {MAX_PROMPTS} texts")));
     }
+    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
     let vocab = Arc::clone(&model.vocab);
     let encode = move |passage: Passage| match passage {
         Passage::Text(text) => vocab.encode(text, Encode { add_special: true, parse_special: false }),
@@ -44,11 +58,11 @@ pub(crate) async fn embed(
     let encode_all = move || passages.into_iter().map(encode).collect::<Vec<Vec<Token>>>();
     let texts = context.work(FAILED, encode_all).await?;
     if texts.iter().any(Vec::is_empty) {
-        return Err(ApiError::field("input", "a text is empty"));
+        return Err(ApiError::field("input", "must not contain an empty text"));
     }
     // Before it waits: what is too long shall not take the room.
     if let Some(long) = texts.iter().map(Vec::len).find(|len| *len > most) {
-        let message = format!("a text has {long} tokens, but the context only {most}");
+        let message = format!("a text has {long} tokens, but the context holds only {most}");
         return Err(ApiError::new(Kind::ContextFull, message));
     }
     let tokens = texts.iter().map(Vec::len).sum();

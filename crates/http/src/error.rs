@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 use crate::limits::MAX_MESSAGE_BYTES;
 use crate::service::{Failure, Refused};
 
+/// What is said of an image.
+pub(crate) const NO_IMAGES: &str = "images are not supported: the models served here read text only";
+
 /// An interface, as far as its errors are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {

@@ -13,8 +13,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     check(bytes)?;
     // All of it, not only what is looked at.
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
-    serde_json::from_str(text)
-        .map_err(|error| ApiError::bad(format!("the body is not what it should be: {error}")))
+    serde_json::from_str(text).map_err(|error| ApiError::bad(format!("the body could not be read: {error}")))
 }
 
 /// Counts values and nesting; whether it is JSON at all is not its concern.

@@ -110,7 +110,7 @@ impl Keys {
         match found {
             // By the key itself, so that a client stays the same when others come and go.
             Some(key) => Ok(Client(first_eight(&key))),
-            None => Err(ApiError::new(Kind::Unauthorized, "this API key is not known here")),
+            None => Err(ApiError::new(Kind::Unauthorized, "this API key is not valid")),
         }
     }
 }

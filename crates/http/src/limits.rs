@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-/// Connections at a time. More wait until one ends.
+/// Connections at a time. For another one, the one that has waited longest for its client makes way; while all are busy, it waits.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
 
 /// Bytes of a request's head: its first line and all headers.
@@ -78,6 +78,9 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// How long the other side may take none of what is sent to it.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// How long is waited for the connection that makes way before the next one has to.
+pub(crate) const ROOM_TIME: Duration = Duration::from_millis(50);
 
 /// How long greetings of TLS may take.
 pub(crate) const TLS_TIME: Duration = Duration::from_secs(10);

@@ -275,14 +275,16 @@ impl Models {
         let is_meant = |entry: &&Entry| purpose.is_none_or(|purpose| entry.purpose == purpose);
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             let first = self.entries().iter().position(|entry| is_meant(&entry));
-            return first.ok_or_else(|| ApiError::new(Kind::NotSupported, "no model here can do that"));
+            return first.ok_or_else(|| {
+                ApiError::new(Kind::NotSupported, "none of the models served here can do that")
+            });
         };
         let plain = name.strip_suffix(":latest").unwrap_or(name);
         let found = self.entries().iter().position(|entry| entry.name.eq_ignore_ascii_case(plain));
         let at = found.ok_or_else(|| {
             let names: Vec<&str> = self.entries().iter().map(|entry| entry.name.as_str()).collect();
             let shown: String = name.chars().take(100).collect();
-            let message = format!("there is no model {shown:?}; there are {}", names.join(", "));
+            let message = format!("there is no model {shown:?}; available: {}", names.join(", "));
             ApiError { field: Some("model"), ..ApiError::new(Kind::NoSuchModel, message) }
         })?;
         match purpose {
@@ -331,10 +333,11 @@ impl Models {
 /// What is said of a model that is asked for what it does not do.
 fn cannot(name: &str, purpose: Purpose) -> ApiError {
     match purpose {
-        Purpose::Chat => ApiError::bad(format!("{name} makes embeddings and does not answer")),
-        Purpose::Embeddings => {
-            ApiError::new(Kind::NotSupported, format!("{name} answers and makes no embeddings"))
-        }
+        Purpose::Chat => ApiError::bad(format!("{name} makes embeddings; it cannot answer")),
+        Purpose::Embeddings => ApiError::new(
+            Kind::NotSupported,
+            format!("{name} makes no embeddings; it is a model that answers"),
+        ),
     }
 }
 

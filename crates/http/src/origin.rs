@@ -38,9 +38,9 @@ impl Origins {
     pub(crate) fn check(&self, headers: &HeaderMap, has_keys: bool) -> Result<Option<HeaderValue>, ApiError> {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
-            (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host is no text"))?,
-            (None, _) => return Err(ApiError::bad("the request has no Host")),
-            _ => return Err(ApiError::bad("the request has several Hosts")),
+            (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host header is not text"))?,
+            (None, _) => return Err(ApiError::bad("the request has no Host header")),
+            _ => return Err(ApiError::bad("the request has several Host headers")),
         };
         // With keys, a page would have to know one.
         if !has_keys && !self.is_known(without_port(host)) {

@@ -134,6 +134,7 @@ impl Endpoint {
 /// Answers a request, whatever it is.
 pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>) -> Reply {
     let dialect = Dialect::of(request.uri().path());
+    let endpoint = Endpoint::find(request.uri().path());
     let preflight = origin::is_preflight(request.method(), request.headers());
     let has_keys = !app.keys.is_empty();
     let allowed = check_form(&request).and_then(|()| app.origins.check(request.headers(), has_keys));
@@ -142,7 +143,7 @@ pub(crate) async fn answer(app: Arc<App>, request: Request<Incoming>) -> Reply {
         Ok(Some(origin)) if preflight => (Some(origin), Ok(empty(StatusCode::NO_CONTENT))),
         Ok(origin) => (origin, handle(app, request).await),
     };
-    let mut reply = outcome.unwrap_or_else(|error| refusal(&error, dialect));
+    let mut reply = outcome.unwrap_or_else(|error| refusal(&error, dialect, endpoint));
     if let Some(origin) = origin {
         origin::allow(origin, preflight, reply.headers_mut());
     }
@@ -253,7 +254,7 @@ fn empty(status: StatusCode) -> Reply {
 }
 
 /// What is told to a client whose request is refused.
-fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
+fn refusal(error: &ApiError, dialect: Dialect, endpoint: Option<Endpoint>) -> Reply {
     let mut reply = Response::new(ReplyBody::Whole(Some(error.to_bytes(dialect))));
     *reply.status_mut() = error.kind.status();
     let headers = reply.headers_mut();
@@ -263,7 +264,10 @@ fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
     }
     match error.kind {
         Kind::Unauthorized => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
-        Kind::MethodNotAllowed => drop(headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"))),
+        Kind::MethodNotAllowed => {
+            let methods = if endpoint.is_some_and(Endpoint::is_get) { "GET, HEAD" } else { "POST" };
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
         _ => {}
     }
     reply

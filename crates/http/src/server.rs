@@ -2,7 +2,8 @@
 //!
 //! Invariants: a server runs on threads of its own and ends with [`Server::shutdown`], or when it is dropped. Shutting down
 //! takes no new connections, lets answers that are under way end within the time that they are given, then ends them with a last event,
-//! and closes every connection after its response.
+//! and closes every connection after its response. Connections are bounded; a new one that finds no room takes the place of the one
+//! that has waited longest for its client to say something.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,7 +28,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::cluster::Machines;
 use crate::keys::Keys;
-use crate::limits::{HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, TLS_TIME};
+use crate::limits::{
+    HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME, TLS_TIME,
+};
+use crate::lobby::{Lobby, Seat, Sending};
 use crate::models::Models;
 use crate::origin::Origins;
 use crate::patient::Patient;
@@ -101,11 +105,18 @@ pub struct Server {
     stop: watch::Sender<bool>,
     /// All of them are free when there are no connections.
     connections: Arc<Semaphore>,
+    /// How many these are.
+    most: usize,
 }
 
 impl Server {
     /// Listens from now on.
     pub fn start(config: Config) -> Result<Server, ServerError> {
+        Server::with_room(config, MAX_CONNECTIONS)
+    }
+
+    /// As [`start`](Server::start), with so many connections at a time.
+    fn with_room(config: Config, most: usize) -> Result<Server, ServerError> {
         let Config { addresses, models, keys, tls, hosts, origins, machines } = config;
         if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
             && keys.is_empty()
@@ -123,7 +134,7 @@ impl Server {
         let origins = Origins { hosts, allowed: origins };
         let app = Arc::new(App::new(models.clone(), keys, origins, machines));
         let (stop, stopped) = watch::channel(false);
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (connections, lobby) = (Arc::new(Semaphore::new(most)), Arc::new(Lobby::default()));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
         let mut bound = Vec::new();
         for address in addresses {
@@ -137,11 +148,12 @@ impl Server {
                 app: Arc::clone(&app),
                 tls: tls.clone(),
                 connections: Arc::clone(&connections),
+                lobby: Arc::clone(&lobby),
                 stopped: stopped.clone(),
             };
             runtime.spawn(door.run());
         }
-        Ok(Server { runtime: Some(runtime), addresses: bound, models, stop, connections })
+        Ok(Server { runtime: Some(runtime), addresses: bound, models, stop, connections, most })
     }
 
     /// Where it listens.
@@ -160,7 +172,7 @@ impl Server {
         let _ = self.stop.send(true);
         self.models.shutdown(grace);
         // Every answer has its end now; what is left is to send it.
-        let all = u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
         let connections = Arc::clone(&self.connections);
         let sent = async move { connections.acquire_many(all).await.map(drop) };
         // Clients that do not read their last bytes are not waited for.
@@ -181,13 +193,13 @@ struct Door {
     app: Arc<App>,
     tls: Option<TlsAcceptor>,
     connections: Arc<Semaphore>,
+    lobby: Arc<Lobby>,
     stopped: watch::Receiver<bool>,
 }
 
 impl Door {
     async fn run(mut self) {
         loop {
-            let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return };
             let accepted = {
                 let stopped = pin!(until(&mut self.stopped));
                 let accepting = pin!(self.listener.accept());
@@ -200,19 +212,44 @@ impl Door {
                 Ok((stream, _)) => {
                     // An answer is many small pieces, each of which is wanted at once.
                     let _ = stream.set_nodelay(true);
+                    let Some(permit) = self.room().await else { return };
                     let (app, stopped) = (Arc::clone(&self.app), self.stopped.clone());
+                    let seat = Seat::take(&self.lobby);
                     match self.tls.clone() {
-                        None => drop(tokio::spawn(connection(stream, app, stopped, permit))),
+                        None => drop(tokio::spawn(connection(stream, app, stopped, seat, permit))),
                         Some(tls) => drop(tokio::spawn(async move {
-                            let greeting = tokio::time::timeout(TLS_TIME, tls.accept(stream));
-                            if let Ok(Ok(stream)) = greeting.await {
-                                connection(stream, app, stopped, permit).await;
+                            let greeting = pin!(tokio::time::timeout(TLS_TIME, tls.accept(stream)));
+                            let greeted = first_of(pin!(seat.dismissed()), greeting).await;
+                            if let Either::Second(Ok(Ok(stream))) = greeted {
+                                connection(stream, app, stopped, seat, permit).await;
                             }
                         })),
                     }
                 }
-                // The client was quicker to leave, or descriptors have run out: then a moment later there may be some.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                // The client was quicker to leave.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // Descriptors have run out: a connection that makes way leaves one.
+                Err(_) => {
+                    self.lobby.dismiss();
+                    tokio::time::sleep(ROOM_TIME).await;
+                }
+            }
+        }
+    }
+
+    /// Room for another connection, for which one that waits for its client makes way if need be; none if the server is to end.
+    async fn room(&mut self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
+                return Some(permit);
+            }
+            self.lobby.dismiss();
+            // All may be busy; then one of them will be done.
+            let room = tokio::time::timeout(ROOM_TIME, Arc::clone(&self.connections).acquire_owned());
+            match first_of(pin!(until(&mut self.stopped)), pin!(room)).await {
+                Either::First(()) => return None,
+                Either::Second(Ok(permit)) => return permit.ok(),
+                Either::Second(Err(_)) => {}
             }
         }
     }
@@ -223,11 +260,16 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     app: Arc<App>,
     mut stopped: watch::Receiver<bool>,
+    seat: Arc<Seat>,
     _permit: OwnedSemaphorePermit,
 ) {
+    let of_requests = Arc::clone(&seat);
     let service = service_fn(move |request: Request<Incoming>| {
-        let app = Arc::clone(&app);
-        async move { Ok::<_, Infallible>(route::answer(app, request).await) }
+        let (app, busy) = (Arc::clone(&app), of_requests.rise());
+        async move {
+            let reply = route::answer(app, request).await;
+            Ok::<_, Infallible>(reply.map(|body| Sending::new(body, busy)))
+        }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -235,12 +277,20 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS);
     let mut connection = pin!(http.serve_connection(TokioIo::new(Patient::new(stream)), service));
-    let is_stopped = pin!(until(&mut stopped));
-    if let Either::First(()) = first_of(is_stopped, connection.as_mut()).await {
-        connection.as_mut().graceful_shutdown();
-        // What a client does wrong is its own concern.
-        let _ = connection.await;
+    let mut is_stopped = pin!(until(&mut stopped));
+    loop {
+        let dismissed = pin!(seat.dismissed());
+        let over = pin!(first_of(dismissed, connection.as_mut()));
+        match first_of(is_stopped.as_mut(), over).await {
+            Either::First(()) => break,
+            // A request that came in the meantime is answered.
+            Either::Second(Either::First(())) if !seat.is_waiting() => {}
+            // What a client does wrong is its own concern.
+            Either::Second(_) => return,
+        }
     }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 /// Waits until a server is to end; it is, if the server itself is gone.
@@ -265,4 +315,49 @@ async fn first_of<A: Future, B: Future>(
         b.as_mut().poll(context).map(Either::Second)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// Asks how the server is, and goes on listening for what else comes.
+    fn health(address: SocketAddr) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    }
+
+    /// As many clients as there may be, which hold their connections with what is never a request, keep no one out: those that
+    /// have waited longest make way.
+    #[test]
+    fn connections_that_say_nothing_keep_no_client_out() {
+        const MOST: usize = 4;
+        let models = Models::new(Vec::new()).unwrap();
+        let server = Server::with_room(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST).unwrap();
+        let address = server.addresses()[0];
+        let mut silent: Vec<TcpStream> = (0..MOST)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
+                stream
+            })
+            .collect();
+        let start = std::time::Instant::now();
+        let open: Vec<TcpStream> = (0..3 * MOST).map(|_| health(address)).collect();
+        for stream in &mut silent {
+            // Closed or reset, and not after the twenty seconds that a head has.
+            assert!(matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_)));
+        }
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        drop(open);
+    }
 }

@@ -354,7 +354,8 @@ fn services_tell_what_happens() {
     assert!(seen[0] == 1 && seen[1] == 1 && seen[2] >= 4 && seen[3] == 1, "{seen:?}");
 }
 
-/// Nobody waits for more than 128 tokens of a prompt that comes beside: in every step until it is computed, each stream gets a token.
+/// A prompt that arrives beside streams is computed in pieces of at most 128 tokens, and in every step until it is computed each stream
+/// gets its next token.
 #[test]
 fn a_long_prompt_delays_nobody_by_more_than_a_piece() {
     const PROMPT: usize = 4000;
@@ -372,10 +373,18 @@ fn a_long_prompt_delays_nobody_by_more_than_a_piece() {
     });
     let prompt = (0..PROMPT as u32).map(|at| at * 7 % 300).collect();
     let long = Request { limit: 1, ignore_end: true, ..Request::new(prompt) };
-    let mut long = service.submit(Client(9), long).unwrap();
-    drop(held);
-    block_on(async { while long.next().await.is_some() {} });
-    drop(streams);
+    let before = service.snapshot();
+    let long = service.submit(Client(9), long).unwrap();
+    // Step by step, so that no stream ends before it is looked at.
+    held.step_until("the prompt is computed", || service.snapshot().totals.finished == 1);
+    let after = service.snapshot();
+    let steps = (after.totals.steps - before.totals.steps) as usize;
+    assert_eq!((before.running.len(), after.running.len()), (8, 8));
+    for (was, is) in before.running.iter().zip(&after.running) {
+        assert_eq!(was.ticket, is.ticket);
+        assert_eq!(is.answer_tokens - was.answer_tokens, steps, "a token in each of {steps} steps");
+    }
+    drop((streams, long, held));
     let (mut beside, mut pieces, mut is_there) = (0, 0, false);
     while let Ok(event) = events.try_recv() {
         match event {

@@ -7,7 +7,7 @@ use oxcart_http::{Limits, Server};
 use oxcart_llm::engine::{Event, Request};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, SamplerSettings};
 use serde_json::{Value, json};
-use support::{engine, get, post, server};
+use support::{engine, engine_with, get, post, server, server_of};
 
 fn a_server() -> Server {
     server(4, Limits::default())
@@ -158,6 +158,19 @@ fn biases_and_penalties_count() {
     assert_eq!(same["choices"][0]["text"], other["choices"][0]["text"]);
     let refused = post(&server, "/v1/completions", &json!({ "prompt": "a", "logit_bias": { "x": 1 } }));
     assert_eq!(refused.status, 400);
+    // The most frequent token of an answer is less frequent if that is penalized.
+    let most = |penalties: Value| {
+        let mut ask = json!({ "prompt": "the end", "temperature": 0, "max_tokens": 60, "ignore_eos": true, "logprobs": 0 });
+        ask.as_object_mut().unwrap().extend(penalties.as_object().unwrap().clone());
+        let whole = post(&server, "/v1/completions", &ask).json();
+        let tokens = whole["choices"][0]["logprobs"]["tokens"].as_array().unwrap().clone();
+        tokens.iter().map(|token| tokens.iter().filter(|other| *other == token).count()).max().unwrap()
+    };
+    let plain = most(json!({}));
+    for name in ["frequency_penalty", "presence_penalty"] {
+        let penalized = most(json!({ name: 2 }));
+        assert!(penalized < plain, "{name}: {penalized} times, {plain} without");
+    }
 }
 
 #[test]
@@ -178,6 +191,27 @@ fn completions_take_texts_and_tokens() {
     let choices = whole["choices"].as_array().unwrap();
     assert_eq!(choices.len(), 3);
     assert_eq!((&choices[0]["text"], &choices[2]["text"]), (&json!(text), &json!(text)));
+    // For each prompt all its answers, one prompt after the other; a prompt counts once.
+    let twice = json!({
+        "prompt": ["the end", "a"], "n": 2, "temperature": 1.5, "seed": 7, "max_tokens": 10, "ignore_eos": true,
+    });
+    let whole = post(&server, "/v1/completions", &twice).json();
+    let choices = whole["choices"].as_array().unwrap();
+    assert_eq!(choices.iter().map(|choice| &choice["index"]).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let one =
+        json!({ "prompt": "a", "n": 2, "temperature": 1.5, "seed": 7, "max_tokens": 10, "ignore_eos": true });
+    let one = post(&server, "/v1/completions", &one).json();
+    assert_eq!(
+        (&choices[2]["text"], &choices[3]["text"]),
+        (&one["choices"][0]["text"], &one["choices"][1]["text"])
+    );
+    assert_ne!(choices[0]["text"], choices[1]["text"]);
+    assert_eq!(whole["usage"]["completion_tokens"], 40);
+    let prompts = ["the end", "a"].map(|text| {
+        let tokens = post(&server, "/tokenize", &json!({ "content": text, "add_special": true })).json();
+        tokens["tokens"].as_array().unwrap().len()
+    });
+    assert_eq!(whole["usage"]["prompt_tokens"], prompts[0] + prompts[1]);
     let mut streamed = json!({ "prompt": "the end", "temperature": 0, "max_tokens": 10, "stream": true });
     let chunks = post(&server, "/v1/completions", &streamed).chunks();
     assert_eq!(joined(&chunks, "/choices/0/text"), text);
@@ -296,9 +330,37 @@ fn responses_are_told_event_by_event() {
     let last = &values.last().unwrap()["response"];
     assert_eq!(last["output"][0]["content"][0]["text"], text.as_str());
     assert_eq!(last["status"], whole["status"]);
-    for refused in
-        [json!({ "input": "x", "previous_response_id": "resp_1" }), json!({ "input": [{ "type": "image" }] })]
-    {
+    // What was asked for is repeated.
+    assert_eq!((&whole["temperature"], &whole["max_output_tokens"]), (&json!(0), &json!(15)));
+    assert_eq!((&whole["tool_choice"], &whole["tools"]), (&json!("auto"), &json!([])));
+    let tool =
+        json!({ "type": "function", "name": "now", "parameters": { "type": "object", "properties": {} } });
+    let said = json!({
+        "input": "x", "instructions": "Be brief.", "max_output_tokens": 2, "tools": [tool], "tool_choice": "none", "top_p": 0.5,
+        "parallel_tool_calls": false, "metadata": { "mine": "1" }, "stream": true,
+    });
+    let events = post(&server, "/v1/responses", &said).events();
+    for at in [0, events.len() - 1] {
+        let response = &serde_json::from_str::<Value>(&events[at].1).unwrap()["response"];
+        for name in [
+            "instructions",
+            "max_output_tokens",
+            "tools",
+            "tool_choice",
+            "top_p",
+            "parallel_tool_calls",
+            "metadata",
+        ] {
+            assert_eq!(response[name], said[name], "{name}");
+        }
+    }
+    for refused in [
+        json!({ "input": "x", "previous_response_id": "resp_1" }),
+        json!({ "input": "x", "conversation": "conv_1" }),
+        json!({ "input": "x", "prompt": { "id": "pmpt_1" } }),
+        json!({ "input": "x", "background": true }),
+        json!({ "input": [{ "type": "image" }] }),
+    ] {
         assert_eq!(post(&server, "/v1/responses", &refused).status, 400, "{refused}");
     }
 }
@@ -401,6 +463,114 @@ fn what_llama_server_offers_beside() {
     assert_eq!(values.last().unwrap()["stop"], true);
 }
 
+/// A vocabulary with tokens for gaps: `/infill`, and what other interfaces call a suffix.
+#[test]
+fn gaps_are_filled_where_the_vocabulary_can_say_so() {
+    let token = |server: &Server, text: &str| {
+        post(server, "/tokenize", &json!({ "content": text })).json()["tokens"][0].as_u64().unwrap() as u32
+    };
+    let marks = {
+        let plain = a_server();
+        ["<|user|>", "<|bot|>", "<|tool|>", "<|sep|>"].map(|text| token(&plain, text))
+    };
+    let [before, behind, middle, file] = marks;
+    let engine = engine_with(2, |model| {
+        for (name, token) in
+            [("fim_pre", before), ("fim_suf", behind), ("fim_mid", middle), ("fim_sep", file)]
+        {
+            model.set(&format!("tokenizer.ggml.{name}_token_id"), token);
+        }
+    });
+    let server = server_of(engine, Limits::default(), |_| {});
+    let plain = |text: &str| {
+        let tokens = post(&server, "/tokenize", &json!({ "content": text, "parse_special": false })).json();
+        tokens["tokens"].as_array().unwrap().clone()
+    };
+    let start =
+        post(&server, "/tokenize", &json!({ "content": "", "add_special": true })).json()["tokens"].clone();
+    let gap = |files: &[(&str, &str)], first: &str, last: &str| {
+        let mut tokens = start.as_array().unwrap().clone();
+        for &(name, text) in files {
+            tokens.push(file.into());
+            tokens.extend(plain(&format!("{name}\n")));
+            tokens.extend(plain(text));
+        }
+        if !files.is_empty() {
+            tokens.push(file.into());
+        }
+        tokens.push(before.into());
+        tokens.extend(plain(first));
+        tokens.push(behind.into());
+        tokens.extend(plain(last));
+        tokens.push(middle.into());
+        Value::Array(tokens)
+    };
+    let settings = json!({ "temperature": 0, "n_predict": 12, "max_tokens": 12, "ignore_eos": true });
+    let ask = |path: &str, more: Value| {
+        let mut ask = settings.clone();
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let reply = post(&server, path, &ask);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()
+    };
+    let filled = |tokens: Value| ask("/completion", json!({ "prompt": tokens }))["content"].clone();
+    let expected = filled(gap(&[], "the end", "and then"));
+    let infill = json!({ "input_prefix": "the ", "prompt": "end", "input_suffix": "and then" });
+    assert_eq!(ask("/infill", infill)["content"], expected);
+    let suffix = json!({ "prompt": "the end", "suffix": "and then" });
+    assert_eq!(ask("/v1/completions", suffix)["choices"][0]["text"], expected);
+    let ollama = json!({
+        "prompt": "the end", "suffix": "and then", "stream": false, "options": { "temperature": 0, "num_predict": 12 },
+    });
+    let ollama = post(&server, "/api/generate", &ollama).json()["response"].clone();
+    // It may end earlier there.
+    assert!(expected.as_str().unwrap().starts_with(ollama.as_str().unwrap()), "{ollama} {expected}");
+    let files = json!({
+        "input_prefix": "the end", "input_suffix": "and then",
+        "input_extra": [{ "filename": "a.txt", "text": "first" }, { "filename": "b.txt", "text": "second" }],
+    });
+    let files = ask("/infill", files);
+    assert_eq!(
+        files["content"],
+        filled(gap(&[("a.txt", "first"), ("b.txt", "second")], "the end", "and then"))
+    );
+    let show = post(&server, "/api/show", &json!({ "model": "tiny" })).json();
+    assert!(show["capabilities"].as_array().unwrap().contains(&json!("insert")), "{show}");
+}
+
+/// The engine reads text only, and an image that is left out would be an answer to another question.
+#[test]
+fn images_are_refused_in_every_interface() {
+    let server = a_server();
+    let said = |content: Value| json!([{ "role": "user", "content": content }]);
+    let text = json!({ "type": "text", "text": "What is this?" });
+    let base64 = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let image = json!({ "type": "image", "source": base64 });
+    let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "content": [image] });
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({ "messages": said(json!([text, { "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } }])) }),
+        ),
+        (
+            "/v1/responses",
+            json!({ "input": said(json!([{ "type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=" }])) }),
+        ),
+        ("/v1/messages", json!({ "max_tokens": 5, "messages": said(json!([text, image])) })),
+        ("/v1/messages", json!({ "max_tokens": 5, "messages": said(json!([result])) })),
+        (
+            "/api/chat",
+            json!({ "messages": [{ "role": "user", "content": "What is this?", "images": ["iVBORw0KGgo="] }] }),
+        ),
+        ("/api/generate", json!({ "prompt": "What is this?", "images": ["iVBORw0KGgo="] })),
+    ] {
+        let refused = post(&server, path, &body);
+        assert_eq!(refused.status, 400, "{path}");
+        assert!(refused.text().contains("images are not supported"), "{path}: {}", refused.text());
+    }
+    assert_eq!(get(&server, "/props").json()["modalities"], json!({ "vision": false, "audio": false }));
+}
+
 #[test]
 fn metrics_are_what_prometheus_reads() {
     let server = a_server();
@@ -463,6 +633,7 @@ fn errors_have_the_format_of_their_interface() {
             json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] }),
         ),
         ("/v1/chat/completions", json!({ "messages": "hello" })),
+        ("/v1/chat/completions", json!({ "messages": hello(), "functions": [{ "name": "now" }] })),
         ("/v1/chat/completions", json!({})),
         ("/v1/completions", json!({ "prompt": [] })),
         ("/v1/completions", json!({ "prompt": [999_999] })),
@@ -488,7 +659,9 @@ fn errors_have_the_format_of_their_interface() {
         status == 501 && error["error"]["message"].as_str().unwrap().contains("no embeddings"),
         "{error}"
     );
-    assert_eq!(get(&server, "/v1/chat/completions").status, 405);
-    assert_eq!(post(&server, "/v1/models", &json!({})).status, 405);
+    let wrong = get(&server, "/v1/chat/completions");
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("POST")));
+    let wrong = post(&server, "/v1/models", &json!({}));
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, HEAD")));
     assert_eq!(get(&server, "/nothing").status, 404);
 }

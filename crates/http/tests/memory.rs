@@ -1,25 +1,54 @@
-//! What clients make the server hold. The memory that is looked at is that of the whole process, so this test has one of its own.
+//! What clients make the server hold. The memory that is looked at is that of the whole process, so these tests have one of their own,
+//! and run one after the other.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![cfg(target_os = "linux")]
 
 mod support;
 
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oxcart_http::Limits;
 use serde_json::json;
-use support::{address, connect, get, metric, post, request_bytes, server, wait_until};
+use support::{address, connect, get, hostile, metric, post, request_bytes, server, wait_until};
+
+/// Held by the test that runs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A figure of this process, in bytes.
+fn memory(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
 
 /// Resident memory of this process, in bytes.
 fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    memory("VmRSS:")
+}
+
+/// What no honest client sends takes a bounded amount of memory while it is refused, and nothing of it is kept.
+#[test]
+fn hostile_requests_leave_nothing_behind() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = server(1, Limits::default());
+    let cases = hostile::all();
+    let round = || cases.iter().for_each(|(bytes, expected)| hostile::send(&server, bytes, *expected));
+    // What the allocator keeps for a next time, it keeps after the first rounds.
+    (0..2).for_each(|_| round());
+    let before = resident();
+    (0..6).for_each(|_| round());
+    let (after, most) = (resident(), memory("VmHWM:"));
+    assert!(after.saturating_sub(before) < 24 << 20, "{before} bytes became {after}");
+    // The largest body there is in these cases has nine MiB; the test's own copies count, too.
+    assert!(most.saturating_sub(before) < 256 << 20, "{before} bytes, at most {most}");
+    assert_eq!(get(&server, "/health").status, 200);
 }
 
 #[test]
 fn clients_that_never_finish_hold_little() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let server = server(2, Limits::default());
     post(&server, "/v1/completions", &json!({ "prompt": "x", "max_tokens": 4 }));
     let before = resident();

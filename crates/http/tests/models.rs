@@ -152,11 +152,35 @@ fn models_are_loaded_when_they_are_asked_for() {
 }
 
 #[test]
+fn a_wrong_request_loads_no_model() {
+    let server = server(&Arc::default(), KEEPING);
+    let king = json!([{ "role": "king", "content": "x" }]);
+    let image = json!([{ "type": "image", "source": {} }]);
+    for (path, wrong) in [
+        ("/v1/chat/completions", json!({ "messages": king })),
+        ("/v1/completions", json!({ "prompt": "x", "echo": true })),
+        ("/v1/responses", json!({ "input": "x", "background": true })),
+        ("/v1/messages", json!({ "max_tokens": 1, "messages": [{ "role": "user", "content": image }] })),
+        ("/v1/messages/count_tokens", json!({ "messages": [{ "role": "user", "content": image }] })),
+        ("/api/chat", json!({ "messages": king })),
+        ("/api/generate", json!({ "prompt": "x", "format": 5 })),
+        ("/completion", json!({ "prompt": "x", "logit_bias": { "x": 1 } })),
+        ("/apply-template", json!({ "messages": king })),
+    ] {
+        assert_eq!(post(&server, path, &wrong).status, 400, "{path}");
+        assert_eq!(loaded(&server), Vec::<String>::new(), "{path}");
+    }
+    assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 0.0);
+}
+
+#[test]
 fn unknown_models_are_refused_in_every_format() {
     let server = server(&Arc::default(), KEEPING);
     let chat = json!({ "model": "four", "max_tokens": 3, "messages": [{ "role": "user", "content": "x" }] });
     for path in ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/completion"] {
-        let body = json!({ "model": "four", "prompt": "x", "input": "x", "content": "x", "messages": chat["messages"] });
+        // A prompt of responses is one that is stored, which is refused before the name is looked at.
+        let asked = if path == "/v1/responses" { "input" } else { "prompt" };
+        let body = json!({ "model": "four", asked: "x", "content": "x", "messages": chat["messages"] });
         let refused = post(&server, path, &body);
         assert_eq!(refused.status, 404, "{path}: {}", refused.text());
         assert_eq!(refused.json()["error"]["code"], "model_not_found", "{path}");

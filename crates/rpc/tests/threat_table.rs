@@ -21,7 +21,7 @@ const NUMBERS: [(char, u32); 15] = [
     ('X', 20),
     ('S', 12),
     ('T', 11),
-    ('W', 13),
+    ('W', 14),
     ('J', 28),
 ];
 /// The letters and numbers of those.

@@ -1,16 +1,17 @@
 //! `/v1/messages`, and how many tokens one would have.
 
 use oxcart_llm::engine::{End, Report};
-use oxcart_llm::text::{AnswerEvent, Tool, ToolCall, ToolChoice};
+use oxcart_llm::text::{AnswerEvent, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::answers::{Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Sampling, Turn, render_chat};
 use crate::call::Call;
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
+use crate::openai::chat::{among, answered_call, tools};
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -21,8 +22,7 @@ struct MessagesRequest {
     system: Option<Text>,
     #[serde(default)]
     stream: Option<bool>,
-    #[serde(default)]
-    stop_sequences: Vec<String>,
+    stop_sequences: Option<Vec<String>>,
     temperature: Option<f32>,
     top_p: Option<f32>,
     top_k: Option<usize>,
@@ -61,7 +61,7 @@ enum Role {
 
 /// A text, or blocks, which in some places can only be texts.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected text or a list of blocks")]
 enum Text {
     Text(String),
     Blocks(Vec<Block>),
@@ -85,6 +85,8 @@ enum Block {
         tool_use_id: String,
         content: Option<Text>,
     },
+    Image {},
+    Document {},
     #[serde(other)]
     Other,
 }
@@ -111,10 +113,11 @@ impl Text {
             Text::Blocks(blocks) => {
                 let mut all = String::new();
                 for block in blocks {
-                    let Block::Text { text } = block else {
-                        return Err(ApiError::bad("only blocks of text are supported here"));
-                    };
-                    all.push_str(&text);
+                    match block {
+                        Block::Text { text } => all.push_str(&text),
+                        Block::Image {} => return Err(ApiError::bad(NO_IMAGES)),
+                        _ => return Err(ApiError::bad("only text blocks are supported here")),
+                    }
                 }
                 Ok(all)
             }
@@ -138,11 +141,15 @@ impl Message {
                     calls.push(ToolCall { id: Some(id), name, arguments: input.to_string() });
                 }
                 (Block::ToolResult { tool_use_id, content }, Role::User) => {
-                    let call = crate::openai::chat::answered_call(turns, Some(tool_use_id), None);
+                    let call = answered_call(turns, Some(tool_use_id), None);
                     let content = content.map(Text::into_string).transpose()?.unwrap_or_default();
                     turns.push(Turn::Returned { call, content });
                 }
-                _ => return Err(ApiError::bad("messages: a block of this type is not supported here")),
+                (Block::Image {}, _) => return Err(ApiError::field("messages", NO_IMAGES)),
+                (Block::Document {}, _) => {
+                    return Err(ApiError::field("messages", "documents are not supported; send their text"));
+                }
+                _ => return Err(ApiError::field("messages", "blocks of this type are not supported here")),
             }
         }
         match self.role {
@@ -162,7 +169,7 @@ impl Message {
 impl MessagesRequest {
     fn ask(mut self) -> Result<Ask, ApiError> {
         let Some(limit) = self.max_tokens else {
-            return Err(ApiError::field("max_tokens", "it is required"));
+            return Err(ApiError::field("max_tokens", "is required"));
         };
         let format = self.output_config.take().and_then(|config| config.format).or(self.output_format.take());
         Ok(Ask {
@@ -173,7 +180,7 @@ impl MessagesRequest {
                 ..Sampling::default()
             },
             limit: Some(limit),
-            stop: std::mem::take(&mut self.stop_sequences),
+            stop: self.stop_sequences.take().unwrap_or_default(),
             form: format.map_or(Form::Any, |OutputFormat::JsonSchema { schema }| Form::Schema(schema)),
             ..Ask::new(Prompt::Chat(self.conversation()?))
         })
@@ -187,11 +194,7 @@ impl MessagesRequest {
         for message in std::mem::take(&mut self.messages) {
             message.into_turns(&mut turns)?;
         }
-        let described = self.tools.take().unwrap_or_default();
-        let tools: Result<Vec<Tool>, ApiError> = described
-            .iter()
-            .map(|tool| Tool::from_json(tool).map_err(|error| ApiError::field("tools", error)))
-            .collect();
+        let tools = tools(self.tools.take())?;
         let (choice, disable_parallel) = match self.tool_choice.take() {
             None => (ToolChoice::Auto, None),
             Some(Choice::Auto { disable_parallel_tool_use }) => (ToolChoice::Auto, disable_parallel_tool_use),
@@ -207,10 +210,7 @@ impl MessagesRequest {
         if let Some(thinking) = &self.thinking {
             variables.insert("enable_thinking".into(), (thinking.kind != "disabled").into());
         }
-        let tools = tools?;
-        if tools.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
-            return Err(ApiError::field("tool_choice", "there are no tools to choose from"));
-        }
+        let choice = among(choice, &tools)?;
         Ok(Conversation { turns, tools, choice, parallel: disable_parallel != Some(true), variables })
     }
 }
@@ -325,8 +325,8 @@ fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {
 /// `/v1/messages/count_tokens`.
 pub(crate) async fn count_tokens(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
     let conversation = request.conversation()?;
+    let model = context.app.models.talking(request.model.as_deref()).await?;
     let counting = context.work("tokens could not be counted", move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
         Ok::<_, ApiError>(model.vocab.encode_prompt(&prompt).len())

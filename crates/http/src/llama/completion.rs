@@ -9,7 +9,7 @@ use crate::answers::{Ended, Script, Told, Whole};
 use crate::ask::{Ask, Prompt};
 use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect};
-use crate::models::Lease;
+use crate::json;
 use crate::openai::completions::Prompts;
 use crate::openai::fields::{FormFields, OneOrMany, SamplingFields, limit};
 use crate::reply::{self, Reply, StreamKind, write_event};
@@ -63,20 +63,26 @@ struct Extra {
 }
 
 impl Settings {
-    async fn answer(self, prompt: Prompt, context: Context) -> Result<Reply, ApiError> {
-        let model = context.app.models.talking(self.model.as_deref()).await?;
-        let stop = self.stop.map(OneOrMany::into_vec).unwrap_or_default();
-        let ask = Ask {
+    fn ask(self, prompt: Prompt) -> Result<Ask, ApiError> {
+        Ok(Ask {
             sampling: self.sampling.sampling()?,
             limit: limit(self.n_predict.or(self.max_tokens)),
-            stop: stop.clone(),
+            stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
             form: self.form.form()?,
             ignore_end: self.ignore_eos.unwrap_or(false),
             ..Ask::new(prompt)
-        };
+        })
+    }
+
+    async fn answer(mut self, prompt: Prompt, context: Context) -> Result<Reply, ApiError> {
+        let (name, stream, return_tokens) =
+            (self.model.take(), self.stream == Some(true), self.return_tokens);
+        // What is wrong is not worth loading a model for.
+        let ask = self.ask(prompt)?;
+        let model = context.app.models.talking(name.as_deref()).await?;
+        let words = Words { model: model.name().to_owned(), stop: ask.stop.clone(), return_tokens };
         let answers = ask.send(&model, &context).await?;
-        let words = Words { model, stop, return_tokens: self.return_tokens };
-        if self.stream == Some(true) {
+        if stream {
             return Ok(reply::stream(StreamKind::Events, answers.tell(CompletionScript { words })));
         }
         let Whole { answer, tokens, ended, .. } = answers.whole().await?;
@@ -84,28 +90,54 @@ impl Settings {
     }
 }
 
+impl CompletionRequest {
+    fn into_parts(self) -> Result<(Prompt, Settings), ApiError> {
+        let mut prompts = self.prompt.into_vec();
+        match (prompts.pop(), prompts.is_empty()) {
+            (Some(prompt), true) => Ok((prompt, self.settings)),
+            _ => Err(ApiError::field("prompt", "must be a single prompt")),
+        }
+    }
+}
+
+impl InfillRequest {
+    fn into_parts(self) -> (Prompt, Settings) {
+        let prompt = Prompt::Gap {
+            before: self.input_prefix + &self.prompt,
+            after: self.input_suffix,
+            files: self.input_extra.into_iter().map(|extra| (extra.filename, extra.text)).collect(),
+        };
+        (prompt, self.settings)
+    }
+}
+
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
+    let (prompt, settings) = json::parse::<CompletionRequest>(body)?.into_parts()?;
+    settings.ask(prompt)
+}
+
+/// What a body asks for that has a gap.
+pub(crate) fn read_infill(body: &[u8]) -> Result<Ask, ApiError> {
+    let (prompt, settings) = json::parse::<InfillRequest>(body)?.into_parts();
+    settings.ask(prompt)
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<CompletionRequest>().await?;
-    let mut prompts = request.prompt.into_vec();
-    match (prompts.pop(), prompts.is_empty()) {
-        (Some(prompt), true) => request.settings.answer(prompt, context).await,
-        _ => Err(ApiError::field("prompt", "there must be one")),
-    }
+    let (prompt, settings) = request.into_parts()?;
+    settings.answer(prompt, context).await
 }
 
 pub(crate) async fn infill(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<InfillRequest>().await?;
-    let prompt = Prompt::Gap {
-        before: request.input_prefix + &request.prompt,
-        after: request.input_suffix,
-        files: request.input_extra.into_iter().map(|extra| (extra.filename, extra.text)).collect(),
-    };
-    request.settings.answer(prompt, context).await
+    let (prompt, settings) = request.into_parts();
+    settings.answer(prompt, context).await
 }
 
 /// What is said in all parts of an answer.
 struct Words {
-    model: Lease,
+    model: String,
     stop: Vec<String>,
     return_tokens: bool,
 }
@@ -137,7 +169,7 @@ impl Words {
             "content": content,
             "tokens": if self.return_tokens { tokens } else { Vec::new() },
             "stop": true,
-            "model": self.model.name(),
+            "model": self.model,
             "tokens_predicted": ended.report.answer_tokens,
             "tokens_evaluated": ended.report.prompt_tokens,
             "tokens_cached": ended.report.reused_tokens,
@@ -173,6 +205,11 @@ fn text(parts: Vec<AnswerEvent>) -> String {
 
 struct CompletionScript {
     words: Words,
+}
+
+/// An answer of a model as parts.
+pub(crate) fn script(model: &str) -> impl Script {
+    CompletionScript { words: Words { model: model.to_owned(), stop: Vec::new(), return_tokens: true } }
 }
 
 impl Script for CompletionScript {

@@ -41,7 +41,7 @@ struct TemplateRequest {
     chat_template_kwargs: serde_json::Map<String, Value>,
 }
 
-const FAILED: &str = "the text could not be worked on";
+const FAILED: &str = "the text could not be processed";
 
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;
@@ -76,13 +76,13 @@ pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TemplateRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
     let conversation = Conversation {
         turns: turns(request.messages)?,
         tools: tools(request.tools)?,
         variables: request.chat_template_kwargs,
         ..Conversation::default()
     };
+    let model = context.app.models.talking(request.model.as_deref()).await?;
     let rendering = context.work(FAILED, move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
         Ok::<_, ApiError>(prompt.text().to_owned())

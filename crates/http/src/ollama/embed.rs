@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::options::KeepAlive;
 use crate::call::Call;
 use crate::embed::{Passage, embed};
 use crate::error::ApiError;
@@ -14,10 +15,12 @@ use crate::reply::{self, Reply};
 struct EmbedRequest {
     model: Option<String>,
     input: Input,
+    dimensions: Option<usize>,
+    keep_alive: Option<KeepAlive>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 enum Input {
     One(String),
     Many(Vec<String>),
@@ -27,6 +30,7 @@ enum Input {
 struct OldRequest {
     model: Option<String>,
     prompt: String,
+    keep_alive: Option<KeepAlive>,
 }
 
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
@@ -36,8 +40,11 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         Input::One(text) => vec![text],
         Input::Many(texts) => texts,
     };
+    let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     let passages = texts.into_iter().map(Passage::Text).collect();
     let made = embed(request.model.as_deref(), passages, &context).await?;
+    made.check_width(request.dimensions)?;
+    keep.iter().for_each(|keep| made.model.keep(*keep));
     reply::json(&json!({
         "model": made.model.name(),
         "embeddings": made.vectors,
@@ -49,6 +56,8 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<OldRequest>().await?;
+    let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     let made = embed(request.model.as_deref(), vec![Passage::Text(request.prompt)], &context).await?;
+    keep.iter().for_each(|keep| made.model.keep(*keep));
     reply::json(&json!({ "embedding": made.vectors.first() }))
 }

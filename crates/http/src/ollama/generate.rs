@@ -11,7 +11,7 @@ use super::options::{KeepAlive, Options, thinking};
 use crate::answers::{Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::{Call, Context};
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
 use crate::models::{Lease, Served};
@@ -63,7 +63,7 @@ struct GenerateRequest {
 
 fn no_images(images: Option<Vec<Value>>) -> Result<(), ApiError> {
     match images.is_some_and(|images| !images.is_empty()) {
-        true => Err(ApiError::field("images", "they are not supported")),
+        true => Err(ApiError::field("images", NO_IMAGES)),
         false => Ok(()),
     }
 }
@@ -106,6 +106,7 @@ impl ChatRequest {
 
 impl GenerateRequest {
     fn ask(self) -> Result<Ask, ApiError> {
+        no_images(self.images)?;
         let mut options = self.options.unwrap_or_default();
         let prompt = match (self.suffix, self.raw) {
             (Some(after), _) => Prompt::Gap { before: self.prompt, after, files: Vec::new() },
@@ -128,27 +129,37 @@ pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     json::parse::<ChatRequest>(body)?.ask()
 }
 
+/// What a body asks for that is no conversation.
+pub(crate) fn read_plain(body: &[u8]) -> Result<Ask, ApiError> {
+    json::parse::<GenerateRequest>(body)?.ask()
+}
+
 pub(crate) async fn chat(call: Call) -> Result<Reply, ApiError> {
-    let (request, context) = call.json::<ChatRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
-    let keep = keep(request.keep_alive.as_ref(), &model)?;
-    if request.messages.is_empty() {
-        return loaded(&model, keep, true);
+    let (mut request, context) = call.json::<ChatRequest>().await?;
+    let (name, stream) = (request.model.take(), request.stream != Some(false));
+    let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
+    // What is wrong is not worth loading a model for.
+    let ask = (!request.messages.is_empty()).then(|| request.ask()).transpose()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    keep.iter().for_each(|keep| model.keep(*keep));
+    match ask {
+        Some(ask) => answer(ask, &model, &context, stream, true).await,
+        None => loaded(&model, keep, true),
     }
-    let stream = request.stream != Some(false);
-    answer(request.ask()?, &model, &context, stream, true).await
 }
 
 pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<GenerateRequest>().await?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
-    no_images(request.images.take())?;
-    let keep = keep(request.keep_alive.as_ref(), &model)?;
-    if request.prompt.is_empty() && request.suffix.is_none() {
-        return loaded(&model, keep, false);
+    let (name, stream) = (request.model.take(), request.stream != Some(false));
+    let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
+    let has_prompt = !request.prompt.is_empty() || request.suffix.is_some();
+    let ask = request.ask()?;
+    let model = context.app.models.talking(name.as_deref()).await?;
+    keep.iter().for_each(|keep| model.keep(*keep));
+    match has_prompt {
+        true => answer(ask, &model, &context, stream, false).await,
+        false => loaded(&model, keep, false),
     }
-    let stream = request.stream != Some(false);
-    answer(request.ask()?, &model, &context, stream, false).await
 }
 
 async fn answer(
@@ -172,15 +183,6 @@ async fn whole(answers: Answers, lines: &Lines) -> Result<Reply, ApiError> {
     let answer = whole.answer;
     let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
     reply::json(&lines.line(answer.text, thinking, answer.calls, Some(&whole.ended)))
-}
-
-/// How long the model is to stay from now on, if the request says so.
-fn keep(asked: Option<&KeepAlive>, model: &Lease) -> Result<Option<Duration>, ApiError> {
-    let keep = asked.map(KeepAlive::duration).transpose()?;
-    if let Some(keep) = keep {
-        model.keep(keep);
-    }
-    Ok(keep)
 }
 
 /// What Ollama says to a request without a prompt: the model is there, or will not be much longer.

@@ -5,15 +5,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::{FormFields, OneOrMany, SamplingFields, TemplateFields, limit};
-use super::shared::{ChoiceLogprobs, TokenLogprob, Usage, finish_reason, write_done, write_failure};
-use crate::answers::{Answers, Ended, Likelihood, Script, Told, Whole};
+use super::shared::{ChoiceLogprobs, Likelihoods, Usage, finish_reason, write_done, write_failure};
+use crate::answers::{Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::Call;
-use crate::error::ApiError;
+use crate::error::{ApiError, NO_IMAGES};
 use crate::ids;
 use crate::json;
 use crate::limits::MAX_CALLS_BACK;
-use crate::models::Lease;
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 #[derive(Debug, Deserialize)]
@@ -33,6 +32,8 @@ pub(crate) struct ChatRequest {
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
+    /// What came before `tools`.
+    functions: Option<Vec<Value>>,
     #[serde(flatten)]
     sampling: SamplingFields,
     #[serde(flatten)]
@@ -62,7 +63,7 @@ pub(crate) struct ChatMessage {
 
 /// A text, or parts of one.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected text or a list of parts")]
 pub(crate) enum Content {
     Text(String),
     Parts(Vec<ContentPart>),
@@ -74,6 +75,7 @@ pub(crate) struct ContentPart {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
+    refusal: Option<String>,
 }
 
 impl Content {
@@ -87,6 +89,12 @@ impl Content {
         for part in parts {
             match (part.kind.as_str(), part.text) {
                 ("text" | "input_text" | "output_text", Some(text)) => all.push_str(&text),
+                ("text" | "input_text" | "output_text", None) => {
+                    return Err(ApiError::field("content", "a part of type text has no text"));
+                }
+                // Answers that were refused elsewhere are part of some conversations.
+                ("refusal", _) => all.push_str(&part.refusal.unwrap_or_default()),
+                ("image_url" | "input_image", _) => return Err(ApiError::field("content", NO_IMAGES)),
                 (kind, _) => {
                     let shown: String = kind.chars().take(50).collect();
                     return Err(ApiError::field(
@@ -183,7 +191,7 @@ pub(crate) fn tools(described: Option<Vec<Value>>) -> Result<Vec<Tool>, ApiError
 
 /// `"auto"`, `"none"`, `"required"`, `{"type": "function", "function": {"name": …}}`, or with the name beside the type.
 fn tool_choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
-    let wrong = || ApiError::field("tool_choice", "it should be auto, none, required or a function");
+    let wrong = || ApiError::field("tool_choice", "must be auto, none, required or a function");
     match choice {
         None | Some(Value::Null) => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {
@@ -201,10 +209,14 @@ fn tool_choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
 
 /// What a choice of tools means for a conversation with these tools.
 pub(crate) fn chosen_tools(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
-    let choice = tool_choice(choice)?;
+    among(tool_choice(choice)?, tools)
+}
+
+/// A choice, if there is something to choose from.
+pub(crate) fn among(choice: ToolChoice, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     match choice {
         ToolChoice::Required | ToolChoice::Named(_) if tools.is_empty() => {
-            Err(ApiError::field("tool_choice", "there are no tools to choose from"))
+            Err(ApiError::field("tool_choice", "requires tools, and none are given"))
         }
         choice => Ok(choice),
     }
@@ -230,7 +242,10 @@ impl ChatRequest {
 
     fn ask(self) -> Result<Ask, ApiError> {
         if self.top_logprobs.is_some() && self.logprobs != Some(true) {
-            return Err(ApiError::field("top_logprobs", "logprobs must be true for that"));
+            return Err(ApiError::field("top_logprobs", "requires logprobs to be true"));
+        }
+        if self.functions.is_some_and(|functions| !functions.is_empty()) {
+            return Err(ApiError::field("functions", "is not supported; use tools"));
         }
         let conversation = ChatRequest::conversation(
             self.messages,
@@ -334,17 +349,18 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let model = context.app.models.talking(name.as_deref()).await?;
     let answers = ask.send(&model, &context).await?;
     if stream {
-        let script = ChatScript::new(&answers, usage == Some(true), wants_logprobs);
+        let script = ChatScript {
+            usage: (usage == Some(true)).then(Usage::default),
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
+            ..ChatScript::new(model.name(), answers.len())
+        };
         return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
     }
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.iter().enumerate() {
-        usage.add(&whole.ended.report, index == 0);
-        let logprobs = wants_logprobs.then(|| ChoiceLogprobs {
-            content: whole.likelihoods.iter().map(|one| TokenLogprob::of(&model.vocab, one)).collect(),
-            ..ChoiceLogprobs::default()
-        });
+        usage.add(&whole.ended, index == 0);
+        let logprobs = wants_logprobs.then(|| ChoiceLogprobs::new(&model.vocab, &whole.likelihoods));
         choices.push(ChatChoice {
             index,
             message: AssistantMessage::new(whole),
@@ -440,22 +456,27 @@ impl Delta {
 struct ChatScript {
     id: String,
     created: u64,
-    model: Lease,
-    /// Likelihoods that wait for a chunk to go with, for each choice; none where they are not wanted.
-    likelihoods: Option<Vec<Vec<Likelihood>>>,
+    model: String,
+    /// None where they are not wanted.
+    likelihoods: Option<Likelihoods>,
     usage: Option<Usage>,
     choices: usize,
 }
 
+/// An answer of a model as chunks.
+pub(crate) fn script(model: &str) -> impl Script {
+    ChatScript::new(model, 1)
+}
+
 impl ChatScript {
-    fn new(answers: &Answers, wants_usage: bool, wants_logprobs: bool) -> ChatScript {
+    fn new(model: &str, choices: usize) -> ChatScript {
         ChatScript {
             id: ids::fresh("chatcmpl-"),
             created: ids::now(),
-            model: answers.model.clone(),
-            likelihoods: wants_logprobs.then(|| vec![Vec::new(); answers.len()]),
-            usage: wants_usage.then(Usage::default),
-            choices: answers.len(),
+            model: model.to_owned(),
+            likelihoods: None,
+            usage: None,
+            choices,
         }
     }
 
@@ -464,7 +485,7 @@ impl ChatScript {
             id: &self.id,
             object: "chat.completion.chunk",
             created: self.created,
-            model: self.model.name(),
+            model: &self.model,
             choices,
             usage,
         };
@@ -472,10 +493,9 @@ impl ChatScript {
     }
 
     fn chunk(&mut self, index: usize, delta: Delta, end: Option<&'static str>, out: &mut Vec<u8>) {
-        let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(index)).map(std::mem::take);
-        let logprobs = waiting.filter(|waiting| !waiting.is_empty()).map(|waiting| ChoiceLogprobs {
-            content: waiting.iter().map(|one| TokenLogprob::of(&self.model.vocab, one)).collect(),
-            ..ChoiceLogprobs::default()
+        let logprobs = self.likelihoods.as_mut().and_then(|likelihoods| {
+            let waiting = likelihoods.take(index);
+            (!waiting.is_empty()).then(|| ChoiceLogprobs::new(&likelihoods.vocab, &waiting))
         });
         self.write(vec![ChunkChoice { index, delta, logprobs, finish_reason: end }], None, out);
     }
@@ -488,7 +508,7 @@ impl ChatScript {
 
     fn ended(&mut self, index: usize, ended: &Ended, out: &mut Vec<u8>) {
         if let Some(usage) = &mut self.usage {
-            usage.add(&ended.report, index == 0);
+            usage.add(ended, index == 0);
         }
         self.chunk(index, Delta::default(), Some(finish_reason(ended)), out);
     }
@@ -505,9 +525,8 @@ impl Script for ChatScript {
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
         match told {
             Told::Token { likelihood, parts, .. } => {
-                let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(choice));
-                if let (Some(waiting), Some(likelihood)) = (waiting, likelihood) {
-                    waiting.push(likelihood);
+                if let Some(likelihoods) = &mut self.likelihoods {
+                    likelihoods.add(choice, likelihood);
                 }
                 self.parts(choice, parts, out);
             }

@@ -1,19 +1,18 @@
 //! `/v1/completions`: what follows a text as it is.
 
-use oxcart_llm::text::{AnswerEvent, Token};
+use oxcart_llm::text::{AnswerEvent, Token, Vocab};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chat::StreamOptions;
 use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
-use super::shared::{Usage, finish_reason, token_text, write_done, write_failure};
-use crate::answers::{Answers, Likelihood, Script, Told};
+use super::shared::{Likelihoods, Usage, finish_reason, token_text, write_done, write_failure};
+use crate::answers::{Likelihood, Script, Told};
 use crate::ask::{Ask, Prompt};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::ids;
 use crate::json;
-use crate::models::{Lease, Served};
 use crate::reply::{self, Reply, StreamKind, write_event};
 
 /// Tokens of an answer where nothing is said, as OpenAI has it.
@@ -42,7 +41,7 @@ struct CompletionRequest {
 
 /// One prompt or several, as text or as tokens.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "prompt must be text, a list of tokens, or a list of either")]
 pub(crate) enum Prompts {
     Text(String),
     Tokens(Vec<Token>),
@@ -65,16 +64,16 @@ impl Prompts {
 impl CompletionRequest {
     fn ask(self) -> Result<Ask, ApiError> {
         if self.echo == Some(true) {
-            return Err(ApiError::field("echo", "the prompt is not repeated here"));
+            return Err(ApiError::field("echo", "is not supported"));
         }
         if self.best_of.is_some_and(|best_of| best_of != self.n.unwrap_or(1)) {
-            return Err(ApiError::field("best_of", "all answers are given, so it can only be n"));
+            return Err(ApiError::field("best_of", "must equal n: all answers are returned"));
         }
         let mut prompts = self.prompt.into_vec();
         if let Some(after) = self.suffix.filter(|suffix| !suffix.is_empty()) {
             for prompt in &mut prompts {
                 let Prompt::Text { text, .. } = prompt else {
-                    return Err(ApiError::field("suffix", "the prompt must be a text for that"));
+                    return Err(ApiError::field("suffix", "requires the prompt to be text"));
                 };
                 let before = std::mem::take(text);
                 *prompt = Prompt::Gap { before, after: after.clone(), files: Vec::new() };
@@ -126,19 +125,18 @@ struct Logprobs {
 
 impl Logprobs {
     /// `offset` is where the first of them begins in the answer, in characters, and is moved along.
-    fn new(model: &Served, likelihoods: &[Likelihood], offset: &mut usize) -> Logprobs {
+    fn new(vocab: &Vocab, likelihoods: &[Likelihood], offset: &mut usize) -> Logprobs {
         let mut all = Logprobs::default();
         let finite = |logprob: f32| logprob.max(-9999.0);
         for likelihood in likelihoods {
-            let text = token_text(&model.vocab, likelihood.token);
+            let text = token_text(vocab, likelihood.token);
             all.text_offset.push(*offset);
             *offset += text.chars().count();
             all.tokens.push(text);
             all.token_logprobs.push(finite(likelihood.logprob));
             let top = likelihood.alternatives.iter();
             all.top_logprobs.push(
-                top.map(|&(token, logprob)| (token_text(&model.vocab, token), finite(logprob).into()))
-                    .collect(),
+                top.map(|&(token, logprob)| (token_text(vocab, token), finite(logprob).into())).collect(),
             );
         }
         all
@@ -160,17 +158,23 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let model = context.app.models.talking(name.as_deref()).await?;
     let answers = ask.send(&model, &context).await?;
     if stream {
-        let script = CompletionScript::new(&answers, wants_usage, wants_logprobs, per_prompt);
+        let script = CompletionScript {
+            usage: wants_usage.then(Usage::default),
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
+            offsets: vec![0; answers.len()],
+            per_prompt,
+            ..CompletionScript::new(model.name())
+        };
         return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
     }
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.into_iter().enumerate() {
-        usage.add(&whole.ended.report, index % per_prompt == 0);
+        usage.add(&whole.ended, index % per_prompt == 0);
         choices.push(Choice {
             index,
             text: whole.answer.text,
-            logprobs: wants_logprobs.then(|| Logprobs::new(&model, &whole.likelihoods, &mut 0)),
+            logprobs: wants_logprobs.then(|| Logprobs::new(&model.vocab, &whole.likelihoods, &mut 0)),
             finish_reason: Some(finish_reason(&whole.ended)),
         });
     }
@@ -188,27 +192,30 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
 struct CompletionScript {
     id: String,
     created: u64,
-    model: Lease,
-    /// For each choice, likelihoods that wait for a chunk to go with, and where they begin.
-    likelihoods: Option<Vec<(Vec<Likelihood>, usize)>>,
+    model: String,
+    /// None where they are not wanted.
+    likelihoods: Option<Likelihoods>,
+    /// Where the next likelihood of each choice begins.
+    offsets: Vec<usize>,
     usage: Option<Usage>,
     per_prompt: usize,
 }
 
+/// An answer of a model as chunks.
+pub(crate) fn script(model: &str) -> impl Script {
+    CompletionScript::new(model)
+}
+
 impl CompletionScript {
-    fn new(
-        answers: &Answers,
-        wants_usage: bool,
-        wants_logprobs: bool,
-        per_prompt: usize,
-    ) -> CompletionScript {
+    fn new(model: &str) -> CompletionScript {
         CompletionScript {
             id: ids::fresh("cmpl-"),
             created: ids::now(),
-            model: answers.model.clone(),
-            likelihoods: wants_logprobs.then(|| vec![(Vec::new(), 0); answers.len()]),
-            usage: wants_usage.then(Usage::default),
-            per_prompt,
+            model: model.to_owned(),
+            likelihoods: None,
+            offsets: vec![0],
+            usage: None,
+            per_prompt: 1,
         }
     }
 
@@ -217,7 +224,7 @@ impl CompletionScript {
             id: &self.id,
             object: "text_completion",
             created: self.created,
-            model: self.model.name(),
+            model: &self.model,
             choices,
             usage,
         };
@@ -234,9 +241,13 @@ impl CompletionScript {
         if text.is_empty() && end.is_none() {
             return;
         }
-        let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(index));
-        let logprobs =
-            waiting.map(|(waiting, offset)| Logprobs::new(&self.model, &std::mem::take(waiting), offset));
+        let logprobs = match (&mut self.likelihoods, self.offsets.get_mut(index)) {
+            (Some(likelihoods), Some(offset)) => {
+                let waiting = likelihoods.take(index);
+                Some(Logprobs::new(&likelihoods.vocab, &waiting, offset))
+            }
+            _ => None,
+        };
         self.write(vec![Choice { index, text, logprobs, finish_reason: end }], None, out);
     }
 }
@@ -247,15 +258,14 @@ impl Script for CompletionScript {
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
         match told {
             Told::Token { likelihood, parts, .. } => {
-                let waiting = self.likelihoods.as_mut().and_then(|all| all.get_mut(choice));
-                if let (Some((waiting, _)), Some(likelihood)) = (waiting, likelihood) {
-                    waiting.push(likelihood);
+                if let Some(likelihoods) = &mut self.likelihoods {
+                    likelihoods.add(choice, likelihood);
                 }
                 self.chunk(choice, parts, None, out);
             }
             Told::Ended { parts, ended } => {
                 if let Some(usage) = &mut self.usage {
-                    usage.add(&ended.report, choice.is_multiple_of(self.per_prompt));
+                    usage.add(&ended, choice.is_multiple_of(self.per_prompt));
                 }
                 self.chunk(choice, parts, Some(finish_reason(&ended)), out);
             }

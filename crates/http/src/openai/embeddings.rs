@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::Call;
 use crate::embed::{Passage, embed};
 use crate::error::ApiError;
+use crate::json;
 use crate::reply::{self, Reply};
 
 #[derive(Debug, Deserialize)]
@@ -16,7 +17,7 @@ struct EmbeddingRequest {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "input must be text, a list of tokens, or a list of either")]
 enum Input {
     Text(String),
     Tokens(Vec<u32>),
@@ -60,19 +61,27 @@ struct Usage {
     total_tokens: usize,
 }
 
+impl Input {
+    fn into_passages(self) -> Vec<Passage> {
+        match self {
+            Input::Text(text) => vec![Passage::Text(text)],
+            Input::Tokens(tokens) => vec![Passage::Tokens(tokens)],
+            Input::Texts(texts) => texts.into_iter().map(Passage::Text).collect(),
+            Input::ManyTokens(all) => all.into_iter().map(Passage::Tokens).collect(),
+        }
+    }
+}
+
+/// What a body asks for.
+pub(crate) fn read(body: &[u8]) -> Result<Vec<Passage>, ApiError> {
+    Ok(json::parse::<EmbeddingRequest>(body)?.input.into_passages())
+}
+
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<EmbeddingRequest>().await?;
-    let passages = match request.input {
-        Input::Text(text) => vec![Passage::Text(text)],
-        Input::Tokens(tokens) => vec![Passage::Tokens(tokens)],
-        Input::Texts(texts) => texts.into_iter().map(Passage::Text).collect(),
-        Input::ManyTokens(all) => all.into_iter().map(Passage::Tokens).collect(),
-    };
+    let passages = request.input.into_passages();
     let made = embed(request.model.as_deref(), passages, &context).await?;
-    let width = made.vectors.first().map_or(0, Vec::len);
-    if request.dimensions.is_some_and(|dimensions| dimensions != width) {
-        return Err(ApiError::field("dimensions", format!("must be {width}, as this model's vectors have")));
-    }
+    made.check_width(request.dimensions)?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let vectors = made.vectors.into_iter().enumerate();
     let data = vectors.map(|(index, vector)| Embedding {

@@ -11,7 +11,7 @@ use crate::error::ApiError;
 
 /// One text, or several.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 pub(crate) enum OneOrMany {
     One(String),
     Many(Vec<String>),
@@ -28,7 +28,7 @@ impl OneOrMany {
 
 /// Tokens that are to be more or less likely: `{"15043": -100}`, or llama-server's `[[15043, -1.5], [123, false]]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "logit_bias must be an object or a list of pairs of a token and a number")]
 pub(crate) enum LogitBias {
     ByName(BTreeMap<String, f32>),
     Pairs(Vec<(Token, BiasBy)>),
@@ -36,7 +36,7 @@ pub(crate) enum LogitBias {
 
 /// By how much.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number or false")]
 pub(crate) enum BiasBy {
     Number(f32),
     /// `false` is never.
@@ -165,7 +165,9 @@ impl FormFields {
         let mut given = [response_format, schema, grammar].into_iter().flatten();
         let form = given.next().unwrap_or_default();
         match given.next() {
-            Some(_) => Err(ApiError::bad("only one of response_format, json_schema and grammar can be kept")),
+            Some(_) => {
+                Err(ApiError::bad("only one of response_format, json_schema and grammar may be given"))
+            }
             None => Ok(form),
         }
     }

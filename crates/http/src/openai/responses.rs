@@ -1,15 +1,16 @@
 //! `/v1/responses`. Nothing is kept between requests: a conversation is sent whole each time.
 
-use oxcart_llm::engine::{End, Report};
+use oxcart_llm::engine::End;
 use oxcart_llm::text::{AnswerEvent, ToolCall};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::chat::{Content, answered_call, arguments_text, chosen_tools, tools};
 use super::fields::SamplingFields;
 use crate::answers::{Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Form, Prompt, Turn};
-use crate::call::Call;
+use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect};
 use crate::ids;
 use crate::json;
@@ -24,6 +25,8 @@ struct ResponsesRequest {
     stream: Option<bool>,
     max_output_tokens: Option<usize>,
     previous_response_id: Option<String>,
+    conversation: Option<Value>,
+    prompt: Option<Value>,
     background: Option<bool>,
     text: Option<TextOptions>,
     tools: Option<Vec<Value>>,
@@ -34,8 +37,51 @@ struct ResponsesRequest {
     sampling: SamplingFields,
 }
 
+/// What a response repeats of its request, and what stands there if the request does not say it.
+fn settings() -> Map<String, Value> {
+    let settings = json!({
+        "instructions": null,
+        "max_output_tokens": null,
+        "metadata": {},
+        "parallel_tool_calls": true,
+        "reasoning": { "effort": null, "summary": null },
+        "safety_identifier": null,
+        "temperature": null,
+        "text": { "format": { "type": "text" } },
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": null,
+        "user": null,
+    });
+    match settings {
+        Value::Object(settings) => settings,
+        _ => Map::new(),
+    }
+}
+
+/// A request, and what its response repeats of it.
+#[derive(Debug)]
+struct Asked {
+    request: ResponsesRequest,
+    settings: Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for Asked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Asked, D::Error> {
+        let said = Map::<String, Value>::deserialize(deserializer)?;
+        let mut settings = settings();
+        for (name, setting) in &mut settings {
+            if let Some(said) = said.get(name).filter(|said| !said.is_null()) {
+                setting.clone_from(said);
+            }
+        }
+        let request = ResponsesRequest::deserialize(Value::Object(said)).map_err(D::Error::custom)?;
+        Ok(Asked { request, settings })
+    }
+}
+
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "input must be text or a list of items")]
 enum Input {
     Text(String),
     Items(Vec<Item>),
@@ -121,7 +167,7 @@ impl ResponsesRequest {
                 }
                 // What a model thought before is its own; templates leave it out.
                 (Some("reasoning"), _) => {}
-                _ => return Err(ApiError::field("input", "an item of this type is not supported")),
+                _ => return Err(ApiError::field("input", "items of this type are not supported")),
             }
         }
         Ok(turns)
@@ -129,11 +175,20 @@ impl ResponsesRequest {
 
     fn ask(mut self) -> Result<Ask, ApiError> {
         if self.previous_response_id.is_some() {
-            let problem = "responses are not kept; send the conversation as input";
+            let problem =
+                "is not supported, because responses are not stored; send the conversation as input";
             return Err(ApiError::field("previous_response_id", problem));
         }
+        for (field, given) in [("conversation", &self.conversation), ("prompt", &self.prompt)] {
+            if given.as_ref().is_some_and(|given| !given.is_null()) {
+                return Err(ApiError::field(
+                    field,
+                    "is not supported, because nothing is stored; send the conversation as input",
+                ));
+            }
+        }
         if self.background == Some(true) {
-            return Err(ApiError::field("background", "responses are not kept"));
+            return Err(ApiError::field("background", "is not supported, because responses are not stored"));
         }
         let tools = tools(self.tools.take())?;
         let mut variables = Map::new();
@@ -169,11 +224,20 @@ struct Response {
     id: String,
     created: u64,
     model: String,
+    settings: Map<String, Value>,
+    /// What is repeated of a body counts as much as the body.
+    _context: Option<Context>,
 }
 
 impl Response {
-    fn new(model: &str) -> Response {
-        Response { id: ids::fresh("resp_"), created: ids::now(), model: model.to_owned() }
+    fn new(model: &str, settings: Map<String, Value>, context: Option<Context>) -> Response {
+        Response {
+            id: ids::fresh("resp_"),
+            created: ids::now(),
+            model: model.to_owned(),
+            settings,
+            _context: context,
+        }
     }
 
     fn to_value(&self, output: &[Value], ended: Option<&Ended>) -> Value {
@@ -184,33 +248,35 @@ impl Response {
             Some(_) if is_cut => "incomplete",
             Some(_) => "completed",
         };
-        json!({
+        let mut response = json!({
             "id": self.id,
             "object": "response",
             "created_at": self.created,
             "status": status,
+            "background": false,
             "error": null,
             "incomplete_details": is_cut.then(|| json!({ "reason": "max_output_tokens" })),
-            "instructions": null,
-            "metadata": {},
             "model": self.model,
             "output": output,
-            "parallel_tool_calls": true,
-            "temperature": null,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": null,
-            "usage": ended.map(|ended| usage(&ended.report)),
-        })
+            "previous_response_id": null,
+            "store": false,
+            "truncation": "disabled",
+            "usage": ended.map(usage),
+        });
+        if let Value::Object(response) = &mut response {
+            response.extend(self.settings.clone());
+        }
+        response
     }
 }
 
-fn usage(report: &Report) -> Value {
+fn usage(ended: &Ended) -> Value {
+    let report = &ended.report;
     json!({
         "input_tokens": report.prompt_tokens,
         "input_tokens_details": { "cached_tokens": report.reused_tokens },
         "output_tokens": report.answer_tokens,
-        "output_tokens_details": { "reasoning_tokens": 0 },
+        "output_tokens_details": { "reasoning_tokens": ended.reasoning_tokens },
         "total_tokens": report.prompt_tokens + report.answer_tokens,
     })
 }
@@ -261,16 +327,16 @@ fn items(whole: &Whole) -> Vec<Value> {
 
 /// What a body asks for.
 pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
-    json::parse::<ResponsesRequest>(body)?.ask()
+    json::parse::<Asked>(body)?.request.ask()
 }
 
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
-    let (mut request, context) = call.json::<ResponsesRequest>().await?;
+    let (Asked { mut request, settings }, context) = call.json::<Asked>().await?;
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
     let model = context.app.models.talking(name.as_deref()).await?;
     let answers = ask.send(&model, &context).await?;
-    let response = Response::new(answers.model.name());
+    let response = Response::new(answers.model.name(), settings, Some(context));
     if stream {
         return Ok(reply::stream(StreamKind::Events, answers.tell(ResponseScript::new(response))));
     }
@@ -297,7 +363,7 @@ struct ResponseScript {
 
 /// An answer of a model as events.
 pub(crate) fn script(model: &str) -> impl Script {
-    ResponseScript::new(Response::new(model))
+    ResponseScript::new(Response::new(model, settings(), None))
 }
 
 impl ResponseScript {

@@ -1,10 +1,12 @@
 //! What responses have in common.
 
-use oxcart_llm::engine::{End, Report};
+use std::sync::Arc;
+
+use oxcart_llm::engine::End;
 use oxcart_llm::text::{Decode, Token, Vocab};
 use serde::Serialize;
 
-use crate::answers::{Ended, Likelihood};
+use crate::answers::{Answers, Ended, Likelihood};
 use crate::error::{ApiError, Dialect};
 use crate::reply::write_event;
 
@@ -26,6 +28,7 @@ pub(crate) struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -33,14 +36,21 @@ struct PromptDetails {
     cached_tokens: usize,
 }
 
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: usize,
+}
+
 impl Usage {
     /// Counts another answer; the prompt of the choices of one prompt counts once.
-    pub(crate) fn add(&mut self, report: &Report, is_first_choice: bool) {
+    pub(crate) fn add(&mut self, ended: &Ended, is_first_choice: bool) {
+        let report = &ended.report;
         if is_first_choice {
             self.prompt_tokens += report.prompt_tokens;
             self.prompt_tokens_details.cached_tokens += report.reused_tokens;
         }
         self.completion_tokens += report.answer_tokens;
+        self.completion_tokens_details.reasoning_tokens += ended.reasoning_tokens;
         self.total_tokens = self.prompt_tokens + self.completion_tokens;
     }
 }
@@ -89,9 +99,38 @@ impl TokenLogprob {
     }
 }
 
+/// Likelihoods that wait for a chunk of a stream to go with, for each choice.
+pub(crate) struct Likelihoods {
+    pub(crate) vocab: Arc<Vocab>,
+    waiting: Vec<Vec<Likelihood>>,
+}
+
+impl Likelihoods {
+    pub(crate) fn new(answers: &Answers) -> Likelihoods {
+        Likelihoods { vocab: Arc::clone(&answers.model.vocab), waiting: vec![Vec::new(); answers.len()] }
+    }
+
+    pub(crate) fn add(&mut self, choice: usize, likelihood: Option<Likelihood>) {
+        if let Some(waiting) = self.waiting.get_mut(choice) {
+            waiting.extend(likelihood);
+        }
+    }
+
+    pub(crate) fn take(&mut self, choice: usize) -> Vec<Likelihood> {
+        self.waiting.get_mut(choice).map(std::mem::take).unwrap_or_default()
+    }
+}
+
 /// How likely the tokens of a choice were.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct ChoiceLogprobs {
-    pub(crate) content: Vec<TokenLogprob>,
-    pub(crate) refusal: Option<()>,
+    content: Vec<TokenLogprob>,
+    refusal: Option<()>,
+}
+
+impl ChoiceLogprobs {
+    pub(crate) fn new(vocab: &Vocab, likelihoods: &[Likelihood]) -> ChoiceLogprobs {
+        let content = likelihoods.iter().map(|one| TokenLogprob::of(vocab, one)).collect();
+        ChoiceLogprobs { content, refusal: None }
+    }
 }

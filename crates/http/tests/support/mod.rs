@@ -1,14 +1,18 @@
 //! A real server on loopback with a tiny model of random weights, and a client that sends whatever bytes a test wants.
 #![allow(dead_code, reason = "every test uses some of it")]
 
+pub(crate) mod hostile;
+
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
+use oxcart_gguf::{Builder, Gguf};
 use oxcart_http::{About, Config, Limits, Models, Served, Server};
 use oxcart_llm::engine::{Engine, EngineOptions};
 use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
@@ -111,8 +115,29 @@ impl Drop for Held {
     }
 }
 
+/// Where the tiny model is.
+fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf")
+}
+
 fn runner(options: RunnerOptions) -> (Runner, Arc<Vocab>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    runner_of(&tiny(), options)
+}
+
+/// An engine of the tiny model with other metadata.
+pub(crate) fn engine_with(sequences: usize, change: impl FnOnce(&mut Builder<'_>)) -> Engine {
+    let model = Gguf::open(tiny()).unwrap();
+    let mut builder = model.to_builder();
+    change(&mut builder);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed.gguf");
+    builder.write(File::create(&path).unwrap()).unwrap();
+    let (runner, vocab) = runner_of(&path, options(sequences));
+    let start = Instant::now();
+    Engine::with_clock(runner, vocab, EngineOptions::default(), Box::new(move || start.elapsed()))
+}
+
+fn runner_of(path: &Path, options: RunnerOptions) -> (Runner, Arc<Vocab>) {
     let file = ModelFile::open(path).unwrap();
     let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
     let device = CpuDevice::new().unwrap();
