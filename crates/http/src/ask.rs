@@ -159,7 +159,7 @@ impl Ask {
 
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         let too_many = |field, count: usize, most: usize| match count > most {
-            true => Err(ApiError::field(field, format!("{count} is too much; the limit is {most}"))),
+            true => Err(ApiError::field(field, format!("{count} is too large; the limit is {most}"))),
             false => Ok(()),
         };
         too_many("n", self.choices, MAX_CHOICES)?;
@@ -177,7 +177,7 @@ impl Ask {
             return Err(ApiError::field("n", "must be at least 1"));
         }
         if self.prompts.is_empty() {
-            return Err(ApiError::field("prompt", "there is none"));
+            return Err(ApiError::field("prompt", "is empty"));
         }
         if self.limit == Some(0) {
             return Err(ApiError::field("max_tokens", "must be at least 1"));
@@ -187,7 +187,7 @@ impl Ask {
                 too_many("messages", conversation.turns.len(), MAX_MESSAGES)?;
                 too_many("tools", conversation.tools.len(), MAX_TOOLS)?;
                 if conversation.turns.is_empty() {
-                    return Err(ApiError::field("messages", "there are none"));
+                    return Err(ApiError::field("messages", "is empty"));
                 }
             }
         }
@@ -220,7 +220,7 @@ fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerP
             let error = ApiError::new(
                 Kind::ContextFull,
                 format!(
-                    "the prompt has {} tokens, but the context only {}",
+                    "the prompt has {} tokens, but the context holds only {}",
                     ready.tokens.len(),
                     talker.context
                 ),
@@ -292,7 +292,7 @@ fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Resu
                 Form::Grammar(grammar) => Some(grammar.clone()),
                 Form::Json | Form::Schema(_) => {
                     if !tools.is_empty() && !matches!(conversation.choice, ToolChoice::Auto) {
-                        let problem = "an answer cannot be both a call of a tool and of this form";
+                        let problem = "an answer cannot be both a tool call and of this format";
                         return Err(ApiError::field("response_format", problem));
                     }
                     let schema = match form {

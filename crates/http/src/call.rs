@@ -70,7 +70,7 @@ impl Call {
                 }
                 let units = u32::try_from(data.len().div_ceil(UNIT)).unwrap_or(u32::MAX);
                 let more = Arc::clone(&self.app.bodies).try_acquire_many_owned(units).map_err(|_| {
-                    let message = "too many large requests at a time";
+                    let message = "too many large requests at the same time";
                     ApiError { retry_after: Some(1), ..ApiError::new(Kind::Busy, message) }
                 })?;
                 match &mut room {
@@ -129,7 +129,7 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
             match ready!(Pin::new(&mut *body).poll_frame(context)) {
                 None => return std::task::Poll::Ready(Ok(None)),
                 Some(Err(error)) => {
-                    let error = ApiError::bad(format!("the body broke off: {error}"));
+                    let error = ApiError::bad(format!("the body ended early: {error}"));
                     return std::task::Poll::Ready(Err(error));
                 }
                 // Trailers say nothing that is asked for.

@@ -48,7 +48,7 @@ pub(crate) async fn embed(
     }
     // Before it waits: what is too long shall not take the room.
     if let Some(long) = texts.iter().map(Vec::len).find(|len| *len > most) {
-        let message = format!("a text has {long} tokens, but the context only {most}");
+        let message = format!("a text has {long} tokens, but the context holds only {most}");
         return Err(ApiError::new(Kind::ContextFull, message));
     }
     let tokens = texts.iter().map(Vec::len).sum();

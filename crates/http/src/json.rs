@@ -14,7 +14,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // All of it, not only what is looked at.
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
     serde_json::from_str(text)
-        .map_err(|error| ApiError::bad(format!("the body is not what it should be: {error}")))
+        .map_err(|error| ApiError::bad(format!("the body is not valid for this endpoint: {error}")))
 }
 
 /// Counts values and nesting; whether it is JSON at all is not its concern.

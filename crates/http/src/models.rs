@@ -83,7 +83,7 @@ pub enum ModelsError {
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
     /// Two models of one name.
-    #[error("there are two models of the name {0:?}")]
+    #[error("there are two models named {0:?}")]
     Name(String),
     /// Models that could never be loaded, because none may be.
     #[error("at least one model must be allowed to be loaded at a time")]
@@ -113,7 +113,7 @@ pub trait Source: Send + Sync {
     fn unloaded(&self) {}
 }
 
-/// A model that is loaded when it is asked for.
+/// A model that is loaded on demand.
 pub struct Available {
     /// What it is called.
     pub name: String,
@@ -282,7 +282,7 @@ impl Models {
         let at = found.ok_or_else(|| {
             let names: Vec<&str> = self.entries().iter().map(|entry| entry.name.as_str()).collect();
             let shown: String = name.chars().take(100).collect();
-            let message = format!("there is no model {shown:?}; there are {}", names.join(", "));
+            let message = format!("there is no model {shown:?}; available: {}", names.join(", "));
             ApiError { field: Some("model"), ..ApiError::new(Kind::NoSuchModel, message) }
         })?;
         match purpose {
@@ -331,9 +331,9 @@ impl Models {
 /// What is said of a model that is asked for what it does not do.
 fn cannot(name: &str, purpose: Purpose) -> ApiError {
     match purpose {
-        Purpose::Chat => ApiError::bad(format!("{name} makes embeddings and does not answer")),
+        Purpose::Chat => ApiError::bad(format!("{name} is an embedding model and does not generate text")),
         Purpose::Embeddings => {
-            ApiError::new(Kind::NotSupported, format!("{name} answers and makes no embeddings"))
+            ApiError::new(Kind::NotSupported, format!("{name} generates text and makes no embeddings"))
         }
     }
 }

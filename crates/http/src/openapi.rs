@@ -206,7 +206,7 @@ fn described(path: &str, endpoint: Endpoint, at: usize) -> Value {
 /// The whole description.
 fn document() -> Result<Value, ApiError> {
     let schemas: Value = serde_json::from_str(SCHEMAS)
-        .map_err(|error| ApiError::new(Kind::Internal, format!("the description is no JSON: {error}")))?;
+        .map_err(|error| ApiError::new(Kind::Internal, format!("the description is not JSON: {error}")))?;
     let tags = [OPENAI, ANTHROPIC, OLLAMA, LLAMA, OXCART].map(|name| json!({ "name": name }));
     let one = format!("{MODEL}{{model}}");
     let mut paths = Map::new();

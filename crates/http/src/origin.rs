@@ -38,7 +38,7 @@ impl Origins {
     pub(crate) fn check(&self, headers: &HeaderMap, has_keys: bool) -> Result<Option<HeaderValue>, ApiError> {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
-            (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host is no text"))?,
+            (Some(host), None) => host.to_str().map_err(|_| ApiError::bad("the Host is not text"))?,
             (None, _) => return Err(ApiError::bad("the request has no Host")),
             _ => return Err(ApiError::bad("the request has several Hosts")),
         };
@@ -64,7 +64,7 @@ impl Origins {
             true => Ok(Some(origin.clone())),
             false => Err(ApiError::new(
                 Kind::Forbidden,
-                format!("pages of {text:?} may not use this server; --cors lets them"),
+                format!("pages of {text:?} may not use this server; --cors allows them"),
             )),
         }
     }

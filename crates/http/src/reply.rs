@@ -75,7 +75,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<Reply, ApiError> {
 /// A value as JSON, with a status.
 pub(crate) fn json_with(status: StatusCode, value: &impl Serialize) -> Result<Reply, ApiError> {
     let bytes = serde_json::to_vec(value)
-        .map_err(|error| ApiError::new(Kind::Internal, format!("the answer is no JSON: {error}")))?;
+        .map_err(|error| ApiError::new(Kind::Internal, format!("the answer is not JSON: {error}")))?;
     Ok(text(status, "application/json", bytes))
 }
 

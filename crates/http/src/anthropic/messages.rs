@@ -112,7 +112,7 @@ impl Text {
                 let mut all = String::new();
                 for block in blocks {
                     let Block::Text { text } = block else {
-                        return Err(ApiError::bad("only blocks of text are supported here"));
+                        return Err(ApiError::bad("only text blocks are supported here"));
                     };
                     all.push_str(&text);
                 }
@@ -142,7 +142,7 @@ impl Message {
                     let content = content.map(Text::into_string).transpose()?.unwrap_or_default();
                     turns.push(Turn::Returned { call, content });
                 }
-                _ => return Err(ApiError::bad("messages: a block of this type is not supported here")),
+                _ => return Err(ApiError::bad("messages: blocks of this type are not supported")),
             }
         }
         match self.role {

@@ -89,7 +89,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let mut prompts = request.prompt.into_vec();
     match (prompts.pop(), prompts.is_empty()) {
         (Some(prompt), true) => request.settings.answer(prompt, context).await,
-        _ => Err(ApiError::field("prompt", "there must be one")),
+        _ => Err(ApiError::field("prompt", "is required")),
     }
 }
 

@@ -41,7 +41,7 @@ struct TemplateRequest {
     chat_template_kwargs: serde_json::Map<String, Value>,
 }
 
-const FAILED: &str = "the text could not be worked on";
+const FAILED: &str = "the text could not be processed";
 
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;

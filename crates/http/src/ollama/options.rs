@@ -79,7 +79,7 @@ impl KeepAlive {
         };
         let seconds = seconds
             .filter(|seconds| !seconds.is_nan())
-            .ok_or_else(|| ApiError::field("keep_alive", "it should be a time such as 5m, or seconds"))?;
+            .ok_or_else(|| ApiError::field("keep_alive", "must be a time such as 5m, or seconds"))?;
         Ok(match seconds < 0.0 {
             true => Duration::MAX,
             false => Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
@@ -121,7 +121,7 @@ fn form(format: Option<Value>) -> Result<Form, ApiError> {
         Some(Value::String(word)) if word.is_empty() => Ok(Form::Any),
         Some(Value::String(word)) if word == "json" => Ok(Form::Json),
         Some(schema @ Value::Object(_)) => Ok(Form::Schema(schema)),
-        Some(_) => Err(ApiError::field("format", "it should be \"json\" or a schema")),
+        Some(_) => Err(ApiError::field("format", "must be \"json\" or a schema")),
     }
 }
 

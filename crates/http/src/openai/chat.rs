@@ -183,7 +183,7 @@ pub(crate) fn tools(described: Option<Vec<Value>>) -> Result<Vec<Tool>, ApiError
 
 /// `"auto"`, `"none"`, `"required"`, `{"type": "function", "function": {"name": …}}`, or with the name beside the type.
 fn tool_choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
-    let wrong = || ApiError::field("tool_choice", "it should be auto, none, required or a function");
+    let wrong = || ApiError::field("tool_choice", "must be auto, none, required or a function");
     match choice {
         None | Some(Value::Null) => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {

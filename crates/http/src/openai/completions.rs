@@ -65,10 +65,10 @@ impl Prompts {
 impl CompletionRequest {
     fn ask(self) -> Result<Ask, ApiError> {
         if self.echo == Some(true) {
-            return Err(ApiError::field("echo", "the prompt is not repeated here"));
+            return Err(ApiError::field("echo", "repeating the prompt is not supported"));
         }
         if self.best_of.is_some_and(|best_of| best_of != self.n.unwrap_or(1)) {
-            return Err(ApiError::field("best_of", "all answers are given, so it can only be n"));
+            return Err(ApiError::field("best_of", "all answers are returned, so it must equal n"));
         }
         let mut prompts = self.prompt.into_vec();
         if let Some(after) = self.suffix.filter(|suffix| !suffix.is_empty()) {
