@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Files that `oxcart quantize --imatrix` writes beside those of llama.cpp's tool, byte by byte, with importance data that its
-# llama-imatrix collects from a text.
+# `oxcart imatrix` beside llama.cpp's llama-imatrix, number by number, with the same model and text; and files that `oxcart quantize
+# --imatrix` writes with such data beside those of llama.cpp's tool, byte by byte: with the data of either.
 #
 #   tools/imatrix.sh [TYPE…]       the types below unless given; SmolLM2 (OXCART_SMOLLM2) is quantized again
 #
@@ -24,22 +24,27 @@ if [ -z "${OXCART:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$collect" -m "$model" -f CONTRIBUTING.md -o "$work/imatrix.gguf" -c 128 --chunks 4 -t 2 >"$work/log" 2>&1 || { tail -n 5 "$work/log"; exit 4; }
+text=CONTRIBUTING.md
+"$collect" -m "$model" -f "$text" -o "$work/theirs.imatrix" -c 128 --chunks 4 -t 2 >"$work/log" 2>&1 || { tail -n 5 "$work/log"; exit 4; }
+"$OXCART" imatrix --quiet -m "$model" -f "$text" -o "$work/ours.imatrix" -c 128 --chunks 4 -t 2 || exit 1
 
 differ=0
-for type in "${types[@]}"; do
-  if ! "$quantize" --allow-requantize --imatrix "$work/imatrix.gguf" "$model" "$work/theirs.gguf" "$type" 2 >"$work/log" 2>&1; then
-    tail -n 3 "$work/log"
-    exit 4
-  fi
-  if "$OXCART" quantize --quiet --imatrix "$work/imatrix.gguf" "$model" "$work/ours.gguf" "$type" >"$work/ours.log" 2>&1 \
-    && cmp "$work/ours.gguf" "$work/theirs.gguf"; then
-    echo "$type: the same, $(stat -c %s "$work/ours.gguf") bytes"
-  else
-    echo "$type: differs"
-    tail -n 2 "$work/ours.log"
-    differ=1
-  fi
-  rm -f "$work"/ours.gguf "$work"/theirs.gguf
+tools/imatrix.py "$work/ours.imatrix" "$work/theirs.imatrix" || differ=1
+for data in theirs ours; do
+  for type in "${types[@]}"; do
+    if ! "$quantize" --allow-requantize --imatrix "$work/$data.imatrix" "$model" "$work/theirs.gguf" "$type" 2 >"$work/log" 2>&1; then
+      tail -n 3 "$work/log"
+      exit 4
+    fi
+    if "$OXCART" quantize --quiet --imatrix "$work/$data.imatrix" "$model" "$work/ours.gguf" "$type" >"$work/ours.log" 2>&1 \
+      && cmp "$work/ours.gguf" "$work/theirs.gguf"; then
+      echo "$type with $data data: the same, $(stat -c %s "$work/ours.gguf") bytes"
+    else
+      echo "$type with $data data: differs"
+      tail -n 2 "$work/ours.log"
+      differ=1
+    fi
+    rm -f "$work"/ours.gguf "$work"/theirs.gguf
+  done
 done
 exit "$differ"

@@ -7,6 +7,7 @@ pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod embed;
 pub(crate) mod graph;
+pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod join;
 pub(crate) mod list;

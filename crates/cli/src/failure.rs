@@ -66,7 +66,7 @@ impl Failure {
         let Some(memory) = memory else { return self };
         let (wanted, free, total) =
             (ByteSize(*size as u64), ByteSize(memory.free as u64), ByteSize(memory.total as u64));
-        Failure::Machine(format!(
+        Failure::NoRoom(format!(
             "cannot allocate {wanted} on {}: {free} of {total} are free, and other clients of the worker or other programs hold the \
              rest; add a worker, or change --split, --ctx or --kv",
             device_name(buffer_type)
@@ -145,9 +145,9 @@ impl fmt::Display for Failure {
                 match **error {
                     ModelError::ContextFull { used: 0, asked, limit } => write!(
                         f,
-                        "the prompt has {asked} tokens and the context holds {limit}: give a larger --ctx or a shorter prompt"
+                        "the prompt has {asked} tokens, but the context holds only {limit}: use a larger --ctx or a shorter prompt"
                     ),
-                    _ => write!(f, "{error}: give a larger --ctx"),
+                    _ => write!(f, "{error}: use a larger --ctx"),
                 }
             }
             Failure::Run { path, error } => {
@@ -163,7 +163,7 @@ impl fmt::Display for Failure {
                 write!(f, "{}: ", Text::new(path))?;
                 match error {
                     GgufError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                        f.write_str("there is no such file, check the path")
+                        f.write_str("no such file; check the path")
                     }
                     error => write!(f, "{error}{}", advice(error)),
                 }
@@ -190,25 +190,25 @@ fn show_device_error(error: &DeviceError, f: &mut fmt::Formatter<'_>) -> fmt::Re
 fn advice(error: &GgufError) -> &'static str {
     match error {
         GgufError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            ", check its permissions"
+            "; check its permissions"
         }
-        GgufError::Io { source, .. } if is_bad_path(source) => ", check the path",
-        GgufError::Io { action: "open", .. } => ", try again or check the limits of the system",
-        GgufError::Io { .. } => ", try again or check the disk",
-        GgufError::NotAFile | GgufError::Magic { .. } => ", give the path of a .gguf file",
-        GgufError::Version { .. } => ", look for a newer oxcart or convert the file again",
+        GgufError::Io { source, .. } if is_bad_path(source) => "; check the path",
+        GgufError::Io { action: "open", .. } => "; try again, or check the system's limits",
+        GgufError::Io { .. } => "; try again, or check the disk",
+        GgufError::NotAFile | GgufError::Magic { .. } => "; give the path of a .gguf file",
+        GgufError::Version { .. } => "; look for a newer oxcart, or convert the file again",
         GgufError::TooShort { .. }
         | GgufError::Truncated { .. }
         | GgufError::Count { .. }
-        | GgufError::OutsideFile { .. } => ", the file may be incomplete: download it again",
+        | GgufError::OutsideFile { .. } => "; the file may be incomplete: download it again",
         GgufError::Set(SetError::FileName { .. } | SetError::NameCount { .. }) => {
-            ", give the files their original names"
+            "; give the files their original names"
         }
         GgufError::Set(SetError::NotFirst { .. }) => "",
-        GgufError::Set(SetError::Missing { .. }) => ", put all of them in one folder",
-        GgufError::OutOfMemory { .. } => ", free some memory",
-        GgufError::Shrunk | GgufError::Changed => ", try again when no program writes to it",
-        _ => ", the file is damaged: download or convert it again",
+        GgufError::Set(SetError::Missing { .. }) => "; put all of them in one folder",
+        GgufError::OutOfMemory { .. } => "; free some memory",
+        GgufError::Shrunk | GgufError::Changed => "; try again when no program is writing to it",
+        _ => "; the file is damaged: download or convert it again",
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         let shown = Failure::run(Path::new("m.gguf"), error).to_string();
         assert_eq!(
             shown,
-            "the prompt has 900 tokens and the context holds 512: give a larger --ctx or a shorter prompt"
+            "the prompt has 900 tokens, but the context holds only 512: use a larger --ctx or a shorter prompt"
         );
     }
 

@@ -97,5 +97,5 @@ fn bounded(path: &Path, from: impl Read) -> Result<String, Failure> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Usage(format!("{} cannot be read: {error}", shown(path)))
+    Failure::Usage(format!("cannot read {}: {error}", shown(path)))
 }

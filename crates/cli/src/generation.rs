@@ -24,7 +24,7 @@ impl FromStr for Limit {
         match text.parse::<i64>() {
             Ok(-1) => Ok(Limit::NONE),
             Ok(count @ 0..) => usize::try_from(count).map(Limit).map_err(|error| error.to_string()),
-            _ => Err("it should be a number of tokens, or -1 for no limit".into()),
+            _ => Err("must be a number of tokens, or -1 for no limit".into()),
         }
     }
 }
@@ -32,7 +32,7 @@ impl FromStr for Limit {
 /// How long an answer may be
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LengthArgs {
-    /// Most tokens of an answer; -1 for as many as the context holds
+    /// Maximum number of tokens in an answer; -1 for as many as the context holds
     #[arg(
         short,
         long,
@@ -56,7 +56,7 @@ impl FromStr for Seed {
         match (text, text.parse()) {
             ("-1", _) => Ok(Seed(None)),
             (_, Ok(seed)) => Ok(Seed(Some(seed))),
-            _ => Err("it should be a number, or -1 for a new one each time".into()),
+            _ => Err("must be a number, or -1 for a new one each time".into()),
         }
     }
 }
@@ -65,7 +65,7 @@ impl FromStr for Seed {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
     /// Temperature: how random the choice of tokens is; 0 always takes the likeliest
-    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8)]
+    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8, value_parser = number)]
     temperature: f32,
 
     /// Choose among this many of the likeliest tokens; 0 for all
@@ -73,32 +73,36 @@ pub(crate) struct SamplerArgs {
     top_k: usize,
 
     /// Choose among the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = number)]
     top_p: f32,
 
     /// Leave out tokens less likely than this, relative to the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, value_parser = number)]
     min_p: f32,
 
     /// Choose among the most typical tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = number)]
     typical: f32,
 
-    /// Make tokens less likely that are among the last 64; 1 changes nothing
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    /// Make tokens that are among the last 64 less likely; 1 changes nothing
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = number)]
     repeat_penalty: f32,
 
     /// Lower the score of a token by this for each recent use
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = number, allow_negative_numbers = true)]
     frequency_penalty: f32,
 
     /// Lower the score of a token by this if it was used recently
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = number, allow_negative_numbers = true)]
     presence_penalty: f32,
 
     /// Seed for the random choice: the same seed gives the same text. By default, or with -1, a new one each time
     #[arg(short, long, value_name = "S", allow_negative_numbers = true)]
     seed: Option<Seed>,
+}
+
+fn number(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| "must be a number".to_owned())
 }
 
 impl SamplerArgs {
@@ -166,7 +170,7 @@ pub(crate) fn answer(
             Event::Failed { error, .. } => return Err(failure(error)),
         }
     }
-    Err(Failure::Machine("the answer broke off".into()))
+    Err(Failure::Machine("the answer ended unexpectedly".into()))
 }
 
 /// `prompt 36 tokens, 210.0 per second; answer 58 tokens, 41.2 per second`

@@ -35,7 +35,7 @@ const CONTEXT: usize = 4096;
 /// Which model
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Model: a .gguf file, a known name (smollm2; `oxcart pull` lists them), owner/name or owner/name:FILE of the Hugging Face hub, or a URL
+    /// Model: a .gguf file, a known name (smollm2; `oxcart pull` lists them), owner/name or owner/name:FILE on the Hugging Face Hub, or a URL
     #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
     pub(crate) model: String,
 
@@ -52,10 +52,10 @@ pub(crate) struct EngineArgs {
     #[command(flatten)]
     pub(crate) local: DeviceArgs,
 
-    /// Workers that lend their devices, for example 192.168.1.5:50052,192.168.1.6:50052
+    /// Workers to use besides this machine, for example 192.168.1.5,192.168.1.6:50052
     ///
-    /// Oxcart's or llama.cpp's; the port is 50052 if not given. Machines that this one is paired with (oxcart join) go by their names:
-    /// den,attic, or all of them: all. local:3 starts three on this machine for the time of the command.
+    /// They may be Oxcart's or llama.cpp's; the default port is 50052. Machines that are paired with this one (oxcart join) have names:
+    /// den,attic; all means all of these. local:3 starts three workers on this machine for as long as the command runs.
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
@@ -86,7 +86,7 @@ pub(crate) struct EngineArgs {
     #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
     pub(crate) cache_type_v: Option<DType>,
 
-    /// How attention is computed: flash (in ggml's op), plain (as products around a softmax), or auto
+    /// How to compute attention: flash (one fused operation), plain (separate products and softmax), or auto
     ///
     /// auto uses paged attention if all devices support it (llama.cpp's workers do not); otherwise flash, or plain with --kv f32. plain does not work with a quantized cache.
     #[arg(long, value_name = "WAY", default_value = "auto", value_parser = parse_attention)]
@@ -124,7 +124,7 @@ impl EngineArgs {
             (None, None) => self.kv,
             (Some(keys), Some(values)) if keys != values => {
                 return Err(Failure::Usage(format!(
-                    "keys in {keys} and values in {values}: both are kept in one type here, give --kv TYPE"
+                    "keys in {keys} and values in {values}: Oxcart keeps both in one type; use --kv TYPE"
                 )));
             }
             (Some(one), _) | (None, Some(one)) => one,
@@ -187,7 +187,7 @@ impl EngineArgs {
 fn parse_cache_type(text: &str) -> Result<DType, String> {
     match text.parse() {
         Ok(kind @ (DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0)) => Ok(kind),
-        _ => Err("it should be f32, f16, q8_0 or q4_0".into()),
+        _ => Err("must be f32, f16, q8_0 or q4_0".into()),
     }
 }
 
@@ -199,15 +199,14 @@ fn parse_attention(text: &str) -> Result<AttentionChoice, String> {
         text => text,
     };
     let choice = AttentionChoice::ALL.into_iter().find(|choice| choice.name() == text);
-    choice.ok_or_else(|| "it should be auto, flash or plain".into())
+    choice.ok_or_else(|| "must be auto, flash or plain".into())
 }
 
 fn parse_override(text: &str) -> Result<Override, String> {
     let (pattern, device) =
-        text.rsplit_once('=').ok_or("it should be PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
-    let device = device
-        .parse()
-        .map_err(|_| format!("'{device}' is not the number of a device; --plan numbers them"))?;
+        text.rsplit_once('=').ok_or("must be PATTERN=DEVICE, for example blk.*.ffn_*=0")?;
+    let device =
+        device.parse().map_err(|_| format!("'{device}' is not a device number; --plan shows the numbers"))?;
     Ok(Override { pattern: pattern.to_owned(), device })
 }
 

@@ -36,15 +36,16 @@ pub(crate) struct DeviceArgs {
     #[command(flatten)]
     plugins: PluginArgs,
 
-    /// Threads that compute on the CPU. By default, one per processor
+    /// CPU threads to compute with. By default, one per processor
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) threads: Option<u16>,
 
-    /// 0 keeps this machine's graphics cards out; any other number, or all, lets them take as much as fits
+    /// Put at most this many blocks on this machine's graphics cards (and on workers, if there are any), the rest on its CPU; also -ngl. 0 leaves the cards
+    /// unused, all is as many as fit
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers, allow_negative_numbers = true)]
     gpu_layers: GpuLayers,
 
-    /// The same answers, bit for bit, however many requests are computed together and however a prompt is split; slower on cards
+    /// Give the same answers, bit for bit, however requests are batched and prompts split; slower on graphics cards
     #[arg(long)]
     exact: bool,
 }
@@ -53,14 +54,16 @@ pub(crate) struct DeviceArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GpuLayers {
     None,
+    AtMost(usize),
     AsFit,
 }
 
 fn parse_gpu_layers(text: &str) -> Result<GpuLayers, String> {
     match (text, text.parse::<i64>()) {
-        ("all" | "auto", _) | (_, Ok(-1 | 1..)) => Ok(GpuLayers::AsFit),
+        ("all" | "auto", _) | (_, Ok(-1)) => Ok(GpuLayers::AsFit),
         (_, Ok(0)) => Ok(GpuLayers::None),
-        _ => Err("it should be 0, a number of blocks, or all".into()),
+        (_, Ok(count @ 1..)) => Ok(usize::try_from(count).map_or(GpuLayers::AsFit, GpuLayers::AtMost)),
+        _ => Err("must be 0, a number of blocks, or all".into()),
     }
 }
 
@@ -77,9 +80,7 @@ impl DeviceArgs {
     pub(crate) fn chosen(&self) -> Result<Vec<Arc<dyn Device>>, Failure> {
         let chosen = self.choose(&self.plugins.find()?)?;
         match chosen.is_empty() {
-            true => {
-                Err(Failure::Usage("no device is left: --gpu-layers 0 excludes what --device names".into()))
-            }
+            true => Err(Failure::Usage("--gpu-layers 0 excludes every device that --device names".into())),
             false => Ok(chosen),
         }
     }
@@ -88,15 +89,23 @@ impl DeviceArgs {
     pub(crate) fn chosen_and_cpu(&self) -> Result<WithCpu, Failure> {
         let found = self.plugins.find()?;
         let mut chosen = self.choose(&found)?;
+        let limited = self.limited(&chosen);
         if chosen.last().is_some_and(|device| device.kind() == DeviceKind::Cpu) {
-            let usual = match self.names.is_empty() {
+            let usual = limited.unwrap_or_else(|| match self.names.is_empty() {
                 true => oxcart::devices::usual_proportions(&chosen),
                 false => Proportions::ByFreeMemory,
-            };
+            });
             return Ok(WithCpu { devices: chosen, usual: Some(usual) });
         }
         chosen.extend(found.device_by_kind(DeviceKind::Cpu));
-        Ok(WithCpu { devices: chosen, usual: None })
+        Ok(WithCpu { devices: chosen, usual: limited })
+    }
+
+    /// How models are shared out if cards are among the devices and may have no more than some blocks.
+    fn limited(&self, chosen: &[Arc<dyn Device>]) -> Option<Proportions> {
+        let GpuLayers::AtMost(most) = self.gpu_layers else { return None };
+        let has_card = chosen.iter().any(|device| device.kind() != DeviceKind::Cpu);
+        has_card.then_some(Proportions::SpareLast { most: Some(most) })
     }
 
     fn choose(&self, found: &Registries) -> Result<Vec<Arc<dyn Device>>, Failure> {
@@ -104,7 +113,7 @@ impl DeviceArgs {
         if let Some(unknown) = self.names.iter().find(|name| found.device_by_name(name).is_none()) {
             let names: Vec<_> = all.iter().map(|device| device.name()).collect();
             return Err(Failure::Usage(format!(
-                "there is no device '{}'; there are {}",
+                "there is no device '{}'; available: {}",
                 unknown.escape_debug(),
                 names.join(", ")
             )));

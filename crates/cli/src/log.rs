@@ -24,7 +24,7 @@ use queue::Queue;
 // Every command has these; a comment of documentation here would become what a command says about itself.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Print more about what happens; twice for even more
+    /// Print more about what is going on; twice for even more
     #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
     verbose: u8,
 
@@ -32,7 +32,7 @@ pub(crate) struct LogArgs {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Append messages to this file instead of printing them to stderr, each with its time
+    /// Append messages to this file, each with its time, instead of printing them to stderr
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }

@@ -17,6 +17,7 @@ mod loaded;
 mod local;
 mod log;
 mod models;
+mod new_file;
 mod os;
 mod printable;
 mod progress;
@@ -27,6 +28,7 @@ mod table;
 mod terminal;
 mod trust;
 mod units;
+mod windows;
 mod workers;
 
 use std::ffi::OsString;
@@ -78,6 +80,7 @@ enum Command {
     Score(Box<commands::score::Args>),
     Perplexity(Box<commands::perplexity::Args>),
     Embed(Box<commands::embed::Args>),
+    Imatrix(Box<commands::imatrix::Args>),
     Quantize(commands::quantize::Args),
     Graph(Box<commands::graph::Args>),
     Config(commands::config::Args),
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Command::Score(args) => commands::score::run(&args, terminal, &mut out),
         Command::Perplexity(args) => commands::perplexity::run(&args, terminal, &mut out),
         Command::Embed(args) => commands::embed::run(&args, terminal, &mut out),
+        Command::Imatrix(args) => commands::imatrix::run(&args, terminal, &mut out),
         Command::Quantize(args) => commands::quantize::run(&args, &mut out),
         Command::Graph(args) => commands::graph::run(&args, terminal, &mut out),
         Command::Config(args) => commands::config::run(&args, &Cli::parser(), terminal, &mut out),
@@ -159,7 +163,7 @@ fn parsed() -> Result<Parsed, Failure> {
         && words.iter().any(|word| word == "--until-stdin-ends");
     let (parser, changed) = match is_ours {
         true => (Cli::parser(), Vec::new()),
-        false => match Settings::read().and_then(|settings| settings.applied(Cli::parser())) {
+        false => match Settings::read().and_then(|settings| settings.applied(Cli::parser(), &words)) {
             // Wrong settings must not keep anyone from looking at them, or from help.
             Err(_) if asks_about_oxcart(&words) => (Cli::parser(), Vec::new()),
             applied => applied?,

@@ -33,7 +33,7 @@ impl MirrorArgs {
 /// Where models are kept.
 pub(crate) fn store() -> Result<Store, Failure> {
     let homeless =
-        || Failure::Usage("there is no home folder to keep models in, set OXCART_CACHE to one".into());
+        || Failure::Usage("there is no home folder to keep models in; set OXCART_CACHE to a folder".into());
     Ok(Store::at(oxcart::folders::models().ok_or_else(homeless)?))
 }
 

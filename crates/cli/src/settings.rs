@@ -5,19 +5,20 @@
 //! table in the file, the top of the file.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, Command, Id};
 use toml_edit::{DocumentMut, Item, Value};
 
 use crate::failure::Failure;
 
-/// Options that are about one call and not about a habit, or that exclude or need others: the parser checks that only for what was
-/// typed.
-const NOT_SETTINGS: [&str; 27] = [
+/// Options that are about one call and not about a habit.
+const NOT_SETTINGS: [&str; 25] = [
     "help",
     "version",
     "json",
@@ -31,6 +32,8 @@ const NOT_SETTINGS: [&str; 27] = [
     "draft",
     "tokens",
     "file",
+    "output",
+    "imatrix",
     "prompt",
     "svg",
     "raw",
@@ -40,11 +43,7 @@ const NOT_SETTINGS: [&str; 27] = [
     "until-stdin-ends",
     "dir",
     "unset",
-    "listen",
     "call-it",
-    "tls-cert",
-    "tls-key",
-    "cache",
 ];
 
 /// Variables that mean something else.
@@ -64,9 +63,9 @@ pub(crate) enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("as by default"),
-            Origin::File => f.write_str("as the settings file has it"),
-            Origin::Variable(name) => write!(f, "as {name} has it"),
+            Origin::Default => f.write_str("by default"),
+            Origin::File => f.write_str("from the settings file"),
+            Origin::Variable(name) => write!(f, "from {name}"),
         }
     }
 }
@@ -124,7 +123,7 @@ impl Setting {
                     .lines()
                     .next()
                     .and_then(|line| line.rsplit_once(">': ").map(|(_, why)| why.to_owned()));
-                Err(wrong(&why.unwrap_or_else(|| "the option does not take it".into())))
+                Err(wrong(&why.unwrap_or_else(|| "the option does not accept it".into())))
             }
         }
     }
@@ -166,7 +165,7 @@ impl Settings {
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
                 let path = path.unwrap_or_default();
                 return Err(Failure::Usage(format!(
-                    "the settings in {} cannot be read: {error}",
+                    "cannot read the settings in {}: {error}",
                     path.display()
                 )));
             }
@@ -208,7 +207,9 @@ impl Settings {
         if let Some(item) = in_table.or_else(|| self.document.get(key).filter(is_value)) {
             return Ok((
                 texts(item).ok_or_else(|| {
-                    self.wrong(&format!("{command}.{key} is not a text, a number, true or false"))
+                    self.wrong(&format!(
+                        "{command}.{key} must be a string, a number, true or false, or a list of these"
+                    ))
                 })?,
                 Origin::File,
             ));
@@ -249,12 +250,17 @@ impl Settings {
         Ok(())
     }
 
-    /// A parser whose defaults are the user's, and what was changed.
-    pub(crate) fn applied(&self, mut parser: Command) -> Result<(Command, Vec<Setting>), Failure> {
+    /// A parser whose defaults are the user's, and what was changed. What cannot be used with something that was typed is left out.
+    pub(crate) fn applied(
+        &self,
+        mut parser: Command,
+        words: &[OsString],
+    ) -> Result<(Command, Vec<Setting>), Failure> {
         let all = self.all(&parser)?;
         self.check_keys(&parser, &all)?;
-        let changed: Vec<Setting> =
-            all.into_iter().filter(|setting| setting.origin != Origin::Default).collect();
+        let typed = Typed::of(&parser, words);
+        let is_changed = |setting: &Setting| setting.origin != Origin::Default && !typed.excludes(setting);
+        let changed: Vec<Setting> = all.into_iter().filter(is_changed).collect();
         for setting in &changed {
             let (id, values) = (setting.argument.get_id().clone(), setting.values.clone());
             parser = parser.mut_subcommand(&setting.command, |command| {
@@ -264,6 +270,42 @@ impl Settings {
             });
         }
         Ok((parser, changed))
+    }
+}
+
+/// What was typed: the parser itself does not ask whether a default goes with it.
+#[derive(Debug, Default)]
+struct Typed {
+    command: Option<Command>,
+    arguments: Vec<Id>,
+}
+
+impl Typed {
+    /// Reads a command line as far as it can be read; what is wrong with it is for the parser to say.
+    fn of(parser: &Command, words: &[OsString]) -> Typed {
+        let Ok(matches) = parser.clone().ignore_errors(true).try_get_matches_from(words) else {
+            return Typed::default();
+        };
+        let Some((name, matches)) = matches.subcommand() else { return Typed::default() };
+        let is_typed = |id: &Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        Typed {
+            command: parser.find_subcommand(name).cloned(),
+            arguments: matches.ids().filter(|id| is_typed(id)).cloned().collect(),
+        }
+    }
+
+    /// Whether a setting cannot be used with it.
+    fn excludes(&self, setting: &Setting) -> bool {
+        let Some(command) = self.command.as_ref().filter(|command| command.get_name() == setting.command)
+        else {
+            return false;
+        };
+        let of = |argument: &Arg| command.get_arg_conflicts_with(argument);
+        let set = setting.argument.get_id();
+        command.get_arguments().filter(|argument| self.arguments.contains(argument.get_id())).any(|typed| {
+            of(typed).iter().any(|other| other.get_id() == set)
+                || of(&setting.argument).iter().any(|other| other.get_id() == typed.get_id())
+        })
     }
 }
 
@@ -311,6 +353,10 @@ mod tests {
         )
     }
 
+    fn words(typed: &str) -> Vec<OsString> {
+        typed.split(' ').map(OsString::from).collect()
+    }
+
     fn settings(text: &str) -> Settings {
         Settings { path: Some("config.toml".into()), document: text.parse().unwrap() }
     }
@@ -318,7 +364,7 @@ mod tests {
     #[test]
     fn the_file_changes_defaults() {
         let file = settings("temp = 0.5\n[run]\nshift = true\nsplit = [1, 2]\n");
-        let (parser, changed) = file.applied(parser()).unwrap();
+        let (parser, changed) = file.applied(parser(), &words("oxcart run")).unwrap();
         assert_eq!(changed.len(), 3);
         let parse = |words: &[&str]| {
             let matches = parser.clone().try_get_matches_from([&["oxcart", "run"], words].concat()).unwrap();
@@ -328,6 +374,27 @@ mod tests {
         };
         assert_eq!(parse(&[]), (0.5, true, "1,2".into()));
         assert_eq!(parse(&["--temp", "0.1", "--split", "3,4"]), (0.1, true, "3,4".into()));
+    }
+
+    #[test]
+    fn what_is_typed_pushes_out_what_it_cannot_be_used_with() {
+        let parser = || {
+            Command::new("oxcart").subcommand(
+                Command::new("run")
+                    .arg(Arg::new("all").long("all").action(ArgAction::Append).conflicts_with("one"))
+                    .arg(Arg::new("one").long("one"))
+                    .arg(Arg::new("other").long("other")),
+            )
+        };
+        let changed = |text: &str, typed: &str| {
+            let (_, changed) = settings(text).applied(parser(), &words(typed)).unwrap();
+            changed.into_iter().map(|setting| setting.key).collect::<Vec<_>>()
+        };
+        assert_eq!(changed("all = [1, 2]\n", "oxcart run"), ["all"]);
+        assert_eq!(changed("all = [1, 2]\n", "oxcart run --other 3"), ["all"]);
+        assert!(changed("all = [1, 2]\n", "oxcart run --one 3").is_empty());
+        // In whichever direction it was declared, and even if the rest of the line is wrong.
+        assert!(changed("one = 1\n", "oxcart run --all 3 --nonsense").is_empty());
     }
 
     #[test]
@@ -347,7 +414,7 @@ mod tests {
             ("[walk]\n", "there is no command 'walk'"),
             ("temp = { a = 1 }", "there is no command 'temp'"),
         ] {
-            let error = settings(text).applied(parser()).unwrap_err().to_string();
+            let error = settings(text).applied(parser(), &words("oxcart run")).unwrap_err().to_string();
             assert!(error.starts_with("config.toml: ") && error.contains(want), "{error}");
         }
     }

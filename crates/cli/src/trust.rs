@@ -14,7 +14,8 @@ use crate::os;
 pub(crate) fn folder() -> Result<PathBuf, Failure> {
     let nowhere = || {
         Failure::Usage(
-            "this user has no home to keep this machine's identity in; set XDG_DATA_HOME to a folder".into(),
+            "there is no home folder to keep this machine's identity in; set XDG_DATA_HOME to a folder"
+                .into(),
         )
     };
     oxcart::folders::data().ok_or_else(nowhere)

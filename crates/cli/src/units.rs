@@ -11,7 +11,7 @@ fn split(text: &str) -> Option<(u64, &str)> {
 
 /// Bytes. Units are powers of 1024.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || "it should be a size like 8G, 512M or 1073741824".to_owned();
+    let wrong = || "must be a size like 8G, 512M or 1073741824".to_owned();
     let (number, unit) = split(text.trim()).ok_or_else(wrong)?;
     let unit = unit.to_ascii_uppercase();
     let letter = unit.strip_suffix("IB").or(unit.strip_suffix('B')).unwrap_or(&unit);
@@ -28,7 +28,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// A span of time; a number alone is seconds.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || "it should be a time like 90s, 30m or 12h".to_owned();
+    let wrong = || "must be a time like 90s, 30m or 12h".to_owned();
     let (number, unit) = split(text.trim()).ok_or_else(wrong)?;
     let seconds = match unit {
         "" | "s" => 1,

@@ -39,7 +39,7 @@ impl FromStr for WorkerAt {
         match text.strip_prefix("local:") {
             Some(count) => match count.parse() {
                 Ok(count) if (1..=MAX_LOCAL).contains(&count) => Ok(WorkerAt::Local(count)),
-                _ => Err(format!("local:N starts 1 to {MAX_LOCAL} workers on this machine")),
+                _ => Err(format!("local:N starts N workers on this machine, from 1 to {MAX_LOCAL}")),
             },
             None if text == "all" => Ok(WorkerAt::All),
             None => endpoint(text).map(WorkerAt::At),
@@ -89,7 +89,7 @@ impl Listed {
         let all = lending.map(Listed::of_machine).collect::<Result<Vec<_>, _>>()?;
         match all.is_empty() {
             true => Err(Failure::Usage(
-                "this machine is paired with no worker yet; oxcart worker, on another machine, shows a line for oxcart join"
+                "this machine is not paired with any worker yet; oxcart worker on another machine shows the line to give to oxcart join"
                     .into(),
             )),
             false => Ok(all),
@@ -132,8 +132,8 @@ impl Listed {
         if let (None, Some(machine)) = (place.machine, namesake(endpoint.host(), machines)) {
             let (host, name) = (endpoint.host(), &machine.name);
             return Err(Failure::Usage(format!(
-                "{host} may be {name}, which this machine is paired with, but it is not where {name} was found; write {name}, or \
-                 the address if it is another machine"
+                "{host} may be {name}, a machine paired with this one, but {name} was last found at another address; write {name}, or \
+                 the IP address if you mean another machine"
             )));
         }
         let link = place.machine.map(link_to).transpose()?;
@@ -221,7 +221,7 @@ impl Started {
             line.clear();
             match log.read_line(&mut line) {
                 Ok(1..) => {}
-                _ => return Err("a worker of --workers local ended before it was ready".into()),
+                _ => return Err("a worker started by --workers local:N ended before it was ready".into()),
             }
             if let Some((_, rest)) = line.split_once("listening on ") {
                 break rest.split(',').next().unwrap_or_default().trim().to_owned();

@@ -168,7 +168,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
     screen.wait_for("word word");
     screen.press(CTRL_C);
     let shown = screen.wait_for(PROMPT);
-    assert!(shown.contains("stopped; what was said so far"), "{shown}");
+    assert!(shown.contains("stopped; the answer so far stays"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!((said.len(), said[0].as_str()), (2, "Hello"));
     assert!(said[1].starts_with("word word"), "{}", said[1].len());
@@ -185,7 +185,7 @@ fn ctrl_c_stops_an_answer_and_keeps_the_chat() {
 
     // Twice it leaves.
     screen.press(CTRL_C);
-    screen.wait_for("press Ctrl-C again or Ctrl-D to leave");
+    screen.wait_for("press Ctrl-C again or Ctrl-D to quit");
     screen.wait_for(PROMPT);
     screen.press(CTRL_C);
     assert!(screen.end().success());
@@ -305,7 +305,7 @@ fn a_full_context_says_so_and_what_to_do() {
     let shown = screen.say("Hello");
     assert!(shown.contains("ended because the context of 256 tokens is full: /undo or /clear"), "{shown}");
     let shown = screen.say("And now?");
-    assert!(shown.contains("no longer fits into the context of 256 tokens"), "{shown}");
+    assert!(shown.contains("no longer fits in the context of 256 tokens"), "{shown}");
     let said = contents(&screen.transcript(home.path()));
     assert_eq!(
         (said.len(), said[0].as_str(), said[2].as_str()),
@@ -343,7 +343,7 @@ fn conversations_are_saved_and_loaded() {
     let shown = screen.say(&format!("/save \"{}\"", path.display()));
     assert!(shown.contains("saved 2 messages to "), "{shown}");
     let shown = screen.say("/clear");
-    assert!(shown.contains("a new conversation; 2 messages forgotten"), "{shown}");
+    assert!(shown.contains("started over; 2 messages dropped"), "{shown}");
 
     let mut screen = Screen::chat(home.path(), &SHORT);
     let shown = screen.say(&format!("/load {}", path.display()));
@@ -378,12 +378,12 @@ fn every_command_says_what_it_did() {
         ("/sav", "There is no command /sav. Did you mean /save?"),
         ("/save", "/save needs a path"),
         ("/think", "no reasoning"),
-        ("/think fold", "reasoning is folded from now on"),
+        ("/think fold", "reasoning is now folded"),
         ("/markdown off", "Markdown is shown as plain text"),
         ("/model", "tiny.gguf, a context of 1024 tokens"),
         ("/model /nowhere.gguf", "no such file"),
         ("/workers nonsense:x", "write host:port"),
-        ("/system", "instructions cleared"),
+        ("/system", "system prompt cleared"),
         ("/file /nowhere", "/nowhere: "),
     ] {
         let shown = screen.say(command);

@@ -83,7 +83,7 @@ fn json_has_all_of_it() {
 fn a_port_that_is_no_number_is_wrong_usage() {
     let (code, stdout, stderr) = oxcart(&["devices", "--workers", "localhost:worker"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
-    assert!(stderr.contains("has no port"), "{stderr}");
+    assert!(stderr.contains("has no valid port"), "{stderr}");
 }
 
 fn plugin(name: &str) -> String {
@@ -101,7 +101,7 @@ fn devices_of_a_plugin_are_like_any_other() {
 
     let (code, _, error) = oxcart(&["worker", "--plugin", &file, "--device", "PLUG1"]);
     assert_eq!(code, Some(2));
-    assert_eq!(error, "oxcart: there is no device 'PLUG1'; there are PLUG0, CPU\n");
+    assert_eq!(error, "oxcart: there is no device 'PLUG1'; available: PLUG0, CPU\n");
 
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
     // Asked for or not, a card is not held up by the processor beside it.
@@ -112,6 +112,13 @@ fn devices_of_a_plugin_are_like_any_other() {
         let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
         assert!(line("PLUG0").contains("0-1"), "{out}");
         assert!(line("CPU").contains(" - "), "{out}");
+    }
+    for chosen in [&["--device", "plug0"] as &[_], &[]] {
+        let (code, out, error) =
+            oxcart(&[&["run", "-m", tiny, "--plan", "--plugin", &file, "-ngl", "1"], chosen].concat());
+        assert_eq!((code, error.as_str()), (Some(0), ""));
+        let line = |name: &str| out.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        assert!(line("PLUG0").contains(" 0 ") && line("CPU").contains(" 1 "), "a block for each: {out}");
     }
     let both = ["--device", "plug0", "--device", "cpu"];
     let (code, out, _) = oxcart(&[&["run", "-m", tiny, "--plan", "--plugin", &file], &both[..]].concat());

@@ -75,7 +75,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "-n", "-5"], "-1 for no limit"),
         (&["run", "-m", TINY, "x", "-t", "9999"], "1..=512"),
         (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
-        (&["run", "-m", TINY, "x", "-ctk", "f16", "-ctv", "q8_0"], "both are kept in one type"),
+        (&["run", "-m", TINY, "x", "-ctk", "f16", "-ctv", "q8_0"], "keeps both in one type"),
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
@@ -129,7 +129,7 @@ fn settings_are_shown_set_and_explained() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let config = |args: &[&str]| stdout(&mut oxcart(home, &[&["config"], args].concat()));
-    assert!(config(&[]).contains("nothing was changed"));
+    assert!(config(&[]).contains("nothing has been changed"));
     assert!(
         config(&["run"])
             .lines()
@@ -144,7 +144,9 @@ fn settings_are_shown_set_and_explained() {
     );
     let shown = config(&["run.n"]);
     assert!(
-        shown.contains("OXCART_RUN_N") && shown.contains("Most tokens") && shown.contains("config.toml"),
+        shown.contains("OXCART_RUN_N")
+            && shown.contains("Maximum number of tokens")
+            && shown.contains("config.toml"),
         "{shown}"
     );
 
@@ -168,14 +170,14 @@ fn settings_are_shown_set_and_explained() {
     for (args, want) in [
         (&["run.tmp"][..], "did you mean 'run.temp'?"),
         (&["run.temp", "warm"], "run.temp cannot be 'warm'"),
-        (&["--unset", "run.top-k"], "run.top-k is not in "),
+        (&["--unset", "run.top-k"], "run.top-k is not set in "),
     ] {
         let (code, _, errors) = text(&oxcart(home, &[&["config"], args].concat()).output().unwrap());
         assert!(code == Some(2) && errors.contains(want), "{args:?}: {errors}");
     }
     assert!(config(&["--unset", "run.n"]).contains("run.n removed from "));
     assert_eq!(config(&["--unset", "temp"]).lines().count(), 1);
-    assert!(config(&[]).contains("nothing was changed"));
+    assert!(config(&[]).contains("nothing has been changed"));
 }
 
 #[test]
@@ -229,6 +231,47 @@ fn wrong_settings_can_be_looked_at_and_mended() {
     }
     let (code, _, errors) = command(&["run", "-m", TINY, "x"]);
     assert!(code == Some(2) && errors.contains("run.n comes from your settings"), "{errors}");
+}
+
+/// What excludes other options can be set, too: what is typed pushes it out.
+#[test]
+fn settings_give_way_to_what_is_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    let settings = "[worker]\nlisten = [\"192.0.2.1:7\"]\n[serve]\ntls-cert = \"/nowhere.pem\"\ntls-key = \"/nowhere.pem\"\n";
+    let told = |settings: &str, args: &[&str]| {
+        std::fs::write(&file, settings).unwrap();
+        let (code, _, errors) =
+            text(&oxcart(folder.path(), args).env("OXCART_CONFIG", &file).output().unwrap());
+        assert!(code == Some(1) || code == Some(2), "{args:?}: {errors}");
+        errors
+    };
+    for (settings, args, want) in [
+        (settings, &["worker"][..], "cannot listen on 192.0.2.1:7"),
+        (settings, &["worker", "-H", "192.0.2.1", "-p", "8"], "cannot listen on 192.0.2.1:8"),
+        (settings, &["serve", "-m", "/nowhere.gguf"], "/nowhere.pem"),
+        (settings, &["serve", "-m", "/nowhere.gguf", "--tls"], "/nowhere.gguf: no such file"),
+        ("[serve]\ntls-cert = \"/nowhere.pem\"\n", &["serve"], "--tls-cert also needs --tls-key"),
+        (
+            "[worker]\ncache = \"/dev/null/x\"\n",
+            &["worker", "-p", "0"],
+            "cannot keep weights in '/dev/null/x'",
+        ),
+        (
+            "[worker]\ncache = true\n",
+            &["worker", "-H", "192.0.2.1", "--cache=false"],
+            "cannot listen on 192.0.2.1:50052",
+        ),
+        (
+            "cache = \"/dev/null/x\"\n",
+            &["worker", "-H", "192.0.2.1", "--cache=false"],
+            "cannot listen on 192.0.2.1:50052",
+        ),
+        ("", &["worker", "--cache-size", "1G"], "--cache-size also needs --cache"),
+    ] {
+        let errors = told(settings, args);
+        assert!(errors.contains(want), "{settings} {args:?}: {errors}");
+    }
 }
 
 /// The file may hold keys, and may be kept elsewhere.
@@ -298,7 +341,7 @@ fn what_is_told_can_be_less_or_more_or_elsewhere() {
 fn the_context_is_what_a_prompt_needs_and_the_model_knows() {
     let long = "the end ".repeat(600);
     let (code, _, told) = text(&output(&["run", "-m", TINY, "--raw", "-n", "2", &long]));
-    assert!(code == Some(2) && told.contains(" tokens and the context holds 1024"), "{told}");
+    assert!(code == Some(2) && told.contains(" tokens, but the context holds only 1024"), "{told}");
     let (code, _, told) =
         text(&output(&["run", "-m", TINY, "--raw", "-n", "2", "--ignore-eos", "-c", "8192", &long]));
     assert!(code == Some(0) && told.contains("longer than the 1024 that the model was trained on"), "{told}");
@@ -318,6 +361,10 @@ fn a_model_that_is_not_here_is_shown_without_being_fetched() {
     let (code, _, told) = show(&["show", "qwen3:8b", "--mirror", "http://127.0.0.1:1"]);
     assert!(code == Some(1) && told.contains("cannot reach 127.0.0.1:1"), "{told}");
     assert!(told.contains("is there a network?"), "{told}");
+    // Commands have a default model that can do what they are for.
+    let (code, _, told) = show(&["embed", "a text", "--mirror", "http://127.0.0.1:1"]);
+    assert!(code == Some(1) && told.contains("cannot reach 127.0.0.1:1"), "{told}");
+    assert!(show(&["embed", "--help"]).1.contains("[default: nomic-embed]"));
     let (_, listed, _) = show(&["pull"]);
     assert!(listed.contains("qwen3-8b") && listed.contains("smollm2"), "{listed}");
     assert!(!home.path().join("models").exists());

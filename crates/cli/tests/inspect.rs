@@ -217,7 +217,7 @@ fn split_models_are_summed_up() {
     assert_eq!(missing.code, Some(2));
     assert_eq!(
         missing.stderr,
-        "oxcart: m-00002-of-00002.gguf: split model: the file is missing: the first file says there are 2, \
+        "oxcart: m-00002-of-00002.gguf: split model: the file is missing: the first file says there are 2; \
          put all of them in one folder\n"
     );
 }
@@ -404,11 +404,11 @@ fn bad_files_are_one_line_and_exit_code_2() {
     write("notes.txt", b"just some text\x1b[31m");
     write("escape.gguf", b"\x1b[3\x07");
     write("future.gguf", b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-    refused(folder.path(), "none.gguf", "no such file, check the path");
-    refused(folder.path(), ".", "not a regular file, give the path of a .gguf file");
+    refused(folder.path(), "none.gguf", "no such file; check the path");
+    refused(folder.path(), ".", "not a regular file; give the path of a .gguf file");
     refused(folder.path(), "short.gguf", "tensor 'token_embd.weight' needs 6800 bytes");
     refused(folder.path(), "header.gguf", "download it again");
-    refused(folder.path(), "empty.gguf", "not a GGUF file: only 0 bytes long, the file may be incomplete");
+    refused(folder.path(), "empty.gguf", "not a GGUF file: only 0 bytes long; the file may be incomplete");
     refused(folder.path(), "two.gguf", "not a GGUF file: only 2 bytes long");
     refused(folder.path(), "notes.txt", "not a GGUF file: it begins with 'just'");
     refused(folder.path(), "escape.gguf", r"begins with '\x1b[3\x07'");

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use oxcart::tensor::{DType, Layout, Shape};
 use serde_json::Value;
 use worker::Worker;
 
@@ -175,15 +176,17 @@ fn what_makes_no_sense_is_said_so() {
         (&["run", "-m", TINY, "x", "--attention", "quick"], 2, "auto, flash or plain"),
         (&["run", "-m", TINY, "x", "--attention", "plain", "--kv", "q8_0"], 2, "cache"),
         (&["run", "-m", TINY, "x", "--top-p", "2"], 2, "top-p"),
+        (&["run", "-m", TINY, "x", "--temp", "warm"], 2, "must be a number"),
+        (&["run", "-m", TINY], 2, "the prompt is empty"),
         (&["run", "-m", TINY, "the end of the long text", "--raw", "--ctx", "4"], 2, "--ctx"),
         (&["score", "-m", TINY, "--tokens", "1,2,9999"], 2, "9999"),
         (&["score", "-m", TINY, "--tokens", "1,2", "--prompt", "3"], 2, "--prompt"),
         (&["run", "-m", TINY, "x", "--regex", "(a"], 2, "--regex: the regular expression is not supported"),
         (&["run", "-m", TINY, "x", "--regex", "a", "--grammar", "b"], 2, "cannot be used with"),
-        (&["run", "-m", TINY, "x", "--grammar", "/nowhere"], 2, "/nowhere cannot be read"),
-        (&["run", "-m", TINY, "x", "--json-schema", TINY], 2, "cannot be read"),
+        (&["run", "-m", TINY, "x", "--grammar", "/nowhere"], 2, "cannot read /nowhere"),
+        (&["run", "-m", TINY, "x", "--json-schema", TINY], 2, "cannot read "),
         (&["run", "-m", TINY, "--json-schema", "-"], 2, "cannot both come from stdin"),
-        (&["chat", "-m", TINY, "--json-schema", "-"], 2, "give --json-schema a file"),
+        (&["chat", "-m", TINY, "--json-schema", "-"], 2, "--json-schema needs a file"),
         (&["embed", "-m", TINY, "x"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
@@ -250,11 +253,15 @@ fn a_benchmark_has_results() {
         stdout(&[&["bench", "-m", TINY, "-p", "16", "-n", "0", "-r", "1", "-d", "0,8"], more].concat())
     };
     let table = bench(&[]);
-    assert!(table.contains("pp16") && table.contains("pp16 after 8") && !table.contains("sent"), "{table}");
+    assert!(table.contains("pp16") && table.contains("depth") && !table.contains("sent"), "{table}");
     let markdown = bench(&["--markdown"]);
-    assert!(markdown.starts_with("| test | tokens/s | ± |\n|---|---:|---:|\n| pp16 |"), "{markdown}");
-    let csv = bench(&["--csv"]);
-    assert!(csv.starts_with("test,tokens/s,±\npp16,") && csv.lines().count() == 3, "{csv}");
+    let head = "| test | depth | tokens/s | ± |\n|---|---:|---:|---:|\n| pp16 | 0 |";
+    assert!(markdown.starts_with(head), "{markdown}");
+    let csv = bench(&["--csv", "-s", "1,2"]);
+    assert!(csv.starts_with("test,depth,sequences,tokens/s,±\npp16,0,1,"), "{csv}");
+    assert!(csv.contains("\npp16,8,2,") && csv.lines().count() == 5, "{csv}");
+    let report: Value = serde_json::from_str(&bench(&["--json"])).unwrap();
+    assert_eq!(report["results"][1]["test"], "pp16 after 8", "as it is documented");
 }
 
 #[test]
@@ -269,6 +276,73 @@ fn a_model_in_another_type_runs() {
         json(&["run", "-m", new, "the end", "--raw", "-n", "4", "--temp", "0", "--ignore-eos", "--json"]);
     assert_eq!(run["tokens"].as_array().unwrap().len(), 4);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+/// On a terminal, how far it has come is drawn over and over in one line, which is gone in the end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_benchmark_shows_how_far_it_has_come() {
+    let mut command = oxcart(&["bench", "-m", TINY, "-p", "0", "-n", "1000", "-r", "8"]);
+    command.env("TERM", "xterm");
+    let told = terminal::told(command);
+    let parts: std::collections::BTreeSet<&str> =
+        told.split("\r\x1b[K").filter(|line| line.starts_with("tokens [")).collect();
+    assert!(parts.len() >= 2 && told.ends_with("\r\x1b[K") && !told.contains('\n'), "{told:?}");
+}
+
+/// What goes into the matrices of a model, the same wherever it is computed and however it is cut, and taken by quantize.
+#[test]
+fn importance_data_is_made_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (text, one, cut) = (path("text"), path("one.gguf"), path("cut.gguf"));
+    std::fs::write(&text, "the end of the long text and more of it. ".repeat(20)).unwrap();
+    let collect = |out: &str, more: &[&str]| {
+        let args = ["imatrix", "-m", TINY, "-f", &text, "-o", out, "--ctx", "40", "--chunks", "3", "--json"];
+        json(&[&args, more].concat())
+    };
+    let report = collect(&one, &[]);
+    assert_eq!((&report["windows"], &report["ctx"]), (&Value::from(3), &Value::from(40)));
+    collect(&cut, &["-b", "7", "--workers", "local:1", "--split", "1,1", "--threads", "1"]);
+
+    let numbers = |file: &str| -> std::collections::BTreeMap<String, Vec<f32>> {
+        let file = oxcart::gguf::Gguf::open(Path::new(file)).unwrap();
+        let tensors = file.tensors();
+        let all = tensors.iter().map(|tensor| {
+            let mut bytes = vec![0; tensor.layout().byte_len()];
+            file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
+            let numbers = bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            (tensor.name().to_owned(), numbers)
+        });
+        all.collect()
+    };
+    let (one_part, parts) = (numbers(&one), numbers(&cut));
+    assert_eq!(one_part.len() as u64, 2 * report["tensors"].as_u64().unwrap());
+    assert_eq!(one_part["blk.0.attn_q.weight.counts"], [120.0], "every token of three windows");
+    assert_eq!(one_part["blk.1.ffn_down.weight.counts"], [120.0], "in the last block, too");
+    assert_eq!(one_part["blk.0.attn_q.weight.in_sum2"], one_part["blk.0.attn_k.weight.in_sum2"]);
+    assert!(one_part.keys().all(|name| name.starts_with("blk.")));
+    for (name, numbers) in &one_part {
+        // Weights are quantized, so that the last bit of an activation may become a whole step.
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 0.05 * a.abs().max(1e-3);
+        assert!(numbers.iter().zip(&parts[name]).all(near), "{name}: {numbers:?} {:?}", parts[name]);
+        assert!(numbers.iter().any(|number| *number > 0.0), "{name}");
+    }
+    // Rows of 256 columns, which the smallest types take.
+    let (small, wide) = (path("small.gguf"), path("wide.gguf"));
+    let mut builder = oxcart::gguf::Builder::new();
+    builder.set("general.architecture", "llama").set("llama.block_count", 1u32);
+    let layout = Layout::packed(DType::F32, Shape::from([256, 4])).unwrap();
+    builder.tensor("blk.0.ffn_up.weight", layout, vec![0; layout.byte_len()]);
+    builder.write(std::fs::File::create(&wide).unwrap()).unwrap();
+    let (code, all) = errors_of(&["quantize", &wide, &path("none"), "IQ1_S"]);
+    assert!(code == 2 && all.contains("needs importance data") && all.contains("oxcart imatrix"), "{all}");
+    stdout(&["quantize", TINY, &small, "Q4_0", "--imatrix", &one]);
+    assert!(stdout(&["inspect", &small]).contains("quantize.imatrix.file"));
+
+    let (code, all) = errors_of(&["imatrix", "-m", TINY, "-f", &text, "-o", &path("none"), "--ctx", "4000"]);
+    assert!(code == 2 && all.contains("fewer than one window of 4000"), "{all}");
+    assert!(!Path::new(&path("none")).exists());
 }
 
 #[test]
@@ -583,6 +657,9 @@ fn a_real_model_says_what_is_recorded() {
     let read = |path: &Path| serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap();
     let golden = read(&golden.join("smollm2.json"));
     let model = model.to_str().unwrap();
+    // A template makes tokens of nothing, which are no prompt either.
+    let (code, line) = failure(&["run", "-m", model, " "]);
+    assert!(code == 2 && line.contains("the prompt is empty"), "{line}");
     let list = |value: &Value| value.as_array().unwrap().iter().map(|id| id.to_string()).collect::<Vec<_>>();
     for case in golden["greedy"].as_array().unwrap().iter().take(2) {
         let (prompt, made) = (list(&case["prompt_ids"]), list(&case["kv_f16"]["ids"]));

@@ -278,13 +278,13 @@ fn keys_are_read_again_on_a_signal() {
     assert_eq!(status(&server, None), 401);
     std::fs::write(&file, "another-key-of-mine\n").unwrap();
     server.signal("-HUP");
-    server.line_with("known now: 2");
+    server.line_with("there are now 2");
     assert_eq!(status(&server, Some(KEY)), 401);
     assert_eq!(status(&server, Some("another-key-of-mine")), 200);
     // What cannot be used changes nothing.
     std::fs::write(&file, "short\n").unwrap();
     server.signal("-HUP");
-    server.line_with("keys were not changed");
+    server.line_with("the keys were not changed");
     assert_eq!(status(&server, Some("another-key-of-mine")), 200);
 }
 

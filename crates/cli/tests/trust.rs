@@ -144,7 +144,7 @@ fn two_machines_are_paired_in_two_lines() {
     }
     // A third machine needs another line.
     let (code, said) = Machine::new().run(&["join", &line]);
-    assert_eq!((code, said.contains("not good any more")), (Some(1), true), "{said}");
+    assert_eq!((code, said.contains("no longer valid")), (Some(1), true), "{said}");
     let invited = den.does(&["trust", "invite", &address]);
     let again = invited.trim().strip_prefix("oxcart join ").unwrap();
     assert!(desk.does(&["join", again]).contains("paired with attic"));
@@ -175,7 +175,7 @@ fn a_revoked_worker_is_not_talked_to() {
         assert_eq!((code, said.contains("was revoked")), (Some(1), true), "{said}");
     }
     let (code, said) = desk.run(&["run", "-m", TINY, "x", "--workers", "all"]);
-    assert_eq!((code, said.contains("paired with no worker")), (Some(2), true), "{said}");
+    assert_eq!((code, said.contains("not paired with any worker")), (Some(2), true), "{said}");
     assert!(listener.accept().is_err(), "nobody came");
     // Forgotten, it is an address like any other.
     desk.does(&["trust", "forget", "den"]);
@@ -188,16 +188,16 @@ fn a_revoked_worker_is_not_talked_to() {
 #[test]
 fn what_is_no_machine_is_said() {
     let desk = Machine::new();
-    assert!(desk.does(&["trust"]).contains("paired with none yet"));
+    assert!(desk.does(&["trust"]).contains("not paired with any other yet"));
     for (args, code, want) in [
-        (&["join", "den"][..], 2, "no join line"),
+        (&["join", "den"][..], 2, "not a join line"),
         (&["join", "oxjzzzz"], 2, "damaged"),
-        (&["join"], 2, "no join line"),
-        (&["join", "-"], 2, "no join line"),
+        (&["join"], 2, "not a join line"),
+        (&["join", "-"], 2, "not a join line"),
         (&["trust", "revoke", "den"], 2, "no machine is called 'den'"),
         (&["trust", "limit", "den"], 2, "say which limit"),
         (&["trust", "name", "den", "all"], 2, "cannot be the name"),
-        (&["run", "-m", TINY, "x", "--workers", "all"], 2, "paired with no worker yet"),
+        (&["run", "-m", TINY, "x", "--workers", "all"], 2, "not paired with any worker yet"),
         (&["trust", "invite", "127.0.0.1:1"], 1, "cannot connect"),
     ] {
         let (found, said) = desk.run(args);

@@ -249,7 +249,7 @@ fn it_listens_beyond_loopback_only_when_told_to() {
     }
     let (code, error) = worker(&["--device", "GPU9"]);
     assert_eq!(
-        (code, error.contains("there is no device 'GPU9'; there are CPU")),
+        (code, error.contains("there is no device 'GPU9'; available: CPU")),
         (Some(2), true),
         "{error}"
     );

@@ -224,7 +224,7 @@ impl Answers {
             Some(Whole { answer, tokens, likelihoods, ended: end? })
         });
         let all: Option<Vec<Whole>> = whole.collect();
-        all.ok_or_else(|| ApiError::new(crate::error::Kind::Internal, "an answer broke off"))
+        all.ok_or_else(|| ApiError::new(crate::error::Kind::Internal, "an answer ended unexpectedly"))
     }
 
     /// The one that there is, when it is complete.

@@ -295,7 +295,7 @@ fn render(model: &Served, talker: &Talker, prompt: &Prompt, form: &Form) -> Resu
                 Form::Grammar(grammar) => Some(grammar.clone()),
                 Form::Json | Form::Schema(_) => {
                     if !tools.is_empty() && !matches!(conversation.choice, ToolChoice::Auto) {
-                        let problem = "an answer cannot be both a call of a tool and of this form";
+                        let problem = "an answer cannot be both a tool call and of this format";
                         return Err(ApiError::field("response_format", problem));
                     }
                     let schema = match form {

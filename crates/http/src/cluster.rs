@@ -168,7 +168,7 @@ pub struct ModelState {
     pub quantization: Option<String>,
     /// Tokens that a request and its answer may have.
     pub context: usize,
-    /// Requests that are computed at a time.
+    /// Requests to compute at the same time.
     pub slots: usize,
     /// Requests that are computed now.
     pub running: Vec<RequestState>,

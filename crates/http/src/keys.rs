@@ -98,7 +98,7 @@ impl Keys {
         });
         let given = bearer.or(headers.get("x-api-key").map(|value| value.as_bytes()));
         let Some(given) = given.filter(|given| given.len() <= MAX_KEY_BYTES) else {
-            let message = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY";
+            let message = "an API key is required: Authorization: Bearer KEY, or x-api-key: KEY";
             return Err(ApiError::new(Kind::Unauthorized, message));
         };
         let given = blake3::hash(given.trim_ascii());

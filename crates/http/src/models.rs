@@ -83,7 +83,7 @@ pub enum ModelsError {
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
     /// Two models of one name.
-    #[error("there are two models of the name {0:?}")]
+    #[error("there are two models named {0:?}")]
     Name(String),
     /// Models that could never be loaded, because none may be.
     #[error("at least one model must be allowed to be loaded at a time")]
@@ -113,7 +113,7 @@ pub trait Source: Send + Sync {
     fn unloaded(&self) {}
 }
 
-/// A model that is loaded when it is asked for.
+/// A model that is loaded on demand.
 pub struct Available {
     /// What it is called.
     pub name: String,

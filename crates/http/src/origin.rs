@@ -64,7 +64,7 @@ impl Origins {
             true => Ok(Some(origin.clone())),
             false => Err(ApiError::new(
                 Kind::Forbidden,
-                format!("pages of {text:?} may not use this server; --cors lets them"),
+                format!("pages of {text:?} may not use this server; --cors allows them"),
             )),
         }
     }

@@ -51,7 +51,7 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Too many wait already.
-    #[error("{waiting} requests are waiting already, try again in {} s", .retry_after.as_secs())]
+    #[error("{waiting} requests are already waiting; try again in {} s", .retry_after.as_secs())]
     Busy {
         /// How many.
         waiting: usize,

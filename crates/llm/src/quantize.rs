@@ -2,6 +2,7 @@
 //!
 //! Invariant: the result does not depend on the number of threads, and never is in memory as a whole.
 
+mod collector;
 mod importance;
 mod recipe;
 
@@ -12,6 +13,7 @@ use oxcart_gguf::{Builder, ByteOrder, Data, GgufSet, Metadata, SetTensor};
 use oxcart_tensor::quant::{QuantError, dequantize_row, quantize_row};
 use oxcart_tensor::{DType, Layout, LayoutError};
 
+pub use self::collector::Collector;
 pub use self::importance::Importance;
 use self::recipe::{Model, Recipe, is_quantized};
 use crate::file_type::FileType;

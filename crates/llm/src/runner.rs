@@ -20,6 +20,7 @@ mod save;
 pub(crate) mod sequence;
 pub(crate) mod state;
 mod step;
+pub(crate) mod watch;
 
 pub use batch::{Piece, Wanted};
 pub use encoder::{Encoder, EncoderOptions};

@@ -437,14 +437,15 @@ fn placements_follow_ratios_and_exceptions() {
 #[test]
 fn the_last_device_is_spared_as_far_as_memory_allows() {
     let file = Tiny::llama(8).open().unwrap();
-    let blocks = |capacities: &[usize]| {
+    let limited = |capacities: &[usize], most| {
         let card = |(at, &capacity): (usize, &usize)| {
             let config = Config { capacity, ..Config::accelerator(&format!("GPU{at}")) };
             TestDevice::new(config) as Arc<dyn Device>
         };
         let mut devices: Vec<_> = capacities.iter().enumerate().map(card).collect();
         devices.push(CpuDevice::new().unwrap());
-        let options = PlacementOptions { proportions: Proportions::SpareLast, ..PlacementOptions::default() };
+        let proportions = Proportions::SpareLast { most };
+        let options = PlacementOptions { proportions, ..PlacementOptions::default() };
         let placement = Placement::new(&file, devices, &options).unwrap();
         assert!(placement.shortfall().is_none(), "{placement}");
         (
@@ -452,6 +453,7 @@ fn the_last_device_is_spared_as_far_as_memory_allows() {
             placement.shares()[0].needed(),
         )
     };
+    let blocks = |capacities: &[usize]| limited(capacities, None);
     let (all, needed) = blocks(&[1 << 40]);
     assert_eq!(all, [0..8, 0..0]);
     let (some, _) = blocks(&[needed / 2]);
@@ -459,6 +461,15 @@ fn the_last_device_is_spared_as_far_as_memory_allows() {
     assert!((1..5).contains(&some[0].len()), "{some:?}");
     assert_eq!(blocks(&[1 << 40, 1 << 40]).0, [0..4, 4..8, 0..0]);
     assert_eq!(blocks(&[]).0.first(), Some(&(0..8)), "one that is alone has everything");
+    // As many as are allowed, and no more than there is room for.
+    for most in 0..=9 {
+        let (all, _) = limited(&[1 << 40], Some(most));
+        assert_eq!(
+            all,
+            [0..most.min(8), most.min(8)..8].map(|range| if range.is_empty() { 0..0 } else { range })
+        );
+    }
+    assert_eq!(limited(&[needed / 2], Some(8)).0, some);
 }
 
 /// A tied table that input and output both need is on the devices of both.

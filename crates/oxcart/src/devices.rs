@@ -36,7 +36,7 @@ pub fn find(plugins: &[impl AsRef<Path>]) -> Result<Registries, Error> {
 pub fn usual_proportions(local: &[Arc<dyn Device>]) -> Proportions {
     let has_card =
         local.iter().any(|device| matches!(device.kind(), DeviceKind::Gpu | DeviceKind::IntegratedGpu));
-    if has_card { Proportions::SpareLast } else { Proportions::ByFreeMemory }
+    if has_card { Proportions::SpareLast { most: None } } else { Proportions::ByFreeMemory }
 }
 
 /// Why devices that seem to be there are not listed: for people, a sentence for each kind of device.

@@ -83,7 +83,7 @@ const ALIASES: [Alias; 21] = [
     alias("qwen3-8b", "Qwen/Qwen3-8B-GGUF", "Q4_K_M", "Qwen3 8B"),
     alias("qwen3-14b", "Qwen/Qwen3-14B-GGUF", "Q4_K_M", "Qwen3 14B"),
     alias("qwen3-32b", "Qwen/Qwen3-32B-GGUF", "Q4_K_M", "Qwen3 32B"),
-    alias("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-GGUF", "Q4_K_M", "Qwen3 30B, 3B of it at a time"),
+    alias("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-GGUF", "Q4_K_M", "Qwen3 30B, 3B active"),
     alias("llama3.2-1b", "bartowski/Llama-3.2-1B-Instruct-GGUF", "Q4_K_M", "Llama 3.2 1B Instruct"),
     alias("llama3.2-3b", "bartowski/Llama-3.2-3B-Instruct-GGUF", "Q4_K_M", "Llama 3.2 3B Instruct"),
     alias("llama3.1-8b", "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Q4_K_M", "Llama 3.1 8B Instruct"),

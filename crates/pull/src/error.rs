@@ -27,7 +27,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process is fetching the same file.
-    #[error("{} is being fetched by another process, wait for it", path.display())]
+    #[error("{} is being fetched by another process; wait for it to finish", path.display())]
     Busy {
         /// The unfinished file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// A server that cannot be reached.
     #[error(
-        "cannot reach {} ({reason}): is there a network? --mirror names a mirror of it; models already downloaded work offline (oxcart list)",
+        "cannot reach {} ({reason}): is there a network? --mirror URL uses a mirror; models already downloaded work offline (oxcart list)",
         host(url)
     )]
     Unreachable {
@@ -52,7 +52,7 @@ pub enum Error {
         reason: String,
     },
     /// There is no room for it.
-    #[error("{} do not fit into {}, where {} are free; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
+    #[error("{} will not fit in {}, which has {} free; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
     NoRoom {
         /// Where it would be.
         folder: PathBuf,
@@ -62,7 +62,7 @@ pub enum Error {
         free: u64,
     },
     /// What came is not what was meant to come.
-    #[error("{what}: {reason}; what was fetched is deleted, try again")]
+    #[error("{what}: {reason}; the download was deleted, try again")]
     Wrong {
         /// The file.
         what: String,
@@ -125,6 +125,6 @@ mod tests {
                 .starts_with("cannot reach huggingface.co (host not found): is there a network?")
         );
         let error = Error::NoRoom { folder: "/m".into(), bytes: 4_100_000_000, free: 12_300_000 };
-        assert!(error.to_string().starts_with("4.1 GB do not fit into /m, where 12.3 MB are free"));
+        assert!(error.to_string().starts_with("4.1 GB will not fit in /m, which has 12.3 MB free"));
     }
 }

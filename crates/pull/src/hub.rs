@@ -127,7 +127,11 @@ pub(crate) fn choose<'e>(
         [one] => with_parts(entries, repository, one),
         [] => Err(unnamed(
             repository,
-            format!("no file has '{}' in its name; there are {}", wanted.unwrap_or_default(), list(entries)),
+            format!(
+                "no file has '{}' in its name; the files are {}",
+                wanted.unwrap_or_default(),
+                list(entries)
+            ),
         )),
         _ => {
             let names: Vec<Entry> = models.into_iter().cloned().collect();

@@ -116,7 +116,9 @@ impl Partial {
                 Err(error) => return Ok(Err(error)),
             };
             if read as u64 > limit.saturating_sub(self.len) {
-                return Err(self.wrong(format!("it is longer than the {limit} bytes that there is room for")));
+                return Err(self.wrong(format!(
+                    "it is longer than the {limit} bytes that were announced or that there is room for"
+                )));
             }
             self.len += read as u64;
             self.file.write_all(&piece[..read]).during("write", &self.path)?;

@@ -58,7 +58,7 @@ pub(crate) fn fetch(
     files
         .into_iter()
         .find(|path| path.extension().is_some_and(|end| end == "whl"))
-        .ok_or_else(|| Error::Pip("pip said that it was done, but there is no wheel".to_owned()))
+        .ok_or_else(|| Error::Pip("pip reported success, but there is no wheel".to_owned()))
 }
 
 /// Starts pip with the first Python that there is.
@@ -84,7 +84,7 @@ fn start(known: &Known, folder: &Path) -> Result<Child, Error> {
             Err(error) => return Err(Error::Pip(format!("cannot start {python}: {error}"))),
         }
     }
-    Err(Error::Pip("there is no Python here".to_owned()))
+    Err(Error::Pip("Python was not found".to_owned()))
 }
 
 /// Waits for pip, telling how much has come.

@@ -347,24 +347,28 @@ fn server(url: &str, error: &ureq::Error) -> Error {
         ),
         _ => false,
     };
-    if unreachable {
-        return Error::Unreachable {
-            url: url.to_owned(),
-            reason: Text::from(error.to_string().as_str()).to_string(),
-        };
+    let reason = match error {
+        // In the system's words, without the library's in front.
+        ureq::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    let (url, reason) = (url.to_owned(), Text::from(reason.as_str()).to_string());
+    match unreachable {
+        true => Error::Unreachable { url, reason },
+        false => Error::Server { url, reason },
     }
-    Error::Server { url: url.to_owned(), reason: Text::from(error.to_string().as_str()).to_string() }
 }
 
 fn check_status(url: &str, status: StatusCode) -> Result<(), Error> {
     let reason = match status.as_u16() {
         200 => return Ok(()),
         401 | 403 => {
-            "not allowed; if the model asks for a licence, accept it on its page and set HF_TOKEN".into()
+            "not allowed; if the model requires accepting a licence, do that on its page and set HF_TOKEN"
+                .into()
         }
-        404 => "there is no such file, check the name".into(),
-        429 => "too many requests, try again later".into(),
-        500.. => format!("the server has an error ({status}), try again later"),
+        404 => "no such file; check the name".into(),
+        429 => "too many requests; try again later".into(),
+        500.. => format!("the server failed ({status}); try again later"),
         _ => format!("the server answers {status}"),
     };
     Err(Error::Server { url: url.to_owned(), reason })

@@ -48,7 +48,7 @@ fn fetch_by(
     }
     let nowhere = |reason: &str| Error::Server { url: known.package.0.to_owned(), reason: reason.to_owned() };
     if !settings.usable() {
-        return Err(nowhere("the settings of pip need pip"));
+        return Err(nowhere("pip's settings can only be followed by pip itself"));
     }
     let web = Web::new(settings.certificates.as_deref(), settings.proxy.as_deref(), PATIENCE);
     let pages = settings.find_links.iter().cloned().chain(
@@ -64,7 +64,7 @@ fn fetch_by(
             result => return result,
         }
     }
-    Err(first.unwrap_or_else(|| nowhere("there is no package index that can be used")))
+    Err(first.unwrap_or_else(|| nowhere("no usable package index is configured")))
 }
 
 /// Whether an address cannot be listened to or answered by others: pip does not use any other either.

@@ -16,8 +16,8 @@ use crate::workers::Traffic;
 
 /// Measure how fast a model runs
 ///
-/// pp512 is a prompt of 512 tokens; tg128 is 128 tokens generated one after another. Each test runs once to warm up and is then measured
-/// several times.
+/// pp512 is a prompt of 512 tokens; tg128 is 128 tokens generated one after another. Each test runs once to warm up, and is then measured
+/// -r times.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", default_value = "0", value_delimiter = ',')]
     d: Vec<usize>,
 
-    /// Sequences at the same time; several counts are measured one after another
+    /// Sequences computed at the same time (concurrency); several counts are measured one after another
     #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',')]
     s: Vec<usize>,
 
@@ -73,11 +73,16 @@ enum Kind {
 }
 
 impl Test {
-    fn name(self) -> String {
-        let kind = match self.kind {
+    /// What is computed, without what was there before and beside it.
+    fn kind(self) -> String {
+        match self.kind {
             Kind::Prompt(count) => format!("pp{count}"),
             Kind::Tokens(count) => format!("tg{count}"),
-        };
+        }
+    }
+
+    fn name(self) -> String {
+        let kind = self.kind();
         let depth = if self.depth > 0 { format!(" after {}", self.depth) } else { String::new() };
         let sequences = if self.sequences > 1 { format!(" x {}", self.sequences) } else { String::new() };
         format!("{kind}{depth}{sequences}")
@@ -178,7 +183,7 @@ impl Measured {
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let tests: Vec<Test> = tests(args).filter(|test| test.count() > 0).collect();
     if tests.is_empty() || args.r == 0 {
-        return Err(Failure::Usage("there is nothing to measure: give -p, -n, -s and -r above 0".into()));
+        return Err(Failure::Usage("nothing to measure: -r, -s and one of -p and -n must be above 0".into()));
     }
     let mut settings = args.engine.clone();
     settings.ctx.get_or_insert(tests.iter().map(|test| test.depth + test.length()).max().unwrap_or(0));
@@ -213,7 +218,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     progress.finish();
     match args.json {
         true => printable::write_json(&report(&loaded, args, &measured)?, out),
-        false => write_table(&rows(&loaded, &measured), args, terminal, out),
+        false => write_table(&rows(!loaded.workers.is_empty(), &measured), args, terminal, out),
     }
 }
 
@@ -251,17 +256,26 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, 
     }))
 }
 
-/// Titles and rows of the columns that have values: the network is part of it only where there is one.
-fn rows(loaded: &Loaded, measured: &[Measured]) -> Vec<Vec<String>> {
-    let is_remote = !loaded.workers.is_empty();
-    let mut titles = vec!["test", "tokens/s", "±"];
+/// The title of the column with deviations.
+const DEVIATION: &str = "±";
+
+/// Titles and rows of the columns that have values: depths, sequences and the network are part of it only where there are some.
+fn rows(is_remote: bool, measured: &[Measured]) -> Vec<Vec<String>> {
+    let has_depth = measured.iter().any(|result| result.test.depth > 0);
+    let has_sequences = measured.iter().any(|result| result.test.sequences > 1);
+    let mut titles = vec!["test"];
+    titles.extend(has_depth.then_some("depth"));
+    titles.extend(has_sequences.then_some("sequences"));
+    titles.extend(["tokens/s", DEVIATION]);
     if is_remote {
         titles.extend(["sent/token", "received/token", "trips/token"]);
     }
     let row = |result: &Measured| {
         let bytes = |number: u64| ByteSize(result.per_token(number) as u64).to_string();
-        let mut row =
-            vec![result.test.name(), format!("{:.2}", result.mean()), format!("{:.2}", result.deviation())];
+        let mut row = vec![result.test.kind()];
+        row.extend(has_depth.then(|| result.test.depth.to_string()));
+        row.extend(has_sequences.then(|| result.test.sequences.to_string()));
+        row.extend([format!("{:.2}", result.mean()), format!("{:.2}", result.deviation())]);
         if is_remote {
             row.push(bytes(result.traffic.sent));
             row.push(bytes(result.traffic.received));
@@ -296,7 +310,8 @@ fn write_table(
         let mut line = String::new();
         for (column, text) in row.iter().enumerate() {
             let padding = " ".repeat(widths(column) - text.chars().count());
-            let text = terminal.paint(text, if at == 0 || column == 2 { Tone::Dim } else { Tone::Plain });
+            let is_dim = at == 0 || rows[0][column] == DEVIATION;
+            let text = terminal.paint(text, if is_dim { Tone::Dim } else { Tone::Plain });
             line += &if column == 0 { format!("  {text}{padding}") } else { format!("  {padding}{text}") };
         }
         writeln!(out, "{}", line.trim_end())?;
@@ -315,5 +330,22 @@ mod tests {
         assert_eq!((measured.mean(), measured.deviation()), (2.0, 1.0));
         assert_eq!(measured.test.name(), "tg4");
         assert_eq!(measured.per_token(6), 1.5);
+    }
+
+    #[test]
+    fn only_columns_with_values_are_shown() {
+        let measured = |depth, sequences| {
+            let test = Test { kind: Kind::Prompt(8), depth, sequences };
+            [Measured { test, rates: vec![2.0], traffic: Traffic { sent: 64, received: 8, waits: 4 } }]
+        };
+        let lines = |is_remote, measured: &[Measured]| -> Vec<String> {
+            rows(is_remote, measured).into_iter().map(|row| row.join(" ")).collect()
+        };
+        assert_eq!(lines(false, &measured(0, 1)), ["test tokens/s ±", "pp8 2.00 0.00"]);
+        assert_eq!(lines(false, &measured(16, 1)), ["test depth tokens/s ±", "pp8 16 2.00 0.00"]);
+        assert_eq!(lines(false, &measured(0, 4)), ["test sequences tokens/s ±", "pp8 4 2.00 0.00"]);
+        let all = lines(true, &measured(16, 2));
+        assert_eq!(all[0], "test depth sequences tokens/s ± sent/token received/token trips/token");
+        assert_eq!(all[1], "pp8 16 2 2.00 0.00 4 B 0 B 0.25");
     }
 }

@@ -21,10 +21,9 @@ use crate::terminal::{Terminal, Tone};
 use input::{Input, Said};
 use talk::Talk;
 
-/// Talk with a model
+/// Chat with a model
 ///
-/// Type a message and press return; /help lists what else you can do. The conversation is remembered, and only what is new is
-/// computed. Ctrl-C stops an answer.
+/// Type a message and press Return; /help lists the commands. Earlier messages are not computed again. Ctrl-C stops an answer.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = commands::help(), mut_arg("n", |n| n.default_value("1024")))]
 pub(crate) struct Args {
@@ -43,15 +42,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     length: LengthArgs,
 
-    /// Standing instructions for the model
+    /// System prompt: instructions that the model follows throughout
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// When the context is full, forget the oldest part of the conversation instead of stopping
+    /// When the context is full, drop the oldest messages instead of stopping
     #[arg(long)]
     shift: bool,
 
-    /// Do not show reasoning unless /think asks for it
+    /// Hide the model's reasoning; /think shows it
     #[arg(long)]
     fold: bool,
 
@@ -59,14 +58,14 @@ pub(crate) struct Args {
     #[arg(long)]
     no_markdown: bool,
 
-    /// Neither read nor keep what was typed in other chats
+    /// Neither load nor save the history of typed messages
     #[arg(long)]
     no_history: bool,
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     if args.form.reads_stdin() {
-        return Err(Failure::Usage("messages come from stdin; give --json-schema a file".into()));
+        return Err(Failure::Usage("messages come from stdin, so --json-schema needs a file".into()));
     }
     let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     let Some(mut talk) = Talk::open(args, terminal, out)? else { return Ok(()) };
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         let watched = Interrupts::watch();
         let unwatched = |error| Failure::Machine(format!("cannot watch for Ctrl-C: {error}"));
         talk.interrupts = Some(watched.map_err(unwatched)?);
-        let about = format!("{}; /help lists the commands, Ctrl-D leaves", talk.about());
+        let about = format!("{}; /help lists the commands, Ctrl-D quits", talk.about());
         writeln!(out, "{}", terminal.paint(&about, Tone::Dim))?;
     }
     let mut interrupts = 0;
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             Said::Interrupt { .. } if interrupts > 0 => return Ok(()),
             Said::Interrupt { .. } => {
                 interrupts += 1;
-                let line = "press Ctrl-C again or Ctrl-D to leave";
+                let line = "press Ctrl-C again or Ctrl-D to quit";
                 writeln!(out, "{}", terminal.paint(line, Tone::Dim))?;
                 continue;
             }

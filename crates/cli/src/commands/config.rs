@@ -14,26 +14,26 @@ use crate::terminal::Terminal;
 
 /// Show and change the defaults of options
 ///
-/// A setting is an option of a command: run.temp is --temp of `oxcart run`, and temp is --temp of every command that has one. What is
-/// typed wins over variables (OXCART_RUN_TEMP, OXCART_TEMP), and these over the settings file.
+/// A setting is the default of an option: run.temp that of --temp of `oxcart run`, temp that of --temp of every command. What you type
+/// overrides environment variables (OXCART_RUN_TEMP, OXCART_TEMP), which override the settings file.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A command (run) to list its settings, or a setting (run.temp, temp) to explain; without it, what was changed is listed
+    /// A command (run), to list its settings, or a setting (run.temp, temp), to explain it; without either, lists what you have changed
     name: Option<String>,
 
-    /// The new value, kept in the settings file
+    /// The new value, written to the settings file
     #[arg(allow_hyphen_values = true)]
     value: Option<String>,
 
-    /// Take the setting out of the file
+    /// Remove the setting from the file
     #[arg(long, requires = "name", conflicts_with = "value")]
     unset: bool,
 }
 
 const EXAMPLES: &str = "Examples:
   oxcart config
-      What was changed, and where
+      What you have changed, and where
   oxcart config run
       All settings of `oxcart run`, and where their values come from
   oxcart config run.temp 0.2
@@ -66,7 +66,10 @@ pub(crate) fn run(
                 settings.path.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string());
             writeln!(out, "settings file: {path}")?;
             if changed.is_empty() {
-                writeln!(out, "nothing was changed; oxcart config COMMAND lists the settings of a command")?;
+                writeln!(
+                    out,
+                    "nothing has been changed; oxcart config COMMAND lists the settings of a command"
+                )?;
             }
             list(&settings, &changed, terminal, out)
         }
@@ -193,7 +196,7 @@ fn unset(mut settings: Settings, name: &str, out: &mut dyn Write) -> Result<(), 
     };
     let path = settings.path.clone().unwrap_or_default();
     if removed.is_none() {
-        return Err(Failure::Usage(format!("{name} is not in {}", path.display())));
+        return Err(Failure::Usage(format!("{name} is not set in {}", path.display())));
     }
     write(&settings)?;
     Ok(writeln!(out, "{name} removed from {}", path.display())?)
@@ -201,7 +204,7 @@ fn unset(mut settings: Settings, name: &str, out: &mut dyn Write) -> Result<(), 
 
 fn write(settings: &Settings) -> Result<(), Failure> {
     let nowhere =
-        || Failure::Usage("this user has no home folder; OXCART_CONFIG can name a file for settings".into());
+        || Failure::Usage("there is no home folder to keep settings in; set OXCART_CONFIG to a file".into());
     let path = settings.path.as_ref().ok_or_else(nowhere)?;
     let unwritable =
         |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", path.display()));

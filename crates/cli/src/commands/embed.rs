@@ -13,17 +13,16 @@ use crate::models;
 use crate::printable;
 use crate::terminal::Terminal;
 
-/// Turn texts into vectors
+/// Turn texts into embedding vectors
 ///
-/// With a model that was made for it (bert, nomic-bert). One line of output per text. The first time the default model, nomic-embed,
-/// is fetched (146 MB).
+/// Uses an embedding model (bert, nomic-bert) and prints one line per text. The default model, nomic-embed, is fetched on first use (146 MB).
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("model", |model| model.default_value(models::DEFAULT_EMBEDDER)))]
 pub(crate) struct Args {
-    /// The texts; without any, every line of stdin is one
+    /// The texts; if there are none, each line of stdin is one
     texts: Vec<String>,
 
-    /// Token numbers of one text instead of texts, for example 1,2,3; nothing is added to them
+    /// Token numbers instead of texts, for example 1,2,3; nothing is added to them
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "texts")]
     tokens: Vec<u32>,
 
@@ -48,7 +47,7 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
         "mean" => Ok(Pooling::Mean),
         "cls" => Ok(Pooling::Cls),
         "last" => Ok(Pooling::Last),
-        _ => Err("it should be mean, cls or last".into()),
+        _ => Err("must be mean, cls or last".into()),
     }
 }
 
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let mut vectors = Vec::new();
     for tokens in &texts {
         if tokens.is_empty() {
-            return Err(Failure::Usage("a text is empty, and this model adds nothing to it".into()));
+            return Err(Failure::Usage("a text is empty, and the model adds no tokens of its own".into()));
         }
         let vector = encoder.embed(tokens).map_err(|error| loaded.failure(error))?;
         let mut vector = vector.to_vec();
@@ -104,10 +103,10 @@ fn normalize(vector: &mut [f32]) {
 
 fn read_lines() -> Result<Vec<String>, Failure> {
     if io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no text; try: oxcart embed \"a text\"".into()));
+        return Err(Failure::Usage("no text was given; try: oxcart embed \"a text\"".into()));
     }
     let lines: Result<Vec<String>, _> = io::stdin().lock().lines().collect();
-    lines.map_err(|error| Failure::Usage(format!("the texts on stdin cannot be read: {error}")))
+    lines.map_err(|error| Failure::Usage(format!("cannot read the texts on stdin: {error}")))
 }
 
 #[cfg(test)]

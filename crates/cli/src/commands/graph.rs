@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::terminal::Terminal;
 
-/// Draw what a model computes and where
+/// Draw what a model computes, and where
 ///
-/// The graph of one step, as it is split over the devices.
+/// Draws the graph of one step, as it is split over the devices.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OUT")]
     svg: PathBuf,
 
-    /// Tokens of the step
+    /// Tokens in the step
     #[arg(long, value_name = "N", default_value_t = 1)]
     tokens: usize,
 }

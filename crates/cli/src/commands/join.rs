@@ -15,20 +15,20 @@ const COMMAND: &str = "oxcart join ";
 /// Pair this machine with a worker, so that it can be used by name
 ///
 /// The worker shows a join line when it starts, good for ten minutes and one use; `oxcart trust invite` shows another. From then on
-/// both machines know each other by their keys, and what goes between them is encrypted.
+/// the two machines know each other by their keys, and everything between them is encrypted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The join line that the worker shows; spaces and line breaks in it do not matter. Without one, or with -, it is read from stdin
+    /// The join line that the worker shows; spaces and line breaks do not matter. Without it, or with -, it is read from stdin
     ///
-    /// Other users of this machine can see the arguments of a command while it runs; what comes from stdin they cannot.
+    /// Other users of this machine can see a command's arguments while it runs, but not its stdin.
     #[arg(value_name = "LINE")]
     line: Vec<String>,
 
-    /// What this machine is called by the worker. By default, its host name
+    /// Name of this machine for the worker. By default, its host name
     #[arg(long, value_name = "NAME", value_parser = trust::name)]
     name: Option<MachineName>,
 
-    /// What to call the worker here. By default, what it calls itself
+    /// Name to give the worker here. By default, the name it gives itself
     #[arg(long, value_name = "NAME", value_parser = trust::name)]
     call_it: Option<MachineName>,
 }
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let identity = trust::identity()?;
     if line.worker == identity.key() {
         return Err(Failure::Usage(
-            "this is the join line of this very machine; give it to another one. (Machines that share a home are one: \
-             give each an XDG_DATA_HOME of its own.)"
+            "this is this machine's own join line; use it on another machine. (Machines that share a home folder count as one: \
+             give each its own XDG_DATA_HOME.)"
                 .into(),
         ));
     }
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let (name, others) = remembered.map_err(|error| Failure::Machine(error.to_string()))?;
     let place = joined.endpoints.first().map(ToString::to_string).unwrap_or_default();
     for other in others {
-        writeln!(out, "{other} was at that address before, and is not looked for there any more")?;
+        writeln!(out, "{other} was at that address before, and is no longer looked for there")?;
     }
     Ok(writeln!(out, "paired with {name} at {place}; use it with --workers {name}")?)
 }
@@ -76,13 +76,13 @@ fn read_line(text: &str) -> Result<JoinLine, JoinLineError> {
 /// What stands there, as far as a line is long. What is typed or pasted may be broken into several lines, and ends when it is whole.
 fn from_stdin() -> Result<String, Failure> {
     let (mut text, stdin) = (String::new(), io::stdin());
-    let unread = |error| Failure::Usage(format!("the join line cannot be read: {error}"));
+    let unread = |error| Failure::Usage(format!("cannot read the join line: {error}"));
     let mut input = BufReader::new(stdin.lock().take((COMMAND.len() + MAX_LINE_CHARS) as u64 + 1));
     if !stdin.is_terminal() {
         input.read_to_string(&mut text).map_err(unread)?;
         return Ok(text);
     }
-    tracing::info!("the join line that the worker shows; an empty line ends it:");
+    tracing::info!("paste the join line that the worker shows, then an empty line:");
     loop {
         let before = text.len();
         input.read_line(&mut text).map_err(unread)?;

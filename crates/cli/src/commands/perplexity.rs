@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use oxcart::llm::runner::Wanted;
-use oxcart::llm::text::{Encode, logprob};
+use oxcart::llm::text::logprob;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -12,11 +12,13 @@ use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::Terminal;
+use crate::windows::{CTX_HELP, WINDOW, Windows, read_text};
 
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into windows of --ctx tokens, of which the second half is scored. Lower is better.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("ctx", |ctx| ctx.help(CTX_HELP)))]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
@@ -34,38 +36,22 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Tokens of a window, unless --ctx says otherwise.
-const WINDOW: usize = 512;
-
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let mut settings = args.engine.clone();
     let window = *settings.ctx.get_or_insert(WINDOW);
-    let text = std::fs::read(&args.file)
-        .map_err(|error| Failure::Usage(format!("{}: {error}, check the path", args.file.display())))?;
+    let text = read_text(&args.file)?;
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
-    let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let tokens = loaded.encode(text, Encode { add_special: true, parse_special: false })?;
-    let count = (tokens.len() / window.max(1)).min(args.chunks.unwrap_or(usize::MAX));
-    if window < 4 || count == 0 {
-        return Err(Failure::Usage(format!(
-            "the text has {} tokens, which is less than one window of {window}",
-            tokens.len()
-        )));
-    }
+    let windows = Windows::cut(&loaded, &text, window, args.chunks)?;
+    let count = windows.len();
     let mut sequence = loaded.sequence()?;
     let mut progress = Progress::counting("windows");
     let (mut sum, mut squares, mut scored, mut after) = (0f64, 0f64, 0usize, Vec::new());
-    for (at, window_tokens) in tokens.chunks_exact(window).take(count).enumerate() {
+    for (at, tokens) in windows.iter().enumerate() {
         sequence.clear()?;
-        let mut window_tokens = window_tokens.to_vec();
-        // Every window begins like a text of its own.
-        if let Some(bos) = loaded.vocab.special().bos.filter(|_| loaded.vocab.adds_bos()) {
-            window_tokens[0] = bos;
-        }
         let first = window / 2;
-        sequence.compute(&window_tokens[..first], Wanted::None)?;
-        let logits = sequence.compute(&window_tokens[first..], Wanted::From(0))?;
-        for (row, next) in logits.rows().zip(&window_tokens[first + 1..]) {
+        sequence.compute(&tokens[..first], Wanted::None)?;
+        let logits = sequence.compute(&tokens[first..], Wanted::From(0))?;
+        for (row, next) in logits.rows().zip(&tokens[first + 1..]) {
             let loss = -f64::from(logprob(row, *next).unwrap_or(f32::NAN));
             sum += loss;
             squares += loss * loss;
@@ -92,7 +78,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             "uncertainty": uncertainty,
             "windows": count,
             "ctx": window,
-            "tokens": tokens.len(),
+            "tokens": windows.tokens,
             "scored": scored,
             "after_window": after,
         });

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let name: Name = name.parse()?;
     let (path, fetched) = models::fetch(&name, &args.mirror)?;
     if !path.is_file() {
-        return Err(Failure::Usage(format!("{}: there is no such file, check the path", path.display())));
+        return Err(Failure::Usage(format!("{}: no such file; check the path", path.display())));
     }
     match args.json {
         true => printable::write_json(

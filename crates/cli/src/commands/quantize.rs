@@ -1,7 +1,7 @@
 //! `oxcart quantize`: a model in another type.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::models::{self, MirrorArgs};
+use crate::new_file::NewFile;
 use crate::printable;
 use crate::progress::Progress;
 
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     #[arg(value_name = "TYPE")]
     file_type: FileType,
 
-    /// Importance matrix from llama.cpp's llama-imatrix: spends bits where they matter most; the smallest types need one
+    /// Importance data from `oxcart imatrix` or llama.cpp's llama-imatrix: spends bits where they matter most; the smallest types need it
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
 
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let failed = |error: QuantizeError| match error {
         QuantizeError::File(error) => Failure::model(&from, error),
         error @ QuantizeError::NeedsImportance { .. } => Failure::Usage(format!(
-            "{error}: give --imatrix FILE, which llama.cpp's llama-imatrix makes, or choose a larger type such as Q4_K_M"
+            "{error}: give --imatrix FILE (oxcart imatrix makes one), or choose a larger type such as Q4_K_M"
         )),
         error => Failure::Usage(error.to_string()),
     };
@@ -73,23 +74,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         tracing::warn!("{twice}");
     }
     let total: u64 = quantization.changes().map(|change| change.elements).sum();
-    let part = unfinished(&args.to);
-    let unwritable =
-        |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", part.display()));
-    let file = File::create(&part).map_err(unwritable)?;
+    let new = NewFile::create(&args.to)?;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut progress = Progress::counting(args.to.display().to_string());
-    let written = quantization.write(BufWriter::with_capacity(1 << 20, &file), threads, &mut |_, done| {
-        progress.set(done, Some(total));
-    });
+    let written =
+        quantization.write(BufWriter::with_capacity(1 << 20, new.file()), threads, &mut |_, done| {
+            progress.set(done, Some(total));
+        });
     progress.finish();
-    let finished = written.map_err(failed).and_then(|bytes| {
-        file.sync_all().and_then(|()| fs::rename(&part, &args.to)).map_err(unwritable).map(|()| bytes)
-    });
-    let bytes = finished.inspect_err(|_| {
-        // What is there is of no use; the first error is what matters.
-        let _ = fs::remove_file(&part);
-    })?;
+    let bytes = written.map_err(failed)?;
+    new.finish()?;
     let mut types = BTreeMap::<String, usize>::new();
     for change in quantization.changes() {
         *types.entry(change.to.to_string()).or_default() += 1;
@@ -137,11 +131,4 @@ fn quantized_twice(quantization: &Quantization<'_>) -> Option<String> {
         "{tensors} already quantized ({}); quantizing {them} again loses more quality. Start from F32, F16 or BF16 if you can",
         first.from
     ))
-}
-
-/// Where a file is written before it has its name.
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    path.with_file_name(name)
 }

@@ -18,12 +18,11 @@ use crate::terminal::Terminal;
 
 /// Answer a prompt
 ///
-/// The first time the default model, smollm2, is fetched (93 MB). The answer goes to stdout as it comes; how fast it was,
-/// to stderr.
+/// The default model, smollm2, is fetched on first use (93 MB). The answer is written to stdout as it comes, timings to stderr.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What to answer; '-' or nothing reads it from stdin
+    /// The prompt; '-', or none at all, reads it from stdin
     prompt: Option<String>,
 
     /// The same as an option, as llama.cpp has it.
@@ -53,19 +52,19 @@ pub(crate) struct Args {
     #[arg(long)]
     raw: bool,
 
-    /// Standing instructions for the model
+    /// System prompt: instructions that the model follows throughout
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
 
-    /// End the answer before this text; may be repeated
+    /// Stop before this text would appear in the answer; may be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Ignore tokens that end an answer, and go on
+    /// Ignore tokens that end an answer, and keep generating
     #[arg(long)]
     ignore_eos: bool,
 
-    /// When the context is full, forget the older half of it instead of stopping
+    /// When the context is full, drop its older half instead of stopping
     #[arg(long)]
     shift: bool,
 
@@ -77,13 +76,13 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "Examples:
   oxcart run \"Why is the sky blue?\"
   oxcart run --regex \"(yes|no)\" \"Is the sky blue?\"
-      Nothing but yes or no; --json-schema and --grammar are for more
+      Only yes or no; see also --json-schema and --grammar
   oxcart run --workers local:3 \"Why is the sky blue?\"
-      The same on three workers of this machine, to see how it works
+      The same over three workers on this machine, to try it out
   oxcart run -m model.gguf --workers 192.168.1.5:50052,192.168.1.6:50052 \"…\"
-      A model that fits on none of three machines
+      A model too large for any one of three machines
   oxcart run -m model.gguf --workers 192.168.1.5:50052 --plan
-      Which machine would get what";
+      Show which machine would get what";
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let given = args.prompt.as_ref().or(args.prompt_option.as_ref()).map(String::as_str);
@@ -144,6 +143,9 @@ fn prompt_tokens(args: &Args, text: &str, file: &Unloaded<'_>) -> Result<Vec<u32
     // A model without a template was never taught to answer.
     let tokens = if args.raw || !conversation::has_template(file)? {
         file.encode(text, Encode { add_special: true, parse_special: true })?
+    } else if text.trim().is_empty() {
+        // Models answer nothing at length.
+        return Err(Failure::Usage("the prompt is empty; try: oxcart run \"Why is the sky blue?\"".into()));
     } else {
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|system| Message::new("system", system)));
@@ -157,20 +159,19 @@ fn prompt_tokens(args: &Args, text: &str, file: &Unloaded<'_>) -> Result<Vec<u32
 }
 
 fn read_file(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::Usage(format!("the prompt in {} cannot be read: {error}", path.display()))
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Usage(format!("cannot read the prompt in {}: {error}", path.display())))?;
     Ok(text.trim_end_matches('\n').to_owned())
 }
 
 fn read_prompt() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no prompt; try: oxcart run \"Why is the sky blue?\"".into()));
+        return Err(Failure::Usage("no prompt was given; try: oxcart run \"Why is the sky blue?\"".into()));
     }
     let mut text = String::new();
     io::stdin()
         .read_to_string(&mut text)
-        .map_err(|error| Failure::Usage(format!("the prompt on stdin cannot be read: {error}")))?;
+        .map_err(|error| Failure::Usage(format!("cannot read the prompt on stdin: {error}")))?;
     Ok(text.trim_end_matches('\n').to_owned())
 }
 

@@ -31,10 +31,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Contexts whose tokens are held at a time, unless --tokens says otherwise.
 const CONTEXTS: usize = 4;
 
-/// Serve a model over HTTP, as OpenAI, Anthropic, Ollama and llama-server do
+/// Serve a model over HTTP, with the APIs of OpenAI, Anthropic, Ollama and llama-server
 ///
-/// The first time the default model, smollm2, is fetched (93 MB). Many clients may ask at a time; their requests are computed
-/// together.
+/// The default model, smollm2, is fetched on first use (93 MB). Requests of many clients are computed together.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{SERVE_HELP}"))]
 pub(crate) struct Args {
@@ -44,7 +43,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     speculation: SpeculationArgs,
 
-    /// Address to listen on; anything but this machine's own (loopback) needs API keys
+    /// Address to listen on; any but a loopback address needs API keys
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
 
@@ -52,15 +51,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8080)]
     port: u16,
 
-    /// Name by which clients ask for the model. By default, the name given with -m, or that of its file
+    /// Name of the model for clients. By default, the name given with -m, or that of its file
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
 
-    /// Several models, each loaded when a client asks for it by its name: models as for --model, or folders with .gguf files
+    /// Serve several models, each loaded when a client asks for it: names as for --model, or folders with .gguf files
     #[arg(long, value_name = "MODEL|FOLDER,…", value_delimiter = ',', conflicts_with_all = ["model", "alias", "draft", "plan"])]
     models: Vec<String>,
 
-    /// Models of --models that are loaded at a time; when another one is asked for, the least recently used one is unloaded
+    /// How many of --models are loaded at the same time; for another one, the least recently used is unloaded
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "models")]
     max_models: u16,
 
@@ -68,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::time, requires = "models")]
     keep: Duration,
 
-    /// Requests that are computed at a time
+    /// Requests to compute at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
 
@@ -76,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
 
-    /// Requests that may wait; more are refused with status 429
+    /// Requests that may wait in the queue; more are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue: u32,
 
@@ -84,31 +83,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::time)]
     time_limit: Duration,
 
-    /// A key that clients need; may be repeated. Others on this machine can see it: --api-key-file keeps it to yourself
+    /// API key that clients need; may be repeated. Other users of this machine can see it; --api-key-file keeps it private
     #[arg(long = "api-key", value_name = "KEY")]
     api_keys: Vec<String>,
 
-    /// A file with keys that clients need, one per line; lines that begin with # are left out
+    /// File with API keys that clients need, one per line; lines that begin with # are ignored
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
 
-    /// Encrypt, with a certificate made for this run; its fingerprint is printed
+    /// Encrypt with a certificate made for this run; its fingerprint is printed
     #[arg(long)]
     tls: bool,
 
-    /// Encrypt, with the certificate in this PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]
+    /// Encrypt with the certificate in this PEM file; needs --tls-key
+    #[arg(long, value_name = "FILE", conflicts_with = "tls")]
     tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate, a PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    /// PEM file with the key of the certificate
+    #[arg(long, value_name = "FILE", conflicts_with = "tls")]
     tls_key: Option<PathBuf>,
 
-    /// Let clients call this machine by this name; may be repeated. Without keys, only addresses and localhost are taken
+    /// Accept requests to this host name; may be repeated. Without API keys, only addresses and localhost are accepted
     #[arg(long = "allow-host", value_name = "NAME")]
     allow_hosts: Vec<String>,
 
-    /// Let pages of this origin use the server from a browser, for example http://localhost:3000, or * for all; may be repeated
+    /// Let web pages of this origin use the server, for example http://localhost:3000, or * for all; may be repeated
     #[arg(long = "cors", value_name = "ORIGIN")]
     origins: Vec<String>,
 }
@@ -119,7 +118,7 @@ const EXAMPLES: &str = "Examples:
   oxcart serve -m model.gguf --ctx 16384 --parallel 4
       A model of your own, with a larger context
   oxcart serve --models ~/models,smollm2
-      All models in a folder and one more, loaded when they are asked for
+      All models in a folder and one more, loaded on demand
   oxcart serve -m model.gguf --workers 192.168.1.5:50052,192.168.1.6:50052
       A model over several machines
   oxcart serve --host 192.168.1.7 --api-key-file keys --tls
@@ -172,7 +171,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     })?;
     announce(args, &server, tls.as_ref(), keys.is_empty());
     until_stopped(&requests, args, &keys);
-    say("stopping: running answers may finish, new requests are refused");
+    say("stopping: running requests may finish, new ones are refused");
     // It ends with the process.
     let _ = thread::Builder::new().spawn(move || {
         while requests.next() != Request::Stop {}
@@ -190,10 +189,10 @@ fn until_stopped(requests: &Requests, args: &Args, keys: &Keys) {
             Request::Report => {}
             Request::Reread => match key_file::all_keys(&args.api_keys, args.api_key_file.as_deref()) {
                 Ok(read) => match keys.replace(read) {
-                    Ok(()) => say(&format!("keys read again, known now: {}", keys.len())),
-                    Err(error) => say(&format!("keys were not changed: {error}")),
+                    Ok(()) => say(&format!("read the keys again; there are now {}", keys.len())),
+                    Err(error) => say(&format!("the keys were not changed: {error}")),
                 },
-                Err(failure) => say(&format!("keys were not changed: {failure}")),
+                Err(failure) => say(&format!("the keys were not changed: {failure}")),
             },
         }
     }
@@ -220,7 +219,7 @@ fn announce(args: &Args, server: &Server, tls: Option<&Tls>, is_open: bool) {
 fn open_to_all(address: SocketAddr) -> Failure {
     Failure::Usage(format!(
         "{address} can be reached from other machines, and any of them could use the model: give --api-key-file, or --api-key; \
-         openssl rand -hex 16 makes a key"
+         openssl rand -hex 16 makes one"
     ))
 }
 
@@ -245,8 +244,9 @@ fn tls(args: &Args) -> Result<Option<Tls>, Failure> {
         }
         (None, None) if args.tls => {}
         (None, None) => return Ok(None),
-        // Never without encryption where it was asked for.
-        _ => return Err(Failure::Usage("--tls-cert and --tls-key need each other".into())),
+        // Never without encryption where it was asked for. The parser would not see what is a setting.
+        (Some(_), None) => return Err(Failure::Usage("--tls-cert also needs --tls-key".into())),
+        (None, Some(_)) => return Err(Failure::Usage("--tls-key also needs --tls-cert".into())),
     }
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     names.extend([args.host.clone()].into_iter().chain(args.allow_hosts.iter().cloned()));
@@ -277,7 +277,7 @@ fn several_models(args: &Args, mut settings: Settings) -> Result<(Models, Arc<Wo
     let Limits { queue, time } = settings.limits;
     let keeping = Keeping { most: usize::from(args.max_models), idle: args.keep, queue, time };
     let available = catalogue::find(&args.models, &Arc::new(settings))?;
-    say(&format!("models: {}, each loaded when it is asked for", available.len()));
+    say(&format!("models: {}, each loaded on demand", available.len()));
     let models = Models::on_demand(available, keeping).map_err(|error| Failure::Usage(error.to_string()))?;
     Ok((models, workers))
 }

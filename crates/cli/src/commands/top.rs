@@ -23,7 +23,7 @@ use source::Source;
 /// How often keys are looked for.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Watch a server: its machines, which blocks of the model each has, running requests, network traffic
+/// Watch a server: its machines, models, requests and network traffic
 ///
 /// Of a worker it shows the memory of its devices. In a terminal it runs until you press q, and the arrow keys scroll. Elsewhere it prints one snapshot.
 #[derive(Debug, clap::Args)]
@@ -32,11 +32,11 @@ pub(crate) struct Args {
     #[arg(value_name = "URL|HOST:PORT", default_value = "http://127.0.0.1:8080")]
     url: String,
 
-    /// The key that the server asks for. Others on this machine can see it: --api-key-file keeps it to yourself
+    /// API key for the server. Other users of this machine can see it; --api-key-file keeps it private
     #[arg(long, value_name = "KEY", conflicts_with = "api_key_file")]
     api_key: Option<String>,
 
-    /// A file with the key; the first line that does not begin with #
+    /// File with the API key: its first line that does not begin with #
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
 

@@ -18,7 +18,7 @@ use crate::workers::{self, DEFAULT_PORT};
 
 /// List the machines that this one is paired with; name, limit and revoke them
 ///
-/// Changes hold at once, also for a worker that runs: connections of a machine that is revoked end.
+/// Changes take effect at once, also for a running worker: connections of a revoked machine end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -39,21 +39,21 @@ enum Action {
         #[arg(value_parser = trust::name)]
         name: MachineName,
     },
-    /// Say how much of this machine another may use
+    /// Limit how much of this machine another may use
     Limit {
         /// The machine: its name, or its key
         machine: String,
-        /// Memory of each device, for example 8G; none takes the limit away
+        /// Memory of each device, for example 8G; none removes the limit
         #[arg(long, value_name = "SIZE", value_parser = limit(units::size))]
         memory: Option<Limit<u64>>,
-        /// Connections at a time; none takes the limit away
+        /// Connections at the same time; none removes the limit
         #[arg(long, value_name = "N", value_parser = limit(count))]
         connections: Option<Limit<u32>>,
     },
-    /// Take all rights from a machine: it may not use this one any more, and this one does not use it
+    /// Revoke a machine: it may no longer use this one, and this one no longer uses it
     ///
-    /// Its connections to a worker of this machine end. Where it lent its devices, nothing is sent any more, with or without a key;
-    /// commands of this machine that use it already go on until they end. Networks of --allow-plain need no key.
+    /// Its connections to a worker on this machine end. Nothing more is sent to its own workers, with or without a key, but
+    /// commands that already use them continue until they end. Networks of --allow-plain need no key.
     Revoke {
         /// The machine: its name, or its key
         machine: String,
@@ -87,7 +87,7 @@ fn count(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|count| *count > 0)
-        .ok_or_else(|| "it should be a number from 1 on, or none".to_owned())
+        .ok_or_else(|| "must be a number from 1 on, or none".to_owned())
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -98,12 +98,12 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
                 machines.rename(machine.key, name.clone())?;
                 Ok(machine.name)
             })?;
-            Ok(writeln!(out, "{before} is called {name} now")?)
+            Ok(writeln!(out, "{before} is now called {name}")?)
         }
         Some(Action::Limit { machine, memory, connections }) => {
             if memory.is_none() && connections.is_none() {
                 return Err(Failure::Usage(
-                    "say which limit: --memory SIZE or --connections N, or none for no limit".into(),
+                    "say which limit to set: --memory SIZE or --connections N (none removes it)".into(),
                 ));
             }
             let machine = change(machine, |machines, machine| {
@@ -123,14 +123,14 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             if machine.may_use_this {
                 writeln!(
                     out,
-                    "{name} is revoked: it may not use this machine any more, and its connections end now (a network of \
-                     --allow-plain needs no key)"
+                    "{name} is revoked: it may no longer use this machine, and its connections end now (but networks of --allow-plain \
+                     need no key)"
                 )?;
             }
             if !machine.endpoints.is_empty() || !machine.may_use_this {
                 writeln!(
                     out,
-                    "{name} is revoked: nothing is sent to it any more; commands that use it already go on until they end"
+                    "{name} is revoked: nothing more is sent to it; commands that already use it continue until they end"
                 )?;
             }
             Ok(())
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             })?;
             Ok(writeln!(
                 out,
-                "{name} is forgotten: its key is not good here, and its addresses are like any others"
+                "{name} is forgotten: its key is no longer accepted, and its addresses are like any others"
             )?)
         }
         Some(Action::Invite { worker }) => {
@@ -212,7 +212,10 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
     }
     writeln!(out, "this machine's key is {}", identity.key())?;
     if machines.iter().next().is_none() {
-        return Ok(writeln!(out, "it is paired with none yet; oxcart worker shows a line for oxcart join")?);
+        return Ok(writeln!(
+            out,
+            "it is not paired with any other yet; oxcart worker shows the line for oxcart join"
+        )?);
     }
     let rows = machines.iter().map(|machine| {
         let places = places(machine);

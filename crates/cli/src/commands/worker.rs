@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use oxcart::backend::{ByteSize, Device, StreamOptions};
 use oxcart::rpc::client::Endpoint;
 use oxcart::rpc::link::{Book, MachineName, Network};
@@ -33,15 +34,21 @@ use tidy::tidy;
 /// How long running graphs may take to end after the first request to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Bytes of weights that are kept, unless --cache-size says otherwise.
+const CACHE_SIZE: u64 = 32 << 30;
+
 /// Bytes of scratch memory that a client's graph may need.
 const MAX_SCRATCH: usize = 512 << 20;
 
 /// Lend this machine's devices to other machines
 ///
-/// Clients are other machines with Oxcart that have been paired with this one (oxcart join, with the line that is shown at the start), or
-/// llama.cpp with --rpc HOST:PORT. Many may be connected at a time; they take turns on the devices and see nothing of each other.
+/// Clients are other machines with Oxcart that are paired with this one (oxcart join, with the line shown at the start), or
+/// llama.cpp with --rpc HOST:PORT. Many may be connected at the same time; they take turns on the devices and see nothing of each other.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{HELP}"))]
+#[command(
+    after_long_help = format!("{EXAMPLES}\n\n{HELP}"),
+    mut_arg("gpu_layers", |layers| layers.help("0 does not lend this machine's graphics cards; any other number, or all, does"))
+)]
 pub(crate) struct Args {
     /// Address to listen on
     ///
@@ -53,7 +60,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
 
-    /// Listen here instead, optionally with its own protocol version; may be repeated
+    /// Listen here instead, optionally with a protocol version of its own; may be repeated
     ///
     /// For example 127.0.0.1:50052, or 2.0@127.0.0.1:50053 for old clients.
     #[arg(long, value_name = "[VERSION@]HOST:PORT", conflicts_with_all = ["host", "port"])]
@@ -64,29 +71,29 @@ pub(crate) struct Args {
 
     /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
     ///
-    /// Of this machine's own memory, what the worker may need for itself is not lent by default. A client that asks for more is told that there is not enough, and can go on with less.
+    /// By default, some of this machine's own memory is kept back for the worker itself. A client that asks for more than there is gets an error, and can
+    /// continue with less.
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     max_memory: Option<u64>,
 
     /// Keep the weights that clients send, on disk in DIR or in the user's cache folder, so that a model is sent only once
     ///
-    /// Weights are served only to the client that sent them: a machine that is paired, a user of this machine, or the address of
-    /// another. Files that you
-    /// move into its subfolder 'shared' are served to all clients.
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
-    cache: Option<Option<PathBuf>>,
+    /// Weights are served only to the client that sent them: a paired machine, a user of this machine, or the address of
+    /// another machine. Files that you move into its subfolder 'shared' are served to all clients.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = cache_at())]
+    cache: Option<CacheAt>,
 
-    /// Keep at most this much there; what was used least recently goes first
-    #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = units::size, requires = "cache")]
-    cache_size: u64,
+    /// Keep at most this much there; what was used least recently goes first. By default, 32G
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    cache_size: Option<u64>,
 
-    /// Accept at most this many connections at a time
+    /// Accept at most this many connections at the same time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_clients: u32,
 
     /// Close connections that have sent no request for this long, for example 30m. By default, never
     ///
-    /// Clients keep a model loaded between requests, perhaps for days; they lose it when their connection is closed.
+    /// Clients may keep a model loaded between requests for days; they lose it when their connection is closed.
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     idle_timeout: Option<Duration>,
 
@@ -97,26 +104,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VERSION", default_value = "auto")]
     protocol: DialectChoice,
 
-    /// Let clients of this network in without a key, for example 192.168.1.0/24; may be repeated
+    /// Accept clients of this network without a key, for example 192.168.1.0/24; may be repeated
     ///
-    /// For llama.cpp and others that cannot be paired. Any of them can use the devices, and others there can read what is sent.
+    /// For llama.cpp and others that cannot be paired. Anyone on that network can then use the devices and read what is sent.
     #[arg(long, value_name = "NETWORK")]
     allow_plain: Vec<Network>,
 
-    /// Let clients of this machine in only with a key, too
+    /// Require a key of clients on this machine, too
     ///
-    /// For machines on which a proxy or a tunnel ends: whoever comes through it seems to be on this machine. Then --allow-plain 127.0.0.0/8
-    /// lets them in again.
+    /// For machines at the end of a proxy or a tunnel, whose clients seem to be on this machine. --allow-plain 127.0.0.0/8 accepts them
+    /// again.
     #[arg(long)]
     no_plain: bool,
 
-    /// Where other machines find this one, for the join line: behind NAT, a proxy, in a container; may be repeated
+    /// Where other machines reach this one, for the join line, if it is behind NAT or a proxy or in a container; may be repeated
     ///
-    /// As what comes through a proxy seems to be on this machine, this has --no-plain with it.
+    /// Implies --no-plain, because clients that come through a proxy seem to be on this machine.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = workers::endpoint)]
     advertise: Vec<Endpoint>,
 
-    /// What this machine is called by those that it is paired with. By default, its host name
+    /// Name of this machine for those it is paired with. By default, its host name
     #[arg(long, value_name = "NAME", value_parser = trust::name)]
     name: Option<MachineName>,
 
@@ -133,13 +140,31 @@ const EXAMPLES: &str = "Examples:
   oxcart worker
       Clients on this machine: llama-cli --rpc 127.0.0.1:50052 -ngl 99 -m model.gguf
   oxcart worker --host 192.168.1.7 --max-memory 24G
-      Machines that are paired with this one, by the line that it shows: oxcart join LINE
+      For machines that pair with this one, with the line it shows: oxcart join LINE
   oxcart worker --host 192.168.1.7 --allow-plain 192.168.1.0/24
       Also llama.cpp on a network that you trust
   oxcart worker --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
-      Old and new clients at the same time, each on a port of its own
+      Old and new clients at the same time, each on its own port
   oxcart worker --cache --cache-size 100G
-      Clients that come back need not send their model again";
+      Returning clients do not have to send their model again";
+
+/// Where weights are kept. Words rather than the presence of the option, so that it can be a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CacheAt {
+    Nowhere,
+    /// The user's cache folder.
+    Usual,
+    Folder(PathBuf),
+}
+
+/// Reads it from what stands behind `--cache=`.
+fn cache_at() -> impl TypedValueParser<Value = CacheAt> {
+    PathBufValueParser::new().map(|path| match path.to_str() {
+        Some("false") => CacheAt::Nowhere,
+        Some("true") => CacheAt::Usual,
+        _ => CacheAt::Folder(path),
+    })
+}
 
 impl Args {
     /// How lines of its log look.
@@ -161,9 +186,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     oxcart::cpu::return_freed_memory();
     log::catch_panics();
     let mut config = config(args)?;
-    if let Some(folder) = &args.cache {
-        config.cache = Some(cache(folder.as_deref(), args.cache_size)?);
-    }
+    let cache_size = args.cache_size.unwrap_or(CACHE_SIZE);
+    config.cache = match &args.cache {
+        // The parser would not see that it is a setting.
+        None if args.cache_size.is_some() => {
+            return Err(Failure::Usage("--cache-size also needs --cache".into()));
+        }
+        None | Some(CacheAt::Nowhere) => None,
+        Some(CacheAt::Usual) => Some(cache(None, cache_size)?),
+        Some(CacheAt::Folder(folder)) => Some(cache(Some(folder), cache_size)?),
+    };
     let on_loopback = !args.no_plain && args.advertise.is_empty();
     config.plain = Plain { on_loopback, networks: args.allow_plain.clone() };
     if !args.allow_plain.is_empty() {
@@ -192,10 +224,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let choice = place.choice.unwrap_or(args.protocol);
         let bound = worker.listen(address.as_slice(), choice).map_err(|error| {
             let advice = match error.kind() {
-                io::ErrorKind::AddrInUse => "; another program listens there, give another --port",
-                io::ErrorKind::AddrNotAvailable => "; this machine has no such address, give one of its own",
+                io::ErrorKind::AddrInUse => "; another program is listening there, so choose another --port",
+                io::ErrorKind::AddrNotAvailable => {
+                    "; this machine has no such address, so give one that it has"
+                }
                 io::ErrorKind::PermissionDenied if address.iter().any(|address| address.port() < 1024) => {
-                    "; ports below 1024 need rights that this user lacks"
+                    "; ports below 1024 need special rights"
                 }
                 _ => "",
             };
@@ -286,7 +320,9 @@ fn check_memory(wanted: u64, devices: &[Arc<dyn Device>]) -> Result<(), Failure>
 
 fn cache(folder: Option<&Path>, size: u64) -> Result<Arc<WeightCache>, Failure> {
     let nowhere = || {
-        Failure::Usage("this user has no home folder; say where to keep weights with --cache=DIR".to_owned())
+        Failure::Usage(
+            "there is no home folder to keep weights in; name a folder with --cache=DIR".to_owned(),
+        )
     };
     let folder = folder.map(Path::to_owned).or_else(oxcart::folders::weights).ok_or_else(nowhere)?;
     let settings = CacheSettings { max_bytes: size, ..CacheSettings::new(&folder) };
@@ -295,7 +331,7 @@ fn cache(folder: Option<&Path>, size: u64) -> Result<Arc<WeightCache>, Failure> 
         let shown = shown.escape_debug();
         let advice = match error.kind() {
             io::ErrorKind::Unsupported => "start the worker without --cache",
-            _ => "it should be a folder of yours that no other user can write to",
+            _ => "it must be a folder of yours that no other user can write to",
         };
         Failure::Machine(format!("cannot keep weights in '{shown}': {error}; {advice}"))
     })?;

@@ -85,7 +85,7 @@ impl Interrupts {
             Work::Whole => {
                 let _ = writeln!(
                     door::stderr(),
-                    "\nthis cannot be stopped halfway; Ctrl-C again leaves, and the conversation is lost"
+                    "\nthis cannot be stopped halfway; press Ctrl-C again to quit and lose the conversation"
                 );
             }
             Work::Stopping => process::exit(INTERRUPTED),

@@ -24,7 +24,7 @@ pub(crate) struct Talker {
     constraints: OnceLock<Result<Constraints, ConstrainError>>,
     /// Tokens that a request and its answer may have.
     pub(crate) context: usize,
-    /// Requests that are computed at a time.
+    /// Requests to compute at the same time.
     pub(crate) slots: usize,
 }
 

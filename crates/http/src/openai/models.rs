@@ -19,7 +19,7 @@ struct ModelObject {
     meta: Meta,
 }
 
-/// What llama-server says of a model that is loaded when it is asked for.
+/// What llama-server says of a model that is loaded on demand.
 #[derive(Serialize)]
 struct Status {
     value: Presence,

@@ -24,7 +24,7 @@ pub enum Failure {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// It waited for longer than a request may take.
-    #[error("the request waited for longer than a request may take")]
+    #[error("the request waited longer than a request may take")]
     WaitedTooLong,
     /// Its reader fell behind.
     #[error("the answer was read too slowly")]

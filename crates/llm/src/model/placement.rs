@@ -28,7 +28,10 @@ pub enum Proportions {
     #[default]
     ByFreeMemory,
     /// The same, but the last device gets only what the others have no room for.
-    SpareLast,
+    SpareLast {
+        /// How many blocks the others may have at most, if there is such a limit; the rest is the last one's, too.
+        most: Option<usize>,
+    },
     /// By these numbers, one for each device; none for zero.
     Ratios(Vec<f64>),
 }
@@ -129,8 +132,8 @@ impl Placement {
         let free =
             devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
         match options.proportions {
-            Proportions::SpareLast if devices.len() > 1 => {
-                Placement::spare_last(file, &devices, free, options)
+            Proportions::SpareLast { most } if devices.len() > 1 => {
+                Placement::spare_last(file, &devices, free, options, most)
             }
             _ => {
                 let ratios = ratios(&options.proportions, &free)?;
@@ -139,12 +142,13 @@ impl Placement {
         }
     }
 
-    /// The last device gets as few parts as the memory of the others allows.
+    /// The last device gets as few parts as the memory of the others allows, and the limit of how many they may have.
     fn spare_last(
         file: &ModelFile,
         devices: &[Arc<dyn Device>],
         free: Vec<usize>,
         options: &PlacementOptions,
+        most: Option<usize>,
     ) -> Result<Placement, Error> {
         let parts = file.hyper().blocks.len() + 1;
         let last = devices.len() - 1;
@@ -158,8 +162,11 @@ impl Placement {
             }
             Placement::by_ratios(file, devices.to_vec(), free.clone(), &ratios, options)
         };
-        let fits =
-            |placement: &Placement| placement.shares[..last].iter().all(|share| share.needed() <= share.free);
+        let fits = |placement: &Placement| {
+            let others = &placement.shares[..last];
+            let blocks: usize = others.iter().map(|share| share.blocks.len()).sum();
+            most.is_none_or(|most| blocks <= most) && others.iter().all(|share| share.needed() <= share.free)
+        };
         let mut found = with(0)?;
         if fits(&found) {
             return Ok(found);
@@ -269,7 +276,7 @@ pub(crate) fn is_mapped(device: &dyn Device) -> bool {
 
 fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> {
     let ratios = match proportions {
-        Proportions::ByFreeMemory | Proportions::SpareLast => {
+        Proportions::ByFreeMemory | Proportions::SpareLast { .. } => {
             free.iter().map(|&free| free.max(1) as f64).collect()
         }
         Proportions::Ratios(ratios) => ratios.clone(),

@@ -12,7 +12,7 @@ use oxcart_tensor::DType;
 use super::QuantizeError;
 
 /// What stands behind the name of a tensor: sums of squares, and over how many rows they are.
-const ENDS: [&str; 2] = [".in_sum2", ".counts"];
+pub(super) const ENDS: [&str; 2] = [".in_sum2", ".counts"];
 
 /// How much columns of tensors matter.
 #[derive(Clone, Debug, Default, PartialEq)]

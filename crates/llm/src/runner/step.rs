@@ -13,6 +13,7 @@ use super::index_inputs::set_index_inputs;
 use super::pages::PAGE;
 use super::run_inputs::set_runs;
 use super::sequence::{Change, KINDS, Sequence, SequenceId};
+use super::watch::{self, Watch};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
 use crate::model::{CompressedRows, Error, Pooling, Temperature, Window};
@@ -47,6 +48,23 @@ impl Runner {
     /// Computes tokens that follow those of their sequences, and returns the logits that are wanted. More than fit into a
     /// step are computed in several.
     pub fn compute(&mut self, pieces: &[Piece<'_>]) -> Result<Outputs<'_>, Error> {
+        self.compute_all(pieces, None)
+    }
+
+    /// As [`compute`](Runner::compute), while something looks at nodes on the way.
+    pub(crate) fn compute_watched(
+        &mut self,
+        pieces: &[Piece<'_>],
+        watch: &mut dyn Watch,
+    ) -> Result<Outputs<'_>, Error> {
+        self.compute_all(pieces, Some(watch))
+    }
+
+    fn compute_all(
+        &mut self,
+        pieces: &[Piece<'_>],
+        mut watch: Option<&mut dyn Watch>,
+    ) -> Result<Outputs<'_>, Error> {
         self.check(pieces)?;
         let before: Vec<(SequenceId, usize)> =
             pieces.iter().map(|piece| (piece.sequence, self.sequences[&piece.sequence].len())).collect();
@@ -59,7 +77,9 @@ impl Runner {
             self.check_room(pieces)?;
         }
         for parts in steps(&lengths, self.options.batch, is_recurrent) {
-            if let Err(error) = self.compute_step(pieces, &parts) {
+            // Lent anew to each step.
+            let watch = watch.as_mut().map(|watch| &mut **watch as &mut dyn Watch);
+            if let Err(error) = self.compute_step(pieces, &parts, watch) {
                 for (id, position) in before {
                     self.go_back(id, position);
                 }
@@ -109,9 +129,14 @@ impl Runner {
         Ok(())
     }
 
-    fn compute_step(&mut self, pieces: &[Piece<'_>], parts: &[Part]) -> Result<(), Error> {
+    fn compute_step(
+        &mut self,
+        pieces: &[Piece<'_>],
+        parts: &[Part],
+        watch: Option<&mut dyn Watch>,
+    ) -> Result<(), Error> {
         let mut rows = self.make_room(pieces, parts)?;
-        let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows));
+        let computed = self.prepare_state(&rows).and_then(|()| self.run(pieces, parts, &rows, watch));
         let hyper = self.model().hyper();
         let (window, is_recurrent) = (hyper.kept_window(), hyper.is_recurrent());
         for row in &mut rows {
@@ -223,7 +248,13 @@ impl Runner {
     }
 
     /// Runs the graph of a step and appends the logits that are wanted.
-    fn run(&mut self, pieces: &[Piece<'_>], parts: &[Part], rows: &[Row<'_>]) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        pieces: &[Piece<'_>],
+        parts: &[Part],
+        rows: &[Row<'_>],
+        watch: Option<&mut dyn Watch>,
+    ) -> Result<(), Error> {
         let shape = self.shape(rows);
         let vocabulary = self.model().hyper().vocabulary;
         let model = Arc::clone(self.model());
@@ -241,7 +272,7 @@ impl Runner {
             let sight = Sight { kind, path, window: window.filter(|_| kind == 1), by_distance };
             set_mask(step, sight, rows, &self.sequences, &mut self.input_bytes)?;
         }
-        step.prepared.compute()?;
+        watch::run(&mut step.prepared, watch)?;
         let first = self.logits.len() / vocabulary;
         let mut next = first;
         for (part, row) in parts.iter().zip(rows) {

@@ -18,7 +18,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// No port, or no number that is one.
-    #[error("'{text}' has no port, or none that is a number; write host:port, for example 127.0.0.1:50052")]
+    #[error("'{text}' has no valid port; write host:port, for example 127.0.0.1:50052")]
     Port {
         /// The text.
         text: String,

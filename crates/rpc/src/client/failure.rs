@@ -32,7 +32,7 @@ pub enum WorkerFault {
         limit: Duration,
     },
     /// The system failed.
-    #[error("cannot be reached any more: {0}")]
+    #[error("can no longer be reached: {0}")]
     Io(io::Error),
     /// An answer of another length than its command has.
     #[error("answered with {found} bytes instead of {expected}")]
@@ -232,7 +232,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The name has no address.
-    #[error("{endpoint}: the name cannot be resolved: {error}")]
+    #[error("{endpoint}: cannot resolve the name: {error}")]
     Name {
         /// Where it should have been.
         endpoint: String,
@@ -269,7 +269,7 @@ pub enum ConnectError {
     },
     /// Another machine answers where a known one should be.
     #[error(
-        "{endpoint}: another machine answers there than the one this was paired with; nothing was sent to it. \
+        "{endpoint}: the machine that answers is not the one that was paired; nothing was sent to it. \
          If the machine was set up anew, pair with it again: oxcart join"
     )]
     Another {
@@ -278,7 +278,7 @@ pub enum ConnectError {
     },
     /// The worker does not know this machine, or not any more.
     #[error(
-        "{endpoint}: the worker does not know this machine, or not any more; pair with it again: oxcart join"
+        "{endpoint}: the worker does not know this machine, or no longer; pair with it again: oxcart join"
     )]
     NotKnown {
         /// Where it is.
@@ -322,7 +322,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Failed(#[from] Arc<WorkerFailure>),
     /// The system has no thread for the connection.
-    #[error("{endpoint}: no thread for the connection: {error}")]
+    #[error("{endpoint}: cannot start a thread for the connection: {error}")]
     Thread {
         /// Where it is.
         endpoint: String,

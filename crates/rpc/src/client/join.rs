@@ -45,7 +45,7 @@ pub enum JoinError {
         failure: GuestFailure,
     },
     /// The conversation broke off.
-    #[error("{endpoint}: the worker broke off: {error}")]
+    #[error("{endpoint}: the worker broke the connection: {error}")]
     BrokeOff {
         /// Where it is.
         endpoint: Endpoint,

@@ -39,13 +39,13 @@ pub enum IdentityError {
         why: &'static str,
     },
     /// It is damaged.
-    #[error("{}: this is no identity; delete the file to get a new one, and pair again", path.display())]
+    #[error("{}: this file holds no identity; delete it to get a new one, and pair again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// The system did not let it be read or kept.
-    #[error("{}: this machine's identity cannot be kept: {error}", path.display())]
+    #[error("{}: cannot keep this machine's identity: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum IdentityError {
         error: io::Error,
     },
     /// The system has no random numbers.
-    #[error("this machine has no random numbers to make an identity of")]
+    #[error("the system has no random numbers to make an identity from")]
     Random,
 }
 

@@ -72,14 +72,14 @@ pub struct JoinLine {
 #[non_exhaustive]
 pub enum JoinLineError {
     /// It does not look like one.
-    #[error("this is no join line; it begins with {MARK}, as oxcart worker shows it")]
+    #[error("this is not a join line, which begins with {MARK}, as oxcart worker shows it")]
     Form,
     /// A letter is wrong or missing.
-    #[error("this join line is damaged: a letter is wrong or missing; copy it again, as a whole")]
+    #[error("this join line is damaged: a letter is wrong or missing; copy all of it again")]
     Damaged,
     /// A newer Oxcart has made it.
     #[error(
-        "this join line is of another version ({0}) than this Oxcart understands; update the older machine"
+        "this join line has a version ({0}) that this Oxcart does not understand; update the older machine"
     )]
     Version(u8),
 }

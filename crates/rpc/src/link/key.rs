@@ -11,7 +11,7 @@ pub struct Key([u8; 32]);
 
 /// A text that is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is no key: 52 letters and digits, as oxcart trust shows them", text.escape_debug())]
+#[error("'{}' is not a key, which has 52 letters and digits, as oxcart trust shows it", text.escape_debug())]
 pub struct KeyError {
     /// The text.
     pub text: String,

@@ -89,7 +89,7 @@ pub enum MachinesError {
         error: io::Error,
     },
     /// There are as many as there may be.
-    #[error("this machine knows {MAX_MACHINES} others already; oxcart trust forget removes one")]
+    #[error("this machine already knows {MAX_MACHINES} others; oxcart trust forget removes one")]
     TooMany,
     /// A name that another machine has.
     #[error("another machine is called {name}; give one of them another name")]
@@ -123,7 +123,7 @@ pub enum PlaceError {
     },
     /// A machine that may be there cannot be found.
     #[error(
-        "{endpoint} may be {machine}, which was paired at {known}, and that name cannot be found now; use it as {machine}, or \
+        "{endpoint} may be {machine}, which was paired at {known}, a name that cannot be found now; write {machine} instead, or run \
          oxcart trust forget {machine}"
     )]
     Unclear {

@@ -16,7 +16,7 @@ pub struct MachineName(String);
 /// A text that cannot be a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{}' cannot be the name of a machine: 1 to {MAX_NAME_CHARS} letters, digits, hyphens and underscores, no key, and not 'all' or \
+    "'{}' cannot be the name of a machine, which has 1 to {MAX_NAME_CHARS} letters, digits, hyphens and underscores, is not a key, and is not 'all' or \
      'local'",
     text.escape_debug()
 )]

@@ -13,7 +13,7 @@ pub struct Network {
 
 /// A text that is no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{}' is no network; write for example 192.168.1.0/24, fd00::/8 or one address", text.escape_debug())]
+#[error("'{}' is not a network; write 192.168.1.0/24, fd00::/8 or a single address, for example", text.escape_debug())]
 pub struct NetworkError {
     /// The text.
     pub text: String,

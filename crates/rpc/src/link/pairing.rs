@@ -185,7 +185,7 @@ pub enum GuestFailure {
     #[error(transparent)]
     Refused(#[from] NotPaired),
     /// It answers something that is no answer.
-    #[error("the worker's answer makes no sense")]
+    #[error("the worker's answer does not make sense")]
     Senseless,
 }
 

@@ -10,13 +10,13 @@ use super::limits::MAX_PAIRING_BYTES;
 #[non_exhaustive]
 pub enum NotPaired {
     /// No line is open: it has been used, or its time has passed.
-    #[error("the join line is not good any more: it has been used, or its ten minutes have passed")]
+    #[error("the join line is no longer valid: it has been used, or its ten minutes are over")]
     Closed,
     /// The proof is wrong.
-    #[error("the join line is not one of that worker's")]
+    #[error("the join line is not from that worker")]
     Proof,
     /// The name cannot be one.
-    #[error("the worker does not take this machine's name; give another with --name")]
+    #[error("the worker does not accept this machine's name; give another with --name")]
     Name,
     /// The other machine cannot remember anyone.
     #[error("the worker cannot remember this machine; its log says why")]

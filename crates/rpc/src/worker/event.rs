@@ -234,7 +234,7 @@ impl fmt::Display for Event {
             Event::Paired { peer, machine, key } => {
                 write!(
                     f,
-                    "paired with {machine} (key {}, at {peer}), which may use this machine now",
+                    "paired with {machine} (key {}, at {peer}), which may now use this machine",
                     key.short()
                 )
             }
@@ -257,7 +257,7 @@ impl fmt::Display for Event {
                 let (bytes, free, held) = (ByteSize(*bytes), ByteSize(*free), ByteSize(*held));
                 write!(
                     f,
-                    "client {client} ({peer}) gets no {bytes} of {device}, which is full: {free} free"
+                    "client {client} ({peer}) cannot have {bytes} of {device}, which is full: {free} free"
                 )?;
                 match others {
                     0 => Ok(()),
@@ -278,7 +278,7 @@ impl fmt::Display for Event {
             Event::AcceptFailed { reason } => {
                 write!(f, "cannot serve a new connection: {}", reason.escape_debug())
             }
-            Event::Suppressed { lines } => write!(f, "{lines} more lines like these were left out"),
+            Event::Suppressed { lines } => write!(f, "{lines} more such lines were left out"),
         }
     }
 }

@@ -9,27 +9,27 @@ use crate::wire::{GraphError, ParamError};
 #[non_exhaustive]
 pub enum Refusal {
     /// The first command was not HELLO, or HELLO came again.
-    #[error("HELLO must come first, and once")]
+    #[error("HELLO must come first, and only once")]
     Hello,
     /// A HELLO of a size that no dialect of this listener has.
-    #[error("a HELLO of {size} bytes belongs to no known version")]
+    #[error("a HELLO of {size} bytes does not belong to any known version")]
     HelloSize {
         /// Bytes announced.
         size: u64,
     },
     /// Someone who has not proved who it is, from where that is needed.
     #[error(
-        "clients from there have to be paired; oxcart join does it, and --allow-plain lets those of a network in that cannot be, \
+        "clients from there must be paired (oxcart join); --allow-plain accepts those of a network that cannot be, \
          such as llama.cpp's"
     )]
     Plain,
     /// This machine's own key, from elsewhere.
     #[error(
-        "another machine has the key of this one, perhaps because they share a home; give each an XDG_DATA_HOME of its own"
+        "another machine has the same key as this one, perhaps because they share a home folder; give each its own XDG_DATA_HOME"
     )]
     OwnKey,
     /// A key that is not known, or not any more.
-    #[error("its key is not known here, or not any more")]
+    #[error("its key is not known here, or no longer")]
     Unknown,
     /// No TLS of ours.
     #[error("TLS: {reason}")]

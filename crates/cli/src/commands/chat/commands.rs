@@ -24,26 +24,21 @@ pub(super) enum Command {
 /// Name, what follows it, what it does.
 const TABLE: [(Command, &str, &str, &str); 16] = [
     (Command::Help, "/help", "", "list the commands"),
-    (Command::Clear, "/clear", "", "start a new conversation"),
+    (Command::Clear, "/clear", "", "start over with an empty conversation"),
     (Command::Undo, "/undo", "", "take back your last message and its answer"),
     (Command::Retry, "/retry", "", "answer your last message again"),
     (Command::Edit, "/edit", "", "change your last message and send it again"),
     (Command::File, "/file", "PATH", "send a text file along with your next message"),
-    (Command::System, "/system", "[TEXT]", "give the model standing instructions; without TEXT, none"),
+    (Command::System, "/system", "[TEXT]", "set the system prompt; without TEXT, clear it"),
     (Command::Save, "/save", "PATH", "write the conversation to a file"),
-    (Command::Load, "/load", "PATH", "go on with a conversation from a file"),
-    (Command::Model, "/model", "[NAME]", "go on with another model; without NAME, show which it is"),
-    (Command::Workers, "/workers", "[LIST]", "compute on other workers (none: this machine only)"),
+    (Command::Load, "/load", "PATH", "continue a conversation from a file"),
+    (Command::Model, "/model", "[NAME]", "switch to another model; without NAME, show the current one"),
+    (Command::Workers, "/workers", "[LIST]", "switch to other workers (none: this machine only)"),
     (Command::History, "/history", "", "show the conversation so far"),
-    (
-        Command::Think,
-        "/think",
-        "[show|fold]",
-        "show or fold reasoning; without a word, show that of the last answer",
-    ),
+    (Command::Think, "/think", "[show|fold]", "show or hide reasoning; alone, show that of the last answer"),
     (Command::Markdown, "/markdown", "[on|off]", "render Markdown, or show it as plain text"),
-    (Command::Stats, "/stats", "", "speed, tokens and memory of the conversation"),
-    (Command::Exit, "/exit", "", "leave, as do Ctrl-D and Ctrl-C pressed twice"),
+    (Command::Stats, "/stats", "", "show speed, tokens and traffic"),
+    (Command::Exit, "/exit", "", "quit, as do Ctrl-D and pressing Ctrl-C twice"),
 ];
 
 /// Other names, for habits from elsewhere.

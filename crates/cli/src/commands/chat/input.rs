@@ -89,7 +89,7 @@ fn read_message(lines: &mut impl Iterator<Item = io::Result<String>>) -> Result<
 }
 
 fn unreadable(error: &dyn std::error::Error) -> Failure {
-    Failure::Usage(format!("the input cannot be read: {error}"))
+    Failure::Usage(format!("cannot read the input: {error}"))
 }
 
 /// A person at a terminal.

@@ -133,7 +133,7 @@ impl<'a> Talk<'a> {
         if self.ready.is_none() {
             self.ready = self.prepare(&self.settings, out)?;
         }
-        self.ready.as_mut().ok_or_else(|| Failure::Machine("there is no model".into()))
+        self.ready.as_mut().ok_or_else(|| Failure::Machine("no model is loaded".into()))
     }
 
     /// Which model answers, and where.
@@ -174,8 +174,8 @@ impl<'a> Talk<'a> {
         }
         if self.ready.is_none() {
             self.note(
-                "the conversation is kept: /retry loads the model and answers again, /workers and /model choose others, \
-                 /save PATH keeps it in a file",
+                "the conversation is kept: /retry loads the model and tries again, /workers and /model switch to others, \
+                 /save PATH writes it to a file",
                 out,
             )?;
         }
@@ -211,7 +211,7 @@ impl<'a> Talk<'a> {
             Command::File => self.attach(rest, out)?,
             Command::System => {
                 self.transcript.system = (!rest.is_empty()).then(|| rest.to_owned());
-                self.note(if rest.is_empty() { "instructions cleared" } else { "instructions set" }, out)?;
+                self.note(if rest.is_empty() { "system prompt cleared" } else { "system prompt set" }, out)?;
             }
             Command::Save => self.save(rest, out)?,
             Command::Load => self.load(rest, out)?,
@@ -224,7 +224,7 @@ impl<'a> Talk<'a> {
                     "" => self.style.markdown,
                     "on" => true,
                     "off" => false,
-                    _ => return Err(Failure::Usage("/markdown is followed by on or off".into())),
+                    _ => return Err(Failure::Usage("usage: /markdown on or /markdown off".into())),
                 };
                 self.style.markdown = is_on && self.terminal.colour;
                 let state = if self.style.markdown { "rendered" } else { "shown as plain text" };
@@ -252,7 +252,7 @@ impl<'a> Talk<'a> {
         self.transcript.messages.clear();
         (self.unanswered, self.last) = (None, None);
         self.attached.clear();
-        self.note(&format!("a new conversation; {count} forgotten"), out)
+        self.note(&format!("started over; {count} dropped"), out)
     }
 
     fn undo(&mut self, out: &mut dyn Write) -> Result<(), Failure> {
@@ -351,13 +351,13 @@ impl<'a> Talk<'a> {
             "show" | "fold" => {
                 self.style.reasoning = what == "show";
                 let state = if self.style.reasoning { "shown" } else { "folded" };
-                self.note(&format!("reasoning is {state} from now on"), out)
+                self.note(&format!("reasoning is now {state}"), out)
             }
             "" => match self.last.as_ref().filter(|last| !last.reasoning.is_empty()) {
                 Some(last) => Ok(writeln!(out, "{}", self.terminal.paint(last.reasoning.trim(), Tone::Dim))?),
-                None => self.note("the last answer has no reasoning that the model has marked as such", out),
+                None => self.note("the last answer has no reasoning", out),
             },
-            _ => Err(Failure::Usage("/think is followed by show, fold or nothing".into())),
+            _ => Err(Failure::Usage("usage: /think, /think show or /think fold".into())),
         }
     }
 
@@ -408,13 +408,13 @@ impl<'a> Talk<'a> {
         let ready = self.ready(out)?;
         let context = ready.engine.runner().options().context;
         let Some((prompt, begun, left_out)) = fitting(ready, &transcript, &message, context, shift)? else {
-            let advice = "/undo or /clear make room; start the chat with a larger --ctx, or with --shift to forget the oldest part";
+            let advice = "/undo or /clear make room; or start the chat with a larger --ctx, or with --shift to drop the oldest messages";
             let line =
-                format!("the conversation no longer fits into the context of {context} tokens: {advice}");
+                format!("the conversation no longer fits in the context of {context} tokens: {advice}");
             return self.note(&line, out);
         };
         if left_out > 0 {
-            let line = format!("left out, because the context is full: the oldest {}", messages(left_out));
+            let line = format!("the context is full, so the oldest {} were dropped", messages(left_out));
             note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
@@ -494,11 +494,11 @@ fn fitting(
 fn ended(end: End, limit: usize, context: usize) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
-        End::Cancelled => Some("stopped; what was said so far is part of the conversation".into()),
+        End::Cancelled => Some("stopped; the answer so far stays in the conversation".into()),
         End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
         End::Context => Some(format!(
-            "ended because the context of {context} tokens is full: /undo or /clear make room; start the chat with a larger --ctx, or \
-             with --shift to forget the oldest part"
+            "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with a larger --ctx, or \
+             with --shift to drop the oldest messages"
         )),
         End::Deadline => Some("stopped: out of time".into()),
     }

@@ -48,7 +48,7 @@ impl Settings {
     }
 }
 
-/// A model file that is loaded when it is asked for.
+/// A model file that is loaded on demand.
 struct Kept {
     name: String,
     path: PathBuf,

@@ -17,7 +17,7 @@ pub(crate) fn all_keys(given: &[String], file: Option<&Path>) -> Result<Vec<Stri
     if let Some(path) = file {
         let from_file = read(path)?;
         if from_file.is_empty() {
-            return Err(Failure::Usage(format!("there is no key in {}", shown(path))));
+            return Err(Failure::Usage(format!("{} has no keys in it", shown(path))));
         }
         keys.extend(from_file);
     }
@@ -29,8 +29,7 @@ fn shown(path: &Path) -> String {
 }
 
 fn read(path: &Path) -> Result<Vec<String>, Failure> {
-    let unreadable =
-        |error: std::io::Error| Failure::Usage(format!("{} cannot be read: {error}", shown(path)));
+    let unreadable = |error: std::io::Error| Failure::Usage(format!("cannot read {}: {error}", shown(path)));
     let mut text = String::new();
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_KEY_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;

@@ -70,7 +70,7 @@ fn model_lines(
             facts.push(format!("context of {}", model.context));
         }
         Presence::Loading => facts.push("being loaded".into()),
-        Presence::Unloaded => facts.push("loaded when it is asked for".into()),
+        Presence::Unloaded => facts.push("loaded on demand".into()),
     }
     lines.push(Line::from(vec![
         Span::styled(door::visible(&model.name), BOLD),

@@ -36,7 +36,9 @@ impl Source {
             ))
         })?;
         if key.is_some() || file.is_some() {
-            return Err(Failure::Usage("a worker asks for no key; http://HOST:PORT is a server".into()));
+            return Err(Failure::Usage(
+                "workers need no API key; for a server, write http://HOST:PORT".into(),
+            ));
         }
         let worker = Listed::meant_by(&endpoint, &trust::machines()?)?;
         let name = endpoint.to_string();
@@ -125,11 +127,12 @@ impl Server {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         let failed = |error: ureq::Error| {
-            format!(
-                "cannot read {}: {}; is oxcart serve running there?",
-                self.url,
-                door::visible(&error.to_string())
-            )
+            // In the system's words, without the library's in front.
+            let why = match error {
+                ureq::Error::Io(error) => error.to_string(),
+                error => error.to_string(),
+            };
+            format!("cannot read {}: {}; is oxcart serve running there?", self.url, door::visible(&why))
         };
         let mut response = request.call().map_err(failed)?;
         let status = response.status().as_u16();
@@ -138,8 +141,8 @@ impl Server {
         match status {
             200 => serde_json::from_slice(&body)
                 .map_err(|error| format!("{} did not answer as oxcart serve does: {error}", self.url)),
-            401 => Err(format!("{} asks for a key: --api-key-file, or --api-key", self.url)),
-            404 => Err(format!("{} is not there: is it an Oxcart server?", self.url)),
+            401 => Err(format!("{} needs an API key: use --api-key-file or --api-key", self.url)),
+            404 => Err(format!("{} was not found: is it an Oxcart server?", self.url)),
             status => Err(match reason(&body) {
                 Some(reason) => format!("{} answered with {status}: {reason}", self.url),
                 None => format!("{} answered with {status}", self.url),

@@ -65,14 +65,14 @@ pub(crate) fn invitation(invitation: &Invitation, is_reachable: bool) {
     let (line, seconds) = (invitation.line.to_string(), invitation.lasts.as_secs());
     let minutes = seconds / 60;
     let who = match is_reachable {
-        true => "to use this machine from another",
+        true => "to use this machine from another one",
         false => {
-            "only this machine can reach the worker (--host with an address of its own lets others); for another user of it"
+            "only this machine can reach the worker (use --host with its address to let others in); to use it as another user"
         }
     };
     info!(
         event = "invitation",
-        line, seconds, "{who}, within {minutes} minutes and once: oxcart join {line}"
+        line, seconds, "{who}, run this once within {minutes} minutes: oxcart join {line}"
     );
 }
 
@@ -81,14 +81,13 @@ pub(crate) fn allowing_plain(networks: &[Network]) {
     let networks = networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     warn!(
         event = "plain",
-        networks,
-        "clients of {networks} may come without a key: all of them can use the devices, and others there can read what is sent"
+        networks, "clients of {networks} need no key: anyone there can use the devices and read what is sent"
     );
 }
 
 pub(crate) fn not_pairing(reason: &str) {
     let shown = reason.escape_debug();
-    warn!(event = "not_pairing", reason, "no machine can be paired with this one: {shown}");
+    warn!(event = "not_pairing", reason, "no machine can pair with this one: {shown}");
 }
 
 pub(crate) fn counters(counters: &Snapshot) {
@@ -101,7 +100,7 @@ pub(crate) fn counters(counters: &Snapshot) {
 }
 
 pub(crate) fn stopping() {
-    info!(event = "stopping", "stopping: no new clients, running graphs may end");
+    info!(event = "stopping", "stopping: no new clients, running graphs may finish");
 }
 
 /// What the worker tells its news to.

@@ -11,11 +11,11 @@ use super::Request;
 
 /// How to ask, for people.
 pub(crate) const HELP: &str = "Signals: SIGUSR1 logs counters; SIGTERM, SIGINT and SIGHUP end the worker once running graphs \
-are done or 10 s have passed; a second one ends it at once.";
+are done, after 10 s at the latest; a second one ends it at once.";
 
 /// How to ask a server, for people.
 pub(crate) const SERVE_HELP: &str = "Signals: SIGHUP reads the keys again; SIGTERM and SIGINT end the server once answers are \
-complete or 10 s have passed; a second one ends it at once.";
+complete, after 10 s at the latest; a second one ends it at once.";
 
 pub(super) fn watch(requests: Sender<Request>, hangup: Request) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
