@@ -28,6 +28,7 @@ limits() {
     gguf) echo 4096 20 2048 500000 ;;
     http_body) echo 4096 10 2048 30000 ;;
     http_stream) echo 2048 10 2048 3500 ;;
+    introduction) echo 1024 20 2048 300000 ;;
     life) echo 1024 20 2048 40000 ;;
     nodes) echo 256 20 2048 200000 ;;
     pairing) echo 1024 20 2048 300000 ;;

@@ -264,6 +264,22 @@ fn a_benchmark_has_results() {
     assert_eq!(report["results"][1]["test"], "pp16 after 8", "as it is documented");
 }
 
+/// Over workers of ours the client waits once for a token, however many there are; over those of another make once for each.
+#[test]
+fn trips_per_token_do_not_grow_with_workers() {
+    let trips = |workers: &str, split: &str| {
+        let generate = ["bench", "-m", TINY, "-p", "0", "-n", "8", "-r", "2", "--json", "--threads", "1"];
+        let report = json(&[&generate[..], &["--workers", workers, "--split", split]].concat());
+        report["results"][0]["round_trips_per_token"].as_f64().unwrap()
+    };
+    for (workers, split) in [("local:1", "1"), ("local:2", "1,1"), ("local:3", "1,1,1")] {
+        assert_eq!(trips(workers, split), 1.0, "{workers}");
+    }
+    let stock = [(); 2].map(|()| Worker::start(&["--protocol", "7.0"]));
+    let both = stock.each_ref().map(|worker| worker.address.as_str()).join(",");
+    assert_eq!(trips(&both, "1,1"), 2.0);
+}
+
 #[test]
 fn a_model_in_another_type_runs() {
     let folder = tempfile::tempdir().unwrap();

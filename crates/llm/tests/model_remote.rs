@@ -11,7 +11,8 @@ use std::path::Path;
 
 use model_support::{Golden, PLAINEST, Way, decode, decode_on, judge, remote};
 use oxcart_llm::runner::{Piece, Runner, RunnerOptions, Wanted};
-use oxcart_rpc::wire::Command;
+use oxcart_rpc::wire::{Command, Dialect};
+use oxcart_rpc::worker::DialectChoice;
 use oxcart_tensor::DType;
 
 #[test]
@@ -49,29 +50,71 @@ fn recorded_models_over_workers() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// What is written, and what is computed, is not waited for; of every worker in the chain one thing is read: what the next one, or the
-/// sampler, needs.
-#[test]
-fn every_worker_is_waited_for_once_per_token() {
+/// Round trips to each worker for every token, over so many workers that speak a protocol.
+fn trips(count: usize, choice: DialectChoice) -> Vec<u64> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    let (_workers, endpoints) = remote::workers_speaking(count, choice);
+    let registries = remote::connect(&endpoints);
+    let (model, streams) = remote::load(&path, &registries);
+    let mut runner = Runner::new(model, streams, RunnerOptions::default()).unwrap();
+    let sequence = runner.open().unwrap();
+    let mut step = |tokens: &[u32]| {
+        runner.compute(&[Piece { sequence, tokens, wanted: Wanted::Last }]).unwrap();
+        registries.iter().map(|registry| registry.traffic().total().waits).collect::<Vec<_>>()
+    };
+    step(&[1, 2, 3]);
+    let mut before = step(&[4]);
+    let mut trips: Option<Vec<u64>> = None;
+    for token in 5..25 {
+        let after = step(&[token]);
+        let now = before.iter().zip(&after).map(|(before, after)| after - before).collect();
+        let first = trips.get_or_insert_with(|| Vec::clone(&now));
+        assert_eq!(*first, now, "{count} workers, token {token}");
+        before = after;
+    }
+    trips.unwrap()
+}
+
+/// What is written, and what is computed, is not waited for; what the next worker needs goes there by itself. So one thing is read for
+/// every token, by whatever samples from it.
+#[test]
+fn tokens_are_waited_for_once() {
     for count in [1, 2] {
-        let (_workers, endpoints) = remote::workers(count);
-        let registries = remote::connect(&endpoints);
-        let (model, streams) = remote::load(&path, &registries);
-        let mut runner = Runner::new(model, streams, RunnerOptions::default()).unwrap();
+        let mut once = vec![0; count];
+        once[count - 1] = 1;
+        assert_eq!(trips(count, DialectChoice::Auto), once, "{count} workers");
+    }
+}
+
+/// All pieces of a prompt are on their way before anything is waited for: every worker computes one while the next computes another.
+#[test]
+fn a_prompt_of_several_pieces_is_waited_for_once() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    let (_workers, endpoints) = remote::workers(2);
+    let registries = remote::connect(&endpoints);
+    let (model, streams) = remote::load(&path, &registries);
+    let options = RunnerOptions { batch: 8, ..RunnerOptions::default() };
+    let mut runner = Runner::new(model, streams, options).unwrap();
+    let prompt: Vec<u32> = (1..=64).collect();
+    let mut compute = || {
         let sequence = runner.open().unwrap();
-        let mut step = |tokens: &[u32]| {
-            runner.compute(&[Piece { sequence, tokens, wanted: Wanted::Last }]).unwrap();
-            registries.iter().map(|registry| registry.traffic().total().waits).collect::<Vec<_>>()
-        };
-        step(&[1, 2, 3]);
-        let mut before = step(&[4]);
-        for token in 5..25 {
-            let after = step(&[token]);
-            for (worker, (before, after)) in before.iter().zip(&after).enumerate() {
-                assert_eq!(after - before, 1, "worker {worker} of {count}, token {token}");
-            }
-            before = after;
-        }
+        runner.compute(&[Piece { sequence, tokens: &prompt, wanted: Wanted::Last }]).unwrap();
+        runner.close(sequence).unwrap();
+    };
+    let waits = || registries.iter().map(|registry| registry.traffic().total().waits).sum::<u64>();
+    let pushes = || registries[0].traffic().of(Command::Push).messages;
+    compute();
+    let before = (waits(), pushes());
+    compute();
+    let (waits, pushes) = (waits() - before.0, pushes() - before.1);
+    assert!(waits == 1 && pushes >= 8, "{waits} waits for {pushes} pushes");
+}
+
+/// Of every worker of another make in the chain one thing is read: what the next one, or the sampler, needs.
+#[test]
+fn every_stock_worker_is_waited_for_once_per_token() {
+    for count in [1, 2] {
+        let stock = DialectChoice::Fixed(Dialect::newest());
+        assert_eq!(trips(count, stock), vec![1; count], "{count} workers");
     }
 }

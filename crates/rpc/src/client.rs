@@ -17,6 +17,7 @@ mod endpoint;
 mod failure;
 mod graph;
 mod handshake;
+mod introduction;
 mod job;
 mod join;
 pub mod limits;
@@ -31,6 +32,7 @@ mod traffic;
 
 pub use buffer::RemoteBuffer;
 pub use buffer_type::RemoteBufferType;
+pub(crate) use channel::Channel;
 pub use device::RemoteDevice;
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{About, ConnectError, Note, Unconfirmed, WorkerFailure, WorkerFault};

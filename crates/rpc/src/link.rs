@@ -2,6 +2,7 @@
 //!
 //! A machine is its [`Key`]. Its [`Identity`] proves it; [`Machines`] is whom it knows, a file that people can read. Two machines meet
 //! by a [`JoinLine`], which one shows and the other is given: [`pairing`] is that conversation as two state machines without a socket.
+//! Workers that a client introduces to each other know each other for as long as its session lasts ([`introduction`]).
 //! Connections between machines that know each other are TLS with both keys proved (`tls`), and inside of it the same protocol is
 //! spoken as without.
 //!
@@ -11,6 +12,7 @@
 mod base32;
 mod files;
 mod identity;
+pub mod introduction;
 mod invitations;
 mod join_line;
 mod key;

@@ -1,4 +1,5 @@
-//! Bytes to typed messages and back: ggml's, for every dialect of its protocol, and those of two Oxcarts that meet.
+//! Bytes to typed messages and back: ggml's, for every dialect of its protocol, and those of Oxcarts among themselves: machines that
+//! are paired, and workers that a client introduces to each other.
 //!
 //! Sans-IO: nothing in here reads a socket or a clock. A [`Dialect`] is a table of what differs between versions; the
 //! rest of this module is what they share.
@@ -8,24 +9,32 @@
 mod command;
 mod dialect;
 mod dialects;
+mod farewell;
 mod frame;
 mod graph;
 mod hash;
+mod introduction;
 mod limits;
 mod offer;
 mod op_code;
 mod pairing;
 mod params;
 mod record;
+mod worker_message;
 
 pub use command::{Command, Reply};
 pub use dialect::{Dialect, Version};
+pub use farewell::{Farewell, NotDelivered};
 pub use frame::{FRAME_BYTES, FrameHead};
 pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
-pub use limits::{MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
-pub use offer::{CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_own_ops};
+pub use introduction::{Address, Expect, Meet, Transfer};
+pub use limits::{MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
+pub use offer::{
+    CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_introductions, offers_own_ops,
+};
 pub use op_code::OpCode;
 pub use pairing::{NotPaired, PairingError, PairingMessage};
 pub use params::{ParamError, Params, encode_params};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};
+pub use worker_message::{DeliveryHead, WORKER_MARK, WorkerMessage, WorkerMessageError};

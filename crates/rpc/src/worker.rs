@@ -1,7 +1,8 @@
 //! A worker: lends its devices to clients that speak the protocol.
 //!
 //! [`Worker`] listens; each connection has a thread, which finds out who comes (`entry`), then reads commands (`connection`) and has a
-//! `session` carry them out; or it meets a machine (`join`). [`Trust`] is whom the worker knows. [`Space`] is what one client can
+//! `session` carry them out; or it meets a machine (`join`), or takes in what another worker sends (`reception`, `introductions`, `mailbox`;
+//! `neighbours` and `courier` are the other end). [`Trust`] is whom the worker knows. [`Space`] is what one client can
 //! see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
 //! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
@@ -15,17 +16,22 @@ mod cache;
 mod client;
 mod connection;
 mod counters;
+mod courier;
 mod entry;
 mod event;
+mod introductions;
 mod join;
 mod lent;
 mod limits;
 mod listen;
+mod mailbox;
+mod neighbours;
 mod outlet;
 mod parts;
 mod passing;
 mod peer;
 mod rebuild;
+mod reception;
 mod refusal;
 mod roster;
 mod server;

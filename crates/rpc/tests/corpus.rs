@@ -134,6 +134,28 @@ fn any_bytes_as_pairing_hold() {
     }
 }
 
+/// What workers that were introduced say to each other, and what they are told.
+#[test]
+fn any_bytes_as_introductions_hold() {
+    for mut bytes in random_bytes(20_000, 1..300) {
+        // Most random messages end at once.
+        if bytes[0] % 4 != 0 {
+            bytes[0] = 2;
+        }
+        fuzzed::introduction::check(&bytes);
+    }
+    for seed in fuzzed::introduction::seeds() {
+        for at in 0..seed.len() {
+            fuzzed::introduction::check(&seed[..at]);
+            for change in [1, 2, 0x80, 0xff] {
+                let mut damaged = seed.clone();
+                damaged[at] ^= change;
+                fuzzed::introduction::check(&damaged);
+            }
+        }
+    }
+}
+
 /// Nodes of every op in every dialect, ordinary and nasty ones: a worker has every op that some dialect can say.
 #[test]
 fn drawn_nodes_hold() {
@@ -223,7 +245,7 @@ fn session_seeds() -> Vec<(String, Vec<u8>)> {
     let alloc = [0, 0, 16, 3, 0];
     // Type, buffer, place, four extents, strides.
     let tensor = [0, 0, 1, 1, 2, 1, 1, 0];
-    let scripts: [(&str, Vec<u8>); 6] = [
+    let scripts: [(&str, Vec<u8>); 7] = [
         ("memory", [&alloc[..], &alloc, &[2, 0, 9], &[1, 1], &[14, 0, 0], &[14, 2, 0]].concat()),
         ("tensors", {
             let set = [&[3][..], &tensor, &[0, 8, 0, 0, 5]].concat();
@@ -242,6 +264,11 @@ fn session_seeds() -> Vec<(String, Vec<u8>)> {
             [&alloc[..], &graph, &[1, 0], &[13, 0]].concat()
         }),
         ("damaged", [&alloc[..], &[15, 2], &tensor, &[0, 40, 0, 0, 255]].concat()),
+        ("introductions", {
+            let transfer = |which: u8| [&[17, 1, 0, 3, which][..], &tensor, &[0]].concat();
+            let meet = [17, 1, 0, 2, 9, 0];
+            [&alloc[..], &[17, 1, 0, 0, 9], &meet, &transfer(0), &[17, 2, 0, 1, 8], &transfer(1)].concat()
+        }),
         ("raw", [&alloc[..], &[16, 20], &[7; 20]].concat()),
     ];
     let mut seeds = Vec::new();

@@ -131,8 +131,7 @@ impl Prepared {
         if let Some(stream) = self.only_stream().filter(|stream| is_late(*stream) && has(*stream, place)) {
             return Ok(stream.set_async(place, data.to_vec())?);
         }
-        self.wait_for_readers()?;
-        let place = &self.runs[self.current].inputs[index];
+        self.wait_for_readers(place)?;
         Ok(place.buffer.write(place.offset, data)?)
     }
 
@@ -142,9 +141,13 @@ impl Prepared {
         self.splits.iter().all(|split| split.stream == first).then(|| self.streams.stream(first))
     }
 
-    /// Waits until no earlier run reads this run's inputs and copies any more.
-    fn wait_for_readers(&self) -> Result<(), Error> {
-        self.streams.ids().try_for_each(|id| self.wait_for_reader(id))
+    /// Waits until no earlier run reads an input of this run any more. Streams that cannot see its memory read copies, which were made
+    /// before [`compute`](Prepared::compute) returned; so a device elsewhere is not waited for.
+    fn wait_for_readers(&self, place: &Place) -> Result<(), Error> {
+        let memory = place.buffer.buffer_type();
+        let mut readers =
+            self.streams.ids().filter(|&id| self.streams.device(id).supports_buffer_type(memory));
+        readers.try_for_each(|id| self.wait_for_reader(id))
     }
 
     /// Waits until a stream reads this run's inputs and copies no more.

@@ -519,3 +519,34 @@ fn host_results_lie_in_memory_that_the_accelerator_offers() {
         assert_eq!(memory.buffer_type().name(), wanted);
     }
 }
+
+/// Inputs are set while a device that reads a copy of them still computes the run before, and that run does not see them.
+#[test]
+fn inputs_are_set_without_waiting_for_devices_elsewhere() {
+    let (far, here) = (TestDevice::new(Config { asynchronous: true, ..Config::accelerator("far") }), cpu());
+    let mut world = World::default();
+    let weights = world.weights(&far, "w", [4, 4], 1.0);
+    let x = world.graph.leaf(DType::F32, [4]).unwrap();
+    world.graph.mark_input(x).unwrap();
+    let y = world.graph.mul_mat(weights, x).unwrap();
+    world.graph.mark_output(y).unwrap();
+    world.graph.expand(y).unwrap();
+    let mut prepared =
+        scheduler(&[&far, &here], Options::default()).prepare(world.graph, world.buffers).unwrap();
+    let numbers = |number: f32| [number; 4].map(f32::to_le_bytes).concat();
+    let held = far.hold();
+    let (done, was_done) = std::sync::mpsc::channel();
+    let rest = std::thread::spawn(move || {
+        prepared.set_input(x, &numbers(1.0)).unwrap();
+        prepared.compute().unwrap();
+        prepared.set_input(x, &numbers(2.0)).unwrap();
+        done.send(()).unwrap();
+        let first = prepared.read(y).unwrap();
+        prepared.compute().unwrap();
+        (first, prepared.read(y).unwrap())
+    });
+    let in_time = was_done.recv_timeout(std::time::Duration::from_secs(60));
+    drop(held);
+    assert!(in_time.is_ok(), "it waits for the device");
+    assert_eq!(rest.join().unwrap(), (numbers(4.0), numbers(8.0)));
+}

@@ -11,12 +11,17 @@ use oxcart_rpc::worker::{Config, DialectChoice, Worker};
 
 /// Workers of this process.
 pub(crate) fn workers(count: usize) -> (Vec<Worker>, Vec<String>) {
+    workers_speaking(count, DialectChoice::Auto)
+}
+
+/// The same, by a protocol.
+pub(crate) fn workers_speaking(count: usize, choice: DialectChoice) -> (Vec<Worker>, Vec<String>) {
     (0..count)
         .map(|_| {
             let mut config = Config::new([CpuDevice::new().unwrap() as Arc<dyn Device>]);
             config.stream = StreamOptions::threads(1);
             let mut worker = Worker::new(config).unwrap();
-            let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
+            let address = worker.listen("127.0.0.1:0", choice).unwrap();
             (worker, address.to_string())
         })
         .unzip()

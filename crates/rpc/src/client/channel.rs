@@ -11,41 +11,41 @@ use crate::os::socket::{TimedSocket, arrived, is_tick};
 
 /// A connection, before anything is known of what is said on it.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     socket: TimedSocket,
     secured: Option<Box<Secured>>,
 }
 
 impl Channel {
     /// Bytes as they are.
-    pub(super) fn plain(socket: TimedSocket) -> Channel {
+    pub(crate) fn plain(socket: TimedSocket) -> Channel {
         Channel { socket, secured: None }
     }
 
     /// Bytes in TLS, whose handshake is still to be done; see [`shake_hands`](Channel::shake_hands).
-    pub(super) fn secured(socket: TimedSocket, secured: Secured) -> Channel {
+    pub(crate) fn secured(socket: TimedSocket, secured: Secured) -> Channel {
         Channel { socket, secured: Some(Box::new(secured)) }
     }
 
     /// The socket itself, to look at or to end.
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         self.socket.stream()
     }
 
     /// What TLS knows of the connection.
-    pub(super) fn tls(&self) -> Option<&Secured> {
+    pub(crate) fn tls(&self) -> Option<&Secured> {
         self.secured.as_deref()
     }
 
     /// Goes one step on with the handshake of TLS, if there is one, and says whether it is done.
-    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+    pub(crate) fn shake_hands(&mut self) -> io::Result<bool> {
         let socket = &self.socket;
         let step = |tls: &mut Box<Secured>| tls.shake_hands_step(&mut &*socket, &mut &*socket);
         self.secured.as_mut().map_or(Ok(true), step)
     }
 
     /// Reads into the first places that have room; waits only for the first byte. Bytes that nothing can be made of yet are no progress.
-    pub(super) fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    pub(crate) fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut socket = &self.socket;
         let Some(tls) = &mut self.secured else { return socket.read_vectored(slices) };
         let mut slices = slices.iter_mut().filter(|slice| !slice.is_empty());
@@ -63,7 +63,7 @@ impl Channel {
     }
 
     /// Takes some bytes to send, and sends what goes at once.
-    pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut socket = &self.socket;
         match &mut self.secured {
             Some(tls) => {
@@ -79,17 +79,17 @@ impl Channel {
     }
 
     /// Whether something was taken and is not sent yet.
-    pub(super) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.secured.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
     /// Sends some of what was taken; as long as something is left, that is a tick.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.secured.as_mut().map_or(Ok(()), |tls| send(tls, &self.socket))
     }
 
     /// What was said and not read yet, or that the other end has closed: `Some(0)` is the end, `None` nothing so far.
-    pub(super) fn arrived(&mut self) -> io::Result<Option<usize>> {
+    pub(crate) fn arrived(&mut self) -> io::Result<Option<usize>> {
         let Some(tls) = &mut self.secured else { return arrived(self.socket.stream()) };
         if let Some(held) = tls.read_held(&mut [0])? {
             return Ok(Some(held));

@@ -5,20 +5,25 @@
 //! in a queue, which a thread of the connection empties; small ones without an answer are sent by the caller if the line
 //! is idle.
 //!
+//! What a worker has done may also become known by another one, which got what this one was told to push to it: see [`Awaited`].
+//!
 //! Invariants: the line is either in the state or with the call that has the turn; tickets are served in order; after a
 //! failure no call gets a turn, and each gets the failure instead. No lock is held while bytes move or jobs are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use oxcart_backend::Error;
 
 use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
+use super::introduction::Reach;
 use super::job::Job;
-use super::limits::{MAX_DIRECT_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use super::limits::{FAREWELL, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 use super::line::Line;
 use super::message::Message;
+use super::options::Options;
 use super::traffic::Traffic;
 use crate::wire::{Command, Dialect};
 
@@ -46,11 +51,24 @@ struct State {
     stored: Vec<Option<Arc<Vec<u8>>>>,
     /// Bases of live buffers, by handle.
     live: BTreeMap<u64, u64>,
+    /// Workers that push to this one, by introduction.
+    senders: Vec<(u32, Weak<Core>)>,
+    /// What this worker waits for, in the order of tickets.
+    awaited: VecDeque<Awaited>,
+}
+
+/// A command that waits for another worker. Once it is known to be done, so is everything that the other one was told up to then.
+#[derive(Debug)]
+struct Awaited {
+    ticket: u64,
+    sender: Weak<Core>,
+    /// On the other connection, the ticket after that of the push.
+    before: u64,
 }
 
 /// What the connection's thread and its users share.
 #[derive(Debug)]
-struct Core {
+pub(super) struct Core {
     endpoint: Arc<str>,
     dialect: &'static Dialect,
     state: Mutex<State>,
@@ -70,6 +88,8 @@ pub(super) struct Connection {
     pub(super) traffic: Arc<Traffic>,
     /// Whether the worker keeps large weights by content.
     pub(super) worker_cache: bool,
+    /// How other workers can get to this one.
+    pub(super) reach: Reach,
 }
 
 /// The right to use the line, until it is dropped.
@@ -86,9 +106,10 @@ impl Connection {
         line: Line,
         endpoint: Arc<str>,
         traffic: Arc<Traffic>,
-        worker_cache: bool,
+        options: &Options,
     ) -> std::io::Result<Arc<Connection>> {
         let (socket, dialect) = (line.handle()?, line.dialect);
+        let reach = Reach::new(&line, &socket, options);
         let state = State {
             line: Some(line),
             next_ticket: 0,
@@ -100,6 +121,8 @@ impl Connection {
             closing: false,
             stored: Vec::new(),
             live: BTreeMap::new(),
+            senders: Vec::new(),
+            awaited: VecDeque::new(),
         };
         let core = Arc::new(Core {
             state: Mutex::new(state),
@@ -111,7 +134,7 @@ impl Connection {
         });
         let of_thread = Arc::clone(&core);
         std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache }))
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache: options.worker_cache, reach }))
     }
 
     /// Where the worker is.
@@ -127,13 +150,7 @@ impl Connection {
     /// As [`failed`](Connection::failed), but looks first: a worker that left while the line was idle is found out now rather than by the
     /// next command. Never waits; a line that is in use shows it by itself.
     pub(super) fn look(&self) -> Option<Arc<WorkerFailure>> {
-        let mut state = self.core.lock();
-        if state.failed.is_some() {
-            return state.failed.clone();
-        }
-        let failure = state.line.as_mut()?.quiet_failure()?;
-        drop(state);
-        Some(self.core.fail(failure))
+        self.core.look()
     }
 
     /// Waits for a turn.
@@ -150,8 +167,35 @@ impl Connection {
 
     /// Leaves a command to its turn. Waits only if too many are waiting already.
     pub(super) fn submit(&self, job: Job) -> Result<(), Arc<WorkerFailure>> {
+        self.submit_with_ticket(job).map(|_| ())
+    }
+
+    /// The same, and says which ticket it has.
+    pub(super) fn submit_with_ticket(&self, job: Job) -> Result<u64, Arc<WorkerFailure>> {
         let state = self.core.wait_for_room(job.bytes())?;
         self.core.enter(state, job)
+    }
+
+    /// Another worker pushes to this one, by an introduction.
+    pub(super) fn add_sender(&self, introduction: u32, sender: &Connection) {
+        let mut state = self.core.lock();
+        state.senders.retain(|(_, sender)| sender.strong_count() > 0);
+        state.senders.push((introduction, Arc::downgrade(&sender.core)));
+    }
+
+    /// The command with a ticket waits for what another worker was told to push by a command with a ticket there.
+    pub(super) fn awaits(&self, ticket: u64, sender: &Connection, pushed: u64) {
+        let awaited = Awaited { ticket, sender: Arc::downgrade(&sender.core), before: pushed + 1 };
+        let mut state = self.core.lock();
+        if state.awaited.len() >= MAX_MARKS {
+            // A later one says as much, only later.
+            state.awaited.pop_front();
+        }
+        let at = state.awaited.partition_point(|other| other.ticket < ticket);
+        state.awaited.insert(at, awaited);
+        let known = state.known_of_others();
+        drop(state);
+        confirm(known);
     }
 
     /// Has a graph computed on a device. One that is the last the device was given need not be sent again.
@@ -173,7 +217,7 @@ impl Connection {
                 *stored = Some(Arc::clone(body));
             }
         }
-        self.core.enter(state, job(again))
+        self.core.enter(state, job(again)).map(|_| ())
     }
 
     /// Notes a new buffer; `false` if the worker gave out its handle before.
@@ -251,7 +295,32 @@ impl State {
 
     /// The line, if it is this ticket's turn.
     fn take_line(&mut self, ticket: u64) -> Option<Line> {
-        if self.serving == ticket { self.line.take() } else { None }
+        let mut line = if self.serving == ticket { self.line.take() } else { None };
+        if let Some(line) = &mut line {
+            line.confirm(self.confirmed);
+        }
+        line
+    }
+
+    /// What is known to be done on other connections, by what is known here; each with the first ticket of which it is not.
+    fn known_of_others(&mut self) -> Vec<(Arc<Core>, u64)> {
+        let known = self.awaited.partition_point(|awaited| awaited.ticket < self.confirmed);
+        let known = self.awaited.drain(..known);
+        known.filter_map(|awaited| Some((awaited.sender.upgrade()?, awaited.before))).collect()
+    }
+}
+
+/// On these connections, everything before a ticket is known to be done, and with it what those have waited for.
+fn confirm(mut known: Vec<(Arc<Core>, u64)>) {
+    while let Some((core, before)) = known.pop() {
+        let mut state = core.lock();
+        if state.confirmed < before {
+            state.confirmed = before;
+            if let Some(line) = &mut state.line {
+                line.confirm(before);
+            }
+            known.extend(state.known_of_others());
+        }
     }
 }
 
@@ -264,6 +333,38 @@ impl Core {
     fn hang_up(&self) {
         // A connection that is gone already needs no end.
         let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Why the connection is of no use any more, if that is known, or shows without a word.
+    fn look(&self) -> Option<Arc<WorkerFailure>> {
+        let mut state = self.lock();
+        if state.failed.is_some() {
+            return state.failed.clone();
+        }
+        let failure = state.line.as_mut()?.quiet_failure()?;
+        drop(state);
+        Some(self.fail(failure))
+    }
+
+    /// Where a worker is that pushes to this one, and why it cannot be used any more. One that is lost is seen to be so by the worker that
+    /// waits for it and from here at nearly the same time, so it is looked at for a moment.
+    fn sender(&self, introduction: u32) -> Option<(Arc<str>, Option<Arc<WorkerFailure>>)> {
+        let find = |state: &State| {
+            state
+                .senders
+                .iter()
+                .find(|(number, _)| *number == introduction)
+                .and_then(|(_, core)| core.upgrade())
+        };
+        let sender = find(&self.lock())?;
+        let since = Instant::now();
+        loop {
+            let failure = sender.look();
+            if failure.is_some() || since.elapsed() >= FAREWELL {
+                return Some((Arc::clone(&sender.endpoint), failure));
+            }
+            std::thread::sleep(FAREWELL / 20);
+        }
     }
 
     /// Waits for a turn; also gives a buffer that is live at that turn.
@@ -297,7 +398,7 @@ impl Core {
     }
 
     /// Gives a job the next ticket, and does it at once if it is small and the line is idle.
-    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<(), Arc<WorkerFailure>> {
+    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<u64, Arc<WorkerFailure>> {
         let ticket = state.draw();
         let bytes = job.bytes();
         if bytes <= MAX_DIRECT_BYTES
@@ -308,17 +409,18 @@ impl Core {
             let mut turn = Turn { core: self, line: Some(line), ticket };
             job.run(&mut turn);
             drop(turn);
-            return self.lock().failed.clone().map_or(Ok(()), Err);
+            return self.lock().failed.clone().map_or(Ok(ticket), Err);
         }
         state.queued_bytes += bytes;
         state.queue.push_back((ticket, job));
         drop(state);
         self.work.notify_one();
-        Ok(())
+        Ok(ticket)
     }
 
     /// Ends the connection for all callers, with the first cause there is.
-    fn fail(&self, failure: WorkerFailure) -> Arc<WorkerFailure> {
+    fn fail(&self, mut failure: WorkerFailure) -> Arc<WorkerFailure> {
+        failure.name_sender(|introduction| self.sender(introduction));
         let mut state = self.lock();
         let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
         let jobs = std::mem::take(&mut state.queue);
@@ -405,7 +507,14 @@ impl Turn<'_> {
 
     /// Sends a request whose answer, if there is one, is empty.
     pub(super) fn tell(&mut self, message: &Message<'_>) -> Result<(), Arc<WorkerFailure>> {
-        self.with_line(|line| line.tell(message))
+        let ticket = self.ticket;
+        self.with_line(|line| {
+            line.tell(message)?;
+            if message.command == Command::Push {
+                line.mark(ticket);
+            }
+            Ok(())
+        })
     }
 
     /// Ends the connection because an answer cannot be true.
@@ -428,12 +537,15 @@ impl Drop for Turn<'_> {
             }
             let mut state = self.core.lock();
             state.serving = self.ticket + 1;
+            let mut known = Vec::new();
             if line.is_confirmed() {
                 state.confirmed = self.ticket + 1;
+                known = state.known_of_others();
             }
             state.line = Some(line);
             let waiting = state.next_ticket > state.serving;
             drop(state);
+            confirm(known);
             if waiting {
                 self.core.turns.notify_all();
                 self.core.work.notify_one();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::endpoint::EndpointError;
 use super::limits::MAX_NOTES;
-use crate::wire::{Command, Dialect, Version};
+use crate::wire::{Command, Dialect, NotDelivered, Version};
 
 /// What a worker did.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,18 @@ pub enum WorkerFault {
         /// What it said.
         what: String,
     },
+    /// It waited for bytes of another worker, which did not come.
+    #[error("got nothing from the worker at {}: {why}", sender.as_deref().unwrap_or("an unknown place"))]
+    NotDelivered {
+        /// The introduction by which it waited.
+        introduction: u32,
+        /// Where the other worker is.
+        sender: Option<Arc<str>>,
+        /// Why the other worker cannot be used any more, if that is known.
+        failure: Option<Arc<WorkerFailure>>,
+        /// Why, by the one that waited.
+        why: NotDelivered,
+    },
     /// A message was left half sent by a bug on this side.
     #[error("was left in the middle of a message")]
     Broken,
@@ -78,7 +90,7 @@ pub struct WorkerFailure {
     endpoint: Arc<str>,
     fault: WorkerFault,
     during: Option<Command>,
-    unconfirmed: Unconfirmed,
+    unconfirmed: Box<Unconfirmed>,
 }
 
 impl WorkerFailure {
@@ -88,12 +100,24 @@ impl WorkerFailure {
         during: Option<Command>,
         unconfirmed: Unconfirmed,
     ) -> WorkerFailure {
-        WorkerFailure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed }
+        WorkerFailure { endpoint: Arc::clone(endpoint), fault, during, unconfirmed: Box::new(unconfirmed) }
     }
 
     /// What the worker did.
     pub fn fault(&self) -> &WorkerFault {
         &self.fault
+    }
+
+    /// Names the worker that was waited for, if it was that: `find` gives the place and the failure of the one by an introduction.
+    pub(super) fn name_sender(
+        &mut self,
+        find: impl FnOnce(u32) -> Option<(Arc<str>, Option<Arc<WorkerFailure>>)>,
+    ) {
+        if let WorkerFault::NotDelivered { introduction, sender, failure, .. } = &mut self.fault
+            && let Some((endpoint, found)) = find(*introduction)
+        {
+            (*sender, *failure) = (Some(endpoint), found);
+        }
     }
 
     /// The command under way, if there was one.
@@ -111,6 +135,10 @@ impl std::error::Error for WorkerFailure {}
 
 impl fmt::Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The one to blame comes first.
+        if let WorkerFault::NotDelivered { failure: Some(failure), .. } = &self.fault {
+            return write!(f, "{failure}; the worker at {} waited for it", self.endpoint);
+        }
         write!(f, "worker at {} {}", self.endpoint, self.fault)?;
         if let Some(command) = self.during {
             write!(f, " during {}", command.name())?;
@@ -140,6 +168,13 @@ pub enum About {
         /// Whose.
         name: Option<Arc<str>>,
     },
+    /// Bytes that come from another worker.
+    Delivery {
+        /// How many.
+        len: usize,
+        /// Where the other worker is.
+        sender: Arc<str>,
+    },
 }
 
 /// A command without an answer, or whose answer has not come.
@@ -157,6 +192,7 @@ impl fmt::Display for Note {
             About::Graph { nodes } => write!(f, " ({nodes} nodes)"),
             About::Bytes { len, name: Some(name) } => write!(f, " {} ({len} bytes)", name.escape_debug()),
             About::Bytes { len, name: None } => write!(f, " ({len} bytes)"),
+            About::Delivery { len, sender } => write!(f, " ({len} bytes from the worker at {sender})"),
         }
     }
 }
@@ -166,9 +202,19 @@ impl fmt::Display for Note {
 pub struct Unconfirmed {
     /// The first ones; one of them is the culprit.
     notes: Vec<Note>,
-    /// How many there are.
+    /// Of all that were sent.
+    sent: Sums,
+    /// Of those that are known to be done.
+    done: Sums,
+}
+
+/// What some commands amount to, from the first on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
     count: usize,
     graphs: usize,
+    /// Those that wait for another worker.
+    deliveries: usize,
     /// Bytes that the worker has to handle for them, in its own memory.
     bytes: u64,
 }
@@ -176,12 +222,12 @@ pub struct Unconfirmed {
 impl Unconfirmed {
     /// Whether all is confirmed.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.count
+        self.sent.count - self.done.count
     }
 
     /// The first ones.
@@ -193,22 +239,39 @@ impl Unconfirmed {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(Note { command, about: about.clone() });
         }
-        self.count += 1;
-        self.graphs += usize::from(matches!(about, About::Graph { .. }));
-        self.bytes = self.bytes.saturating_add(work);
+        self.sent.count += 1;
+        self.sent.graphs += usize::from(matches!(about, About::Graph { .. }));
+        self.sent.deliveries += usize::from(matches!(about, About::Delivery { .. }));
+        self.sent.bytes = self.sent.bytes.saturating_add(work);
     }
 
     pub(super) fn clear(&mut self) {
         self.notes.clear();
-        (self.count, self.graphs, self.bytes) = (0, 0, 0);
+        (self.sent, self.done) = (Sums::default(), Sums::default());
     }
 
-    pub(super) fn has_graph(&self) -> bool {
-        self.graphs > 0
+    /// What there is so far, to be [confirmed](Unconfirmed::confirm) later; good until all is cleared.
+    pub(super) fn sums(&self) -> Sums {
+        self.sent
+    }
+
+    /// So much is done.
+    pub(super) fn confirm(&mut self, done: Sums) {
+        let more = done.count.saturating_sub(self.done.count).min(self.notes.len());
+        self.notes.drain(..more);
+        if done.count > self.done.count {
+            self.done = done;
+        }
+    }
+
+    /// Graphs that have to be computed first, here or, where bytes of another worker are waited for, there.
+    pub(super) fn graphs(&self) -> usize {
+        let deliveries = self.sent.deliveries - self.done.deliveries;
+        (self.sent.graphs - self.done.graphs).max(deliveries)
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.sent.bytes.saturating_sub(self.done.bytes)
     }
 }
 
@@ -217,7 +280,7 @@ impl fmt::Display for Unconfirmed {
         for (i, note) in self.notes.iter().enumerate() {
             write!(f, "{}{note}", if i == 0 { "" } else { ", " })?;
         }
-        match self.count - self.notes.len() {
+        match self.len() - self.notes.len() {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
@@ -336,4 +399,56 @@ fn spoken() -> String {
     let mut versions: Vec<_> = Dialect::all().iter().map(|dialect| dialect.version.to_string()).collect();
     versions.dedup();
     versions.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_commands_are_confirmed_while_others_are_not() {
+        let mut commands = Unconfirmed::default();
+        let about = |name: &str| About::Bytes { len: 1, name: Some(name.into()) };
+        commands.add(Command::SetTensor, &about("a"), 10);
+        commands.add(Command::GraphCompute, &About::Graph { nodes: 1 }, 20);
+        let middle = commands.sums();
+        commands.add(Command::SetTensor, &about("b"), 40);
+        assert!(commands.graphs() == 1 && commands.len() == 3 && commands.bytes() == 70);
+        commands.confirm(middle);
+        assert!(commands.graphs() == 0 && commands.len() == 1 && commands.bytes() == 40);
+        assert_eq!(commands.to_string(), "SET_TENSOR b (1 bytes)");
+        // Once more changes nothing.
+        commands.confirm(middle);
+        assert_eq!(commands.len(), 1);
+        commands.confirm(commands.sums());
+        assert!(commands.is_empty() && commands.first().is_empty());
+    }
+
+    /// The error of the last worker in a row names the first that failed, and then those that waited.
+    #[test]
+    fn who_waited_in_vain_names_the_culprit() {
+        let failure = |at: &str, fault| WorkerFailure::new(&at.into(), fault, None, Unconfirmed::default());
+        let waited = |at: &str, sender: &str, failure_there: Option<WorkerFailure>| {
+            let why = NotDelivered::Lost;
+            let fault = WorkerFault::NotDelivered { introduction: 5, sender: None, failure: None, why };
+            let mut failed = failure(at, fault);
+            failed.name_sender(|number| {
+                assert_eq!(number, 5);
+                Some((sender.into(), failure_there.map(Arc::new)))
+            });
+            failed
+        };
+        let second = waited("b:2", "a:1", Some(failure("a:1", WorkerFault::Closed)));
+        assert_eq!(
+            second.to_string(),
+            "worker at a:1 closed the connection; the worker at b:2 waited for it"
+        );
+        let third = waited("c:3", "b:2", Some(second)).to_string();
+        assert!(
+            third.starts_with("worker at a:1 closed the connection; the worker at b:2 waited"),
+            "{third}"
+        );
+        let unknown = waited("b:2", "a:1", None).to_string();
+        assert!(unknown.contains("worker at b:2 got nothing from the worker at a:1"), "{unknown}");
+    }
 }

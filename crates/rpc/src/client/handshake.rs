@@ -18,7 +18,9 @@ use super::traffic::Traffic;
 use crate::link::secured::Secured;
 use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
 use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
-use crate::wire::{CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_own_ops};
+use crate::wire::{
+    CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_introductions, offers_own_ops,
+};
 
 /// When a silent worker is taken for lost.
 const KEEPALIVE: KeepAlive = KeepAlive {
@@ -46,7 +48,9 @@ pub(super) fn greet(
         let mut line = Line::new(channel, name, provisional, Arc::clone(traffic), options.timeouts);
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
+                let can_be_introduced = answer.can_be_introduced;
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
+                line.can_be_introduced = can_be_introduced && line.dialect.has_introductions;
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -116,6 +120,8 @@ struct Answer {
     version: Version,
     /// Whether it is a worker of ours, with all the operations that only we have.
     is_own: bool,
+    /// Whether it can be introduced to other workers.
+    can_be_introduced: bool,
 }
 
 fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
@@ -134,7 +140,8 @@ fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailu
         line.exchange(&message, &mut start[..3])?;
     }
     let [major, minor, patch, _] = start;
-    Ok(Answer { version: Version { major, minor, patch }, is_own: offers_own_ops(&offer) })
+    let (is_own, can_be_introduced) = (offers_own_ops(&offer), offers_introductions(&offer));
+    Ok(Answer { version: Version { major, minor, patch }, is_own, can_be_introduced })
 }
 
 /// The dialect to speak with a worker of a version.
@@ -145,7 +152,7 @@ fn choose(
     with_capabilities: bool,
 ) -> Result<&'static Dialect, ConnectError> {
     let endpoint = || endpoint.to_string();
-    let Answer { version: found, is_own } = answer;
+    let Answer { version: found, is_own, .. } = answer;
     if let Some(wanted) = wanted {
         let matches = wanted.version.major == found.major && (is_own || wanted.own_ops.is_empty());
         return matches.then_some(wanted).ok_or(ConnectError::OtherDialect {

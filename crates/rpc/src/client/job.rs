@@ -37,8 +37,13 @@ pub(super) struct Range {
 impl Range {
     /// The range in pieces that one command may move, each with its place in the range.
     pub(super) fn pieces(self) -> impl Iterator<Item = (usize, Range)> {
-        (0..self.len).step_by(MAX_PIECE).map(move |start| {
-            let len = (self.len - start).min(MAX_PIECE);
+        self.pieces_of(MAX_PIECE)
+    }
+
+    /// The same in pieces of at most so many bytes.
+    pub(super) fn pieces_of(self, most: usize) -> impl Iterator<Item = (usize, Range)> {
+        (0..self.len).step_by(most).map(move |start| {
+            let len = (self.len - start).min(most);
             (start, Range { offset: self.offset + start, len, ..self })
         })
     }

@@ -9,7 +9,7 @@ use super::endpoint::Endpoint;
 use super::failure::ConnectError;
 use super::handshake::{connect, secure};
 use super::options::{LinkTo, Timeouts};
-use crate::link::pairing::{Guest, GuestAction, GuestEvent, GuestFailure, Meeting};
+use crate::link::pairing::{EXPORTER_LABEL, Guest, GuestAction, GuestEvent, GuestFailure, Meeting};
 use crate::link::tls::{Purpose, is_not_known};
 use crate::link::{Identity, JoinLine, JoinLineError, Key, MachineName};
 use crate::os::socket::{TimedSocket, is_tick};
@@ -141,7 +141,7 @@ impl<'a> Talk<'a> {
 
     fn meeting(&self, link: &LinkTo) -> Result<Meeting, JoinError> {
         let exported = match self.channel.tls() {
-            Some(tls) => tls.exported().map_err(|error| self.broke_off(error))?,
+            Some(tls) => tls.exported(EXPORTER_LABEL).map_err(|error| self.broke_off(error))?,
             None => return Err(self.broke_off(io::ErrorKind::NotConnected.into())),
         };
         Ok(Meeting { host: link.worker, guest: link.identity.key(), exported })

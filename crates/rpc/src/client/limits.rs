@@ -49,6 +49,12 @@ pub const STAGE: usize = 16 << 20;
 /// How often a wait looks at the clock.
 pub const TICK: Duration = Duration::from_millis(250);
 
+/// Commands of a connection whose end may become known by another; beyond, the oldest become known later.
+pub const MAX_MARKS: usize = 64;
+
+/// How long is waited for the rest of a worker's last words.
+pub const FAREWELL: Duration = Duration::from_millis(500);
+
 const _: () = assert!(MAX_PIECE <= u32::MAX as usize);
 const _: () = assert!(MAX_DIRECT_BYTES <= MAX_QUEUED_BYTES);
 const _: () = assert!(HASH_THRESHOLD < MAX_PIECE && UNTOLD_HASH_THRESHOLD < MAX_PIECE);

@@ -4,18 +4,20 @@
 //! to be the expected one; every wait has an end that does not move when single bytes trickle in, and an earlier one when
 //! nothing comes at all.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
-use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
+use super::failure::{Sums, Unconfirmed, WorkerFailure, WorkerFault};
+use super::limits::{FAREWELL, MAX_MARKS};
 use super::message::Message;
 use super::options::{Ahead, Timeouts};
 use super::traffic::Traffic;
 use crate::os::socket::is_tick;
-use crate::wire::{Command, Dialect, Reply};
+use crate::wire::{Command, Dialect, Farewell, Reply};
 
 /// How long to wait, for all of an exchange and for its next byte.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +59,13 @@ pub(super) struct Line {
     channel: Channel,
     endpoint: Arc<str>,
     pub(super) dialect: &'static Dialect,
+    /// Whether the worker can be introduced to others.
+    pub(super) can_be_introduced: bool,
     traffic: Arc<Traffic>,
     timeouts: Timeouts,
     unconfirmed: Unconfirmed,
+    /// Commands that may become known to be done by what another worker says: their tickets, and what was sent up to them.
+    marks: VecDeque<(u64, Sums)>,
     /// Cleared while a message is half way through.
     between_messages: bool,
 }
@@ -73,8 +79,17 @@ impl Line {
         traffic: Arc<Traffic>,
         timeouts: Timeouts,
     ) -> Line {
-        let unconfirmed = Unconfirmed::default();
-        Line { channel, endpoint, dialect, traffic, timeouts, unconfirmed, between_messages: true }
+        Line {
+            channel,
+            endpoint,
+            dialect,
+            can_be_introduced: false,
+            traffic,
+            timeouts,
+            unconfirmed: Unconfirmed::default(),
+            marks: VecDeque::new(),
+            between_messages: true,
+        }
     }
 
     /// Another handle of the socket, to end waits from outside.
@@ -85,6 +100,23 @@ impl Line {
     /// Whether every command sent so far is known to be done.
     pub(super) fn is_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
+    }
+
+    /// Notes the ticket of the command that was sent last, so that it can be [confirmed](Line::confirm).
+    pub(super) fn mark(&mut self, ticket: u64) {
+        if self.marks.len() >= MAX_MARKS {
+            // A later one says as much, only later.
+            self.marks.pop_front();
+        }
+        self.marks.push_back((ticket, self.unconfirmed.sums()));
+    }
+
+    /// Every command before a ticket is known to be done, by what another worker said.
+    pub(super) fn confirm(&mut self, before: u64) {
+        let known = self.marks.partition_point(|(ticket, _)| *ticket < before);
+        if let Some((_, sums)) = self.marks.drain(..known).next_back() {
+            self.unconfirmed.confirm(sums);
+        }
     }
 
     /// Whether the next byte either way starts a message.
@@ -124,7 +156,7 @@ impl Line {
         let ahead = Ahead {
             wire: out.len() as u64,
             memory: self.unconfirmed.bytes().saturating_add(message.work),
-            graph: command == Command::GraphCompute || self.unconfirmed.has_graph(),
+            graphs: self.unconfirmed.graphs() + usize::from(command == Command::GraphCompute),
         };
         let mut patience = self.patience(ahead);
         if command == Command::Hello {
@@ -133,6 +165,7 @@ impl Line {
         self.read(out, started, patience).map_err(|fault| self.failure(fault, Some(command)))?;
         self.traffic.received(command, 8 + out.len() as u64, started.elapsed());
         self.unconfirmed.clear();
+        self.marks.clear();
         self.between_messages = true;
         Ok(())
     }
@@ -151,11 +184,19 @@ impl Line {
 
     fn write(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.check_quiet()?;
+        self.write_all(message).map_err(|fault| match fault {
+            // Before it closed, it may have said why.
+            WorkerFault::Closed => self.farewell(Vec::new()).unwrap_or(WorkerFault::Closed),
+            fault => fault,
+        })
+    }
+
+    fn write_all(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.between_messages = false;
         let len = message.head.len() + message.payload.len();
         // A worker that computes, or works off what was sent before, does not read.
         let ahead =
-            Ahead { wire: len as u64, memory: self.unconfirmed.bytes(), graph: self.unconfirmed.has_graph() };
+            Ahead { wire: len as u64, memory: self.unconfirmed.bytes(), graphs: self.unconfirmed.graphs() };
         let mut watch = Watch::new(self.patience(ahead), Instant::now());
         let mut slices = [IoSlice::new(message.head), IoSlice::new(message.payload)];
         let mut rest: &mut [IoSlice<'_>] = &mut slices;
@@ -207,6 +248,13 @@ impl Line {
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
             let found = u64::from_le_bytes(size);
+            if have >= 8 && found == Farewell::LENGTH && self.can_be_introduced {
+                let mut said = size.to_vec();
+                said.extend(out.iter().chain(&surplus).take(have - 8));
+                if let Some(fault) = self.farewell(said) {
+                    return Err(fault);
+                }
+            }
             if have >= 8 && found != expected {
                 return Err(WorkerFault::ReplyLength { found, expected });
             }
@@ -230,9 +278,37 @@ impl Line {
         match self.channel.arrived() {
             Ok(None) => Ok(()),
             Ok(Some(0)) => Err(WorkerFault::Closed),
-            Ok(Some(_)) => Err(WorkerFault::Unsolicited),
+            Ok(Some(_)) => {
+                // TLS has taken one byte to look at; whichever it was, the others tell.
+                let taken = if self.channel.tls().is_some() { vec![0xff] } else { Vec::new() };
+                Err(self.farewell(taken).unwrap_or(WorkerFault::Unsolicited))
+            }
             Err(error) if is_tick(&error) => Ok(()),
             Err(error) => Err(WorkerFault::from_io(error)),
         }
+    }
+
+    /// What a worker says before it closes because it got nothing from another, if it does: these bytes, and what follows. It is said at
+    /// once, so it is not waited for long.
+    fn farewell(&mut self, mut said: Vec<u8>) -> Option<WorkerFault> {
+        const WHOLE: usize = 8 + Farewell::BYTES;
+        if !self.can_be_introduced {
+            return None;
+        }
+        let started = Instant::now();
+        while said.len() < WHOLE && started.elapsed() < FAREWELL {
+            let mut rest = [0; WHOLE];
+            let room = rest.get_mut(said.len()..)?;
+            match self.channel.read(room) {
+                Ok(read @ 1..) => said.extend(room.get(..read)?),
+                Err(error) if is_tick(&error) => {}
+                Ok(0) | Err(_) => return None,
+            }
+        }
+        let (length, rest) = said.split_first_chunk()?;
+        let (rest, _) = rest.split_first_chunk()?;
+        let Farewell { number, why } =
+            Farewell::decode(rest).filter(|_| u64::from_le_bytes(*length) == Farewell::LENGTH)?;
+        Some(WorkerFault::NotDelivered { introduction: number, sender: None, failure: None, why })
     }
 }

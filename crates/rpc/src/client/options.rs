@@ -49,7 +49,7 @@ pub struct Timeouts {
     pub slowest_rate: u64,
     /// For allocating, filling and copying in the worker's own memory, the slowest that counts as working; bytes per second.
     pub slowest_memory: u64,
-    /// For each wait behind a graph.
+    /// For each graph that is waited for.
     pub compute: Duration,
 }
 
@@ -73,8 +73,8 @@ pub(super) struct Ahead {
     pub(super) wire: u64,
     /// Bytes that the worker has to handle in its own memory.
     pub(super) memory: u64,
-    /// Whether there are graphs to compute.
-    pub(super) graph: bool,
+    /// Graphs to compute.
+    pub(super) graphs: usize,
 }
 
 impl Timeouts {
@@ -97,10 +97,8 @@ impl Timeouts {
             limit = limit.saturating_add(self.data);
         }
         limit = limit.saturating_add(Duration::from_secs(ahead.memory / self.slowest_memory.max(1)));
-        if ahead.graph {
-            limit = limit.saturating_add(self.compute);
-        }
-        limit
+        let graphs = u32::try_from(ahead.graphs).unwrap_or(u32::MAX);
+        limit.saturating_add(self.compute.saturating_mul(graphs))
     }
 }
 
@@ -108,24 +106,26 @@ impl Timeouts {
 mod tests {
     use super::*;
 
-    fn seconds(wire: u64, memory: u64, graph: bool) -> (u64, u64) {
-        let (timeouts, ahead) = (Timeouts::default(), Ahead { wire, memory, graph });
+    fn seconds(wire: u64, memory: u64, graphs: usize) -> (u64, u64) {
+        let (timeouts, ahead) = (Timeouts::default(), Ahead { wire, memory, graphs });
         (timeouts.limit(ahead).as_secs(), timeouts.stall(ahead).as_secs())
     }
 
     #[test]
     fn waits_grow_with_the_work() {
-        assert_eq!(seconds(0, 0, false), (10, 10));
-        assert_eq!(seconds(1, 0, false), (70, 70));
-        assert_eq!(seconds(100 << 20, 0, false), (170, 70));
-        assert_eq!(seconds(0, 0, true), (610, 610));
-        assert!(seconds(u64::MAX, u64::MAX, true).0 > 1 << 40);
+        assert_eq!(seconds(0, 0, 0), (10, 10));
+        assert_eq!(seconds(1, 0, 0), (70, 70));
+        assert_eq!(seconds(100 << 20, 0, 0), (170, 70));
+        assert_eq!(seconds(0, 0, 1), (610, 610));
+        // All pieces of a long prompt, which are waited for together.
+        assert_eq!(seconds(0, 0, 40), (24_010, 24_010));
+        assert!(seconds(u64::MAX, u64::MAX, usize::MAX).0 > 1 << 40);
     }
 
     #[test]
     fn memory_is_no_reason_to_wait_for_hours() {
-        assert_eq!(seconds(0, 16 << 30, false), (198, 198));
-        assert!(seconds(1 << 30, 80 << 30, false).0 < 30 * 60);
-        assert!(seconds(1 << 30, 80 << 30, false).1 < 12 * 60);
+        assert_eq!(seconds(0, 16 << 30, 0), (198, 198));
+        assert!(seconds(1 << 30, 80 << 30, 0).0 < 30 * 60);
+        assert!(seconds(1 << 30, 80 << 30, 0).1 < 12 * 60);
     }
 }

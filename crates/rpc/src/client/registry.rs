@@ -42,7 +42,7 @@ impl RemoteRegistry {
         let traffic = Arc::new(Traffic::default());
         let line = greet(&endpoint, options, &traffic)?;
         let name: Arc<str> = endpoint.to_string().into();
-        let connection = Connection::new(line, Arc::clone(&name), traffic, options.worker_cache)
+        let connection = Connection::new(line, Arc::clone(&name), traffic, options)
             .map_err(|error| ConnectError::Thread { endpoint: name.to_string(), error })?;
         let count = match connection.dialect.has_devices {
             true => device_count(&connection)?,

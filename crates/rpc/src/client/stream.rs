@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::device::RemoteDevice;
 use super::failure::{About, WorkerFailure};
 use super::graph::{EncodedGraph, address_at, encode_nodes};
+use super::introduction::{Failed, push};
 use super::job::{DeferredError, Job, Range, set_head};
 use super::message::{Head, SharedBytes, Waiting};
 use crate::wire::Command;
@@ -104,6 +105,17 @@ impl RemoteStream {
         RemoteStream { device: remote, lane: Arc::new(lane) }
     }
 
+    /// Has another worker push bytes to this one.
+    fn push_from(&self, other: &Lane, source: &Place, target: &Place) -> Result<bool, Error> {
+        let (Some(from), Some(to)) = (other.range_of(source)?, self.lane.range_of(target)?) else {
+            return Ok(false);
+        };
+        push((other.connection(), from), (self.lane.connection(), to)).map_err(|failed| match failed {
+            Failed::Sender(failure) => other.error(&failure),
+            Failed::Receiver(failure) => self.lane.error(&failure),
+        })
+    }
+
     /// What failed since it was asked last.
     fn report(&self, finished: Result<(), Arc<WorkerFailure>>) -> Result<(), Error> {
         match self.lane.deferred.take() {
@@ -166,9 +178,14 @@ impl Stream for RemoteStream {
         done
     }
 
-    /// Within one worker. Between workers bytes go through here, by the common way.
-    fn copy_in(&self, _source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
+    /// Within one worker, or from another that can push to this one. Otherwise bytes go through here, by the common way.
+    fn copy_in(&self, source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
         let target = target.part(0, source.len)?;
+        if let Some(other) = source_stream.as_any().downcast_ref::<RemoteStream>()
+            && !Arc::ptr_eq(other.lane.connection(), self.lane.connection())
+        {
+            return self.push_from(&other.lane, source, &target);
+        }
         let (Some(from), Some(to)) = (self.lane.range_of(source)?, self.lane.range_of(&target)?) else {
             return Ok(false);
         };

@@ -47,8 +47,7 @@ pub struct Traffic {
 
 impl Traffic {
     fn counter(&self, command: Command) -> &Counter {
-        // Commands are numbered without gaps; `ALL` is the list.
-        &self.commands[command as usize]
+        &self.commands[command.index()]
     }
 
     pub(super) fn sent(&self, command: Command, bytes: u64) {

@@ -39,6 +39,11 @@ impl Secret {
         Secret(bytes)
     }
 
+    /// Its bytes, to be told to machines that are to know it.
+    pub(crate) const fn bytes(&self) -> [u8; 16] {
+        self.0
+    }
+
     fn mac(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }

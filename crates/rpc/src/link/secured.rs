@@ -9,7 +9,7 @@ use rustls::Connection;
 
 use super::key::Key;
 use super::limits::MAX_UNSENT_BYTES;
-use super::pairing::{EXPORTER_LABEL, Exported};
+use super::pairing::Exported;
 
 /// One side of a TLS connection.
 #[derive(Debug)]
@@ -140,9 +140,9 @@ impl Secured {
         Key::from_spki(self.0.peer_certificates()?.first()?)
     }
 
-    /// What TLS makes of this connection, and of no other.
-    pub(crate) fn exported(&self) -> io::Result<Exported> {
-        self.0.export_keying_material([0; 32], EXPORTER_LABEL, None).map_err(io::Error::other)
+    /// What TLS makes of this connection, and of no other, for what a label says.
+    pub(crate) fn exported(&self, label: &[u8]) -> io::Result<Exported> {
+        self.0.export_keying_material([0; 32], label, None).map_err(io::Error::other)
     }
 }
 

@@ -1,7 +1,7 @@
 //! TLS as two machines use it: version 1.3 alone, raw keys (RFC 7250) on both sides, no resumption and no early data.
 //!
 //! What a connection is for is agreed in its handshake (ALPN): [`LINK`] is for machines that know each other, [`JOIN`] for those that
-//! meet. So a key that is not known is refused while the handshake lasts, before it can say anything.
+//! meet, [`INTRODUCED`] for workers that a client introduces to each other. So a key that is not known is refused while the handshake lasts, before it can say anything.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -31,6 +31,8 @@ pub(crate) const FIRST_BYTE: u8 = 22;
 const LINK: &[u8] = b"oxcart/1";
 /// For machines that meet.
 const JOIN: &[u8] = b"oxcart-join/1";
+/// For workers that were introduced to each other.
+const INTRODUCED: &[u8] = b"oxcart-introduced/1";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) enum Purpose {
     Link,
     /// To be paired.
     Join,
+    /// To send a client's data from one worker to another.
+    Introduced,
 }
 
 impl Purpose {
@@ -46,6 +50,7 @@ impl Purpose {
         match self {
             Purpose::Link => LINK,
             Purpose::Join => JOIN,
+            Purpose::Introduced => INTRODUCED,
         }
     }
 }
@@ -197,6 +202,7 @@ pub(crate) fn to_worker_without_key(worker: Key) -> Secured {
 pub(crate) struct Entrance {
     link: Arc<ServerConfig>,
     join: Arc<ServerConfig>,
+    introduced: Arc<ServerConfig>,
 }
 
 /// Why a connection was not taken in.
@@ -211,8 +217,13 @@ pub(crate) enum Turned {
 }
 
 impl Entrance {
-    /// Takes those in that are known, and those that may join.
-    pub(crate) fn new(identity: &Identity, is_known: IsKnown, may_join: IsKnown) -> Result<Entrance, Error> {
+    /// Takes those in that are known, those that may join, and workers that are expected.
+    pub(crate) fn new(
+        identity: &Identity,
+        is_known: IsKnown,
+        may_join: IsKnown,
+        is_expected: IsKnown,
+    ) -> Result<Entrance, Error> {
         let config = |purpose: Purpose, may_come: IsKnown| {
             let provider = provider();
             let signatures = provider.signature_verification_algorithms;
@@ -227,7 +238,11 @@ impl Entrance {
             config.max_early_data_size = 0;
             Ok::<_, Error>(Arc::new(config))
         };
-        Ok(Entrance { link: config(Purpose::Link, is_known)?, join: config(Purpose::Join, may_join)? })
+        Ok(Entrance {
+            link: config(Purpose::Link, is_known)?,
+            join: config(Purpose::Join, may_join)?,
+            introduced: config(Purpose::Introduced, is_expected)?,
+        })
     }
 
     /// Takes a connection in: the handshake, from its first byte. How long it may take is for the caller to see to.
@@ -254,15 +269,17 @@ impl Entrance {
         let offers = |wanted: &[u8]| {
             accepted.client_hello().alpn().is_some_and(|mut offered| offered.any(|name| name == wanted))
         };
-        let purpose = match (offers(LINK), offers(JOIN)) {
-            (true, false) => Purpose::Link,
-            (false, true) => Purpose::Join,
+        let purpose = match (offers(LINK), offers(JOIN), offers(INTRODUCED)) {
+            (true, false, false) => Purpose::Link,
+            (false, true, false) => Purpose::Join,
+            (false, false, true) => Purpose::Introduced,
             // A browser, perhaps: whatever it wants, it is not this.
             _ => return Err(Turned::Wrong(Error::NoApplicationProtocol)),
         };
         let config = match purpose {
             Purpose::Link => &self.link,
             Purpose::Join => &self.join,
+            Purpose::Introduced => &self.introduced,
         };
         let connection = accepted.into_connection(Arc::clone(config)).map_err(|(error, mut alert)| {
             let _ = alert.write_all(output);

@@ -1,10 +1,11 @@
 //! The commands, their sizes and whether they are answered.
 
 use super::dialect::Dialect;
+use super::introduction::{Expect, Meet, Transfer};
 use super::offer::CAPABILITY_BYTES;
 use super::record::RECORD_BYTES;
 
-/// What a client can ask for. The numbers are the same in every dialect.
+/// What a client can ask for. The numbers are the same in every dialect; those from 128 on are Oxcart's alone, far from where ggml's end.
 #[expect(missing_docs, reason = "each is a command by its name")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -27,7 +28,18 @@ pub enum Command {
     DeviceCount = 15,
     GraphRecompute = 16,
     MemsetTensor = 17,
+    /// Be ready for another worker that will come with a secret.
+    Expect = 128,
+    /// Go to another worker with a secret.
+    Meet = 129,
+    /// Send bytes to a worker that was met.
+    Push = 130,
+    /// Wait for bytes from a worker that was expected.
+    Await = 131,
 }
+
+/// How many of them are ggml's.
+const GGML_COMMANDS: usize = 18;
 
 /// What a command is answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +54,7 @@ pub enum Reply {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Command; 18] = [
+    pub const ALL: [Command; 22] = [
         Command::AllocBuffer,
         Command::GetAlignment,
         Command::GetMaxSize,
@@ -61,21 +73,34 @@ impl Command {
         Command::DeviceCount,
         Command::GraphRecompute,
         Command::MemsetTensor,
+        Command::Expect,
+        Command::Meet,
+        Command::Push,
+        Command::Await,
     ];
 
     /// The command with a number, if the dialect has it.
     pub fn from_number(number: u8, dialect: &Dialect) -> Option<Command> {
-        let command = Command::ALL.get(usize::from(number)).copied()?;
+        let command = Command::ALL.into_iter().find(|command| *command as u8 == number)?;
         let exists = match command {
             Command::DeviceCount => dialect.has_devices,
             Command::GraphRecompute => dialect.has_recompute,
             Command::MemsetTensor => dialect.has_memset,
+            Command::Expect | Command::Meet | Command::Push | Command::Await => dialect.has_introductions,
             _ => true,
         };
         exists.then_some(command)
     }
 
-    /// ggml's name, for example `SET_TENSOR`.
+    /// Its place in [`Command::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        match self as u8 {
+            number @ ..128 => number as usize,
+            number => number as usize - 128 + GGML_COMMANDS,
+        }
+    }
+
+    /// Its name as ggml writes names, for example `SET_TENSOR`.
     pub const fn name(self) -> &'static str {
         match self {
             Command::AllocBuffer => "ALLOC_BUFFER",
@@ -96,6 +121,10 @@ impl Command {
             Command::DeviceCount => "DEVICE_COUNT",
             Command::GraphRecompute => "GRAPH_RECOMPUTE",
             Command::MemsetTensor => "MEMSET_TENSOR",
+            Command::Expect => "EXPECT",
+            Command::Meet => "MEET",
+            Command::Push => "PUSH",
+            Command::Await => "AWAIT",
         }
     }
 
@@ -124,6 +153,9 @@ impl Command {
             Command::DeviceCount => 0,
             Command::GraphRecompute => device,
             Command::MemsetTensor => RECORD_BYTES + 17,
+            Command::Expect => Expect::BYTES,
+            Command::Meet => Meet::BYTES,
+            Command::Push | Command::Await => Transfer::BYTES,
         }
     }
 
@@ -146,8 +178,8 @@ impl Command {
                     Reply::None
                 }
             }
-            Command::SetTensor | Command::GraphRecompute => Reply::None,
-            Command::SetTensorHash | Command::CopyTensor => Reply::Bytes(1),
+            Command::SetTensor | Command::GraphRecompute | Command::Push | Command::Await => Reply::None,
+            Command::SetTensorHash | Command::CopyTensor | Command::Expect | Command::Meet => Reply::Bytes(1),
             Command::GetTensor => Reply::Data,
             Command::GraphCompute => {
                 if dialect.has_recompute {
@@ -212,6 +244,20 @@ mod tests {
         }
         for number in 18..=255 {
             assert_eq!(Command::from_number(number, Dialect::newest()), None);
+        }
+    }
+
+    /// Our own commands exist between Oxcarts alone, and nowhere near ggml's.
+    #[test]
+    fn own_commands_are_those_of_the_own_dialect() {
+        let numbers: Vec<u8> =
+            (18..=255).filter(|&number| Command::from_number(number, Dialect::own()).is_some()).collect();
+        assert_eq!(numbers, [128, 129, 130, 131]);
+        for dialect in Dialect::all().iter().filter(|dialect| **dialect != Dialect::own()) {
+            assert!(!dialect.has_introductions, "{dialect}");
+        }
+        for (index, command) in Command::ALL.into_iter().enumerate() {
+            assert_eq!(command.index(), index, "{}", command.name());
         }
     }
 }

@@ -58,6 +58,9 @@ pub struct Dialect {
     pub has_cache_flag: bool,
     /// Whether only nodes with the COMPUTE flag are executed.
     pub has_compute_flag: bool,
+    /// Whether workers can be introduced to each other: EXPECT, MEET, PUSH and AWAIT exist. Only spoken with workers that said so; see
+    /// [`offers_introductions`](super::offers_introductions).
+    pub has_introductions: bool,
     /// Whether FREE_BUFFER, BUFFER_CLEAR, INIT_TENSOR and MEMSET_TENSOR are answered.
     pub answers_writes: bool,
     /// Whether operations have the meaning they had in version 2: SET_ROWS names its target only as its view source, PAD

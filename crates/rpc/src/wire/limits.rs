@@ -16,3 +16,6 @@ pub(super) const MAX_ITERATIONS: u32 = 1024;
 
 /// The longest text of a message by which two machines meet.
 pub const MAX_PAIRING_BYTES: usize = 4096;
+
+/// The most bytes that one worker pushes to another at a time; more take several.
+pub const MAX_DELIVERY_BYTES: usize = 64 << 20;

@@ -18,12 +18,17 @@ const MARK: [u8; 8] = *b"oxcart\0\0";
 /// Which of [`OpCode::OWN`] there are, a bit each.
 const OWN_OPS: u32 = (1 << OpCode::OWN.len()) - 1;
 
+/// The bit that says that a worker can be introduced to others. A worker of ours from before it sends zeros there.
+const INTRODUCTIONS: u32 = 1;
+
 /// What a worker that speaks `dialect` answers to a client's capabilities.
 pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_BYTES] {
     let mut answer = NO_CAPABILITIES;
     if !dialect.own_ops.is_empty() && asked == NO_CAPABILITIES {
         answer[..8].copy_from_slice(&MARK);
         answer[8..12].copy_from_slice(&OWN_OPS.to_le_bytes());
+        let abilities = if dialect.has_introductions { INTRODUCTIONS } else { 0 };
+        answer[12..16].copy_from_slice(&abilities.to_le_bytes());
     }
     answer
 }
@@ -34,9 +39,29 @@ pub fn offers_own_ops(answer: &[u8; CAPABILITY_BYTES]) -> bool {
     answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & OWN_OPS == OWN_OPS
 }
 
+/// Whether a worker that answered this can be introduced to other workers.
+pub fn offers_introductions(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    let [a, b, c, d] = [answer[12], answer[13], answer[14], answer[15]];
+    answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & INTRODUCTIONS != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A worker of ours from before introductions said zeros where they are offered.
+    #[test]
+    fn introductions_are_offered_apart_from_operations() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert!(offers_introductions(&own));
+        let mut before = own;
+        before[12..16].fill(0);
+        assert!(offers_own_ops(&before) && !offers_introductions(&before));
+        assert!(!offers_introductions(&NO_CAPABILITIES) && !offers_introductions(&[0xff; CAPABILITY_BYTES]));
+        let mut more = own;
+        more[12..16].fill(0xff);
+        assert!(offers_introductions(&more));
+    }
 
     #[test]
     fn only_clients_without_a_transport_of_their_own_are_told() {

@@ -29,6 +29,8 @@ pub(crate) enum Phase {
     Working,
     /// A graph is being computed.
     Computing,
+    /// Another worker's bytes are waited for.
+    Awaiting,
 }
 
 /// Why a connection was ended from outside.
@@ -294,6 +296,7 @@ mod tests {
             (Phase::Computing, true),
             (Phase::Idle, false),
             (Phase::Reading, false),
+            (Phase::Awaiting, false),
         ] {
             client.enter(phase, None);
             assert_eq!(client.is_busy(), is_busy, "{phase:?}");

@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
-use crate::wire::{Command, Dialect, MAX_GRAPH_BYTES, Reply, answer_capabilities};
+use crate::wire::{Command, Dialect, Farewell, MAX_GRAPH_BYTES, Reply, answer_capabilities};
 
 /// What GRAPH_COMPUTE answers in version 2.
 const SUCCESS: u8 = 0;
@@ -67,6 +67,10 @@ pub(crate) fn serve(
             let mut session = Session::new(Arc::clone(shared), dialect, client);
             let _graphs = ForgetGraphs(client);
             let end = connection.serve(&mut session, dialect);
+            if let Err(End::Refused(_, Refusal::NotDelivered { number, why })) = &end {
+                // Before the session ends, and with it what others wait for. The client may have gone.
+                let _ = connection.output.write_all(&Farewell { number: *number, why: *why }.encode());
+            }
             (end, Some(dialect))
         }
         Err(end) => (Err(end), None),
@@ -224,6 +228,10 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         }
         self.client.enter(Phase::Working, None);
         let answer = match command {
+            Command::Await => {
+                self.client.enter(Phase::Awaiting, None);
+                session.carry_out(command, &self.body, self.client)
+            }
             Command::GraphRecompute => {
                 self.client.enter(Phase::Computing, None);
                 let done = session.recompute(&self.body, self.client);
@@ -239,9 +247,10 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         self.give(session, command, answer)
     }
 
-    /// A graph that was stopped because its client has left is not a refusal.
+    /// A graph that was stopped because its client has left is not a refusal, nor is what has not come by then.
     fn gone_or(&self, command: Command, refusal: Refusal) -> End {
         match refusal {
+            Refusal::NotDelivered { .. } if self.client.is_gone() => End::Left,
             Refusal::Failed(oxcart_backend::Error::Cancelled) if self.client.is_gone() => {
                 add(&self.shared.counters.cancelled, 1);
                 End::Left

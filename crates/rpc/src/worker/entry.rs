@@ -1,7 +1,7 @@
-//! The way in: the first byte of a connection says whether it is TLS or ggml's protocol as it is.
+//! The way in: the first byte of a connection says whether it is TLS, ggml's protocol as it is, or another worker that was introduced.
 //!
 //! Invariant: a client beyond this machine gets past here only if it has proved a key that is known, or if the operator lets its network
-//! in as it is. This machine's own key is good on this machine alone. The time that a client has for HELLO covers all of this, and
+//! in as it is. A worker that a client has introduced gets as far as to prove it. This machine's own key is good on this machine alone. The time that a client has for HELLO covers all of this, and
 //! the roster counts it as one that has not said HELLO.
 
 use std::cell::RefCell;
@@ -14,13 +14,16 @@ use super::connection;
 use super::event::Event;
 use super::join;
 use super::outlet::Outlet;
+use super::reception;
 use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::trust::Trust;
 use crate::link::Network;
+use crate::link::introduction::EXPORTER_LABEL;
 use crate::link::secured::Secured;
 use crate::link::tls::{FIRST_BYTE, Purpose, Turned};
 use crate::os::socket::TimedSocket;
+use crate::wire::WORKER_MARK;
 
 /// Serves a client of a socket from its first byte to its last.
 pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, socket: &TimedSocket) {
@@ -31,6 +34,14 @@ pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectC
     let way = match (&shared.trust, first) {
         _ if !said => Ok(None),
         (Some(trust), [FIRST_BYTE]) => secure(shared, client, trust, socket).map(Some),
+        (_, [first])
+            if first == WORKER_MARK[0]
+                && !shared.introductions.is_empty()
+                && shared.plain.lets_in(client.peer.ip()) =>
+        {
+            reception::serve(shared, client, None, (socket, outlet()));
+            Ok(None)
+        }
         _ if shared.plain.lets_in(client.peer.ip()) => {
             return connection::serve(shared, client, choice, (socket, outlet()));
         }
@@ -42,6 +53,15 @@ pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectC
             let input = SecuredInput { secured: &secured, socket };
             let output = SecuredOutput { secured: &secured, outlet: outlet() };
             return connection::serve(shared, client, choice, (input, output));
+        }
+        Ok(Some((Purpose::Introduced, secured))) => {
+            let proved = secured.exported(EXPORTER_LABEL).ok().zip(secured.peer_key());
+            if let Some(proved) = proved {
+                let secured = RefCell::new(secured);
+                let input = SecuredInput { secured: &secured, socket };
+                let output = SecuredOutput { secured: &secured, outlet: outlet() };
+                reception::serve(shared, client, Some(proved), (input, output));
+            }
         }
         Ok(Some((Purpose::Join, mut secured))) => {
             if let Some(trust) = &shared.trust {
@@ -73,14 +93,14 @@ impl Default for Plain {
 }
 
 impl Plain {
-    fn lets_in(&self, ip: IpAddr) -> bool {
+    pub(crate) fn lets_in(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.on_loopback && ip.is_loopback() || self.networks.iter().any(|network| network.contains(ip))
     }
 }
 
 /// Whether a client is on this machine.
-fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
+pub(crate) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
     let (peer, local) = (peer.to_canonical(), local.map(|local| local.to_canonical()));
     peer.is_loopback() || local == Some(peer)
 }

@@ -7,7 +7,7 @@ use super::event::{Event, PairingNews};
 use super::refusal::Refusal;
 use super::server::WorkerState;
 use super::trust::Trust;
-use crate::link::pairing::{HostAction, HostEvent, Meeting};
+use crate::link::pairing::{EXPORTER_LABEL, HostAction, HostEvent, Meeting};
 use crate::link::secured::Secured;
 use crate::link::{Key, MachineName, MachinesError};
 use crate::wire::{NotPaired, PairingError, PairingMessage};
@@ -21,7 +21,8 @@ pub(crate) fn serve(
     (mut input, mut output): (impl Read, impl Write),
 ) {
     let refused = |refusal: &Refusal| shared.refused(client, "join", refusal);
-    let heard = hear(secured, &mut input).and_then(|message| Ok((message, secured.exported()?)));
+    let heard =
+        hear(secured, &mut input).and_then(|message| Ok((message, secured.exported(EXPORTER_LABEL)?)));
     let (message, exported) = match heard {
         Ok(heard) => heard,
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {

@@ -23,6 +23,8 @@ pub struct Limits {
     pub write_stall: Duration,
     /// Time between two messages; `None` for any.
     pub idle: Option<Duration>,
+    /// Time that a client may have a worker wait for what another worker sends.
+    pub delivery: Duration,
     /// Buffers per client; beyond, allocations fail.
     pub buffers: usize,
     /// Bytes of a graph as it arrives; at most [`MAX_GRAPH_BYTES`].
@@ -54,6 +56,7 @@ impl Default for Limits {
             message_rate: 1 << 20,
             write_stall: Duration::from_secs(60),
             idle: None,
+            delivery: Duration::from_secs(600),
             buffers: 65_536,
             graph_bytes: MAX_GRAPH_BYTES,
             graph_nodes: MAX_NODES,
@@ -171,6 +174,15 @@ pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 pub(crate) const STORED_GRAPH_BYTES: usize = 1 << 10;
 /// What a buffer counts beyond its own bytes, of which it may have none.
 pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
+
+/// Other workers that one session may be introduced to, those that could not be met included.
+pub(crate) const MAX_INTRODUCTIONS: usize = 64;
+/// Time to meet one; failing takes as long.
+pub(crate) const MEET: Duration = Duration::from_secs(3);
+/// Bytes that may wait for a session to take them, of one other worker. One delivery may be longer, when it is alone.
+pub(crate) const MAILBOX_BYTES: usize = 32 << 20;
+/// Deliveries that may.
+pub(crate) const MAILBOX_DELIVERIES: usize = 256;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);

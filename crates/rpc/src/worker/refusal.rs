@@ -2,7 +2,7 @@
 
 use oxcart_tensor::LayoutError;
 
-use crate::wire::{GraphError, ParamError};
+use crate::wire::{GraphError, NotDelivered, ParamError, WorkerMessageError};
 
 /// What was wrong with a request.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,26 @@ pub enum Refusal {
     /// A machine that was not taken in.
     #[error("not paired: {0}")]
     NotPaired(crate::wire::NotPaired),
+    /// A worker that no client of this one has introduced, or that does not know the secret.
+    #[error("no client has introduced it")]
+    NotIntroduced,
+    /// A worker that says what none says.
+    #[error(transparent)]
+    WorkerMessage(WorkerMessageError),
+    /// An introduction that the client has not made.
+    #[error("this client has made no introduction {number}")]
+    Introduction {
+        /// Its number.
+        number: u32,
+    },
+    /// Bytes that another worker was to send.
+    #[error("what another worker was to send has not come (introduction {number}): {why}")]
+    NotDelivered {
+        /// The introduction.
+        number: u32,
+        /// Why.
+        why: NotDelivered,
+    },
     /// A command that the dialect does not have.
     #[error("there is no command {number}")]
     Command {
@@ -151,6 +171,10 @@ impl Refusal {
             Refusal::Unknown => "unknown",
             Refusal::Tls { .. } => "tls",
             Refusal::NotPaired(_) => "join",
+            Refusal::NotIntroduced | Refusal::WorkerMessage(_) | Refusal::Introduction { .. } => {
+                "introduction"
+            }
+            Refusal::NotDelivered { .. } => "delivery",
             Refusal::Command { .. } => "command",
             Refusal::Size { .. } => "size",
             Refusal::Device { .. } => "device",

@@ -19,6 +19,7 @@ use super::client::{Client, Dropped, Phase};
 use super::counters::{Counters, Snapshot, add};
 use super::entry::Plain;
 use super::event::{Event, Observer, Reporter};
+use super::introductions::Introductions;
 use super::lent::Lent;
 use super::limits::{
     CHORE_BYTES, CONNECTION_BYTES, INDEXED_DOMAIN_BYTES, INDEXED_ENTRY_BYTES, KEEPERS, KEPT_DOMAINS,
@@ -154,6 +155,8 @@ pub(crate) struct WorkerState {
     pub(crate) cache: Option<Arc<WeightCache>>,
     pub(crate) trust: Option<Arc<Trust>>,
     pub(crate) plain: Plain,
+    /// Other workers that clients have introduced.
+    pub(crate) introductions: Arc<Introductions>,
     /// Memory of messages of all clients, until they are graphs.
     pub(crate) messages: Arc<Budget>,
     /// Memory of graphs that run or are stored, and of the knowledge of buffers.
@@ -339,6 +342,10 @@ impl Worker {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,
+            introductions: match &config.trust {
+                Some(trust) => Arc::clone(trust.introductions()),
+                None => Arc::default(),
+            },
             trust: config.trust,
             plain: config.plain,
             messages: Budget::new(config.limits.message_bytes),

@@ -16,13 +16,14 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::budget::Lease;
 use super::cache::{Domain, Keeping, WeightCache};
-use super::client::Client;
+use super::client::{Client, Phase};
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
 use super::limits::{
     CHORE_BYTES, KEPT_ABOVE_BYTES, KEPT_ON_REQUEST_ABOVE_BYTES, KNOWN_BUFFER_BYTES, PLANNED_NODES,
 };
+use super::neighbours::Neighbours;
 use super::parts::Parts;
 use super::passing::Passing;
 use super::rebuild::rebuild_in_parts;
@@ -31,7 +32,7 @@ use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
 use crate::link::Key;
-use crate::wire::{Command, Dialect, GraphBody, NO_TENSOR, TensorRecord};
+use crate::wire::{Command, Dialect, Expect, GraphBody, Meet, NO_TENSOR, TensorRecord, Transfer};
 
 /// What a command is answered with.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(crate) struct Session {
     key: Option<Key>,
     /// Whom the cache is shared with, once that was needed.
     domain: OnceCell<Option<Domain>>,
+    /// Other workers that the client has introduced to this one.
+    neighbours: Neighbours,
 }
 
 /// A request's body, taken apart from its start.
@@ -113,7 +116,8 @@ impl Session {
         let local = client.socket.as_ref().and_then(|socket| socket.stream().local_addr().ok());
         let ends = local.map(|local| (client.peer, local));
         let (space, leases) = (Space::default(), HashMap::new());
-        Session { shared, dialect, space, leases, ends, key: client.key(), domain: OnceCell::new() }
+        let (domain, neighbours) = (OnceCell::new(), Neighbours::default());
+        Session { shared, dialect, space, leases, ends, key: client.key(), domain, neighbours }
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -178,11 +182,43 @@ impl Session {
             }
             Command::InitTensor => self.init_tensor(fields.record()?),
             Command::GetAllocSize => self.alloc_size(fields),
+            Command::Expect => {
+                let expect = Expect::decode(body).ok_or_else(|| unreadable(command, body))?;
+                Ok(Answer::Byte(self.neighbours.expect(&self.shared, client, &expect).into()))
+            }
+            Command::Meet => {
+                let meet = Meet::decode(body).ok_or_else(|| unreadable(command, body))?;
+                Ok(Answer::Byte(self.neighbours.meet(&self.shared, client, &meet).into()))
+            }
+            Command::Push => {
+                let (transfer, range) = self.transfer(command, body)?;
+                self.neighbours.push(&self.shared, client, transfer, &range)?;
+                Ok(Answer::Done)
+            }
+            Command::Await => self.receive(body, client),
             Command::Hello => Err(Refusal::Hello),
             Command::SetTensor | Command::GraphCompute | Command::GraphRecompute => {
                 Err(Refusal::Command { number: command as u8 })
             }
         }
+    }
+
+    /// What a PUSH or an AWAIT is about.
+    fn transfer(&self, command: Command, body: &[u8]) -> Result<((u32, u64), BufferRange), Refusal> {
+        let transfer = Transfer::decode(body).ok_or_else(|| unreadable(command, body))?;
+        Ok(((transfer.number, transfer.ticket), self.range_of(&transfer.record)?))
+    }
+
+    /// Waits for what another worker sends, and puts it where the client says: nobody else can.
+    fn receive(&self, body: &[u8], client: &Client) -> Result<Answer, Refusal> {
+        let (transfer, range) = self.transfer(Command::Await, body)?;
+        let delivery = self.neighbours.take(&self.shared, client, transfer, range.len)?;
+        client.enter(Phase::Working, None);
+        self.shared.do_chore_in_parts(client, range.len, |start, len| {
+            let part = delivery.bytes.get(start..start + len).unwrap_or_default();
+            Ok(range.buffer.write(range.offset + start, part)?)
+        })?;
+        Ok(Answer::Done)
     }
 
     fn fill(&self, range: &BufferRange, value: u8, client: &Client) -> Result<Answer, Refusal> {
@@ -436,6 +472,11 @@ impl Session {
         add(&self.shared.counters.recomputes, 1);
         Ok(())
     }
+}
+
+/// A body that is none of its command's, though it has its length.
+fn unreadable(command: Command, body: &[u8]) -> Refusal {
+    Refusal::Size { command: command.name(), size: body.len() as u64 }
 }
 
 /// Bytes to reserve for a tensor.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::client::{Client, Dropped};
 use super::counters::add;
 use super::event::{Event, PairingNews};
+use super::introductions::Introductions;
 use super::server::WorkerState;
 use crate::link::pairing::{HostAction, HostEvent};
 use crate::link::tls::Entrance;
@@ -21,9 +22,11 @@ fn may_use(known: &Machines, key: Key) -> bool {
 /// Who a worker is, and whom it knows.
 #[derive(Debug)]
 pub struct Trust {
-    key: Key,
+    identity: Identity,
     book: Arc<Book>,
     invitations: Arc<Invitations>,
+    /// Other workers, which may come though they are not known.
+    introductions: Arc<Introductions>,
     entrance: Entrance,
 }
 
@@ -32,14 +35,17 @@ impl Trust {
     pub fn new(identity: &Identity, book: Book, name: MachineName) -> io::Result<Trust> {
         let (own, book) = (identity.key(), Arc::new(book));
         let invitations = Arc::new(Invitations::new(own, name));
+        let introductions = Arc::<Introductions>::default();
         let (known, shown) = (Arc::clone(&book), Arc::clone(&invitations));
+        let expecting = Arc::clone(&introductions);
         // Who has this machine's own key should be this machine, which is for the caller to see to.
         let is_known = move |key| key == own || known.look_now().is_some_and(|known| may_use(&known, key));
         // Strangers may talk only while a line is open.
         let may_join = move |key| key == own || shown.is_open();
-        let entrance =
-            Entrance::new(identity, Arc::new(is_known), Arc::new(may_join)).map_err(io::Error::other)?;
-        Ok(Trust { key: own, book, invitations, entrance })
+        let is_expected = move |key| expecting.expects(key);
+        let entrance = Entrance::new(identity, Arc::new(is_known), Arc::new(may_join), Arc::new(is_expected));
+        let entrance = entrance.map_err(io::Error::other)?;
+        Ok(Trust { identity: identity.clone(), book, invitations, introductions, entrance })
     }
 
     /// Join lines.
@@ -48,7 +54,15 @@ impl Trust {
     }
 
     pub(crate) fn key(&self) -> Key {
-        self.key
+        self.identity.key()
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn introductions(&self) -> &Arc<Introductions> {
+        &self.introductions
     }
 
     pub(crate) fn book(&self) -> &Book {
@@ -66,13 +80,13 @@ impl Trust {
 
     /// Whether a machine may use this one, or is this one.
     pub(crate) fn is_let_in(&self, key: Key) -> bool {
-        key == self.key || may_use(&self.book.look(), key)
+        key == self.key() || may_use(&self.book.look(), key)
     }
 
     /// Ends the connections of machines that are not known any more, and says what is to be said.
     pub(crate) fn watch(&self, shared: &WorkerState, clients: &[Arc<Client>]) {
         let known = self.book.look();
-        let is_known = |key| key == self.key || may_use(&known, key);
+        let is_known = |key| key == self.key() || may_use(&known, key);
         if let Some(error) = self.book.take_error() {
             shared.report(&Event::Pairing { news: PairingNews::Machines { reason: error.to_string() } });
         }

@@ -5,6 +5,7 @@
 pub mod client;
 mod conversation;
 mod honest;
+pub mod introduction;
 pub mod life;
 pub mod nodes;
 pub mod pairing;

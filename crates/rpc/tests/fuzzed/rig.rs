@@ -44,6 +44,8 @@ impl Rig {
         config.limits = Limits {
             hello: long,
             message: long,
+            // What another worker is to send never comes.
+            delivery: Duration::ZERO,
             buffers: Rig::BUFFERS,
             node_work: 1 << 14,
             graph_bytes: 1 << 16,

@@ -7,7 +7,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
-use oxcart_rpc::wire::{Command, Dialect, OpCode, Reply, TensorRecord, encode_graph};
+use oxcart_rpc::wire::{
+    Address, Command, Dialect, Expect, Meet, OpCode, Reply, TensorRecord, Transfer, encode_graph,
+};
 use oxcart_tensor::{dtype_from_id, dtype_id};
 use zerocopy::IntoBytes;
 
@@ -117,7 +119,7 @@ impl<'a> Script<'a> {
     }
 
     fn action(&mut self) {
-        match self.choices.below(17) {
+        match self.choices.below(18) {
             0 => {
                 let size = u64::from(self.choices.short()) << self.choices.below(8);
                 let body = [&self.device()[..], &size.to_le_bytes()].concat();
@@ -188,6 +190,7 @@ impl<'a> Script<'a> {
                 let device = self.device();
                 self.send(question, &device, None);
             }
+            17 if self.dialect.has_introductions => self.introduction(),
             15 => {
                 self.damage_next = true;
                 self.action_after_damage();
@@ -196,6 +199,29 @@ impl<'a> Script<'a> {
                 self.damaged = true;
                 let raw: Vec<_> = (0..=self.choices.below(32)).map(|_| self.choices.byte()).collect();
                 self.pending.extend(raw);
+            }
+        }
+    }
+
+    /// Other workers, of which none ever comes.
+    fn introduction(&mut self) {
+        let number = self.choices.below(4) as u32;
+        let key = (self.choices.byte() == 255).then_some([1; 32]);
+        match self.choices.below(4) {
+            0 | 1 => {
+                let body = Expect { number, secret: [self.choices.byte(); 16], key }.encode();
+                self.send(Command::Expect, &body, None);
+            }
+            2 => {
+                let address = Address::new(([127, 0, 0, 1], self.choices.short()).into()).unwrap();
+                let body = Meet { number, address, secret: [0; 16], key }.encode();
+                self.send(Command::Meet, &body, None);
+            }
+            _ => {
+                let command = [Command::Push, Command::Await][self.choices.below(2)];
+                let record = self.tensor(1);
+                let ticket = self.choices.byte().into();
+                self.send(command, &Transfer { number, ticket, record }.encode(), None);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::link::Identity;
+use crate::link::pairing::EXPORTER_LABEL;
 use crate::link::tls::{
     Entrance, Purpose, Turned, is_another, is_not_known, tls_error, to_worker, to_worker_without_key,
 };
@@ -59,8 +60,13 @@ fn meet_as(
     worker: &Identity,
     known: Option<Key>,
 ) -> Result<(Purpose, Pair), (io::Error, Option<Turned>)> {
-    let entrance =
-        Entrance::new(worker, Arc::new(move |key| Some(key) == known), Arc::new(|_| true)).unwrap();
+    let entrance = Entrance::new(
+        worker,
+        Arc::new(move |key| Some(key) == known),
+        Arc::new(|_| true),
+        Arc::new(|_| false),
+    )
+    .unwrap();
     let (mut to, mut back) = (Way::default(), Way::default());
     // The first flight, until an answer would be waited for.
     let first = secured.shake_hands(&mut back, &mut to).unwrap_err();
@@ -146,10 +152,10 @@ fn known_machines_talk() {
             (pair.client.peer_key(), pair.worker.peer_key()),
             (Some(worker.key()), Some(client.key()))
         );
-        let exported = pair.client.exported().unwrap();
-        assert_eq!(exported, pair.worker.exported().unwrap());
+        let exported = pair.client.exported(EXPORTER_LABEL).unwrap();
+        assert_eq!(exported, pair.worker.exported(EXPORTER_LABEL).unwrap());
         let other = meet(&client, worker.key(), &worker, purpose, known).unwrap();
-        assert_ne!(exported, other.client.exported().unwrap());
+        assert_ne!(exported, other.client.exported(EXPORTER_LABEL).unwrap());
         // More than is held back at a time, in pieces of several sizes.
         let said: Vec<u8> = (0..300_000).map(|i| (i * 7 % 251) as u8).collect();
         let (mut sent, mut heard) = (0, Vec::<u8>::new());

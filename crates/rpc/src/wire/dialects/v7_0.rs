@@ -30,9 +30,11 @@ pub(crate) const V7_0: Dialect = Dialect {
     has_use_counts: true,
     has_cache_flag: true,
     has_compute_flag: true,
+    has_introductions: false,
     answers_writes: false,
     is_classic: false,
 };
 
 /// As Oxcart's client and worker speak it with each other.
-pub(crate) const V7_0_OWN: Dialect = Dialect { name: "7.0+", own_ops: OpCode::OWN, ..V7_0 };
+pub(crate) const V7_0_OWN: Dialect =
+    Dialect { name: "7.0+", own_ops: OpCode::OWN, has_introductions: true, ..V7_0 };

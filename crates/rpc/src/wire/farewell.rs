@@ -1,0 +1,95 @@
+//! Why a worker ends a connection on which a client waits for what another worker was to send. ggml's protocol knows no such word; this
+//! is said in the place of an answer, with a length that no answer has.
+
+use super::frame::{FRAME_BYTES, FrameHead};
+
+/// Why bytes of another worker have not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotDelivered {
+    /// The connection between the two broke, or there has been none.
+    #[error("the connection between the two broke")]
+    Lost,
+    /// They did not come in time.
+    #[error("it did not come in time")]
+    Late,
+    /// There was no room for them.
+    #[error("there was no room for it")]
+    Full,
+    /// Others came.
+    #[error("something else came")]
+    Other,
+    /// Something that a newer Oxcart says.
+    #[error("for a reason that this Oxcart does not know ({0})")]
+    Unknown(u16),
+}
+
+impl NotDelivered {
+    const fn number(self) -> u16 {
+        match self {
+            NotDelivered::Lost => 1,
+            NotDelivered::Late => 2,
+            NotDelivered::Full => 3,
+            NotDelivered::Other => 4,
+            NotDelivered::Unknown(number) => number,
+        }
+    }
+
+    const fn from_number(number: u16) -> NotDelivered {
+        match number {
+            1 => NotDelivered::Lost,
+            2 => NotDelivered::Late,
+            3 => NotDelivered::Full,
+            4 => NotDelivered::Other,
+            number => NotDelivered::Unknown(number),
+        }
+    }
+}
+
+/// The last words of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// The introduction by which it waited.
+    pub number: u32,
+    /// Why.
+    pub why: NotDelivered,
+}
+
+impl Farewell {
+    /// The length that stands for it in the place of an answer's.
+    pub const LENGTH: u64 = u64::MAX;
+
+    /// Bytes after that length.
+    pub const BYTES: usize = FRAME_BYTES;
+
+    /// As bytes, with the length.
+    pub fn encode(&self) -> Vec<u8> {
+        let ticket = self.number.into();
+        let head = FrameHead { length: 0, kind: self.why.number(), flags: 0, ticket };
+        [&Farewell::LENGTH.to_le_bytes()[..], &head.encode()].concat()
+    }
+
+    /// From what follows the length, if it is one.
+    pub fn decode(bytes: &[u8; Farewell::BYTES]) -> Option<Farewell> {
+        let FrameHead { length, kind, flags, ticket } = FrameHead::decode(bytes);
+        let number = u32::try_from(ticket).ok().filter(|_| length == 0 && flags == 0)?;
+        Some(Farewell { number, why: NotDelivered::from_number(kind) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_come_back() {
+        for kind in 0..10 {
+            let farewell = Farewell { number: 70_000, why: NotDelivered::from_number(kind) };
+            let bytes = farewell.encode();
+            let (length, rest) = bytes.split_first_chunk().unwrap();
+            assert_eq!(u64::from_le_bytes(*length), Farewell::LENGTH);
+            assert_eq!(Farewell::decode(rest.try_into().unwrap()), Some(farewell));
+        }
+        assert_eq!(Farewell::decode(&[0xff; Farewell::BYTES]), None);
+    }
+}
