@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use oxcart::backend::Registry;
 use oxcart::llm::model::{Placement, Section, Share};
+use oxcart::rpc::client::RemoteRegistry;
 use oxcart_http::{DeviceShare, Link, Machine, Machines, Plan, PlanWithout, Plans};
 
-use crate::loaded::{Departure, Loaded, shortfall};
+use crate::loaded::shortfall;
+use crate::recovery::Departure;
 use crate::workers::{Traffic, Workers};
 
 /// What the machine is called that the server runs on.
@@ -30,41 +32,35 @@ pub(crate) fn machines(workers: &Workers) -> Machines {
     })
 }
 
-/// Where a model is, and where it would be.
-pub(crate) fn plans(loaded: &Loaded) -> Plans {
-    let workers: Vec<(&str, usize)> = loaded
-        .workers
-        .registries()
-        .iter()
-        .map(|registry| (registry.endpoint(), registry.devices().len()))
-        .collect();
-    let without = loaded.departures.iter().enumerate().map(|(gone, departure)| PlanWithout {
-        machine: workers[gone].0.to_owned(),
-        plan: plan_without(departure, &workers, gone),
+/// Where a model of so many blocks is, and where it would be.
+pub(crate) fn plans(
+    blocks: usize,
+    placement: &Placement,
+    departures: &[Departure],
+    workers: &Workers,
+) -> Plans {
+    let without = departures.iter().map(|departure| PlanWithout {
+        machine: departure.endpoint.clone(),
+        plan: match &departure.placement {
+            Ok(placement) => plan(placement, workers),
+            Err(failure) => Plan { shares: Vec::new(), problem: Some(failure.to_string()) },
+        },
     });
-    Plans {
-        blocks: loaded.model.hyper().blocks.len(),
-        now: plan(loaded.model.placement(), &workers),
-        without: without.collect(),
-    }
+    Plans { blocks, now: plan(placement, workers), without: without.collect() }
 }
 
-fn plan_without(departure: &Departure, workers: &[(&str, usize)], gone: usize) -> Plan {
-    let mut left = workers.to_vec();
-    left.remove(gone);
-    match departure {
-        Ok(placement) => plan(placement, &left),
-        Err(failure) => Plan { shares: Vec::new(), problem: Some(failure.to_string()) },
-    }
-}
-
-/// A placement over the devices of workers, so many each, and then those of this machine.
-fn plan(placement: &Placement, workers: &[(&str, usize)]) -> Plan {
-    let owners = workers.iter().flat_map(|&(worker, devices)| std::iter::repeat_n(worker, devices));
-    let owners = owners.chain(std::iter::repeat(HERE));
+/// A placement over devices of workers and of this machine.
+fn plan(placement: &Placement, workers: &Workers) -> Plan {
+    let owner = |share: &Share| {
+        let has = |registry: &&Arc<RemoteRegistry>| {
+            registry.devices().iter().any(|device| device.name() == share.name)
+        };
+        let registry = workers.registries().iter().find(has);
+        registry.map_or(HERE, |registry| registry.endpoint()).to_owned()
+    };
     let (input, output) = (placement.device_of(Section::Input), placement.device_of(Section::Output));
-    let share = |(at, (share, machine)): (usize, (&Share, &str))| DeviceShare {
-        machine: machine.to_owned(),
+    let share = |(at, share): (usize, &Share)| DeviceShare {
+        machine: owner(share),
         device: share.name.clone(),
         description: share.description.clone(),
         blocks: [share.blocks.start, share.blocks.end],
@@ -76,8 +72,5 @@ fn plan(placement: &Placement, workers: &[(&str, usize)]) -> Plan {
         free_bytes: share.free as u64,
         is_mapped: share.mapped,
     };
-    Plan {
-        shares: placement.shares().iter().zip(owners).enumerate().map(share).collect(),
-        problem: shortfall(placement),
-    }
+    Plan { shares: placement.shares().iter().enumerate().map(share).collect(), problem: shortfall(placement) }
 }

@@ -50,6 +50,12 @@ impl Failure {
         match error {
             ModelError::File(error) => Failure::model(path, error),
             ModelError::Device(error) => Failure::Device { error },
+            ModelError::NoRoom { device, free, needed } => Failure::NoRoom(format!(
+                "{} has {} free, but its part of the model needs {}: add a worker, or change --split, --ctx or --kv",
+                device_name(&device),
+                ByteSize(free as u64),
+                ByteSize(needed as u64)
+            )),
             error => Failure::Run { path: path.to_owned(), error: Box::new(error) },
         }
     }

@@ -168,6 +168,8 @@ pub(crate) fn answer(
                 return Ok(Answered { tokens, text, end, report });
             }
             Event::Failed { error, .. } => return Err(failure(error)),
+            // The log has it.
+            Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_) => {}
         }
     }
     Err(Failure::Machine("the answer ended unexpectedly".into()))

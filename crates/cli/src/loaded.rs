@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxcart::backend::{ByteSize, Device, DeviceKind, Registry, Stream};
+use oxcart::backend::{ByteSize, Device, DeviceKind};
 use oxcart::gguf::Metadata;
 use oxcart::llm::engine::{Engine, EngineOptions};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
-    AttentionChoice, Encoder, EncoderOptions, Logits, Piece, Runner, RunnerOptions, SequenceId, Wanted,
+    AttentionChoice, Encoder, EncoderOptions, Lineup, Logits, Piece, Runner, RunnerOptions, SequenceId,
+    Wanted,
 };
 use oxcart::llm::text::{Encode, TokenizerKind, Vocab};
 use oxcart::pull::Name;
-use oxcart::rpc::client::RemoteRegistry;
 use oxcart::tensor::DType;
 use serde_json::{Value, json};
 
@@ -25,6 +25,7 @@ use crate::models::{self, MirrorArgs};
 use crate::printable;
 use crate::progress::Progress;
 use crate::quantity;
+use crate::recovery::{Departure, Moved, Recovery, departures};
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::workers::{WorkerAt, Workers, device_name};
@@ -250,13 +251,12 @@ pub(crate) struct Loaded {
     pub(crate) load: Duration,
     /// For each worker, the placement that there would be without it; only if it was asked for.
     pub(crate) departures: Vec<Departure>,
-    settings: EngineArgs,
+    /// The devices it may be on.
+    lineup: Lineup,
+    quiet: bool,
     /// Dropped last: devices must be gone before the processes behind them.
     pub(crate) workers: Arc<Workers>,
 }
-
-/// A placement without the devices of one worker, or why there would be none.
-pub(crate) type Departure = Result<Placement, Failure>;
 
 /// A model file before anything is done with it.
 #[derive(Debug)]
@@ -324,21 +324,33 @@ impl Loaded {
         let mut devices = workers.devices();
         let remote = devices.len();
         devices.extend(local);
-        let place = |settings: &EngineArgs| {
-            let options = placement_options(settings, &devices, remote, usual.as_ref())?;
-            Placement::new(&file, devices.clone(), &options).map_err(|error| Failure::run(&path, error))
+        let line_up = |settings: &EngineArgs| {
+            let options = placement_options(settings, devices.len(), remote, usual.as_ref())?;
+            let lineup = Lineup::new(devices.clone(), options, settings.local.stream_options());
+            // Where a command has several models, a worker may have been lost before this one is loaded.
+            let lost = workers.lost_devices();
+            Ok::<_, Failure>(lineup.without(|at| lost.iter().any(|lost| Arc::ptr_eq(lost, &devices[at]))))
         };
-        let mut placement = place(&settings)?;
+        let place = |lineup: &Lineup| {
+            let placement = match lineup.devices().len() == devices.len() {
+                true => lineup.place(&file),
+                false => lineup.place_what_is_left(&file),
+            };
+            placement.map_err(|error| Failure::run(&path, error))
+        };
+        let mut lineup = line_up(&settings)?;
+        let mut placement = place(&lineup)?;
         let is_idle = |share: &Share| share.blocks.is_empty();
         if for_cards && !placement.shares().last().is_none_or(is_idle) {
             // The CPU has to help out, so it is not only cards.
             settings.batch = args.batch;
-            placement = place(&settings)?;
+            lineup = line_up(&settings)?;
+            placement = place(&lineup)?;
         }
         let args = &settings;
         let departures = match args.with_departures {
             // Before weights are loaded, while the memory that they need counts as free.
-            true => departures(args, &file, &path, &workers, &devices, usual.as_ref()),
+            true => departures(&workers, &lineup, &path, |lineup| lineup.place_what_is_left(&file)),
             false => Vec::new(),
         };
         check_overrides(&placement, &args.overrides)?;
@@ -369,15 +381,7 @@ impl Loaded {
             args.context_size(),
             args.kv
         );
-        Ok(Opened::Ready(Box::new(Loaded {
-            vocab,
-            model,
-            path,
-            load,
-            departures,
-            settings: args.clone(),
-            workers,
-        })))
+        Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, departures, lineup, quiet, workers })))
     }
 
     /// The tokens of a text.
@@ -385,24 +389,24 @@ impl Loaded {
         encode(&self.vocab, &self.path, text, options)
     }
 
-    /// Streams on the devices of the placement.
-    fn streams(&self) -> Result<Vec<Box<dyn Stream>>, Failure> {
-        let options = self.settings.local.stream_options();
-        let open = |device: &Arc<dyn Device>| {
-            Arc::clone(device).open(&options).map_err(|error| Failure::Device { error })
-        };
-        self.model.devices().iter().map(open).collect()
-    }
-
     /// What computes, with the settings of the command.
     pub(crate) fn runner(&self) -> Result<Runner, Failure> {
-        let options = self.settings.runner_options();
-        Runner::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+        self.lineup.runner(Arc::clone(&self.model)).map_err(|error| self.failure(error))
     }
 
-    /// What answers requests, with the settings of the command.
-    pub(crate) fn engine(&self) -> Result<Engine, Failure> {
-        Ok(Engine::new(self.runner()?, Arc::clone(&self.vocab), EngineOptions::default()))
+    /// What answers requests, with the settings of the command, and goes on without workers that are lost. From now on it alone has the
+    /// weights, so that those that a plan has no use for can be given back. `moved` is told of other plans.
+    pub(crate) fn engine(&mut self, moved: Option<Moved>) -> Result<Engine, Failure> {
+        let mut engine = Engine::new(self.runner()?, Arc::clone(&self.vocab), EngineOptions::default());
+        self.model = Arc::new(self.model.without_weights());
+        engine.recover_with(Recovery {
+            lineup: self.lineup.clone(),
+            workers: Arc::clone(&self.workers),
+            path: self.path.clone(),
+            quiet: self.quiet,
+            moved,
+        });
+        Ok(engine)
     }
 
     /// One sequence, with the settings of the command.
@@ -414,18 +418,19 @@ impl Loaded {
 
     /// An encoder of texts.
     pub(crate) fn encoder(&self, options: EncoderOptions) -> Result<Encoder, Failure> {
-        Encoder::new(Arc::clone(&self.model), self.streams()?, options).map_err(|error| self.failure(error))
+        let streams = self.lineup.streams(&self.model).map_err(|error| self.failure(error))?;
+        Encoder::new(Arc::clone(&self.model), streams, options).map_err(|error| self.failure(error))
     }
 
     /// What to tell about an error of the model.
     pub(crate) fn failure(&self, error: oxcart::llm::model::Error) -> Failure {
         Failure::run(&self.path, error)
     }
+}
 
-    /// Which device has what, for programs.
-    pub(crate) fn placement(&self) -> Value {
-        self.model.placement().shares().iter().map(share_report).collect()
-    }
+/// Which device has what, for programs.
+pub(crate) fn placement_report(model: &Model) -> Value {
+    model.placement().shares().iter().map(share_report).collect()
 }
 
 /// What one device has, for programs.
@@ -505,32 +510,26 @@ impl OneSequence<'_> {
 /// CPU, the last device, gets nothing.
 fn placement_options(
     args: &EngineArgs,
-    devices: &[Arc<dyn Device>],
+    devices: usize,
     remote: usize,
     usual: Option<&Proportions>,
 ) -> Result<PlacementOptions, Failure> {
-    let and_nothing = |mut given: Vec<f64>| {
-        given.resize(devices.len(), 0.0);
-        Proportions::Ratios(given)
-    };
     let proportions = match (args.split.len(), usual) {
         (0, Some(usual)) => usual.clone(),
-        (0, None) => {
-            let free = |device: &Arc<dyn Device>| device.memory().map(|memory| memory.free as f64);
-            let others = devices[..devices.len() - 1].iter().map(free).collect::<Result<_, _>>();
-            and_nothing(others.map_err(|error| Failure::Device { error })?)
-        }
+        (0, None) => Proportions::SkipLast,
         // The CPU, or all of this machine, gets nothing unless it is asked to.
-        (given, _) if given + 1 == devices.len() || given == devices.len() || given == remote => {
-            and_nothing(args.split.clone())
+        (given, _) if given + 1 == devices || given == devices || given == remote => {
+            let mut ratios = args.split.clone();
+            ratios.resize(devices, 0.0);
+            Proportions::Ratios(ratios)
         }
         (given, _) => {
             return Err(Failure::Usage(format!(
                 "--split has {given} number{}, but there {} {} device{} (this machine's CPU, or all of this machine, may be left out); run --plan without --split to see them",
                 if given == 1 { "" } else { "s" },
-                if devices.len() == 1 { "is" } else { "are" },
-                devices.len(),
-                if devices.len() == 1 { "" } else { "s" },
+                if devices == 1 { "is" } else { "are" },
+                devices,
+                if devices == 1 { "" } else { "s" },
             )));
         }
     };
@@ -544,35 +543,12 @@ pub(crate) fn shortfall(placement: &Placement) -> Option<String> {
     Some(format!("{} has {free} free, but its part of the model needs {needed}", device_name(&share.name)))
 }
 
-/// For each worker, the placement on the devices of all others.
-fn departures(
-    args: &EngineArgs,
-    file: &ModelFile,
-    path: &Path,
-    workers: &Workers,
-    devices: &[Arc<dyn Device>],
-    usual: Option<&Proportions>,
-) -> Vec<Departure> {
-    let remote = workers.devices().len();
-    let mut first = 0;
-    let without = |registry: &Arc<RemoteRegistry>| {
-        let gone = first..first + registry.devices().len();
-        first = gone.end;
-        let left = |at: &usize| !gone.contains(at);
-        let rest: Vec<_> = (0..devices.len()).filter(left).map(|at| Arc::clone(&devices[at])).collect();
-        let moved = |at: usize| if at < gone.start { at } else { at - gone.len() };
-        let mut args = args.clone();
-        args.split = (0..args.split.len()).filter(left).map(|at| args.split[at]).collect();
-        args.overrides.retain(|exception| left(&exception.device));
-        args.overrides.iter_mut().for_each(|exception| exception.device = moved(exception.device));
-        let options = placement_options(&args, &rest, remote - gone.len(), usual)?;
-        Placement::new(file, rest, &options).map_err(|error| Failure::run(path, error))
-    };
-    workers.registries().iter().map(without).collect()
-}
-
 /// `CPU@host:50052   blocks 0-14   45.1 MiB weights`
-fn show_placement(placement: &Placement, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn show_placement(
+    placement: &Placement,
+    terminal: Terminal,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let bytes = |bytes: usize| Cell::quantity(quantity::bytes(bytes as u64));
     let rows = placement.shares().iter().enumerate().map(|(at, share)| {
         let blocks = match share.blocks.len() {

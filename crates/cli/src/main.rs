@@ -22,6 +22,7 @@ mod os;
 mod printable;
 mod progress;
 mod quantity;
+mod recovery;
 mod settings;
 mod speculation;
 mod table;

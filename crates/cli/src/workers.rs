@@ -311,6 +311,12 @@ impl Workers {
         self.registries.iter().flat_map(|registry| registry.devices()).collect()
     }
 
+    /// The devices of those that are known to be lost.
+    pub(crate) fn lost_devices(&self) -> Vec<Arc<dyn Device>> {
+        let lost = self.registries.iter().filter(|registry| registry.failure().is_some());
+        lost.flat_map(|registry| registry.devices()).collect()
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.registries.is_empty()

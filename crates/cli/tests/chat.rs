@@ -287,11 +287,13 @@ fn a_dead_worker_does_not_end_the_conversation() {
     screen.say("Hello");
     worker.child.kill().unwrap();
     worker.child.wait().unwrap();
+    // This machine takes its part over.
     let shown = screen.say("And now?");
+    assert!(shown.contains(&worker.address) && shown.contains("is lost, going on without it"), "{shown}");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
+    // Asked for by name, it is still gone.
+    let shown = screen.say(&format!("/workers {}", worker.address));
     assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept: /retry"), "{shown}");
-    // It is still gone, and says so again.
-    let shown = screen.say("/retry");
-    assert!(shown.contains(&worker.address) && shown.contains("the conversation is kept"), "{shown}");
     let shown = screen.say("/workers none");
     assert!(shown.contains("a context of 1024 tokens"), "{shown}");
     screen.say("/retry");

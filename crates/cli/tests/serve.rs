@@ -30,7 +30,10 @@ fn oxcart(args: &[&str]) -> Command {
 
 fn oxcart_with(args: &[&str]) -> Command {
     let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
-    command.args(["serve", "--threads", "1", "--ctx", "256"]).args(args);
+    command.args(["serve", "--threads", "1"]).args(args);
+    if !args.contains(&"--ctx") {
+        command.args(["--ctx", "256"]);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
     command
 }
@@ -49,7 +52,7 @@ impl Server {
 
     /// With other models than the tiny one.
     fn start_with(args: &[&str]) -> Server {
-        let mut child = oxcart_with(&["--port", "0"]).args(args).spawn().unwrap();
+        let mut child = oxcart_with(&[&["--port", "0"][..], args].concat()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let mut server = Server { child, log, url: String::new() };
         let line = server.line_with("listening on ");
@@ -170,9 +173,70 @@ fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
     let dead = picture();
     assert!(dead.machines[0].failure.as_ref().unwrap().contains("closed the connection"), "{dead:?}");
     assert!(dead.machines[1].failure.is_none());
-    // It had a block.
-    let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
-    assert_eq!(status, 500, "{body}");
+    // It had a block. The others take it over, and then this machine takes all of them.
+    let said = |server: &Server| {
+        let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["choices"][0]["message"].clone()
+    };
+    let expected = said(&Server::start(&[]));
+    assert_eq!(said(&server), expected);
+    let moved = picture();
+    let owners = |picture: &Cluster| -> Vec<String> {
+        picture.models[0].plans.now.shares.iter().map(|share| share.machine.clone()).collect()
+    };
+    assert_eq!(owners(&moved), [addresses[1].as_str(), "this machine"]);
+    let plans = &moved.models[0].plans;
+    assert_eq!(blocks(&plans.now), plans.blocks);
+    let left: Vec<&str> = plans.without.iter().map(|without| without.machine.as_str()).collect();
+    assert_eq!((left, &moved.models[0].trouble), (vec![addresses[1].as_str()], &None));
+    drop(second);
+    assert_eq!(said(&server), expected);
+    assert_eq!(owners(&picture()), ["this machine"]);
+}
+
+/// Clients see a pause and the same words.
+#[test]
+fn streams_go_on_when_a_worker_is_lost() {
+    let mut workers = [Worker::start(&[]), Worker::start(&[])];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone()).join(",");
+    let mut server = Server::start(&["--workers", &addresses, "--split", "1,1", "--ctx", "1024"]);
+    let mut question = question();
+    question["max_tokens"] = json!(900);
+    question["temperature"] = json!(1.1);
+    question["seed"] = json!(5);
+    let (status, body) = server.ask("/v1/chat/completions", None, Some(&question));
+    assert_eq!(status, 200, "{body}");
+    let expected = serde_json::from_str::<Value>(&body).unwrap();
+    question["stream"] = json!(true);
+    let body = question.to_string();
+    let mut stream = TcpStream::connect(server.url.rsplit('/').next().unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .unwrap();
+    let (mut text, mut chunks, mut finish) = (String::new(), 0, Value::Null);
+    for line in BufReader::new(stream).lines() {
+        let line = line.unwrap();
+        let Some(chunk) = line.strip_prefix("data: ").filter(|data| data.starts_with('{')) else { continue };
+        let chunk: Value = serde_json::from_str(chunk).unwrap();
+        text.push_str(chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
+        if !chunk["choices"][0]["finish_reason"].is_null() {
+            finish = chunk["choices"][0]["finish_reason"].clone();
+        }
+        chunks += 1;
+        if chunks == 20 {
+            workers[0].child.kill().unwrap();
+        }
+    }
+    assert_eq!(expected["choices"][0]["message"]["content"].as_str().unwrap(), text);
+    assert_eq!(finish, "length");
+    let line = server.line_with("is lost, going on without it");
+    assert!(line.contains(&workers[0].address), "{line}");
+    server.line_with("went on after");
 }
 
 #[test]

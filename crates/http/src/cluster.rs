@@ -6,7 +6,7 @@
 //! Invariant: nothing here waits for a machine. What is told of one is what its connection shows and what was known when the
 //! model was placed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -108,8 +108,29 @@ pub struct Plans {
     pub blocks: usize,
     /// As it is.
     pub now: Plan,
-    /// As it would be after a start without one of the machines.
+    /// As it would be without one of the machines.
     pub without: Vec<PlanWithout>,
+}
+
+/// The plans of a model that may move to other machines while it is served. Clones tell of the same model.
+#[derive(Clone, Debug, Default)]
+pub struct CurrentPlans(Arc<Mutex<Plans>>);
+
+impl From<Plans> for CurrentPlans {
+    fn from(plans: Plans) -> CurrentPlans {
+        CurrentPlans(Arc::new(Mutex::new(plans)))
+    }
+}
+
+impl CurrentPlans {
+    /// Says where the model is from now on.
+    pub fn set(&self, plans: Plans) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plans;
+    }
+
+    pub(crate) fn now(&self) -> Plans {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// A request that is computed.
@@ -224,7 +245,7 @@ impl ModelState {
             plans: Plans::default(),
         };
         let Some(served) = &model.model else { return state };
-        state.plans = served.plans.clone();
+        state.plans = served.plans.now();
         state.context = served.context();
         let Ok(talker) = served.talker() else { return state };
         let now = talker.service.snapshot();

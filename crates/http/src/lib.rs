@@ -45,8 +45,8 @@ mod service;
 mod tls;
 
 pub use cluster::{
-    Cluster, DeviceMemory, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout, Plans,
-    Presence, Purpose, RequestState,
+    Cluster, CurrentPlans, DeviceMemory, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout,
+    Plans, Presence, Purpose, RequestState,
 };
 pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};

@@ -33,7 +33,7 @@ fn expected(prompt: &Prompt, limit: usize) -> (String, usize) {
         match event.unwrap() {
             Event::Token(token) => text.push_str(&token.text),
             Event::Finished { text: rest, .. } => text.push_str(&rest),
-            Event::Failed { error, .. } => panic!("{error}"),
+            event => panic!("{event:?}"),
         }
     }
     (text, count)

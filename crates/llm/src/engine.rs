@@ -5,17 +5,19 @@
 //! simulation can all drive it.
 //!
 //! Invariants: a request's tokens are its log: whatever devices hold of it can be computed again from them, and is, when the
-//! room was needed for others. What a request is answered does not depend on the requests beside it. Every request ends with
-//! one [`Event::Finished`] or [`Event::Failed`], and nothing is handed out about it afterwards.
+//! room was needed for others or a device was lost ([`Recover`]). What a request is answered does not depend on the requests beside it.
+//! Every request ends with one [`Event::Finished`] or [`Event::Failed`], and nothing is handed out about it afterwards.
 
 mod answer;
 mod job;
 mod parked;
+mod recover;
 mod request;
 mod schedule;
 mod speculate;
 
 pub use answer::Answer;
+pub use recover::{Loss, Recover, Recovery};
 pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
 pub use speculate::{Draft, Speculation};
 
@@ -29,6 +31,7 @@ use crate::runner::{Runner, SequenceId};
 use crate::text::{ConstrainError, Constraint, Constraints, Grammar, SampleError, StopError, Vocab};
 use job::Job;
 use parked::Parked;
+use recover::Interruption;
 
 /// Why a request was refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +87,10 @@ pub struct Engine {
     parked: VecDeque<Parked>,
     events: VecDeque<Event>,
     next_id: u64,
+    /// What finds other devices when one is lost.
+    recover: Option<Box<dyn Recover>>,
+    /// Since a device was lost, until all requests go on.
+    interruption: Option<Interruption>,
 }
 
 impl fmt::Debug for Engine {
@@ -115,6 +122,8 @@ impl Engine {
             parked: VecDeque::new(),
             events: VecDeque::new(),
             next_id: 1,
+            recover: None,
+            interruption: None,
         }
     }
 

@@ -13,6 +13,7 @@
 mod arch;
 mod error;
 mod file;
+pub(crate) mod held;
 mod hyper_parameters;
 mod keys;
 pub mod limits;

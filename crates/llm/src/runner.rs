@@ -4,7 +4,8 @@
 //! is computed together is a list of [`Piece`]s: any mix of prompts, or parts of them, and single tokens.
 //!
 //! Invariants: what a sequence holds is what was computed without an error, so a call that fails leaves every sequence as it
-//! was, or, where blocks have already forgotten what going back would need, without tokens. The logits of a sequence do not
+//! was, or, where blocks have already forgotten what going back would need, without tokens. A runner that was taken off its devices and
+//! put on others ([`Lineup`]) has none of the sequences from before, and refuses their ids. The logits of a sequence do not
 //! depend on how its tokens were cut into pieces or on the sequences beside it; where attention looks through a mask they do in
 //! their last digits, because sums are in the order of cells. In the steady state a step builds no graph.
 
@@ -13,6 +14,7 @@ mod encoder;
 mod forget;
 pub(crate) mod graphs;
 mod index_inputs;
+mod lineup;
 mod options;
 pub(crate) mod pages;
 mod run_inputs;
@@ -24,6 +26,7 @@ pub(crate) mod watch;
 
 pub use batch::{Piece, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
+pub use lineup::Lineup;
 pub use options::{AttentionChoice, RunnerOptions};
 pub use save::MAX_EXTRA;
 pub use sequence::SequenceId;
@@ -38,6 +41,7 @@ use std::sync::Arc;
 use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
 
+use crate::model::held::Held;
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model};
 use graphs::{Graphs, InputBytes};
@@ -151,6 +155,10 @@ pub struct Runner {
     rows: Vec<Range<usize>>,
     shared_tokens: u64,
     computed_tokens: u64,
+    /// How often it was put on devices before.
+    epoch: u64,
+    /// What devices hold of its model while it is on none.
+    held: Option<Held>,
 }
 
 impl Runner {
@@ -209,7 +217,44 @@ impl Runner {
             rows: Vec::new(),
             shared_tokens: 0,
             computed_tokens: 0,
+            epoch: 0,
+            held: None,
         })
+    }
+
+    /// Takes it off its devices: streams, state and all sequences are gone, and it computes nothing until it is [settled](Lineup::settle)
+    /// again. Weights stay where they are until it is known which of them are of use.
+    pub fn release(&mut self) {
+        if self.graphs.is_released() {
+            return;
+        }
+        self.sequences.clear();
+        self.held = Some(Held::of(&self.graphs.release()));
+    }
+
+    /// Whether it was taken off its devices.
+    pub fn is_released(&self) -> bool {
+        self.graphs.is_released()
+    }
+
+    /// How often it was put on other devices.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Goes on with another copy of its model, with the same options; ids of sequences are not used again, counters go on.
+    fn settle(&mut self, model: Arc<Model>, streams: Vec<Box<dyn Stream>>) -> Result<(), Error> {
+        let mut fresh = Runner::new(model, streams, self.options)?;
+        fresh.graphs.made += self.graphs.made;
+        fresh.graphs.making += self.graphs.making;
+        *self = Runner {
+            next_id: self.next_id,
+            shared_tokens: self.shared_tokens,
+            computed_tokens: self.computed_tokens,
+            epoch: self.epoch + 1,
+            ..fresh
+        };
+        Ok(())
     }
 
     /// The model.
@@ -239,7 +284,7 @@ impl Runner {
         self.graphs.state().map_or(&[], State::bytes)
     }
 
-    /// Bytes of memory for results on each device.
+    /// Bytes of memory for results on each device; an error while it is on none.
     pub fn result_bytes(&self) -> Result<Vec<usize>, Error> {
         self.graphs.result_bytes()
     }
@@ -251,6 +296,9 @@ impl Runner {
 
     /// Opens a sequence without tokens.
     pub fn open(&mut self) -> Result<SequenceId, Error> {
+        if self.is_released() {
+            return Err(Error::Released);
+        }
         let row = self.take_row()?;
         Ok(self.insert(Sequence::new(row)))
     }

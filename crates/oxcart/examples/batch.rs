@@ -22,11 +22,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     while session.engine().is_busy() {
         session.engine().step()?;
         while let Some(event) = session.engine().next_event() {
-            let (question, answer) = answers.get_mut(&event.request()).ok_or("an answer to no question")?;
+            // The loss of a worker is about none of them: all go on.
+            let Some(id) = event.request() else { continue };
+            let (question, answer) = answers.get_mut(&id).ok_or("an answer to no question")?;
             match event {
                 Event::Token(token) => answer.push_str(&token.text),
                 Event::Finished { end, .. } => println!("{question} {answer} ({})", end.name()),
                 Event::Failed { error, .. } => println!("{question} failed: {error}"),
+                _ => {}
             }
         }
     }

@@ -1,7 +1,5 @@
 //! What can go wrong on the way from a name to an answer.
 
-use oxcart_backend::ByteSize;
-
 /// Why a model was not loaded or did not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,16 +25,6 @@ pub enum Error {
     /// A request.
     #[error(transparent)]
     Request(#[from] oxcart_llm::engine::RequestError),
-    /// A device without room for its part of the model.
-    #[error("{device} has {} free, but its part of the model needs {}", ByteSize(*.free as u64), ByteSize(*.needed as u64))]
-    Memory {
-        /// Which one.
-        device: String,
-        /// Bytes it has.
-        free: usize,
-        /// Bytes it would need.
-        needed: usize,
-    },
     /// A user without a home.
     #[error("there is no home folder to keep models in; set OXCART_CACHE to one")]
     NoFolder,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use oxcart_backend::{Device, Registry, StreamOptions};
 use oxcart_llm::engine::{Answer, Engine, EngineOptions, Request};
-use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions, Proportions};
-use oxcart_llm::runner::{Encoder, EncoderOptions, Runner};
+use oxcart_llm::model::{Model, ModelFile, PlacementOptions, Proportions};
+use oxcart_llm::runner::{Encoder, EncoderOptions, Lineup};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, Vocab};
 use oxcart_pull::{Hub, Name, Store};
 use oxcart_rpc::client::{Options, RemoteRegistry};
@@ -47,7 +47,8 @@ impl Loader {
         }
     }
 
-    /// Workers whose devices are used besides those of this machine, as `HOST:PORT`. They are talked to without a key and in the clear;
+    /// Workers whose devices are used besides those of this machine, as `HOST:PORT`. One that is lost while requests are answered is left out:
+    /// they go on on what remains, with the same tokens (`Event::Lost`, `Event::Recovered`). They are talked to without a key and in the clear;
     /// for machines that are paired, connect with [`Options::link`].
     pub fn workers<W: Into<String>>(mut self, workers: impl IntoIterator<Item = W>) -> Loader {
         self.workers = workers.into_iter().map(Into::into).collect();
@@ -94,19 +95,19 @@ impl Loader {
 
     /// Fetches the model if it is not here, connects workers, loads.
     pub fn load(self) -> Result<Session, Error> {
-        let runner_options = self.placement.runner;
         let engine_options = self.engine;
-        let ready = self.ready()?;
-        let runner = Runner::new(Arc::clone(&ready.model), ready.streams()?, runner_options)?;
-        let template = ChatTemplate::for_model(&ready.model.metadata())?;
-        let engine = Engine::new(runner, Arc::clone(&ready.vocab), engine_options);
-        Ok(Session { engine, template, _workers: ready.workers })
+        let Ready { model, lineup, vocab, workers } = self.ready()?;
+        let template = ChatTemplate::for_model(&model.metadata())?;
+        let mut engine = Engine::new(lineup.runner(model)?, vocab, engine_options);
+        engine.recover_with(lineup);
+        Ok(Session { engine, template, _workers: workers })
     }
 
     /// As [`load`](Loader::load), a model that makes embeddings.
     pub fn load_encoder(self) -> Result<EmbeddingSession, Error> {
         let ready = self.ready()?;
-        let encoder = Encoder::new(Arc::clone(&ready.model), ready.streams()?, EncoderOptions::default())?;
+        let streams = ready.lineup.streams(&ready.model)?;
+        let encoder = Encoder::new(ready.model, streams, EncoderOptions::default())?;
         Ok(EmbeddingSession { encoder, vocab: ready.vocab, _workers: ready.workers })
     }
 
@@ -125,16 +126,11 @@ impl Loader {
             options.proportions = devices::usual_proportions(&local);
         }
         list.extend(local);
-        let placement = Placement::new(&file, list, &options)?;
-        if let Some(share) = placement.shortfall() {
-            return Err(Error::Memory {
-                device: share.name.clone(),
-                free: share.free,
-                needed: share.needed(),
-            });
-        }
+        let lineup = Lineup::new(list, options, self.stream);
+        let placement = lineup.place(&file)?;
+        placement.check_room()?;
         let model = Model::load(file, placement, &|_| {})?;
-        Ok(Ready { model, vocab, workers, stream: self.stream })
+        Ok(Ready { model, lineup, vocab, workers })
     }
 
     fn find(&self) -> Result<PathBuf, Error> {
@@ -152,19 +148,12 @@ impl Loader {
 /// A model that is loaded.
 struct Ready {
     model: Arc<Model>,
+    lineup: Lineup,
     vocab: Arc<Vocab>,
     workers: Vec<Arc<RemoteRegistry>>,
-    stream: StreamOptions,
 }
 
-impl Ready {
-    fn streams(&self) -> Result<Vec<Box<dyn oxcart_backend::Stream>>, Error> {
-        let open = |device: &Arc<dyn Device>| Ok(Arc::clone(device).open(&self.stream)?);
-        self.model.devices().iter().map(open).collect()
-    }
-}
-
-/// A model that answers.
+/// A model that answers, and goes on when a worker is lost.
 #[derive(Debug)]
 pub struct Session {
     engine: Engine,

@@ -8,7 +8,7 @@ use oxcart::llm::runner::{Piece, Runner, Wanted};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::loaded::{EngineArgs, Loaded, Opened, placement_report};
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::{Terminal, Tone};
@@ -250,7 +250,7 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, 
         "kv": args.engine.resolved()?.kv.to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "placement": loaded.placement(),
+        "placement": placement_report(&loaded.model),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
     }))

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use oxcart::llm::engine::{AtLimit, Request};
+use oxcart::llm::engine::{AtLimit, Engine, Request};
 use oxcart::llm::text::{Encode, Message};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::conversation;
 use crate::failure::Failure;
 use crate::form::FormArgs;
 use crate::generation::{Answered, LengthArgs, Limit, SamplerArgs, answer, summary};
-use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded};
+use crate::loaded::{EngineArgs, Loaded, Opened, Unloaded, placement_report};
 use crate::printable;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::Terminal;
@@ -106,8 +106,8 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         let answer = if args.length.n == Limit::NONE { 0 } else { args.length.n.0 };
         Ok(tokens.len().saturating_add(answer))
     });
-    let Opened::Ready(loaded) = opened? else { return Ok(()) };
-    let mut engine = loaded.engine()?;
+    let Opened::Ready(mut loaded) = opened? else { return Ok(()) };
+    let mut engine = loaded.engine(None)?;
     args.speculation.apply(&mut engine, &args.engine, terminal, out)?;
     let at_limit = match args.shift {
         true => AtLimit::Shift { keep: tokens.len().min(64), exact: false },
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         Ok(())
     })?;
     if args.json {
-        return printable::write_json(&report(&loaded, &tokens, &answered), out);
+        return printable::write_json(&report(&loaded, &engine, &tokens, &answered), out);
     }
     writeln!(out)?;
     out.flush()?;
@@ -186,7 +186,7 @@ fn line(loaded: &Loaded, answered: &Answered) -> String {
     )
 }
 
-fn report(loaded: &Loaded, prompt: &[u32], answered: &Answered) -> Value {
+fn report(loaded: &Loaded, engine: &Engine, prompt: &[u32], answered: &Answered) -> Value {
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let (traffic, report) = (loaded.workers.traffic(), &answered.report);
     json!({
@@ -204,7 +204,7 @@ fn report(loaded: &Loaded, prompt: &[u32], answered: &Answered) -> Value {
             "decode_per_second": report.answer_rate(),
         },
         "guesses": { "computed": report.guessed_tokens, "right": report.right_guesses },
-        "placement": loaded.placement(),
+        "placement": placement_report(engine.runner().model()),
         "traffic": { "sent_bytes": traffic.sent, "received_bytes": traffic.received, "round_trips": traffic.waits },
     })
 }

@@ -265,9 +265,10 @@ fn one_model(
         return Ok(None);
     };
     let name = args.alias.clone().unwrap_or_else(|| catalogue::name(&settings.engine.model.model));
-    let served = settings.served(&name, &loaded, out)?;
+    let workers = Arc::clone(&loaded.workers);
+    let served = settings.served(&name, loaded, out)?;
     let models = Models::new(vec![served]).map_err(|error| Failure::Machine(error.to_string()))?;
-    Ok(Some((models, loaded.workers)))
+    Ok(Some((models, workers)))
 }
 
 /// The models of --models, none of them loaded yet, and the workers.

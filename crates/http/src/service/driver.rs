@@ -120,8 +120,8 @@ impl Driver {
         match outcome {
             Ok(_) => {}
             Err(error) => {
-                // What the engine holds can be computed again, but not while a device is gone: its requests are told now rather
-                // than left to wait for their deadlines.
+                // Devices are lost and no others can have the model, or something else broke: requests are told now rather than left
+                // to wait for their deadlines. The next one has it tried again.
                 let reason = error.to_string();
                 self.shared.lock().trouble = Some(reason.clone());
                 self.fail_all(|| Failure::Step(reason.clone()));
@@ -144,9 +144,9 @@ impl Driver {
         totals.step_time += time;
         let waiting = state.queue.len();
         while let Some(event) = self.engine.next_event() {
-            let id = event.request();
             match event {
                 EngineEvent::Token(token) => {
+                    let id = token.request;
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
                     let prompt = if task.has_begun { 0 } else { task.prompt_tokens };
                     task.has_begun = true;
@@ -163,17 +163,21 @@ impl Driver {
                         }
                     }
                 }
-                EngineEvent::Finished { end: why, text, stopped_by, report, .. } => {
+                EngineEvent::Finished { request: id, end: why, text, stopped_by, report } => {
                     let Some(task) = self.tasks.remove(&id) else { continue };
                     end(&mut state, task.ticket, task.client);
                     state.totals.count(why, &report);
                     ended.push((task, Ok(Ending { why, text, stopped_by, report })));
                 }
-                EngineEvent::Failed { error, .. } => {
+                EngineEvent::Failed { request: id, error } => {
                     let Some(task) = self.tasks.remove(&id) else { continue };
                     end_failed(&mut state, task.ticket, task.client);
                     ended.push((task, Err(Failure::Request(error))));
                 }
+                EngineEvent::Lost(loss) => shared.tell(Event::Lost(loss)),
+                EngineEvent::Recovered(recovery) => shared.tell(Event::Recovered(recovery)),
+                // Nothing changes for requests but how fast they are.
+                EngineEvent::DraftLost { .. } => {}
             }
         }
         drop(state);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oxcart_llm::engine::{End, Report};
+use oxcart_llm::engine::{End, Loss, Recovery, Report};
 
 use super::queue::Client;
 
@@ -64,6 +64,10 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A device was lost; requests wait for the model to be on others.
+    Lost(Loss),
+    /// Requests go on after that.
+    Recovered(Recovery),
 }
 
 /// A request that is computed.

@@ -29,11 +29,11 @@ impl Answer<'_> {
         self.report
     }
 
-    /// What is told of the request next; `None` once it has ended.
+    /// What is told of the request next, or of the devices that compute it; `None` once it has ended.
     pub fn next_event(&mut self) -> Option<Result<Event, RequestError>> {
         while !self.ended {
             while let Some(event) = self.engine.next_event() {
-                if event.request() != self.request {
+                if event.request().is_some_and(|other| other != self.request) {
                     self.kept.push(event);
                     continue;
                 }
@@ -46,7 +46,7 @@ impl Answer<'_> {
                         (self.ended, self.report) = (true, Some(report));
                         return Some(Ok(event));
                     }
-                    Event::Token(_) => return Some(Ok(event)),
+                    event => return Some(Ok(event)),
                 }
             }
             if let Err(error) = self.engine.step() {
@@ -68,6 +68,7 @@ impl Iterator for Answer<'_> {
                 Ok(Event::Token(token)) => token.text,
                 Ok(Event::Finished { text, .. }) => text,
                 Ok(Event::Failed { error, .. }) | Err(error) => return Some(Err(error)),
+                Ok(Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_)) => continue,
             };
             if !text.is_empty() {
                 return Some(Ok(text));
@@ -81,7 +82,7 @@ impl Drop for Answer<'_> {
         if !self.ended {
             self.engine.cancel(self.request);
         }
-        let own = self.request;
+        let own = Some(self.request);
         let later =
             std::mem::take(&mut self.engine.events).into_iter().filter(|event| event.request() != own);
         self.engine.events = self.kept.drain(..).chain(later).collect();

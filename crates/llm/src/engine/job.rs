@@ -79,6 +79,11 @@ impl Job {
         &self.sampler
     }
 
+    /// Tokens of its answer so far.
+    pub(super) fn made(&self) -> usize {
+        self.made
+    }
+
     /// How many tokens it may still get.
     pub(super) fn wants_more(&self) -> usize {
         self.request.limit.saturating_sub(self.made)

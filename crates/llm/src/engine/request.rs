@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::RequestError;
+use super::recover::{Loss, Recovery};
 use crate::text::{Constraint, SamplerSettings, Token};
 
 /// A request of an engine. It means nothing to any other.
@@ -207,14 +208,26 @@ pub enum Event {
         /// Why.
         error: RequestError,
     },
+    /// A device was lost. Requests wait for other devices and go on with the very next token.
+    Lost(Loss),
+    /// A device of the draft model was lost. Answers go on without guesses.
+    DraftLost {
+        /// Its name.
+        device: String,
+        /// What is said about it.
+        reason: String,
+    },
+    /// All requests that were interrupted by a loss have gone on or ended.
+    Recovered(Recovery),
 }
 
 impl Event {
-    /// The request that it is about.
-    pub fn request(&self) -> RequestId {
+    /// The request that it is about, if it is about one.
+    pub fn request(&self) -> Option<RequestId> {
         match self {
-            Event::Token(token) => token.request,
-            Event::Finished { request, .. } | Event::Failed { request, .. } => *request,
+            Event::Token(token) => Some(token.request),
+            Event::Finished { request, .. } | Event::Failed { request, .. } => Some(*request),
+            Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_) => None,
         }
     }
 }

@@ -24,9 +24,22 @@ const PAGE: usize = crate::runner::PAGE_TOKENS;
 
 impl Engine {
     /// Computes one step of all requests; `false` if there was nothing to compute. An error is a device's, or the model's:
-    /// requests stay as they are, and the next step tries again.
+    /// requests stay as they are, and the next step tries again. The loss of a device is no error where [`Engine::recover_with`] said what to
+    /// do then: the next step finds other devices, and those after it compute again what was lost.
     pub fn step(&mut self) -> Result<bool, Error> {
         self.end_those_that_are_over();
+        let done = match self.advance() {
+            Err(error) if self.is_interrupted_by(&error) => Ok(true),
+            done => done,
+        };
+        self.look_who_goes_on();
+        done
+    }
+
+    fn advance(&mut self) -> Result<bool, Error> {
+        if self.find_devices()? {
+            return Ok(true);
+        }
         self.admit()?;
         self.make_room_in_contexts()?;
         loop {

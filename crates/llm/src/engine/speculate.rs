@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::job::Job;
-use super::request::RequestId;
+use super::request::{Event, RequestId};
 use super::{Engine, RequestError};
 use crate::model::Error;
 use crate::runner::{Piece, Runner, SequenceId, Wanted};
@@ -205,7 +205,15 @@ impl Engine {
                     }
                     // It holds too much; the requests that go on are read anew.
                     Err(Error::InSequence { .. }) => draft.forget_all(),
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        let Some((device, reason)) = error.lost_device() else { return Err(error) };
+                        if let Some(recover) = &mut self.recover {
+                            recover.draft_lost(device, reason);
+                        }
+                        let (device, reason) = (device.to_owned(), reason.to_owned());
+                        self.events.push_back(Event::DraftLost { device, reason });
+                        self.speculation = Speculation::None;
+                    }
                 }
             }
         }

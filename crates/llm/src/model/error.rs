@@ -1,5 +1,6 @@
 //! The one error of this module.
 
+use oxcart_backend::ByteSize;
 use oxcart_tensor::{DType, Shape};
 
 use crate::runner::SequenceId;
@@ -161,6 +162,19 @@ pub enum Error {
     /// A saved sequence that cannot be restored.
     #[error("the saved sequence cannot be restored: {0}")]
     SavedState(&'static str),
+    /// A device without room for its part of a model.
+    #[error("{device} has {} free, but its part of the model needs {}", ByteSize(*.free as u64), ByteSize(*.needed as u64))]
+    NoRoom {
+        /// Which one.
+        device: String,
+        /// Bytes it has free.
+        free: usize,
+        /// Bytes it would need.
+        needed: usize,
+    },
+    /// A runner that has no devices at the moment.
+    #[error("the runner was taken off its devices")]
+    Released,
     /// Something this kind of model does not do.
     #[error("{architecture} models cannot {what}")]
     NotThatKind {
@@ -172,6 +186,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// The device that is lost, if this is why, and what is said about it.
+    pub fn lost_device(&self) -> Option<(&str, &str)> {
+        match self {
+            Error::Device(oxcart_backend::Error::DeviceLost { device, reason })
+            | Error::Schedule(oxcart_sched::Error::Device(oxcart_backend::Error::DeviceLost {
+                device,
+                reason,
+            })) => Some((device, reason)),
+            Error::InSequence { error, .. } => error.lost_device(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn parameter(key: impl Into<String>, value: impl ToString, rule: impl Into<String>) -> Error {
         Error::Parameter { key: key.into(), value: value.to_string(), rule: rule.into() }
     }

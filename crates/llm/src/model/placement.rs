@@ -32,6 +32,8 @@ pub enum Proportions {
         /// How many blocks the others may have at most, if there is such a limit; the rest is the last one's, too.
         most: Option<usize>,
     },
+    /// By free memory, but the last device gets nothing, unless it is the only one.
+    SkipLast,
     /// By these numbers, one for each device; none for zero.
     Ratios(Vec<f64>),
 }
@@ -61,6 +63,30 @@ pub struct PlacementOptions {
     pub overrides: Vec<Override>,
     /// The runner that will be on these devices, which needs memory for state and results, too.
     pub runner: RunnerOptions,
+}
+
+impl PlacementOptions {
+    /// The same without some of so many devices, by their positions: the others keep their proportions. Where these gave all to devices that
+    /// are gone, what is left is shared by free memory.
+    pub fn without(&self, count: usize, is_gone: impl Fn(usize) -> bool) -> PlacementOptions {
+        let left: Vec<usize> = (0..count).filter(|&at| !is_gone(at)).collect();
+        let proportions = match &self.proportions {
+            Proportions::Ratios(ratios) => {
+                let ratios: Vec<f64> = left.iter().filter_map(|&at| ratios.get(at).copied()).collect();
+                match ratios.iter().any(|&ratio| ratio > 0.0) {
+                    true => Proportions::Ratios(ratios),
+                    false => Proportions::SpareLast { most: None },
+                }
+            }
+            other => other.clone(),
+        };
+        let moved = |exception: &Override| {
+            let device = left.iter().position(|&at| at == exception.device)?;
+            Some(Override { device, ..exception.clone() })
+        };
+        let overrides = self.overrides.iter().filter_map(moved).collect();
+        PlacementOptions { proportions, overrides, runner: self.runner }
+    }
 }
 
 /// A tensor and the device it goes to.
@@ -122,6 +148,16 @@ impl Placement {
         devices: Vec<Arc<dyn Device>>,
         options: &PlacementOptions,
     ) -> Result<Placement, Error> {
+        Placement::beside(file, devices, options, |_| 0)
+    }
+
+    /// The same, where some devices hold so many bytes for the model already.
+    pub(crate) fn beside(
+        file: &ModelFile,
+        devices: Vec<Arc<dyn Device>>,
+        options: &PlacementOptions,
+        held: impl Fn(&Arc<dyn Device>) -> usize,
+    ) -> Result<Placement, Error> {
         if devices.is_empty() {
             return Err(Error::setting("the list of devices", "empty", "a model needs at least one"));
         }
@@ -129,8 +165,8 @@ impl Placement {
             let rule = format!("there are {} devices", devices.len());
             return Err(Error::setting("the device of an override", wrong.device, rule));
         }
-        let free =
-            devices.iter().map(|device| Ok(device.memory()?.free)).collect::<Result<Vec<_>, Error>>()?;
+        let free = |device: &Arc<dyn Device>| Ok(device.memory()?.free.saturating_add(held(device)));
+        let free = devices.iter().map(free).collect::<Result<Vec<usize>, Error>>()?;
         match options.proportions {
             Proportions::SpareLast { most } if devices.len() > 1 => {
                 Placement::spare_last(file, &devices, free, options, most)
@@ -251,6 +287,16 @@ impl Placement {
         self.shares.iter().find(|share| share.needed() > share.free)
     }
 
+    /// Fails if there is such a device.
+    pub fn check_room(&self) -> Result<(), Error> {
+        match self.shortfall() {
+            Some(share) => {
+                Err(Error::NoRoom { device: share.name.clone(), free: share.free, needed: share.needed() })
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn sections(&self) -> &[usize] {
         &self.sections
     }
@@ -278,6 +324,12 @@ fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> 
     let ratios = match proportions {
         Proportions::ByFreeMemory | Proportions::SpareLast { .. } => {
             free.iter().map(|&free| free.max(1) as f64).collect()
+        }
+        Proportions::SkipLast => {
+            let mut ratios: Vec<f64> = free.iter().map(|&free| free.max(1) as f64).collect();
+            ratios.pop_if(|_| free.len() > 1);
+            ratios.resize(free.len(), 0.0);
+            ratios
         }
         Proportions::Ratios(ratios) => ratios.clone(),
     };

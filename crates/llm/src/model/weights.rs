@@ -1,7 +1,7 @@
 //! A model whose weights are where the placement wants them.
 //!
 //! A device that computes on host memory uses the mapped file as it is; to others, weights are written straight from the
-//! mapping, to all devices at the same time.
+//! mapping, to all devices at the same time. A device that has a weight from before, because the model moves, keeps it where it lies.
 //!
 //! Invariant: a loaded weight has the layout that the file's header gave and that was checked; its bytes are within its
 //! buffer.
@@ -17,6 +17,7 @@ use oxcart_tensor::{Graph, Layout, TensorId};
 
 use super::error::Error;
 use super::file::ModelFile;
+use super::held::Held;
 use super::hyper_parameters::HyperParameters;
 use super::net::Section;
 use super::placement::{Placement, is_mapped};
@@ -82,6 +83,11 @@ impl Weights {
         self.homes[self.index(section)]
     }
 
+    /// All of them, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Weight)> {
+        self.sections.iter().flatten()
+    }
+
     pub(crate) fn buffers(&self) -> &Buffers {
         &self.buffers
     }
@@ -100,7 +106,7 @@ impl AsRef<[u8]> for Lent {
 /// A model that is ready to be used, by any number of contexts.
 #[derive(Debug)]
 pub struct Model {
-    file: ModelFile,
+    file: Arc<ModelFile>,
     placement: Placement,
     weights: Weights,
     mappings: Vec<Arc<Mapping>>,
@@ -111,18 +117,27 @@ pub struct Model {
 impl Model {
     /// Loads a model as placed, to all devices at the same time. `progress` is called from several threads.
     pub fn load(
-        file: ModelFile,
+        file: impl Into<Arc<ModelFile>>,
         placement: Placement,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Arc<Model>, Error> {
-        let mappings = file.files().files().iter().map(|file| Ok(Arc::new(file.map()?)));
-        let mappings = mappings.collect::<Result<Vec<_>, Error>>()?;
+        Model::load_beside(&Held::nothing_of(file.into())?, placement, progress)
+    }
+
+    /// The same, where devices hold weights already: those that they still need stay where they are.
+    pub(crate) fn load_beside(
+        held: &Held,
+        placement: Placement,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Arc<Model>, Error> {
+        let (file, mappings) = (Arc::clone(held.file()), held.mappings().to_vec());
         let sections = vec![HashMap::new(); placement.sections().len()];
         let (homes, devices) = (placement.sections().to_vec(), placement.devices().len());
         let mut loading = Loading {
             set: file.files(),
             placement: &placement,
             mappings: &mappings,
+            held,
             weights: Weights { buffers: Buffers::new(), sections, homes },
             uploads: Vec::new(),
         };
@@ -138,8 +153,24 @@ impl Model {
         Ok(Arc::new(Model { file, placement, weights, mappings, uses_mapping }))
     }
 
-    pub(crate) fn file(&self) -> &ModelFile {
+    /// Its file, size and shape without any weights: what is left of it while it is nowhere.
+    pub fn without_weights(&self) -> Model {
+        Model {
+            file: Arc::clone(&self.file),
+            placement: self.placement.clone(),
+            weights: Weights::default(),
+            mappings: self.mappings.clone(),
+            uses_mapping: false,
+        }
+    }
+
+    /// Its file.
+    pub fn file(&self) -> &Arc<ModelFile> {
         &self.file
+    }
+
+    pub(crate) fn mappings(&self) -> &[Arc<Mapping>] {
+        &self.mappings
     }
 
     /// Its size and shape.
@@ -205,6 +236,7 @@ struct Loading<'a> {
     set: &'a GgufSet,
     placement: &'a Placement,
     mappings: &'a [Arc<Mapping>],
+    held: &'a Held,
     weights: Weights,
     uploads: Vec<Upload>,
 }
@@ -255,50 +287,64 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Gives the tensors of a device places in its memory.
+    /// Gives the tensors of a device places in its memory, those that it has excepted. Each part of the model has buffers of its own, so
+    /// that a part that leaves gives all of its memory back.
     fn place(&mut self, device: usize) -> Result<(), Error> {
         let mut graph = Graph::new();
-        let mut known: HashMap<&str, TensorId> = HashMap::new();
+        let mut known: HashMap<&str, Weight> = HashMap::new();
+        let mut kept: HashMap<BufferId, BufferId> = HashMap::new();
+        let mut new: Vec<Vec<(TensorId, &str)>> = vec![Vec::new(); self.weights.sections.len()];
+        let target = &self.placement.devices()[device];
         let tensors = self.tensors_of(device);
+        let mut seen: HashSet<&str> = HashSet::new();
         for &index in &tensors {
-            let name = &self.placement.tensors()[index].name;
-            if !known.contains_key(name.as_str()) {
-                let id = graph.leaf_with_layout(self.in_file(name)?.2)?;
-                graph.set_name(id, name)?;
-                known.insert(name, id);
+            let tensor = &self.placement.tensors()[index];
+            if !seen.insert(&tensor.name) {
+                continue;
             }
+            if let Some((weight, buffer)) = self.held.find(target, &tensor.name) {
+                let add = || self.weights.buffers.add(Arc::clone(buffer));
+                let buffer = *kept.entry(weight.storage.buffer).or_insert_with(add);
+                let storage = Storage { buffer, ..weight.storage };
+                known.insert(&tensor.name, Weight { storage, device, ..*weight });
+                continue;
+            }
+            let id = graph.leaf_with_layout(self.in_file(&tensor.name)?.2)?;
+            graph.set_name(id, &tensor.name)?;
+            new[self.weights.index(tensor.section)].push((id, &tensor.name));
         }
-        let mut ids: Vec<TensorId> = known.values().copied().collect();
-        ids.sort_unstable_by_key(|id| id.index());
-        let buffer_type: Arc<dyn BufferType> = self.placement.devices()[device].buffer_type();
-        for buffer in place_all(&mut graph, &ids, &buffer_type, &mut self.weights.buffers)? {
-            self.weights.buffers.get(buffer)?.set_usage(Usage::Weights);
-        }
-        let mut queued = HashSet::new();
-        for index in tensors {
-            let name = &self.placement.tensors()[index].name;
-            let id = known[name.as_str()];
-            let unplaced = || oxcart_backend::Error::NotPlaced { id, name: name.clone() };
-            let storage = graph.storage(id)?.ok_or_else(unplaced)?;
-            let (file, start, layout) = self.in_file(name)?;
-            if queued.insert(id) {
+        let buffer_type: Arc<dyn BufferType> = target.buffer_type();
+        for part in new {
+            let ids: Vec<TensorId> = part.iter().map(|&(id, _)| id).collect();
+            for buffer in place_all(&mut graph, &ids, &buffer_type, &mut self.weights.buffers)? {
+                self.weights.buffers.get(buffer)?.set_usage(Usage::Weights);
+            }
+            for (id, name) in part {
+                let unplaced = || oxcart_backend::Error::NotPlaced { id, name: name.to_owned() };
+                let storage = graph.storage(id)?.ok_or_else(unplaced)?;
+                let (file, start, layout) = self.in_file(name)?;
                 self.uploads.push(Upload { device, file, start, storage, len: layout.byte_len() });
+                let capacity = self.weights.buffers.get(storage.buffer)?.len();
+                known.insert(name, Weight { layout, storage, capacity, device });
             }
-            let capacity = self.weights.buffers.get(storage.buffer)?.len();
-            self.note(index, Weight { layout, storage, capacity, device });
+        }
+        for index in tensors {
+            let weight = known[self.placement.tensors()[index].name.as_str()];
+            self.note(index, weight);
         }
         Ok(())
     }
 
     /// Writes everything, a thread for each device.
     fn upload_all(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<(), Error> {
-        let lanes: Vec<Lane<'_>> = (0..self.placement.devices().len())
-            .map(|device| Lane {
-                uploads: self.uploads.iter().filter(|upload| upload.device == device).collect(),
-                next: AtomicUsize::new(0),
-                done: Mutex::new(0),
-            })
-            .collect();
+        let lane = |device: usize| {
+            let uploads: Vec<&Upload> =
+                self.uploads.iter().filter(|upload| upload.device == device).collect();
+            let missing: usize = uploads.iter().map(|upload| upload.len).sum();
+            let done = Mutex::new(self.placement.shares()[device].weights.saturating_sub(missing));
+            Lane { uploads, next: AtomicUsize::new(0), done }
+        };
+        let lanes: Vec<Lane<'_>> = (0..self.placement.devices().len()).map(lane).collect();
         let failed = AtomicBool::new(false);
         let work = |lane: &Lane<'_>| -> Result<(), Error> {
             while let Some(upload) = lane.uploads.get(lane.next.fetch_add(1, Ordering::Relaxed)) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oxcart_backend::Stream;
+use oxcart_backend::{Buffers, Stream};
 use oxcart_sched::{Options, Prepared, Scheduler, StreamId};
 use oxcart_tensor::{Graph, Op, TensorId};
 
@@ -34,7 +34,8 @@ pub(crate) struct Step {
 pub(crate) struct Graphs {
     // Before the scheduler and the state, whose buffers they use.
     steps: Vec<Step>,
-    scheduler: Scheduler,
+    /// None after it was taken off its devices.
+    scheduler: Option<Scheduler>,
     model: Arc<Model>,
     state: Option<State>,
     pub(crate) style: Style,
@@ -65,7 +66,7 @@ impl Graphs {
         let scheduler = Scheduler::new(streams, Options::default())?;
         Ok(Graphs {
             steps: Vec::new(),
-            scheduler,
+            scheduler: Some(scheduler),
             model,
             state: None,
             style,
@@ -89,6 +90,27 @@ impl Graphs {
         self.state = Some(state);
     }
 
+    /// Gives up streams, state, graphs and weights; what is left of the model is its size and shape. Returns it as it was.
+    pub(crate) fn release(&mut self) -> Arc<Model> {
+        self.steps.clear();
+        self.scheduler = None;
+        self.state = None;
+        let hollow = Arc::new(self.model.without_weights());
+        std::mem::replace(&mut self.model, hollow)
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.scheduler.is_none()
+    }
+
+    fn scheduler(&self) -> Result<&Scheduler, Error> {
+        self.scheduler.as_ref().ok_or(Error::Released)
+    }
+
+    fn scheduler_mut(&mut self) -> Result<&mut Scheduler, Error> {
+        self.scheduler.as_mut().ok_or(Error::Released)
+    }
+
     fn net(&self, shape: StepShape) -> Net<'_> {
         let supply = Supply::Loaded { weights: self.model.weights(), state: self.state.as_ref() };
         Net::new(self.model.hyper(), shape, self.style, supply)
@@ -110,8 +132,8 @@ impl Graphs {
     /// Allocates what a graph needs, so that smaller ones allocate nothing.
     pub(crate) fn reserve(&mut self, built: Built) -> Result<(), Error> {
         let pins = self.pins(&built.graph, &built.parts, &built.leaves)?;
-        let buffers = self.state.as_ref().map_or_else(|| self.model.weights().buffers(), State::buffers);
-        self.scheduler.reserve_pinned(built.graph, buffers, &pins)?;
+        let buffers = self.buffers().clone();
+        self.scheduler_mut()?.reserve_pinned(built.graph, &buffers, &pins)?;
         Ok(())
     }
 
@@ -158,9 +180,9 @@ impl Graphs {
         leaves: &[(TensorId, Leaf)],
     ) -> Result<Prepared, Error> {
         let pins = self.pins(&graph, parts, leaves)?;
-        let buffers = self.state.as_ref().map_or_else(|| self.model.weights().buffers(), State::buffers);
+        let buffers = self.buffers().clone();
         let before = self.result_bytes()?;
-        let prepared = self.scheduler.prepare_pinned(graph, buffers.clone(), &pins)?;
+        let prepared = self.scheduler_mut()?.prepare_pinned(graph, buffers, &pins)?;
         if self.result_bytes()? != before {
             // Graphs that are ready would keep the smaller buffers alive.
             self.steps.clear();
@@ -201,7 +223,7 @@ impl Graphs {
             let weight = sources.filter_map(|source| beside.get(source).copied()).next();
             let device = weight.unwrap_or_else(|| weights.device_of(parts[part].1));
             if devices[device].supports_op(node) {
-                pins.push((id, self.scheduler.stream(device)?));
+                pins.push((id, self.scheduler()?.stream(device)?));
             }
         }
         Ok(pins)
@@ -209,8 +231,14 @@ impl Graphs {
 
     /// Bytes of the buffers for results, on each device.
     pub(crate) fn result_bytes(&self) -> Result<Vec<usize>, Error> {
-        let size = |index| Ok(self.scheduler.buffer_size(self.scheduler.stream(index)?));
-        (0..self.scheduler.stream_count()).map(size).collect()
+        let scheduler = self.scheduler()?;
+        let size = |index| Ok(scheduler.buffer_size(scheduler.stream(index)?));
+        (0..scheduler.stream_count()).map(size).collect()
+    }
+
+    /// What buffer ids in graphs mean.
+    fn buffers(&self) -> &Buffers {
+        self.state.as_ref().map_or_else(|| self.model.weights().buffers(), State::buffers)
     }
 
     /// A graph that is ready, the last that was used.

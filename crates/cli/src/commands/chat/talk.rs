@@ -107,10 +107,10 @@ impl<'a> Talk<'a> {
     /// A model with these settings, ready to answer.
     fn prepare(&self, settings: &EngineArgs, out: &mut dyn Write) -> Result<Option<Ready>, Failure> {
         let _whole = self.interrupts.as_ref().map(Interrupts::whole);
-        let Opened::Ready(loaded) = Loaded::open(settings, self.terminal, out, false)? else {
+        let Opened::Ready(mut loaded) = Loaded::open(settings, self.terminal, out, false)? else {
             return Ok(None);
         };
-        let mut engine = loaded.engine()?;
+        let mut engine = loaded.engine(None)?;
         self.args.speculation.apply(&mut engine, settings, self.terminal, out)?;
         let template = conversation::template(&loaded.model.metadata(), &loaded.path)?;
         let format = ChatFormat::detect(&template, &loaded.vocab);

@@ -10,7 +10,7 @@ use oxcart::llm::file_type::FileType;
 use oxcart::llm::model::{HyperParameters, ModelFile};
 use oxcart::llm::runner::EncoderOptions;
 use oxcart::llm::text::Vocab;
-use oxcart_http::{About, Available, Features, Limits, LoadError, Purpose, Served, Source};
+use oxcart_http::{About, Available, CurrentPlans, Features, Limits, LoadError, Purpose, Served, Source};
 
 use crate::cluster;
 use crate::failure::Failure;
@@ -30,21 +30,31 @@ pub(super) struct Settings {
 
 impl Settings {
     /// A model that is loaded, ready to be served.
-    pub(super) fn served(&self, name: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<Served, Failure> {
+    pub(super) fn served(
+        &self,
+        name: &str,
+        mut loaded: Box<Loaded>,
+        out: &mut dyn Write,
+    ) -> Result<Served, Failure> {
         let placement = loaded.model.placement();
         let bytes = placement.shares().iter().map(|share| share.weights as u64).sum();
-        let (hyper, metadata) = (loaded.model.hyper(), loaded.model.metadata());
-        let about = about(hyper, &metadata, bytes, &loaded.path);
-        let served = if hyper.is_encoder() {
+        let (blocks, is_encoder) = (loaded.model.hyper().blocks.len(), loaded.model.hyper().is_encoder());
+        let about = about(loaded.model.hyper(), &loaded.model.metadata(), bytes, &loaded.path);
+        let plans = cluster::plans(blocks, placement, &loaded.departures, &loaded.workers);
+        let plans = CurrentPlans::from(plans);
+        let served = if is_encoder {
             let encoder = loaded.encoder(EncoderOptions { pooling: None })?;
             Served::embedding(name, encoder, Arc::clone(&loaded.vocab), about, self.limits)
         } else {
-            let mut engine = loaded.engine()?;
+            let (told, workers) = (plans.clone(), Arc::clone(&loaded.workers));
+            let mut engine = loaded.engine(Some(Box::new(move |placement, departures| {
+                told.set(cluster::plans(blocks, placement, departures, &workers));
+            })))?;
             self.speculation.apply(&mut engine, &self.engine, self.terminal, out)?;
             Served::talking(name, engine, about, self.limits)
         };
         let served = served.map_err(|error| Failure::Usage(format!("{}: {error}", loaded.path.display())))?;
-        Ok(served.placed(cluster::plans(loaded)))
+        Ok(served.placed(plans))
     }
 }
 
@@ -87,7 +97,7 @@ impl Kept {
         // A path is taken as it is, whatever characters it has.
         engine.model.model = self.path.to_string_lossy().into_owned();
         match Loaded::open(&engine, self.settings.terminal, &mut io::sink(), true)? {
-            Opened::Ready(loaded) => self.settings.served(&self.name, &loaded, &mut io::sink()),
+            Opened::Ready(loaded) => self.settings.served(&self.name, loaded, &mut io::sink()),
             Opened::Shown => Err(Failure::Usage("only its plan was asked for".into())),
         }
     }

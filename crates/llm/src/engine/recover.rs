@@ -1,0 +1,153 @@
+//! Going on when a device is lost: requests are put back to their logs, and what computes is put on the devices that remain.
+//!
+//! Invariants: a loss fails no request. Tokens that were handed out do not change, and none is handed out twice: a step chooses tokens only
+//! after all that it computes was computed. Whatever chooses tokens is a request's own and does not notice; only what devices held is computed
+//! again, in pieces as prompts are. Every loss is told once, and what belongs to an earlier epoch is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use super::Engine;
+use super::request::{Event, RequestId};
+use crate::model::Error;
+use crate::runner::{Lineup, Runner};
+
+/// A device that was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Its name.
+    pub device: String,
+    /// What is said about it.
+    pub reason: String,
+    /// How often there had been other devices before: [`Runner::epoch`].
+    pub epoch: u64,
+}
+
+/// How an engine went on after a loss, or after several of which one came before it had recovered from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Since when there are these devices: [`Runner::epoch`].
+    pub epoch: u64,
+    /// Requests that were interrupted.
+    pub requests: usize,
+    /// Tokens that devices held of these and that were lost with the state of all of them.
+    pub tokens: usize,
+    /// How long it took to put the model on other devices.
+    pub moved: Duration,
+    /// How long it took until all of these requests had their next token, from when the loss was noticed.
+    pub stall: Duration,
+}
+
+/// What finds other devices when one is lost.
+pub trait Recover: Send {
+    /// [Releases](Runner::release) a runner and puts it on the devices that remain, with the same model. If that fails because another device
+    /// was lost, it is asked again; after other errors, when the engine is asked for a step again.
+    fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error>;
+
+    /// Is told how it went.
+    fn recovered(&mut self, _recovery: &Recovery) {}
+
+    /// Is told that a device of the draft model was lost, and that there are no more guesses.
+    fn draft_lost(&mut self, _device: &str, _reason: &str) {}
+}
+
+/// Loads without saying anything.
+impl Recover for Lineup {
+    fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
+        runner.release();
+        self.leave_out_lost(&loss.device, &loss.reason, loss.epoch)?;
+        let placement = self.place_again(runner)?;
+        self.settle(runner, placement, &|_| {})
+    }
+}
+
+/// What is to be made good since a device was lost.
+pub(super) struct Interruption {
+    /// The loss that nothing was done about yet.
+    loss: Option<Loss>,
+    since: Duration,
+    moved: Duration,
+    interrupted: BTreeSet<RequestId>,
+    tokens: usize,
+    /// Requests that were under way and got no token since, and how many they had.
+    paused: BTreeMap<RequestId, usize>,
+}
+
+impl fmt::Debug for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interruption").field("loss", &self.loss).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Says what is done when a device is lost. Without it, the step and all that follow fail.
+    pub fn recover_with(&mut self, recover: impl Recover + 'static) {
+        self.recover = Some(Box::new(recover));
+    }
+
+    /// Whether an error is a loss that can be recovered from; if so, requests are back to their logs, and the next step goes on from there.
+    pub(super) fn is_interrupted_by(&mut self, error: &Error) -> bool {
+        let Some((device, reason)) = error.lost_device().filter(|_| self.recover.is_some()) else {
+            return false;
+        };
+        let loss = Loss { device: device.to_owned(), reason: reason.to_owned(), epoch: self.runner.epoch() };
+        let (since, moved) = ((self.clock)(), Duration::ZERO);
+        let interruption = self.interruption.get_or_insert_with(|| Interruption {
+            loss: None,
+            since,
+            moved,
+            interrupted: BTreeSet::new(),
+            tokens: 0,
+            paused: BTreeMap::new(),
+        });
+        interruption.loss = Some(loss.clone());
+        for job in self.jobs.values_mut() {
+            let Some(sequence) = job.sequence.take() else { continue };
+            interruption.tokens += self.runner.tokens(sequence).map_or(0, <[_]>::len);
+            interruption.interrupted.insert(job.id);
+            interruption.paused.insert(job.id, job.made());
+        }
+        self.parked.clear();
+        self.runner.release();
+        self.events.push_back(Event::Lost(loss));
+        true
+    }
+
+    /// Finds other devices after a loss; says whether it had to.
+    pub(super) fn find_devices(&mut self) -> Result<bool, Error> {
+        let Some(interruption) = self.interruption.as_mut().filter(|_| !self.jobs.is_empty()) else {
+            return Ok(false);
+        };
+        let (Some(loss), Some(recover)) = (&interruption.loss, &mut self.recover) else { return Ok(false) };
+        let start = (self.clock)();
+        let done = recover.recover(loss, &mut self.runner);
+        interruption.moved += (self.clock)().saturating_sub(start);
+        done?;
+        interruption.loss = None;
+        Ok(true)
+    }
+
+    /// Ends an interruption once all requests that were under way have had another token, or have ended.
+    pub(super) fn look_who_goes_on(&mut self) {
+        let Some(interruption) = &mut self.interruption else { return };
+        let is_paused =
+            |id: &RequestId, made: &mut usize| self.jobs.get(id).is_some_and(|job| job.made() == *made);
+        interruption.paused.retain(is_paused);
+        if interruption.loss.is_some() || !interruption.paused.is_empty() {
+            return;
+        }
+        let recovery = Recovery {
+            epoch: self.runner.epoch(),
+            requests: interruption.interrupted.len(),
+            tokens: interruption.tokens,
+            moved: interruption.moved,
+            stall: (self.clock)().saturating_sub(interruption.since),
+        };
+        self.interruption = None;
+        if let Some(recover) = &mut self.recover {
+            recover.recovered(&recovery);
+        }
+        self.events.push_back(Event::Recovered(recovery));
+    }
+}
