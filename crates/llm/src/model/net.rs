@@ -18,6 +18,7 @@ mod indexer;
 mod latent;
 mod layers;
 mod linear;
+mod mixing;
 mod ngrams;
 mod output;
 mod recurrent;
@@ -33,6 +34,7 @@ pub(crate) use delta_net::DeltaLayout;
 pub(crate) use experts::Moe;
 pub(crate) use index_blocks::{BlockInputs, BlockSizes};
 pub(crate) use layers::{Bias, Glu};
+pub(crate) use mixing::{MIXED, Mixing, matrix as mixing_matrix};
 pub(crate) use shift::{BuiltShift, ShiftInputs};
 
 use std::collections::HashMap;

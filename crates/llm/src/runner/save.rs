@@ -2,7 +2,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 8 | `OXSEQ`, two zeros, the version 1 |
+//! | 8 | `OXSEQ`, two zeros, the version 2 |
 //! | 32 | digest of the model |
 //! | 4 | type of keys and values, by its number in model files |
 //! | 8, then 4 each | number of tokens; the tokens |
@@ -24,7 +24,7 @@ use super::sequence::SequenceId;
 use super::{Runner, State};
 use crate::model::Error;
 
-const MAGIC: [u8; 8] = *b"OXSEQ\0\0\x01";
+const MAGIC: [u8; 8] = *b"OXSEQ\0\0\x02";
 
 /// Bytes that the caller may add.
 pub const MAX_EXTRA: usize = 1 << 20;

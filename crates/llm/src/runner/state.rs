@@ -1,7 +1,7 @@
 //! What blocks remember, in devices' memory: rows of pages, rows of sequences, and the tables that say which page is where.
 //!
 //! Invariant: a block's state lies on the device that computes the block. A device that has blocks with pages has a table of
-//! their kind, and all tables of a kind are equal.
+//! their kind, and all tables of a kind are equal; one that has blocks whose channels are mixed has the matrix that mixes them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use oxcart_tensor::{DType, Graph, Layout, LayoutError, TensorId};
 
 use super::pages::PAGE;
 use super::sequence::KINDS;
-use crate::model::{BlockState, Error, HyperParameters, Model, Section, Window};
+use crate::model::net::{MIXED, Mixing, mixing_matrix};
+use crate::model::{Block, BlockState, Error, HyperParameters, Model, Section, Window};
 
 /// A tensor of a block's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +37,8 @@ pub(crate) enum StateTensor {
     Ngrams,
     /// By sequence and number of the page there, the page that holds it.
     Table,
+    /// The matrix that mixes channels before they are stored as quantized blocks.
+    Mixer,
 }
 
 impl StateTensor {
@@ -52,6 +55,7 @@ impl StateTensor {
             StateTensor::Recurrent => format!("cache_s_l{block}"),
             StateTensor::Ngrams => format!("cache_p_l{block}"),
             StateTensor::Table => ["page_table", "page_table_swa"][kind].to_owned(),
+            StateTensor::Mixer => "cache_mixer".to_owned(),
         }
     }
 
@@ -74,7 +78,11 @@ impl StateTensor {
             StateTensor::Compressed | StateTensor::CompressedIndex => {
                 PAGE / block.compressed.map_or(PAGE, |rows| rows.row_tokens())
             }
-            StateTensor::Convolution | StateTensor::Recurrent | StateTensor::Ngrams | StateTensor::Table => 1,
+            StateTensor::Convolution
+            | StateTensor::Recurrent
+            | StateTensor::Ngrams
+            | StateTensor::Table
+            | StateTensor::Mixer => 1,
         }
     }
 
@@ -83,11 +91,27 @@ impl StateTensor {
         match self {
             StateTensor::Keys | StateTensor::Values | StateTensor::Index | StateTensor::Pending => Some(kind),
             StateTensor::Compressed | StateTensor::CompressedIndex => Some(0),
-            StateTensor::Convolution | StateTensor::Recurrent | StateTensor::Ngrams | StateTensor::Table => {
-                None
-            }
+            StateTensor::Convolution
+            | StateTensor::Recurrent
+            | StateTensor::Ngrams
+            | StateTensor::Table
+            | StateTensor::Mixer => None,
         }
     }
+}
+
+/// What the blocks of a device share, each with the kind of pages that it is about.
+fn shared_by<'b>(
+    blocks: impl Iterator<Item = &'b Block> + Clone,
+    cache_type: DType,
+) -> Vec<(StateTensor, usize)> {
+    let is_paged = |block: &Block, kind| block.state.rows.is_some() && usize::from(block.windowed) == kind;
+    let has_table = |kind: &usize| blocks.clone().any(|block| is_paged(block, *kind));
+    let mut shared: Vec<_> = (0..KINDS).filter(has_table).map(|kind| (StateTensor::Table, kind)).collect();
+    if blocks.clone().any(|block| Mixing::of(block, cache_type.is_quantized()).is_any()) {
+        shared.push((StateTensor::Mixer, 0));
+    }
+    shared
 }
 
 /// How much state there is.
@@ -146,6 +170,7 @@ impl Sizes {
                 Layout::packed(DType::F32, [width, self.rows])
             }
             StateTensor::Table => Layout::packed(DType::I32, [self.pages, self.rows]),
+            StateTensor::Mixer => Layout::packed(DType::F32, [MIXED, MIXED]),
         }
     }
 
@@ -195,8 +220,8 @@ pub(crate) struct State {
     blocks: Vec<Vec<(StateTensor, Stored)>>,
     /// By block, the kind of its pages.
     kinds: Vec<usize>,
-    /// By device and kind, its table.
-    tables: Vec<[Option<Stored>; KINDS]>,
+    /// By device, what its blocks share, each with the kind of pages that it is about.
+    shared: Vec<Vec<(StateTensor, usize, Stored)>>,
     /// Bytes on each device.
     bytes: Vec<usize>,
     /// The table of buffers that storages speak of.
@@ -221,31 +246,24 @@ impl State {
             ids.push(own);
         }
         let home = |block: usize| weights.device_of(Section::Block(block));
-        let (mut bytes, mut tables) = (Vec::new(), Vec::new());
+        let (mut bytes, mut shared) = (Vec::new(), Vec::new());
         for (device, target) in model.devices().iter().enumerate() {
-            let mut own: Vec<TensorId> = (0..ids.len())
-                .filter(|&block| home(block) == device)
-                .flat_map(|block| &ids[block])
-                .map(|&(_, id)| id)
-                .collect();
-            let mut of_device = [None; KINDS];
-            for (kind, table) in of_device.iter_mut().enumerate() {
-                let uses = |(index, block): (usize, &crate::model::Block)| {
-                    home(index) == device && block.state.rows.is_some() && usize::from(block.windowed) == kind
-                };
-                if hyper.blocks.iter().enumerate().any(uses) {
-                    let layout = sizes.layout(StateTensor::Table, &BlockState::default(), kind)?;
-                    let id = graph.leaf_with_layout(layout)?;
-                    own.push(id);
-                    *table = Some(id);
-                }
+            let here = (0..ids.len()).filter(|&block| home(block) == device);
+            let blocks = here.clone().map(|block| &hyper.blocks[block]);
+            let mut own: Vec<TensorId> = here.flat_map(|block| &ids[block]).map(|&(_, id)| id).collect();
+            let mut of_device = Vec::new();
+            for (which, kind) in shared_by(blocks, sizes.cache_type) {
+                let layout = sizes.layout(which, &BlockState::default(), kind)?;
+                let id = graph.leaf_with_layout(layout)?;
+                own.push(id);
+                of_device.push((which, kind, id));
             }
             let mut held = 0;
             for buffer in place_all(&mut graph, &own, &target.buffer_type(), &mut buffers)? {
                 held += buffers.get(buffer)?.len();
             }
             bytes.push(held);
-            tables.push(of_device);
+            shared.push(of_device);
         }
         let stored = |id: TensorId, device: usize, rows: usize| -> Result<Stored, Error> {
             let tensor = graph.tensor(id)?;
@@ -263,17 +281,14 @@ impl State {
             };
             blocks.push(own.iter().map(tensor).collect::<Result<Vec<_>, Error>>()?);
         }
-        let mut placed = Vec::with_capacity(tables.len());
-        for (device, of_device) in tables.iter().enumerate() {
-            let mut row = [None; KINDS];
-            for (to, id) in row.iter_mut().zip(of_device) {
-                *to = id.map(|id| stored(id, device, 1)).transpose()?;
-            }
-            placed.push(row);
-        }
+        let placed = |(device, of_device): (usize, &Vec<(StateTensor, usize, TensorId)>)| {
+            of_device.iter().map(|&(which, kind, id)| Ok((which, kind, stored(id, device, 1)?))).collect()
+        };
+        let shared = shared.iter().enumerate().map(placed).collect::<Result<_, Error>>()?;
         let kinds = hyper.blocks.iter().map(|block| usize::from(block.windowed)).collect();
-        let state = State { blocks, kinds, tables: placed, bytes, buffers };
+        let state = State { blocks, kinds, shared, bytes, buffers };
         state.clear_tables()?;
+        state.write_mixers()?;
         Ok(state)
     }
 
@@ -290,18 +305,35 @@ impl State {
     /// A tensor of a block's state.
     pub(crate) fn find(&self, block: usize, which: StateTensor) -> Option<&Stored> {
         let own = self.blocks.get(block)?;
-        if which == StateTensor::Table {
-            let (_, first) = own.first()?;
-            return self.tables[first.device][self.kinds[block]].as_ref();
-        }
-        own.iter().find(|(other, _)| *other == which).map(|(_, stored)| stored)
+        let (_, first) = own.first()?;
+        let kind = match which {
+            StateTensor::Table => self.kinds[block],
+            _ => 0,
+        };
+        let shared = || self.shared[first.device].iter().find(|shared| (shared.0, shared.1) == (which, kind));
+        let own = own.iter().find(|(other, _)| *other == which).map(|(_, stored)| stored);
+        own.or_else(|| shared().map(|(.., stored)| stored))
+    }
+
+    /// A tensor that blocks share, on all devices that have it.
+    fn shared_tensors(&self, which: StateTensor, kind: usize) -> impl Iterator<Item = &Stored> {
+        let all = self.shared.iter().flatten();
+        all.filter(move |shared| (shared.0, shared.1) == (which, kind)).map(|(.., stored)| stored)
     }
 
     fn clear_tables(&self) -> Result<(), Error> {
-        for table in self.tables.iter().flatten().flatten() {
+        for table in (0..KINDS).flat_map(|kind| self.shared_tensors(StateTensor::Table, kind)) {
             // No page: minus one in every entry.
             let buffer = self.buffers.get(table.storage.buffer)?;
             buffer.fill(table.storage.offset, table.layout.byte_len(), 0xFF)?;
+        }
+        Ok(())
+    }
+
+    fn write_mixers(&self) -> Result<(), Error> {
+        let bytes: Vec<u8> = mixing_matrix().flat_map(f32::to_le_bytes).collect();
+        for mixer in self.shared_tensors(StateTensor::Mixer, 0) {
+            self.buffers.get(mixer.storage.buffer)?.write(mixer.storage.offset, &bytes)?;
         }
         Ok(())
     }
@@ -316,7 +348,7 @@ impl State {
     ) -> Result<(), Error> {
         let entry = |page: &Option<u32>| page.map_or(-1, |page| page as i32).to_le_bytes();
         let bytes: Vec<u8> = pages.iter().flat_map(entry).collect();
-        for table in self.tables.iter().filter_map(|of_device| of_device[kind].as_ref()) {
+        for table in self.shared_tensors(StateTensor::Table, kind) {
             let offset = row * table.layout.nb()[1] + first * size_of::<i32>();
             self.buffers.get(table.storage.buffer)?.write(table.storage.offset + offset, &bytes)?;
         }

@@ -291,13 +291,21 @@ impl Net<'_> {
     /// As [`attention`](Net::attention), by head. [V, H, T]
     pub(super) fn attended(
         &mut self,
-        [q, k, v]: [TensorId; 3],
+        [mut q, mut k, mut v]: [TensorId; 3],
         attention: Attention,
     ) -> Result<TensorId, Error> {
         let sinks = match attention.sinks {
             true => Some(self.weight("attn_sinks.weight", self.block().heads)?),
             false => None,
         };
+        let mixing = self.mixing();
+        if mixing.keys {
+            (q, k) = (self.mixed(q)?, self.mixed(k)?);
+        }
+        let has_values = self.block().state.rows.is_some_and(|rows| rows.values > 0);
+        if mixing.values && has_values {
+            v = self.mixed(v)?;
+        }
         // Written in this order, keys are rotated and stored in one go.
         self.graph.expand(q)?;
         self.graph.expand(v)?;
@@ -308,7 +316,6 @@ impl Net<'_> {
         }
         let Block { key_size, value_size, kv_heads, .. } = self.block();
         let keys = self.store(k, StateTensor::Keys)?;
-        let has_values = self.block().state.rows.is_some_and(|rows| rows.values > 0);
         let values = match has_values {
             true => self.store(v, StateTensor::Values)?,
             // They are the first channels of the keys.
@@ -318,16 +325,18 @@ impl Net<'_> {
                 self.graph.view(keys, [value_size * kv_heads, cells], &[row], 0)?
             }
         };
-        if self.style.path == AttentionPath::Paged {
-            return self.paged([q, keys, values], sinks, attention);
-        }
-        let keys = self.cells_by_head(keys, key_size)?;
-        let values = self.cells_by_head(values, value_size)?;
-        let mask = match attention.found {
-            Some(found) => found,
-            None => self.mask()?,
+        let heads = if self.style.path == AttentionPath::Paged {
+            self.paged([q, keys, values], sinks, attention)?
+        } else {
+            let keys = self.cells_by_head(keys, key_size)?;
+            let values = self.cells_by_head(values, value_size)?;
+            let mask = match attention.found {
+                Some(found) => found,
+                None => self.mask()?,
+            };
+            self.attend([q, keys, values], Some(mask), sinks, attention)?
         };
-        self.attend([q, keys, values], Some(mask), sinks, attention)
+        if mixing.values { self.mixed(heads) } else { Ok(heads) }
     }
 
     /// Attention over keys [D, cells, G] and values [V, cells, G].

@@ -60,8 +60,15 @@ impl Net<'_> {
             let rope = Rope { attn_factor: neutral(&rope), ..rope };
             let keys = self.state(StateTensor::Keys)?;
             let rows = self.graph.get_rows(keys, from)?;
-            let heads = self.graph.reshape(rows, [size, groups, cells[kind]])?;
-            let rotated = self.graph.apply(rope, &[Some(heads), Some(moved), factors])?;
+            let mut heads = self.graph.reshape(rows, [size, groups, cells[kind]])?;
+            let is_mixed = self.mixing().keys;
+            if is_mixed {
+                heads = self.mixed(heads)?;
+            }
+            let mut rotated = self.graph.apply(rope, &[Some(heads), Some(moved), factors])?;
+            if is_mixed {
+                rotated = self.mixed(rotated)?;
+            }
             let rows = self.graph.reshape(rotated, [size * groups, cells[kind]])?;
             let stored = self.graph.set_rows(keys, rows, to)?;
             self.graph.expand(stored)?;
