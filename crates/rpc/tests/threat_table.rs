@@ -22,7 +22,7 @@ const NUMBERS: [(char, u32); 15] = [
     ('S', 12),
     ('T', 11),
     ('W', 13),
-    ('J', 28),
+    ('J', 31),
 ];
 /// The letters and numbers of those.
 const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];
