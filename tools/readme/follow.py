@@ -114,6 +114,8 @@ class User:
         if machine:
             env["XDG_DATA_HOME"] = str(self.home / f"data-{machine}")
             command = f"hostname {NAMES[machine]} && exec {line}"
+        # A log that others can read has no join line.
+        log.touch(mode=0o600)
         with log.open("w") as out:
             process = subprocess.Popen(
                 (["unshare", "--uts"] if machine else []) + ["sh", "-c", command], cwd=self.home, env=env,

@@ -15,7 +15,7 @@ use clap::{ArgAction, ArgMatches};
 use tracing::level_filters::LevelFilter;
 
 use crate::failure::Failure;
-use crate::os::private_file;
+use crate::os::{as_file, others_can_read, private_file};
 use crate::terminal::Terminal;
 pub(crate) use lines::Style;
 use lines::{Lines, To};
@@ -67,11 +67,23 @@ impl LogArgs {
     }
 }
 
+/// Who can read what is told, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// The person at the terminal.
+    Terminal,
+    /// The user, or a program that takes it.
+    User,
+    /// Other users of this machine, too.
+    Others,
+}
+
 /// Where events go from the start of a command to its end.
 #[derive(Debug)]
 pub(crate) struct Log {
     queue: Option<Queue>,
     is_file: bool,
+    readers: Readers,
 }
 
 impl Log {
@@ -79,6 +91,12 @@ impl Log {
     pub(crate) fn start(args: &LogArgs, style: Option<Style>, terminal: Terminal) -> Result<Log, Failure> {
         let file = args.log.as_deref().map(open).transpose()?;
         let is_file = file.is_some();
+        let readers = match &file {
+            Some(file) if others_can_read(file) => Readers::Others,
+            None if io::stderr().is_terminal() => Readers::Terminal,
+            None if as_file(&io::stderr()).is_some_and(|file| others_can_read(&file)) => Readers::Others,
+            _ => Readers::User,
+        };
         let queue = match file {
             Some(file) => Some(Queue::to(file)),
             None => style.is_some().then(|| Queue::to(io::stderr())),
@@ -90,12 +108,17 @@ impl Log {
         };
         // There is one call of this in a process; a second would leave things as they are.
         let _ = tracing::subscriber::set_global_default(lines);
-        Ok(Log { queue, is_file })
+        Ok(Log { queue, is_file, readers })
     }
 
     /// Whether those who look at stderr see nothing of it.
     pub(crate) fn is_file(&self) -> bool {
         self.is_file
+    }
+
+    /// Who can read it.
+    pub(crate) fn readers(&self) -> Readers {
+        self.readers
     }
 
     /// Waits until all is written, unless it is not read.
@@ -106,7 +129,8 @@ impl Log {
     }
 }
 
-/// A worker's log has its join line, which is for nobody else's eyes as long as it is good.
+/// A worker's log may have its join line, which is for nobody else's eyes as long as it is good. A file that is there already stays as it
+/// is, and says with its mode who may read it.
 fn open(path: &Path) -> Result<File, Failure> {
     private_file()
         .append(true)

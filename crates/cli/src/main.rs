@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => commands::chat::run(&args, terminal, &mut out),
         Command::Serve(args) => commands::serve::run(&args, terminal, &mut out),
         Command::Top(args) => commands::top::run(&args, &mut out),
-        Command::Worker(args) => commands::worker::run(&args),
+        Command::Worker(args) => commands::worker::run(&args, log.readers()),
         Command::Join(args) => commands::join::run(&args, &mut out),
         Command::Trust(args) => commands::trust::run(&args, terminal, &mut out),
         Command::Devices(args) => commands::devices::run(&args, terminal, &mut out),

@@ -3,7 +3,8 @@
 pub(crate) mod interrupts;
 pub(crate) mod requests;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Stderr;
 use std::process::Command;
 
 /// Whether a terminal here understands escape sequences.
@@ -31,6 +32,32 @@ pub(crate) fn private_file() -> OpenOptions {
 #[cfg(windows)]
 pub(crate) fn private_file() -> OpenOptions {
     OpenOptions::new()
+}
+
+/// Whether other users may read what is written to a file.
+#[cfg(not(windows))]
+pub(crate) fn others_can_read(file: &File) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o044 != 0)
+}
+
+/// Whether other users may read what is written to a file, which is not known here.
+#[cfg(windows)]
+pub(crate) fn others_can_read(_file: &File) -> bool {
+    false
+}
+
+/// What a stream of this process is, if that can be asked.
+#[cfg(not(windows))]
+pub(crate) fn as_file(stream: &Stderr) -> Option<File> {
+    use std::os::fd::AsFd;
+    stream.as_fd().try_clone_to_owned().ok().map(File::from)
+}
+
+/// What a stream of this process is, if that can be asked.
+#[cfg(windows)]
+pub(crate) fn as_file(_stream: &Stderr) -> Option<File> {
+    None
 }
 
 /// Lets a program that is started ignore Ctrl-C on our terminal, which is for us.

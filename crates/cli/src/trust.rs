@@ -31,14 +31,9 @@ pub(crate) fn file() -> Result<MachinesFile, Failure> {
     Ok(MachinesFile::new(&folder()?))
 }
 
-/// Whom this machine knows; a user without a home knows nobody.
+/// Whom this machine knows.
 pub(crate) fn machines() -> Result<Machines, Failure> {
-    match oxcart::folders::data() {
-        Some(folder) => {
-            MachinesFile::new(&folder).read().map_err(|error| Failure::Machine(error.to_string()))
-        }
-        None => Ok(Machines::default()),
-    }
+    file()?.read().map_err(|error| Failure::Machine(error.to_string()))
 }
 
 /// How to connect to a machine.

@@ -115,8 +115,16 @@ impl Listed {
     /// What is meant by a place or a name. Where a known machine should be, nothing else will do: a worker that this machine was once
     /// paired with is never talked to in the clear, however it is written and whatever names stand for at the moment.
     pub(crate) fn meant_by(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
-        if let Some(machine) = machines.by_name(endpoint.host().trim_end_matches('.')) {
-            if !machine.revoked && machine.endpoints.is_empty() {
+        let host = endpoint.host();
+        let called = machines.called(host.trim_end_matches('.'));
+        if let [one, other, ..] = called[..] {
+            let (one, other) = (&one.name, &other.name);
+            return Err(Failure::Usage(format!(
+                "{host} may be {one} or {other}, which both call themselves so; write the name that it has here"
+            )));
+        }
+        if let Some(machine) = called.first() {
+            if machine.is_trusted() && machine.endpoints.is_empty() {
                 let name = &machine.name;
                 return Err(Failure::Usage(format!(
                     "{name} is paired with this machine but lends nothing to it; give its worker's line to oxcart join, or \
@@ -129,8 +137,8 @@ impl Listed {
             };
         }
         let place = machines.at(endpoint).map_err(|error| Failure::Machine(error.to_string()))?;
-        if let (None, Some(machine)) = (place.machine, namesake(endpoint.host(), machines)) {
-            let (host, name) = (endpoint.host(), &machine.name);
+        if let (None, Some(machine)) = (place.machine, namesake(host, machines)) {
+            let name = &machine.name;
             return Err(Failure::Usage(format!(
                 "{host} may be {name}, a machine paired with this one, but {name} was last found at another address; write {name}, or \
                  the IP address if you mean another machine"
@@ -138,15 +146,35 @@ impl Listed {
         }
         let link = place.machine.map(link_to).transpose()?;
         let listed = Listed::new(endpoint.to_string(), vec![endpoint.clone()], link);
-        Ok(match place.machine {
+        let listed = match place.machine {
             None => Listed { checked: place.addresses, ..listed },
             Some(_) => listed,
-        })
+        };
+        if listed.is_unexpectedly_plain(machines) {
+            tracing::warn!(
+                "{} is none of the machines that this one is paired with: what goes there and back is not encrypted",
+                listed.name
+            );
+        }
+        Ok(listed)
     }
 
+    /// Whether it is talked to in the clear, beyond this machine, by one that could do better: it is paired with others, so that a name
+    /// may have been mistyped, or an address may be one that a paired machine had.
+    fn is_unexpectedly_plain(&self, machines: &Machines) -> bool {
+        let is_beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+        self.link.is_none()
+            && self.addresses.iter().chain(&self.checked).any(is_beyond)
+            && machines.iter().next().is_some()
+    }
+
+    /// Whether it is one worker: one machine may have several, at several ports.
     fn is_same(&self, other: &Listed) -> bool {
-        if let (Some(one), Some(other)) = (&self.link, &other.link) {
-            return one.worker == other.worker;
+        let key = |listed: &Listed| listed.link.as_ref().map(|link| link.worker);
+        if let (Some(one), Some(other)) = (key(self), key(other))
+            && one != other
+        {
+            return false;
         }
         self.name == other.name || self.addresses.iter().any(|address| other.addresses.contains(address))
     }
@@ -170,14 +198,43 @@ impl Listed {
 /// another machine.
 fn namesake<'m>(host: &str, machines: &'m Machines) -> Option<&'m Machine> {
     let (label, _) = host.split_once('.').filter(|_| host.parse::<IpAddr>().is_err())?;
-    machines.by_name(label).filter(|machine| machine.revoked || !machine.endpoints.is_empty())
+    let is_worker = |machine: &&Machine| !machine.is_trusted() || !machine.endpoints.is_empty();
+    machines.called(label).into_iter().find(is_worker)
+}
+
+/// Whom this machine knows, as far as these workers may be among them. A user without a home knows nobody; but then nothing tells what a
+/// name means, which must not be whatever answers to it.
+pub(crate) fn machines_for(wanted: &[WorkerAt]) -> Result<Machines, Failure> {
+    let is_address = |endpoint: &Endpoint| {
+        endpoint.host().parse::<IpAddr>().is_ok() || endpoint.host().eq_ignore_ascii_case("localhost")
+    };
+    let mut named = wanted.iter().filter(|worker| match worker {
+        WorkerAt::At(endpoint) => !is_address(endpoint),
+        WorkerAt::All => true,
+        WorkerAt::Local(_) => false,
+    });
+    match (named.next(), oxcart::folders::data()) {
+        (Some(name), None) => Err(Failure::Usage(format!(
+            "this user has no home, so whom this machine is paired with is not known, nor what {name} means; give the worker's \
+             address, or set XDG_DATA_HOME to a folder"
+        ))),
+        (None, None) => Ok(Machines::default()),
+        (None, _) if wanted.iter().all(|worker| matches!(worker, WorkerAt::Local(_))) => {
+            Ok(Machines::default())
+        }
+        (_, Some(_)) => trust::machines(),
+    }
 }
 
 /// How to connect to a machine, unless it was revoked.
 fn link_to(machine: &Machine) -> Result<LinkTo, Failure> {
     let name = &machine.name;
     match machine.revoked {
-        false => trust::link_to(machine),
+        _ if machine.is_trusted() => trust::link_to(machine),
+        false => Err(Failure::Usage(format!(
+            "{name} was revoked, and has got back no more than the right to use this machine, so nothing is sent to it; oxcart join, \
+             with the line of its worker, pairs this machine with it"
+        ))),
         true => Err(Failure::Usage(format!(
             "{name} was revoked, and nothing is sent to it; oxcart join pairs with it again, and after oxcart trust forget {name} \
              its address is like any other"
@@ -266,10 +323,7 @@ impl Workers {
         let mut started = Vec::new();
         // Whether it keeps weights is not known of one that runs already. Asking costs a hash, which is faster than most networks.
         let mut listed = Vec::<(Listed, bool)>::new();
-        let machines = match wanted.iter().all(|worker| matches!(worker, WorkerAt::Local(_))) {
-            true => Machines::default(),
-            false => trust::machines()?,
-        };
+        let machines = machines_for(wanted)?;
         for worker in wanted {
             match worker {
                 WorkerAt::At(endpoint) => list(Listed::meant_by(endpoint, &machines)?, &mut listed),
@@ -377,7 +431,7 @@ impl Traffic {
 
 #[cfg(test)]
 mod tests {
-    use oxcart::rpc::link::Key;
+    use oxcart::rpc::link::{Identity, Key};
 
     use super::*;
 
@@ -423,6 +477,67 @@ mod tests {
         for bad in ["local:0", "local:x", "local:65", "box:x", "a b", ""] {
             assert!(bad.parse::<WorkerAt>().is_err(), "{bad}");
         }
+    }
+
+    fn linked(name: &str, key: u8, place: &str) -> Listed {
+        let link =
+            LinkTo { identity: Arc::new(Identity::make().unwrap()), worker: Key::from_bytes([key; 32]) };
+        Listed::new(name.into(), vec![endpoint(place).unwrap()], Some(link))
+    }
+
+    /// One machine may have several workers, at several ports; under two names, one is one.
+    #[test]
+    fn workers_of_one_machine_are_told_apart() {
+        let den = linked("den", 1, "127.0.0.1:7");
+        assert!(den.is_same(&linked("127.0.0.1:7", 1, "127.0.0.1:7")));
+        assert!(den.is_same(&linked("den", 1, "no.such.invalid:7")), "it cannot be found now");
+        assert!(!den.is_same(&linked("den:8", 1, "127.0.0.1:8")));
+        assert!(!den.is_same(&linked("attic", 2, "127.0.0.1:7")), "another machine, whatever its address");
+    }
+
+    /// A machine that is paired with others is told where it sends something in the clear, unless that stays on it.
+    #[test]
+    fn plain_connections_beyond_this_machine_are_told() {
+        let mut machines = Machines::default();
+        let is_told = |place: &str, machines: &Machines| {
+            Listed::meant_by(&endpoint(place).unwrap(), machines).unwrap().is_unexpectedly_plain(machines)
+        };
+        assert!(!is_told("192.0.2.1", &machines), "it knows nobody");
+        machines.remember("desk".parse().unwrap(), Key::from_bytes([1; 32])).unwrap();
+        for placed in [false, true] {
+            assert!(is_told("192.0.2.1", &machines) && is_told("[2001:db8::1]:7", &machines), "{placed}");
+            assert!(!is_told("127.0.0.1:8", &machines) && !is_told("[::ffff:127.0.0.1]:8", &machines));
+            machines.found_at(Key::from_bytes([1; 32]), &[endpoint("127.0.0.1:7").unwrap()]);
+        }
+        assert!(!linked("desk", 1, "192.0.2.1:7").is_unexpectedly_plain(&machines));
+    }
+
+    /// A machine is also known by what it calls itself, and is not used where only its right to use this one was given back.
+    #[test]
+    fn other_names_of_known_machines_mean_them() {
+        let (mut machines, den) = (Machines::default(), Key::from_bytes([1; 32]));
+        let machine = machines.remember("den".parse().unwrap(), den).unwrap();
+        machine.calls_itself = Some("den".parse().unwrap());
+        machines.rename(den, "study".parse().unwrap()).unwrap();
+        machines.found_at(den, &[endpoint("127.0.0.1:7").unwrap()]);
+        machines.revoke(den);
+        let said = |text: &str, machines: &Machines| {
+            Listed::meant_by(&endpoint(text).unwrap(), machines).unwrap_err().to_string()
+        };
+        for text in ["den", "study", "DEN.:8"] {
+            assert!(said(text, &machines).contains("study was revoked, and nothing"), "{text}");
+        }
+        assert!(namesake("den.local", &machines).is_some());
+        machines.remember("den".parse().unwrap(), den).unwrap().may_use_this = true;
+        for text in ["den", "study", "127.0.0.1:7"] {
+            assert!(said(text, &machines).contains("no more than the right"), "{text}");
+        }
+        assert!(Listed::all(&machines).is_err());
+        // Another one that calls itself so makes it unclear.
+        let other = Key::from_bytes([2; 32]);
+        machines.remember("attic".parse().unwrap(), other).unwrap().calls_itself =
+            Some("den".parse().unwrap());
+        assert!(said("den", &machines).contains("attic or study"), "{}", said("den", &machines));
     }
 
     #[test]

@@ -67,7 +67,8 @@ struct Worker {
 impl Worker {
     fn start(machine: &Machine, args: &[&str]) -> Worker {
         let mut command = machine.command();
-        command.args(["worker", "--port", "0", "--threads", "1", "--name", "den"]).args(args);
+        let port: &[&str] = if args.contains(&"--port") { &[] } else { &["--port", "0"] };
+        command.args(["worker", "--threads", "1", "--name", "den"]).args(port).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Worker { child, log }
@@ -204,4 +205,107 @@ fn what_is_no_machine_is_said() {
         assert_eq!((found, said.contains(want)), (Some(code), true), "{args:?}: {said}");
     }
     assert!(desk.data().join("oxcart/identity").is_file());
+}
+
+/// A log has a join line where somebody waits for it: not again and again, not where others read it, not where little is told.
+#[test]
+fn a_line_is_shown_where_it_is_wanted() {
+    let (den, desk) = (Machine::new(), Machine::new());
+    let mut worker = Worker::start(&den, &[]);
+    let line = worker.join_line();
+    desk.does(&["join", &line]);
+    drop(worker);
+    let mut again = Worker::start(&den, &[]);
+    let address = again.address();
+    let told = again.line_with("join");
+    assert!(told.contains("paired with this one already") && told.contains("trust invite"), "{told}");
+    // It can be had all the same.
+    let invited = den.does(&["trust", "invite", &address]);
+    assert!(invited.contains("oxcart join oxj"), "{invited}");
+    drop(again);
+    // A log that others can read.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let attic = Machine::new();
+        let file = attic.data().join("worker.log");
+        for (mode, is_shown) in [(0o644, false), (0o600, true)] {
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            let worker = Worker::start(&attic, &["--log", file.to_str().unwrap()]);
+            let start = std::time::Instant::now();
+            let written = loop {
+                let written = std::fs::read_to_string(&file).unwrap();
+                if written.contains("oxcart join") || written.contains("no join line") {
+                    break written;
+                }
+                assert!(start.elapsed().as_secs() < 60, "{written}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            };
+            assert_eq!(written.contains("oxj"), is_shown, "{mode:o}: {written}");
+            drop(worker);
+        }
+    }
+}
+
+/// Where little is told, no line is open, and that a machine was paired is told.
+#[test]
+fn a_quiet_worker_tells_of_pairings_alone() {
+    let (den, desk) = (Machine::new(), Machine::new());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut worker = Worker::start(&den, &["--quiet", "--port", &port]);
+    let address = format!("127.0.0.1:{port}");
+    let start = std::time::Instant::now();
+    let invited = loop {
+        let (code, invited, said) = den.run_all(&["trust", "invite", &address]);
+        if code == Some(0) {
+            break invited;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{said}");
+    };
+    let line = invited.trim().strip_prefix("oxcart join ").unwrap();
+    desk.does(&["join", line, "--name", "desk"]);
+    let mut first = String::new();
+    worker.log.read_line(&mut first).unwrap();
+    assert!(first.contains("paired with desk"), "{first}");
+}
+
+/// What a machine is called here is for people here to say, also of one that is known; and a name that is taken costs no line.
+#[test]
+fn a_known_machine_gets_the_name_it_is_given() {
+    let (den, attic, desk) = (Machine::new(), Machine::new(), Machine::new());
+    let (mut worker, mut other) = (Worker::start(&den, &[]), Worker::start(&attic, &[]));
+    let (address, line, line_of_other) = (worker.address(), worker.join_line(), other.join_line());
+    desk.does(&["join", &line]);
+    let invited = den.does(&["trust", "invite", &address]);
+    let again = invited.trim().strip_prefix("oxcart join ").unwrap();
+    assert!(desk.does(&["join", again, "--call-it", "study"]).contains("--workers study"));
+    // It is found by what it calls itself, too.
+    assert!(desk.does(&["devices", "--json", "--workers", "den"]).contains(&address));
+    let (code, said) = desk.run(&["join", &line_of_other, "--call-it", "study"]);
+    assert_eq!((code, said.contains("another machine is called study")), (Some(1), true), "{said}");
+    assert!(desk.does(&["join", &line_of_other]).contains("--workers den"));
+    // Both are paired, so what is neither of them is told, unless it stays here.
+    let (_, said) = desk.run(&["devices", "--workers", "0.0.0.0:1"]);
+    assert!(said.contains("not encrypted"), "{said}");
+    let (_, said) = desk.run(&["devices", "--workers", "127.0.0.1:1"]);
+    assert!(!said.contains("not encrypted"), "{said}");
+}
+
+/// Without a home it is not known what a name means, so it means nothing.
+#[cfg(unix)]
+#[test]
+fn names_mean_nothing_without_a_home() {
+    let run = |workers: &str| {
+        let mut command = Machine::new().command();
+        command.env_remove("HOME").env_remove("XDG_DATA_HOME").args(["devices", "--workers", workers]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for name in ["den", "all", "den.local:7"] {
+        let (code, said) = run(name);
+        assert_eq!((code, said.contains("this user has no home")), (Some(2), true), "{said}");
+    }
+    let (code, said) = run("127.0.0.1:1");
+    assert_eq!((code, said.contains("no home")), (Some(1), false), "{said}");
 }

@@ -1,6 +1,7 @@
 //! Trust between machines: who they are, how two of them meet, and what is said between them afterwards, in TLS 1.3.
 //!
-//! A machine is its [`Key`]. Its [`Identity`] proves it; [`Machines`] is whom it knows, a file that people can read. Two machines meet
+//! A machine is its [`Key`]. Its [`Identity`] proves it; [`Machines`] is whom it knows, a file that people can read, and
+//! a [`Book`] what that file says now. Two machines meet
 //! by a [`JoinLine`], which one shows and the other is given: [`pairing`] is that conversation as two state machines without a socket.
 //! Workers that a client introduces to each other know each other for as long as its session lasts ([`introduction`]).
 //! Connections between machines that know each other are TLS with both keys proved (`tls`), and inside of it the same protocol is
@@ -10,6 +11,7 @@
 //! that hold for one connection; a key that is not known is refused before it can say a word.
 
 mod base32;
+mod book;
 mod files;
 mod identity;
 pub mod introduction;
@@ -24,10 +26,11 @@ pub mod pairing;
 pub(crate) mod secured;
 pub(crate) mod tls;
 
+pub use book::Book;
 pub use identity::{Identity, IdentityError};
 pub use invitations::{Invitation, Invitations};
 pub use join_line::{JoinLine, JoinLineError, Secret};
 pub use key::{Key, KeyError};
-pub use machines::{Book, Machine, Machines, MachinesError, MachinesFile, Place, PlaceError};
+pub use machines::{Found, Machine, Machines, MachinesError, MachinesFile, Place, PlaceError};
 pub use name::{MachineName, NameError};
 pub use network::{Network, NetworkError};

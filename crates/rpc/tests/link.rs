@@ -185,6 +185,49 @@ fn a_join_line_pairs_one_machine() {
     assert!(closed(&den.join(&never, &thief).unwrap_err()));
 }
 
+/// However close together they come.
+#[test]
+fn of_two_guests_with_one_line_one_is_paired() {
+    let den = Den::new();
+    for _ in 0..5 {
+        let (line, before) = (den.line(), den.file.read().unwrap().iter().count());
+        // Another one is open all the time, so that neither is turned away in its handshake.
+        let _other = den.line();
+        let paired = std::thread::scope(|scope| {
+            let join = || den.join(&line, &identity());
+            let both = [scope.spawn(join), scope.spawn(join)];
+            both.into_iter().map(|thread| usize::from(thread.join().unwrap().is_ok())).sum::<usize>()
+        });
+        assert_eq!((paired, den.file.read().unwrap().iter().count()), (1, before + 1));
+    }
+}
+
+/// A list on a file system that does not answer any more: who is connected stays so, others are refused, and whoever is late is noticed.
+#[cfg(unix)]
+#[test]
+fn a_list_that_is_never_read_stops_nothing_else() {
+    let den = Den::limited(Limits { hello: Duration::from_secs(5), ..patient() });
+    let (guest, late) = (den.pair(), den.pair());
+    let registry = den.connect(&guest).unwrap();
+    let pipe = den.file.path().with_extension("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, den.file.path()).unwrap();
+    let refused = |_: &Fixture| matches!(den.connect(&late), Err(ConnectError::NotKnown { .. }));
+    den.fixture.until("nobody new comes in", refused);
+    // The watcher goes on, and so do allocations.
+    let mut silent = dial(den.fixture.auto);
+    silent.write_all(&[14]).unwrap();
+    assert!(closes(&mut silent));
+    assert_works(&registry);
+    assert!(registry.failure().is_none());
+    drop(registry);
+    den.fixture.until_empty();
+    let Den { fixture, file, .. } = den;
+    fixture.shutdown(Duration::from_secs(1));
+    // Lets the thread go that has been waiting for it.
+    drop(std::fs::OpenOptions::new().write(true).open(file.path()).unwrap());
+}
+
 #[test]
 fn a_wrong_secret_pairs_nobody() {
     let den = Den::new();
@@ -379,7 +422,15 @@ fn single_bytes_stretch_no_wait() {
     let is_late = matches!(error, ConnectError::NoHello { .. } | ConnectError::Unreachable { .. });
     assert!(is_late, "{error}");
     let line = JoinLine { endpoints: vec![address.to_string().parse().unwrap()], ..den.line() };
-    assert!(client::join(&line, &identity(), &name("desk"), &short).is_err());
+    let JoinError::Unreachable { errors } =
+        client::join(&line, &identity(), &name("desk"), &short).unwrap_err()
+    else {
+        panic!("it was talked to")
+    };
+    let is_late = |error: &ConnectError| {
+        matches!(error, ConnectError::NoHello { .. } | ConnectError::Unreachable { .. })
+    };
+    assert!(errors.iter().all(is_late), "{errors:?}");
     assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
     // A reply that would take most of a minute, and may take four seconds.
     slow.store(false, Ordering::Relaxed);
@@ -458,10 +509,11 @@ fn a_machine_has_its_limits() {
     assert!(buffer(&second, 700 << 10).is_none() && buffer(&second, 200 << 10).is_some());
     assert!(second.devices()[0].memory().unwrap().free <= 324 << 10);
     assert!(den.connect(&guest).is_err(), "a third connection");
-    // Another machine is another matter, and changes hold at once.
+    // Another machine is another matter, and changes hold soon.
     assert!(buffer(&den.connect(&den.pair()).unwrap(), 4 << 20).is_some());
     limit(None, None);
-    assert!(buffer(&second, 4 << 20).is_some() && den.connect(&guest).is_ok());
+    den.fixture.until("the limit is gone", |_| buffer(&second, 4 << 20).is_some());
+    assert!(den.connect(&guest).is_ok());
     drop(most);
 }
 

@@ -22,7 +22,7 @@ const NUMBERS: [(char, u32); 16] = [
     ('S', 12),
     ('T', 11),
     ('W', 14),
-    ('J', 28),
+    ('J', 31),
     ('N', 12),
 ];
 /// The letters and numbers of those.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use oxcart::backend::{Device, Memory, Registry};
 use oxcart::gguf::Text;
-use oxcart::rpc::link::Machines;
 use oxcart::rpc::wire::Dialect;
 use serde_json::{Value, json};
 
@@ -17,8 +16,7 @@ use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
-use crate::trust;
-use crate::workers::{Listed, WorkerAt, device_name};
+use crate::workers::{self, Listed, WorkerAt, device_name};
 
 /// List the devices of this machine and of workers
 ///
@@ -54,7 +52,7 @@ struct Lost {
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut rows, mut lost) = (local_rows(&args.plugins)?, Vec::new());
-    let machines = if args.workers.is_empty() { Machines::default() } else { trust::machines()? };
+    let machines = workers::machines_for(&args.workers)?;
     let mut workers = Vec::new();
     for worker in &args.workers {
         match worker {

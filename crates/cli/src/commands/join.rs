@@ -2,9 +2,9 @@
 
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
-use oxcart::rpc::client::{self, JoinError, Timeouts};
+use oxcart::rpc::client::{self, JoinError, Joined, Timeouts};
 use oxcart::rpc::link::limits::MAX_LINE_CHARS;
-use oxcart::rpc::link::{JoinLine, JoinLineError, MachineName};
+use oxcart::rpc::link::{Found, JoinLine, JoinLineError, MachineName, Machines, MachinesError};
 
 use crate::failure::Failure;
 use crate::trust;
@@ -49,22 +49,42 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         ));
     }
     let file = trust::file()?;
-    // What cannot be kept must not use up the line.
-    file.change(|_| Ok(())).map_err(|error| Failure::Machine(error.to_string()))?;
+    // What cannot be kept must not use up the line. What the worker calls itself is not known yet.
+    let call_it = args.call_it.as_ref();
+    let untold = call_it.cloned().unwrap_or_else(|| MachineName::of_host("worker"));
+    let like_it = Joined { name: untold, key: line.worker, endpoints: line.endpoints.clone() };
+    let kept = |error: MachinesError| Failure::Machine(error.to_string());
+    file.rehearse(|machines| remember(machines, &like_it, call_it)).map_err(kept)?;
     let own = trust::own_name(args.name.as_ref());
     let joined = client::join(&line, &identity, &own, &Timeouts::default()).map_err(failure)?;
-    let wanted = args.call_it.clone().unwrap_or(joined.name);
-    let remembered = file.change(|machines| {
-        let name = machines.remember(wanted, joined.key)?.name.clone();
-        let others = machines.found_at(joined.key, &joined.endpoints);
-        Ok((name, others))
-    });
-    let (name, others) = remembered.map_err(|error| Failure::Machine(error.to_string()))?;
+    let (name, found) = file.change(|machines| remember(machines, &joined, call_it)).map_err(kept)?;
     let place = joined.endpoints.first().map(ToString::to_string).unwrap_or_default();
-    for other in others {
+    for other in found.displaced {
         writeln!(out, "{other} was at that address before, and is no longer looked for there")?;
     }
+    for place in found.forgotten {
+        writeln!(
+            out,
+            "{name} has been at so many places that {place} is forgotten: it is an address like any other now"
+        )?;
+    }
     Ok(writeln!(out, "paired with {name} at {place}; use it with --workers {name}")?)
+}
+
+/// Remembers a worker that has taken this machine in, as it is called here and by itself.
+fn remember(
+    machines: &mut Machines,
+    joined: &Joined,
+    call_it: Option<&MachineName>,
+) -> Result<(MachineName, Found), MachinesError> {
+    let machine = machines.remember(call_it.unwrap_or(&joined.name).clone(), joined.key)?;
+    machine.calls_itself = Some(joined.name.clone());
+    let mut name = machine.name.clone();
+    if let Some(call_it) = call_it {
+        machines.rename(joined.key, call_it.clone())?;
+        name = call_it.clone();
+    }
+    Ok((name, machines.found_at(joined.key, &joined.endpoints)))
 }
 
 /// The line, as a worker shows it: perhaps with the command before it.

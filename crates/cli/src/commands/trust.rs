@@ -204,7 +204,9 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
                     "may_use_this_machine": machine.may_use_this,
                     "max_memory": machine.max_memory,
                     "max_connections": machine.max_connections,
+                    "calls_itself": machine.calls_itself.as_ref().map(MachineName::as_str),
                     "revoked": machine.revoked,
+                    "avoided": machine.avoided,
                 })
             })
             .collect();
@@ -219,7 +221,11 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
     }
     let rows = machines.iter().map(|machine| {
         let places = places(machine);
-        let lends = if places.is_empty() { "lends nothing to this one".into() } else { places.join(", ") };
+        let lends = match (places.is_empty(), machine.avoided) {
+            (true, _) => "lends nothing to this one".into(),
+            (false, false) => places.join(", "),
+            (false, true) => format!("not used since it was revoked ({})", places.join(", ")),
+        };
         [
             Cell::plain(machine.name.as_str()),
             Cell::dim(machine.key.short()),

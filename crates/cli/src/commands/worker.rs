@@ -23,7 +23,7 @@ use oxcart::rpc::worker::{
 
 use crate::failure::Failure;
 use crate::local::DeviceArgs;
-use crate::log::Style;
+use crate::log::{Readers, Style};
 use crate::os::requests::{HELP, Request, Requests};
 use crate::trust;
 use crate::units;
@@ -173,7 +173,7 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
     let places = match args.listen.as_slice() {
         [] => vec![ListenOn::new(&args.host, args.port)],
         listed => listed.to_vec(),
@@ -245,9 +245,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             is_new
         });
         trust.invitations().set_endpoints(endpoints);
-        if let Some(invitation) = trust.invitations().open() {
-            log::invitation(&invitation, is_reached || !args.advertise.is_empty());
-        }
+        show_line(trust, readers, is_reached || !args.advertise.is_empty());
     }
     if args.until_stdin_ends {
         let stop = requests.sender();
@@ -269,6 +267,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     log::counters(&worker.shutdown(GRACE));
     drop(std::panic::take_hook());
     Ok(())
+}
+
+/// Shows a join line, if there is someone to show it to. Whoever reads it can pair a machine for good, and while it is open strangers may
+/// talk: so a service that starts again and again shows none once it has its machines, and a log that others can read has none at all.
+fn show_line(trust: &Trust, readers: Readers, is_reachable: bool) {
+    // What is left out of the log is not opened.
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    match readers {
+        Readers::Others => log::no_invitation("other users can read this log"),
+        Readers::User if trust.has_guests() => {
+            log::no_invitation("machines are paired with this one already")
+        }
+        Readers::User | Readers::Terminal => {
+            if let Some(invitation) = trust.invitations().open() {
+                log::invitation(&invitation, is_reachable);
+            }
+        }
+    }
 }
 
 /// Who this machine is, and whom it knows.

@@ -324,7 +324,7 @@ pub enum ConnectError {
     /// It hung up on every HELLO there is.
     #[error(
         "{endpoint}: closed the connection at HELLO; it is not a worker, or it serves only machines that are paired with it (oxcart \
-         join), or it speaks a protocol older than version 2"
+         join), or it has as many connections of this machine as it allows, or it speaks a protocol older than version 2"
     )]
     Rejected {
         /// Where it is.

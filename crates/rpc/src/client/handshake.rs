@@ -207,13 +207,52 @@ fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
 
+    use super::*;
+    use crate::link::Identity;
+    use crate::link::tls::another_worker;
+
+    /// A worker that proves its key, but has not agreed on what the connection is for.
+    #[test]
+    fn a_worker_has_to_agree_on_what_to_speak() {
+        let [client, worker] = [(); 2].map(|()| Arc::new(Identity::make().unwrap()));
+        let talk = |protocols: &[&[u8]], purpose| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut accepted, _) = listener.accept().unwrap();
+            let mut secured = another_worker(&worker, protocols);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut output = accepted.try_clone().unwrap();
+                    // The client says what becomes of it.
+                    let _ = secured.shake_hands(&mut accepted, &mut output, &|work| {
+                        work();
+                        true
+                    });
+                });
+                let tick = Some(Duration::from_secs(1));
+                let socket = TimedSocket::new(stream, tick, tick).unwrap();
+                let link = LinkTo { identity: Arc::clone(&client), worker: worker.key() };
+                let endpoint = "127.0.0.1:1".parse().unwrap();
+                secure(&endpoint, socket, &link, purpose, Duration::from_secs(60)).map(|_| ())
+            })
+        };
+        for (purpose, other) in [(Purpose::Link, Purpose::Join), (Purpose::Join, Purpose::Link)] {
+            talk(&[purpose.protocol()], purpose).unwrap();
+            for protocols in [&[][..], &[other.protocol()]] {
+                let error = talk(protocols, purpose).unwrap_err();
+                assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn workers_that_vanish_are_noticed() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = open(&listener.local_addr().unwrap(), Duration::from_secs(5)).unwrap();
         let socket = socket2::SockRef::from(&stream);
         assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());

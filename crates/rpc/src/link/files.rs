@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use crate::os::private_file::{create, exposed, exposed_folder, make_folder, sync_folder, to_lock};
+use crate::os::private_file::{Folder, create, exposed, exposed_folder, make_folder, to_lock};
 
 /// Why a file was not read.
 #[derive(Debug)]
@@ -46,16 +46,30 @@ pub(super) fn read(path: &Path, max_bytes: u64) -> Result<String, Unread> {
     }
 }
 
-/// Lets no other process change files of a folder until it is dropped. Makes the folder if it does not exist yet.
-pub(super) fn lock(folder: &Path) -> io::Result<File> {
-    make_folder(folder)?;
-    let file = to_lock(&folder.join("lock"))?;
-    file.lock()?;
-    Ok(file)
+/// Lets no other process change files of a folder until it is dropped. Makes the folder if it does not exist yet; in one that others may
+/// change nothing is made.
+pub(super) fn lock(folder: &Path) -> Result<File, Unread> {
+    let lock = || {
+        make_folder(folder)?;
+        if let Some(why) = exposed_folder(&fs::metadata(folder)?) {
+            return Ok(Err(Unread::Exposed(why)));
+        }
+        let file = to_lock(&folder.join("lock"))?;
+        file.lock()?;
+        Ok(Ok(file))
+    };
+    lock().unwrap_or_else(|error| Err(Unread::Io(error)))
 }
 
-/// Puts a text in the place of a file, at once and for good. The caller holds the lock of the folder.
+/// Puts a text in the place of a file, at once and for good. The caller holds the lock of the folder. An error means that nothing has
+/// changed.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    replace_and(path, text, Folder::sync)
+}
+
+fn replace_and(path: &Path, text: &str, sync: impl FnOnce(&Folder) -> io::Result<()>) -> io::Result<()> {
+    // Before anything is changed, because opening it may fail.
+    let folder = path.parent().map(Folder::open).transpose()?;
     let beside = path.with_extension("new");
     // What a process left behind that was killed here.
     match fs::remove_file(&beside) {
@@ -67,5 +81,25 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()?;
     drop(file);
     fs::rename(&beside, path)?;
-    path.parent().map_or(Ok(()), sync_folder)
+    // From here on it has changed for everyone who looks. If this fails, a power cut may bring back what was before.
+    let _ = folder.map(|folder| sync(&folder));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is told that nothing was changed believes it: that a machine was not paired, for example.
+    #[test]
+    fn an_error_means_that_nothing_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let replaced = replace_and(&path, "new", |_| Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!((replaced.is_ok(), fs::read_to_string(&path).unwrap().as_str()), (true, "new"));
+        // What fails earlier fails with nothing done.
+        fs::create_dir(path.with_extension("new")).unwrap();
+        assert!(replace(&path, "newer").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
 }

@@ -18,6 +18,7 @@ use super::base32;
 use super::files::{Unread, lock, read, replace};
 use super::key::Key;
 use super::limits::MAX_IDENTITY_BYTES;
+use super::machines::MachinesFile;
 
 /// A machine's identity.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ pub struct Identity {
 #[non_exhaustive]
 pub enum IdentityError {
     /// Others may have read it, so it proves nothing.
-    #[error("{}: this machine's identity is not safe: {why}; delete the file to get a new one, and pair again", path.display())]
+    #[error("{}: this machine's identity is not safe: {why}; move it and machines.toml away to get a new one, and pair again", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -39,8 +40,17 @@ pub enum IdentityError {
         why: &'static str,
     },
     /// It is damaged.
-    #[error("{}: this file holds no identity; delete it to get a new one, and pair again", path.display())]
+    #[error("{}: this file holds no identity; move it and machines.toml away to get a new one, and pair again", path.display())]
     Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not there, though this machine has been paired with others as someone.
+    #[error(
+        "{}: this machine's identity is missing, but machines.toml beside it lists machines that know it; put it back, or move \
+         machines.toml away to get a new one, and pair again", path.display()
+    )]
+    Missing {
         /// The file.
         path: PathBuf,
     },
@@ -73,10 +83,14 @@ impl Identity {
             return Ok(identity);
         }
         let failed = |error| IdentityError::File { path: path.clone(), error };
-        let _locked = lock(folder).map_err(failed)?;
+        let _locked = lock(folder).map_err(|unread| unreadable(&path, unread))?;
         // Another process may have made it in the meantime.
         if let Some(identity) = Identity::read(&path)? {
             return Ok(identity);
+        }
+        // To all that this machine was paired with, a new one would look like someone else in its place.
+        if MachinesFile::new(folder).read().map_or(true, |machines| machines.iter().next().is_some()) {
+            return Err(IdentityError::Missing { path });
         }
         let pkcs8 = made()?;
         let identity = Identity::from_pkcs8(&pkcs8).ok_or(IdentityError::Random)?;
@@ -89,11 +103,7 @@ impl Identity {
         let text = match read(path, MAX_IDENTITY_BYTES) {
             Ok(text) => text,
             Err(Unread::Missing) => return Ok(None),
-            Err(Unread::TooLong | Unread::NoText) => return Err(damaged()),
-            Err(Unread::Exposed(why)) => {
-                return Err(IdentityError::Exposed { path: path.to_owned(), why });
-            }
-            Err(Unread::Io(error)) => return Err(IdentityError::File { path: path.to_owned(), error }),
+            Err(unread) => return Err(unreadable(path, unread)),
         };
         let pkcs8 = text.strip_prefix(MARK).and_then(base32::decode).ok_or_else(damaged)?;
         Identity::from_pkcs8(&pkcs8).map(Some).ok_or_else(damaged)
@@ -123,6 +133,16 @@ impl Identity {
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
+    }
+}
+
+fn unreadable(path: &Path, unread: Unread) -> IdentityError {
+    let path = path.to_owned();
+    match unread {
+        Unread::Exposed(why) => IdentityError::Exposed { path, why },
+        Unread::TooLong | Unread::NoText => IdentityError::Damaged { path },
+        Unread::Missing => IdentityError::Missing { path },
+        Unread::Io(error) => IdentityError::File { path, error },
     }
 }
 
@@ -168,6 +188,39 @@ mod tests {
             assert!(matches!(Identity::open(folder.path()), Err(IdentityError::Damaged { .. })));
             assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
         }
+    }
+
+    /// Someone else in this machine's place is what those would see that know it.
+    #[test]
+    fn a_lost_identity_is_not_replaced_where_others_know_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("identity"), MachinesFile::new(folder.path()));
+        Identity::open(folder.path()).unwrap();
+        // A list of nobody is no reason.
+        file.change(|_| Ok(())).unwrap();
+        fs::remove_file(&path).unwrap();
+        let key = Identity::open(folder.path()).unwrap().key();
+        file.change(|machines| machines.remember("den".parse().unwrap(), key).map(|_| ())).unwrap();
+        fs::remove_file(&path).unwrap();
+        for list in [fs::read_to_string(file.path()).unwrap().as_str(), "broken"] {
+            fs::write(file.path(), list).unwrap();
+            let error = Identity::open(folder.path()).unwrap_err();
+            assert!(matches!(error, IdentityError::Missing { .. }) && !path.exists(), "{error}");
+        }
+    }
+
+    /// Nothing is kept where others may put something else in its place.
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_made_in_a_folder_of_others() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = MachinesFile::new(folder.path());
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Identity::open(folder.path()).unwrap_err();
+        assert!(matches!(error, IdentityError::Exposed { .. }), "{error}");
+        assert!(file.change(|_| Ok(())).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     /// Who could read the file is this machine for all others; so it is not used, and said so.

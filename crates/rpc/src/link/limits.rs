@@ -20,6 +20,21 @@ pub const MAX_LINE_CHARS: usize = 4096;
 /// Characters of a machine's name.
 pub const MAX_NAME_CHARS: usize = 63;
 
+/// Places at which a machine is remembered; beyond, the oldest is forgotten.
+pub const MAX_PLACES: usize = 64;
+
+/// Names that are looked up side by side.
+pub const LOOK_UPS: usize = 16;
+
+/// How long the names of known machines are waited for, all together.
+pub const LOOK_UP: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether the list of machines has changed.
+pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a look at that list is waited for; beyond, it counts as one that cannot be read.
+pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Machines that are remembered.
 pub const MAX_MACHINES: usize = 1024;
 

@@ -11,6 +11,10 @@ use super::key::Key;
 use super::limits::MAX_UNSENT_BYTES;
 use super::pairing::Exported;
 
+/// How work is done that takes the processor's time: perhaps once it is its turn. Says whether it was done, which it is not where nobody
+/// waits for it any more.
+pub(crate) type InTurn<'a> = &'a dyn Fn(&mut dyn FnMut()) -> bool;
+
 /// One side of a TLS connection.
 #[derive(Debug)]
 pub(crate) struct Secured(Connection);
@@ -21,14 +25,22 @@ impl Secured {
         Secured(connection)
     }
 
-    /// Goes on with the handshake until it is done. May be called again after a tick.
-    pub(crate) fn shake_hands(&mut self, input: &mut dyn Read, output: &mut dyn Write) -> io::Result<()> {
+    /// Goes on with the handshake until it is done. May be called again after a tick. What comes is waited for outside of turns.
+    pub(crate) fn shake_hands(
+        &mut self,
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+        in_turn: InTurn<'_>,
+    ) -> io::Result<()> {
         loop {
             self.flush(output)?;
             if !self.0.is_handshaking() {
                 return Ok(());
             }
-            if let Err(error) = self.receive(input) {
+            self.fetch(input)?;
+            let mut processed = Err(io::ErrorKind::ConnectionAborted.into());
+            in_turn(&mut || processed = self.process());
+            if let Err(error) = processed {
                 // The other side may be told why.
                 let _ = self.flush(output);
                 return Err(error);
@@ -54,10 +66,19 @@ impl Secured {
     }
 
     /// Takes in what has come; at least something must.
-    fn receive(&mut self, mut input: &mut dyn Read) -> io::Result<()> {
-        if self.0.read_tls(&mut input)? == 0 && self.0.is_handshaking() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    fn receive(&mut self, input: &mut dyn Read) -> io::Result<()> {
+        self.fetch(input)?;
+        self.process()
+    }
+
+    fn fetch(&mut self, mut input: &mut dyn Read) -> io::Result<()> {
+        match self.0.read_tls(&mut input)? == 0 && self.0.is_handshaking() {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => Ok(()),
         }
+    }
+
+    fn process(&mut self) -> io::Result<()> {
         let processed = self.0.process_new_packets();
         processed.map(|_| ()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }

@@ -1,7 +1,10 @@
 //! TLS as two machines use it: version 1.3 alone, raw keys (RFC 7250) on both sides, no resumption and no early data.
 //!
 //! What a connection is for is agreed in its handshake (ALPN): [`LINK`] is for machines that know each other, [`JOIN`] for those that
-//! meet, [`INTRODUCED`] for workers that a client introduces to each other. So a key that is not known is refused while the handshake lasts, before it can say anything.
+//! meet, [`INTRODUCED`] for workers that a client introduces to each other. So a key that is not known is refused while the handshake
+//! lasts, before it can say anything.
+//!
+//! Keys are agreed by X25519 alone: both sides are Oxcart, and neither can choose what costs the other side more.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -22,7 +25,7 @@ use rustls::{
 
 use super::identity::Identity;
 use super::key::Key;
-use super::secured::Secured;
+use super::secured::{InTurn, Secured};
 
 /// The first byte of every TLS connection: a record of the handshake. No command of ggml's that may come first has this number.
 pub(crate) const FIRST_BYTE: u8 = 22;
@@ -64,7 +67,8 @@ fn provider() -> Arc<CryptoProvider> {
     };
     let cipher_suites =
         vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
-    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+    let kx_groups = vec![ring::kx_group::X25519];
+    Arc::new(CryptoProvider { cipher_suites, kx_groups, ..ring::default_provider() })
 }
 
 /// What both who checks workers and who checks clients say of signatures: version 1.3, by raw keys of our kind.
@@ -181,20 +185,45 @@ pub(crate) fn to_worker(identity: &Identity, worker: Key, purpose: Purpose) -> R
     Ok(Secured::new(ClientConnection::new(Arc::new(config), nobody)?.into()))
 }
 
-/// A client that shows no key.
+/// A client that shows this key or none, offers these purposes, and agrees on keys in one way alone.
 #[cfg(test)]
-pub(crate) fn to_worker_without_key(worker: Key) -> Secured {
-    let provider = provider();
+pub(crate) fn another_client(
+    identity: Option<&Identity>,
+    worker: Key,
+    offers: &[Purpose],
+    agreement: &'static dyn rustls::crypto::SupportedKxGroup,
+) -> Secured {
+    let provider = CryptoProvider { kx_groups: vec![agreement], ..provider().as_ref().clone() };
     let signatures = provider.signature_verification_algorithms;
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OneWorker { key: worker, signatures }))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![LINK.to_vec()];
+        .with_custom_certificate_verifier(Arc::new(OneWorker { key: worker, signatures }));
+    let mut config = match identity {
+        Some(identity) => config.with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
+            identity.certified(),
+        ))),
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = offers.iter().map(|purpose| purpose.protocol().to_vec()).collect();
     let nobody = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     Secured::new(ClientConnection::new(Arc::new(config), nobody).unwrap().into())
+}
+
+/// A worker that takes any client's key and speaks these protocols, or none.
+#[cfg(test)]
+pub(crate) fn another_worker(identity: &Identity, protocols: &[&[u8]]) -> Secured {
+    let provider = provider();
+    let signatures = provider.signature_verification_algorithms;
+    let own = AlwaysResolvesServerRawPublicKeys::new(identity.certified());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_client_cert_verifier(Arc::new(SomeClients { may_come: Arc::new(|_| true), signatures }))
+        .with_cert_resolver(Arc::new(own));
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Secured::new(rustls::ServerConnection::new(Arc::new(config)).unwrap().into())
 }
 
 /// What a worker takes connections in with.
@@ -245,11 +274,13 @@ impl Entrance {
         })
     }
 
-    /// Takes a connection in: the handshake, from its first byte. How long it may take is for the caller to see to.
+    /// Takes a connection in: the handshake, from its first byte. How long it may take, and when the processor has time for it, is for
+    /// the caller to see to.
     pub(crate) fn take(
         &self,
         input: &mut dyn Read,
         output: &mut dyn Write,
+        in_turn: InTurn<'_>,
     ) -> Result<(Purpose, Secured), Turned> {
         let mut acceptor = Acceptor::default();
         let accepted = loop {
@@ -281,12 +312,17 @@ impl Entrance {
             Purpose::Join => &self.join,
             Purpose::Introduced => &self.introduced,
         };
-        let connection = accepted.into_connection(Arc::clone(config)).map_err(|(error, mut alert)| {
+        let (mut accepted, mut connection) = (Some(accepted), None);
+        in_turn(&mut || {
+            // Keys are agreed and a signature is made in here.
+            connection = accepted.take().map(|accepted| accepted.into_connection(Arc::clone(config)));
+        });
+        let connection = connection.ok_or(Turned::Left)?.map_err(|(error, mut alert)| {
             let _ = alert.write_all(output);
             Turned::Wrong(error)
         })?;
         let mut secured = Secured::new(connection.into());
-        secured.shake_hands(input, output).map_err(|error| match tls_error(&error) {
+        secured.shake_hands(input, output, in_turn).map_err(|error| match tls_error(&error) {
             Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
                 Turned::Unknown
             }

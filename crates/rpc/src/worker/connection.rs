@@ -56,7 +56,8 @@ pub(crate) fn serve(
         answer: Vec::new(),
         body: Vec::new(),
         totals: Totals::default(),
-        paid: client.used_outside_of_turns(),
+        // What has been used already, to come in, is paid for like the rest.
+        paid: Duration::ZERO,
         paid_at: Instant::now(),
     };
     let (end, dialect) = match connection.greet(choice) {

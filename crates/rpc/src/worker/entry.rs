@@ -1,8 +1,10 @@
 //! The way in: the first byte of a connection says whether it is TLS, ggml's protocol as it is, or another worker that was introduced.
 //!
 //! Invariant: a client beyond this machine gets past here only if it has proved a key that is known, or if the operator lets its network
-//! in as it is. A worker that a client has introduced gets as far as to prove it. This machine's own key is good on this machine alone. The time that a client has for HELLO covers all of this, and
-//! the roster counts it as one that has not said HELLO.
+//! in as it is. A worker that a client has introduced gets as far as to prove it. This machine's own key is good on this machine
+//! alone. The time that a client has for HELLO covers all of this, and the roster counts it as one that has not said HELLO. What a
+//! handshake costs the processor waits for its turn, so that strangers have no more than a part of it, however many connections
+//! they begin.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -105,6 +107,12 @@ pub(crate) fn is_here(peer: IpAddr, local: Option<IpAddr>) -> bool {
     peer.is_loopback() || local == Some(peer)
 }
 
+/// Whether a client that has proved this machine's own key may come. It cannot be limited or revoked, so it has to be on this machine; and
+/// where whoever comes through a proxy seems to be on it, that key is good for new join lines alone.
+fn may_own_key_come(purpose: Purpose, peer: IpAddr, local: Option<IpAddr>, plain: &Plain) -> bool {
+    is_here(peer, local) && (purpose == Purpose::Join || plain.on_loopback)
+}
+
 /// The handshake. An error without a refusal means that the client went.
 fn secure(
     shared: &WorkerState,
@@ -113,29 +121,30 @@ fn secure(
     socket: &TimedSocket,
 ) -> Result<(Purpose, Secured), Option<Refusal>> {
     let mut output = Outlet::new(socket, shared.limits.write_stall);
+    // What was changed before this connection began holds for it.
+    trust.book().refresh();
+    let in_turn = |work: &mut dyn FnMut()| shared.shake_hands_in_turn(client, work);
     let (purpose, secured) =
-        trust.entrance().take(&mut &*socket, &mut output).map_err(|turned| match turned {
+        trust.entrance().take(&mut &*socket, &mut output, &in_turn).map_err(|turned| match turned {
             Turned::Left => None,
             Turned::Unknown => Some(Refusal::Unknown),
             Turned::Wrong(error) => Some(Refusal::Tls { reason: error.to_string() }),
         })?;
     let key = secured.peer_key().ok_or(Some(Refusal::Unknown))?;
     let local = socket.stream().local_addr().ok().map(|local| local.ip());
-    if key == trust.key() && !is_here(client.peer.ip(), local) {
+    if key == trust.key() && !may_own_key_come(purpose, client.peer.ip(), local, &shared.plain) {
         return Err(Some(Refusal::OwnKey));
     }
     if purpose == Purpose::Link {
         let machine = trust.machine(key);
         let most = machine.as_ref().and_then(|machine| machine.max_connections);
-        client.identify(key, machine.map(|machine| machine.name));
+        if !shared.roster.identify(client, key, machine.map(|machine| machine.name), most) {
+            let limit = most.unwrap_or_default().into();
+            return Err(Some(Refusal::Limit { what: "connections of one machine", limit }));
+        }
         // From here on the watcher sees to it; it may have been revoked before.
         if !trust.is_let_in(key) {
             return Err(Some(Refusal::Unknown));
-        }
-        if let Some(most) = most
-            && shared.roster.of_machine(key) > most as usize
-        {
-            return Err(Some(Refusal::Limit { what: "connections of one machine", limit: most.into() }));
         }
     }
     Ok((purpose, secured))
@@ -211,5 +220,16 @@ mod tests {
         assert!(here("127.0.0.1", None) && here("::1", Some("::1")));
         assert!(here("192.168.1.5", Some("::ffff:192.168.1.5")));
         assert!(!here("192.168.1.6", Some("192.168.1.5")) && !here("192.168.1.6", None));
+    }
+
+    /// Behind a proxy everyone seems to be on this machine, another one with the same home too.
+    #[test]
+    fn the_own_key_is_good_for_lines_alone_where_proxies_end() {
+        let here = "127.0.0.1".parse().unwrap();
+        let may = |purpose, on_loopback| {
+            may_own_key_come(purpose, here, Some(here), &Plain { on_loopback, networks: Vec::new() })
+        };
+        assert!(may(Purpose::Link, true) && may(Purpose::Join, true));
+        assert!(!may(Purpose::Link, false) && may(Purpose::Join, false));
     }
 }

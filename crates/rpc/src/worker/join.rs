@@ -74,8 +74,8 @@ pub(crate) fn serve(
 /// Remembers that a machine may use this one, and says what it is called.
 fn remember(trust: &Trust, key: Key, name: MachineName) -> Result<MachineName, MachinesError> {
     trust.book().file().change(|machines| {
-        let machine = machines.remember(name, key)?;
-        machine.may_use_this = true;
+        let machine = machines.remember(name.clone(), key)?;
+        (machine.may_use_this, machine.calls_itself) = (true, Some(name));
         Ok(machine.name.clone())
     })
 }

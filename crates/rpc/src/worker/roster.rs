@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::client::{Client, Dropped, Phase};
 use super::limits::{LITTLE_MEMORY, Limits};
 use super::peer::Peer;
-use crate::link::Key;
+use crate::link::{Key, MachineName};
 
 /// The connections there are, oldest first.
 #[derive(Debug, Default)]
@@ -67,9 +67,21 @@ impl Roster {
         self.clients().len()
     }
 
-    /// How many connections a machine has.
-    pub(crate) fn of_machine(&self, key: Key) -> usize {
-        self.clients().values().filter(|client| client.key() == Some(key)).count()
+    /// Notes which machine a client has proved to be, unless that has so many connections already. Those that are ending do not count.
+    pub(crate) fn identify(
+        &self,
+        client: &Client,
+        key: Key,
+        name: Option<MachineName>,
+        most: Option<u32>,
+    ) -> bool {
+        let clients = self.clients();
+        let others = clients.values().filter(|other| other.key() == Some(key) && !other.is_gone());
+        let is_one_too_many = most.is_some_and(|most| others.count() >= most as usize);
+        if !is_one_too_many {
+            client.identify(key, name);
+        }
+        !is_one_too_many
     }
 
     /// How many connections something is done for now.
@@ -172,6 +184,43 @@ fn drop_from(clients: &mut BTreeMap<u64, Arc<Client>>, id: u64) -> Option<Arc<Cl
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of several that come at once, as many are taken as there is room for, and those that are ending take none.
+    #[test]
+    fn a_machine_gets_all_its_connections_and_no_more() {
+        let (roster, key) = (Roster::default(), Key::from_bytes([7; 32]));
+        let clients: Vec<_> = (1..20)
+            .map(|id| Arc::new(Client::new(id, ([10, 0, 0, 1], 1).into(), None, Duration::from_secs(10))))
+            .collect();
+        for client in &clients {
+            roster.admit(client, &Limits::default()).unwrap();
+        }
+        let identify = |client: &Arc<Client>| usize::from(roster.identify(client, key, None, Some(3)));
+        let identify = &identify;
+        let taken = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                clients[..18].iter().map(|client| scope.spawn(move || identify(client))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(taken, 3);
+        clients.iter().find(|client| client.key().is_some()).unwrap().leave();
+        assert!(roster.identify(&clients[18], key, None, Some(3)));
+    }
+
+    /// As long as there are fewer places with strangers than places for them, a flood pushes out itself alone.
+    #[test]
+    fn a_flood_from_few_places_pushes_out_itself() {
+        let (roster, limits) = (Roster::default(), Limits { ungreeted: 8, clients: 16, ..Limits::default() });
+        let stranger = |id: u64, host| {
+            Arc::new(Client::new(id, ([10, 0, 0, host], 1).into(), None, Duration::from_secs(10)))
+        };
+        let newcomer = stranger(100, 200);
+        for id in 0..500_u64 {
+            let client = if id == 100 { Arc::clone(&newcomer) } else { stranger(id, (id % 3) as u8) };
+            roster.admit(&client, &limits).unwrap();
+        }
+        assert!(newcomer.dropped().is_none() && roster.get(100).is_some());
+    }
 
     /// However many places strangers come from, they push out each other, and no machine that has proved its key.
     #[test]

@@ -167,6 +167,8 @@ pub(crate) struct WorkerState {
     pub(crate) loads: Turnstile,
     /// Turns at which small commands are paid for, see [`WorkerState::pay`].
     payments: Turnstile,
+    /// Turns at handshakes, which cost most before it is known who comes.
+    handshakes: Turnstile,
     pub(crate) counters: Counters,
     pub(crate) roster: Roster,
     pub(crate) next_client: AtomicU64,
@@ -306,11 +308,22 @@ impl WorkerState {
         }
     }
 
-    /// Bytes of each device that a client's peer may have.
+    /// Does a step of a client's handshake when it is its turn; not at all once the client is gone. Says whether it was done.
+    pub(crate) fn shake_hands_in_turn(&self, client: &Client, step: &mut dyn FnMut()) -> bool {
+        let turn = self.handshakes.enter(client.holder(), WATCH_EVERY, || client.is_gone());
+        turn.map(|_turn| client.in_turn(step)).is_some()
+    }
+
+    /// Bytes of each device that a client's peer may have: nothing, in the moment between a machine's revocation and its end.
     pub(crate) fn memory_limit(&self, client: &Client) -> usize {
-        let machine = client.key().and_then(|key| self.trust.as_ref()?.machine(key));
-        let most = machine.and_then(|machine| machine.max_memory);
-        most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+        let (Some(key), Some(trust)) = (client.key(), &self.trust) else { return usize::MAX };
+        match trust.machine(key) {
+            None if key == trust.key() => usize::MAX,
+            None => 0,
+            Some(machine) => {
+                machine.max_memory.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+            }
+        }
     }
 
     /// Stops what a client is computing.
@@ -353,6 +366,7 @@ impl Worker {
             chores: Turnstile::new(beside),
             loads: Turnstile::new(beside),
             payments: Turnstile::new(beside),
+            handshakes: Turnstile::new(beside),
             counters: Counters::default(),
             roster: Roster::default(),
             next_client: AtomicU64::new(1),
@@ -383,6 +397,8 @@ impl Worker {
 
     /// Serves one client over any two streams, on this thread, until it leaves or is refused: through a tunnel, or in
     /// memory. The worker cannot interrupt such streams, so their reads and writes must end by themselves.
+    ///
+    /// No key is asked for, whatever the worker's trust: whoever wires the streams up answers for who is behind them.
     pub fn serve_client(&self, input: impl Read, output: impl Write, choice: DialectChoice) {
         serve_client(&self.shared, (input, output), choice);
     }
@@ -453,6 +469,62 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::{ConnectError, LinkTo, Options, RemoteRegistry, Timeouts};
+    use crate::link::{Book, Identity, Key, Machines, MachinesFile};
+    use crate::worker::peer::{Holder, Peer};
+
+    /// However many handshakes are begun, they have a part of the processor; whose turn has not come waits, and is served then.
+    #[test]
+    fn handshakes_have_a_part_of_the_processor() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = Arc::new(Identity::open(folder.path()).unwrap());
+        let book = Book::open(MachinesFile::new(folder.path())).unwrap();
+        let trust = Trust::new(&identity, book, "den".parse().unwrap()).unwrap();
+        let mut worker = Worker::new(Config { trust: Some(Arc::new(trust)), ..Config::new([]) }).unwrap();
+        let address = worker.listen("127.0.0.1:0", DialectChoice::Auto).unwrap();
+        let connect = |seconds| {
+            let link = Some(LinkTo { identity: Arc::clone(&identity), worker: identity.key() });
+            let timeouts = Timeouts { connect: Duration::from_secs(seconds), ..Timeouts::default() };
+            RemoteRegistry::connect(&address.to_string(), &Options { link, timeouts, ..Options::default() })
+        };
+        let stranger = Holder { peer: Peer::of(([192, 0, 2, 1], 1).into()), client: 0 };
+        let turnstile = &worker.shared.handshakes;
+        let turns: Vec<_> = std::iter::from_fn(|| turnstile.enter(stranger, WATCH_EVERY, || true)).collect();
+        assert!((1..=thread::available_parallelism().unwrap().get()).contains(&turns.len()));
+        let error = connect(1).unwrap_err();
+        assert!(matches!(error, ConnectError::NoHello { .. }), "{error}");
+        drop(turns);
+        // It has no devices to lend, which is said behind the handshake.
+        let error = connect(60).unwrap_err();
+        assert!(matches!(error, ConnectError::DeviceCount { .. }), "{error}");
+    }
+
+    /// Between the change of the list and the end of its connections, a machine that was revoked has no right to anything.
+    #[test]
+    fn a_machine_that_is_not_known_any_more_gets_no_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, guest) = (Identity::open(folder.path()).unwrap(), Key::from_bytes([7; 32]));
+        let file = MachinesFile::new(folder.path());
+        let limited = |machines: &mut Machines| {
+            let machine = machines.remember("desk".parse().unwrap(), guest)?;
+            (machine.may_use_this, machine.max_memory) = (true, Some(1000));
+            Ok(())
+        };
+        file.change(limited).unwrap();
+        let trust = Trust::new(&own, Book::open(file.clone()).unwrap(), "den".parse().unwrap()).unwrap();
+        let trust = Arc::new(trust);
+        let worker = Worker::new(Config { trust: Some(Arc::clone(&trust)), ..Config::new([]) }).unwrap();
+        let limit = |key: Option<Key>| {
+            let client = Client::new(1, ([127, 0, 0, 1], 1).into(), None, Duration::from_secs(1));
+            key.into_iter().for_each(|key| client.identify(key, None));
+            worker.shared.memory_limit(&client)
+        };
+        let others = [limit(None), limit(Some(own.key()))];
+        assert_eq!((others, limit(Some(guest))), ([usize::MAX; 2], 1000));
+        file.change(|machines| Ok(machines.revoke(guest).is_some())).unwrap();
+        trust.book().refresh();
+        assert_eq!(limit(Some(guest)), 0);
+    }
 
     /// All that is lent may be used, and all that the worker needs for itself beside.
     #[test]

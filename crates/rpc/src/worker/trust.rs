@@ -1,6 +1,6 @@
 //! Whom a worker trusts: machines that it knows by their keys, and those that it meets.
 //!
-//! Invariant: what the file of machines says holds at once, for connections that exist too.
+//! Invariant: what the file of machines says holds at once for new connections, and within a moment for those that exist.
 
 use std::io;
 use std::sync::Arc;
@@ -46,6 +46,11 @@ impl Trust {
         let entrance = Entrance::new(identity, Arc::new(is_known), Arc::new(may_join), Arc::new(is_expected));
         let entrance = entrance.map_err(io::Error::other)?;
         Ok(Trust { identity: identity.clone(), book, invitations, introductions, entrance })
+    }
+
+    /// Whether another machine may use this one.
+    pub fn has_guests(&self) -> bool {
+        self.book.look().iter().any(|machine| machine.may_use_this)
     }
 
     /// Join lines.

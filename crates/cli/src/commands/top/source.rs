@@ -13,8 +13,7 @@ use crate::commands::serve::key_file::all_keys;
 use crate::door;
 use crate::failure::Failure;
 use crate::limits::{MAX_PICTURE_BYTES, PICTURE_TIME};
-use crate::trust;
-use crate::workers::{self, Listed};
+use crate::workers::{self, Listed, WorkerAt};
 
 /// What is looked at.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl Source {
                 "workers need no API key; for a server, write http://HOST:PORT".into(),
             ));
         }
-        let worker = Listed::meant_by(&endpoint, &trust::machines()?)?;
+        let worker = Listed::meant_by(&endpoint, &workers::machines_for(&[WorkerAt::At(endpoint.clone())])?)?;
         let name = endpoint.to_string();
         Ok(Source::Worker(Worker { name, worker, connected: None, since: Instant::now() }))
     }

@@ -76,6 +76,14 @@ pub(crate) fn invitation(invitation: &Invitation, is_reachable: bool) {
     );
 }
 
+/// Why there is no such line.
+pub(crate) fn no_invitation(reason: &str) {
+    info!(
+        event = "no_invitation",
+        reason, "{reason}, so no join line is shown here; oxcart trust invite shows one"
+    );
+}
+
 /// Who may come without a key, beyond this machine.
 pub(crate) fn allowing_plain(networks: &[Network]) {
     let networks = networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -118,7 +126,8 @@ fn tell(news: &Event) {
             let machine = machine.as_ref().map(MachineName::as_str);
             info!(event, client, %peer, protocol = dialect.name, machine, "{news}");
         }
-        Event::Paired { peer, machine, key } => info!(event, %peer, %machine, %key, "{news}"),
+        // Also where little is told.
+        Event::Paired { peer, machine, key } => warn!(event, %peer, %machine, %key, "{news}"),
         Event::Pairing { news: pairing } => {
             let reason = pairing.to_string();
             warn!(event, reason, "{news}");

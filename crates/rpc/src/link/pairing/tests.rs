@@ -67,6 +67,23 @@ fn a_line_is_good_once() {
     assert_eq!(again, [refused(NotPaired::Closed)]);
 }
 
+/// Also while others are open: the one that was used is not good any more, and the others still are.
+#[test]
+fn each_of_several_lines_is_good_once() {
+    for (used, other) in [(7, 8), (8, 7)] {
+        let mut host = host();
+        host.handle(HostEvent::Shown(secret(8)), seconds(1));
+        let joins = |host: &mut Host, number, connection| {
+            let meeting = meeting(connection);
+            said(host, meeting, join(secret(number), meeting), seconds(2))
+        };
+        assert!(matches!(joins(&mut host, used, 3)[..], [HostAction::Remember(..), _]));
+        assert_eq!(joins(&mut host, used, 4), [refused(NotPaired::Proof)], "{used} again");
+        assert!(matches!(joins(&mut host, other, 5)[..], [HostAction::Remember(..), _]), "{other}");
+        assert!(!host.is_open());
+    }
+}
+
 #[test]
 fn a_line_is_good_for_ten_minutes() {
     let mut host = host();

@@ -1,13 +1,17 @@
 //! Two sides of TLS in memory: who is let in, and what becomes of bytes on the way.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
+use rustls::Error;
+use rustls::crypto::ring::kx_group::{SECP256R1, SECP384R1, X25519};
+
 use crate::link::Identity;
 use crate::link::pairing::EXPORTER_LABEL;
 use crate::link::tls::{
-    Entrance, Purpose, Turned, is_another, is_not_known, tls_error, to_worker, to_worker_without_key,
+    Entrance, Purpose, Turned, another_client, is_another, is_not_known, tls_error, to_worker,
 };
 
 /// One direction of a connection. When it is empty, nothing comes for the moment.
@@ -40,6 +44,12 @@ struct Pair {
     to_client: Way,
 }
 
+/// When there is nothing to wait for.
+fn at_once(work: &mut dyn FnMut()) -> bool {
+    work();
+    true
+}
+
 /// A client and a worker, which has a thread of its own until both have shaken hands.
 fn meet(
     client: &Identity,
@@ -69,7 +79,7 @@ fn meet_as(
     .unwrap();
     let (mut to, mut back) = (Way::default(), Way::default());
     // The first flight, until an answer would be waited for.
-    let first = secured.shake_hands(&mut back, &mut to).unwrap_err();
+    let first = secured.shake_hands(&mut back, &mut to, &at_once).unwrap_err();
     assert_eq!(first.kind(), io::ErrorKind::WouldBlock);
     let taken = std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel::<Vec<u8>>();
@@ -77,12 +87,19 @@ fn meet_as(
         let entrance = &entrance;
         let thread = scope.spawn(move || {
             let mut input = Incoming { from: receive, held: VecDeque::new() };
-            entrance.take(&mut input, &mut Outgoing(answer))
+            let turns = Cell::new(0);
+            let in_turn = |work: &mut dyn FnMut()| {
+                turns.set(turns.get() + 1);
+                at_once(work)
+            };
+            let taken = entrance.take(&mut input, &mut Outgoing(answer), &in_turn);
+            assert!(taken.is_err() || turns.get() >= 2, "what each side shows has a turn");
+            taken
         });
         let mut input = Incoming { from: answered, held: VecDeque::new() };
         send.send(to.0.drain(..).collect()).unwrap();
         let mut output = Outgoing(send);
-        let shaken = secured.shake_hands(&mut input, &mut output);
+        let shaken = secured.shake_hands(&mut input, &mut output, &at_once);
         drop(output);
         let taken = thread.join().unwrap();
         // No ticket follows by which the handshake could be left out the next time.
@@ -253,10 +270,51 @@ fn a_key_has_to_be_proved() {
     let as_worker = Identity::forged(worker.key(), &thief);
     let (error, _) = meet(&client, worker.key(), &as_worker, Purpose::Link, known).err().unwrap();
     assert!(tls_error(&error).is_some() && !is_another(&error), "{error}");
-    let (_, turned) = meet_as(to_worker_without_key(worker.key()), &worker, known).err().unwrap();
+    let nobody = another_client(None, worker.key(), &[Purpose::Link], X25519);
+    let (_, turned) = meet_as(nobody, &worker, known).err().unwrap();
     assert!(matches!(turned, Some(Turned::Wrong(_))), "{turned:?}");
     // All that was wrong above was the signature.
     assert!(meet(&client, worker.key(), &worker, Purpose::Link, known).is_ok());
+}
+
+/// What keys are agreed by is not for the other side to choose: others cost a worker many times as much.
+#[test]
+fn keys_are_agreed_in_one_way_alone() {
+    let [client, worker, _] = identities();
+    let known = Some(client.key());
+    let with = |agreement| {
+        meet_as(another_client(Some(&client), worker.key(), &[Purpose::Link], agreement), &worker, known)
+    };
+    assert!(with(X25519).is_ok());
+    for other in [SECP256R1, SECP384R1] {
+        let (_, turned) = with(other).err().unwrap();
+        assert!(matches!(turned, Some(Turned::Wrong(_))), "{turned:?}");
+    }
+}
+
+/// A connection is for one thing, or for none.
+#[test]
+fn a_connection_has_one_purpose() {
+    let [client, worker, _] = identities();
+    let known = Some(client.key());
+    for offers in [&[][..], &[Purpose::Link, Purpose::Join], &[Purpose::Join, Purpose::Link]] {
+        let both = another_client(Some(&client), worker.key(), offers, X25519);
+        let (_, turned) = meet_as(both, &worker, known).err().unwrap();
+        assert!(matches!(turned, Some(Turned::Wrong(Error::NoApplicationProtocol))), "{turned:?}");
+    }
+}
+
+/// Nothing is computed for a client whose turn has not come.
+#[test]
+fn handshakes_wait_for_their_turn() {
+    let [client, worker, _] = identities();
+    let known = client.key();
+    let entrance = Entrance::new(&worker, Arc::new(move |key| key == known), Arc::new(|_| true)).unwrap();
+    let mut secured = to_worker(&client, worker.key(), Purpose::Link).unwrap();
+    let (mut to, mut back) = (Way::default(), Way::default());
+    let _ = secured.shake_hands(&mut back, &mut to, &at_once);
+    let turned = entrance.take(&mut to, &mut back, &|_| false).unwrap_err();
+    assert!(matches!(turned, Turned::Left) && back.0.is_empty(), "{turned:?}");
 }
 
 /// Who looks at the clock gets to do so after every few bytes, also where nothing can be made of them yet.

@@ -32,14 +32,18 @@ pub(crate) fn exposed_folder(folder: &Metadata) -> Option<&'static str> {
     is_open.then_some("other users may change the folder that it is in; see to it, then chmod 700")
 }
 
-/// Has the names in a folder survive a power cut.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
-        // Not every file system can; the names are there all the same.
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
-            Ok(())
-        }
-        synced => synced,
+/// A folder whose names are to survive a power cut.
+#[derive(Debug)]
+pub(crate) struct Folder(File);
+
+impl Folder {
+    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+        File::open(path).map(Folder)
+    }
+
+    /// Has the names that are in it now survive.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 
