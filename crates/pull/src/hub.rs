@@ -195,7 +195,7 @@ mod tests {
             ["a-F16-00001-of-00002.gguf", "a-F16-00002-of-00002.gguf"]
         );
         assert_eq!(chosen(&["only.gguf"], None).unwrap(), ["only.gguf"]);
-        assert!(chosen(&files, Some("Q2")).unwrap_err().contains("there are a-Q8_0.gguf"));
+        assert!(chosen(&files, Some("Q2")).unwrap_err().contains("the files are a-Q8_0.gguf"));
         assert!(chosen(&["x.gguf", "y.gguf"], None).unwrap_err().contains("say which file"));
         assert!(
             chosen(&["x-00001-of-00003.gguf", "x-00003-of-00003.gguf"], None)
