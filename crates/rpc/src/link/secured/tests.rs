@@ -309,7 +309,8 @@ fn a_connection_has_one_purpose() {
 fn handshakes_wait_for_their_turn() {
     let [client, worker, _] = identities();
     let known = client.key();
-    let entrance = Entrance::new(&worker, Arc::new(move |key| key == known), Arc::new(|_| true)).unwrap();
+    let (is_known, nobody) = (Arc::new(move |key| key == known), Arc::new(|_| false));
+    let entrance = Entrance::new(&worker, is_known, nobody.clone(), nobody).unwrap();
     let mut secured = to_worker(&client, worker.key(), Purpose::Link).unwrap();
     let (mut to, mut back) = (Way::default(), Way::default());
     let _ = secured.shake_hands(&mut back, &mut to, &at_once);
