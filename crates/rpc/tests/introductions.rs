@@ -234,7 +234,7 @@ struct Bridge {
 }
 
 impl Bridge {
-    /// One client only: others find nobody there.
+    /// One client only: later ones find nothing there.
     fn to(worker: SocketAddr) -> Bridge {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

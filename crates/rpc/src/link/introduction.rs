@@ -18,7 +18,7 @@ pub(crate) const EXPORTER_LABEL: &[u8] = b"EXPORTER-oxcart-introduced-1";
 /// A number that is used in one connection.
 pub type Nonce = [u8; 32];
 
-/// What an introduction is found by: it follows from the secret, so nobody chooses what a worker sends to a place that it is told to go to.
+/// What an introduction is found by: it follows from the secret, so a client cannot choose what a worker sends to a place that it is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntroductionId([u8; 16]);
 
@@ -31,7 +31,7 @@ impl IntroductionId {
     }
 }
 
-/// A number that nobody has seen before; `None` where the system has none.
+/// A new random number; `None` where the system has none.
 pub fn nonce() -> Option<Nonce> {
     let mut nonce = [0; 32];
     SystemRandom::new().fill(&mut nonce).ok()?;

@@ -1,8 +1,9 @@
 //! The connection to another worker that a client has introduced this one to: made once, then it takes what is pushed.
 //!
 //! A worker goes only where it may: to a machine whose key the client has named, which is then proved, or, for clients without a key, to
-//! where those clients come in without one too; to itself only for clients on this machine. It sends there what nobody else chooses
-//! before the other side has proved that it was told the same secret. Invariant: every wait ends, soon after the client has gone.
+//! where those clients come in without one too; to itself only for clients on this machine. Until the other side has
+//! proved that it was told the same secret, the client does not choose what is sent. Invariant: every wait ends, soon after the client
+//! has gone.
 
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream};

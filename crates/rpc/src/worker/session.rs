@@ -209,7 +209,7 @@ impl Session {
         Ok(((transfer.number, transfer.ticket), self.range_of(&transfer.record)?))
     }
 
-    /// Waits for what another worker sends, and puts it where the client says: nobody else can.
+    /// Waits for what another worker sends, and puts it where the client says; the other worker has no say in that.
     fn receive(&self, body: &[u8], client: &Client) -> Result<Answer, Refusal> {
         let (transfer, range) = self.transfer(Command::Await, body)?;
         let delivery = self.neighbours.take(&self.shared, client, transfer, range.len)?;

@@ -65,7 +65,7 @@ fn meetings(bytes: &[u8]) {
         let mut to_porter = caller.knock();
         let honest = Cell::new(true);
         for _ in 0..4 {
-            // Now and then somebody in between says something else.
+            // Now and then something else arrives than was sent.
             let between = |message: WorkerMessage, choices: &mut Choices<'_>| match choices.byte() {
                 0..=0xdf => message,
                 choice => {
