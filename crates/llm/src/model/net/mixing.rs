@@ -48,7 +48,7 @@ impl Mixing {
 /// The matrix, row by row.
 pub(crate) fn matrix() -> impl Iterator<Item = f32> {
     let number = (MIXED as f32).sqrt().recip();
-    let sign = |at: usize| (at / MIXED & at % MIXED).count_ones() % 2;
+    let sign = |at: usize| ((at / MIXED) & (at % MIXED)).count_ones() % 2;
     (0..MIXED * MIXED).map(move |at| if sign(at) == 0 { number } else { -number })
 }
 
