@@ -260,7 +260,7 @@ mod tests {
         let mut machines = Machines::default();
         let attic = machines.remember(name("attic"), key(1)).unwrap();
         (attic.may_use_this, attic.max_memory, attic.max_connections) = (true, Some(1 << 33), Some(4));
-        machines.found_at(key(1), &[place.clone()]);
+        machines.found_at(key(1), std::slice::from_ref(&place));
         assert!(machines.by_key(key(1)).unwrap().lends());
         machines.revoke(key(1));
         let revoked = machines.by_key(key(1)).unwrap();
