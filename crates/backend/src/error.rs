@@ -95,6 +95,15 @@ pub enum Error {
         /// What it says.
         reason: String,
     },
+    /// Work that a device could not finish because something it needed has not come from another one. What its buffers held before is
+    /// still there; whatever was under way on its streams is lost, and so are these. New ones can be opened.
+    #[error("{device} was interrupted: {reason}")]
+    Interrupted {
+        /// Name of the device.
+        device: String,
+        /// What it says.
+        reason: String,
+    },
     /// A kernel that panicked, which is a bug. The device goes on.
     #[error("{device}: a kernel panicked, which is a bug: {what}")]
     Panicked {

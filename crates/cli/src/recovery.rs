@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use oxcart::backend::{Device, Registry};
-use oxcart::llm::engine::{Loss, Recover, Recovery as Recovered};
+use oxcart::llm::engine::{Recover, Recovery as Recovered};
 use oxcart::llm::model::{Error, Placement};
-use oxcart::llm::runner::{Lineup, Runner};
+use oxcart::llm::runner::{Lineup, Loss, Runner};
 
 use crate::failure::Failure;
 use crate::loaded::show_placement;
@@ -59,12 +59,16 @@ pub(crate) struct Recovery {
 impl Recover for Recovery {
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
         runner.release();
-        for lost in self.lineup.leave_out_lost(&loss.device, &loss.reason, loss.epoch)? {
-            let name = device_name(lost.name());
-            match lost.name() == loss.device {
-                true => tracing::warn!("{name} is lost, going on without it: {}", loss.reason),
-                false => tracing::warn!("{name} is lost, too"),
-            }
+        let lost = self.lineup.leave_out_lost(loss)?;
+        if lost.is_empty() && !loss.is_gone {
+            tracing::warn!(
+                "{} was interrupted, going on with it: {}",
+                device_name(&loss.device),
+                loss.reason
+            );
+        }
+        for (device, reason) in lost {
+            tracing::warn!("{} is lost, going on without it: {reason}", device_name(device.name()));
         }
         let placement = self.lineup.place_again(runner)?;
         let departures = match self.moved {

@@ -17,7 +17,7 @@ mod schedule;
 mod speculate;
 
 pub use answer::Answer;
-pub use recover::{Loss, Recover, Recovery};
+pub use recover::{Recover, Recovery};
 pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
 pub use speculate::{Draft, Speculation};
 

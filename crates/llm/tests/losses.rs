@@ -9,10 +9,10 @@ use std::sync::Arc;
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::engine::{
-    Draft, End, Engine, EngineOptions, Event, Loss, Recovery, Request, RequestId, Speculation,
+    Draft, End, Engine, EngineOptions, Event, Recovery, Request, RequestId, Speculation,
 };
 use oxcart_llm::model::{Error, Model, ModelFile, Override, PlacementOptions, Proportions};
-use oxcart_llm::runner::{Lineup, Piece, RunnerOptions, Wanted};
+use oxcart_llm::runner::{Lineup, Loss, Piece, RunnerOptions, Wanted};
 use oxcart_llm::text::{Dry, Grammar, LookupSettings, Mirostat, SamplerSettings, Vocab};
 use oxcart_testdev::FrailDevice;
 

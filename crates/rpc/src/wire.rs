@@ -9,10 +9,10 @@
 mod command;
 mod dialect;
 mod dialects;
-mod farewell;
 mod frame;
 mod graph;
 mod hash;
+mod interruption;
 mod introduction;
 mod limits;
 mod offer;
@@ -24,10 +24,10 @@ mod worker_message;
 
 pub use command::{Command, Reply};
 pub use dialect::{Dialect, Version};
-pub use farewell::{Farewell, NotDelivered};
 pub use frame::{FRAME_BYTES, FrameHead};
 pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
+pub use interruption::{Interruption, NotDelivered};
 pub use introduction::{Address, Expect, Meet, Transfer};
 pub use limits::{MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
 pub use offer::{

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Fixture, PATIENCE, Peer, closes, dial, patient};
+use common::{Fixture, PATIENCE, Peer, closes, dial, get_body, patient};
 use oxcart_backend::{Buffers, Device, Place, Registry, Stream, StreamOptions, Work, copy_async, place_all};
 use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, WorkerFault};
 use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction};
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
 use oxcart_rpc::wire::{
-    Address, Command, DeliveryHead, Dialect, Expect, FRAME_BYTES, Farewell, FrameHead, MAX_DELIVERY_BYTES,
-    Meet, NotDelivered, TensorRecord, Transfer, WORKER_MARK, WorkerMessage,
+    Address, Command, DeliveryHead, Dialect, Expect, FRAME_BYTES, FrameHead, Interruption,
+    MAX_DELIVERY_BYTES, Meet, NotDelivered, TensorRecord, Transfer, WORKER_MARK, WorkerMessage,
+    answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
@@ -293,7 +294,7 @@ fn a_worker_that_cannot_be_reached_is_gone_around() {
 fn a_worker_lost_while_others_wait_for_it_is_the_one_that_is_named() {
     let fixtures = [(); 3].map(|()| Fixture::new());
     let bridge = Bridge::to(fixtures[0].auto);
-    let stages: Vec<Stage> = [bridge.address, fixtures[1].auto, fixtures[2].auto]
+    let mut stages: Vec<Stage> = [bridge.address, fixtures[1].auto, fixtures[2].auto]
         .map(|address| Stage::at(address, &Options::default()))
         .into();
     assert_eq!(step(&stages, 1).unwrap(), expected(3, 1));
@@ -310,18 +311,153 @@ fn a_worker_lost_while_others_wait_for_it_is_the_one_that_is_named() {
     let first = format!("worker at {}", bridge.address);
     let (culprit, waited) = error.split_once("; the worker at").unwrap_or_else(|| panic!("{error}"));
     assert!(culprit.contains(&first), "{error}");
-    assert!(waited.contains(&fixtures[1].auto.to_string()), "{error}");
-    let failure = stages[2].registry.failure().unwrap();
-    assert!(
-        matches!(failure.fault(), WorkerFault::NotDelivered { why: NotDelivered::Lost, .. }),
-        "{failure}"
-    );
+    assert!(waited.contains(&fixtures[2].auto.to_string()), "{error}");
+    // The first one is lost; the others are not, but for their streams.
+    assert!(matches!(stages[0].registry.failure().unwrap().fault(), WorkerFault::Closed));
+    for stage in &stages[1..] {
+        stage.registry.devices()[0].memory().or_else(|_| stage.registry.devices()[0].memory()).unwrap();
+        assert!(stage.registry.failure().is_none());
+        let error = stage.stream.synchronize().unwrap_err();
+        assert!(matches!(error, oxcart_backend::Error::Interrupted { .. }), "{error}");
+    }
     for fixture in &fixtures[1..] {
         fixture.until("it is counted", |fixture| fixture.counters().refusals.contains_key("delivery"));
         fixture.assert_serves();
     }
+    // What they hold is there, and new streams go on with it, introduced anew.
+    let before = stages[2].messages(Command::Expect);
+    for stage in &mut stages[1..] {
+        stage.stream = Arc::clone(stage.stream.device()).open(&StreamOptions::default()).unwrap();
+    }
+    let mut held = vec![0; NUMBERS * 4];
+    stages[1].stream.read(&stages[1].output, &mut held).unwrap();
+    assert_eq!(held[4..8], 4_f32.to_le_bytes(), "of the step before");
+    for seed in 3..6 {
+        assert_eq!(step(&stages[1..], seed).unwrap(), expected(2, seed));
+    }
+    assert_eq!(stages[2].messages(Command::Expect), before + 1);
     drop(stages);
     fixtures.iter().for_each(Fixture::until_empty);
+}
+
+/// Until a worker is told to go on it computes nothing, sends nothing and waits for nothing, but keeps what it holds and what is written to it.
+#[test]
+fn an_interrupted_session_keeps_what_it_holds_and_does_nothing_else() {
+    let fixture = Fixture::new();
+    let mut waiting = Waiting::new(&fixture);
+    let mut other = call(&fixture, waiting.secret).unwrap();
+    let Waiting { record, .. } = waiting;
+    // A second introduction, whose worker is there and has sent something.
+    let expect = |number, secret| Expect { number, secret: [secret; 16], key: None }.encode();
+    assert_eq!(waiting.peer.ask(Command::Expect, &expect(NUMBER + 1, 4)), [1]);
+    let mut spare = call(&fixture, [4; 16]).unwrap();
+    deliver(&mut spare, 0, &[6; LEN]);
+    waiting.peer.set(&record, 0, &[3; LEN]);
+    other.shutdown(Shutdown::Both).unwrap();
+    waiting.await_ticket(0);
+    // All that is sent before it is known.
+    let started = Instant::now();
+    let transfer = |number| Transfer { number, ticket: 0, record }.encode();
+    for (command, number) in [(Command::Await, NUMBER + 1), (Command::Push, 99), (Command::Await, 99)] {
+        waiting.peer.send(command, &transfer(number));
+    }
+    waiting.peer.send(Command::GraphRecompute, &[0; 4]);
+    waiting.peer.send(Command::GraphCompute, b"no graph at all");
+    waiting.peer.set(&record, 8, &[9; 8]);
+    assert_eq!(waiting.interruption(), Interruption { number: NUMBER, why: NotDelivered::Lost });
+    assert!(started.elapsed() < PATIENCE);
+    for (command, body) in [
+        (Command::Expect, expect(NUMBER + 2, 1)),
+        (Command::AllocBuffer, [&[0; 4][..], &64_u64.to_le_bytes()].concat()),
+        (Command::GetDeviceMemory, vec![0; 4]),
+    ] {
+        assert_eq!(waiting.said_to(command, &body).number, NUMBER, "{}", command.name());
+    }
+    // Nobody is kept waiting.
+    assert!(closes(&mut spare) && closes(&mut other));
+    waiting.peer.send(Command::Resume, &[]);
+    let held = waiting.peer.get(&record, 0, LEN as u64);
+    assert_eq!((&held[..8], &held[8..16], &held[16..]), (&[3; 8][..], &[9; 8][..], &[3; LEN - 16][..]));
+    // Introductions are over, and can be made again.
+    assert!(call(&fixture, [4; 16]).is_none());
+    assert_eq!(waiting.peer.ask(Command::Expect, &expect(NUMBER, 5)), [1]);
+    let mut again = call(&fixture, [5; 16]).unwrap();
+    deliver(&mut again, 3, &[7; LEN]);
+    waiting.await_ticket(3);
+    assert_eq!(waiting.peer.get(&record, 0, LEN as u64), [7; LEN]);
+    // There is nothing to go on after; and what is over is not known any more.
+    waiting.peer.assert_refused(Command::Resume, &[]);
+    let mut waiting = Waiting::new(&fixture);
+    waiting.await_ticket(0);
+    assert_eq!(waiting.interruption().why, NotDelivered::Lost);
+    waiting.peer.send(Command::Resume, &[]);
+    waiting.peer.assert_refused(Command::Await, &transfer(NUMBER));
+    fixture.until_empty();
+}
+
+/// Where bytes do not come from one worker to another though both are there, they go by the client after the second time.
+#[test]
+fn workers_that_fail_to_meet_twice_are_gone_around() {
+    let limits = || Limits { delivery: Duration::from_millis(150), ..patient() };
+    let fixtures = [(); 2].map(|()| Fixture::limited(limits()));
+    let bridge = Bridge::to(fixtures[0].auto);
+    let mut stages =
+        [bridge.address, fixtures[1].auto].map(|address| Stage::at(address, &Options::default()));
+    assert_eq!(step(&stages, 1).unwrap(), expected(2, 1));
+    for failures in 1..=3 {
+        let pushed = stages[0].messages(Command::Push);
+        // The first one gets nothing in time.
+        bridge.hold();
+        thread::scope(|scope| {
+            let stepping = scope.spawn(|| step(&stages, 2));
+            thread::sleep(Duration::from_millis(600));
+            bridge.held.store(false, Ordering::SeqCst);
+            let stepped = stepping.join().unwrap();
+            assert_eq!(stepped.is_err(), failures < 3, "{stepped:?}");
+        });
+        assert!(stages.iter().all(|stage| stage.registry.failure().is_none()));
+        assert_eq!(stages[0].messages(Command::Push) > pushed, failures < 3, "{failures}");
+        stages[1].stream = Arc::clone(stages[1].stream.device()).open(&StreamOptions::default()).unwrap();
+        assert_eq!(step(&stages, 3).unwrap(), expected(2, 3));
+    }
+}
+
+/// A worker that was never told to wait for another one cannot have waited in vain.
+#[test]
+fn interruptions_without_introductions_are_lies() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let liar = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (own, mut header) = (Dialect::own(), [0; 9]);
+        while stream.read_exact(&mut header).is_ok() {
+            let size = u64::from_le_bytes(header[1..].try_into().unwrap());
+            let mut body = vec![0; usize::try_from(size).unwrap()];
+            stream.read_exact(&mut body).unwrap();
+            let answer = match Command::from_number(header[0], own).unwrap() {
+                Command::Hello => {
+                    let version = [own.version.major, own.version.minor, own.version.patch, 0];
+                    [&version[..], &answer_capabilities(own, &body)].concat()
+                }
+                Command::DeviceCount => 1_u32.to_le_bytes().to_vec(),
+                Command::GetAlignment => 64_u64.to_le_bytes().to_vec(),
+                Command::GetMaxSize => u64::MAX.to_le_bytes().to_vec(),
+                _ => {
+                    let lie = Interruption { number: 0, why: NotDelivered::Lost }.encode();
+                    stream.write_all(&lie).unwrap();
+                    continue;
+                }
+            };
+            let len = (answer.len() as u64).to_le_bytes();
+            stream.write_all(&[&len[..], &answer].concat()).unwrap();
+        }
+    });
+    let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
+    let error = registry.devices()[0].memory().unwrap_err();
+    assert!(matches!(error, oxcart_backend::Error::DeviceLost { .. }), "{error}");
+    let failure = registry.failure().unwrap();
+    assert!(matches!(failure.fault(), WorkerFault::Implausible { .. }), "{failure}");
+    liar.join().unwrap();
 }
 
 /// A worker that only sends is not lost with the one that it sends to, and meets the next one.
@@ -371,15 +507,21 @@ impl Waiting {
         self.peer.send(Command::Await, &body);
     }
 
-    /// The worker's last words.
+    /// What the worker says instead of answers, until it is told to go on.
     #[track_caller]
-    fn farewell(mut self) -> Farewell {
-        let mut bytes = [0; 8 + Farewell::BYTES];
+    fn interruption(&mut self) -> Interruption {
+        let said = self.said_to(Command::GetAlignment, &[0; 4]);
+        assert_eq!(self.said_to(Command::GetTensor, &get_body(&self.record, 0, 1)), said);
+        said
+    }
+
+    #[track_caller]
+    fn said_to(&mut self, command: Command, body: &[u8]) -> Interruption {
+        self.peer.send(command, body);
+        let mut bytes = [0; 8 + Interruption::BYTES];
         self.peer.stream.read_exact(&mut bytes).unwrap();
-        assert_eq!(bytes[..8], Farewell::LENGTH.to_le_bytes());
-        let farewell = Farewell::decode(bytes[8..].try_into().unwrap()).unwrap();
-        self.peer.assert_closed("after the last words");
-        farewell
+        assert_eq!(bytes[..8], Interruption::LENGTH.to_le_bytes(), "{}", command.name());
+        Interruption::decode(bytes[8..].try_into().unwrap()).unwrap()
     }
 }
 
@@ -460,10 +602,10 @@ fn what_is_sent_goes_where_the_session_says_or_nowhere() {
         let mut caller = call(&fixture, waiting.secret).unwrap();
         send(&mut caller);
         waiting.await_ticket(0);
-        let farewell = waiting.farewell();
-        assert_eq!(farewell.number, NUMBER);
+        let interruption = waiting.interruption();
+        assert_eq!(interruption.number, NUMBER);
         fixture.assert_serves();
-        farewell.why
+        interruption.why
     };
     assert_eq!(why(&|caller| deliver(caller, 0, &[1; LEN - 1])), NotDelivered::Other);
     assert_eq!(why(&|caller| deliver(caller, 0, &[1; LEN + 1])), NotDelivered::Other);
@@ -492,12 +634,13 @@ fn waiting_for_another_worker_has_an_end() {
     let fixture = Fixture::limited(Limits { delivery, ..patient() });
     let mut waiting = Waiting::new(&fixture);
     waiting.await_ticket(0);
-    assert_eq!(waiting.farewell().why, NotDelivered::Lost, "no worker has come");
+    assert_eq!(waiting.interruption().why, NotDelivered::Lost, "no worker has come");
+    drop(waiting);
     fixture.until("it has left", |fixture| fixture.counters().connected == 0);
     let mut waiting = Waiting::new(&fixture);
     let _caller = call(&fixture, waiting.secret).unwrap();
     waiting.await_ticket(0);
-    assert_eq!(waiting.farewell().why, NotDelivered::Late);
+    assert_eq!(waiting.interruption().why, NotDelivered::Late);
     // Others, meanwhile, are as they were.
     fixture.assert_serves();
     // A client that leaves while it waits is gone at once.
@@ -527,7 +670,7 @@ fn what_waits_is_counted_and_bounded() {
     waiting.await_ticket(0);
     assert_eq!(waiting.peer.get(&waiting.record, 0, LEN as u64), [1; LEN]);
     waiting.await_ticket(1);
-    assert_eq!(waiting.farewell().why, NotDelivered::Full);
+    assert_eq!(waiting.interruption().why, NotDelivered::Full);
     fixture.until("nothing is counted", |fixture| fixture.counters().message_bytes == 0);
 }
 

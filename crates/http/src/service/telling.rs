@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oxcart_llm::engine::{End, Loss, Recovery, Report};
+use oxcart_llm::engine::{End, Recovery, Report};
+use oxcart_llm::runner::Loss;
 
 use super::queue::Client;
 

@@ -11,18 +11,7 @@ use std::time::Duration;
 use super::Engine;
 use super::request::{Event, RequestId};
 use crate::model::Error;
-use crate::runner::{Lineup, Runner};
-
-/// A device that was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// Its name.
-    pub device: String,
-    /// What is said about it.
-    pub reason: String,
-    /// How often there had been other devices before: [`Runner::epoch`].
-    pub epoch: u64,
-}
+use crate::runner::{Lineup, Loss, Runner};
 
 /// How an engine went on after a loss, or after several of which one came before it had recovered from the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +45,7 @@ pub trait Recover: Send {
 impl Recover for Lineup {
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
         runner.release();
-        self.leave_out_lost(&loss.device, &loss.reason, loss.epoch)?;
+        self.leave_out_lost(loss)?;
         let placement = self.place_again(runner)?;
         self.settle(runner, placement, &|_| {})
     }
@@ -88,10 +77,11 @@ impl Engine {
 
     /// Whether an error is a loss that can be recovered from; if so, requests are back to their logs, and the next step goes on from there.
     pub(super) fn is_interrupted_by(&mut self, error: &Error) -> bool {
-        let Some((device, reason)) = error.lost_device().filter(|_| self.recover.is_some()) else {
+        let Some((device, reason, is_gone)) = error.lost_work().filter(|_| self.recover.is_some()) else {
             return false;
         };
-        let loss = Loss { device: device.to_owned(), reason: reason.to_owned(), epoch: self.runner.epoch() };
+        let (device, reason) = (device.to_owned(), reason.to_owned());
+        let loss = Loss { device, reason, is_gone, epoch: self.runner.epoch() };
         let (since, moved) = ((self.clock)(), Duration::ZERO);
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
             loss: None,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::RequestError;
-use super::recover::{Loss, Recovery};
+use super::recover::Recovery;
+use crate::runner::Loss;
 use crate::text::{Constraint, SamplerSettings, Token};
 
 /// A request of an engine. It means nothing to any other.
@@ -208,7 +209,7 @@ pub enum Event {
         /// Why.
         error: RequestError,
     },
-    /// A device was lost. Requests wait for other devices and go on with the very next token.
+    /// A device was lost, or what it did. Requests wait for other devices, or for these, and go on with the very next token.
     Lost(Loss),
     /// A device of the draft model was lost. Answers go on without guesses.
     DraftLost {

@@ -206,7 +206,7 @@ impl Engine {
                     // It holds too much; the requests that go on are read anew.
                     Err(Error::InSequence { .. }) => draft.forget_all(),
                     Err(error) => {
-                        let Some((device, reason)) = error.lost_device() else { return Err(error) };
+                        let Some((device, reason, _)) = error.lost_work() else { return Err(error) };
                         if let Some(recover) = &mut self.recover {
                             recover.draft_lost(device, reason);
                         }

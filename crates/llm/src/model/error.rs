@@ -186,15 +186,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// The device that is lost, if this is why, and what is said about it.
-    pub fn lost_device(&self) -> Option<(&str, &str)> {
+    /// The device whose work is lost, if this is why, what is said about it, and whether the device itself is lost.
+    pub fn lost_work(&self) -> Option<(&str, &str, bool)> {
+        use oxcart_backend::Error::{DeviceLost, Interrupted};
         match self {
-            Error::Device(oxcart_backend::Error::DeviceLost { device, reason })
-            | Error::Schedule(oxcart_sched::Error::Device(oxcart_backend::Error::DeviceLost {
-                device,
-                reason,
-            })) => Some((device, reason)),
-            Error::InSequence { error, .. } => error.lost_device(),
+            Error::Device(error) | Error::Schedule(oxcart_sched::Error::Device(error)) => match error {
+                DeviceLost { device, reason } => Some((device, reason, true)),
+                Interrupted { device, reason } => Some((device, reason, false)),
+                _ => None,
+            },
+            Error::InSequence { error, .. } => error.lost_work(),
             _ => None,
         }
     }

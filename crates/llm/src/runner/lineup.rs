@@ -11,6 +11,19 @@ use oxcart_backend::{Device, Error as DeviceError, Stream, StreamOptions};
 use super::Runner;
 use crate::model::{Error, Model, ModelFile, Placement, PlacementOptions, Progress, Proportions};
 
+/// What a runner lost: all that a device was to do, and perhaps the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The device's name.
+    pub device: String,
+    /// What is said about it.
+    pub reason: String,
+    /// Whether the device itself is lost. If not, it waited for another one, which may be.
+    pub is_gone: bool,
+    /// How often there had been other devices before: [`Runner::epoch`].
+    pub epoch: u64,
+}
+
 /// Devices, the most preferred first, and how models are put on them; the last should be able to do everything.
 #[derive(Clone, Debug)]
 pub struct Lineup {
@@ -70,34 +83,35 @@ impl Lineup {
         Runner::new(model, streams, self.options.runner)
     }
 
-    /// Leaves out every device that is lost, of which a runner met one at some [epoch](Runner::epoch), and returns them. All are asked, because
-    /// one that is lost is often not alone; if none of them says so, it is the one that was named. None, if that one was left out before and what
-    /// came after that is tried again.
-    pub fn leave_out_lost(
-        &mut self,
-        name: &str,
-        reason: &str,
-        epoch: u64,
-    ) -> Result<Vec<Arc<dyn Device>>, Error> {
-        let is_lost =
-            |device: &Arc<dyn Device>| matches!(device.memory(), Err(DeviceError::DeviceLost { .. }));
-        let mut gone: Vec<bool> = self.devices.iter().map(is_lost).collect();
-        if !gone.contains(&true) {
-            gone = self.devices.iter().map(|device| device.name() == name).collect();
+    /// Leaves out every device that is lost, and returns them, each with what is said about it. All are asked, because one that is lost is
+    /// often not alone, and the one that a runner noticed may only have waited for it; if none of them says so, it is the one that was named, if
+    /// that is gone. None, if that one was left out before and what came after that is tried again, or if all are still there.
+    pub fn leave_out_lost(&mut self, loss: &Loss) -> Result<Vec<(Arc<dyn Device>, String)>, Error> {
+        let Loss { device: name, reason, is_gone, epoch } = loss;
+        let ask = |device: &Arc<dyn Device>| match device.memory() {
+            Err(DeviceError::DeviceLost { reason, .. }) => Some(reason),
+            _ => None,
+        };
+        let mut gone: Vec<Option<String>> = self.devices.iter().map(ask).collect();
+        if *is_gone && gone.iter().all(Option::is_none) {
+            let is_it = |device: &Arc<dyn Device>| (device.name() == name).then(|| reason.clone());
+            gone = self.devices.iter().map(is_it).collect();
         }
-        let met = (name.to_owned(), epoch);
-        if !gone.contains(&true) && self.lost.iter().any(|(known, at)| known == name && *at != epoch) {
-            // It was left out before, so nothing would be better after this.
-            let (device, reason) = (name.to_owned(), reason.to_owned());
-            return Err(DeviceError::DeviceFailed { device, reason }.into());
+        if *is_gone {
+            let met = (name.clone(), *epoch);
+            let was_left_out = || self.lost.iter().any(|(known, at)| known == name && at != epoch);
+            if gone.iter().all(Option::is_none) && was_left_out() {
+                // Nothing would be better after this.
+                let (device, reason) = (name.clone(), reason.clone());
+                return Err(DeviceError::DeviceFailed { device, reason }.into());
+            }
+            if !self.lost.contains(&met) {
+                self.lost.push(met);
+            }
         }
-        if !self.lost.contains(&met) {
-            self.lost.push(met);
-        }
-        let lost = self.devices.iter().zip(&gone).filter(|(_, gone)| **gone);
-        let lost = lost.map(|(device, _)| Arc::clone(device)).collect();
-        *self = self.without(|at| gone[at]);
-        Ok(lost)
+        let left = self.without(|at| gone[at].is_some());
+        let lost = std::mem::replace(self, left).devices.into_iter().zip(gone);
+        Ok(lost.filter_map(|(device, reason)| Some((device, reason?))).collect())
     }
 
     /// Where the model of a runner that was [released](Runner::release) would be, what its devices hold of it counted as free.

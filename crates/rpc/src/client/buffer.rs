@@ -56,7 +56,7 @@ impl RemoteBuffer {
     }
 
     fn error(&self, failure: &Arc<WorkerFailure>) -> Error {
-        self.connection().error(self.remote.name(), failure)
+        failure.of_device(self.remote.name())
     }
 
     fn tell(&self, command: Command, head: Head, work: usize) -> Result<(), Error> {

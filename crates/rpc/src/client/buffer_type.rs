@@ -181,7 +181,7 @@ impl BufferType for RemoteBufferType {
     }
 
     fn allocate_bytes(self: Arc<Self>, size: usize) -> Result<Arc<dyn Buffer>, Error> {
-        let error = |failure: Arc<WorkerFailure>| self.connection.error(&self.name, &failure);
+        let error = |failure: Arc<WorkerFailure>| failure.of_device(&self.name);
         let short = || Error::OutOfMemory { buffer_type: self.name.clone(), size };
         if size > self.max_size {
             return Err(short());

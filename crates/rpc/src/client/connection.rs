@@ -7,22 +7,23 @@
 //!
 //! What a worker has done may also become known by another one, which got what this one was told to push to it: see [`Awaited`].
 //!
+//! A worker that waited in vain for another one is interrupted: it has done nothing since and answers nothing, but holds what it held. It is
+//! told to go on at once, and a new era begins: streams of earlier ones, and what they had left to its turn, get nothing but that failure.
+//!
 //! Invariants: the line is either in the state or with the call that has the turn; tickets are served in order; after a
 //! failure no call gets a turn, and each gets the failure instead. No lock is held while bytes move or jobs are dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use oxcart_backend::Error;
-
-use super::failure::{Unconfirmed, WorkerFailure, WorkerFault};
+use super::failure::{About, Unconfirmed, WorkerFailure, WorkerFault};
 use super::introduction::Reach;
 use super::job::Job;
-use super::limits::{FAREWELL, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use super::limits::{LOOK, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 use super::line::Line;
-use super::message::Message;
+use super::message::{Head, Message};
 use super::options::Options;
 use super::traffic::Traffic;
 use crate::wire::{Command, Dialect};
@@ -43,7 +44,7 @@ struct State {
     serving: u64,
     /// Everything with a smaller ticket is known to be done.
     confirmed: u64,
-    queue: VecDeque<(u64, Job)>,
+    queue: VecDeque<Queued>,
     queued_bytes: usize,
     failed: Option<Arc<WorkerFailure>>,
     closing: bool,
@@ -53,8 +54,25 @@ struct State {
     live: BTreeMap<u64, u64>,
     /// Workers that push to this one, by introduction.
     senders: Vec<(u32, Weak<Core>)>,
+    /// How many introductions there have been of workers that push to this one.
+    introductions: u64,
+    /// Introductions by which it has waited in vain.
+    broken: BTreeSet<u32>,
+    /// How often it was interrupted, and how it was the last time.
+    era: u64,
+    interrupted: Option<Arc<WorkerFailure>>,
     /// What this worker waits for, in the order of tickets.
     awaited: VecDeque<Awaited>,
+}
+
+/// A command that waits for its turn.
+#[derive(Debug)]
+struct Queued {
+    ticket: u64,
+    /// Of a stream, which an interruption ends.
+    is_of_stream: bool,
+    /// None once it is not to be done any more.
+    job: Option<Job>,
 }
 
 /// A command that waits for another worker. Once it is known to be done, so is everything that the other one was told up to then.
@@ -122,6 +140,10 @@ impl Connection {
             stored: Vec::new(),
             live: BTreeMap::new(),
             senders: Vec::new(),
+            introductions: 0,
+            broken: BTreeSet::new(),
+            era: 0,
+            interrupted: None,
             awaited: VecDeque::new(),
         };
         let core = Arc::new(Core {
@@ -167,13 +189,29 @@ impl Connection {
 
     /// Leaves a command to its turn. Waits only if too many are waiting already.
     pub(super) fn submit(&self, job: Job) -> Result<(), Arc<WorkerFailure>> {
-        self.submit_with_ticket(job).map(|_| ())
+        let state = self.core.wait_for_room(None, job.bytes())?;
+        self.core.enter(state, false, job).map(|_| ())
     }
 
-    /// The same, and says which ticket it has.
-    pub(super) fn submit_with_ticket(&self, job: Job) -> Result<u64, Arc<WorkerFailure>> {
-        let state = self.core.wait_for_room(job.bytes())?;
-        self.core.enter(state, job)
+    /// The same for a stream of some era; says which ticket it has.
+    pub(super) fn submit_in(&self, era: u64, job: Job) -> Result<u64, Arc<WorkerFailure>> {
+        let state = self.core.wait_for_room(Some(era), job.bytes())?;
+        self.core.enter(state, true, job)
+    }
+
+    /// How often the worker was interrupted.
+    pub(super) fn era(&self) -> u64 {
+        self.core.lock().era
+    }
+
+    /// Why a stream of some era is of no use any more, if it is not.
+    pub(super) fn check(&self, era: u64) -> Result<(), Arc<WorkerFailure>> {
+        self.core.lock().check(Some(era))
+    }
+
+    /// Whether the worker has waited in vain by an introduction.
+    pub(super) fn was_broken(&self, introduction: u32) -> bool {
+        self.core.lock().broken.contains(&introduction)
     }
 
     /// Another worker pushes to this one, by an introduction.
@@ -181,6 +219,7 @@ impl Connection {
         let mut state = self.core.lock();
         state.senders.retain(|(_, sender)| sender.strong_count() > 0);
         state.senders.push((introduction, Arc::downgrade(&sender.core)));
+        state.introductions += 1;
     }
 
     /// The command with a ticket waits for what another worker was told to push by a command with a ticket there.
@@ -198,14 +237,15 @@ impl Connection {
         confirm(known);
     }
 
-    /// Has a graph computed on a device. One that is the last the device was given need not be sent again.
+    /// Has a graph of a stream computed on a device. One that is the last the device was given need not be sent again.
     pub(super) fn submit_graph(
         &self,
+        era: u64,
         device: usize,
         body: &Arc<Vec<u8>>,
         job: impl FnOnce(bool) -> Job,
     ) -> Result<(), Arc<WorkerFailure>> {
-        let mut state = self.core.wait_for_room(body.len())?;
+        let mut state = self.core.wait_for_room(Some(era), body.len())?;
         let mut again = false;
         if self.dialect.has_recompute {
             if state.stored.len() <= device {
@@ -217,7 +257,7 @@ impl Connection {
                 *stored = Some(Arc::clone(body));
             }
         }
-        self.core.enter(state, job(again)).map(|_| ())
+        self.core.enter(state, true, job(again)).map(|_| ())
     }
 
     /// Notes a new buffer; `false` if the worker gave out its handle before.
@@ -234,7 +274,7 @@ impl Connection {
         if state.failed.is_none() {
             let ticket = state.draw();
             state.queued_bytes += job.bytes();
-            state.queue.push_back((ticket, job));
+            state.queue.push_back(Queued { ticket, is_of_stream: false, job: Some(job) });
             drop(state);
             self.core.work.notify_one();
         }
@@ -245,24 +285,20 @@ impl Connection {
         self.core.lock().next_ticket
     }
 
-    /// Waits until the worker has done everything before a point, or everything so far.
-    pub(super) fn finish(&self, point: Option<u64>) -> Result<(), Arc<WorkerFailure>> {
+    /// Waits until the worker has done everything that a stream of some era asked for before a point, or everything so far.
+    pub(super) fn finish(&self, era: u64, point: Option<u64>) -> Result<(), Arc<WorkerFailure>> {
         {
             let state = self.core.lock();
-            if let Some(failure) = &state.failed {
-                return Err(Arc::clone(failure));
-            }
+            state.check(Some(era))?;
             if state.confirmed >= point.unwrap_or(state.next_ticket) {
                 return Ok(());
             }
         }
         let (mut turn, live) = self.core.turn()?;
-        if turn.is_confirmed() { Ok(()) } else { turn.probe(live) }
-    }
-
-    /// The connection's failure as devices report it: with it, all that the device held is gone.
-    pub(super) fn error(&self, device: &str, failure: &WorkerFailure) -> Error {
-        Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() }
+        if !turn.is_confirmed() {
+            turn.probe(live)?;
+        }
+        self.check(era)
     }
 }
 
@@ -280,13 +316,24 @@ impl Drop for Connection {
         drop(state);
         self.core.hang_up();
         self.core.work.notify_one();
-        for (_, job) in jobs {
-            job.abandon(failure.as_deref());
-        }
+        abandon(jobs.into_iter().filter_map(|queued| queued.job), failure.as_deref());
+    }
+}
+
+/// Nobody waits any longer for what is not done.
+fn abandon(jobs: impl IntoIterator<Item = Job>, failure: Option<&WorkerFailure>) {
+    for job in jobs {
+        job.abandon(failure);
     }
 }
 
 impl State {
+    /// Whether something can still be asked for, by a stream of some era if it is one that asks.
+    fn check(&self, era: Option<u64>) -> Result<(), Arc<WorkerFailure>> {
+        let interrupted = self.interrupted.as_ref().filter(|_| era.is_some_and(|era| era != self.era));
+        self.failed.as_ref().or(interrupted).map_or(Ok(()), |failure| Err(Arc::clone(failure)))
+    }
+
     fn draw(&mut self) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -346,25 +393,36 @@ impl Core {
         Some(self.fail(failure))
     }
 
-    /// Where a worker is that pushes to this one, and why it cannot be used any more. One that is lost is seen to be so by the worker that
-    /// waits for it and from here at nearly the same time, so it is looked at for a moment.
+    /// Where a worker is that pushes to this one, and why it, or one that it waits for in turn, cannot be used any more. One that is lost is
+    /// seen to be so by the worker that waits for it and from here at nearly the same time, so they are looked at for a moment.
     fn sender(&self, introduction: u32) -> Option<(Arc<str>, Option<Arc<WorkerFailure>>)> {
-        let find = |state: &State| {
-            state
-                .senders
-                .iter()
-                .find(|(number, _)| *number == introduction)
-                .and_then(|(_, core)| core.upgrade())
-        };
-        let sender = find(&self.lock())?;
+        let sender = self.senders(|number| number == introduction).pop()?;
+        let mut all = vec![Arc::clone(&sender)];
+        let mut at = 0;
+        while let Some(core) = all.get(at) {
+            let more = core.senders(|_| true);
+            more.into_iter().for_each(|core| {
+                if !all.iter().any(|known| Arc::ptr_eq(known, &core)) {
+                    all.push(core);
+                }
+            });
+            at += 1;
+        }
         let since = Instant::now();
         loop {
-            let failure = sender.look();
-            if failure.is_some() || since.elapsed() >= FAREWELL {
+            let failure = all.iter().find_map(|core| core.look());
+            if failure.is_some() || since.elapsed() >= LOOK {
                 return Some((Arc::clone(&sender.endpoint), failure));
             }
-            std::thread::sleep(FAREWELL / 20);
+            std::thread::sleep(LOOK / 20);
         }
+    }
+
+    /// Workers that push to this one, by introductions of some numbers.
+    fn senders(&self, is_one: impl Fn(u32) -> bool) -> Vec<Arc<Core>> {
+        let state = self.lock();
+        let senders = state.senders.iter().filter(|(number, _)| is_one(*number));
+        senders.filter_map(|(_, core)| core.upgrade()).collect()
     }
 
     /// Waits for a turn; also gives a buffer that is live at that turn.
@@ -373,9 +431,7 @@ impl Core {
         let ticket = state.draw();
         let live = state.live.first_key_value().map(|(&handle, &base)| Live { handle, base });
         loop {
-            if let Some(failure) = &state.failed {
-                return Err(Arc::clone(failure));
-            }
+            state.check(None)?;
             if let Some(line) = state.take_line(ticket) {
                 return Ok((Turn { core: self, line: Some(line), ticket }, live));
             }
@@ -383,12 +439,14 @@ impl Core {
         }
     }
 
-    fn wait_for_room(&self, bytes: usize) -> Result<MutexGuard<'_, State>, Arc<WorkerFailure>> {
+    fn wait_for_room(
+        &self,
+        era: Option<u64>,
+        bytes: usize,
+    ) -> Result<MutexGuard<'_, State>, Arc<WorkerFailure>> {
         let mut state = self.lock();
         loop {
-            if let Some(failure) = &state.failed {
-                return Err(Arc::clone(failure));
-            }
+            state.check(era)?;
             let fits = state.queued_bytes.saturating_add(bytes) <= MAX_QUEUED_BYTES;
             if state.queue.is_empty() || (fits && state.queue.len() < MAX_QUEUED_COMMANDS) {
                 return Ok(state);
@@ -398,7 +456,12 @@ impl Core {
     }
 
     /// Gives a job the next ticket, and does it at once if it is small and the line is idle.
-    fn enter(&self, mut state: MutexGuard<'_, State>, job: Job) -> Result<u64, Arc<WorkerFailure>> {
+    fn enter(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        is_of_stream: bool,
+        job: Job,
+    ) -> Result<u64, Arc<WorkerFailure>> {
         let ticket = state.draw();
         let bytes = job.bytes();
         if bytes <= MAX_DIRECT_BYTES
@@ -412,15 +475,51 @@ impl Core {
             return self.lock().failed.clone().map_or(Ok(ticket), Err);
         }
         state.queued_bytes += bytes;
-        state.queue.push_back((ticket, job));
+        state.queue.push_back(Queued { ticket, is_of_stream, job: Some(job) });
         drop(state);
         self.work.notify_one();
         Ok(ticket)
     }
 
+    /// Begins a new era after an interruption, unless the worker cannot have been interrupted as often as it says.
+    fn interrupt(
+        &self,
+        line: &mut Line,
+        mut failure: WorkerFailure,
+    ) -> Result<Arc<WorkerFailure>, WorkerFailure> {
+        let state = self.lock();
+        if state.era >= state.introductions {
+            let what = "an interruption by a worker that it has not met".to_owned();
+            return Err(line.failure(WorkerFault::Implausible { what }, failure.during()));
+        }
+        drop(state);
+        let head = Head::new(Command::Resume).whole();
+        let about = About::Nothing;
+        line.send(&Message { command: Command::Resume, head: &head, payload: &[], about: &about, work: 0 })?;
+        let introduction = failure.name_sender(|introduction| self.sender(introduction));
+        let failure = Arc::new(failure);
+        let mut state = self.lock();
+        state.era += 1;
+        state.interrupted = Some(Arc::clone(&failure));
+        state.broken.extend(introduction);
+        // The worker has neither done nor kept what it was told since.
+        state.stored.clear();
+        state.awaited.clear();
+        let mut jobs = Vec::new();
+        let mut bytes = 0;
+        for queued in state.queue.iter_mut().filter(|queued| queued.is_of_stream) {
+            bytes += queued.job.as_ref().map_or(0, Job::bytes);
+            jobs.extend(queued.job.take());
+        }
+        state.queued_bytes = state.queued_bytes.saturating_sub(bytes);
+        drop(state);
+        self.turns.notify_all();
+        abandon(jobs, Some(&failure));
+        Ok(failure)
+    }
+
     /// Ends the connection for all callers, with the first cause there is.
-    fn fail(&self, mut failure: WorkerFailure) -> Arc<WorkerFailure> {
-        failure.name_sender(|introduction| self.sender(introduction));
+    fn fail(&self, failure: WorkerFailure) -> Arc<WorkerFailure> {
         let mut state = self.lock();
         let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
         let jobs = std::mem::take(&mut state.queue);
@@ -429,9 +528,7 @@ impl Core {
         self.hang_up();
         self.turns.notify_all();
         self.work.notify_one();
-        for (_, job) in jobs {
-            job.abandon(Some(&failure));
-        }
+        abandon(jobs.into_iter().filter_map(|queued| queued.job), Some(&failure));
         failure
     }
 }
@@ -444,19 +541,22 @@ fn run_jobs(core: &Core) {
             if state.closing || state.failed.is_some() {
                 return;
             }
-            let next = state.queue.front().map(|&(ticket, _)| ticket);
+            let next = state.queue.front().map(|queued| queued.ticket);
             if let Some(ticket) = next
                 && let Some(line) = state.take_line(ticket)
-                && let Some((_, job)) = state.queue.pop_front()
+                && let Some(Queued { job, .. }) = state.queue.pop_front()
             {
-                state.queued_bytes = state.queued_bytes.saturating_sub(job.bytes());
+                let bytes = job.as_ref().map_or(0, Job::bytes);
+                state.queued_bytes = state.queued_bytes.saturating_sub(bytes);
                 break (job, Turn { core, line: Some(line), ticket });
             }
             state = core.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
         core.turns.notify_all();
-        job.run(&mut turn);
+        if let Some(job) = job {
+            job.run(&mut turn);
+        }
     }
 }
 
@@ -473,7 +573,13 @@ impl Turn<'_> {
         };
         match act(line) {
             Ok(value) => Ok(value),
-            Err(failure) => {
+            Err(mut failure) => {
+                if failure.is_interruption() {
+                    match self.core.interrupt(line, failure) {
+                        Ok(failure) => return Err(failure),
+                        Err(worse) => failure = worse,
+                    }
+                }
                 line.hang_up();
                 self.line = None;
                 Err(self.core.fail(failure))

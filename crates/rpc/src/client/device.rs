@@ -69,7 +69,7 @@ impl Device for RemoteDevice {
     /// Asked anew each time. It is a hint: a worker may say anything.
     fn memory(&self) -> Result<Memory, Error> {
         let answer: [u8; 16] = ask_device(&self.connection, Command::GetDeviceMemory, self.index)
-            .map_err(|failure| self.connection.error(&self.name, &failure))?;
+            .map_err(|failure| failure.of_device(&self.name))?;
         let (free, total) = answer.split_at(8);
         let number = |bytes: &[u8]| {
             let bytes = bytes.try_into().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Device for RemoteDevice {
 
     fn open(self: Arc<Self>, _options: &StreamOptions) -> Result<Box<dyn Stream>, Error> {
         if let Some(failure) = self.connection.failed() {
-            return Err(self.connection.error(&self.name, &failure));
+            return Err(failure.of_device(&self.name));
         }
         Ok(Box::new(RemoteStream::new(self)))
     }

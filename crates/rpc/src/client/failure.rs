@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oxcart_backend::Error;
+
 use super::endpoint::EndpointError;
 use super::limits::MAX_NOTES;
 use crate::wire::{Command, Dialect, NotDelivered, Version};
@@ -84,7 +86,8 @@ impl WorkerFault {
     }
 }
 
-/// Why a worker cannot be used any more. Every call after it fails with the same cause.
+/// Why a worker cannot be used any more, or has not done what it was told. Every call after it fails with the same cause; after an
+/// [interruption](WorkerFailure::is_interruption), those of the streams that there were.
 #[derive(Debug)]
 pub struct WorkerFailure {
     endpoint: Arc<str>,
@@ -108,15 +111,32 @@ impl WorkerFailure {
         &self.fault
     }
 
-    /// Names the worker that was waited for, if it was that: `find` gives the place and the failure of the one by an introduction.
+    /// Names the worker that was waited for, if it was that, and gives the introduction: `find` gives the place of the one by it, and the
+    /// failure behind.
     pub(super) fn name_sender(
         &mut self,
         find: impl FnOnce(u32) -> Option<(Arc<str>, Option<Arc<WorkerFailure>>)>,
-    ) {
-        if let WorkerFault::NotDelivered { introduction, sender, failure, .. } = &mut self.fault
-            && let Some((endpoint, found)) = find(*introduction)
-        {
+    ) -> Option<u32> {
+        let WorkerFault::NotDelivered { introduction, sender, failure, .. } = &mut self.fault else {
+            return None;
+        };
+        if let Some((endpoint, found)) = find(*introduction) {
             (*sender, *failure) = (Some(endpoint), found);
+        }
+        Some(*introduction)
+    }
+
+    /// Whether only what was under way is lost: the worker has all that it held and can go on.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self.fault, WorkerFault::NotDelivered { .. })
+    }
+
+    /// As devices report it.
+    pub(super) fn of_device(&self, device: &str) -> Error {
+        let (device, reason) = (device.to_owned(), self.to_string());
+        match self.is_interruption() {
+            true => Error::Interrupted { device, reason },
+            false => Error::DeviceLost { device, reason },
         }
     }
 

@@ -1,7 +1,8 @@
 //! Two workers that are introduced to each other, so that what one computes goes to the other without coming by here.
 //!
-//! That takes two exchanges, once for each pair and direction, and what came of it is remembered: where one cannot reach the other, bytes go
-//! by here as they always did. Afterwards nothing is waited for: a PUSH on the one connection and an AWAIT on the other, each in its turn.
+//! That takes two exchanges, once for each pair and direction until one of them is interrupted, and what came of it is remembered: where one
+//! cannot reach the other, or has not twice, bytes go by here as they always did. Afterwards nothing is waited for: a PUSH on the one connection
+//! and an AWAIT on the other, each in its turn.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::connection::Connection;
 use super::failure::{About, WorkerFailure};
 use super::job::{Job, Range};
+use super::limits::MAX_FAILED_DELIVERIES;
 use super::line::Line;
 use super::message::{Head, Message, Waiting};
 use super::options::Options;
@@ -27,6 +29,15 @@ struct Introduction {
     next_ticket: Mutex<u64>,
 }
 
+/// What is known of a pair of workers.
+#[derive(Debug, Default)]
+struct Pair {
+    /// The last introduction, if it was not in vain, and in which eras of the sender and the receiver it was made.
+    introduction: Option<(u64, u64, Option<Arc<Introduction>>)>,
+    /// How often bytes have not come though the sender was not interrupted itself.
+    failures: usize,
+}
+
 /// How other workers can get to a worker, and which could or could not.
 #[derive(Debug)]
 pub(super) struct Reach {
@@ -36,7 +47,7 @@ pub(super) struct Reach {
     address: Option<SocketAddr>,
     key: Option<Key>,
     /// By the sender's connection.
-    from: Mutex<HashMap<u64, Option<Arc<Introduction>>>>,
+    from: Mutex<HashMap<u64, Pair>>,
 }
 
 impl Reach {
@@ -68,10 +79,13 @@ pub(super) enum Failed {
     Receiver(Arc<WorkerFailure>),
 }
 
+/// One end of a transfer: a connection, the era of the stream that is used there, and the bytes.
+pub(super) type End<'a> = (&'a Connection, u64, Range);
+
 /// Has bytes of one worker put into the memory of another, in the turn of both; says whether they will be.
 pub(super) fn push(
-    (sender, source): (&Connection, Range),
-    (receiver, target): (&Connection, Range),
+    (sender, sender_era, source): End<'_>,
+    (receiver, receiver_era, target): End<'_>,
 ) -> Result<bool, Failed> {
     let Some(introduction) = introduced(sender, receiver) else { return Ok(false) };
     let mut next = introduction.next_ticket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,10 +99,10 @@ pub(super) fn push(
             Job::Tell(Waiting { about, work: range.len as u64, ..Waiting::new(command, head) })
         };
         let about = About::Bytes { len: from.len, name: None };
-        let pushed = sender.submit_with_ticket(job(Command::Push, from, about)).map_err(Failed::Sender)?;
+        let pushed = sender.submit_in(sender_era, job(Command::Push, from, about)).map_err(Failed::Sender)?;
         let about = About::Delivery { len: to.len, sender: Arc::clone(sender.endpoint()) };
         let awaited =
-            receiver.submit_with_ticket(job(Command::Await, to, about)).map_err(Failed::Receiver)?;
+            receiver.submit_in(receiver_era, job(Command::Await, to, about)).map_err(Failed::Receiver)?;
         receiver.awaits(awaited, sender, pushed);
     }
     Ok(true)
@@ -101,8 +115,19 @@ fn introduced(sender: &Connection, receiver: &Connection) -> Option<Arc<Introduc
     }
     // Others that want the same wait here.
     let mut from = receiver.reach.from.lock().unwrap_or_else(PoisonError::into_inner);
-    let id = sender.reach.id;
-    from.entry(id).or_insert_with(|| introduce(sender, receiver).map(Arc::new)).clone()
+    let pair = from.entry(sender.reach.id).or_default();
+    let eras = (sender.era(), receiver.era());
+    if let Some((of_sender, of_receiver, introduction)) = &pair.introduction {
+        if (*of_sender, *of_receiver) == eras {
+            return introduction.clone();
+        }
+        let was_broken = introduction.as_ref().is_some_and(|made| receiver.was_broken(made.number));
+        pair.failures += usize::from(was_broken && *of_sender == eras.0);
+    }
+    let may = pair.failures < MAX_FAILED_DELIVERIES;
+    let introduction = may.then(|| introduce(sender, receiver).map(Arc::new)).flatten();
+    pair.introduction = Some((eras.0, eras.1, introduction.clone()));
+    introduction
 }
 
 fn introduce(sender: &Connection, receiver: &Connection) -> Option<Introduction> {

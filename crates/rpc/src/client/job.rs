@@ -61,7 +61,7 @@ pub(super) enum Job {
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
     /// Waits for another worker.
-    Wait { other: Arc<Connection>, point: u64, device: String, deferred: Arc<DeferredError> },
+    Wait { other: Arc<Connection>, era: u64, point: u64, device: String, deferred: Arc<DeferredError> },
 }
 
 impl Job {
@@ -101,9 +101,9 @@ impl Job {
             Job::Copy { source, target, _keep } => {
                 let _ = copy(turn, source, target);
             }
-            Job::Wait { other, point, device, deferred } => {
-                if let Err(failure) = other.finish(Some(point)) {
-                    deferred.note(other.error(&device, &failure));
+            Job::Wait { other, era, point, device, deferred } => {
+                if let Err(failure) = other.finish(era, Some(point)) {
+                    deferred.note(failure.of_device(&device));
                 }
             }
         }
@@ -112,8 +112,7 @@ impl Job {
     /// Tells the caller that waits for it that it will not be done.
     pub(super) fn abandon(self, failure: Option<&WorkerFailure>) {
         if let Job::Get { device, then, .. } = self {
-            let reason = failure.map_or_else(String::new, WorkerFailure::to_string);
-            let _ = then.send(Err(Error::DeviceLost { device, reason }));
+            let _ = then.send(Err(failure.map_or(Error::Cancelled, |failure| failure.of_device(&device))));
         }
     }
 }
@@ -133,8 +132,7 @@ fn get(turn: &mut Turn<'_>, source: Range, device: &str) -> Result<Vec<u8>, Erro
     let no_memory = |_| Error::OutOfMemory { buffer_type: "host memory".into(), size: source.len };
     bytes.try_reserve_exact(source.len).map_err(no_memory)?;
     bytes.resize(source.len, 0);
-    turn.get(source, &mut bytes)
-        .map_err(|failure| Error::DeviceLost { device: device.to_owned(), reason: failure.to_string() })?;
+    turn.get(source, &mut bytes).map_err(|failure| failure.of_device(device))?;
     Ok(bytes)
 }
 

@@ -52,8 +52,11 @@ pub const TICK: Duration = Duration::from_millis(250);
 /// Commands of a connection whose end may become known by another; beyond, the oldest become known later.
 pub const MAX_MARKS: usize = 64;
 
-/// How long is waited for the rest of a worker's last words.
-pub const FAREWELL: Duration = Duration::from_millis(500);
+/// How often bytes may fail to come from one worker to another until they go by here.
+pub const MAX_FAILED_DELIVERIES: usize = 2;
+
+/// How long a worker is looked at of which another got nothing: whoever waited may see a moment earlier that it is gone.
+pub const LOOK: Duration = Duration::from_millis(500);
 
 const _: () = assert!(MAX_PIECE <= u32::MAX as usize);
 const _: () = assert!(MAX_DIRECT_BYTES <= MAX_QUEUED_BYTES);

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::failure::{Sums, Unconfirmed, WorkerFailure, WorkerFault};
-use super::limits::{FAREWELL, MAX_MARKS};
+use super::limits::MAX_MARKS;
 use super::message::Message;
 use super::options::{Ahead, Timeouts};
 use super::traffic::Traffic;
 use crate::os::socket::is_tick;
-use crate::wire::{Command, Dialect, Farewell, Reply};
+use crate::wire::{Command, Dialect, Interruption, Reply};
 
 /// How long to wait, for all of an exchange and for its next byte.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +162,16 @@ impl Line {
         if command == Command::Hello {
             patience = Patience { whole: self.timeouts.connect, stall: self.timeouts.connect };
         }
-        self.read(out, started, patience).map_err(|fault| self.failure(fault, Some(command)))?;
+        if let Err(fault) = self.read(out, started, patience) {
+            let failure = self.failure(fault, Some(command));
+            if failure.is_interruption() {
+                // It was all the worker had to say; nothing of what was sent before will be done any more.
+                self.unconfirmed.clear();
+                self.marks.clear();
+                self.between_messages = true;
+            }
+            return Err(failure);
+        }
         self.traffic.received(command, 8 + out.len() as u64, started.elapsed());
         self.unconfirmed.clear();
         self.marks.clear();
@@ -184,14 +193,6 @@ impl Line {
 
     fn write(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.check_quiet()?;
-        self.write_all(message).map_err(|fault| match fault {
-            // Before it closed, it may have said why.
-            WorkerFault::Closed => self.farewell(Vec::new()).unwrap_or(WorkerFault::Closed),
-            fault => fault,
-        })
-    }
-
-    fn write_all(&mut self, message: &Message<'_>) -> Result<(), WorkerFault> {
         self.between_messages = false;
         let len = message.head.len() + message.payload.len();
         // A worker that computes, or works off what was sent before, does not read.
@@ -248,12 +249,9 @@ impl Line {
                 Err(error) => return Err(WorkerFault::from_io(error)),
             }
             let found = u64::from_le_bytes(size);
-            if have >= 8 && found == Farewell::LENGTH && self.can_be_introduced {
-                let mut said = size.to_vec();
-                said.extend(out.iter().chain(&surplus).take(have - 8));
-                if let Some(fault) = self.farewell(said) {
-                    return Err(fault);
-                }
+            if have >= 8 && found == Interruption::LENGTH && self.can_be_introduced {
+                let said = out.iter().chain(&surplus).take(have - 8).copied().collect();
+                return Err(self.interruption(said, &mut watch));
             }
             if have >= 8 && found != expected {
                 return Err(WorkerFault::ReplyLength { found, expected });
@@ -278,37 +276,35 @@ impl Line {
         match self.channel.arrived() {
             Ok(None) => Ok(()),
             Ok(Some(0)) => Err(WorkerFault::Closed),
-            Ok(Some(_)) => {
-                // TLS has taken one byte to look at; whichever it was, the others tell.
-                let taken = if self.channel.tls().is_some() { vec![0xff] } else { Vec::new() };
-                Err(self.farewell(taken).unwrap_or(WorkerFault::Unsolicited))
-            }
+            Ok(Some(_)) => Err(WorkerFault::Unsolicited),
             Err(error) if is_tick(&error) => Ok(()),
             Err(error) => Err(WorkerFault::from_io(error)),
         }
     }
 
-    /// What a worker says before it closes because it got nothing from another, if it does: these bytes, and what follows. It is said at
-    /// once, so it is not waited for long.
-    fn farewell(&mut self, mut said: Vec<u8>) -> Option<WorkerFault> {
-        const WHOLE: usize = 8 + Farewell::BYTES;
-        if !self.can_be_introduced {
-            return None;
-        }
-        let started = Instant::now();
-        while said.len() < WHOLE && started.elapsed() < FAREWELL {
-            let mut rest = [0; WHOLE];
-            let room = rest.get_mut(said.len()..)?;
-            match self.channel.read(room) {
-                Ok(read @ 1..) => said.extend(room.get(..read)?),
+    /// What a worker says in the place of an answer because it got nothing from another: these bytes, and what follows.
+    fn interruption(&mut self, mut said: Vec<u8>, watch: &mut Watch) -> WorkerFault {
+        let mut rest = [0; Interruption::BYTES + 1];
+        while said.len() < Interruption::BYTES {
+            match self.channel.read(rest.get_mut(said.len()..).unwrap_or_default()) {
+                Ok(0) => return WorkerFault::Closed,
+                Ok(read) => {
+                    said.extend(rest.get(said.len()..).unwrap_or_default().iter().take(read));
+                    watch.moved();
+                }
                 Err(error) if is_tick(&error) => {}
-                Ok(0) | Err(_) => return None,
+                Err(error) => return WorkerFault::from_io(error),
+            }
+            if let Some(limit) = watch.passed().filter(|_| said.len() < Interruption::BYTES) {
+                return WorkerFault::Silent { limit };
             }
         }
-        let (length, rest) = said.split_first_chunk()?;
-        let (rest, _) = rest.split_first_chunk()?;
-        let Farewell { number, why } =
-            Farewell::decode(rest).filter(|_| u64::from_le_bytes(*length) == Farewell::LENGTH)?;
-        Some(WorkerFault::NotDelivered { introduction: number, sender: None, failure: None, why })
+        match said.first_chunk().and_then(Interruption::decode) {
+            _ if said.len() > Interruption::BYTES => WorkerFault::Unsolicited,
+            Some(Interruption { number, why }) => {
+                WorkerFault::NotDelivered { introduction: number, sender: None, failure: None, why }
+            }
+            None => WorkerFault::ReplyLength { found: Interruption::LENGTH, expected: 0 },
+        }
     }
 }

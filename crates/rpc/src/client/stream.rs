@@ -32,6 +32,8 @@ pub struct RemoteStream {
 #[derive(Debug)]
 struct Lane {
     remote: Arc<RemoteDevice>,
+    /// Of the connection, when the stream was opened. An interruption ends it.
+    era: u64,
     deferred: Arc<DeferredError>,
 }
 
@@ -45,11 +47,11 @@ impl Lane {
     }
 
     fn error(&self, failure: &WorkerFailure) -> Error {
-        self.connection().error(self.name(), failure)
+        failure.of_device(self.name())
     }
 
     fn submit(&self, job: Job) -> Result<(), Error> {
-        self.connection().submit(job).map_err(|failure| self.error(&failure))
+        self.connection().submit_in(self.era, job).map(|_| ()).map_err(|failure| self.error(&failure))
     }
 
     fn encode(&self, work: Work<'_>) -> Result<EncodedGraph, Error> {
@@ -85,7 +87,8 @@ impl Lane {
                 }
             }
         };
-        connection.submit_graph(index as usize, &graph.body, job).map_err(|failure| self.error(&failure))
+        let submitted = connection.submit_graph(self.era, index as usize, &graph.body, job);
+        submitted.map_err(|failure| self.error(&failure))
     }
 
     /// A place in memory of this worker.
@@ -101,7 +104,8 @@ impl Lane {
 
 impl RemoteStream {
     pub(super) fn new(remote: Arc<RemoteDevice>) -> RemoteStream {
-        let lane = Lane { remote: Arc::clone(&remote), deferred: Arc::default() };
+        let era = remote.connection().era();
+        let lane = Lane { remote: Arc::clone(&remote), era, deferred: Arc::default() };
         RemoteStream { device: remote, lane: Arc::new(lane) }
     }
 
@@ -110,7 +114,11 @@ impl RemoteStream {
         let (Some(from), Some(to)) = (other.range_of(source)?, self.lane.range_of(target)?) else {
             return Ok(false);
         };
-        push((other.connection(), from), (self.lane.connection(), to)).map_err(|failed| match failed {
+        let (from, to) = (
+            (other.connection().as_ref(), other.era, from),
+            (self.lane.connection().as_ref(), self.lane.era, to),
+        );
+        push(from, to).map_err(|failed| match failed {
             Failed::Sender(failure) => other.error(&failure),
             Failed::Receiver(failure) => self.lane.error(&failure),
         })
@@ -174,7 +182,7 @@ impl Stream for RemoteStream {
     /// Nothing has to be waited for before: bytes are read behind everything that was asked for.
     fn read(&self, source: &Place, out: &mut [u8]) -> Result<(), Error> {
         let done = source.read(out);
-        self.report(Ok(()))?;
+        self.report(self.lane.connection().check(self.lane.era))?;
         done
     }
 
@@ -199,7 +207,7 @@ impl Stream for RemoteStream {
     }
 
     fn synchronize(&self) -> Result<(), Error> {
-        self.report(self.lane.connection().finish(None))
+        self.report(self.lane.connection().finish(self.lane.era, None))
     }
 
     fn plan(&self, work: Work<'_>) -> Result<Option<Box<dyn Plan>>, Error> {
@@ -217,7 +225,7 @@ impl Stream for RemoteStream {
     }
 
     fn finish(&self, ticket: Ticket) -> Result<(), Error> {
-        self.report(self.lane.connection().finish(Some(ticket.0)))
+        self.report(self.lane.connection().finish(self.lane.era, Some(ticket.0)))
     }
 
     /// Among the streams of one worker there is nothing to do: they share one line.
@@ -229,6 +237,7 @@ impl Stream for RemoteStream {
         }
         self.lane.submit(Job::Wait {
             other: Arc::clone(connection),
+            era: other.lane.era,
             point: ticket.0,
             device: other.lane.name().to_owned(),
             deferred: Arc::clone(&self.lane.deferred),

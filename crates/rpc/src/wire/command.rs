@@ -36,6 +36,8 @@ pub enum Command {
     Push = 130,
     /// Wait for bytes from a worker that was expected.
     Await = 131,
+    /// Go on after an interruption, without what did not come.
+    Resume = 132,
 }
 
 /// How many of them are ggml's.
@@ -54,7 +56,7 @@ pub enum Reply {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Command; 22] = [
+    pub const ALL: [Command; 23] = [
         Command::AllocBuffer,
         Command::GetAlignment,
         Command::GetMaxSize,
@@ -77,6 +79,7 @@ impl Command {
         Command::Meet,
         Command::Push,
         Command::Await,
+        Command::Resume,
     ];
 
     /// The command with a number, if the dialect has it.
@@ -86,7 +89,9 @@ impl Command {
             Command::DeviceCount => dialect.has_devices,
             Command::GraphRecompute => dialect.has_recompute,
             Command::MemsetTensor => dialect.has_memset,
-            Command::Expect | Command::Meet | Command::Push | Command::Await => dialect.has_introductions,
+            Command::Expect | Command::Meet | Command::Push | Command::Await | Command::Resume => {
+                dialect.has_introductions
+            }
             _ => true,
         };
         exists.then_some(command)
@@ -125,6 +130,7 @@ impl Command {
             Command::Meet => "MEET",
             Command::Push => "PUSH",
             Command::Await => "AWAIT",
+            Command::Resume => "RESUME",
         }
     }
 
@@ -150,7 +156,7 @@ impl Command {
                     0
                 }
             }
-            Command::DeviceCount => 0,
+            Command::DeviceCount | Command::Resume => 0,
             Command::GraphRecompute => device,
             Command::MemsetTensor => RECORD_BYTES + 17,
             Command::Expect => Expect::BYTES,
@@ -178,7 +184,11 @@ impl Command {
                     Reply::None
                 }
             }
-            Command::SetTensor | Command::GraphRecompute | Command::Push | Command::Await => Reply::None,
+            Command::SetTensor
+            | Command::GraphRecompute
+            | Command::Push
+            | Command::Await
+            | Command::Resume => Reply::None,
             Command::SetTensorHash | Command::CopyTensor | Command::Expect | Command::Meet => Reply::Bytes(1),
             Command::GetTensor => Reply::Data,
             Command::GraphCompute => {
@@ -252,7 +262,7 @@ mod tests {
     fn own_commands_are_those_of_the_own_dialect() {
         let numbers: Vec<u8> =
             (18..=255).filter(|&number| Command::from_number(number, Dialect::own()).is_some()).collect();
-        assert_eq!(numbers, [128, 129, 130, 131]);
+        assert_eq!(numbers, [128, 129, 130, 131, 132]);
         for dialect in Dialect::all().iter().filter(|dialect| **dialect != Dialect::own()) {
             assert!(!dialect.has_introductions, "{dialect}");
         }

@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
-use crate::wire::{Command, Dialect, Farewell, MAX_GRAPH_BYTES, Reply, answer_capabilities};
+use crate::wire::{Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, answer_capabilities};
 
 /// What GRAPH_COMPUTE answers in version 2.
 const SUCCESS: u8 = 0;
@@ -67,12 +67,7 @@ pub(crate) fn serve(
             shared.report(&Event::Connected { client: client.id, peer: client.peer, dialect, machine });
             let mut session = Session::new(Arc::clone(shared), dialect, client);
             let _graphs = ForgetGraphs(client);
-            let end = connection.serve(&mut session, dialect);
-            if let Err(End::Refused(_, Refusal::NotDelivered { number, why })) = &end {
-                // Before the session ends, and with it what others wait for. The client may have gone.
-                let _ = connection.output.write_all(&Farewell { number: *number, why: *why }.encode());
-            }
-            (end, Some(dialect))
+            (connection.serve(&mut session, dialect), Some(dialect))
         }
         Err(end) => (Err(end), None),
     };
@@ -222,6 +217,12 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         }
         self.client.due_in(Some(self.shared.limits.message_time(size)));
         self.read_body(fixed)?;
+        if let Some(interruption) = session.interruption()
+            && command.reply(dialect) != Reply::None
+        {
+            self.client.enter(Phase::Working, None);
+            return self.say(interruption);
+        }
         if command == Command::SetTensor {
             let data_bytes = size - fixed as u64;
             let target = session.set_tensor(&self.body, data_bytes).map_err(refused)?;
@@ -241,7 +242,15 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             }
             _ => session.carry_out(command, &self.body, self.client),
         };
-        let answer = answer.map_err(|refusal| self.gone_or(command, refusal))?;
+        let answer = match answer {
+            // It is no fault of the client, who learns of it where it next waits for an answer.
+            Err(refusal @ Refusal::NotDelivered { number, why }) if !self.client.is_gone() => {
+                self.shared.refused(self.client, command.name(), &refusal);
+                session.interrupt(Interruption { number, why });
+                Answer::Done
+            }
+            answer => answer.map_err(|refusal| self.gone_or(command, refusal))?,
+        };
         if command.reply(dialect) == Reply::None {
             return Ok(());
         }
@@ -386,6 +395,14 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         self.answer.extend_from_slice(bytes);
         self.output.write_all(&self.answer)?;
         self.count_out(self.answer.len() as u64);
+        Ok(())
+    }
+
+    /// Says in the place of an answer why there is none for now.
+    fn say(&mut self, interruption: Interruption) -> Outcome {
+        let bytes = interruption.encode();
+        self.output.write_all(&bytes)?;
+        self.count_out(bytes.len() as u64);
         Ok(())
     }
 

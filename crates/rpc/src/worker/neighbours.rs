@@ -72,6 +72,12 @@ impl Neighbours {
         Ok(())
     }
 
+    /// Ends every introduction, so that others neither wait for what does not come nor send what is not wanted. They still count.
+    pub(crate) fn part(&mut self) {
+        self.expected.clear();
+        self.met.clear();
+    }
+
     /// AWAIT: what has come. Waits for it, but not longer than a client may make a worker wait.
     pub(crate) fn take(
         &self,

@@ -60,6 +60,9 @@ pub enum Refusal {
         /// Why.
         why: NotDelivered,
     },
+    /// RESUME without an interruption.
+    #[error("there is no interruption to go on after")]
+    NoInterruption,
     /// A command that the dialect does not have.
     #[error("there is no command {number}")]
     Command {
@@ -171,9 +174,10 @@ impl Refusal {
             Refusal::Unknown => "unknown",
             Refusal::Tls { .. } => "tls",
             Refusal::NotPaired(_) => "join",
-            Refusal::NotIntroduced | Refusal::WorkerMessage(_) | Refusal::Introduction { .. } => {
-                "introduction"
-            }
+            Refusal::NotIntroduced
+            | Refusal::WorkerMessage(_)
+            | Refusal::Introduction { .. }
+            | Refusal::NoInterruption => "introduction",
             Refusal::NotDelivered { .. } => "delivery",
             Refusal::Command { .. } => "command",
             Refusal::Size { .. } => "size",

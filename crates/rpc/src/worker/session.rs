@@ -32,7 +32,9 @@ use super::server::WorkerState;
 use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
 use crate::link::Key;
-use crate::wire::{Command, Dialect, Expect, GraphBody, Meet, NO_TENSOR, TensorRecord, Transfer};
+use crate::wire::{
+    Command, Dialect, Expect, GraphBody, Interruption, Meet, NO_TENSOR, TensorRecord, Transfer,
+};
 
 /// What a command is answered with.
 #[derive(Debug)]
@@ -75,6 +77,9 @@ pub(crate) struct Session {
     domain: OnceCell<Option<Domain>>,
     /// Other workers that the client has introduced to this one.
     neighbours: Neighbours,
+    /// Set when another worker has not sent what it should, until the client says that it knows. Meanwhile nothing is computed, pushed or
+    /// waited for, so that no result comes of what is not there.
+    interruption: Option<Interruption>,
 }
 
 /// A request's body, taken apart from its start.
@@ -117,7 +122,19 @@ impl Session {
         let ends = local.map(|local| (client.peer, local));
         let (space, leases) = (Space::default(), HashMap::new());
         let (domain, neighbours) = (OnceCell::new(), Neighbours::default());
-        Session { shared, dialect, space, leases, ends, key: client.key(), domain, neighbours }
+        let key = client.key();
+        Session { shared, dialect, space, leases, ends, key, domain, neighbours, interruption: None }
+    }
+
+    /// Why nothing is answered for now, if so.
+    pub(crate) fn interruption(&self) -> Option<Interruption> {
+        self.interruption
+    }
+
+    /// Nothing is computed or answered until [`Command::Resume`], and other workers have nothing to wait for here. Buffers stay as they are.
+    pub(crate) fn interrupt(&mut self, interruption: Interruption) {
+        self.interruption = Some(interruption);
+        self.neighbours.part();
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -189,6 +206,11 @@ impl Session {
             Command::Meet => {
                 let meet = Meet::decode(body).ok_or_else(|| unreadable(command, body))?;
                 Ok(Answer::Byte(self.neighbours.meet(&self.shared, client, &meet).into()))
+            }
+            Command::Push | Command::Await if self.interruption.is_some() => Ok(Answer::Done),
+            Command::Resume => {
+                self.interruption.take().ok_or(Refusal::NoInterruption)?;
+                Ok(Answer::Done)
             }
             Command::Push => {
                 let (transfer, range) = self.transfer(command, body)?;
@@ -378,6 +400,9 @@ impl Session {
 
     /// Computes a graph and keeps it to be computed again, if there is room for it.
     pub(crate) fn compute(&mut self, body: Vec<u8>, client: &Client, charge: Lease) -> Result<(), Refusal> {
+        if self.interruption.is_some() {
+            return Ok(());
+        }
         let (index, mut graph) = self.prepare(&body, client, charge)?;
         self.check_room(client, index, graph.bytes())?;
         drop(body);
@@ -465,6 +490,9 @@ impl Session {
 
     /// Computes the last graph of a device again.
     pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
+        if self.interruption.is_some() {
+            return Ok(());
+        }
         let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
         let mut graph = client.graphs.take(index).ok_or(Refusal::NoGraph)?;
         self.run(&mut graph, index, client)?;

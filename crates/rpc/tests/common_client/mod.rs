@@ -407,7 +407,7 @@ impl<'a> Session<'a> {
             Command::GetAllocSize => config.alloc_size.to_le_bytes().to_vec(),
             Command::GraphCompute => vec![config.status],
             Command::InitTensor | Command::GraphRecompute => Vec::new(),
-            Command::Expect | Command::Meet | Command::Push | Command::Await => {
+            Command::Expect | Command::Meet | Command::Push | Command::Await | Command::Resume => {
                 panic!("{} to a worker that never offered it", command.name())
             }
         }

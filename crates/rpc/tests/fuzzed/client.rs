@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use oxcart_backend::Registry;
 use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
-use oxcart_rpc::wire::{Command, Dialect, NO_CAPABILITIES, Reply, answer_capabilities};
+use oxcart_rpc::wire::{
+    Command, Dialect, Interruption, NO_CAPABILITIES, NotDelivered, Reply, answer_capabilities,
+};
 
 use super::{Choices, conversation};
 
@@ -75,6 +77,11 @@ fn serve(mut stream: TcpStream, script: &[u8], dialect: &'static Dialect) -> std
             0x80..=0xdf => answer.fill_with(|| script.byte()),
             0xe0..=0xef => announced = script.long(),
             0xf0..=0xf7 => answer.push(0),
+            0xf8..=0xfb => {
+                announced = Interruption::LENGTH;
+                let number = script.short().into();
+                answer = Interruption { number, why: NotDelivered::Lost }.encode()[8..].to_vec();
+            }
             _ => return Ok(()),
         }
         stream.write_all(&[&announced.to_le_bytes()[..], &answer].concat())?;

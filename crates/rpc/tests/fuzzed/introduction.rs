@@ -5,7 +5,8 @@ use std::cell::Cell;
 use oxcart_rpc::link::Secret;
 use oxcart_rpc::link::introduction::{Caller, CallerAction, IntroductionId, Porter, PorterAction};
 use oxcart_rpc::wire::{
-    DeliveryHead, Expect, FRAME_BYTES, Farewell, FrameHead, MAX_DELIVERY_BYTES, Meet, Transfer, WorkerMessage,
+    DeliveryHead, Expect, FRAME_BYTES, FrameHead, Interruption, MAX_DELIVERY_BYTES, Meet, Transfer,
+    WorkerMessage,
 };
 
 use super::Choices;
@@ -32,8 +33,8 @@ fn bodies(bytes: &[u8]) {
     if let Some(transfer) = Transfer::decode(bytes) {
         assert_eq!(transfer.encode(), bytes);
     }
-    if let Some(said) = bytes.first_chunk().and_then(Farewell::decode) {
-        assert_eq!(said.encode()[8..], bytes[..Farewell::BYTES]);
+    if let Some(said) = bytes.first_chunk().and_then(Interruption::decode) {
+        assert_eq!(said.encode()[8..], bytes[..Interruption::BYTES]);
     }
 }
 
@@ -113,10 +114,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let knock = WorkerMessage::Knock { introduction: [1; 16], nonce: [2; 32] }.encode();
     let proof = WorkerMessage::Proof { proof: [3; 32] }.encode();
     let delivery = DeliveryHead { ticket: 7, bytes: 4096 }.encode();
-    let farewell = &Farewell { number: 9, why: oxcart_rpc::wire::NotDelivered::Late }.encode()[8..];
+    let interruption = &Interruption { number: 9, why: oxcart_rpc::wire::NotDelivered::Late }.encode()[8..];
     vec![
         [&[0][..], &expect].concat(),
-        [&[0][..], farewell].concat(),
+        [&[0][..], interruption].concat(),
         [&[1][..], &knock, &proof, &WorkerMessage::Refused.encode(), &delivery].concat(),
         vec![2, 1, 1, 2, 2, 9, 8, 0, 0, 0, 0, 0, 0, 1, 2, 1, 1, 7, 6, 0, 0, 0, 0xe5],
     ]

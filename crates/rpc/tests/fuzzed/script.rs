@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use oxcart_rpc::wire::{
-    Address, Command, Dialect, Expect, Meet, OpCode, Reply, TensorRecord, Transfer, encode_graph,
+    Address, Command, Dialect, Expect, Interruption, Meet, OpCode, Reply, TensorRecord, Transfer,
+    encode_graph,
 };
 use oxcart_tensor::{dtype_from_id, dtype_id};
 use zerocopy::IntoBytes;
@@ -28,6 +29,8 @@ pub struct Script<'a> {
     /// Handle and base of its buffers.
     buffers: Vec<(u64, u64)>,
     greeted: bool,
+    /// The worker answers nothing until it is told to go on.
+    interrupted: bool,
     /// A message was damaged, so nothing is known about answers any more.
     damaged: bool,
     damage_next: bool,
@@ -49,6 +52,7 @@ impl<'a> Script<'a> {
             expected: VecDeque::new(),
             buffers: Vec::new(),
             greeted: false,
+            interrupted: false,
             damaged: false,
             damage_next: false,
             messages: 0,
@@ -63,7 +67,11 @@ impl<'a> Script<'a> {
             let body = vec![0; Command::Hello.request_bytes(self.dialect)];
             return self.send(Command::Hello, &body, None);
         }
-        if let Some(&(handle, 0)) = self.buffers.last() {
+        if self.interrupted && self.choices.below(4) != 0 {
+            self.interrupted = false;
+            return self.send(Command::Resume, &[], None);
+        }
+        if let Some(&(handle, 0)) = self.buffers.last().filter(|_| !self.interrupted) {
             return self.send(Command::BufferGetBase, &handle.to_le_bytes(), None);
         }
         if self.choices.is_over() || self.messages >= MAX_MESSAGES {
@@ -217,6 +225,7 @@ impl<'a> Script<'a> {
                 let body = Meet { number, address, secret: [0; 16], key }.encode();
                 self.send(Command::Meet, &body, None);
             }
+            _ if self.choices.byte() == 255 => self.send(Command::Resume, &[], None),
             _ => {
                 let command = [Command::Push, Command::Await][self.choices.below(2)];
                 let record = self.tensor(1);
@@ -369,6 +378,18 @@ impl<'a> Script<'a> {
     fn learn(&mut self) {
         while let Some(&(command, len)) = self.expected.front().filter(|_| !self.damaged) {
             let Some(size) = self.answers.first_chunk::<8>() else { return };
+            if u64::from_le_bytes(*size) == Interruption::LENGTH {
+                if self.answers.len() < 8 + Interruption::BYTES {
+                    return;
+                }
+                let rest = self.answers.split_off(8 + Interruption::BYTES);
+                let said = std::mem::replace(&mut self.answers, rest);
+                assert!(Interruption::decode(said[8..].try_into().unwrap()).is_some());
+                assert!(self.dialect.has_introductions);
+                self.expected.pop_front();
+                self.interrupted = true;
+                continue;
+            }
             let size = u64::from_le_bytes(*size) as usize;
             if let Some(len) = len {
                 assert_eq!(size, len, "the answer to {} has another length", command.name());

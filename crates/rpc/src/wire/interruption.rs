@@ -1,5 +1,5 @@
-//! Why a worker ends a connection on which a client waits for what another worker was to send. ggml's protocol knows no such word; this
-//! is said in the place of an answer, with a length that no answer has.
+//! What a worker says in the place of answers once it has waited in vain for what another worker was to send, until its client has it go on.
+//! ggml's protocol knows no such word; this one has a length that no answer has.
 
 use super::frame::{FRAME_BYTES, FrameHead};
 
@@ -46,16 +46,16 @@ impl NotDelivered {
     }
 }
 
-/// The last words of a worker.
+/// Why a worker does not answer for now: what it was to compute with has not come. All that it holds is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Farewell {
+pub struct Interruption {
     /// The introduction by which it waited.
     pub number: u32,
     /// Why.
     pub why: NotDelivered,
 }
 
-impl Farewell {
+impl Interruption {
     /// The length that stands for it in the place of an answer's.
     pub const LENGTH: u64 = u64::MAX;
 
@@ -66,14 +66,14 @@ impl Farewell {
     pub fn encode(&self) -> Vec<u8> {
         let ticket = self.number.into();
         let head = FrameHead { length: 0, kind: self.why.number(), flags: 0, ticket };
-        [&Farewell::LENGTH.to_le_bytes()[..], &head.encode()].concat()
+        [&Interruption::LENGTH.to_le_bytes()[..], &head.encode()].concat()
     }
 
     /// From what follows the length, if it is one.
-    pub fn decode(bytes: &[u8; Farewell::BYTES]) -> Option<Farewell> {
+    pub fn decode(bytes: &[u8; Interruption::BYTES]) -> Option<Interruption> {
         let FrameHead { length, kind, flags, ticket } = FrameHead::decode(bytes);
         let number = u32::try_from(ticket).ok().filter(|_| length == 0 && flags == 0)?;
-        Some(Farewell { number, why: NotDelivered::from_number(kind) })
+        Some(Interruption { number, why: NotDelivered::from_number(kind) })
     }
 }
 
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_come_back() {
+    fn an_interruption_comes_back() {
         for kind in 0..10 {
-            let farewell = Farewell { number: 70_000, why: NotDelivered::from_number(kind) };
-            let bytes = farewell.encode();
+            let interruption = Interruption { number: 70_000, why: NotDelivered::from_number(kind) };
+            let bytes = interruption.encode();
             let (length, rest) = bytes.split_first_chunk().unwrap();
-            assert_eq!(u64::from_le_bytes(*length), Farewell::LENGTH);
-            assert_eq!(Farewell::decode(rest.try_into().unwrap()), Some(farewell));
+            assert_eq!(u64::from_le_bytes(*length), Interruption::LENGTH);
+            assert_eq!(Interruption::decode(rest.try_into().unwrap()), Some(interruption));
         }
-        assert_eq!(Farewell::decode(&[0xff; Farewell::BYTES]), None);
+        assert_eq!(Interruption::decode(&[0xff; Interruption::BYTES]), None);
     }
 }
