@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oxcart::backend::{Device, Registry};
 use oxcart::llm::engine::{Recover, Recovery as Recovered};
 use oxcart::llm::model::{Error, Placement};
-use oxcart::llm::runner::{Lineup, Loss, Runner};
+use oxcart::llm::runner::{Lineup, Loss, LostDevice, Runner};
 
 use crate::failure::Failure;
 use crate::loaded::show_placement;
@@ -67,7 +67,7 @@ impl Recover for Recovery {
                 loss.reason
             );
         }
-        for (device, reason) in lost {
+        for LostDevice { device, reason } in lost {
             tracing::warn!("{} is lost, going on without it: {reason}", device_name(device.name()));
         }
         let placement = self.lineup.place_again(runner)?;

@@ -26,7 +26,7 @@ pub(crate) mod watch;
 
 pub use batch::{Piece, Wanted};
 pub use encoder::{Encoder, EncoderOptions};
-pub use lineup::{Lineup, Loss};
+pub use lineup::{Lineup, Loss, LostDevice};
 pub use options::{AttentionChoice, RunnerOptions};
 pub use save::MAX_EXTRA;
 pub use sequence::SequenceId;

@@ -24,6 +24,15 @@ pub struct Loss {
     pub epoch: u64,
 }
 
+/// A device that was left out.
+#[derive(Clone, Debug)]
+pub struct LostDevice {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// What is said about it.
+    pub reason: String,
+}
+
 /// Devices, the most preferred first, and how models are put on them; the last should be able to do everything.
 #[derive(Clone, Debug)]
 pub struct Lineup {
@@ -86,7 +95,7 @@ impl Lineup {
     /// Leaves out every device that is lost, and returns them, each with what is said about it. All are asked, because one that is lost is
     /// often not alone, and the one that a runner noticed may only have waited for it; if none of them says so, it is the one that was named, if
     /// that is gone. None, if that one was left out before and what came after that is tried again, or if all are still there.
-    pub fn leave_out_lost(&mut self, loss: &Loss) -> Result<Vec<(Arc<dyn Device>, String)>, Error> {
+    pub fn leave_out_lost(&mut self, loss: &Loss) -> Result<Vec<LostDevice>, Error> {
         let Loss { device: name, reason, is_gone, epoch } = loss;
         let ask = |device: &Arc<dyn Device>| match device.memory() {
             Err(DeviceError::DeviceLost { reason, .. }) => Some(reason),
@@ -111,7 +120,7 @@ impl Lineup {
         }
         let left = self.without(|at| gone[at].is_some());
         let lost = std::mem::replace(self, left).devices.into_iter().zip(gone);
-        Ok(lost.filter_map(|(device, reason)| Some((device, reason?))).collect())
+        Ok(lost.filter_map(|(device, reason)| Some(LostDevice { device, reason: reason? })).collect())
     }
 
     /// Where the model of a runner that was [released](Runner::release) would be, what its devices hold of it counted as free.
