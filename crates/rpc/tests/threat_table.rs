@@ -23,7 +23,7 @@ const NUMBERS: [(char, u32); 16] = [
     ('T', 11),
     ('W', 14),
     ('J', 31),
-    ('N', 12),
+    ('N', 14),
 ];
 /// The letters and numbers of those.
 const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];
