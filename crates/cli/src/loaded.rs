@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use oxcart::backend::{ByteSize, Device, DeviceKind};
 use oxcart::gguf::Metadata;
 use oxcart::llm::engine::{Engine, EngineOptions};
+use oxcart::llm::model::limits::{MAX_BATCH, MAX_CONTEXT};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
     AttentionChoice, Encoder, EncoderOptions, Lineup, Logits, Piece, Runner, RunnerOptions, SequenceId,
@@ -28,6 +29,7 @@ use crate::quantity;
 use crate::recovery::{Departure, Moved, Recovery, departures};
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
+use crate::units;
 use crate::workers::{WorkerAt, Workers, device_name};
 
 /// Tokens of a context, unless --ctx says otherwise.
@@ -63,7 +65,7 @@ pub(crate) struct EngineArgs {
     /// How to divide the model: one number per device, in the order of --plan, workers first; this machine gets nothing if left out
     ///
     /// By default, by free memory; where this machine has a card, its CPU gets only what the others have no room for.
-    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', value_parser = units::number(0.0_f64..))]
     pub(crate) split: Vec<f64>,
 
     /// Put tensors with matching names on a device, by its number in --plan, for example blk.*.ffn_*=0; may be repeated
@@ -72,7 +74,7 @@ pub(crate) struct EngineArgs {
 
     /// Size of the context in tokens; 0 for as many as the model was trained on. By default, 4096 or what the prompt and its answer need, up to
     /// what the model was trained on
-    #[arg(short, long, visible_alias = "ctx-size", value_name = "N")]
+    #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
     /// Type of cached keys and values: f32, f16, q8_0 or q4_0
@@ -94,7 +96,7 @@ pub(crate) struct EngineArgs {
     pub(crate) attention: AttentionChoice,
 
     /// Prompt tokens to compute at a time. By default 512, or 2048 where graphics cards hold the whole model
-    #[arg(short, long, visible_alias = "batch-size", value_name = "N")]
+    #[arg(short, long, visible_alias = "batch-size", value_name = "N", value_parser = units::whole(1..=MAX_BATCH))]
     pub(crate) batch: Option<usize>,
 
     /// Show which device would get what, and stop; exit code 1 means that it does not fit
