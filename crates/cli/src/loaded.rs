@@ -81,12 +81,12 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
     pub(crate) kv: DType,
 
-    /// llama.cpp's names of --kv, one for keys and one for values.
-    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    /// Type of cached keys alone; also -ctk. By default, that of --kv
+    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
     pub(crate) cache_type_k: Option<DType>,
 
-    /// See above.
-    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    /// Type of cached values alone; also -ctv. By default, that of --kv
+    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
     pub(crate) cache_type_v: Option<DType>,
 
     /// How to compute attention: flash (one fused operation), plain (separate products and softmax), or auto
@@ -121,18 +121,14 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// With the names of others taken for ours.
-    pub(crate) fn resolved(&self) -> Result<EngineArgs, Failure> {
-        let kv = match (self.cache_type_k, self.cache_type_v) {
-            (None, None) => self.kv,
-            (Some(keys), Some(values)) if keys != values => {
-                return Err(Failure::Usage(format!(
-                    "keys in {keys} and values in {values}: Oxcart keeps both in one type; use --kv TYPE"
-                )));
-            }
-            (Some(one), _) | (None, Some(one)) => one,
-        };
-        Ok(EngineArgs { kv, ..self.clone() })
+    /// Type of cached keys.
+    pub(crate) fn key_type(&self) -> DType {
+        self.cache_type_k.unwrap_or(self.kv)
+    }
+
+    /// Type of cached values.
+    pub(crate) fn value_type(&self) -> DType {
+        self.cache_type_v.unwrap_or(self.kv)
     }
 
     /// Starts and connects the workers.
@@ -165,7 +161,8 @@ impl EngineArgs {
     fn runner_options(&self) -> RunnerOptions {
         RunnerOptions {
             context: self.context_size(),
-            cache_type: self.kv,
+            cache_type: self.key_type(),
+            value_type: Some(self.value_type()),
             attention: self.attention,
             sequences: self.sequences,
             tokens: self.tokens,
@@ -302,7 +299,6 @@ impl Loaded {
         quiet: bool,
         needed: impl FnOnce(&Unloaded<'_>) -> Result<usize, Failure>,
     ) -> Result<Opened, Failure> {
-        let args = &args.resolved()?;
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
@@ -375,13 +371,14 @@ impl Loaded {
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
         tracing::debug!(
-            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens in {}",
+            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens, keys in {} and values in {}",
             path.display(),
             model.hyper().architecture(),
             model.hyper().blocks.len(),
             load.as_secs_f64(),
             args.context_size(),
-            args.kv
+            args.key_type(),
+            args.value_type()
         );
         Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, departures, lineup, quiet, workers })))
     }

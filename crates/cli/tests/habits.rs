@@ -70,6 +70,25 @@ fn what_llama_cpp_users_type_works() {
 
 #[test]
 fn what_is_wrong_is_said_with_what_is_right() {
+/// Keys and values have types of their own, here as in llama.cpp.
+#[test]
+fn a_cache_may_have_two_types() {
+    let plan = |types: &[&str]| {
+        let said = stdout(&mut oxcart(
+            Path::new("/nowhere"),
+            &[&["run", "-m", TINY, "--plan", "--json"], types].concat(),
+        ));
+        let report: Value = serde_json::from_str(&said).unwrap();
+        report["placement"][0]["cache_bytes"].as_u64().unwrap()
+    };
+    let both = plan(&["--kv", "q8_0"]);
+    let (keys, values) = (plan(&["-ctk", "q8_0"]), plan(&["-ctv", "q8_0"]));
+    assert!(both < keys && keys == values && keys < plan(&[]), "{both} {keys} {values}");
+    assert_eq!(plan(&["-ctk", "q8_0", "-ctv", "q8_0"]), both);
+    let tokens = run(&["the end", "-ctk", "q8_0", "-ctv", "q4_0", "-n", "6"])["tokens"].clone();
+    assert_eq!(tokens.as_array().unwrap().len(), 6);
+}
+
     for (args, want) in [
         (&["run", "-m", TINY, "x", "--tempp", "1"][..], "--temp"),
         (&["run", "-m", TINY, "x", "-tmep", "0"], "there is no option -tmep; did you mean '--temp'?"),
@@ -90,7 +109,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["worker", "--max-clients", "0"], "must be a whole number from 1 to 65536"),
         (&["run", "-m", TINY, "x", "-t", "9999"], "a whole number from 1 to 512"),
         (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
-        (&["run", "-m", TINY, "x", "-ctk", "f16", "-ctv", "q8_0"], "keeps both in one type"),
+        (&["run", "-m", TINY, "x", "-ctk", "q5_1"], "must be f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),

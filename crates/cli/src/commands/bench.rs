@@ -219,12 +219,12 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     progress.finish();
     match args.json {
-        true => printable::write_json(&report(&loaded, args, &measured)?, out),
+        true => printable::write_json(&report(&loaded, args, &measured), out),
         false => write_table(&rows(!loaded.workers.is_empty(), &measured), args, terminal, out),
     }
 }
 
-fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, Failure> {
+fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
     let is_remote = !loaded.workers.is_empty();
     let results: Vec<Value> = measured
         .iter()
@@ -245,17 +245,18 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, 
             row
         })
         .collect();
-    Ok(json!({
+    json!({
         "model": loaded.path.to_string_lossy(),
         "architecture": loaded.model.hyper().architecture(),
         "threads": args.engine.local.threads,
-        "kv": args.engine.resolved()?.kv.to_string(),
+        "kv": args.engine.key_type().to_string(),
+        "kv_values": args.engine.value_type().to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "placement": placement_report(&loaded.model),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
-    }))
+    })
 }
 
 /// The title of the column with deviations.
