@@ -169,7 +169,7 @@ impl Listed {
     }
 
     /// Whether it is one worker: one machine may have several, at several ports.
-    fn is_same(&self, other: &Listed) -> bool {
+    pub(crate) fn is_same(&self, other: &Listed) -> bool {
         let key = |listed: &Listed| listed.link.as_ref().map(|link| link.worker);
         if let (Some(one), Some(other)) = (key(self), key(other))
             && one != other

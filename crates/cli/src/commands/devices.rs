@@ -53,16 +53,27 @@ struct Lost {
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut rows, mut lost) = (local_rows(&args.plugins)?, Vec::new());
     let machines = workers::machines_for(&args.workers)?;
-    let mut workers = Vec::new();
+    let mut workers = Vec::<(String, Result<Listed, String>)>::new();
+    // One that is listed twice would seem to be two.
+    let mut list = |name: String, worker: Result<Listed, String>| {
+        let is_known = |new: &Listed| {
+            workers.iter().any(|(_, known)| known.as_ref().is_ok_and(|known| known.is_same(new)))
+        };
+        match worker.as_ref().is_ok_and(is_known) {
+            true => tracing::warn!("{name} is listed twice, and shown once"),
+            false => workers.push((name, worker)),
+        }
+    };
     for worker in &args.workers {
         match worker {
             WorkerAt::At(endpoint) => {
                 let listed = Listed::meant_by(endpoint, &machines).map_err(|failure| failure.to_string());
-                workers.push((endpoint.to_string(), listed));
+                list(endpoint.to_string(), listed);
             }
             WorkerAt::All => {
-                let all = Listed::all(&machines)?.into_iter();
-                workers.extend(all.map(|worker| (worker.name().to_owned(), Ok(worker))));
+                Listed::all(&machines)?
+                    .into_iter()
+                    .for_each(|worker| list(worker.name().to_owned(), Ok(worker)));
             }
             WorkerAt::Local(_) => {
                 return Err(Failure::Usage(
