@@ -289,7 +289,7 @@ fn a_dead_worker_does_not_end_the_conversation() {
     worker.child.wait().unwrap();
     // This machine takes its part over.
     let shown = screen.say("And now?");
-    assert!(shown.contains(&worker.address) && shown.contains("is lost, going on without it"), "{shown}");
+    assert!(shown.contains(&worker.address) && shown.contains("is lost; continuing without it"), "{shown}");
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
     // Asked for by name, it is still gone.
     let shown = screen.say(&format!("/workers {}", worker.address));
