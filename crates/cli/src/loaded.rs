@@ -466,8 +466,18 @@ fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
     shortfall(placement).map(|problem| Failure::NoRoom(format!("{problem} with --ctx {context}: {advice}")))
 }
 
-/// Every pattern of `--place` is about some tensor.
+/// Every pattern of `--place` is about some tensor, and names a device of the plan.
 fn check_overrides(placement: &Placement, overrides: &[Override]) -> Result<(), Failure> {
+    let devices = placement.devices().len();
+    if let Some(wanted) = overrides.iter().find(|wanted| wanted.device >= devices) {
+        return Err(Failure::Usage(format!(
+            "--place {}={}: the plan has no device {}; its devices are numbered from 0 to {}, as --plan shows",
+            wanted.pattern.escape_debug(),
+            wanted.device,
+            wanted.device,
+            devices.saturating_sub(1)
+        )));
+    }
     let has = |wanted: &Override| placement.tensors().iter().any(|tensor| wanted.matches(&tensor.name));
     match overrides.iter().find(|wanted| !has(wanted)) {
         Some(wanted) => Err(Failure::Usage(format!(

@@ -113,6 +113,8 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
         (&["run", "-m", TINY, "x", "-ctk", "q5_1"], "must be f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
+        (&["run", "-m", TINY, "x", "--place", "blk.*=7"], "the plan has no device 7"),
+        (&["man", "runn"], "there is no command 'runn'; did you mean 'run'?"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
         (&["worker", "-H", "192.0.2.1", "-p", "0"], "this machine has no such address"),
