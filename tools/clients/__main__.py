@@ -1,4 +1,4 @@
-"""Real client libraries with a server that speaks their interfaces.
+"""Real client libraries with a server that speaks their interfaces, and a validator with its description of them.
 
     python tools/clients --kind oxcart|reference URL
 
@@ -11,17 +11,18 @@ import sys
 import time
 import traceback
 
+import description
 import with_anthropic
 import with_litellm
 import with_llm
 import with_ollama
 import with_openai
 
-SUITES = [with_openai, with_anthropic, with_ollama, with_litellm, with_llm]
+SUITES = [description, with_openai, with_anthropic, with_ollama, with_litellm, with_llm]
 
 # What llama-server 0.3.36 does not have, or does in another way on purpose. It answers whatever model is named, with any temperature.
 # Where a call is demanded it lets text come before it, which SmolLM2 never ends; one that is demanded by the tool's name is not.
-NOT_IN_REFERENCE = {"ollama", "unknown-model", "demanded-call", "anthropic-schema"}
+NOT_IN_REFERENCE = {"description", "ollama", "unknown-model", "demanded-call", "anthropic-schema"}
 
 
 def main():

@@ -7,10 +7,11 @@ import functools
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
-from shared import EMBEDDER, MODEL, PERSON, TEXTS, Suite, check_vectors
+from shared import EMBEDDER, MODEL, PERSON, TEXTS, Suite, check_freed, check_vectors
 
 suite = Suite("llm")
 OPTIONS = {"temperature": 0, "max_tokens": 20}
@@ -92,6 +93,18 @@ def a_model_that_is_not_there(url):
         assert "404" in str(error) or "there is no model" in str(error), error
     else:
         raise AssertionError("it was answered")
+
+
+@suite.test()
+def a_command_that_is_interrupted(url):
+    set_up(url)
+    command = [str(pathlib.Path(sys.executable).parent / "llm"), "-m", "served", "-o", "max_tokens", "3000", "Tell a long story."]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdout.read(1)
+        running.send_signal(signal.SIGINT)
+        running.stdout.read()
+        assert running.wait(timeout=60) != 0
+    check_freed(url)
 
 
 @suite.test()

@@ -252,6 +252,7 @@ impl ModelState {
         state.slots = talker.slots;
         state.waiting += now.waiting;
         state.trouble = now.trouble;
+        state.answer_tokens += now.aside.iter().map(|request| request.answer_tokens as u64).sum::<u64>();
         for request in now.running {
             state.answer_tokens += request.answer_tokens as u64;
             state.running.push(RequestState {

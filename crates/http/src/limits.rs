@@ -64,6 +64,9 @@ pub(crate) const MAX_KEY_BYTES: usize = 512;
 /// Keys of a server.
 pub(crate) const MAX_KEYS: usize = 4096;
 
+/// Tokens that a client may have had more of than one that waits, before one of its requests makes way.
+pub(crate) const TURN_TOKENS: u64 = 512;
+
 /// Updates of an answer that wait for its reader. A reader that falls behind by more loses the answer.
 pub(crate) const MAX_UPDATES: usize = 1024;
 

@@ -4,9 +4,10 @@
 //! requests run; whoever has a [`Service`] may submit requests from anywhere, and reads an [`Updates`] in async code.
 //!
 //! Invariants: `submit` never waits. Requests wait in one bounded `Queue`, from which the driver takes the next as soon as
-//! the engine has a sequence for it; among clients, the one that has had least is next. A request whose `Updates` is dropped
-//! ends within a step. Every `Updates` ends with one [`Update::Finished`] or [`Update::Failed`]. A reader that is slow is
-//! never waited for: its answer ends when it falls too far behind.
+//! the engine has a sequence for it; among clients, the one that has had least is next, if need be in the place of a request of
+//! one that has had much more, which goes on later. A request whose `Updates` is dropped ends within a step. Every `Updates` ends with
+//! one [`Update::Finished`] or [`Update::Failed`]. A reader that is slow is never waited for: its answer ends when it falls too
+//! far behind.
 
 mod driver;
 mod embedding;
@@ -77,6 +78,8 @@ struct State {
     queue: Queue,
     /// By ticket.
     running: BTreeMap<Ticket, Running>,
+    /// Requests that made way for others; they count among those that wait.
+    aside: BTreeMap<Ticket, Running>,
     totals: Totals,
     /// Of the last step that failed, until one succeeds.
     trouble: Option<String>,
@@ -184,6 +187,7 @@ impl Service {
         let state = self.shared.lock();
         Snapshot {
             running: state.running.values().cloned().collect(),
+            aside: state.aside.values().cloned().collect(),
             waiting: state.queue.len(),
             totals: state.totals,
             trouble: state.trouble.clone(),

@@ -3,15 +3,18 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oxcart_http::{Client, Config, Event, Failure, Keys, Limits, Models, Refused, Server, Service, Update};
+use oxcart_http::{
+    Client, Config, Event, Failure, Keys, Limits, Models, Refused, Server, Service, Update, Updates,
+};
 use oxcart_llm::engine::{AtLimit, End, Request};
 use oxcart_llm::runner::RunnerOptions;
-use oxcart_llm::text::SamplerSettings;
+use oxcart_llm::text::{SamplerSettings, Token};
 use serde_json::{Value, json};
 use support::{
     Gate, address, connect, engine, engine_by, gated_engine, gated_server, get, metric, options, post,
@@ -426,4 +429,65 @@ fn one_client_does_not_keep_another_from_its_turn() {
         }
     }
     assert!(before <= 2, "{before} were answered before");
+}
+
+/// The tokens of an answer.
+fn tokens(mut updates: Updates) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    block_on(async {
+        while let Some(Update::Token(token)) = updates.next().await {
+            tokens.push(token.token);
+        }
+    });
+    tokens
+}
+
+/// Every place is taken by long answers of one key. One of them makes way when another key waits, and goes on later with the same tokens.
+#[test]
+fn a_client_with_all_places_makes_way_for_another() {
+    let gate = Gate::default();
+    let service = Service::start(gated_engine(options(2), &gate), Limits::default()).unwrap();
+    let ask = |first: Token| Request { prompt: vec![first, 2, 3], ..endless(450) };
+    let alone = [1, 5].map(|first| tokens(service.submit(Client(1), ask(first)).unwrap()));
+    let mut events = service.watch();
+    let held = gate.hold();
+    let long = [1, 5].map(|first| service.submit(Client(1), ask(first)).unwrap());
+    wait_until("both run", || service.snapshot().running.len() == 2);
+    let short = service.submit(Client(2), endless(20)).unwrap();
+    drop(held);
+    assert_eq!(tokens(short).len(), 20);
+    assert_eq!(long.map(tokens), alone);
+    let (mut clients, mut ends) = (BTreeMap::new(), Vec::new());
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::Queued { ticket, client, .. } => drop(clients.insert(ticket, client)),
+            Event::Finished { ticket, report, .. } => ends.push((clients[&ticket], report.answer_tokens)),
+            _ => {}
+        }
+    }
+    assert_eq!(ends, [(Client(2), 20), (Client(1), 450), (Client(1), 450)]);
+    let now = service.snapshot();
+    assert!(now.aside.is_empty() && now.running.is_empty() && now.waiting == 0, "{now:?}");
+}
+
+/// What prompts of several keys have in common is computed for one of them, also if all come at the same time.
+#[test]
+fn a_beginning_is_computed_once_for_all_clients() {
+    let gate = Gate::default();
+    let service = Service::start(gated_engine(options(4), &gate), Limits::default()).unwrap();
+    let held = gate.hold();
+    let asked: Vec<Updates> = (0..4)
+        .map(|at| {
+            // Five pages, and one token of its own.
+            let prompt = (0..320).map(|token| token * 7 % 300).chain([at]).collect();
+            service.submit(Client(u64::from(at)), Request { prompt, ..endless(2) }).unwrap()
+        })
+        .collect();
+    drop(held);
+    asked.into_iter().for_each(|updates| assert_eq!(tokens(updates).len(), 2));
+    let totals = service.snapshot().totals;
+    assert_eq!(totals.prompt_tokens, 4 * 321);
+    assert_eq!(totals.reused_tokens, 3 * 320);
+    // The first prompt, the last token of the others, and the first token of each answer.
+    assert_eq!(totals.computed_tokens, 321 + 3 + 4);
 }

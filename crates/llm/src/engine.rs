@@ -178,7 +178,7 @@ impl Engine {
         {
             return Err(RequestError::Refused("the constraint was made for another vocabulary".into()));
         }
-        let waiting = self.jobs.values().filter(|job| job.sequence.is_none()).count();
+        let waiting = self.jobs.values().filter(|job| job.is_waiting()).count();
         if waiting >= self.options.queue {
             return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
         }
@@ -190,7 +190,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Whether there are requests that have not ended.
+    /// Whether there are requests that have not ended, those that were set aside included.
     pub fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
     }
@@ -209,6 +209,25 @@ impl Engine {
             }
             None => false,
         }
+    }
+
+    /// Leaves a request out of steps until it is [taken up](Engine::take_up) again; then it goes on with the very next token. What
+    /// was computed is kept for it until the room is needed. Says whether there is such a request.
+    pub fn set_aside(&mut self, id: RequestId) -> bool {
+        self.end_guesses(id);
+        self.wait_no_longer_for(id);
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        job.is_aside = true;
+        if let Some(sequence) = job.sequence.take() {
+            self.parked.push_back(Parked { sequence });
+        }
+        true
+    }
+
+    /// Takes up a request that was set aside; says whether there is one.
+    pub fn take_up(&mut self, id: RequestId) -> bool {
+        let job = self.jobs.get_mut(&id);
+        job.is_some_and(|job| std::mem::take(&mut job.is_aside))
     }
 
     /// Forgets everything that is kept for requests to come.

@@ -46,7 +46,7 @@ use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model};
 use graphs::{Graphs, InputBytes};
 use pages::{PAGE, Pages};
-use sequence::{KINDS, Sequence};
+use sequence::{KINDS, Sequence, known_pages};
 use state::{Sizes, State, cell_counts};
 
 /// Rows of logits.
@@ -415,6 +415,16 @@ impl Runner {
         let count = sequence.adopt(tokens, &mut self.pools, window);
         self.shared_tokens += count as u64;
         Ok(count)
+    }
+
+    /// With how many of these tokens an empty sequence could begin: what [`reuse`](Runner::reuse) would return.
+    pub fn reusable(&self, tokens: &[u32]) -> usize {
+        let hyper = self.graphs.model().hyper();
+        if hyper.is_recurrent() {
+            return 0;
+        }
+        let tokens = &tokens[..tokens.len().min(self.options.context)];
+        known_pages(tokens, &self.pools, hyper.kept_window()).len() * PAGE
     }
 
     fn sequence(&self, id: SequenceId) -> Result<&Sequence, Error> {

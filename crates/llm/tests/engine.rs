@@ -269,6 +269,117 @@ fn what_was_computed_is_found_again() {
     assert_eq!(known, [0, 99, 112, 125]);
 }
 
+/// A prompt that begins like others, and ends like none.
+fn variation(number: u32, common: usize) -> Request {
+    let prompt = (0..common as u32).map(|at| at * 7 % 300).chain([number, 9, number]).collect();
+    Request { limit: 6, ignore_end: true, ..Request::new(prompt) }
+}
+
+#[test]
+fn a_beginning_that_comes_several_times_at_once_is_computed_once() {
+    const COMMON: usize = 600;
+    let options = RunnerOptions { context: 1024, ..small(8) };
+    let mut engine = engine(options, EngineOptions::default());
+    let ask = |engine: &mut Engine, number| {
+        let sampler = SamplerSettings { seed: u64::from(number), ..SamplerSettings::default() };
+        engine.submit(Request { sampler, ..variation(number, COMMON) }).unwrap().to_string()
+    };
+    let (mut together, mut alone) = (Answers::new(), Answers::new());
+    let mut ids: BTreeMap<String, u64> =
+        (0..8).map(|number| (ask(&mut engine, number), u64::from(number))).collect();
+    // One with nothing in common need not wait for it.
+    ids.insert(engine.submit(request(11)).unwrap().to_string(), 11);
+    finish(&mut engine, &mut together, &ids);
+    let computed = engine.runner().usage().computed_tokens as usize;
+    assert!(computed < COMMON + 9 * 100, "{computed} tokens");
+    let reused: Vec<usize> = (0..8).map(|number| together[&number].3.reused_tokens).collect();
+    assert_eq!(reused[0], 0);
+    assert!(reused[1..].iter().all(|reused| *reused >= COMMON / 64 * 64), "{reused:?}");
+    for number in 0..8 {
+        let id = ask(&mut engine, number);
+        finish(&mut engine, &mut alone, &BTreeMap::from([(id, u64::from(number))]));
+        engine.forget_parked();
+    }
+    let said =
+        |answers: &Answers| -> Vec<Vec<u32>> { (0..8).map(|number| answers[&number].0.clone()).collect() };
+    assert_eq!(said(&together), said(&alone));
+}
+
+/// A conversation that has ended has the first few tokens, one that goes on has many more.
+#[test]
+fn the_longest_beginning_is_shared_wherever_it_is() {
+    let mut engine = engine(RunnerOptions { context: 512, ..small(3) }, EngineOptions::default());
+    let run = |engine: &mut Engine, request: Request| {
+        let id = engine.submit(request).unwrap();
+        loop {
+            assert!(engine.step().unwrap());
+            while let Some(event) = engine.next_event() {
+                if let Event::Finished { request, report, .. } = event
+                    && request == id
+                {
+                    return report.reused_tokens;
+                }
+            }
+        }
+    };
+    engine.submit(Request { limit: 300, ..variation(2, 200) }).unwrap();
+    engine.step().unwrap();
+    run(&mut engine, variation(1, 20));
+    assert_eq!(run(&mut engine, variation(3, 200)), 192);
+    assert_eq!(run(&mut engine, variation(1, 20)), 22, "and the other conversation is still there");
+}
+
+/// A request that is set aside keeps no other from its turn, and goes on where it was; what devices held of it may be gone by then.
+#[test]
+fn a_request_can_be_set_aside() {
+    let mut engine = engine(small(2), EngineOptions::default());
+    let long = |number: u32| Request { limit: 60, ..request(number) };
+    let expected: Vec<Vec<u32>> = (1..4)
+        .map(|number| {
+            let id = engine.submit(long(number)).unwrap();
+            let mut answers = Answers::new();
+            finish(&mut engine, &mut answers, &BTreeMap::from([(id.to_string(), 0)]));
+            engine.forget_parked();
+            answers.remove(&0).unwrap().0
+        })
+        .collect();
+    let ids = [1, 2].map(|number| engine.submit(long(number)).unwrap());
+    let mut told: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    let step = |engine: &mut Engine, told: &mut BTreeMap<String, Vec<u32>>| {
+        engine.step().unwrap();
+        while let Some(event) = engine.next_event() {
+            if let Event::Token(token) = event {
+                told.entry(token.request.to_string()).or_default().push(token.token);
+            }
+        }
+    };
+    for _ in 0..20 {
+        step(&mut engine, &mut told);
+    }
+    assert!(engine.set_aside(ids[0]));
+    let before = told[&ids[0].to_string()].clone();
+    assert_eq!(before.len(), 20);
+    // Its place goes to another.
+    let third = engine.submit(long(3)).unwrap();
+    for _ in 0..20 {
+        step(&mut engine, &mut told);
+    }
+    assert_eq!(told[&ids[0].to_string()], before);
+    assert!(!told[&third.to_string()].is_empty());
+    assert!(engine.take_up(ids[0]) && !engine.take_up(ids[0]));
+    while engine.is_busy() {
+        step(&mut engine, &mut told);
+    }
+    for (id, expected) in [ids[0], ids[1], third].iter().zip(&expected) {
+        assert_eq!(&told[&id.to_string()], expected);
+    }
+    // It can be ended while it is aside.
+    let id = engine.submit(long(1)).unwrap();
+    engine.step().unwrap();
+    assert!(engine.set_aside(id) && engine.cancel(id) && !engine.is_busy());
+    assert!(!engine.set_aside(id) && !engine.take_up(id));
+}
+
 /// What the tiny model says under grammars of all kinds, beside others that are free.
 #[test]
 fn constrained_answers_have_their_form() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use oxcart_llm::engine::{End, Engine, Event as EngineEvent, Report, RequestId};
 
-use super::queue::{Client, Waiting};
+use super::queue::{Client, Next, Waiting};
 use super::telling::{Event, Running, Ticket};
 use super::updates::{Failure, Sink};
 use super::{Shared, State};
@@ -19,13 +19,15 @@ struct Task {
     /// Whether its prompt was charged for.
     has_begun: bool,
     prompt_tokens: usize,
+    /// Whether it has made way for another.
+    is_aside: bool,
 }
 
 pub(super) struct Driver {
     engine: Engine,
     shared: Arc<Shared>,
     tasks: BTreeMap<RequestId, Task>,
-    /// How many the engine may have at a time.
+    /// How many the engine may compute at a time.
     most: usize,
 }
 
@@ -38,6 +40,7 @@ impl Drop for Gone {
             let mut state = self.0.lock();
             state.is_over = true;
             state.running.clear();
+            state.aside.clear();
             state.queue.drain(|_| true)
         };
         waiting.into_iter().for_each(|waiting| waiting.sink.fail(Failure::Closed));
@@ -66,13 +69,7 @@ impl Driver {
             let is_late = state.end.is_some_and(|end| end <= Instant::now());
             let time = shared.limits.time;
             let over = state.queue.drain(|waiting| is_late || waiting.since.elapsed() >= time);
-            let mut chosen = Vec::new();
-            while self.tasks.len() + chosen.len() < self.most {
-                let Some(next) = state.queue.next() else { break };
-                state.running.insert(next.ticket, running(&next));
-                state.totals.waited += next.since.elapsed();
-                chosen.push(next);
-            }
+            let chosen = self.choose(&mut state);
             if over.is_empty() && chosen.is_empty() && self.tasks.is_empty() {
                 if state.end.is_some() {
                     return false;
@@ -95,6 +92,53 @@ impl Driver {
         }
     }
 
+    /// How many requests are computed.
+    fn width(&self) -> usize {
+        self.tasks.values().filter(|task| !task.is_aside).count()
+    }
+
+    /// Fills places that are free, and those of requests that make way. What begins is to be handed to the engine.
+    fn choose(&mut self, state: &mut State) -> Vec<Waiting> {
+        let (mut chosen, mut width) = (Vec::new(), self.width());
+        while width < self.most || self.make_way(state) {
+            match state.queue.next() {
+                None => break,
+                Some(Next::Begin(next)) => {
+                    state.running.insert(next.ticket, running(&next));
+                    state.totals.waited += next.since.elapsed();
+                    chosen.push(*next);
+                }
+                Some(Next::GoOn(ticket)) => self.go_on(ticket, state),
+            }
+            width = self.width() + chosen.len();
+        }
+        chosen
+    }
+
+    /// Sets a request aside, if a client has so many and has had so much that it is to make way; the youngest, which has least to lose.
+    fn make_way(&mut self, state: &mut State) -> bool {
+        let Some(client) = state.queue.makes_way() else { return false };
+        let mut own = self.tasks.iter_mut().rev().filter(|(_, task)| task.client == client && !task.is_aside);
+        let Some((&id, task)) = own.next() else { return false };
+        task.is_aside = true;
+        state.queue.set_aside(client, task.ticket);
+        if let Some(running) = state.running.remove(&task.ticket) {
+            state.aside.insert(task.ticket, running);
+        }
+        self.engine.set_aside(id);
+        true
+    }
+
+    /// A request that had made way is computed again.
+    fn go_on(&mut self, ticket: Ticket, state: &mut State) {
+        let Some((&id, task)) = self.tasks.iter_mut().find(|(_, task)| task.ticket == ticket) else { return };
+        task.is_aside = false;
+        if let Some(aside) = state.aside.remove(&ticket) {
+            state.running.insert(ticket, aside);
+        }
+        self.engine.take_up(id);
+    }
+
     /// Hands a request to the engine.
     fn begin(&mut self, waiting: Waiting) {
         let Waiting { ticket, client, mut request, sink, since } = waiting;
@@ -104,7 +148,7 @@ impl Driver {
         match self.engine.submit(request) {
             Ok(id) => {
                 self.shared.tell(Event::Started { ticket, waited: since.elapsed() });
-                let task = Task { ticket, client, sink, has_begun: false, prompt_tokens };
+                let task = Task { ticket, client, sink, has_begun: false, prompt_tokens, is_aside: false };
                 self.tasks.insert(id, task);
             }
             Err(error) => self.failed(ticket, client, sink, Failure::Request(error)),
@@ -113,7 +157,7 @@ impl Driver {
 
     fn step(&mut self) {
         let (start, before) = (Instant::now(), self.engine.runner().usage().computed_tokens);
-        let width = self.tasks.len();
+        let width = self.width();
         let outcome = self.engine.step();
         let (time, computed) = (start.elapsed(), self.engine.runner().usage().computed_tokens - before);
         self.deliver(time, width, computed);
@@ -225,13 +269,14 @@ struct Ending {
 
 fn end(state: &mut State, ticket: Ticket, client: Client) {
     state.running.remove(&ticket);
-    state.queue.ended(client);
+    state.aside.remove(&ticket);
+    state.queue.ended(client, ticket);
 }
 
 /// Ends a request that failed. What it was told so far was told: counters only grow.
 fn end_failed(state: &mut State, ticket: Ticket, client: Client) {
-    if let Some(running) = state.running.get(&ticket) {
-        state.totals.answer_tokens += running.answer_tokens as u64;
+    if let Some(begun) = state.running.get(&ticket).or(state.aside.get(&ticket)) {
+        state.totals.answer_tokens += begun.answer_tokens as u64;
     }
     state.totals.failed += 1;
     end(state, ticket, client);

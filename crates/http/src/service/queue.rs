@@ -2,8 +2,9 @@
 //!
 //! Invariants: the next request is that of the client that has had least, of one client's the oldest. What a client has had
 //! is counted in tokens. One that was away does not get what it could have had meanwhile: it starts where the one is that
-//! has least of those who wait. A full queue takes no more, except from a client that has much less in it than another: then
-//! the other's latest make way.
+//! has had least of those who wait or run. A client that has had much more than one that waits, and has more requests running, makes
+//! way with one of them; that is the client's next. A full queue takes no more, except from a client that has much less in it than
+//! another: then the other's latest make way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use oxcart_llm::engine::Request;
 
 use super::telling::Ticket;
 use super::updates::Sink;
+use crate::limits::TURN_TOKENS;
 
 /// Whose request it is: an API key, by its place in the server's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,18 +28,37 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
 }
 
+/// A request whose turn it is.
+pub(super) enum Next {
+    /// It begins.
+    Begin(Box<Waiting>),
+    /// It goes on after it had made way.
+    GoOn(Ticket),
+}
+
 /// What a client has had, and what it waits for.
 #[derive(Default)]
 struct Line {
     tokens: u64,
     waiting: VecDeque<Waiting>,
+    /// Requests that have begun and made way, in this order.
+    aside: VecDeque<Ticket>,
     /// Requests that run.
     running: usize,
 }
 
 impl Line {
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty() || !self.aside.is_empty()
+    }
+
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running == 0
+        !self.waits() && self.running == 0
+    }
+
+    /// Whose turn it is goes by this: of those that have had the same, by who has less under way.
+    fn had(&self) -> (u64, usize) {
+        (self.tokens, self.running)
     }
 }
 
@@ -45,8 +66,9 @@ impl Line {
 pub(super) struct Queue {
     /// Only clients that wait or run.
     lines: BTreeMap<Client, Line>,
+    /// Requests that wait, those that made way included.
     len: usize,
-    /// What the client had that was next last.
+    /// What clients start with: it never falls.
     floor: u64,
 }
 
@@ -89,23 +111,43 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, waiting: Waiting) {
+        let least = self.lines.values().map(|line| line.tokens).min();
+        self.floor = self.floor.max(least.unwrap_or(0));
         let floor = self.floor;
-        let line = self.lines.entry(waiting.client).or_default();
-        if line.is_idle() {
-            line.tokens = line.tokens.max(floor);
-        }
+        let line =
+            self.lines.entry(waiting.client).or_insert_with(|| Line { tokens: floor, ..Line::default() });
         line.waiting.push_back(waiting);
         self.len += 1;
     }
 
     /// The request whose turn it is; it runs from now on.
-    pub(super) fn next(&mut self) -> Option<Waiting> {
-        let lines = self.lines.values_mut().filter(|line| !line.waiting.is_empty());
-        let line = lines.min_by_key(|line| line.tokens)?;
-        self.floor = self.floor.max(line.tokens);
+    pub(super) fn next(&mut self) -> Option<Next> {
+        let line = self.lines.values_mut().filter(|line| line.waits()).min_by_key(|line| line.had())?;
         line.running += 1;
         self.len -= 1;
-        line.waiting.pop_front()
+        match line.aside.pop_front() {
+            Some(ticket) => Some(Next::GoOn(ticket)),
+            None => line.waiting.pop_front().map(|first| Next::Begin(Box::new(first))),
+        }
+    }
+
+    /// The client that is to make way with one of its requests for that whose turn it is, if there is one.
+    pub(super) fn makes_way(&self) -> Option<Client> {
+        let next = self.lines.values().filter(|line| line.waits()).min_by_key(|line| line.had())?;
+        let has_more = |line: &Line| {
+            line.running > next.running && line.tokens >= next.tokens.saturating_add(TURN_TOKENS)
+        };
+        let most = self.lines.iter().filter(|(_, line)| has_more(line)).max_by_key(|(_, line)| line.had())?;
+        Some(*most.0)
+    }
+
+    /// Notes that a request that ran has made way.
+    pub(super) fn set_aside(&mut self, client: Client, ticket: Ticket) {
+        if let Some(line) = self.lines.get_mut(&client) {
+            line.running -= 1;
+            line.aside.push_back(ticket);
+            self.len += 1;
+        }
     }
 
     /// Counts tokens that a client has had.
@@ -115,10 +157,16 @@ impl Queue {
         }
     }
 
-    /// Notes that a request of a client no longer runs.
-    pub(super) fn ended(&mut self, client: Client) {
+    /// Notes that a request that had begun has ended.
+    pub(super) fn ended(&mut self, client: Client, ticket: Ticket) {
         if let Some(line) = self.lines.get_mut(&client) {
-            line.running -= 1;
+            match line.aside.iter().position(|aside| *aside == ticket) {
+                Some(at) => {
+                    line.aside.remove(at);
+                    self.len -= 1;
+                }
+                None => line.running -= 1,
+            }
             if line.is_idle() {
                 self.lines.remove(&client);
             }
@@ -167,6 +215,14 @@ mod tests {
         Waiting { ticket: Ticket(ticket), client: Client(client), request, sink, since: Instant::now() }
     }
 
+    /// What begins next.
+    fn begun(queue: &mut Queue) -> Option<Waiting> {
+        match queue.next()? {
+            Next::Begin(waiting) => Some(*waiting),
+            Next::GoOn(ticket) => panic!("{ticket:?} had not made way"),
+        }
+    }
+
     fn tickets(waiting: &[Waiting]) -> Vec<u64> {
         waiting.iter().map(|waiting| waiting.ticket.0).collect()
     }
@@ -180,12 +236,13 @@ mod tests {
         queue.push(waiting(10, 2));
         queue.push(waiting(11, 2));
         let mut order = Vec::new();
-        while let Some(next) = queue.next() {
+        while let Some(next) = begun(&mut queue) {
             order.push(next.ticket.0);
             // The second client's answers are three times as long.
             queue.charge(next.client, if next.client == Client(2) { 300 } else { 100 });
         }
-        assert_eq!(order, [0, 10, 1, 2, 3, 11]);
+        // Of two that have had the same, the one that has less under way.
+        assert_eq!(order, [0, 10, 1, 2, 11, 3]);
         assert_eq!(queue.len(), 0);
     }
 
@@ -195,7 +252,7 @@ mod tests {
         queue.push(waiting(0, 1));
         for ticket in 1..5 {
             queue.push(waiting(ticket, 1));
-            let next = queue.next().unwrap();
+            let next = begun(&mut queue).unwrap();
             queue.charge(next.client, 1000);
         }
         // Two come together now: the newcomer is not served alone until it has had as much.
@@ -204,11 +261,44 @@ mod tests {
             queue.push(waiting(ticket + 10, 1));
         }
         let mut order = Vec::new();
-        while let Some(next) = queue.next() {
+        while let Some(next) = begun(&mut queue) {
             order.push(next.client.0);
             queue.charge(next.client, 1000);
         }
         assert_eq!(order[..6], [2, 1, 2, 1, 2, 1], "{order:?}");
+    }
+
+    #[test]
+    fn who_has_had_much_more_makes_way() {
+        let mut queue = Queue::default();
+        let had = [Client(1), Client(1), Client(1), Client(2)];
+        for (ticket, client) in (0..).zip(had) {
+            queue.push(waiting(ticket, client.0));
+            begun(&mut queue).unwrap();
+        }
+        queue.push(waiting(10, 1));
+        queue.charge(Client(1), 10_000);
+        assert_eq!(queue.makes_way(), None, "not for its own requests");
+        queue.charge(Client(2), 10_000);
+        queue.push(waiting(20, 3));
+        queue.charge(Client(1), TURN_TOKENS as usize - 1);
+        assert_eq!(queue.makes_way(), None, "who comes starts where the others are");
+        queue.charge(Client(1), 1);
+        assert_eq!(queue.makes_way(), Some(Client(1)));
+        queue.set_aside(Client(1), Ticket(2));
+        assert_eq!(begun(&mut queue).map(|next| next.ticket), Some(Ticket(20)));
+        assert_eq!(queue.len(), 2, "one that had begun, and one that had not");
+        queue.charge(Client(3), 100_000);
+        assert_eq!(queue.makes_way(), None, "who waits has more under way");
+        queue.ended(Client(1), Ticket(0));
+        queue.ended(Client(1), Ticket(1));
+        assert_eq!(queue.makes_way(), Some(Client(3)));
+        // What made way goes on before what has not begun.
+        assert!(matches!(queue.next(), Some(Next::GoOn(Ticket(2)))));
+        queue.set_aside(Client(1), Ticket(2));
+        queue.ended(Client(1), Ticket(2));
+        assert_eq!(queue.len(), 1, "it ended while it was aside");
+        assert!(matches!(queue.next(), Some(Next::Begin(next)) if next.ticket == Ticket(10)));
     }
 
     #[test]
@@ -241,8 +331,8 @@ mod tests {
         assert_eq!(tickets(&queue.drain(|_| true)), [1]);
         assert!(queue.lines.is_empty() && queue.len() == 0);
         queue.push(waiting(2, 1));
-        let next = queue.next().unwrap();
-        queue.ended(next.client);
+        let next = begun(&mut queue).unwrap();
+        queue.ended(next.client, next.ticket);
         assert!(queue.lines.is_empty());
     }
 }

@@ -175,7 +175,9 @@ impl Totals {
 pub struct Snapshot {
     /// Requests that are computed.
     pub running: Vec<Running>,
-    /// How many wait.
+    /// Requests that had begun, made way for those of others, and go on later.
+    pub aside: Vec<Running>,
+    /// How many wait, those that made way included.
     pub waiting: usize,
     /// What was done so far.
     pub totals: Totals,

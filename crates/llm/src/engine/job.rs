@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) tokens: Vec<Token>,
     /// Where devices hold what was computed; none while it waits.
     pub(super) sequence: Option<SequenceId>,
+    /// Whether it is in no step until it is taken up again.
+    pub(super) is_aside: bool,
     sampler: Sampler,
     streamer: Streamer,
     stops: StopStrings,
@@ -51,6 +53,7 @@ impl Job {
             id,
             tokens: request.prompt.clone(),
             sequence: None,
+            is_aside: false,
             sampler,
             streamer: Streamer::new().show_special(request.ignore_end).show(request.shown.clone()),
             stops: StopStrings::new(&request.stop)?,
@@ -72,6 +75,11 @@ impl Job {
         self.times.started.get_or_insert(now);
         // When it is computed again because it had to make way, that is not its first start.
         self.reused.get_or_insert(reused);
+    }
+
+    /// Whether it waits for a sequence.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.sequence.is_none() && !self.is_aside
     }
 
     /// What its tokens are chosen with.

@@ -17,7 +17,9 @@ impl Engine {
     /// A sequence for a job, with as many of its tokens as there are somewhere; and how many these are. `None` if it has to
     /// wait.
     pub(super) fn find_sequence(&mut self, job: &Job) -> Result<Option<(SequenceId, usize)>, Error> {
-        if let Some((at, common)) = self.best_parked(job)? {
+        if let Some((at, common)) = self.best_parked(job)?
+            && common >= self.runner.reusable(&job.tokens)
+        {
             let sequence = self.parked[at].sequence;
             self.runner.truncate(sequence, common)?;
             self.parked.remove(at);

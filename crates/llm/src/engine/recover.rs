@@ -118,6 +118,13 @@ impl Engine {
         Ok(true)
     }
 
+    /// An interruption may end before a request goes on.
+    pub(super) fn wait_no_longer_for(&mut self, id: RequestId) {
+        if let Some(interruption) = &mut self.interruption {
+            interruption.paused.remove(&id);
+        }
+    }
+
     /// Ends an interruption once all requests that were under way have had another token, or have ended.
     pub(super) fn look_who_goes_on(&mut self) {
         let Some(interruption) = &mut self.interruption else { return };

@@ -1,7 +1,8 @@
 //! What a step computes, and who makes way.
 //!
 //! Every request that waits for its next token is in every step. What is left of a step goes to prompts, in the order in which
-//! they came, cut so that those who wait for a token never wait for more than a bounded piece of them.
+//! they came, cut so that those who wait for a token never wait for more than a bounded piece of them. A beginning that prompts have
+//! in common is computed for the first of them; the others wait until they can share it.
 
 use super::job::Job;
 use super::request::{AtLimit, End, RequestId};
@@ -77,12 +78,15 @@ impl Engine {
         }
     }
 
-    /// Gives sequences to requests that wait, in the order in which they came.
+    /// Gives sequences to requests that wait, in the order in which they came. Those who wait for a beginning hold up no others.
     fn admit(&mut self) -> Result<(), Error> {
         let waiting: Vec<RequestId> =
-            self.jobs.values().filter(|job| job.sequence.is_none()).map(|job| job.id).collect();
-        let mut running = self.jobs.len() - waiting.len();
+            self.jobs.values().filter(|job| job.is_waiting()).map(|job| job.id).collect();
+        let mut running = self.jobs.values().filter(|job| job.sequence.is_some()).count();
         for id in waiting {
+            if self.jobs.get(&id).is_some_and(|job| self.is_begun_elsewhere(job)) {
+                continue;
+            }
             let Some(mut job) = self.jobs.remove(&id) else { continue };
             // One that would only send others back waits until there is room for it.
             let fits = running == 0 || self.has_room_for(&job);
@@ -99,6 +103,22 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Whether the next page of a beginning that a job has in common with another is not computed yet, but will be for the other.
+    fn is_begun_elsewhere(&self, job: &Job) -> bool {
+        if self.runner.model().hyper().is_recurrent() {
+            // What such blocks remember is not shared.
+            return false;
+        }
+        // The last token is computed in any case.
+        let wanted = &job.tokens[..job.tokens.len() - 1];
+        self.jobs.values().any(|other| {
+            let held = other.sequence.and_then(|sequence| self.runner.tokens(sequence).ok());
+            let Some(held) = held.map(<[_]>::len) else { return false };
+            let page = ..(held / PAGE + 1) * PAGE;
+            wanted.get(page).is_some_and(|beginning| other.tokens.get(page) == Some(beginning))
+        })
     }
 
     fn has_room_for(&mut self, job: &Job) -> bool {

@@ -193,38 +193,18 @@ impl Sequence {
         window: Option<Window>,
     ) -> usize {
         debug_assert!(self.tokens.is_empty(), "only an empty sequence takes over pages");
-        let most = tokens.len().saturating_sub(1) / PAGE;
-        let mut contents = Vec::with_capacity(most);
-        for page in tokens.chunks_exact(PAGE).take(most) {
-            contents.push(Content::after(contents.last().copied(), page));
-        }
-        let found = |pool: &Pages, index: usize| pool.find(contents[index]);
-        let mut count = match &pools[0] {
-            Some(pool) => (0..most).take_while(|&index| found(pool, index).is_some()).count(),
-            None => most,
-        };
-        // Of windowed blocks, all pages that the next token sees must be there.
-        let first_of = |count: usize| match window {
-            Some(window) => window.first_seen(count * PAGE) / PAGE,
-            None => 0,
-        };
-        if let Some(pool) = &pools[1] {
-            let is_whole = |count: usize| (first_of(count)..count).all(|index| found(pool, index).is_some());
-            count = (0..=count).rev().find(|&count| is_whole(count)).unwrap_or(0);
-        }
+        self.contents = known_pages(tokens, pools, window);
+        let count = self.contents.len();
         for (kind, pool) in pools.iter_mut().enumerate() {
             let Some(pool) = pool else { continue };
-            let first = if kind == 1 { first_of(count) } else { 0 };
-            self.tables[kind] = (0..count)
-                .map(|index| {
-                    let page = pool.find(contents[index]).filter(|_| index >= first)?;
-                    pool.share(page);
-                    Some(page)
-                })
-                .collect();
+            let first = if kind == 1 { first_page_seen(count, window) } else { 0 };
+            let share = |(index, content): (usize, &Content)| {
+                let page = pool.find(*content).filter(|_| index >= first)?;
+                pool.share(page);
+                Some(page)
+            };
+            self.tables[kind] = self.contents.iter().enumerate().map(share).collect();
         }
-        contents.truncate(count);
-        self.contents = contents;
         self.tokens.extend_from_slice(&tokens[..count * PAGE]);
         count * PAGE
     }
@@ -293,6 +273,39 @@ impl Sequence {
         let page = self.tables[kind].get(position / PAGE).copied().flatten()?;
         Some(page as usize * PAGE + position % PAGE)
     }
+}
+
+/// What the pages of the longest beginning of `tokens` hold that is known; all but the last token at most.
+pub(crate) fn known_pages(
+    tokens: &[u32],
+    pools: &[Option<Pages>; KINDS],
+    window: Option<Window>,
+) -> Vec<Content> {
+    let most = tokens.len().saturating_sub(1) / PAGE;
+    let mut contents = Vec::new();
+    for page in tokens.chunks_exact(PAGE).take(most) {
+        let content = Content::after(contents.last().copied(), page);
+        if pools[0].as_ref().is_some_and(|pool| pool.find(content).is_none()) {
+            break;
+        }
+        contents.push(content);
+    }
+    // Of windowed blocks, all pages that the next token sees must be there.
+    if let Some(pool) = &pools[1] {
+        let is_whole = |count: usize| {
+            contents[first_page_seen(count, window)..count]
+                .iter()
+                .all(|content| pool.find(*content).is_some())
+        };
+        let count = (0..=contents.len()).rev().find(|&count| is_whole(count)).unwrap_or(0);
+        contents.truncate(count);
+    }
+    contents
+}
+
+/// The first page that the token after so many pages sees.
+fn first_page_seen(pages: usize, window: Option<Window>) -> usize {
+    window.map_or(0, |window| window.first_seen(pages * PAGE) / PAGE)
 }
 
 /// How many tokens may follow `position` before pages are let go of that a token at `position` sees.
