@@ -46,7 +46,7 @@ stage_list() {
 }
 
 stage_cases() {
-  for test in golden random exact gated attention; do
+  for test in golden random exact gated follow attention; do
     OXCART_GOLDEN="$stage/golden" OXCART_DIFFERENTIAL="$stage/diff" \
       timeout 240 "$stage/card" "$test" --nocapture --test-threads 1 >"$out/cases-$test.log" 2>&1
     echo "$test cases: exit code $?"

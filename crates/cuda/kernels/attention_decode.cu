@@ -41,30 +41,37 @@ struct Fresh {
     const u8 *k, *v; // as the caches have it
 };
 
-// Begins to bring a tile of keys and the values after them.
-template <int D, bool PAGED, bool FRESH> DEVICE void begin_tile(const AttentionParams& p, int head, i64 batch, i32 sequence, int key, int last, const Fresh& fresh, u8* to) {
+// The row of a tile that is the token's own; -1 for none.
+DEVICE int own_row(const Fresh& fresh, i64 cell) { return cell >= 0 && fresh.cell >= cell && fresh.cell < cell + DECODE_KEYS ? (int)(fresh.cell - cell) : -1; }
+
+// Puts the token's own row into a tile, in place of the zeros that the same lanes brought there.
+template <int D> DEVICE void put_own(const Fresh& fresh, int own, u8* to) {
+    const int PIECES = D / 8, AT_ONCE = 32 / PIECES;
+    int piece = lane_number() % PIECES;
+    if (own % AT_ONCE != lane_number() / PIECES) return;
+    *(U4*)(to + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.k + 16 * piece);
+    *(U4*)(to + DECODE_KEYS * D * 2 + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.v + 16 * piece);
+}
+
+// Begins to bring a tile of keys and the values after them, the token's own row only if it is known by now.
+template <int D, bool PAGED, bool FRESH, bool KNOWN> DEVICE void begin_tile(const AttentionParams& p, int head, i64 batch, i32 sequence, int key, int last, const Fresh& fresh, u8* to) {
     const int PIECES = D / 8, AT_ONCE = 32 / PIECES;
     int piece = lane_number() % PIECES, row = lane_number() / PIECES;
     i64 cell = PAGED ? page_start(p, sequence, key) : key;
     bool k_there = cell >= 0 && 8 * piece < p.k.ne[0], v_there = cell >= 0 && 8 * piece < p.v.ne[0];
     const u8 *k = at(p.k, cell + row, head, batch) + 16 * piece, *v = at(p.v, cell + row, head, batch) + 16 * piece;
     // The token's own row does not come from the cache, which is being written.
-    bool has_own = FRESH && fresh.cell >= cell && fresh.cell < cell + DECODE_KEYS;
-    int own = has_own ? (int)(fresh.cell - cell) : -1;
+    int own = FRESH ? own_row(fresh, cell) : -1;
 #pragma unroll
     for (int i = 0; i < DECODE_KEYS; i += AT_ONCE) {
         bool there = key + row + i <= last && !(FRESH && row + i == own), k_real = k_there && there, v_real = v_there && there;
         copy_16_or_zero(to + place_in_tile<D>(row + i, piece), k_real ? k + i * p.k.nb[1] : (const u8*)p.k.data, k_real);
         copy_16_or_zero(to + DECODE_KEYS * D * 2 + place_in_tile<D>(row + i, piece), v_real ? v + i * p.v.nb[1] : (const u8*)p.v.data, v_real);
     }
-    if (!has_own) return;
-    // The lanes that brought zeros there bring the row itself.
+    if (!FRESH || !KNOWN || own < 0) return;
     copies_begun();
     copies_done<0>();
-    if (own % AT_ONCE == row && key + own <= last) {
-        *(U4*)(to + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.k + 16 * piece);
-        *(U4*)(to + DECODE_KEYS * D * 2 + place_in_tile<D>(own, piece)) = *(const U4*)(fresh.v + 16 * piece);
-    }
+    if (key + own <= last) put_own<D>(fresh, own, to);
 }
 
 // A channel of a head after its turn.
@@ -78,19 +85,39 @@ DEVICE float turned(const RopeParams& p, const F2* turns, const float* x, int ch
     return second ? other * turn.y + own * turn.x : own * turn.x - other * turn.y;
 }
 
-// Turns the queries of a head to shared memory, its key too, and rounds key and value as the caches have them.
-template <int D, bool BRAIN> DEVICE void take_fresh(const RopeParams& p, int head, int group, const F2* turns, float* queries, u16* k, u16* v) {
+// Copies 4 bytes to shared memory without waiting.
+DEVICE void copy_4(u8* to, const u8* from) {
+#if !defined(OXCART_EMULATE) && ARCH >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+    *(u32*)to = *(const u32*)from;
+#endif
+}
+
+// Brings the queries of a head, its key and its value to shared memory, all at once: reading takes long while the kernel after this one
+// already reads its weights.
+template <int D> DEVICE void bring_fresh(const RopeParams& p, int head, int group, float* to) {
+#pragma unroll 1
+    for (int n = threadIdx.x; n < (group + 2) * D; n += 32 * DECODE_WARPS) {
+        int which = n / D;
+        const u8* row = which < group ? at(p.job[0].a, (i64)head * group + which, 0, 0) : which == group ? at(p.job[1].a, head, 0, 0) : (const u8*)p.job[2].a.data + 4 * head * D;
+        copy_4((u8*)(to + n), row + 4 * (n % D));
+    }
+    copies_begun();
+    copies_done<0>();
+}
+
+// Turns the queries of a head, its key too, and rounds key and value as the caches have them.
+template <int D, bool BRAIN> DEVICE void take_fresh(const RopeParams& p, const float* from, int group, const F2* turns, float* queries, u16* k, u16* v) {
 #pragma unroll 2
     for (int n = threadIdx.x; n < (group + 2) * D; n += 32 * DECODE_WARPS) {
         int which = n / D, channel = n % D;
+        const float* row = from + which * D;
+        float x = which <= group ? turned(p, turns, row, channel) : row[channel];
         if (which < group) {
-            queries[n] = turned(p, turns, (const float*)at(p.job[0].a, (i64)head * group + which, 0, 0), channel);
-        } else if (which == group) {
-            float x = turned(p, turns, (const float*)at(p.job[1].a, head, 0, 0), channel);
-            k[channel] = BRAIN ? to_brain(x) : to_half(x);
+            queries[n] = x;
         } else {
-            float x = ((const float*)p.job[2].a.data)[head * D + channel];
-            v[channel] = BRAIN ? to_brain(x) : to_half(x);
+            (which == group ? k : v)[channel] = BRAIN ? to_brain(x) : to_half(x);
         }
     }
 }
@@ -123,26 +150,28 @@ template <int D, bool BRAIN, bool PAGED, bool FRESH> DEVICE void attend_few(cons
     F2* turns = (F2*)(dynamic_shared + DECODE_WARPS * DECODE_STAGES * TILE);
     float* queries = (float*)(turns + D / 2);
     u16 *own_k = (u16*)(queries + DECODE_QUERIES * D), *own_v = own_k + D;
+    float* brought = (float*)(own_v + D);
     Fresh fresh = {-1, (const u8*)own_k, (const u8*)own_v};
     if (FRESH) fresh.cell = row_of_cache(*rope, rope->job[1], 0);
-    int late = -1;  // the stage whose tile has the token's own row, which is not there yet
+    int late = -1, late_row = -1;  // the stage whose tile has the token's own row, which is not there yet, and which row that is
 #pragma unroll 1
     for (int i = 0; i < DECODE_STAGES; i++) {
         int at = tile + i * DECODE_WARPS;
         if (at < end) {
             if (FRESH && fresh.cell >= 0) {
-                i64 cell = page_start(p, sequence, DECODE_KEYS * at);
-                if (fresh.cell >= cell && fresh.cell < cell + DECODE_KEYS) late = i;
+                int row = own_row(fresh, page_start(p, sequence, DECODE_KEYS * at));
+                if (row >= 0 && DECODE_KEYS * at + row <= last) late = i, late_row = row;
             }
-            if (late != i) begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * at, last, fresh, memory + i * TILE);
+            begin_tile<D, PAGED, FRESH, false>(p, head, batch, sequence, DECODE_KEYS * at, last, fresh, memory + i * TILE);
         }
         copies_begun();
     }
     if (FRESH) {
         if ((int)threadIdx.x < rope->n_dims / 2) turns[threadIdx.x] = turn_of(*rope, 0, threadIdx.x);
-        __syncthreads();
         wait_for_previous();
-        take_fresh<D, BRAIN>(*rope, head, group, turns, queries, own_k, own_v);
+        bring_fresh<D>(*rope, head, group, brought);
+        __syncthreads();
+        take_fresh<D, BRAIN>(*rope, brought, group, turns, queries, own_k, own_v);
         __syncthreads();
         if (blockIdx.x == 0 && fresh.cell >= 0) {
             for (int n = threadIdx.x; n < 2 * D; n += 32 * DECODE_WARPS) {
@@ -150,11 +179,7 @@ template <int D, bool BRAIN, bool PAGED, bool FRESH> DEVICE void attend_few(cons
                 ((u16*)at(job.y, fresh.cell, 0, 0))[head * D + n % D] = own_k[n];
             }
         }
-        if (late >= 0) {
-            begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * (tile + late * DECODE_WARPS), last, fresh, memory + late * TILE);
-            copies_begun();
-            copies_done<0>();
-        }
+        if (late >= 0) put_own<D>(fresh, late_row, memory + late * TILE);
     }
     // The query of this lane's row; rows from eight on are empty.
     u32 query[D / 16][4];
@@ -232,7 +257,7 @@ template <int D, bool BRAIN, bool PAGED, bool FRESH> DEVICE void attend_few(cons
         }
         __syncwarp();
         int ahead = tile + DECODE_STAGES * DECODE_WARPS;
-        if (ahead < end) begin_tile<D, PAGED, FRESH>(p, head, batch, sequence, DECODE_KEYS * ahead, last, fresh, memory + slot * TILE);
+        if (ahead < end) begin_tile<D, PAGED, FRESH, true>(p, head, batch, sequence, DECODE_KEYS * ahead, last, fresh, memory + slot * TILE);
         copies_begun();
         slot = slot == DECODE_STAGES - 1 ? 0 : slot + 1;
     }

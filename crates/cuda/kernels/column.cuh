@@ -118,64 +118,87 @@ DEVICE float column_norm(const MatvecParams& p, const float* x) {
     return norm_factor(p, squares);
 }
 
-DEVICE void column_to_bytes(const MatvecParams& p, const float* x, u8* column) {
+// Reading takes long while blocks stream weights, so what is read is read together: first all numbers and what they are weighted
+// with, then what needs them. `COUNT` halves of units per thread at once.
+template <int COUNT, bool NORM> DEVICE void halves_to_bytes(const MatvecParams& p, const float* x, int first, bool at_once, float factor, u8* column) {
     int halves = p.k / 16, pairs = (p.k + 63) / 64;
-    bool at_once = halves <= (int)blockDim.x;
-    float factor = p.norms && !at_once ? column_norm(p, x) : 1.0f;
-#pragma unroll 1
-    for (int first = 0; first < halves; first += 2 * blockDim.x) {
-        HalfUnit half[2];
+    HalfUnit half[COUNT], weight[NORM ? COUNT : 1];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int h = first + i * blockDim.x + threadIdx.x;
-            if (i == 0 || !at_once) load_16(half[i], x + 16 * (h < halves ? h : 0));
-        }
-        if (p.norms && at_once) {
-            float squares = 0.0f;
+    for (int i = 0; i < COUNT; i++) {
+        int h = first + i * blockDim.x + threadIdx.x, from = 16 * (h < halves ? h : 0);
+        load_16(half[i], x + from);
+        if (NORM && p.norm) load_16(weight[i], (const float*)p.norm + from);
+    }
+    if (NORM && at_once) {
+        float squares = 0.0f;
 #pragma unroll
-            for (int i = 0; i < 16; i++) squares += half[0].x[i] * half[0].x[i];
-            factor = norm_factor(p, (int)threadIdx.x < halves ? squares : 0.0f);
-        }
+        for (int i = 0; i < 16; i++) squares += half[0].x[i] * half[0].x[i];
+        factor = norm_factor(p, (int)threadIdx.x < halves ? squares : 0.0f);
+    }
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (i == 1 && at_once) break;
-            int h = first + i * blockDim.x + threadIdx.x;
-            bool real = h < halves;
-            if (p.norms) {
-                HalfUnit weight;
-                if (p.norm) load_16(weight, (const float*)p.norm + 16 * (real ? h : 0));
+    for (int i = 0; i < COUNT; i++) {
+        int h = first + i * blockDim.x + threadIdx.x;
+        if (NORM) {
 #pragma unroll
-                for (int e = 0; e < 16; e++) {
-                    half[i].x[e] *= factor;
-                    if (p.norm) half[i].x[e] *= weight.x[e];
-                }
+            for (int e = 0; e < 16; e++) {
+                half[i].x[e] *= factor;
+                if (p.norm) half[i].x[e] *= weight[i].x[e];
             }
-            bytes_of(half[i], real, h, column, pairs);
         }
+        bytes_of(half[i], h < halves, h, column, pairs);
+    }
+}
+
+// A column that is longer than what threads take at once, and that is not normalized, is read `MANY` halves of units per thread at once.
+template <int MANY = 2> DEVICE void column_to_bytes(const MatvecParams& p, const float* x, u8* column) {
+    int halves = p.k / 16;
+    bool at_once = halves <= (int)blockDim.x;
+    if (p.norms && at_once) {
+        halves_to_bytes<1, true>(p, x, 0, true, 1.0f, column);
+    } else if (at_once) {
+        halves_to_bytes<1, false>(p, x, 0, true, 1.0f, column);
+    } else if (p.norms) {
+        float factor = column_norm(p, x);
+#pragma unroll 1
+        for (int first = 0; first < halves; first += 2 * blockDim.x) halves_to_bytes<2, true>(p, x, first, false, factor, column);
+    } else {
+#pragma unroll 1
+        for (int first = 0; first < halves; first += MANY * blockDim.x) halves_to_bytes<MANY, false>(p, x, first, false, 1.0f, column);
     }
 }
 
 // A column of plain numbers in shared memory: in pieces of 4, of which plane i holds those that follow each other in a
 // piece of `PER` numbers.
-template <int PER> DEVICE void column_to_floats(const MatvecParams& p, const float* x, u8* column) {
+template <int PER, int COUNT> DEVICE void pieces_to_floats(const MatvecParams& p, const float* x, int first, bool at_once, float factor, u8* column) {
     int fours = p.k / 4, pieces = p.k / PER;
-    bool at_once = fours <= 4 * (int)blockDim.x;
-    float factor = p.norms && !at_once ? column_norm(p, x) : 1.0f;
-#pragma unroll 1
-    for (int first = threadIdx.x; first < fours || (at_once && first == (int)threadIdx.x); first += 4 * blockDim.x) {
-        F4 four[4], weight[4];
-        pieces_of(x, first, fours, four);
-        if (p.norm) pieces_of((const float*)p.norm, first, fours, weight);
-        if (p.norms && at_once) factor = norm_factor(p, square(four[0]) + square(four[1]) + square(four[2]) + square(four[3]));
+    F4 four[COUNT], weight[COUNT];
+    pieces_of(x, first, fours, four);
+    if (p.norm) pieces_of((const float*)p.norm, first, fours, weight);
+    if (p.norms && at_once) {
+        float squares = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = first + i * blockDim.x;
-            if (at >= fours) break;
-            F4 x = four[i];
-            if (p.norms) x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
-            if (p.norm) x.x *= weight[i].x, x.y *= weight[i].y, x.z *= weight[i].z, x.w *= weight[i].w;
-            int plane = at % (PER / 4), piece = at / (PER / 4);
-            *(F4*)(column + 16 * (plane * pieces + piece)) = x;
-        }
+        for (int i = 0; i < COUNT; i++) squares += square(four[i]);
+        factor = norm_factor(p, squares);
     }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        int at = first + i * blockDim.x;
+        if (at >= fours) break;
+        F4 x = four[i];
+        if (p.norms) x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor;
+        if (p.norm) x.x *= weight[i].x, x.y *= weight[i].y, x.z *= weight[i].z, x.w *= weight[i].w;
+        int plane = at % (PER / 4), piece = at / (PER / 4);
+        *(F4*)(column + 16 * (plane * pieces + piece)) = x;
+    }
+}
+
+template <int PER> DEVICE void column_to_floats(const MatvecParams& p, const float* x, u8* column) {
+    int fours = p.k / 4;
+    if (fours <= 4 * (int)blockDim.x) {
+        pieces_to_floats<PER, 4>(p, x, threadIdx.x, true, 1.0f, column);
+        return;
+    }
+    float factor = p.norms ? column_norm(p, x) : 1.0f;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < fours; first += 8 * blockDim.x) pieces_to_floats<PER, 8>(p, x, first, false, factor, column);
 }

@@ -129,7 +129,7 @@ template <class F> DEVICE float times(const Unit& unit, const U4& low, const U4&
 template <class F> struct Blocks {
     static const int BLOCK = F::BLOCK, BYTES = F::BYTES;
     static DEVICE_METHOD int bytes(const MatvecParams& p) { return column_bytes((int)((p.k + 63) / 64)); }
-    static DEVICE_METHOD void prepare(const MatvecParams& p, const float* x, u8* column) { column_to_bytes(p, x, column); }
+    static DEVICE_METHOD void prepare(const MatvecParams& p, const float* x, u8* column) { column_to_bytes<(BYTES > BLOCK ? 4 : 2)>(p, x, column); }
 
     template <int COLUMNS>
     static DEVICE_METHOD void multiply(const MatvecParams& p, const u8* slot, const u8* other, const u8* columns, int first, int count, float (&sum)[ROWS][COLUMNS]) {

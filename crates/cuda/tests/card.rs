@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Work, place_all};
+use oxcart_backend::{Buffers, Device, Registry, Stream, StreamOptions, Usage, Work, place_all};
 use oxcart_cases::{RunError, read_folder};
 use oxcart_cpu::CpuDevice;
 use oxcart_cuda::CudaRegistry;
@@ -327,5 +327,94 @@ fn attention_of_many_queries_is_that_of_the_cpu() {
                 });
             }
         }
+    }
+}
+
+/// A product begins to read its weights before the one before it has ended; its column it reads afterwards, every time.
+#[test]
+fn products_that_follow_each_other_read_what_those_before_wrote() {
+    // Enough that launches are recorded.
+    const LAYERS: usize = 8;
+    let Some(device) = card() else { return };
+    let card = device.open(&StreamOptions::default()).unwrap();
+    let cpu = CpuDevice::new().unwrap().open(&StreamOptions::threads(4)).unwrap();
+    for (dtype, k, wide) in [
+        (DType::F16, 2048, 3072),
+        (DType::BF16, 1024, 2560),
+        (DType::F32, 512, 1536),
+        (DType::Q8_0, 2048, 5120),
+        (DType::Q8_0, 576, 1536),
+        (DType::Q4_0, 2048, 5120),
+        (DType::Q4_K, 2048, 5120),
+        (DType::Q6_K, 1024, 2560),
+        (DType::IQ4_XS, 512, 768),
+        (DType::MXFP4, 512, 768),
+    ] {
+        let mut leaves = vec![
+            (DType::F32, [k, 1].into(), encoded(DType::F32, &noise(1, k))),
+            (DType::F32, [k].into(), encoded(DType::F32, &noise(2, k))),
+        ];
+        let layer = [
+            weights(dtype, k, wide, 3),
+            weights(dtype, k, wide, 4),
+            weights(dtype, wide, k, 5),
+            weights(dtype, k, k, 6),
+        ];
+        leaves.extend((0..LAYERS).flat_map(|_| layer.clone()));
+        let build = |graph: &mut Graph, leaf: &[TensorId]| {
+            let mut x = graph.scale(leaf[0], 1.5).unwrap();
+            for layer in 0..LAYERS {
+                let own = &leaf[2 + 4 * layer..];
+                let normal = graph.rms_norm(x, 1e-5).unwrap();
+                let h = graph.mul(normal, leaf[1]).unwrap();
+                let [gate, up] = [0, 1].map(|at| graph.mul_mat(own[at], h).unwrap());
+                let active = graph.glu_split(gate, up, GluKind::Swiglu).unwrap();
+                let down = graph.mul_mat(own[2], active).unwrap();
+                let sum = graph.add(down, x).unwrap();
+                let turned = graph.mul_mat(own[3], sum).unwrap();
+                x = graph.add(turned, sum).unwrap();
+            }
+            x
+        };
+        let [found, wanted] = [(&card, 50), (&cpu, 1)].map(|(stream, runs)| {
+            let mut graph = Graph::new();
+            let ids: Vec<_> = leaves.iter().map(|(dtype, ne, _)| graph.leaf(*dtype, *ne).unwrap()).collect();
+            let result = build(&mut graph, &ids);
+            graph.mark_output(result).unwrap();
+            graph.expand(result).unwrap();
+            let (mut buffers, memory) = (Buffers::new(), stream.device().buffer_type());
+            for id in place_all(&mut graph, &ids, &memory, &mut buffers).unwrap() {
+                buffers.get(id).unwrap().set_usage(Usage::Weights);
+            }
+            let all: Vec<_> = graph.ids().collect();
+            place_all(&mut graph, &all, &memory, &mut buffers).unwrap();
+            for ((_, _, bytes), &id) in leaves.iter().zip(&ids) {
+                buffers.set(graph.tensor(id).unwrap(), 0, bytes).unwrap();
+            }
+            let work = Work { nodes: graph.range(0..graph.nodes().len()).unwrap(), buffers: &buffers };
+            let mut plan = stream.plan(work).unwrap().unwrap();
+            let mut first: Option<Vec<u8>> = None;
+            for run in 0..runs {
+                plan.compute().unwrap();
+                // Some runs follow each other without a pause.
+                if run % 5 != 0 {
+                    continue;
+                }
+                stream.synchronize().unwrap();
+                let bytes = buffers.bytes(graph.tensor(result).unwrap()).unwrap();
+                let first = first.get_or_insert_with(|| bytes.clone());
+                assert!(*first == bytes, "{dtype}, {k} channels: run {run} differs from the first");
+            }
+            first.unwrap()
+        });
+        let wrong = off_by(&found, &wanted);
+        println!("{dtype}, {k} channels, {wide} wide: off by {wrong:.1e}");
+        // The CPU rounds columns to half precision, to brain floats and, for blocks, to bytes.
+        let limit = match dtype {
+            DType::F32 | DType::F16 => 1e-6,
+            DType::BF16 => 1e-4,
+            _ => 1e-3,
+        };
+        assert!(wrong < limit, "{dtype}, {k} channels, {wide} wide: off by {wrong:.2e}");
     }
 }

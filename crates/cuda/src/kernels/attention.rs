@@ -157,8 +157,9 @@ pub(super) fn add_fresh(
         return Ok(false);
     }
     let (grid, shared) = share_keys(&mut params, &shape, shape.d, b)?;
-    // Turns, queries, and a row of each cache.
-    let beside = shape.d / 2 * 8 + DECODE_QUERIES * shape.d * 4 + 2 * shape.d * 2;
+    // Turns, queries, a row of each cache, and what queries, key and value are before their turn.
+    let brought = (DECODE_QUERIES + 2) * shape.d * 4;
+    let beside = shape.d / 2 * 8 + DECODE_QUERIES * shape.d * 4 + 2 * shape.d * 2 + brought;
     let shared = shared + beside;
     let name = format!("decode_fresh_{}_{}", shape.d, numbers.name());
     let params = FreshParams { of: params, rope: rope(b)? };

@@ -134,16 +134,24 @@ fn cut(info: &CardInfo, dtype: DType, k: usize, columns: usize) -> Option<Cut> {
     // Whole blocks of every type, and whole pieces of columns.
     const STEP: usize = 256;
     // As measured on an H200: steps of about 2048 elements, as many bytes as fit with two blocks on a multiprocessor where
-    // taking apart is most of the work, and one block with more of them where reading is.
+    // taking apart is most of the work, and one block with more of them where reading is. A single column of bytes takes fewer and
+    // longer steps.
     const MOST_STEPS: usize = 8;
     const ENGINE_ROW: usize = 2240;
+    const LONG_STEPS: usize = 14;
+    const LONG_SLOT: usize = 48 << 10;
     const PLAIN_ROW: usize = 2304;
     const SMALL_SLOT: usize = 20 << 10;
     const TWO_BLOCKS: usize = 75_000;
     let (engine, per_step) = (has_engine(info), dtype.row_bytes(STEP)?);
     let before = BARRIERS + (columns * column_bytes(dtype, k)).next_multiple_of(128);
     let room = (info.shared_memory as usize).checked_sub(before)?;
-    let most = if engine { (ENGINE_ROW / per_step).min(MOST_STEPS) } else { PLAIN_ROW / per_step };
+    let is_long = engine && columns == 1 && dtype == DType::Q8_0;
+    let most = match engine {
+        true if is_long => LONG_STEPS,
+        true => (ENGINE_ROW / per_step).min(MOST_STEPS),
+        false => PLAIN_ROW / per_step,
+    };
     for steps in (1..=most.max(1)).rev() {
         let chunk = (steps * STEP).min(k.next_multiple_of(64));
         let bytes = dtype.row_bytes(chunk.min(k))?;
@@ -154,6 +162,8 @@ fn cut(info: &CardInfo, dtype: DType, k: usize, columns: usize) -> Option<Cut> {
         let of_block = if engine { slot_bytes } else { WARPS * slot_bytes };
         let (wanted, resident) = match engine {
             true if of_block <= SMALL_SLOT && before + 2 * of_block <= TWO_BLOCKS => (3, 2),
+            true if of_block > LONG_SLOT => (3, 1),
+            true if !dtype.is_quantized() && columns == 1 => (4, 1),
             true => (5, 1),
             false => (3, 1),
         };
