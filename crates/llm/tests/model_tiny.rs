@@ -589,12 +589,12 @@ fn hyper_parameters_that_make_no_sense_are_refused() {
         ),
         (change("attention.layer_norm_rms_epsilon", Number(-1.0)), "layer_norm_rms_epsilon is negative"),
         (change("attention.causal", Flag(false)), "llama.attention.causal is false"),
-        (change("pooling_type", Count(4)), "ranking models cannot be run"),
+        (change("pooling_type", Count(4)), "models that write cannot rank here"),
         (Tiny::llama(2).without("llama.context_length"), "llama.context_length"),
         (Tiny::llama(2).without("general.architecture"), "general.architecture"),
         (
             change("general.architecture", Text("llama0")),
-            "the architecture 'llama0' is not known; known are llama, llama4",
+            "the architecture 'llama0' is not known; known are llama, llama-embed",
         ),
         (Tiny { tokens: 0, ..Tiny::llama(2) }, "tokenizer.ggml.tokens is 0 tokens"),
     ] {
