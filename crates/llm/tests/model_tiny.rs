@@ -627,6 +627,19 @@ fn tensors_that_are_missing_or_wrong_are_named() {
     assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
 }
 
+#[test]
+fn keys_without_a_use_are_named() {
+    let unread = |key: &str, value: Setting| {
+        let file = Tiny::llama(2).with(key, value).open().unwrap();
+        file.hyper().unread_keys.clone()
+    };
+    assert_eq!(unread("surprise", Setting::Count(3)), ["llama.surprise"]);
+    assert_eq!(unread("surprise", Setting::Text("yes")), ["llama.surprise"]);
+    // A word for "none", and what has nothing to do with results.
+    assert!(unread("surprise", Setting::Count(0)).is_empty());
+    assert!(unread("tensor_data_layout", Setting::Text("Meta AI original pth")).is_empty());
+}
+
 /// What a placement says beforehand is what a runner takes, so that memory does not run out after everything was sent.
 #[test]
 fn memory_is_known_before_anything_is_loaded() {
