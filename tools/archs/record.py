@@ -4,7 +4,8 @@
     python3 tools/archs/record.py --venv VENV
 
 `tools/archs.sh --record` calls it. Writes crates/llm/tests/data/families.json anew: for each model, the logits after the
-prompt, after the first and after the last of the tokens that follow.
+prompt, after the first and after the last of the tokens that follow; of encoders, the rows of the first, the second and the last
+token, or the one row there is.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "tools" / "interop"))
 
+from embeddings import embeddings
 from reference import logits
 from version import Version, end_with
 
@@ -34,13 +36,18 @@ def main():
         subprocess.run([*command, "samples_are_written"], env=environment, check=True, stdout=subprocess.DEVNULL)
         recorded, refused = {}, 0
         for model in sorted(Path(folder).glob("*.gguf")):
-            prompt, tokens, flash = model.with_suffix(".txt").read_text().splitlines()
-            rows, refusal = logits(version, model, int(prompt), [tokens.split(",")], flash=flash == "1")
+            prompt, tokens, flash, pooling = model.with_suffix(".txt").read_text().splitlines()
+            tokens = tokens.split(",")
+            if pooling:
+                rows, refusal = embeddings(version, model, tokens, pooling)
+            else:
+                rows, refusal = logits(version, model, int(prompt), [tokens], flash=flash == "1")
             if refusal:
                 print(f"{model.stem}: {refusal}")
                 refused += 1
                 continue
-            recorded[model.stem] = [[float(f"{x:.7g}") for x in rows[at]] for at in (0, 1, -1)]
+            chosen = [rows[at] for at in (0, 1, -1)] if len(rows) > 1 else rows
+            recorded[model.stem] = [[float(f"{x:.7g}") for x in row] for row in chosen]
     lines = [f" {json.dumps(name)}: {json.dumps(rows, separators=(',', ':'))}" for name, rows in recorded.items()]
     RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(recorded)} models recorded, {refused} refused")

@@ -29,8 +29,13 @@ def logits(version, model, prompt, sequences, cache="f32", flash=None):
     attention is on for every cache but F32."""
     out = model.with_suffix(f".reference-{cache}")
     flash = cache != "f32" if flash is None else flash
-    request = [str(model), str(out), cache, str(int(flash)), str(prompt), *(",".join(map(str, tokens)) for tokens in sequences)]
-    process = version.start(str(HERE / "reference.py"), *request, stderr=subprocess.PIPE)
+    sequences = (",".join(map(str, tokens)) for tokens in sequences)
+    return answer(version, "reference.py", model, out, cache, str(int(flash)), str(prompt), *sequences)
+
+
+def answer(version, program, model, out, *request):
+    """The rows that a program beside this one finds, or None and why there are none; an exception if the reference crashed."""
+    process = version.start(str(HERE / program), str(model), str(out), *request, stderr=subprocess.PIPE)
     said = process.communicate()[1]
     check_alive(process, f"the reference, with {model.name},")
     if process.returncode != 0:

@@ -17,7 +17,7 @@ import numpy as np
 from peer import Peer
 
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
-POOLING = {"mean": 1, "cls": 2, "last": 3}
+POOLING = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
 
 
 class Refused(Exception):

@@ -26,8 +26,8 @@ pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{
     Block, BlockState, ChannelDelta, CompressedRows, DecayRule, Experts, Factors, Gating, HyperParameters,
-    IndexRule, Indexer, Latent, Ngrams, OneRow, Pooling, RecurrentState, StateSpace, StreamRule, Streams,
-    Temperature, TokenRows, Window,
+    IndexRule, Indexer, Latent, Ngrams, OneRow, Pooling, Ranking, RecurrentState, Rwkv, StateSpace,
+    StreamRule, Streams, Temperature, TokenRows, Window,
 };
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};

@@ -617,12 +617,12 @@ fn hyper_parameters_that_make_no_sense_are_refused() {
         ),
         (change("attention.layer_norm_rms_epsilon", Number(-1.0)), "layer_norm_rms_epsilon is negative"),
         (change("attention.causal", Flag(false)), "llama.attention.causal is false"),
-        (change("pooling_type", Count(4)), "ranking models cannot be run"),
+        (change("pooling_type", Count(4)), "models that write cannot rank here"),
         (Tiny::llama(2).without("llama.context_length"), "llama.context_length"),
         (Tiny::llama(2).without("general.architecture"), "general.architecture"),
         (
             change("general.architecture", Text("llama0")),
-            "the architecture 'llama0' is not known; known are llama, llama4",
+            "the architecture 'llama0' is not known; known are llama, llama-embed",
         ),
         (Tiny { tokens: 0, ..Tiny::llama(2) }, "tokenizer.ggml.tokens is 0 tokens"),
     ] {
@@ -653,6 +653,19 @@ fn tensors_that_are_missing_or_wrong_are_named() {
     }
     let error = whole.tensor("blk.0.attn_q.surprise", &[4]).open().unwrap_err().to_string();
     assert_eq!(error, "the tensor 'blk.0.attn_q.surprise' has no place in this architecture");
+}
+
+#[test]
+fn keys_without_a_use_are_named() {
+    let unread = |key: &str, value: Setting| {
+        let file = Tiny::llama(2).with(key, value).open().unwrap();
+        file.hyper().unread_keys.clone()
+    };
+    assert_eq!(unread("surprise", Setting::Count(3)), ["llama.surprise"]);
+    assert_eq!(unread("surprise", Setting::Text("yes")), ["llama.surprise"]);
+    // A word for "none", and what has nothing to do with results.
+    assert!(unread("surprise", Setting::Count(0)).is_empty());
+    assert!(unread("tensor_data_layout", Setting::Text("Meta AI original pth")).is_empty());
 }
 
 /// What a placement says beforehand is what a runner takes, so that memory does not run out after everything was sent.

@@ -16,7 +16,7 @@ use crate::units;
 
 /// Turn texts into embedding vectors
 ///
-/// Uses an embedding model (bert, nomic-bert) and prints one line per text. The default model, nomic-embed, is fetched on first use (146 MB).
+/// Uses an embedding model (BERT, EmbeddingGemma and others) and prints one line per text. The default model, nomic-embed, is fetched on first use (146 MB). A model that ranks texts gives scores instead of vectors.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("model", |model| model.default_value(models::DEFAULT_EMBEDDER)))]
 pub(crate) struct Args {
@@ -70,14 +70,16 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         )));
     }
     let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
+    let ranks = args.pooling.unwrap_or(loaded.model.hyper().pooling) == Pooling::Rank;
     let mut vectors = Vec::new();
     for tokens in &texts {
         if tokens.is_empty() {
             return Err(Failure::Usage("a text is empty, and the model adds no tokens of its own".into()));
         }
-        let vector = encoder.embed(tokens).map_err(|error| loaded.failure(error))?;
-        let mut vector = vector.to_vec();
-        if !args.no_normalize {
+        let found = if ranks { encoder.rank(tokens) } else { encoder.embed(tokens) };
+        let mut vector = found.map_err(|error| loaded.failure(error))?.to_vec();
+        // The length of a vector means nothing; scores do.
+        if !args.no_normalize && !ranks {
             normalize(&mut vector);
         }
         match args.json {

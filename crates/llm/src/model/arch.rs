@@ -33,6 +33,7 @@ mod minicpm3;
 mod minimax;
 mod minimax_m3;
 mod mistral;
+mod modern_bert;
 mod nemotron_h;
 mod olmo;
 mod openelm;
@@ -41,6 +42,7 @@ mod plamo;
 mod qwen;
 mod qwen4;
 mod qwen_next;
+mod rwkv;
 mod shared_experts;
 mod sparse;
 
@@ -193,6 +195,8 @@ pub(crate) struct Traits {
     pub(crate) frequency_factors: bool,
     /// Whether a bias of logits counts, where a file has one.
     pub(crate) logit_bias: bool,
+    /// Whether a head that ranks texts reads the mean of all rows, where a file does not say.
+    pub(crate) ranks_by_mean: bool,
 }
 
 impl Traits {
@@ -216,6 +220,7 @@ impl Traits {
             scales: ScaleUse::PLAIN,
             frequency_factors: true,
             logit_bias: true,
+            ranks_by_mean: false,
         }
     }
 }
@@ -241,7 +246,7 @@ pub(crate) fn nothing_more(_: &mut HyperParameters, _: &Keys<'_>) -> Result<(), 
 }
 
 /// All architectures, a line for each file and what it serves.
-static FAMILIES: [&[Architecture]; 40] = [
+static FAMILIES: [&[Architecture]; 42] = [
     llama::FAMILY,
     llama4::FAMILY,
     kin::FAMILY,
@@ -275,6 +280,7 @@ static FAMILIES: [&[Architecture]; 40] = [
     granite::FAMILY,
     lfm2::FAMILY,
     mamba::FAMILY,
+    rwkv::FAMILY,
     nemotron_h::FAMILY,
     kimi::FAMILY,
     minimax::FAMILY,
@@ -282,6 +288,7 @@ static FAMILIES: [&[Architecture]; 40] = [
     hrm::FAMILY,
     diffusion::FAMILY,
     bert::FAMILY,
+    modern_bert::FAMILY,
 ];
 
 /// Names of all architectures.

@@ -93,8 +93,7 @@ impl HyperParameters {
 /// A large step, as most runners will have it.
 fn large_step(hyper: &HyperParameters) -> (StepShape, Style) {
     let options = RunnerOptions::default();
-    // The pooling that needs most.
-    let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
+    let pooling = hyper.widest_pooling();
     let path = AttentionPath::usual(hyper);
     let cells = if path == AttentionPath::Plain { [PAGE; KINDS] } else { [0; KINDS] };
     let shape = StepShape { pooling, cells, ..options.largest_step(hyper) };
@@ -108,7 +107,8 @@ fn is_harmless(name: &str, hyper: &HyperParameters) -> bool {
     // Some use blocks of the file several times.
     let count = hyper.blocks.iter().map(|block| block.tensors + 1).max().unwrap_or(0);
     let guessing = count..count + hyper.guessing_blocks;
-    name.starts_with("cls.")
+    let ranks = hyper.pooling == Pooling::Rank;
+    name.starts_with("cls.") && !ranks
         || name == "rope_freqs.weight"
         || name.contains(".attn_rot_embd")
         || name.ends_with(".input_scale")

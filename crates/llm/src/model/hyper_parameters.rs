@@ -14,10 +14,10 @@ pub use attention::{Latent, OneRow};
 pub use experts::{Experts, Gating};
 pub use indexer::{IndexRule, Indexer};
 pub use ngrams::Ngrams;
-pub use recurrent::{ChannelDelta, DecayRule, StateSpace};
+pub use recurrent::{ChannelDelta, DecayRule, Rwkv, StateSpace};
 
 use oxcart_gguf::Metadata;
-use oxcart_tensor::ops::Rope;
+use oxcart_tensor::ops::{Rope, Unary};
 
 use super::arch::{self, Architecture, NormKind, Purpose};
 use super::error::Error;
@@ -37,6 +37,33 @@ pub enum Pooling {
     Cls,
     /// That of the last token.
     Last,
+    /// Not a vector of the text, but how well it fits each of some labels: numbers that a head gives.
+    Rank,
+}
+
+/// The head of models that rank texts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranking {
+    /// How many numbers it gives.
+    pub labels: usize,
+    /// Whether it reads the mean of all rows rather than the first one.
+    pub of_mean: bool,
+    /// What comes after its first matrix.
+    pub(crate) function: Unary,
+}
+
+impl Ranking {
+    fn read(keys: &Keys<'_>, traits: &arch::Traits) -> Result<Ranking, Error> {
+        let labels = keys.strings("classifier.output_labels")?.unwrap_or(0).max(1);
+        if labels > MAX_VOCABULARY {
+            let rule = format!("must be at most {MAX_VOCABULARY}");
+            return Err(keys.refuse("classifier.output_labels", labels, rule));
+        }
+        let stated =
+            keys.count("classifier.pooling_type", NO_POOLING)?.filter(|&stated| stated != NO_POOLING);
+        let of_mean = stated.map_or(traits.ranks_by_mean, |stated| stated == 1);
+        Ok(Ranking { labels, of_mean, function: Unary::Tanh })
+    }
 }
 
 /// What may differ from block to block.
@@ -319,6 +346,8 @@ pub struct HyperParameters {
     pub state_space: Option<StateSpace>,
     /// The delta net with decays by channel of blocks that have one.
     pub channel_delta: Option<ChannelDelta>,
+    /// The recurrence of RWKV, where it is one.
+    pub rwkv: Option<Rwkv>,
     /// Tokens that short convolutions see, where blocks are such.
     pub short_convolution: usize,
     /// Factors by which it multiplies.
@@ -335,12 +364,16 @@ pub struct HyperParameters {
     pub checkpoint_period: Option<usize>,
     /// What gated networks have between their matrices, where the file says how far that goes.
     pub saturation: Option<(f32, Option<f32>)>,
+    /// Whether gates go through `silu`, where architectures leave that to files.
+    pub gated_by_silu: bool,
     /// Embeddings of n-grams, if there are any.
     pub ngrams: Option<Ngrams>,
     /// Token types, of encoders.
     pub token_types: usize,
     /// What the file asks embeddings to be made by.
     pub pooling: Pooling,
+    /// The head that ranks texts, where the file asks for that.
+    pub ranking: Ranking,
     /// Keys of the file about the architecture that nothing here has a use for, and that say something.
     pub unread_keys: Vec<String>,
 }
@@ -405,6 +438,7 @@ impl HyperParameters {
             streams: None,
             state_space: None,
             channel_delta: None,
+            rwkv: None,
             short_convolution: 0,
             factors: Factors::NONE,
             temperature: None,
@@ -413,9 +447,11 @@ impl HyperParameters {
             stacks: None,
             checkpoint_period: None,
             saturation: None,
+            gated_by_silu: false,
             ngrams: None,
             token_types,
-            pooling: pooling(&keys)?,
+            pooling: pooling(&keys, &traits)?,
+            ranking: Ranking::read(&keys, &traits)?,
             unread_keys: Vec::new(),
             blocks,
             guessing_blocks,
@@ -433,6 +469,15 @@ impl HyperParameters {
     /// Whether it makes embeddings rather than text.
     pub fn is_encoder(&self) -> bool {
         self.architecture.traits.purpose == Purpose::Embed
+    }
+
+    /// The pooling that needs most of a graph, and of the file.
+    pub(crate) fn widest_pooling(&self) -> Pooling {
+        match self.pooling {
+            _ if !self.is_encoder() => Pooling::None,
+            Pooling::Rank => Pooling::Rank,
+            _ => Pooling::Mean,
+        }
     }
 
     /// Whether it sees a text whole and gives logits of each of its tokens.
@@ -517,6 +562,12 @@ impl HyperParameters {
         }
     }
 
+    /// Gives all blocks a recurrence of RWKV.
+    pub(crate) fn recur_by(&mut self, rwkv: Rwkv) {
+        self.remember_without_heads(rwkv.remembered(self.embedding));
+        self.rwkv = Some(rwkv);
+    }
+
     /// The compressed rows of each kind that some block has: of runs by themselves, and of runs that overlap.
     pub(crate) fn runs(&self) -> [Option<CompressedRows>; RUN_KINDS] {
         let compressed = || self.blocks.iter().filter_map(|block| block.state.compressed);
@@ -587,21 +638,24 @@ fn token_types(keys: &Keys<'_>, traits: &arch::Traits) -> Result<usize, Error> {
         return Ok(0);
     }
     let key = "tokenizer.ggml.token_type_count";
-    match keys.metadata().require(key)?.usize()? {
-        count @ 1..=MAX_VOCABULARY => Ok(count),
-        count => Err(Error::parameter(key, count, format!("must be from 1 to {MAX_VOCABULARY}"))),
+    let Some(entry) = keys.metadata().get(key) else { return Ok(0) };
+    match entry.usize()? {
+        count @ 0..=MAX_VOCABULARY => Ok(count),
+        count => Err(Error::parameter(key, count, format!("must be at most {MAX_VOCABULARY}"))),
     }
 }
 
-fn pooling(keys: &Keys<'_>) -> Result<Pooling, Error> {
-    /// What some writers put for "not given": minus one.
-    const NOT_GIVEN: usize = u32::MAX as usize;
-    Ok(match keys.count("pooling_type", NOT_GIVEN)?.unwrap_or(0) {
-        0 | NOT_GIVEN => Pooling::None,
+/// What some writers put for "not given": minus one.
+const NO_POOLING: usize = u32::MAX as usize;
+
+fn pooling(keys: &Keys<'_>, traits: &arch::Traits) -> Result<Pooling, Error> {
+    Ok(match keys.count("pooling_type", NO_POOLING)?.unwrap_or(0) {
+        0 | NO_POOLING => Pooling::None,
         1 => Pooling::Mean,
         2 => Pooling::Cls,
         3 => Pooling::Last,
-        4 => return Err(keys.refuse("pooling_type", 4, "ranking models cannot be run")),
+        4 if traits.purpose == Purpose::Embed => Pooling::Rank,
+        4 => return Err(keys.refuse("pooling_type", 4, "models that write cannot rank here")),
         other => return Err(keys.refuse("pooling_type", other, "must be from 0 to 4")),
     })
 }

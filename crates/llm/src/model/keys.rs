@@ -148,6 +148,11 @@ impl<'a> Keys<'a> {
         Ok(self.get(key).map(|entry| entry.str()).transpose()?)
     }
 
+    /// How many texts an array has.
+    pub(crate) fn strings(&self, key: &str) -> Result<Option<usize>, Error> {
+        Ok(self.get(key).map(|entry| entry.strings()).transpose()?.map(|texts| texts.len()))
+    }
+
     /// Flags for each block: an array of booleans or integers, if it is one.
     pub(crate) fn flags(&self, key: &str, blocks: usize) -> Result<Option<Vec<bool>>, Error> {
         let Some(entry) = self.get(key) else { return Ok(None) };

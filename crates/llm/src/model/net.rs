@@ -22,6 +22,7 @@ mod mixing;
 mod ngrams;
 mod output;
 mod recurrent;
+mod rwkv;
 mod shift;
 mod streams;
 
@@ -35,6 +36,7 @@ pub(crate) use experts::Moe;
 pub(crate) use index_blocks::{BlockInputs, BlockSizes};
 pub(crate) use layers::{Bias, Glu};
 pub(crate) use mixing::{MIXED, Mixing, matrix as mixing_matrix};
+pub(crate) use rwkv::Shifted;
 pub(crate) use shift::{BuiltShift, ShiftInputs};
 
 use std::collections::HashMap;

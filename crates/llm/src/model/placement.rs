@@ -14,7 +14,7 @@ use oxcart_tensor::{DType, TensorId, TensorRef};
 
 use super::error::Error;
 use super::file::ModelFile;
-use super::hyper_parameters::{Block, Pooling};
+use super::hyper_parameters::Block;
 use super::net::{AttentionPath, Needed, Section, StepShape, Style};
 use crate::runner::RunnerOptions;
 use crate::runner::pages::PAGE;
@@ -371,7 +371,7 @@ fn results(
         cache: runner.cache_types(),
         long_context: !hyper.sees_whole() && runner.context > hyper.rope.n_ctx_orig,
     };
-    let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };
+    let pooling = hyper.widest_pooling();
     let RunnerOptions { context, sequences, tokens, batch, .. } = *runner;
     let cells = match style.path {
         AttentionPath::Plain => cell_counts(hyper, tokens, context, sequences, batch),

@@ -22,8 +22,8 @@ impl Vocab {
         for &token in tokens {
             let piece = self.shown(token, options.show_special);
             let piece = if first { piece.strip_prefix(b" ").unwrap_or(piece) } else { piece };
-            // What is left out, or stands in front of the text, is not its beginning.
-            first = first && self.is_control(token);
+            // What is left out is not its beginning.
+            first = first && !options.show_special && self.is_control(token);
             text.extend_from_slice(piece);
         }
         if options.whole_text && self.flags.clean_spaces {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use model_support::{remote, together};
+use oxcart_llm::model::Pooling;
 use oxcart_llm::runner::{Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted};
 use oxcart_tensor::DType;
 use samples::{AFTER_PROMPT, Sample, TOKENS, VOCABULARY};
@@ -87,16 +88,54 @@ fn each(check: impl Fn(&Sample, &Path)) {
     }
 }
 
+/// What the reference computed, by sample.
+struct Recorded(Value);
+
+impl Recorded {
+    fn read() -> Recorded {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/families.json");
+        Recorded(serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+    }
+
+    fn rows(&self, sample: &Sample) -> Vec<Vec<f32>> {
+        let rows =
+            self.0[sample.name].as_array().unwrap_or_else(|| panic!("{} is not recorded", sample.name));
+        let row = |row: &Value| row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
+        rows.iter().map(row).collect()
+    }
+}
+
+/// Of the first, the second and the last token; or one row for the whole text. Wherever the parts of the model are.
+#[test]
+fn encoders_compute_what_the_reference_does() {
+    let (recorded, folder) = (Recorded::read(), TempDir::new().unwrap());
+    for sample in samples::encoders() {
+        let (path, expected) = (sample.write(folder.path()), recorded.rows(&sample));
+        for devices in [1, 2] {
+            let (model, streams) = model_support::load(&path, devices);
+            let mut encoder =
+                Encoder::new(model, streams, EncoderOptions { pooling: sample.pooling }).unwrap();
+            let tokens = text(0);
+            let found = match sample.pooling {
+                Some(Pooling::Rank) => encoder.rank(&tokens).unwrap(),
+                _ => encoder.embed(&tokens).unwrap(),
+            };
+            let rows: Vec<Vec<f32>> = found.chunks(expected[0].len()).map(<[f32]>::to_vec).collect();
+            let compared: Vec<Vec<f32>> = match expected.len() {
+                1 => rows,
+                _ => [0, 1, TOKENS - 1].map(|at| rows[at].clone()).to_vec(),
+            };
+            assert_close(sample.name, &expected, &compared, 1e-3);
+        }
+    }
+}
+
 /// The recorded logits: after the prompt, after the first and after the last of the tokens that follow.
 #[test]
 fn every_family_computes_what_the_reference_does() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/families.json");
-    let recorded: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let recorded = Recorded::read();
     each(|sample, path| {
-        let rows =
-            recorded[sample.name].as_array().unwrap_or_else(|| panic!("{} is not recorded", sample.name));
-        let row = |row: &Value| row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
-        let expected: Vec<Vec<f32>> = rows.iter().map(row).collect();
+        let expected = recorded.rows(sample);
         let found = logits(&mut runner(path, 1, options()), &text_of(sample.tokens, 0));
         let found = [0, 1, AFTER_PROMPT].map(|at| found[at].clone());
         // The reference's flash attention rounds more; another choice of tokens would be off by much more.
@@ -111,10 +150,12 @@ fn every_family_computes_what_the_reference_does() {
 #[ignore = "tools/archs.sh --record has the reference compute them"]
 fn samples_are_written() {
     let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
-    for sample in samples::all() {
+    for sample in samples::all().into_iter().chain(samples::encoders()) {
         let path = sample.write(&folder);
         let numbers: Vec<String> = text_of(sample.tokens, 0).iter().map(u32::to_string).collect();
-        let lines = format!("{}\n{}\n{}\n", sample.prompt(), numbers.join(","), u8::from(sample.flash));
+        let pooling = sample.pooling.map_or(String::new(), |pooling| format!("{pooling:?}").to_lowercase());
+        let (prompt, flash) = (sample.prompt(), u8::from(sample.flash));
+        let lines = format!("{prompt}\n{}\n{flash}\n{pooling}\n", numbers.join(","));
         std::fs::write(path.with_extension("txt"), lines).unwrap();
     }
 }

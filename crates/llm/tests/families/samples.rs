@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use oxcart_gguf::{Builder, Header};
-use oxcart_llm::model::HyperParameters;
+use oxcart_llm::model::{HyperParameters, Pooling};
 use oxcart_tensor::{DType, Layout, Shape};
 
 /// Tokens of a text, of which so many come after the prompt.
@@ -25,9 +25,10 @@ pub(crate) enum Setting {
     Number(f32),
     Flag(bool),
     Text(&'static str),
+    Texts(&'static [&'static str]),
 }
 
-use Setting::{Count, Counts, Flag, LongCounts, Number, Text};
+use Setting::{Count, Counts, Flag, LongCounts, Number, Text, Texts};
 
 /// A model in the making.
 #[derive(Clone, Debug)]
@@ -38,12 +39,16 @@ pub(crate) struct Sample {
     settings: Vec<(&'static str, Setting)>,
     /// Tensors that it has though it need not, or that it has in another form.
     extra: Vec<(&'static str, &'static [usize])>,
+    /// Names of tensors that it has not, because it has them in another form.
+    left_out: Vec<&'static str>,
     /// Tokens of its text; all but the last few are the prompt.
     pub(crate) tokens: usize,
     /// Whether the reference only computes it as it is meant with flash attention.
     pub(crate) flash: bool,
     /// Which of the recorded rows can be compared.
     pub(crate) compared: &'static [usize],
+    /// How it pools rows, if it is an encoder.
+    pub(crate) pooling: Option<Pooling>,
 }
 
 impl Sample {
@@ -63,9 +68,11 @@ impl Sample {
             architecture,
             settings,
             extra: Vec::new(),
+            left_out: Vec::new(),
             tokens: TOKENS,
             flash: false,
             compared: &[0, 1, 2],
+            pooling: None,
         }
     }
 
@@ -80,6 +87,42 @@ impl Sample {
     fn and(mut self, name: &'static str, shape: &'static [usize]) -> Sample {
         self.extra.push((name, shape));
         self
+    }
+
+    /// One of an encoder.
+    fn encoder(name: &'static str, architecture: &'static str) -> Sample {
+        let settings =
+            [("attention.head_count_kv", Count(4)), ("attention.layer_norm_epsilon", Number(1e-5))];
+        let sample = Sample::new(name, architecture).with(&settings);
+        Sample { pooling: Some(Pooling::None), ..sample }
+    }
+
+    /// With norms that have biases, without which the reference does not run BERT's kin.
+    fn biased_norms(self) -> Sample {
+        self.and("token_embd_norm.bias", &[64])
+            .and("blk.0.attn_output_norm.bias", &[64])
+            .and("blk.1.attn_output_norm.bias", &[64])
+            .and("blk.0.layer_output_norm.bias", &[64])
+            .and("blk.1.layer_output_norm.bias", &[64])
+    }
+
+    /// With queries, keys and values from one matrix.
+    fn fused(self) -> Sample {
+        self.without(&["attn_q.weight", "attn_k.weight", "attn_v.weight"])
+            .and("blk.0.attn_qkv.weight", &[64, 192])
+            .and("blk.1.attn_qkv.weight", &[64, 192])
+    }
+
+    /// Without tensors whose names end so.
+    fn without(mut self, endings: &[&'static str]) -> Sample {
+        self.left_out.extend(endings);
+        self
+    }
+
+    /// An encoder that ranks texts.
+    fn ranking(mut self) -> Sample {
+        self.pooling = Some(Pooling::Rank);
+        self.with(&[("pooling_type", Count(4)), ("classifier.output_labels", Texts(&["no", "yes"]))])
     }
 
     /// With more tokens than two pages have.
@@ -106,7 +149,11 @@ impl Sample {
                 Number(value) => builder.set(&key, *value),
                 Flag(value) => builder.set(&key, *value),
                 Text(value) => builder.set(&key, *value),
+                Texts(values) => builder.set(&key, values.to_vec()),
             };
+        }
+        if self.pooling.is_some() {
+            builder.set("tokenizer.ggml.token_type_count", 2_u32);
         }
         builder
     }
@@ -117,7 +164,10 @@ impl Sample {
         self.settings().write(&mut header).unwrap();
         let hyper = HyperParameters::read(Header::parse(&header).unwrap().metadata()).unwrap();
         let extents = |shape: Shape| (0..shape.dims()).map(|at| shape[at]).collect();
-        let is_needed = |(name, _): &(String, Shape)| self.extra.iter().all(|(other, _)| other != name);
+        let is_needed = |(name, _): &(String, Shape)| {
+            let is_left_out = self.left_out.iter().any(|ending| name.ends_with(ending));
+            !is_left_out && self.extra.iter().all(|(other, _)| other != name)
+        };
         let needed = hyper.tensors().unwrap().into_iter().filter(is_needed);
         let needed = needed.map(|(name, shape)| (name, extents(shape)));
         let extra = self.extra.iter().map(|(name, shape)| ((*name).to_owned(), shape.to_vec()));
@@ -169,8 +219,101 @@ pub(crate) fn filling_in() -> Sample {
     Sample::new("llada", "llada")
 }
 
-/// All samples.
+/// Encoders: what they make of texts is embeddings, or ranks.
+pub(crate) fn encoders() -> Vec<Sample> {
+    let window =
+        [("attention.sliding_window", Count(8)), ("attention.sliding_window_pattern", Counts(&[0, 1]))];
+    vec![
+        Sample::encoder("bert-ranks", "bert")
+            .ranking()
+            .biased_norms()
+            .and("token_types.weight", &[64, 2])
+            .and("cls.weight", &[64, 64])
+            .and("cls.bias", &[64])
+            .and("cls.output.weight", &[64, 2])
+            .and("cls.output.bias", &[2]),
+        // The second block has the experts.
+        Sample::encoder("nomic-bert-moe", "nomic-bert-moe")
+            .with(&[
+                ("moe_every_n_layers", Count(2)),
+                ("expert_count", Count(4)),
+                ("expert_used_count", Count(2)),
+            ])
+            .and("token_types.weight", &[64, 2])
+            .and("blk.0.ffn_up.bias", &[96])
+            .and("blk.0.attn_output.bias", &[64])
+            .biased_norms(),
+        Sample::encoder("jina-bert-v2", "jina-bert-v2")
+            .and("token_types.weight", &[64, 2])
+            .and("blk.0.attn_q_norm.weight", &[64])
+            .and("blk.0.attn_q_norm.bias", &[64])
+            .and("blk.0.attn_k_norm.weight", &[64])
+            .and("blk.0.attn_k_norm.bias", &[64])
+            .and("blk.0.attn_norm_2.weight", &[64])
+            .and("blk.0.attn_norm_2.bias", &[64])
+            .and("blk.0.ffn_gate.weight", &[64, 96])
+            .and("blk.1.ffn_up.weight", &[64, 192])
+            .and("blk.0.ffn_down.bias", &[64])
+            .and("blk.1.ffn_down.bias", &[64])
+            .biased_norms(),
+        Sample::encoder("jina-bert-v3", "jina-bert-v3")
+            .biased_norms()
+            .and("blk.0.attn_q.bias", &[64])
+            .and("blk.1.ffn_down.bias", &[64]),
+        Sample::encoder("neo-bert", "neo-bert").fused(),
+        Sample::encoder("eurobert", "eurobert"),
+        Sample::encoder("modern-bert", "modern-bert").with(&window).fused(),
+        Sample::encoder("modern-bert-ranks", "modern-bert")
+            .with(&window)
+            .with(&[("hidden_activation", Text("silu"))])
+            .fused()
+            .ranking()
+            .and("cls.weight", &[64, 64])
+            .and("cls.norm.weight", &[64])
+            .and("cls.output.weight", &[64, 2])
+            .and("cls.output.bias", &[2]),
+        Sample::encoder("gemma-embedding", "gemma-embedding")
+            .with(&window)
+            .with(&[("dense_2_feat_out", Count(80)), ("dense_3_feat_in", Count(80))])
+            .and("dense_2.weight", &[64, 80])
+            .and("dense_3.weight", &[80, 64]),
+        Sample::encoder("llama-embed", "llama-embed").with(&[("attention.causal", Flag(false))]),
+    ]
+}
+
+/// All samples of models that continue text.
 pub(crate) fn all() -> Vec<Sample> {
+    let wkv = [
+        ("attention.head_count", Count(0)),
+        ("attention.layer_norm_epsilon", Number(1e-5)),
+        ("wkv.head_size", Count(32)),
+    ];
+    let wkv6 = [("time_mix_extra_dim", Count(8)), ("time_decay_extra_dim", Count(12))];
+    // The reference computes heads of this size alone as they are meant.
+    let wkv7 = [
+        ("wkv.head_size", Count(64)),
+        ("attention.decay_lora_rank", Count(8)),
+        ("attention.iclr_lora_rank", Count(12)),
+        ("attention.value_residual_mix_lora_rank", Count(10)),
+        ("attention.gate_lora_rank", Count(16)),
+    ];
+    // The reference does not run them without these.
+    let with_biases = |sample: Sample| {
+        sample
+            .and("token_embd_norm.bias", &[64])
+            .and("output_norm.bias", &[64])
+            .and("blk.0.attn_norm.bias", &[64])
+            .and("blk.0.attn_norm_2.bias", &[64])
+            .and("blk.1.attn_norm.bias", &[64])
+            .and("blk.1.attn_norm_2.bias", &[64])
+            .and("output.weight", &[64, 32])
+    };
+    let with_first_values = |sample: Sample| {
+        sample
+            .and("blk.0.time_mix_v0.weight", &[64])
+            .and("blk.0.time_mix_v1.weight", &[64, 12])
+            .and("blk.0.time_mix_v2.weight", &[12, 64])
+    };
     let latent = [
         ("attention.head_count_kv", Count(1)),
         ("attention.q_lora_rank", Count(24)),
@@ -283,6 +426,34 @@ pub(crate) fn all() -> Vec<Sample> {
             .with(&space)
             .and("blk.0.ssm_conv1d.bias", &[128])
             .and("blk.1.ssm_conv1d.bias", &[128]),
+        with_biases(Sample::new("rwkv6", "rwkv6").with(&wkv).with(&wkv6))
+            .with(&[("rescale_every_n_layers", Count(1))])
+            .and("blk.1.time_mix_lerp_fused.weight", &[64, 1, 1, 5]),
+        // Two heads of queries for each one of keys and values.
+        Sample::new("rwkv6qwen2", "rwkv6qwen2")
+            .with(&wkv)
+            .with(&wkv6)
+            .with(&[("wkv.head_size", Count(16)), ("token_shift_count", Count(1))])
+            .without(&["lerp_w.weight", "lerp_k.weight", "lerp_v.weight", "lerp_r.weight", "lerp_g.weight"])
+            .and("output.weight", &[64, 32])
+            .and("blk.0.time_mix_lerp_fused.weight", &[64, 1, 1, 5])
+            .and("blk.1.time_mix_lerp_fused.weight", &[64, 1, 1, 5])
+            .and("blk.0.time_mix_key.bias", &[32]),
+        with_biases(with_first_values(Sample::new("rwkv7", "rwkv7").with(&wkv).with(&wkv7))),
+        with_first_values(Sample::new("arwkv7", "arwkv7").with(&wkv).with(&wkv7))
+            .and("output.weight", &[64, 32])
+            .with(&[("token_shift_count", Count(1))])
+            .and("blk.0.time_mix_g1.weight", &[64, 16])
+            .and("blk.0.time_mix_g2.weight", &[16, 64])
+            .and("blk.1.time_mix_g1.weight", &[64, 16])
+            .and("blk.1.time_mix_g2.weight", &[16, 64])
+            .and("blk.1.time_mix_ln.weight", &[64])
+            .and("blk.1.time_mix_ln.bias", &[64]),
+        with_first_values(Sample::new("arwkv7-without-gates", "arwkv7").with(&wkv).with(&wkv7[..4]))
+            .and("output.weight", &[64, 32])
+            .with(&[("token_shift_count", Count(1))])
+            .and("blk.0.time_mix_lerp_fused.weight", &[64, 1, 1, 5])
+            .and("blk.1.time_mix_lerp_fused.weight", &[64, 1, 1, 5]),
         Sample::new("kimi-linear", "kimi-linear")
             .with(&latent)
             .with(&experts)

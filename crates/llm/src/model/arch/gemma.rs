@@ -1,9 +1,9 @@
-//! Gemma 1 to 3: norms around, windows, bounded scores.
+//! Gemma 1 to 3: norms around, windows, bounded scores; and EmbeddingGemma.
 
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::{GluKind, RopeMode};
 
-use super::{Architecture, Pattern, Traits, WindowKey, nothing_more};
+use super::{Architecture, Pattern, Purpose, Traits, WindowKey, nothing_more};
 use crate::model::error::Error;
 use crate::model::net::{Attention, Bias, Net, Norms};
 
@@ -39,6 +39,24 @@ pub(super) const FAMILY: &[Architecture] = &[
         complete: nothing_more,
         forward: forward3,
     },
+    // As Gemma 3, but every token sees those after it as well.
+    Architecture {
+        name: "gemma-embedding",
+        traits: Traits {
+            purpose: Purpose::Embed,
+            window: WindowKey::Required,
+            pattern: Pattern::LastOf(6),
+            rope_windowed: Some((10_000.0, 1.0)),
+            ..Traits::plain(RopeMode::Neox)
+        },
+        complete: nothing_more,
+        forward: |net| {
+            let x = blocks(net, Norms::AROUND, |net, h| normed_attention(net, h, false))?;
+            let x = net.final_norm(x, "output_norm")?;
+            net.pass_over("output.weight");
+            Ok(x)
+        },
+    },
 ];
 
 /// The 27B models scale queries by another number than their siblings.
@@ -64,12 +82,14 @@ fn forward2(net: &mut Net<'_>) -> Result<TensorId, Error> {
 
 fn forward3(net: &mut Net<'_>) -> Result<TensorId, Error> {
     let is_large = net.block_count() == GEMMA3_27B_BLOCKS;
-    let x = blocks(net, Norms::AROUND, |net, h| {
-        let (q, k, v) = net.qkv(h, Bias::Optional)?;
-        let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
-        attention(net, [q, k, v], is_large)
-    })?;
+    let x = blocks(net, Norms::AROUND, |net, h| normed_attention(net, h, is_large))?;
     net.logits(x)
+}
+
+fn normed_attention(net: &mut Net<'_>, h: TensorId, is_large: bool) -> Result<TensorId, Error> {
+    let (q, k, v) = net.qkv(h, Bias::Optional)?;
+    let (q, k) = (net.head_norm(q, "attn_q_norm")?, net.head_norm(k, "attn_k_norm")?);
+    attention(net, [q, k, v], is_large)
 }
 
 fn blocks(

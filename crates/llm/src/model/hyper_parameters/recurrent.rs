@@ -3,7 +3,7 @@
 use super::{Block, RecurrentState};
 use crate::model::error::Error;
 use crate::model::keys::Keys;
-use crate::model::limits::{MAX_CONVOLUTION, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
+use crate::model::limits::{MAX_CONVOLUTION, MAX_EMBEDDING, MAX_FEED_FORWARD, MAX_HEAD_SIZE, MAX_HEADS};
 
 /// A recurrence over states of heads: Mamba's, or a delta net's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,90 @@ impl ChannelDelta {
     /// What a block remembers with it.
     pub(crate) fn remembered(&self) -> RecurrentState {
         let (convolution, state) = (3 * (self.taps - 1) * self.inner(), self.size * self.inner());
+        RecurrentState { convolution, state, ..RecurrentState::default() }
+    }
+}
+
+/// A recurrence of RWKV 6 or 7, by which tokens are mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rwkv {
+    /// Channels of a head.
+    pub size: usize,
+    /// Heads of keys and values; where they are fewer than heads of queries, several of these share one.
+    pub kv_heads: usize,
+    /// Rows of the last token that a block remembers: one, or one for each of its parts.
+    pub shifts: usize,
+    /// Channels that mixtures are made of, in version 6.
+    pub mix_rank: usize,
+    /// Channels that decays are made of.
+    pub decay_rank: usize,
+    /// Channels that rates of correction are made of, in version 7.
+    pub rate_rank: usize,
+    /// Channels that say how far values lean towards the first block's, in version 7.
+    pub value_rank: usize,
+    /// Channels that gates are made of, in version 7; none if there are no gates.
+    pub gate_rank: usize,
+    /// Every so many blocks the stream is halved, if it is.
+    pub halving_period: Option<usize>,
+}
+
+impl Rwkv {
+    /// Reads that of version 6.
+    pub(crate) fn read6(keys: &Keys<'_>, embedding: usize, shifts: usize) -> Result<Rwkv, Error> {
+        let rwkv = Rwkv::read(keys, embedding, shifts)?;
+        let (key, heads) = ("attention.head_count_kv", embedding / rwkv.size);
+        let kv_heads = keys.counts(key, 1, heads)?.map_or(0, |counts| counts[0]);
+        let kv_heads = if kv_heads == 0 { heads } else { kv_heads };
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(keys.refuse(key, kv_heads, format!("must divide the {heads} heads")));
+        }
+        Ok(Rwkv {
+            kv_heads,
+            mix_rank: keys.need_count("time_mix_extra_dim", MAX_EMBEDDING)?,
+            decay_rank: keys.need_count("time_decay_extra_dim", MAX_EMBEDDING)?,
+            ..rwkv
+        })
+    }
+
+    /// Reads that of version 7.
+    pub(crate) fn read7(keys: &Keys<'_>, embedding: usize, shifts: usize) -> Result<Rwkv, Error> {
+        let rwkv = Rwkv::read(keys, embedding, shifts)?;
+        let rank = |name: &str| keys.need_count(&format!("attention.{name}_lora_rank"), MAX_EMBEDDING);
+        Ok(Rwkv {
+            decay_rank: rank("decay")?,
+            rate_rank: rank("iclr")?,
+            value_rank: rank("value_residual_mix")?,
+            gate_rank: keys.count("attention.gate_lora_rank", MAX_EMBEDDING)?.unwrap_or(0),
+            ..rwkv
+        })
+    }
+
+    fn read(keys: &Keys<'_>, embedding: usize, shifts: usize) -> Result<Rwkv, Error> {
+        let key = "wkv.head_size";
+        let size = keys.need_count(key, MAX_HEAD_SIZE)?;
+        if !embedding.is_multiple_of(size) || embedding / size > MAX_HEADS {
+            return Err(keys.refuse(key, size, format!("must divide the {embedding} channels")));
+        }
+        let key = "token_shift_count";
+        if let Some(stated) = keys.count(key, MAX_CONVOLUTION)?.filter(|&stated| stated != shifts) {
+            return Err(keys.refuse(key, stated, format!("must be {shifts}")));
+        }
+        Ok(Rwkv {
+            size,
+            kv_heads: embedding / size,
+            shifts,
+            mix_rank: 0,
+            decay_rank: 0,
+            rate_rank: 0,
+            value_rank: 0,
+            gate_rank: 0,
+            halving_period: None,
+        })
+    }
+
+    /// What a block remembers with it.
+    pub(crate) fn remembered(&self, embedding: usize) -> RecurrentState {
+        let (convolution, state) = (self.shifts * embedding, self.size * embedding);
         RecurrentState { convolution, state, ..RecurrentState::default() }
     }
 }

@@ -10,6 +10,7 @@ use super::layers::Scale;
 use super::{Bias, Net};
 use crate::model::error::Error;
 use crate::model::hyper_parameters::{Block, HyperParameters, Window};
+use crate::runner::sequence::KINDS;
 use crate::runner::state::StateTensor;
 
 /// How attention is computed.
@@ -53,6 +54,9 @@ impl AttentionPath {
         }
     }
 }
+
+/// Names of masks, by kind of page.
+const MASKS: [&str; KINDS] = ["attn_inp_kq_mask", "attn_inp_kq_mask_swa"];
 
 /// What is special about a block's attention.
 #[derive(Clone, Copy, Debug)]
@@ -312,7 +316,8 @@ impl Net<'_> {
         if self.hyper.sees_whole() {
             let keys = self.graph.permute(k, [0, 2, 1, 3])?;
             let values = self.graph.permute(v, [0, 2, 1, 3])?;
-            return self.attend([q, keys, values], None, sinks, attention);
+            let mask = self.whole_mask()?;
+            return self.attend([q, keys, values], mask, sinks, attention);
         }
         let Block { key_size, value_size, kv_heads, .. } = self.block();
         let keys = self.store(k, StateTensor::Keys)?;
@@ -478,6 +483,17 @@ impl Net<'_> {
         Ok(owners)
     }
 
+    /// Which tokens of a text that is seen whole each token sees, if it does not see all of them alike. [T, T]
+    fn whole_mask(&mut self) -> Result<Option<TensorId>, Error> {
+        let (kind, path, tokens) = (self.kind(), self.style.path, self.step.tokens);
+        if !self.block().windowed && self.hyper.position_bias.is_none() || self.inputs.masks[kind].is_some() {
+            return Ok(self.inputs.masks[kind]);
+        }
+        let mask = self.input(MASKS[kind], path.mask_type(), [tokens, path.mask_rows(tokens)])?;
+        self.inputs.masks[kind] = Some(mask);
+        Ok(Some(mask))
+    }
+
     /// Which cells each token sees. [cells, T]
     pub(super) fn mask(&mut self) -> Result<TensorId, Error> {
         let kind = self.kind();
@@ -486,7 +502,7 @@ impl Net<'_> {
         }
         let (path, tokens) = (self.style.path, self.step.tokens);
         let shape = [self.step.cells[kind], path.mask_rows(tokens)];
-        let mask = self.input(["attn_inp_kq_mask", "attn_inp_kq_mask_swa"][kind], path.mask_type(), shape)?;
+        let mask = self.input(MASKS[kind], path.mask_type(), shape)?;
         self.inputs.masks[kind] = Some(mask);
         Ok(mask)
     }

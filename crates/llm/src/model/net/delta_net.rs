@@ -136,8 +136,8 @@ impl Net<'_> {
         Ok(self.graph.scale(unit, size.sqrt().recip())?)
     }
 
-    /// Heads [size, G, T / S, S], each repeated for the heads of values that share it. [size, H, T / S, S]
-    fn repeated_heads(&mut self, x: TensorId, heads: usize) -> Result<TensorId, Error> {
+    /// Heads [size, G, T / S, S], each repeated for the heads that share it. [size, H, T / S, S]
+    pub(super) fn repeated_heads(&mut self, x: TensorId, heads: usize) -> Result<TensorId, Error> {
         let shape = self.graph.tensor(x)?.ne();
         let (size, groups, tokens) = (shape[0], shape[1], self.step.tokens);
         if groups == heads {

@@ -21,6 +21,8 @@ pub(crate) struct Moe {
     pub(crate) weighs_inputs: bool,
     /// Whether experts are `down(relu(up(x))²)`, without gates.
     pub(crate) squared: bool,
+    /// What experts without gates are otherwise: `down(f(up(x)))`.
+    pub(crate) plain: Option<Unary>,
 }
 
 impl Moe {
@@ -38,6 +40,7 @@ impl Moe {
         kind: Glu::Kind(GluKind::Swiglu),
         weighs_inputs: false,
         squared: false,
+        plain: None,
     };
 }
 
@@ -88,6 +91,10 @@ impl Net<'_> {
         if moe.squared {
             let up = self.expert_product("ffn_up_exps", rows, selected, [width, inner], moe.biases)?;
             return self.relu_squared(up);
+        }
+        if let Some(function) = moe.plain {
+            let up = self.expert_product("ffn_up_exps", rows, selected, [width, inner], moe.biases)?;
+            return self.activated(up, function);
         }
         if let Some(both) = self.optional("ffn_gate_up_exps.weight", [width, 2 * inner, experts.count])? {
             let both = self.graph.mul_mat_id(both, rows, selected)?;
@@ -207,7 +214,7 @@ impl Net<'_> {
         inner: usize,
         kind: GluKind,
     ) -> Result<TensorId, Error> {
-        self.gated_fused_by(x, ["ffn_up_shexp", "ffn_down_shexp"], inner, kind)
+        self.gated_fused_by(x, ["ffn_up_shexp", "ffn_down_shexp"], inner, kind, Bias::None)
     }
 
     /// A shared expert as large as the file says, or as the dense network, weighed by a number that each token has. [E, T]

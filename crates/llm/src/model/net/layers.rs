@@ -296,7 +296,7 @@ impl Net<'_> {
     }
 
     /// Channels of the block's dense feed-forward network.
-    fn feed_forward(&self) -> Result<usize, Error> {
+    pub(super) fn feed_forward(&self) -> Result<usize, Error> {
         match self.block().feed_forward {
             0 => {
                 let key = format!("{}.feed_forward_length", self.hyper.architecture());
@@ -355,10 +355,21 @@ impl Net<'_> {
         self.scale(small, bound)
     }
 
+    /// Whether the first matrix of the feed-forward network has a gate in it, as in [`gated_fused`](Net::gated_fused).
+    pub(crate) fn widens_twice(&self) -> bool {
+        self.extents("ffn_up.weight").is_some_and(|shape| shape[1] == 2 * self.block().feed_forward)
+    }
+
     /// As [`gated`](Net::gated), gate and up in one matrix, the gate first.
     pub(crate) fn gated_fused(&mut self, x: TensorId, kind: GluKind) -> Result<TensorId, Error> {
         let inner = self.feed_forward()?;
-        self.gated_fused_by(x, ["ffn_up", "ffn_down"], inner, kind)
+        self.gated_fused_by(x, ["ffn_up", "ffn_down"], inner, kind, Bias::None)
+    }
+
+    /// As [`gated_fused`](Net::gated_fused), with biases that the file may have.
+    pub(crate) fn gated_fused_with_biases(&mut self, x: TensorId, kind: GluKind) -> Result<TensorId, Error> {
+        let inner = self.feed_forward()?;
+        self.gated_fused_by(x, ["ffn_up", "ffn_down"], inner, kind, Bias::Optional)
     }
 
     /// As [`gated_fused`](Net::gated_fused), with matrices of these names and so many channels between them.
@@ -368,10 +379,11 @@ impl Net<'_> {
         [up, down]: [&str; 2],
         inner: usize,
         kind: GluKind,
+        bias: Bias,
     ) -> Result<TensorId, Error> {
-        let both = self.product(x, up, 2 * inner, Bias::None, Scale::FeedForward)?;
+        let both = self.product(x, up, 2 * inner, bias, Scale::FeedForward)?;
         let active = self.graph.glu(both, kind)?;
-        self.product(active, down, self.hyper.embedding, Bias::None, Scale::FeedForwardOutput)
+        self.product(active, down, self.hyper.embedding, bias, Scale::FeedForwardOutput)
     }
 
     /// As [`gated`](Net::gated), with so many channels between the matrices.

@@ -1,7 +1,7 @@
 //! Linear attention whose heads forget at a fixed pace (lightning attention).
 
+use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::Unary;
-use oxcart_tensor::{DType, TensorId};
 
 use super::layers::Scale;
 use super::{Bias, Block, Gate, Net};
@@ -12,7 +12,7 @@ impl Net<'_> {
     /// Linear attention instead of attention, normed and gated. [E, T]
     pub(crate) fn lightning_attention(&mut self, x: TensorId) -> Result<TensorId, Error> {
         let Block { heads, key_size: size, .. } = self.block();
-        let (tokens, sequences) = (self.step.tokens, self.step.sequences);
+        let tokens = self.step.tokens;
         let all = self.product(x, "attn_qkv", 3 * size * heads, Bias::None, Scale::None)?;
         let all = self.graph.unary(all, Unary::Silu)?;
         let all = self.graph.reshape(all, [3 * size, heads, tokens])?;
@@ -24,12 +24,7 @@ impl Net<'_> {
         let kept = self.fixed_decays([size, heads, tokens])?;
         let states = self.recall(StateTensor::Recurrent)?;
         let result = self.graph.gated_linear_attn([k, v, q, kept, states], 1.0)?;
-
-        let (float, width) = (DType::F32.block_bytes(), size * heads);
-        let state = size * width;
-        let left = self.graph.view(result, [state, sequences], &[state * float], width * tokens * float)?;
-        self.remember(StateTensor::Recurrent, left)?;
-        let y = self.graph.view(result, [width, tokens], &[width * float], 0)?;
+        let y = self.flat_result(result, [size, heads])?;
         let y = self.rms_norm(y, "attn_norm_2")?;
         let y = self.gated_result(y, x, Gate::Channels, Unary::Sigmoid)?;
         self.product(y, "attn_output", self.hyper.embedding, Bias::None, Scale::None)

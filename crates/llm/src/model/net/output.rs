@@ -4,9 +4,9 @@ use oxcart_tensor::ops::Unary;
 use oxcart_tensor::{DType, TensorId};
 
 use super::layers::Scale;
-use super::{Net, Section};
+use super::{Bias, Net, Section};
 use crate::model::error::Error;
-use crate::model::hyper_parameters::Pooling;
+use crate::model::hyper_parameters::{Pooling, Ranking};
 
 impl Net<'_> {
     /// In the last block, drops the tokens whose results are not wanted; before, returns what it was given.
@@ -14,7 +14,9 @@ impl Net<'_> {
         &mut self,
         rows: [TensorId; N],
     ) -> Result<[TensorId; N], Error> {
-        if self.block_index() + 1 < self.block_count() || self.step.outputs == self.step.tokens {
+        let is_before = self.block_index() + 1 < self.block_count();
+        // What embeddings are made of is all rows.
+        if is_before || self.step.outputs == self.step.tokens || self.hyper.is_encoder() {
             return Ok(rows);
         }
         let wanted = self.wanted()?;
@@ -95,7 +97,8 @@ impl Net<'_> {
         self.finish(x, matrix)
     }
 
-    fn final_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
+    /// The norm after all blocks.
+    pub(crate) fn final_norm(&mut self, x: TensorId, base: &str) -> Result<TensorId, Error> {
         self.enter(Section::Output);
         let x = self.norm(x, base)?;
         self.graph.set_name(x, "result_norm")?;
@@ -135,22 +138,56 @@ impl Net<'_> {
         Ok(logits)
     }
 
-    /// An encoder's rows as what the caller asked for.
+    /// An encoder's rows as what the caller asked for, through the matrices that some have behind everything else.
     pub(super) fn pool(&mut self, rows: TensorId) -> Result<TensorId, Error> {
         self.enter(Section::Output);
-        match self.step.pooling {
-            Pooling::None => Ok(rows),
-            Pooling::Mean => {
-                let mean = self.input("inp_mean", DType::F32, self.step.tokens)?;
-                self.inputs.mean = Some(mean);
-                let columns = self.graph.transpose(rows)?;
-                let columns = self.graph.cont(columns)?;
-                Ok(self.graph.mul_mat(columns, mean)?)
+        let pooled = match self.step.pooling {
+            Pooling::None => rows,
+            Pooling::Mean => self.mean_row(rows)?,
+            Pooling::Cls | Pooling::Last => self.wanted_rows(rows)?,
+            Pooling::Rank => return self.ranks(rows),
+        };
+        let widened = match self.extents("dense_2.weight") {
+            Some(shape) => self.product(pooled, "dense_2", shape[1], Bias::Optional, Scale::None)?,
+            None => pooled,
+        };
+        match self.has("dense_3.weight") {
+            true => self.product(widened, "dense_3", self.hyper.embedding, Bias::None, Scale::None),
+            false => Ok(widened),
+        }
+    }
+
+    /// The mean of all rows.
+    fn mean_row(&mut self, rows: TensorId) -> Result<TensorId, Error> {
+        let mean = self.input("inp_mean", DType::F32, self.step.tokens)?;
+        self.inputs.mean = Some(mean);
+        let columns = self.graph.transpose(rows)?;
+        let columns = self.graph.cont(columns)?;
+        Ok(self.graph.mul_mat(columns, mean)?)
+    }
+
+    fn wanted_rows(&mut self, rows: TensorId) -> Result<TensorId, Error> {
+        let wanted = self.wanted()?;
+        Ok(self.graph.get_rows(rows, wanted)?)
+    }
+
+    /// How well a text fits each of some labels, or how well its parts fit each other: by a head over its first row, or over the mean
+    /// of all. [labels, 1]
+    fn ranks(&mut self, rows: TensorId) -> Result<TensorId, Error> {
+        let Ranking { labels, of_mean, function } = self.hyper.ranking;
+        let mut row = if of_mean { self.mean_row(rows)? } else { self.wanted_rows(rows)? };
+        let hidden = self.extents("cls.weight").map(|shape| shape[1]);
+        if let Some(width) = hidden {
+            row = self.product(row, "cls", width, Bias::Optional, Scale::None)?;
+            row = self.activated(row, function)?;
+            if self.has("cls.norm.weight") {
+                row = self.layer_norm(row, "cls.norm")?;
             }
-            Pooling::Cls | Pooling::Last => {
-                let wanted = self.wanted()?;
-                Ok(self.graph.get_rows(rows, wanted)?)
-            }
+        }
+        // The first matrix may be all there is.
+        match hidden.is_some() && !self.has("cls.output.weight") {
+            true => Ok(row),
+            false => self.product(row, "cls.output", labels, Bias::Optional, Scale::None),
         }
     }
 }

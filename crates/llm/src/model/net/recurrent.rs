@@ -20,7 +20,7 @@ impl Net<'_> {
     }
 
     /// Rows of tokens, sequence by sequence. [C, T / S, S]
-    fn by_sequence(&mut self, rows: TensorId) -> Result<TensorId, Error> {
+    pub(super) fn by_sequence(&mut self, rows: TensorId) -> Result<TensorId, Error> {
         let (layout, shape) = (*self.graph.tensor(rows)?.layout(), self.graph.tensor(rows)?.ne());
         let (each, sequences, row) = (self.tokens_of_each(), self.step.sequences, layout.nb()[1]);
         Ok(self.graph.view(rows, [shape[0], each, sequences], &[row, each * row], 0)?)
@@ -114,7 +114,7 @@ impl Net<'_> {
     }
 
     /// Some channels of rows. [count, T]
-    fn channels(&mut self, rows: TensorId, first: usize, count: usize) -> Result<TensorId, Error> {
+    pub(super) fn channels(&mut self, rows: TensorId, first: usize, count: usize) -> Result<TensorId, Error> {
         let tensor = self.graph.tensor(rows)?;
         let (tokens, [float, row, ..]) = (tensor.ne()[1], tensor.layout().nb());
         Ok(self.graph.view(rows, [count, tokens], &[row], first * float)?)
@@ -295,6 +295,20 @@ impl Net<'_> {
         self.remember(StateTensor::Recurrent, left)?;
         let strides = [size, size * heads, size * heads * each].map(|count| count * float);
         Ok(self.graph.view(result, [size, heads, each, sequences], &strides, 0)?)
+    }
+
+    /// The results of a recurrence that gives rows of all tokens and then the states that it leaves, which are remembered. [size * heads, T]
+    pub(super) fn flat_result(
+        &mut self,
+        result: TensorId,
+        [size, heads]: [usize; 2],
+    ) -> Result<TensorId, Error> {
+        let (tokens, sequences) = (self.step.tokens, self.step.sequences);
+        let (float, width) = (DType::F32.block_bytes(), size * heads);
+        let state = size * width;
+        let left = self.graph.view(result, [state, sequences], &[state * float], width * tokens * float)?;
+        self.remember(StateTensor::Recurrent, left)?;
+        Ok(self.graph.view(result, [width, tokens], &[width * float], 0)?)
     }
 
     /// RMS norm of equal parts of rows [C, T], times weights. [C, T]

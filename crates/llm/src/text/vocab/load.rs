@@ -38,6 +38,32 @@ const CHARS_MAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const MERGE_SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
 const SUPPRESS: &str = "tokenizer.ggml.suppress_tokens";
 
+/// All keys above begin so.
+const PREFIX: &str = "tokenizer.ggml.";
+
+/// Keys that are read, but for those of tokens with a role.
+const READ: [&str; 17] = [
+    MODEL,
+    PRE,
+    TOKENS,
+    SCORES,
+    TYPES,
+    MERGES,
+    ADD_BOS,
+    ADD_EOS,
+    ADD_SEP,
+    ADD_SPACE_PREFIX,
+    LOWERCASE,
+    STRIP_ACCENTS,
+    CHARS_MAP,
+    MERGE_SPACES,
+    SUPPRESS,
+    // Of the model rather than of its text.
+    "tokenizer.ggml.token_type_count",
+    // The same as the first token of a text, wherever files have it.
+    "tokenizer.ggml.cls_token_id",
+];
+
 /// What the file says about its tokenizer before any token is read.
 enum Kind {
     Bpe(Named, Model),
@@ -60,6 +86,16 @@ enum Model {
 }
 
 impl Vocab {
+    /// Keys about the tokenizer that nothing here has a use for: names of a file's own, or of later times.
+    pub fn unread_keys(metadata: &Metadata<'_>) -> Vec<String> {
+        let mut special = SpecialTokens::default();
+        let roles = roles(&mut special).map(|(name, _)| name);
+        let ids: Vec<String> = OLD_ROLES.iter().chain(&roles).map(|role| id_key(role)).collect();
+        let is_read = |key: &str| READ.contains(&key) || ids.iter().any(|id| id == key);
+        let keys = metadata.iter().map(|entry| entry.key());
+        keys.filter(|key| key.starts_with(PREFIX) && !is_read(key)).map(str::to_owned).collect()
+    }
+
     /// The vocabulary that a file's metadata describe. Special tokens that the file gives as -1 are taken as absent.
     pub fn from_gguf(metadata: &Metadata<'_>) -> Result<Vocab, VocabError> {
         let kind = Kind::read(metadata)?;
@@ -356,18 +392,28 @@ fn check_len(key: &'static str, len: usize, tokens: usize) -> Result<(), VocabEr
     if len < tokens { Err(VocabError::WrongLength { key, len, tokens }) } else { Ok(()) }
 }
 
+/// Old names of the first three tokens that fill in the middle of a text.
+const OLD_ROLES: [&str; 3] = ["prefix", "suffix", "middle"];
+
 fn read_special(
     metadata: &Metadata<'_>,
     tokens: usize,
     special: &mut SpecialTokens,
 ) -> Result<(), VocabError> {
     // The names of old files count where the new ones are missing.
-    for (name, role) in
-        [("prefix", &mut special.fim_pre), ("suffix", &mut special.fim_suf), ("middle", &mut special.fim_mid)]
-    {
+    let old = [&mut special.fim_pre, &mut special.fim_suf, &mut special.fim_mid];
+    for (name, role) in OLD_ROLES.into_iter().zip(old) {
         read_id(metadata, name, tokens, role)?;
     }
-    for (name, role) in [
+    for (name, role) in roles(special) {
+        read_id(metadata, name, tokens, role)?;
+    }
+    Ok(())
+}
+
+/// Names of roles in files, and who has them.
+fn roles(special: &mut SpecialTokens) -> [(&'static str, &mut Option<Token>); 14] {
+    [
         ("bos", &mut special.bos),
         ("eos", &mut special.eos),
         ("eot", &mut special.eot),
@@ -382,10 +428,12 @@ fn read_special(
         ("fim_pad", &mut special.fim_pad),
         ("fim_rep", &mut special.fim_rep),
         ("fim_sep", &mut special.fim_sep),
-    ] {
-        read_id(metadata, name, tokens, role)?;
-    }
-    Ok(())
+    ]
+}
+
+/// The key of a token with a role.
+fn id_key(role: &str) -> String {
+    format!("{PREFIX}{role}_token_id")
 }
 
 fn read_id(
@@ -394,7 +442,7 @@ fn read_id(
     tokens: usize,
     role: &mut Option<Token>,
 ) -> Result<(), VocabError> {
-    let key = format!("tokenizer.ggml.{name}_token_id");
+    let key = id_key(name);
     let Some(entry) = metadata.get(&key) else { return Ok(()) };
     let id = i128::from(entry.i64()?);
     // Converters write "none" so.

@@ -127,6 +127,16 @@ fn scores_decide() {
     assert_eq!(shown(&bare, "aé", PLAIN), "▁|a|<unk>|<unk>");
 }
 
+/// The space that encoding adds stands before the first token that is shown, and is there only if that is a word.
+#[test]
+fn only_the_beginning_of_a_text_loses_its_space() {
+    let vocab = scored(false, &[("▁a", -1.0)]);
+    let decode = |show_special| vocab.decode(&[1, 3, 3], Decode { show_special, whole_text: true });
+    assert_eq!(decode(false), b"a a");
+    assert_eq!(decode(true), b"<s> a a");
+    assert_eq!(vocab.decode(&[3, 1, 3], Decode { show_special: true, whole_text: true }), b"a<s> a");
+}
+
 #[test]
 fn words_of_pieces() {
     let vocab = word_pieces(&["▁un", "▁unable", "able", "▁!", "▁e", "▁中", "▁a", "b"]);
@@ -218,6 +228,21 @@ fn damaged_vocabularies_are_refused_by_key() {
         &["add_bos_token", "bos_token_id"],
     );
     expect(&|b| _ = b.set("tokenizer.ggml.add_bos_token", 1_u32), &["add_bos_token"]);
+}
+
+#[test]
+fn keys_without_a_use_are_named() {
+    let (mut file, mut builder) = (Vec::new(), Builder::new());
+    for key in ["model", "pre", "bos_token_id", "fim_pad_token_id", "prefix_token_id", "token_type_count"] {
+        builder.set(&format!("tokenizer.ggml.{key}"), 1_u32);
+    }
+    builder
+        .set("tokenizer.chat_template", "")
+        .set("tokenizer.ggml.surprise", true)
+        .set("llama.surprise", true);
+    builder.write(&mut file).unwrap();
+    let unread = Vocab::unread_keys(&Header::parse(&file).unwrap().metadata());
+    assert_eq!(unread, ["tokenizer.ggml.surprise"]);
 }
 
 #[test]
