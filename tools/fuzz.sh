@@ -33,6 +33,7 @@ limits() {
     nodes) echo 256 20 2048 200000 ;;
     pairing) echo 1024 20 2048 300000 ;;
     pull) echo 4096 20 2048 1000000 ;;
+    pulse) echo 1024 20 2048 300000 ;;
     sampler) echo 4096 20 2048 2000000 ;;
     session) echo 1024 20 2048 80000 ;;
     template) echo 2048 10 2048 50000 ;;

@@ -30,7 +30,7 @@ use crate::recovery::{Departure, Moved, Recovery, departures};
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::units;
-use crate::workers::{WorkerAt, Workers, device_name};
+use crate::workers::{Heartbeat, WorkerAt, Workers, device_name};
 
 /// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
@@ -61,6 +61,12 @@ pub(crate) struct EngineArgs {
     /// den,attic; all means all of these. local:3 starts three workers on this machine for as long as the command runs.
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
+
+    /// How long a worker may leave a heartbeat without an answer before it is lost, for example 5s; off sends none
+    ///
+    /// Oxcart's workers answer at once, however busy they are. Others are lost after times that depend on what they are asked for.
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    pub(crate) heartbeat: Heartbeat,
 
     /// How to divide the model: one number per device, in the order of --plan, workers first; this machine gets nothing if left out
     ///
@@ -134,7 +140,7 @@ impl EngineArgs {
     /// Starts and connects the workers.
     pub(crate) fn connect(&self) -> Result<Arc<Workers>, Failure> {
         let threads = self.local.threads.map(usize::from);
-        Ok(Arc::new(Workers::connect(&self.workers, threads)?))
+        Ok(Arc::new(Workers::connect(&self.workers, threads, self.heartbeat)?))
     }
 
     /// Tokens of a context.

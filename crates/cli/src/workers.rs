@@ -6,14 +6,16 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxcart::backend::{Device, Registry};
-use oxcart::rpc::client::{Endpoint, EndpointError, LinkTo, Options, RemoteRegistry};
+use oxcart::rpc::client::{Endpoint, EndpointError, LinkTo, Options, RemoteRegistry, Timeouts};
 use oxcart::rpc::link::{Machine, Machines};
 
 use crate::failure::Failure;
 use crate::os;
 use crate::trust;
+use crate::units;
 
 /// The port of a worker whose address has none; rpc-server's, too.
 pub(crate) const DEFAULT_PORT: u16 = 50052;
@@ -43,6 +45,29 @@ impl FromStr for WorkerAt {
             },
             None if text == "all" => Ok(WorkerAt::All),
             None => endpoint(text).map(WorkerAt::At),
+        }
+    }
+}
+
+/// How long a worker may leave a heartbeat without an answer; none is sent if there is no such time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heartbeat(pub(crate) Option<Duration>);
+
+impl Default for Heartbeat {
+    fn default() -> Heartbeat {
+        Heartbeat(Timeouts::default().heartbeat)
+    }
+}
+
+impl FromStr for Heartbeat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Heartbeat, String> {
+        match text {
+            "off" | "0" => Ok(Heartbeat(None)),
+            text => units::time(text)
+                .map(|time| Heartbeat(Some(time)))
+                .map_err(|wrong| format!("{wrong}, or off")),
         }
     }
 }
@@ -186,9 +211,14 @@ impl Listed {
     }
 
     /// Connects, at the first of its places that can be reached.
-    pub(crate) fn connect(&self, worker_cache: bool) -> Result<Arc<RemoteRegistry>, String> {
+    pub(crate) fn connect(
+        &self,
+        worker_cache: bool,
+        heartbeat: Heartbeat,
+    ) -> Result<Arc<RemoteRegistry>, String> {
         let (link, addresses) = (self.link.clone(), self.checked.clone());
-        let options = Options { worker_cache, link, addresses, ..Options::default() };
+        let timeouts = Timeouts { heartbeat: heartbeat.0, ..Timeouts::default() };
+        let options = Options { worker_cache, link, addresses, timeouts, ..Options::default() };
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {
@@ -325,7 +355,11 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Starts and connects all of them, side by side.
-    pub(crate) fn connect(wanted: &[WorkerAt], threads: Option<usize>) -> Result<Workers, Failure> {
+    pub(crate) fn connect(
+        wanted: &[WorkerAt],
+        threads: Option<usize>,
+        heartbeat: Heartbeat,
+    ) -> Result<Workers, Failure> {
         let mut started = Vec::new();
         // Whether it keeps weights is not known of one that runs already. Asking costs a hash, which is faster than most networks.
         let mut listed = Vec::<(Listed, bool)>::new();
@@ -350,7 +384,7 @@ impl Workers {
         std::thread::scope(|scope| {
             let asked: Vec<_> = listed
                 .iter()
-                .map(|(worker, worker_cache)| scope.spawn(move || worker.connect(*worker_cache)))
+                .map(|(worker, worker_cache)| scope.spawn(move || worker.connect(*worker_cache, heartbeat)))
                 .collect();
             for (thread, (worker, _)) in asked.into_iter().zip(&listed) {
                 match thread.join() {
@@ -447,6 +481,15 @@ mod tests {
         {
             assert_eq!(device_name(name), want);
         }
+    }
+
+    #[test]
+    fn heartbeats_can_be_turned_off() {
+        let parse = |text: &str| text.parse::<Heartbeat>();
+        assert_eq!(parse("5s"), Ok(Heartbeat(Some(Duration::from_secs(5)))));
+        assert_eq!(parse("2s"), Ok(Heartbeat::default()));
+        assert!([parse("off"), parse("0")].iter().all(|parsed| *parsed == Ok(Heartbeat(None))));
+        assert!(parse("soon").unwrap_err().ends_with("or off"));
     }
 
     #[test]

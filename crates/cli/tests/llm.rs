@@ -144,9 +144,14 @@ fn workers_that_are_down_full_or_strange_are_named() {
     assert!(line.contains(&address), "{line}");
 }
 
-/// The text of a long answer over workers, of which some are killed, one after another, when so many bytes of it are there; and what is said
+/// The text of a long answer over workers, of which some are struck, one after another, when so many bytes of it are there; and what is said
 /// on stderr.
-fn answer_without(workers: &mut [Worker], split: &str, killed: &[(usize, usize)]) -> (Vec<u8>, String) {
+fn answer_without(
+    workers: &mut [Worker],
+    split: &str,
+    struck: &[(usize, usize)],
+    strike: impl Fn(&mut Worker),
+) -> (Vec<u8>, String) {
     let args = ["run", "-m", TINY, "the end", "--raw", "-n", "1500", "--ctx", "2048", "--ignore-eos"];
     let mut command = oxcart(&args);
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
@@ -154,12 +159,11 @@ fn answer_without(workers: &mut [Worker], split: &str, killed: &[(usize, usize)]
     command.args(["--workers", &addresses.join(","), "--split", split]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut text, mut out) = (Vec::new(), child.stdout.take().unwrap());
-    for &(bytes, worker) in killed {
+    for &(bytes, worker) in struck {
         let mut more = vec![0; bytes - text.len()];
         std::io::Read::read_exact(&mut out, &mut more).unwrap();
         text.extend(more);
-        workers[worker].child.kill().unwrap();
-        workers[worker].child.wait().unwrap();
+        strike(&mut workers[worker]);
     }
     std::io::Read::read_to_end(&mut out, &mut text).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -169,13 +173,18 @@ fn answer_without(workers: &mut [Worker], split: &str, killed: &[(usize, usize)]
     (text, errors)
 }
 
+fn kill(worker: &mut Worker) {
+    worker.child.kill().unwrap();
+    worker.child.wait().unwrap();
+}
+
 #[test]
 fn workers_that_are_killed_change_no_token() {
     let three = || [(); 3].map(|()| Worker::start(&[]));
-    let (undisturbed, said) = answer_without(&mut three(), "2,2,1", &[]);
+    let (undisturbed, said) = answer_without(&mut three(), "2,2,1", &[], kill);
     assert!(undisturbed.len() > 1500 && !said.contains("lost"), "{said}");
     let mut workers = three();
-    let (text, said) = answer_without(&mut workers, "2,2,1", &[(1, 1), (400, 0)]);
+    let (text, said) = answer_without(&mut workers, "2,2,1", &[(1, 1), (400, 0)], kill);
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed));
     for (worker, is_lost) in workers.iter().zip([true, true, false]) {
         let line = format!("{} is lost; continuing without it", worker.address);
@@ -186,8 +195,33 @@ fn workers_that_are_killed_change_no_token() {
     assert_eq!(said.lines().filter(|line| line.contains("blocks")).count(), 3, "{said}");
     // The last one, which has all of it: this machine takes over, though it had no part.
     let mut last = [Worker::start(&[])];
-    let (text, said) = answer_without(&mut last, "1", &[(200, 0)]);
+    let (text, said) = answer_without(&mut last, "1", &[(200, 0)], kill);
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed), "{said}");
+}
+
+/// A worker that hangs keeps its connections open; heartbeats tell. Once it goes on, it serves others.
+#[cfg(unix)]
+#[test]
+fn workers_that_freeze_change_no_token() {
+    let signal = |worker: &Worker, name: &str| {
+        let status = Command::new("kill").args([name, &worker.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    };
+    let freeze = |worker: &mut Worker| signal(worker, "-STOP");
+    let mut workers = [(); 3].map(|()| Worker::start(&[]));
+    let (undisturbed, said) = answer_without(&mut workers, "2,2,1", &[], freeze);
+    assert!(undisturbed.len() > 1500 && !said.contains("lost"), "{said}");
+    let (text, said) = answer_without(&mut workers, "2,2,1", &[(1, 1), (400, 0)], freeze);
+    assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed));
+    for (worker, is_frozen) in workers.iter().zip([true, true, false]) {
+        let reason = format!("worker at {} has not answered for 2 s", worker.address);
+        let line = format!("{} is lost, going on without it: {reason}", worker.address);
+        assert_eq!(said.contains(&line), is_frozen, "{said}");
+    }
+    assert_eq!(said.matches("went on after").count(), 2, "{said}");
+    workers[..2].iter().for_each(|worker| signal(worker, "-CONT"));
+    let (text, said) = answer_without(&mut workers, "2,2,1", &[], freeze);
+    assert!(text == undisturbed && !said.contains("lost"), "{said}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //!
 //! Invariants: whatever a worker sends or fails to send ends in an error, never in a panic or an endless wait; no size it
 //! says is believed beyond what was asked for. After a failure every call fails at once, with the cause and with the
-//! commands that it may have cost. Threads: one per connection, which sends the commands that no caller waits for.
+//! commands that it may have cost. Threads: two per connection, one which sends the commands that no caller waits
+//! for, and one which watches whether the worker is alive (`pulse`).
 
 mod buffer;
 mod buffer_type;
@@ -24,6 +25,7 @@ pub mod limits;
 mod line;
 mod message;
 mod options;
+mod pulse;
 mod record;
 mod registry;
 mod stream;

@@ -3,7 +3,8 @@
 //! A machine is its [`Key`]. Its [`Identity`] proves it; [`Machines`] is whom it knows, a file that people can read, and
 //! a [`Book`] what that file says now. Two machines meet
 //! by a [`JoinLine`], which one shows and the other is given: [`pairing`] is that conversation as two state machines without a socket.
-//! Workers that a client introduces to each other know each other for as long as its session lasts ([`introduction`]).
+//! Workers that a client introduces to each other know each other for as long as its session lasts ([`introduction`]). A client knows by beats
+//! and echoes that a worker is alive ([`pulse`]).
 //! Connections between machines that know each other are TLS with both keys proved (`tls`), and inside of it the same protocol is
 //! spoken as without.
 //!
@@ -23,6 +24,7 @@ mod machines;
 mod name;
 mod network;
 pub mod pairing;
+pub mod pulse;
 pub(crate) mod secured;
 pub(crate) mod tls;
 

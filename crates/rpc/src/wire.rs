@@ -1,5 +1,5 @@
 //! Bytes to typed messages and back: ggml's, for every dialect of its protocol, and those of Oxcarts among themselves: machines that
-//! are paired, and workers that a client introduces to each other.
+//! are paired, workers that a client introduces to each other, and a client and a worker that watch each other's life.
 //!
 //! Sans-IO: nothing in here reads a socket or a clock. A [`Dialect`] is a table of what differs between versions; the
 //! rest of this module is what they share.
@@ -19,6 +19,7 @@ mod offer;
 mod op_code;
 mod pairing;
 mod params;
+mod pulse;
 mod record;
 mod worker_message;
 
@@ -32,9 +33,11 @@ pub use introduction::{Address, Expect, Meet, Transfer};
 pub use limits::{MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
 pub use offer::{
     CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_introductions, offers_own_ops,
+    offers_pulses,
 };
 pub use op_code::OpCode;
 pub use pairing::{NotPaired, PairingError, PairingMessage};
 pub use params::{ParamError, Params, encode_params};
+pub use pulse::{PULSE_MARK, PulseMessage, PulseMessageError};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};
 pub use worker_message::{DeliveryHead, WORKER_MARK, WorkerMessage, WorkerMessageError};

@@ -2,7 +2,7 @@
 //!
 //! [`Worker`] listens; each connection has a thread, which finds out who comes (`entry`), then reads commands (`connection`) and has a
 //! `session` carry them out; or it meets a machine (`join`), or takes in what another worker sends (`reception`, `introductions`, `mailbox`;
-//! `neighbours` and `courier` are the other end). [`Trust`] is whom the worker knows. [`Space`] is what one client can
+//! `neighbours` and `courier` are the other end); or it is the pulse of another connection (`pulses`, `beats`). [`Trust`] is whom the worker knows. [`Space`] is what one client can
 //! see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
 //! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
@@ -11,6 +11,7 @@
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
 //! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
 
+mod beats;
 mod budget;
 mod cache;
 mod client;
@@ -30,6 +31,7 @@ mod outlet;
 mod parts;
 mod passing;
 mod peer;
+mod pulses;
 mod rebuild;
 mod reception;
 mod refusal;

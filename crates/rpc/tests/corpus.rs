@@ -156,6 +156,24 @@ fn any_bytes_as_introductions_hold() {
     }
 }
 
+/// What is said on a pulse, and what a client makes of it.
+#[test]
+fn any_bytes_as_pulses_hold() {
+    for bytes in random_bytes(20_000, 1..300) {
+        fuzzed::pulse::check(&bytes);
+    }
+    for seed in fuzzed::pulse::seeds() {
+        for at in 0..seed.len() {
+            fuzzed::pulse::check(&seed[..at]);
+            for change in [1, 2, 0x80, 0xff] {
+                let mut damaged = seed.clone();
+                damaged[at] ^= change;
+                fuzzed::pulse::check(&damaged);
+            }
+        }
+    }
+}
+
 /// Nodes of every op in every dialect, ordinary and nasty ones: a worker has every op that some dialect can say.
 #[test]
 fn drawn_nodes_hold() {

@@ -17,8 +17,8 @@ use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction}
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
 use oxcart_rpc::wire::{
     Address, Command, DeliveryHead, Dialect, Expect, FRAME_BYTES, FrameHead, Interruption,
-    MAX_DELIVERY_BYTES, Meet, NotDelivered, TensorRecord, Transfer, WORKER_MARK, WorkerMessage,
-    answer_capabilities,
+    MAX_DELIVERY_BYTES, Meet, NotDelivered, PULSE_MARK, PulseMessage, TensorRecord, Transfer, WORKER_MARK,
+    WorkerMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
@@ -439,6 +439,7 @@ fn interruptions_without_introductions_are_lies() {
                     let version = [own.version.major, own.version.minor, own.version.patch, 0];
                     [&version[..], &answer_capabilities(own, &body)].concat()
                 }
+                Command::Pulse => vec![0; 16],
                 Command::DeviceCount => 1_u32.to_le_bytes().to_vec(),
                 Command::GetAlignment => 64_u64.to_le_bytes().to_vec(),
                 Command::GetMaxSize => u64::MAX.to_le_bytes().to_vec(),
@@ -736,40 +737,110 @@ fn a_worker_is_no_way_into_its_network() {
     });
 }
 
-/// A worker that was met and takes nothing: the push is given up, and whatever the client asks for next is done.
+/// A worker that is met and then takes nothing.
+struct Deaf {
+    peer: Peer,
+    record: TensorRecord,
+    _stays: TcpStream,
+}
+
+impl Deaf {
+    fn met_by(fixture: &Fixture) -> Deaf {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::new(listener.local_addr().unwrap()).unwrap();
+        let mut peer = Peer::connect(fixture.auto, Dialect::own());
+        let handle = peer.alloc(MAX_DELIVERY_BYTES as u64);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [MAX_DELIVERY_BYTES as u32 / 4, 1, 1, 1], (handle, base));
+        let deaf = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let secret = Secret::from_bytes([5; 16]);
+            let mut porter = Porter::new(None, [6; 32]);
+            stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
+            loop {
+                match porter.handle(hear(&mut stream).unwrap()) {
+                    PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
+                    PorterAction::Judge(_, proof) => {
+                        let admitted = porter.admit(&secret, &proof).unwrap();
+                        stream.write_all(&admitted.encode()).unwrap();
+                        return stream;
+                    }
+                    PorterAction::Refuse => panic!("it is our worker"),
+                }
+            }
+        });
+        let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
+        assert_eq!(peer.ask(Command::Meet, &body), [1]);
+        Deaf { peer, record, _stays: deaf.join().unwrap() }
+    }
+
+    fn push(&mut self, ticket: u64) {
+        let body = Transfer { number: NUMBER, ticket, record: self.record }.encode();
+        self.peer.send(Command::Push, &body);
+    }
+}
+
+/// A push that is not taken is given up, and whatever the client asks for next is done.
 #[test]
 fn a_push_that_is_not_taken_is_given_up() {
     let fixture = Fixture::limited(Limits { write_stall: Duration::from_millis(300), ..patient() });
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = Address::new(listener.local_addr().unwrap()).unwrap();
-    let mut peer = Peer::connect(fixture.auto, Dialect::own());
-    let handle = peer.alloc(MAX_DELIVERY_BYTES as u64);
-    let base = peer.base(handle);
-    let record = peer.tensor(1, [MAX_DELIVERY_BYTES as u32 / 4, 1, 1, 1], (handle, base));
-    let deaf = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let secret = Secret::from_bytes([5; 16]);
-        let mut porter = Porter::new(None, [6; 32]);
-        stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
-        loop {
-            match porter.handle(hear(&mut stream).unwrap()) {
-                PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
-                PorterAction::Judge(_, proof) => {
-                    let admitted = porter.admit(&secret, &proof).unwrap();
-                    stream.write_all(&admitted.encode()).unwrap();
-                    return stream;
-                }
-                PorterAction::Refuse => panic!("it is our worker"),
-            }
-        }
-    });
-    let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
-    assert_eq!(peer.ask(Command::Meet, &body), [1]);
-    let _stays = deaf.join().unwrap();
+    let mut deaf = Deaf::met_by(&fixture);
     for ticket in 0..3 {
-        let body = Transfer { number: NUMBER, ticket, record }.encode();
-        peer.ask(Command::Push, &body);
+        deaf.push(ticket);
+        assert!(deaf.peer.is_alive());
     }
+}
+
+/// The pulse of a client's session.
+fn pulse_of(fixture: &Fixture, peer: &mut Peer) -> TcpStream {
+    let token = peer.ask(Command::Pulse, &[]).try_into().unwrap();
+    let mut pulse = dial(fixture.auto);
+    pulse.write_all(&[&PULSE_MARK[..], &PulseMessage::Begin { token }.encode()].concat()).unwrap();
+    pulse
+}
+
+/// A session that waits for another worker, or sends to it, does so no longer once its client says that that one is lost: and not before.
+#[test]
+fn a_worker_is_told_which_other_is_lost() {
+    let fixture = Fixture::new();
+    let lost = |introduction: u32| PulseMessage::Lost { introduction }.encode();
+    let still_waits = |peer: &mut Peer| {
+        peer.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let error = peer.stream.peek(&mut [0]).unwrap_err();
+        peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    };
+    let mut waiting = Waiting::new(&fixture);
+    let _caller = call(&fixture, waiting.secret).unwrap();
+    let mut pulse = pulse_of(&fixture, &mut waiting.peer);
+    waiting.await_ticket(0);
+    // Others than the one that it waits for.
+    pulse.write_all(&[lost(NUMBER + 1), lost(u32::MAX), lost(0)].concat()).unwrap();
+    waiting.peer.send(Command::GetAlignment, &[0; 4]);
+    still_waits(&mut waiting.peer);
+    pulse.write_all(&lost(NUMBER)).unwrap();
+    let mut said = [0; 8 + Interruption::BYTES];
+    waiting.peer.stream.read_exact(&mut said).unwrap();
+    let interruption = Interruption::decode(said[8..].try_into().unwrap()).unwrap();
+    assert_eq!(interruption, Interruption { number: NUMBER, why: NotDelivered::Lost });
+    waiting.peer.send(Command::Resume, &[]);
+    assert!(waiting.peer.is_alive());
+    // One that sends goes on as if nothing were.
+    let mut deaf = Deaf::met_by(&fixture);
+    let mut pulse = pulse_of(&fixture, &mut deaf.peer);
+    deaf.push(0);
+    deaf.peer.send(Command::GetAlignment, &[0; 4]);
+    still_waits(&mut deaf.peer);
+    pulse.write_all(&lost(NUMBER)).unwrap();
+    assert_eq!(deaf.peer.reply().unwrap().len(), 8);
+    deaf.push(1);
+    assert!(deaf.peer.is_alive());
+    // There are no more introductions than so many, and what is said of others is not kept.
+    for introduction in 1000..1200 {
+        pulse.write_all(&lost(introduction)).unwrap();
+    }
+    assert!(deaf.peer.is_alive());
+    fixture.assert_serves();
 }
 
 /// The devices of a worker are free while one of its sessions waits for another worker.
@@ -788,7 +859,7 @@ fn waiting_for_another_worker_keeps_no_device() {
 #[test]
 fn stock_clients_have_no_such_commands() {
     let fixture = Fixture::new();
-    for number in [128_u8, 129, 130, 131] {
+    for number in [128_u8, 129, 130, 131, 132, 133] {
         let mut peer = fixture.newest();
         peer.stream.write_all(&common::announcement(number, 0)).unwrap();
         peer.assert_closed("a command of ours");

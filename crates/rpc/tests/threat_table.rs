@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many threats each letter has. Those that nothing holds yet have numbers too, in the list at the end.
-const NUMBERS: [(char, u32); 16] = [
+const NUMBERS: [(char, u32); 17] = [
     ('P', 12),
     ('R', 8),
     ('L', 11),
@@ -24,6 +24,7 @@ const NUMBERS: [(char, u32); 16] = [
     ('W', 14),
     ('J', 31),
     ('N', 14),
+    ('B', 12),
 ];
 /// The letters and numbers of those.
 const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];

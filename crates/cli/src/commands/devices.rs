@@ -16,7 +16,7 @@ use crate::printable;
 use crate::quantity;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
-use crate::workers::{self, Listed, WorkerAt, device_name};
+use crate::workers::{self, Heartbeat, Listed, WorkerAt, device_name};
 
 /// List the devices of this machine and of workers
 ///
@@ -133,7 +133,8 @@ fn local_row(device: Arc<dyn Device>) -> Row {
 }
 
 fn remote_rows(listed: &Listed) -> Result<Vec<Row>, String> {
-    let registry = listed.connect(false)?;
+    // It is asked once.
+    let registry = listed.connect(false, Heartbeat(None))?;
     let row = |(at, device): (usize, Arc<dyn Device>)| {
         let memory = device.memory().map_err(|error| error.to_string())?;
         let worker = Some((registry.endpoint().to_owned(), registry.dialect()));

@@ -10,6 +10,8 @@
 //! A worker that waited in vain for another one is interrupted: it has done nothing since and answers nothing, but holds what it held. It is
 //! told to go on at once, and a new era begins: streams of earlier ones, and what they had left to its turn, get nothing but that failure.
 //!
+//! A worker that is lost is lost to its neighbours, too: those that wait for it, or send to it, are told so by their pulses at once.
+//!
 //! Invariants: the line is either in the state or with the call that has the turn; tickets are served in order; after a
 //! failure no call gets a turn, and each gets the failure instead. No lock is held while bytes move or jobs are dropped.
 
@@ -25,6 +27,7 @@ use super::limits::{LOOK, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUE
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
+use super::pulse::Beating;
 use super::traffic::Traffic;
 use crate::wire::{Command, Dialect};
 
@@ -54,6 +57,10 @@ struct State {
     live: BTreeMap<u64, u64>,
     /// Workers that push to this one, by introduction.
     senders: Vec<(u32, Weak<Core>)>,
+    /// Workers that this one pushes to, likewise.
+    receivers: Vec<(u32, Weak<Core>)>,
+    /// Introductions whose other worker is lost, which this one is to be told.
+    lost_neighbours: Vec<u32>,
     /// How many introductions there have been of workers that push to this one.
     introductions: u64,
     /// Introductions by which it has waited in vain.
@@ -96,6 +103,8 @@ pub(super) struct Core {
     work: Condvar,
     /// Ends waits on the line.
     socket: TcpStream,
+    /// Ends the pulse.
+    pulse: Option<TcpStream>,
 }
 
 /// A connection to a worker. It ends when the last user drops it.
@@ -108,6 +117,8 @@ pub(super) struct Connection {
     pub(super) worker_cache: bool,
     /// How other workers can get to this one.
     pub(super) reach: Reach,
+    /// Whether it has a pulse.
+    pub(super) has_pulse: bool,
 }
 
 /// The right to use the line, until it is dropped.
@@ -119,9 +130,10 @@ pub(super) struct Turn<'a> {
 }
 
 impl Connection {
-    /// Takes over a line on which HELLO has been said.
+    /// Takes over a line on which HELLO has been said, and its pulse.
     pub(super) fn new(
         line: Line,
+        pulse: Option<Beating>,
         endpoint: Arc<str>,
         traffic: Arc<Traffic>,
         options: &Options,
@@ -140,6 +152,8 @@ impl Connection {
             stored: Vec::new(),
             live: BTreeMap::new(),
             senders: Vec::new(),
+            receivers: Vec::new(),
+            lost_neighbours: Vec::new(),
             introductions: 0,
             broken: BTreeSet::new(),
             era: 0,
@@ -151,12 +165,15 @@ impl Connection {
             turns: Condvar::new(),
             work: Condvar::new(),
             socket,
+            pulse: pulse.as_ref().map(Beating::handle).transpose()?,
             endpoint,
             dialect,
         });
         let of_thread = Arc::clone(&core);
         std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache: options.worker_cache, reach }))
+        let has_pulse = pulse.is_some_and(|pulse| pulse.start(Arc::clone(&core)).is_ok());
+        let worker_cache = options.worker_cache;
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach, has_pulse }))
     }
 
     /// Where the worker is.
@@ -216,9 +233,13 @@ impl Connection {
 
     /// Another worker pushes to this one, by an introduction.
     pub(super) fn add_sender(&self, introduction: u32, sender: &Connection) {
+        let add = |neighbours: &mut Vec<(u32, Weak<Core>)>, other: &Connection| {
+            neighbours.retain(|(_, other)| other.strong_count() > 0);
+            neighbours.push((introduction, Arc::downgrade(&other.core)));
+        };
+        add(&mut sender.core.lock().receivers, self);
         let mut state = self.core.lock();
-        state.senders.retain(|(_, sender)| sender.strong_count() > 0);
-        state.senders.push((introduction, Arc::downgrade(&sender.core)));
+        add(&mut state.senders, sender);
         state.introductions += 1;
     }
 
@@ -334,6 +355,12 @@ impl State {
         self.failed.as_ref().or(interrupted).map_or(Ok(()), |failure| Err(Arc::clone(failure)))
     }
 
+    /// Workers that push to this one or that it pushes to, by introduction.
+    fn neighbours(&self) -> Vec<(u32, Arc<Core>)> {
+        let all = self.senders.iter().chain(&self.receivers);
+        all.filter_map(|(introduction, core)| Some((*introduction, core.upgrade()?))).collect()
+    }
+
     fn draw(&mut self) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -378,8 +405,10 @@ impl Core {
     }
 
     fn hang_up(&self) {
-        // A connection that is gone already needs no end.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        for socket in [Some(&self.socket), self.pulse.as_ref()].into_iter().flatten() {
+            // A connection that is gone already needs no end.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 
     /// Why the connection is of no use any more, if that is known, or shows without a word.
@@ -518,14 +547,29 @@ impl Core {
         Ok(failure)
     }
 
+    /// Ends the connection for all callers, whatever is under way on its line.
+    pub(super) fn end(&self, fault: WorkerFault) {
+        self.fail(WorkerFailure::new(&self.endpoint, fault, None, Unconfirmed::default()));
+    }
+
+    /// Introductions whose other worker was lost since this was asked the last time; none once the connection is over.
+    pub(super) fn lost_neighbours(&self) -> Option<Vec<u32>> {
+        let mut state = self.lock();
+        state.failed.is_none().then(|| std::mem::take(&mut state.lost_neighbours))
+    }
+
     /// Ends the connection for all callers, with the first cause there is.
     fn fail(&self, failure: WorkerFailure) -> Arc<WorkerFailure> {
         let mut state = self.lock();
+        let neighbours = if state.failed.is_none() { state.neighbours() } else { Vec::new() };
         let failure = Arc::clone(state.failed.get_or_insert_with(|| Arc::new(failure)));
         let jobs = std::mem::take(&mut state.queue);
         state.queued_bytes = 0;
         drop(state);
         self.hang_up();
+        for (introduction, other) in neighbours {
+            other.lock().lost_neighbours.push(introduction);
+        }
         self.turns.notify_all();
         self.work.notify_one();
         abandon(jobs.into_iter().filter_map(|queued| queued.job), Some(&failure));

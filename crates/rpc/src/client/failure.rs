@@ -27,6 +27,12 @@ pub enum WorkerFault {
         /// How long was waited.
         limit: Duration,
     },
+    /// It has left a heartbeat without an answer: it is gone, cut off or frozen.
+    #[error("has not answered for {} s", .limit.as_secs_f32())]
+    Lifeless {
+        /// How long was waited.
+        limit: Duration,
+    },
     /// It took no more bytes.
     #[error("took no data for {} s", .limit.as_secs_f32())]
     Stuck {

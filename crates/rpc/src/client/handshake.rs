@@ -20,6 +20,7 @@ use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
 use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
 use crate::wire::{
     CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_introductions, offers_own_ops,
+    offers_pulses,
 };
 
 /// When a silent worker is taken for lost.
@@ -48,9 +49,10 @@ pub(super) fn greet(
         let mut line = Line::new(channel, name, provisional, Arc::clone(traffic), options.timeouts);
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
-                let can_be_introduced = answer.can_be_introduced;
+                let (can_be_introduced, has_pulse) = (answer.can_be_introduced, answer.has_pulse);
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 line.can_be_introduced = can_be_introduced && line.dialect.has_introductions;
+                line.has_pulse = has_pulse && line.dialect.has_pulses;
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -122,6 +124,8 @@ struct Answer {
     is_own: bool,
     /// Whether it can be introduced to other workers.
     can_be_introduced: bool,
+    /// Whether it gives a connection a pulse.
+    has_pulse: bool,
 }
 
 fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
@@ -140,8 +144,9 @@ fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailu
         line.exchange(&message, &mut start[..3])?;
     }
     let [major, minor, patch, _] = start;
+    let version = Version { major, minor, patch };
     let (is_own, can_be_introduced) = (offers_own_ops(&offer), offers_introductions(&offer));
-    Ok(Answer { version: Version { major, minor, patch }, is_own, can_be_introduced })
+    Ok(Answer { version, is_own, can_be_introduced, has_pulse: offers_pulses(&offer) })
 }
 
 /// The dialect to speak with a worker of a version.
@@ -200,7 +205,7 @@ fn unreachable_endpoint(endpoint: &Endpoint, error: io::Error) -> ConnectError {
     ConnectError::Unreachable { endpoint: endpoint.to_string(), error }
 }
 
-fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+pub(super) fn open(address: &SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(address, limit)?;
     stream.set_nodelay(true)?;
     keep_alive(&stream, &KEEPALIVE)?;

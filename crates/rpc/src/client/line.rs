@@ -61,6 +61,8 @@ pub(super) struct Line {
     pub(super) dialect: &'static Dialect,
     /// Whether the worker can be introduced to others.
     pub(super) can_be_introduced: bool,
+    /// Whether the worker gives a connection a pulse.
+    pub(super) has_pulse: bool,
     traffic: Arc<Traffic>,
     timeouts: Timeouts,
     unconfirmed: Unconfirmed,
@@ -84,6 +86,7 @@ impl Line {
             endpoint,
             dialect,
             can_be_introduced: false,
+            has_pulse: false,
             traffic,
             timeouts,
             unconfirmed: Unconfirmed::default(),

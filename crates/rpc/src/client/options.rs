@@ -51,6 +51,9 @@ pub struct Timeouts {
     pub slowest_memory: u64,
     /// For each graph that is waited for.
     pub compute: Duration,
+    /// For an answer to a heartbeat, of workers that have them: whatever such a worker is busy with, it is lost if one takes longer. Less
+    /// than [`SHORTEST_PATIENCE`](crate::link::limits::SHORTEST_PATIENCE) counts as that; `None` sends no heartbeats.
+    pub heartbeat: Option<Duration>,
 }
 
 impl Default for Timeouts {
@@ -62,6 +65,7 @@ impl Default for Timeouts {
             slowest_rate: 1 << 20,
             slowest_memory: 128 << 20,
             compute: Duration::from_secs(600),
+            heartbeat: Some(Duration::from_secs(2)),
         }
     }
 }

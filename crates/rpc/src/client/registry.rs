@@ -13,6 +13,7 @@ use super::handshake::greet;
 use super::limits::MAX_DEVICES;
 use super::message::{Head, Message};
 use super::options::Options;
+use super::pulse;
 use super::traffic::Traffic;
 use crate::wire::{Command, Dialect};
 
@@ -40,9 +41,10 @@ impl RemoteRegistry {
     pub fn connect(endpoint: &str, options: &Options) -> Result<Arc<RemoteRegistry>, ConnectError> {
         let endpoint: Endpoint = endpoint.parse()?;
         let traffic = Arc::new(Traffic::default());
-        let line = greet(&endpoint, options, &traffic)?;
+        let mut line = greet(&endpoint, options, &traffic)?;
+        let pulse = pulse::begin(&mut line, &endpoint, options).map_err(Arc::new)?;
         let name: Arc<str> = endpoint.to_string().into();
-        let connection = Connection::new(line, Arc::clone(&name), traffic, options)
+        let connection = Connection::new(line, pulse, Arc::clone(&name), traffic, options)
             .map_err(|error| ConnectError::Thread { endpoint: name.to_string(), error })?;
         let count = match connection.dialect.has_devices {
             true => device_count(&connection)?,
@@ -69,6 +71,11 @@ impl RemoteRegistry {
     /// Messages, bytes and waits so far.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.connection.traffic
+    }
+
+    /// Whether heartbeats tell that the worker is alive. Other workers are lost after [`Timeouts`](super::Timeouts) alone.
+    pub fn has_heartbeats(&self) -> bool {
+        self.connection.has_pulse
     }
 
     /// Why the worker cannot be used any more, if it cannot. A worker that closed an idle connection is noticed here; nothing is

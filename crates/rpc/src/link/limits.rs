@@ -44,8 +44,23 @@ pub const MAX_MACHINES_BYTES: u64 = 1 << 20;
 /// Bytes of the file that holds an identity.
 pub const MAX_IDENTITY_BYTES: u64 = 4096;
 
+/// The shortest time that a worker may leave a beat without an echo.
+pub const SHORTEST_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Beats that a client sends within the time that a worker may leave one without an echo.
+pub const BEATS_PER_LIMIT: u32 = 8;
+
+/// The shortest time between two beats, however short that is.
+pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(25);
+
+/// The longest time between two beats, however long that is.
+pub const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Bytes that are encrypted and not yet sent, of one connection.
 pub const MAX_UNSENT_BYTES: usize = 32 << 10;
 
 /// Bytes of a connection in TLS beyond those of a plain one: what is unsent, a record that arrives, and what was in it.
 pub const SECURED_BYTES: usize = MAX_UNSENT_BYTES + (2 << 14);
+
+const _: () =
+    assert!(SHORTEST_PATIENCE.as_millis() == SHORTEST_INTERVAL.as_millis() * BEATS_PER_LIMIT as u128);

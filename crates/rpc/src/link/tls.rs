@@ -1,7 +1,7 @@
 //! TLS as two machines use it: version 1.3 alone, raw keys (RFC 7250) on both sides, no resumption and no early data.
 //!
 //! What a connection is for is agreed in its handshake (ALPN): [`LINK`] is for machines that know each other, [`JOIN`] for those that
-//! meet, [`INTRODUCED`] for workers that a client introduces to each other. So a key that is not known is refused while the handshake
+//! meet, [`INTRODUCED`] for workers that a client introduces to each other, [`PULSE`] for the small second connection of a client. So a key that is not known is refused while the handshake
 //! lasts, before it can say anything.
 //!
 //! Keys are agreed by X25519 alone: both sides are Oxcart, and neither can choose what costs the other side more.
@@ -36,6 +36,8 @@ const LINK: &[u8] = b"oxcart/1";
 const JOIN: &[u8] = b"oxcart-join/1";
 /// For workers that were introduced to each other.
 const INTRODUCED: &[u8] = b"oxcart-introduced/1";
+/// For clients that watch whether a worker is alive.
+const PULSE: &[u8] = b"oxcart-pulse/1";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub(crate) enum Purpose {
     Join,
     /// To send a client's data from one worker to another.
     Introduced,
+    /// To watch whether the other side of a connection to use devices is alive.
+    Pulse,
 }
 
 impl Purpose {
@@ -54,6 +58,7 @@ impl Purpose {
             Purpose::Link => LINK,
             Purpose::Join => JOIN,
             Purpose::Introduced => INTRODUCED,
+            Purpose::Pulse => PULSE,
         }
     }
 }
@@ -232,6 +237,7 @@ pub(crate) struct Entrance {
     link: Arc<ServerConfig>,
     join: Arc<ServerConfig>,
     introduced: Arc<ServerConfig>,
+    pulse: Arc<ServerConfig>,
 }
 
 /// Why a connection was not taken in.
@@ -268,9 +274,10 @@ impl Entrance {
             Ok::<_, Error>(Arc::new(config))
         };
         Ok(Entrance {
-            link: config(Purpose::Link, is_known)?,
+            link: config(Purpose::Link, Arc::clone(&is_known))?,
             join: config(Purpose::Join, may_join)?,
             introduced: config(Purpose::Introduced, is_expected)?,
+            pulse: config(Purpose::Pulse, is_known)?,
         })
     }
 
@@ -300,10 +307,11 @@ impl Entrance {
         let offers = |wanted: &[u8]| {
             accepted.client_hello().alpn().is_some_and(|mut offered| offered.any(|name| name == wanted))
         };
-        let purpose = match (offers(LINK), offers(JOIN), offers(INTRODUCED)) {
-            (true, false, false) => Purpose::Link,
-            (false, true, false) => Purpose::Join,
-            (false, false, true) => Purpose::Introduced,
+        let purpose = match [LINK, JOIN, INTRODUCED, PULSE].map(offers) {
+            [true, false, false, false] => Purpose::Link,
+            [false, true, false, false] => Purpose::Join,
+            [false, false, true, false] => Purpose::Introduced,
+            [false, false, false, true] => Purpose::Pulse,
             // A browser, perhaps: whatever it wants, it is not this.
             _ => return Err(Turned::Wrong(Error::NoApplicationProtocol)),
         };
@@ -311,6 +319,7 @@ impl Entrance {
             Purpose::Link => &self.link,
             Purpose::Join => &self.join,
             Purpose::Introduced => &self.introduced,
+            Purpose::Pulse => &self.pulse,
         };
         let (mut accepted, mut connection) = (Some(accepted), None);
         in_turn(&mut || {

@@ -38,6 +38,8 @@ pub enum Command {
     Await = 131,
     /// Go on after an interruption, without what did not come.
     Resume = 132,
+    /// Give the session a pulse.
+    Pulse = 133,
 }
 
 /// How many of them are ggml's.
@@ -56,7 +58,7 @@ pub enum Reply {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Command; 23] = [
+    pub const ALL: [Command; 24] = [
         Command::AllocBuffer,
         Command::GetAlignment,
         Command::GetMaxSize,
@@ -80,6 +82,7 @@ impl Command {
         Command::Push,
         Command::Await,
         Command::Resume,
+        Command::Pulse,
     ];
 
     /// The command with a number, if the dialect has it.
@@ -92,6 +95,7 @@ impl Command {
             Command::Expect | Command::Meet | Command::Push | Command::Await | Command::Resume => {
                 dialect.has_introductions
             }
+            Command::Pulse => dialect.has_pulses,
             _ => true,
         };
         exists.then_some(command)
@@ -131,6 +135,7 @@ impl Command {
             Command::Push => "PUSH",
             Command::Await => "AWAIT",
             Command::Resume => "RESUME",
+            Command::Pulse => "PULSE",
         }
     }
 
@@ -156,7 +161,7 @@ impl Command {
                     0
                 }
             }
-            Command::DeviceCount | Command::Resume => 0,
+            Command::DeviceCount | Command::Resume | Command::Pulse => 0,
             Command::GraphRecompute => device,
             Command::MemsetTensor => RECORD_BYTES + 17,
             Command::Expect => Expect::BYTES,
@@ -200,6 +205,7 @@ impl Command {
             }
             Command::Hello => Reply::Bytes(if dialect.has_capabilities { 4 + CAPABILITY_BYTES } else { 3 }),
             Command::DeviceCount => Reply::Bytes(4),
+            Command::Pulse => Reply::Bytes(16),
         }
     }
 }
@@ -262,9 +268,9 @@ mod tests {
     fn own_commands_are_those_of_the_own_dialect() {
         let numbers: Vec<u8> =
             (18..=255).filter(|&number| Command::from_number(number, Dialect::own()).is_some()).collect();
-        assert_eq!(numbers, [128, 129, 130, 131, 132]);
+        assert_eq!(numbers, [128, 129, 130, 131, 132, 133]);
         for dialect in Dialect::all().iter().filter(|dialect| **dialect != Dialect::own()) {
-            assert!(!dialect.has_introductions, "{dialect}");
+            assert!(!dialect.has_introductions && !dialect.has_pulses, "{dialect}");
         }
         for (index, command) in Command::ALL.into_iter().enumerate() {
             assert_eq!(command.index(), index, "{}", command.name());

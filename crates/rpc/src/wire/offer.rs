@@ -21,14 +21,18 @@ const OWN_OPS: u32 = (1 << OpCode::OWN.len()) - 1;
 /// The bit that says that a worker can be introduced to others. A worker of ours from before it sends zeros there.
 const INTRODUCTIONS: u32 = 1;
 
+/// The bit that says that a worker has pulses, likewise.
+const PULSES: u32 = 2;
+
 /// What a worker that speaks `dialect` answers to a client's capabilities.
 pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_BYTES] {
     let mut answer = NO_CAPABILITIES;
     if !dialect.own_ops.is_empty() && asked == NO_CAPABILITIES {
         answer[..8].copy_from_slice(&MARK);
         answer[8..12].copy_from_slice(&OWN_OPS.to_le_bytes());
-        let abilities = if dialect.has_introductions { INTRODUCTIONS } else { 0 };
-        answer[12..16].copy_from_slice(&abilities.to_le_bytes());
+        let introductions = if dialect.has_introductions { INTRODUCTIONS } else { 0 };
+        let pulses = if dialect.has_pulses { PULSES } else { 0 };
+        answer[12..16].copy_from_slice(&(introductions | pulses).to_le_bytes());
     }
     answer
 }
@@ -41,8 +45,17 @@ pub fn offers_own_ops(answer: &[u8; CAPABILITY_BYTES]) -> bool {
 
 /// Whether a worker that answered this can be introduced to other workers.
 pub fn offers_introductions(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    has_ability(answer, INTRODUCTIONS)
+}
+
+/// Whether a worker that answered this gives a session a pulse.
+pub fn offers_pulses(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    has_ability(answer, PULSES)
+}
+
+fn has_ability(answer: &[u8; CAPABILITY_BYTES], ability: u32) -> bool {
     let [a, b, c, d] = [answer[12], answer[13], answer[14], answer[15]];
-    answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & INTRODUCTIONS != 0
+    answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & ability != 0
 }
 
 #[cfg(test)]
@@ -61,6 +74,18 @@ mod tests {
         let mut more = own;
         more[12..16].fill(0xff);
         assert!(offers_introductions(&more));
+    }
+
+    /// A worker of ours from before pulses has introductions alone.
+    #[test]
+    fn pulses_are_offered_apart_from_introductions() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert!(offers_pulses(&own));
+        let mut before = own;
+        before[12] = 1;
+        assert!(offers_introductions(&before) && !offers_pulses(&before));
+        assert!(!offers_pulses(&NO_CAPABILITIES) && !offers_pulses(&[0xff; CAPABILITY_BYTES]));
+        assert!(!offers_pulses(&answer_capabilities(Dialect::newest(), &NO_CAPABILITIES)));
     }
 
     #[test]

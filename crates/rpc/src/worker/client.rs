@@ -3,12 +3,13 @@
 //! Concurrency: the connection's own thread says what it is doing; the watcher and the listeners read it and may end the
 //! connection from outside, by shutting its socket down. Then its thread wakes up and cleans up after itself.
 
+use std::collections::BTreeSet;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::limits::WATCH_EVERY;
+use super::limits::{MAX_INTRODUCTIONS, WATCH_EVERY};
 use super::peer::{Holder, Peer};
 use super::stored_graphs::StoredGraphs;
 use crate::link::{Key, MachineName};
@@ -31,6 +32,8 @@ pub(crate) enum Phase {
     Computing,
     /// Another worker's bytes are waited for.
     Awaiting,
+    /// It is the pulse of another one, and answers beats.
+    Beating,
 }
 
 /// Why a connection was ended from outside.
@@ -97,6 +100,8 @@ pub(crate) struct Client {
     /// Nanoseconds of its thread that were used in turns.
     in_turns: AtomicU64,
     pub(crate) graphs: StoredGraphs,
+    /// Introductions whose other worker is lost, as its client says.
+    lost_neighbours: Mutex<BTreeSet<u32>>,
     gone: AtomicBool,
     dropped: OnceLock<Dropped>,
 }
@@ -117,6 +122,7 @@ impl Client {
             device_bytes: AtomicUsize::new(0),
             in_turns: AtomicU64::new(0),
             graphs: StoredGraphs::default(),
+            lost_neighbours: Mutex::default(),
             gone: AtomicBool::new(false),
             dropped: OnceLock::new(),
         };
@@ -269,6 +275,23 @@ impl Client {
     /// Why it was ended from outside, if it was.
     pub(crate) fn dropped(&self) -> Option<Dropped> {
         self.dropped.get().copied()
+    }
+
+    fn lost_neighbours(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.lost_neighbours.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the other worker of an introduction is lost. There are no more introductions than that.
+    pub(crate) fn lose_neighbour(&self, introduction: u32) {
+        let mut lost = self.lost_neighbours();
+        if lost.len() < MAX_INTRODUCTIONS {
+            lost.insert(introduction);
+        }
+    }
+
+    /// Whether the other worker of an introduction is lost.
+    pub(crate) fn has_lost(&self, introduction: u32) -> bool {
+        self.lost_neighbours().contains(&introduction)
     }
 
     /// Notes that the other end is gone.

@@ -384,6 +384,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 both[8..].copy_from_slice(&second.to_le_bytes());
                 self.reply(&both)
             }
+            Answer::Token(token) => self.reply(&token),
             Answer::Data(range) => self.send(session, command, &range),
         }
     }

@@ -155,13 +155,14 @@ impl Courier {
         Ok(())
     }
 
-    /// Sends bytes of a buffer. Fails where the other worker is gone, or takes nothing for as long as a client may leave an answer unread.
+    /// Sends bytes of a buffer. Fails where the other worker is gone, or takes nothing for as long as a client may leave an answer unread, or
+    /// where that is of no use any more.
     pub(crate) fn deliver(
         &mut self,
         shared: &WorkerState,
-        client: &Client,
         ticket: u64,
         range: &BufferRange,
+        go_on: impl Fn() -> bool,
     ) -> io::Result<()> {
         // It has nothing to say: whatever arrives is the end.
         if self.channel.arrived()?.is_some() {
@@ -179,7 +180,7 @@ impl Courier {
             let piece = bytes.get_mut(from..).unwrap_or_default();
             range.buffer.read(range.offset + start, piece).map_err(io::Error::other)?;
             let since = Instant::now();
-            self.say(&bytes, || since.elapsed() < shared.limits.write_stall && !client.is_gone())?;
+            self.say(&bytes, || since.elapsed() < shared.limits.write_stall && go_on())?;
             add(&shared.counters.bytes_out, bytes.len() as u64);
         }
         Ok(())

@@ -1,7 +1,9 @@
-//! The way in: the first byte of a connection says whether it is TLS, ggml's protocol as it is, or another worker that was introduced.
+//! The way in: the first byte of a connection says whether it is TLS, ggml's protocol as it is, another worker that was introduced, or
+//! the pulse of another connection.
 //!
 //! Invariant: a client beyond this machine gets past here only if it has proved a key that is known, or if the operator lets its network
-//! in as it is. A worker that a client has introduced gets as far as to prove it. This machine's own key is good on this machine
+//! in as it is. A worker that a client has introduced gets as far as to prove it, and a pulse
+//! as far as to name its session. This machine's own key is good on this machine
 //! alone. The time that a client has for HELLO covers all of this, and the roster counts it as one that has not said HELLO. What a
 //! handshake costs the processor waits for its turn, so that strangers have no more than a part of it, however many connections
 //! they begin.
@@ -11,6 +13,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::beats;
 use super::client::Client;
 use super::connection;
 use super::event::Event;
@@ -25,7 +28,7 @@ use crate::link::introduction::EXPORTER_LABEL;
 use crate::link::secured::Secured;
 use crate::link::tls::{FIRST_BYTE, Purpose, Turned};
 use crate::os::socket::TimedSocket;
-use crate::wire::WORKER_MARK;
+use crate::wire::{PULSE_MARK, WORKER_MARK};
 
 /// Serves a client of a socket from its first byte to its last.
 pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectChoice, socket: &TimedSocket) {
@@ -42,6 +45,14 @@ pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectC
                 && shared.plain.lets_in(client.peer.ip()) =>
         {
             reception::serve(shared, client, None, (socket, outlet()));
+            Ok(None)
+        }
+        (_, [first])
+            if first == PULSE_MARK[0]
+                && !shared.pulses.is_empty()
+                && shared.plain.lets_in(client.peer.ip()) =>
+        {
+            beats::serve(shared, client, None, (socket, outlet()));
             Ok(None)
         }
         _ if shared.plain.lets_in(client.peer.ip()) => {
@@ -63,6 +74,14 @@ pub(crate) fn serve(shared: &Arc<WorkerState>, client: &Client, choice: DialectC
                 let input = SecuredInput { secured: &secured, socket };
                 let output = SecuredOutput { secured: &secured, outlet: outlet() };
                 reception::serve(shared, client, Some(proved), (input, output));
+            }
+        }
+        Ok(Some((Purpose::Pulse, secured))) => {
+            if let Some(key) = secured.peer_key() {
+                let secured = RefCell::new(secured);
+                let input = SecuredInput { secured: &secured, socket };
+                let output = SecuredOutput { secured: &secured, outlet: outlet() };
+                beats::serve(shared, client, Some(key), (input, output));
             }
         }
         Ok(Some((Purpose::Join, mut secured))) => {

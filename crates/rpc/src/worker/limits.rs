@@ -184,6 +184,9 @@ pub(crate) const MAILBOX_BYTES: usize = 32 << 20;
 /// Deliveries that may.
 pub(crate) const MAILBOX_DELIVERIES: usize = 256;
 
+/// How long a pulse is not read after each message: many times as often as an honest client sends one, and no burden.
+pub(crate) const BETWEEN_BEATS: Duration = Duration::from_millis(20);
+
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// Connections that may wait to be accepted. Beyond, the system lets clients try again after a second, real ones too, so a

@@ -64,7 +64,8 @@ impl Neighbours {
     ) -> Result<(), Refusal> {
         check_length(range.len)?;
         let met = self.met.get_mut(&number).ok_or(Refusal::Introduction { number })?;
-        let sent = met.as_mut().map(|courier| courier.deliver(shared, client, ticket, range));
+        let go_on = || !client.is_gone() && !client.has_lost(number);
+        let sent = met.as_mut().map(|courier| courier.deliver(shared, ticket, range, go_on));
         if let Some(Err(_)) = sent {
             // Its end tells the other worker that nothing more comes.
             *met = None;
@@ -88,10 +89,14 @@ impl Neighbours {
     ) -> Result<Delivery, Refusal> {
         check_length(bytes)?;
         let expected = self.expected.get(&number).ok_or(Refusal::Introduction { number })?;
+        let gives_up = || client.is_gone() || client.has_lost(number);
         let taken = expected
             .mailbox()
-            .and_then(|mailbox| mailbox.take(ticket, bytes, shared.limits.delivery, || client.is_gone()));
-        taken.map_err(|why: NotDelivered| Refusal::NotDelivered { number, why })
+            .and_then(|mailbox| mailbox.take(ticket, bytes, shared.limits.delivery, gives_up));
+        taken.map_err(|why| {
+            let is_lost = why == NotDelivered::Late && client.has_lost(number);
+            Refusal::NotDelivered { number, why: if is_lost { NotDelivered::Lost } else { why } }
+        })
     }
 }
 

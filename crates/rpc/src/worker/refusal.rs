@@ -2,7 +2,7 @@
 
 use oxcart_tensor::LayoutError;
 
-use crate::wire::{GraphError, NotDelivered, ParamError, WorkerMessageError};
+use crate::wire::{GraphError, NotDelivered, ParamError, PulseMessageError, WorkerMessageError};
 
 /// What was wrong with a request.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,12 @@ pub enum Refusal {
     /// RESUME without an interruption.
     #[error("there is no interruption to go on after")]
     NoInterruption,
+    /// A pulse of no session here, of one that has a pulse, or from elsewhere.
+    #[error("no session of this client expects such a pulse")]
+    NoSession,
+    /// What is said on no pulse.
+    #[error(transparent)]
+    PulseMessage(PulseMessageError),
     /// A command that the dialect does not have.
     #[error("there is no command {number}")]
     Command {
@@ -179,6 +185,7 @@ impl Refusal {
             | Refusal::Introduction { .. }
             | Refusal::NoInterruption => "introduction",
             Refusal::NotDelivered { .. } => "delivery",
+            Refusal::NoSession | Refusal::PulseMessage(_) => "pulse",
             Refusal::Command { .. } => "command",
             Refusal::Size { .. } => "size",
             Refusal::Device { .. } => "device",

@@ -67,7 +67,8 @@ impl Roster {
         self.clients().len()
     }
 
-    /// Notes which machine a client has proved to be, unless that has so many connections already. Those that are ending do not count.
+    /// Notes which machine a client has proved to be, unless that has so many connections already. Those that are ending do not count,
+    /// and neither do pulses, of which each has one at most.
     pub(crate) fn identify(
         &self,
         client: &Client,
@@ -76,7 +77,8 @@ impl Roster {
         most: Option<u32>,
     ) -> bool {
         let clients = self.clients();
-        let others = clients.values().filter(|other| other.key() == Some(key) && !other.is_gone());
+        let counts = |other: &Client| !other.is_gone() && !other.is(Phase::Beating);
+        let others = clients.values().filter(|other| other.key() == Some(key) && counts(other));
         let is_one_too_many = most.is_some_and(|most| others.count() >= most as usize);
         if !is_one_too_many {
             client.identify(key, name);

@@ -28,6 +28,7 @@ use super::limits::{
 };
 use super::listen::{bind, listen, serve_client};
 use super::parts::Parts;
+use super::pulses::{ExpectedPulse, Pulses};
 use super::refusal::Refusal;
 use super::roster::Roster;
 use super::trust::Trust;
@@ -157,6 +158,8 @@ pub(crate) struct WorkerState {
     pub(crate) plain: Plain,
     /// Other workers that clients have introduced.
     pub(crate) introductions: Arc<Introductions>,
+    /// Pulses of sessions.
+    pub(crate) pulses: Arc<Pulses>,
     /// Memory of messages of all clients, until they are graphs.
     pub(crate) messages: Arc<Budget>,
     /// Memory of graphs that run or are stored, and of the knowledge of buffers.
@@ -326,6 +329,11 @@ impl WorkerState {
         }
     }
 
+    /// What the pulse of a client's session may come by.
+    pub(crate) fn expect_pulse(&self, client: &Client) -> Option<ExpectedPulse> {
+        self.pulses.expect(self.roster.get(client.id)?)
+    }
+
     /// Stops what a client is computing.
     pub(crate) fn stop(&self, client: &Client) {
         for lent in &self.devices {
@@ -361,6 +369,7 @@ impl Worker {
             },
             trust: config.trust,
             plain: config.plain,
+            pulses: Arc::default(),
             messages: Budget::new(config.limits.message_bytes),
             stored: Budget::new(config.limits.stored_bytes),
             chores: Turnstile::new(beside),

@@ -26,6 +26,7 @@ use super::limits::{
 use super::neighbours::Neighbours;
 use super::parts::Parts;
 use super::passing::Passing;
+use super::pulses::ExpectedPulse;
 use super::rebuild::rebuild_in_parts;
 use super::refusal::Refusal;
 use super::server::WorkerState;
@@ -49,6 +50,8 @@ pub(crate) enum Answer {
     Long(u64),
     /// Two numbers.
     Pair(u64, u64),
+    /// What a pulse is known by.
+    Token([u8; 16]),
     /// Bytes of a buffer.
     Data(BufferRange),
 }
@@ -80,6 +83,8 @@ pub(crate) struct Session {
     /// Set when another worker has not sent what it should, until the client says that it knows. Meanwhile nothing is computed, pushed or
     /// waited for, so that no result comes of what is not there.
     interruption: Option<Interruption>,
+    /// What its pulse may come by, once it was asked for. It ends with the session.
+    pulse: Option<ExpectedPulse>,
 }
 
 /// A request's body, taken apart from its start.
@@ -123,7 +128,8 @@ impl Session {
         let (space, leases) = (Space::default(), HashMap::new());
         let (domain, neighbours) = (OnceCell::new(), Neighbours::default());
         let key = client.key();
-        Session { shared, dialect, space, leases, ends, key, domain, neighbours, interruption: None }
+        let (interruption, pulse) = (None, None);
+        Session { shared, dialect, space, leases, ends, key, domain, neighbours, interruption, pulse }
     }
 
     /// Why nothing is answered for now, if so.
@@ -218,6 +224,12 @@ impl Session {
                 Ok(Answer::Done)
             }
             Command::Await => self.receive(body, client),
+            Command::Pulse => {
+                if self.pulse.is_none() {
+                    self.pulse = self.shared.expect_pulse(client);
+                }
+                Ok(Answer::Token(self.pulse.as_ref().map_or([0; 16], ExpectedPulse::token)))
+            }
             Command::Hello => Err(Refusal::Hello),
             Command::SetTensor | Command::GraphCompute | Command::GraphRecompute => {
                 Err(Refusal::Command { number: command as u8 })

@@ -216,6 +216,7 @@ fn within(time: Duration) -> Options {
         slowest_rate: 1 << 30,
         slowest_memory: 1 << 30,
         compute: time,
+        heartbeat: Some(time),
     };
     Options { timeouts, ..Options::default() }
 }
@@ -407,7 +408,12 @@ impl<'a> Session<'a> {
             Command::GetAllocSize => config.alloc_size.to_le_bytes().to_vec(),
             Command::GraphCompute => vec![config.status],
             Command::InitTensor | Command::GraphRecompute => Vec::new(),
-            Command::Expect | Command::Meet | Command::Push | Command::Await | Command::Resume => {
+            Command::Expect
+            | Command::Meet
+            | Command::Push
+            | Command::Await
+            | Command::Resume
+            | Command::Pulse => {
                 panic!("{} to a worker that never offered it", command.name())
             }
         }

@@ -10,6 +10,7 @@ pub mod life;
 pub mod nodes;
 pub mod pairing;
 mod pipe;
+pub mod pulse;
 mod rig;
 pub mod script;
 pub mod session;

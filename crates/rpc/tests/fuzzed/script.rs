@@ -226,6 +226,7 @@ impl<'a> Script<'a> {
                 self.send(Command::Meet, &body, None);
             }
             _ if self.choices.byte() == 255 => self.send(Command::Resume, &[], None),
+            _ if self.choices.byte() == 255 => self.send(Command::Pulse, &[], None),
             _ => {
                 let command = [Command::Push, Command::Await][self.choices.below(2)];
                 let record = self.tensor(1);

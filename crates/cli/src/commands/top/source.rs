@@ -13,7 +13,7 @@ use crate::commands::serve::key_file::all_keys;
 use crate::door;
 use crate::failure::Failure;
 use crate::limits::{MAX_PICTURE_BYTES, PICTURE_TIME};
-use crate::workers::{self, Listed, WorkerAt};
+use crate::workers::{self, Heartbeat, Listed, WorkerAt};
 
 /// What is looked at.
 #[derive(Debug)]
@@ -82,7 +82,10 @@ impl Worker {
         let registry = match &self.connected {
             Some(connected) => Arc::clone(connected),
             None => {
-                let made = self.worker.connect(false).map_err(|error| door::visible(&error))?;
+                let made = self
+                    .worker
+                    .connect(false, Heartbeat::default())
+                    .map_err(|error| door::visible(&error))?;
                 self.connected = Some(Arc::clone(&made));
                 made
             }

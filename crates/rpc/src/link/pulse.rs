@@ -1,0 +1,118 @@
+//! How a client decides that a worker is gone or frozen. No socket and no clock is in here.
+//!
+//! The client sends numbered beats, and the worker says each number back. A worker is lost once a beat has been without its echo for longer
+//! than a limit. An echo speaks for its beat and those before, never for a later one, so bytes that were under way when the worker stopped
+//! keep it alive for no moment longer. Invariants: no worker is lost that says every beat back within the limit; one that stops is lost
+//! within the limit, an interval and a tick; a client that was itself stopped, starved or asleep begins anew and blames no worker for that.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::limits::{BEATS_PER_LIMIT, LONGEST_INTERVAL, SHORTEST_INTERVAL, SHORTEST_PATIENCE};
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PulseEvent {
+    /// Time goes by. What has arrived until now has been handled before.
+    Tick,
+    /// The worker says a beat back.
+    Echo(u64),
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PulseAction {
+    /// Send this beat.
+    Beat(u64),
+    /// The worker is gone or frozen: it has left a beat without an echo for so long. Nothing more is decided.
+    Lost(Duration),
+    /// The worker says back what was not said, or says it twice. Nothing more is decided.
+    Lied,
+}
+
+/// What a client knows of the life of a worker.
+#[derive(Debug)]
+pub struct Pulse {
+    limit: Duration,
+    /// When it was last looked at.
+    looked: Duration,
+    /// When the next beat is due.
+    due: Duration,
+    /// The next beat.
+    next: u64,
+    /// The next beat that may be said back.
+    next_echo: u64,
+    /// Beats without an echo that count, and when they were sent.
+    unanswered: VecDeque<(u64, Duration)>,
+    is_over: bool,
+}
+
+impl Pulse {
+    /// Of a worker that may leave a beat without an echo for so long, from now on; for [`SHORTEST_PATIENCE`] at least.
+    pub fn new(limit: Duration, now: Duration) -> Pulse {
+        let limit = limit.max(SHORTEST_PATIENCE);
+        Pulse {
+            limit,
+            looked: now,
+            due: now,
+            next: 0,
+            next_echo: 0,
+            unanswered: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// Time between two beats, for a limit.
+    pub fn interval(limit: Duration) -> Duration {
+        (limit / BEATS_PER_LIMIT).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+    }
+
+    /// How often to tick, for a limit.
+    pub fn tick(limit: Duration) -> Duration {
+        Pulse::interval(limit) / 4
+    }
+
+    /// Takes in what happens at a time of a clock that goes on while the client sleeps.
+    pub fn handle(&mut self, event: PulseEvent, now: Duration) -> Option<PulseAction> {
+        if self.is_over {
+            return None;
+        }
+        let action = match event {
+            PulseEvent::Tick => self.tick_at(now),
+            PulseEvent::Echo(number) => self.echo(number),
+        };
+        self.is_over = matches!(action, Some(PulseAction::Lost(_) | PulseAction::Lied));
+        action
+    }
+
+    fn tick_at(&mut self, now: Duration) -> Option<PulseAction> {
+        let looked = std::mem::replace(&mut self.looked, now);
+        if now.saturating_sub(looked) > self.limit / 2 {
+            // It was not the worker that let this time go by.
+            self.unanswered.clear();
+        }
+        let oldest = self.unanswered.front().map(|(_, sent)| *sent);
+        if oldest.is_some_and(|sent| now.saturating_sub(sent) > self.limit) {
+            return Some(PulseAction::Lost(self.limit));
+        }
+        (now >= self.due).then(|| {
+            let number = self.next;
+            self.next += 1;
+            self.due = now + Pulse::interval(self.limit);
+            self.unanswered.push_back((number, now));
+            PulseAction::Beat(number)
+        })
+    }
+
+    fn echo(&mut self, number: u64) -> Option<PulseAction> {
+        if !(self.next_echo..self.next).contains(&number) {
+            return Some(PulseAction::Lied);
+        }
+        self.next_echo = number + 1;
+        self.unanswered.retain(|(sent, _)| *sent > number);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The connection of a pulse: says beats back, and hears which other workers are lost. It can do nothing else.
+//!
+//! It runs on a thread of its own, which waits for no session, no turn and no device, so it answers whatever the worker computes. Invariants:
+//! nothing is said but echoes; each message costs a pause, so that a flood costs the worker next to nothing and fills the sender's own
+//! connection. A pulse that falls silent or ends has no consequence here: the session ends by its own connection alone.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::thread;
+
+use super::client::{Client, Phase};
+use super::limits::BETWEEN_BEATS;
+use super::refusal::Refusal;
+use super::server::WorkerState;
+use crate::link::Key;
+use crate::wire::{FRAME_BYTES, FrameHead, PULSE_MARK, PulseMessage};
+
+/// Serves a pulse until it or its session ends. The key that was proved is there where it is in TLS.
+pub(crate) fn serve(
+    shared: &WorkerState,
+    client: &Client,
+    key: Option<Key>,
+    (mut input, mut output): (impl Read, impl Write),
+) {
+    let done = admit(shared, client, key, &mut input).and_then(|session| match session {
+        Some(session) => answer(client, &session, &mut input, &mut output),
+        None => Ok(()),
+    });
+    if let (Err(refusal), None) = (done, client.dropped()) {
+        shared.refused(client, "pulse", &refusal);
+    }
+}
+
+/// Finds out whose pulse it is; none if it goes before that is known.
+fn admit(
+    shared: &WorkerState,
+    client: &Client,
+    key: Option<Key>,
+    input: &mut impl Read,
+) -> Result<Option<Arc<Client>>, Refusal> {
+    let mut mark = [0; PULSE_MARK.len()];
+    if input.read_exact(&mut mark).is_err() {
+        return Ok(None);
+    }
+    if mark != PULSE_MARK {
+        return Err(Refusal::NoSession);
+    }
+    let Some(message) = hear(input)? else { return Ok(None) };
+    let PulseMessage::Begin { token } = message else { return Err(Refusal::NoSession) };
+    let own = shared.roster.get(client.id).ok_or(Refusal::NoSession)?;
+    let session = shared.pulses.let_in(&token, key, own).ok_or(Refusal::NoSession)?;
+    // From here on it is no stranger; and it counts for its machine, though not among those that a limit allows.
+    client.enter(Phase::Beating, None);
+    if let Some(key) = key {
+        client.identify(key, session.machine_name());
+    }
+    Ok(Some(session))
+}
+
+/// The next message; none if it goes.
+fn hear(input: &mut impl Read) -> Result<Option<PulseMessage>, Refusal> {
+    let mut head = [0; FRAME_BYTES];
+    if input.read_exact(&mut head).is_err() {
+        return Ok(None);
+    }
+    let head = FrameHead::decode(&head);
+    let bytes = PulseMessage::body_bytes(&head).map_err(Refusal::PulseMessage)?;
+    let mut body = [0; PulseMessage::MAX_BODY];
+    let Some(body) = body.get_mut(..bytes) else { return Ok(None) };
+    if input.read_exact(body).is_err() {
+        return Ok(None);
+    }
+    PulseMessage::decode(&head, body).map(Some).map_err(Refusal::PulseMessage)
+}
+
+fn answer(
+    client: &Client,
+    session: &Client,
+    input: &mut impl Read,
+    output: &mut impl Write,
+) -> Result<(), Refusal> {
+    while !client.is_gone() {
+        let Some(message) = hear(input)? else { break };
+        match message {
+            PulseMessage::Beat { number } => {
+                if output.write_all(&PulseMessage::Echo { number }.encode()).is_err() {
+                    break;
+                }
+            }
+            PulseMessage::Lost { introduction } => session.lose_neighbour(introduction),
+            PulseMessage::Begin { .. } | PulseMessage::Echo { .. } => return Err(Refusal::NoSession),
+        }
+        thread::sleep(BETWEEN_BEATS);
+    }
+    Ok(())
+}

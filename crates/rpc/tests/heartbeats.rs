@@ -1,0 +1,556 @@
+//! Heartbeats: whether a worker is alive is known within a moment, whatever it is busy with. Processes that are really stopped are in
+//! `crates/cli/tests/heartbeats.rs`. `docs/threats.md` says which test answers which threat.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, patient};
+use oxcart_backend::{
+    Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Work, allocate, copy_async, place_all,
+};
+use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
+use oxcart_rpc::link::{Book, Identity, MachinesFile};
+use oxcart_rpc::wire::{
+    Command, Dialect, FRAME_BYTES, FrameHead, NO_CAPABILITIES, PULSE_MARK, PulseMessage, answer_capabilities,
+};
+use oxcart_rpc::worker::{Limits, Plain, Trust};
+use oxcart_tensor::{DType, Graph};
+use oxcart_testdev::Config as DeviceConfig;
+
+/// Short, so that tests are, and long enough for a machine that is busy otherwise.
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn options() -> Options {
+    Options { timeouts: Timeouts { heartbeat: Some(LIMIT), ..Timeouts::default() }, ..Options::default() }
+}
+
+fn connect(address: SocketAddr) -> Arc<RemoteRegistry> {
+    let registry = RemoteRegistry::connect(&address.to_string(), &options()).unwrap();
+    assert!(registry.has_heartbeats());
+    registry
+}
+
+/// Waits until a worker is known to be lost, and gives how long that took.
+fn lost(registry: &RemoteRegistry) -> Duration {
+    let since = Instant::now();
+    while registry.failure().is_none() {
+        assert!(since.elapsed() < PATIENCE, "it is not lost");
+        thread::sleep(Duration::from_millis(5));
+    }
+    since.elapsed()
+}
+
+fn assert_lifeless(registry: &RemoteRegistry) {
+    let failure = registry.failure().unwrap();
+    assert!(matches!(failure.fault(), WorkerFault::Lifeless { limit: LIMIT }), "{failure}");
+    assert!(failure.to_string().ends_with("has not answered for 1 s"), "{failure}");
+}
+
+/// A way to a worker, for any number of connections, that can be held up: nothing goes through, and nothing closes.
+struct Bridge {
+    address: SocketAddr,
+    is_held: Arc<AtomicBool>,
+}
+
+impl Bridge {
+    fn to(worker: SocketAddr) -> Bridge {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_held = Arc::<AtomicBool>::default();
+        let held = Arc::clone(&is_held);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = TcpStream::connect(worker).unwrap();
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    to.set_nodelay(true).unwrap();
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let held = Arc::clone(&held);
+                    thread::spawn(move || forward(from, to, &held));
+                }
+            }
+        });
+        Bridge { address, is_held }
+    }
+
+    fn hold(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
+    }
+
+    fn let_go(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, held: &AtomicBool) {
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut piece) {
+        while held.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&piece[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn a_connection_that_is_cut_off_is_lost_soon() {
+    let fixture = Fixture::new();
+    let bridge = Bridge::to(fixture.auto);
+    let registry = connect(bridge.address);
+    thread::sleep(2 * LIMIT);
+    assert!(registry.failure().is_none());
+    bridge.hold();
+    let took = lost(&registry);
+    assert!(took < LIMIT + Duration::from_secs(1), "{took:?}");
+    assert_lifeless(&registry);
+    let error = registry.devices()[0].memory().unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+    // The worker learns of it once something gets through again.
+    bridge.let_go();
+    fixture.until_empty();
+}
+
+/// Whatever waits on the connection ends with it.
+#[test]
+fn whoever_waits_for_a_lost_worker_waits_no_longer() {
+    let fixture = Fixture::new();
+    let bridge = Bridge::to(fixture.auto);
+    let registry = connect(bridge.address);
+    bridge.hold();
+    let since = Instant::now();
+    let error = registry.devices()[0].memory().unwrap_err();
+    assert!(since.elapsed() < LIMIT + Duration::from_secs(1), "{:?}", since.elapsed());
+    assert!(error.to_string().contains("has not answered for 1 s"), "{error}");
+    assert_lifeless(&registry);
+}
+
+/// A graph of any length, four times the limit here, and a device that answers nobody meanwhile.
+#[test]
+fn a_worker_that_computes_for_long_is_alive() {
+    let fixture = Fixture::new();
+    let stage = Stage::new(connect(fixture.auto));
+    thread::scope(|scope| {
+        let held = fixture.device.hold();
+        let read = scope.spawn(|| {
+            stage.compute();
+            let mut out = vec![0; stage.output.len];
+            stage.stream.read(&stage.output, &mut out).map(|()| out)
+        });
+        thread::sleep(4 * LIMIT);
+        assert!(stage.registry.failure().is_none());
+        drop(held);
+        assert_eq!(read.join().unwrap().unwrap().len(), NUMBERS * 4);
+    });
+}
+
+/// Beats wait behind no data, neither on the way nor in the worker.
+#[test]
+fn beats_pass_while_the_connection_is_full() {
+    let fixture = Fixture::new();
+    let registry = connect(fixture.auto);
+    let device: Arc<dyn Device> = registry.devices().remove(0);
+    let len = 64 << 20;
+    let buffer = allocate(&device.buffer_type(), len).unwrap();
+    let (data, since) = (vec![7; len], Instant::now());
+    let mut count = 0;
+    while since.elapsed() < 4 * LIMIT {
+        buffer.write(0, &data).unwrap();
+        count += 1;
+    }
+    assert!(count > 1 && registry.failure().is_none());
+    let mut back = [0; 8];
+    buffer.read(len - 8, &mut back).unwrap();
+    assert_eq!(back, [7; 8]);
+}
+
+/// A machine that is busy with other things is slow, and not lost.
+#[test]
+fn busy_processors_make_no_worker_lost() {
+    let fixture = Fixture::new();
+    let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap();
+    assert!(registry.has_heartbeats(), "by default");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let loops = 2 * thread::available_parallelism().unwrap().get();
+        for _ in 0..loops {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        thread::sleep(Duration::from_secs(6));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(registry.failure().is_none(), "{}", registry.failure().unwrap());
+    registry.devices()[0].memory().unwrap();
+}
+
+#[test]
+fn only_workers_of_ours_have_heartbeats() {
+    let fixture = Fixture::new();
+    for dialect in common::dialects() {
+        let registry = RemoteRegistry::connect(&fixture.address(dialect).to_string(), &options());
+        // Some dialects cannot be told from each other by a client.
+        if let Ok(registry) = registry {
+            assert!(!registry.has_heartbeats(), "{dialect}");
+            assert_eq!(registry.traffic().of(Command::Pulse).messages, 0, "{dialect}");
+        }
+    }
+    let off = Timeouts { heartbeat: None, ..Timeouts::default() };
+    let off = Options { timeouts: off, ..Options::default() };
+    let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &off).unwrap();
+    assert!(!registry.has_heartbeats());
+    assert_eq!(fixture.counters().connected, 1);
+}
+
+/// With keys, the pulse is in TLS with the same keys; it does not count among the connections that a machine may have, and ends with its own.
+#[test]
+fn pulses_of_known_machines_are_in_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (worker, client) = (Identity::open(folder.path()).unwrap(), Arc::new(Identity::make().unwrap()));
+    let file = MachinesFile::new(folder.path());
+    let limited = |most: u32| {
+        let desk = client.key();
+        file.change(|machines| {
+            let machine = machines.remember("desk".parse().unwrap(), desk)?;
+            (machine.may_use_this, machine.max_connections) = (true, Some(most));
+            Ok(())
+        })
+        .unwrap();
+    };
+    limited(2);
+    let book = Book::open(file.clone()).unwrap();
+    let trust = Arc::new(Trust::new(&worker, book, "den".parse().unwrap()).unwrap());
+    let fixture = Fixture::with(DeviceConfig::default(), |config| {
+        config.trust = Some(trust);
+        config.plain = Plain { on_loopback: false, networks: Vec::new() };
+    });
+    let bridge = Bridge::to(fixture.auto);
+    let link = Some(LinkTo { identity: Arc::clone(&client), worker: worker.key() });
+    let options = Options { link, ..options() };
+    let connect = || RemoteRegistry::connect(&bridge.address.to_string(), &options);
+    let registries = [(); 2].map(|()| connect().unwrap());
+    assert!(registries.iter().all(|registry| registry.has_heartbeats()));
+    assert_eq!(fixture.counters().connected, 4);
+    assert!(connect().is_err(), "two are allowed");
+    thread::sleep(2 * LIMIT);
+    assert!(registries.iter().all(|registry| registry.failure().is_none()));
+    bridge.hold();
+    for registry in &registries {
+        assert!(lost(registry) < LIMIT + Duration::from_secs(1));
+        assert_lifeless(registry);
+    }
+    bridge.let_go();
+    fixture.until_empty();
+}
+
+const NUMBERS: usize = 1000;
+
+/// A part of a computation: every number is doubled.
+struct Stage {
+    registry: Arc<RemoteRegistry>,
+    stream: Box<dyn Stream>,
+    graph: Graph,
+    buffers: Buffers,
+    input: Place,
+    output: Place,
+}
+
+impl Stage {
+    fn new(registry: Arc<RemoteRegistry>) -> Stage {
+        let device: Arc<dyn Device> = registry.devices().remove(0);
+        let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
+        let input = graph.leaf(DType::F32, [NUMBERS]).unwrap();
+        let output = graph.add(input, input).unwrap();
+        graph.expand(output).unwrap();
+        place_all(&mut graph, &[input, output], &device.buffer_type(), &mut buffers).unwrap();
+        let place = |id| buffers.place_of(graph.tensor(id).unwrap()).unwrap();
+        let (input, output) = (place(input), place(output));
+        let stream = device.open(&StreamOptions::default()).unwrap();
+        Stage { registry, stream, graph, buffers, input, output }
+    }
+
+    fn compute(&self) {
+        let nodes = self.graph.range(0..self.graph.nodes().len()).unwrap();
+        self.stream.compute(Work { nodes, buffers: &self.buffers }).unwrap();
+    }
+
+    /// A new stream, after the old one was interrupted.
+    fn reopen(&mut self) {
+        self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
+    }
+}
+
+/// Has a number go through all stages; the last one is read.
+fn step(stages: &[Stage], number: f32) -> Result<Vec<f32>, Error> {
+    stages[0].stream.set_async(&stages[0].input, number.to_le_bytes().repeat(NUMBERS))?;
+    for (at, stage) in stages.iter().enumerate() {
+        let nodes = stage.graph.range(0..stage.graph.nodes().len()).unwrap();
+        stage.stream.compute(Work { nodes, buffers: &stage.buffers })?;
+        if let Some(next) = stages.get(at + 1) {
+            copy_async(&*stage.stream, &stage.output, &*next.stream, &next.input)?;
+        }
+    }
+    let last = stages.last().unwrap();
+    let mut out = vec![0; NUMBERS * 4];
+    last.stream.read(&last.output, &mut out)?;
+    Ok(out.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect())
+}
+
+/// One of three workers, whichever it is, is cut off. Those that wait for it are told so, keep what they hold, and go on.
+#[test]
+fn others_go_on_when_one_worker_is_cut_off() {
+    for cut in 0..3 {
+        let fixtures = [(); 3].map(|()| Fixture::new());
+        let bridge = Bridge::to(fixtures[cut].auto);
+        let mut places = fixtures.each_ref().map(|fixture| fixture.auto);
+        places[cut] = bridge.address;
+        let mut stages: Vec<Stage> = places.iter().map(|place| Stage::new(connect(*place))).collect();
+        assert_eq!(step(&stages, 1.0).unwrap(), vec![8.0; NUMBERS]);
+        bridge.hold();
+        let since = Instant::now();
+        let error = step(&stages, 2.0).unwrap_err();
+        assert!(since.elapsed() < LIMIT + Duration::from_secs(2), "{cut}: {:?}", since.elapsed());
+        assert!(error.to_string().contains(&format!("worker at {} has not", bridge.address)), "{error}");
+        assert_lifeless(&stages[cut].registry);
+        drop(stages.remove(cut));
+        for stage in &mut stages {
+            // An interrupted worker says so once.
+            let memory = || stage.registry.devices()[0].memory();
+            memory().or_else(|_| memory()).unwrap();
+            assert!(stage.registry.failure().is_none());
+            stage.reopen();
+        }
+        assert_eq!(step(&stages, 3.0).unwrap(), vec![12.0; NUMBERS], "{cut}");
+        bridge.let_go();
+        fixtures[cut].until_empty();
+    }
+}
+
+/// A pulse written by hand.
+struct RawPulse(TcpStream);
+
+impl RawPulse {
+    fn say(&mut self, message: PulseMessage) {
+        // It may be refused while it is said.
+        let _ = self.0.write_all(&message.encode());
+    }
+
+    fn begin(address: SocketAddr, token: [u8; 16]) -> RawPulse {
+        RawPulse::begin_on(dial(address), token)
+    }
+
+    fn begin_on(mut stream: TcpStream, token: [u8; 16]) -> RawPulse {
+        stream.write_all(&PULSE_MARK).unwrap();
+        let mut pulse = RawPulse(stream);
+        pulse.say(PulseMessage::Begin { token });
+        pulse
+    }
+
+    /// Whether a beat is answered; if not, the worker has closed.
+    fn is_answered(&mut self, number: u64) -> bool {
+        self.say(PulseMessage::Beat { number });
+        self.hear() == Some(PulseMessage::Echo { number })
+    }
+
+    fn hear(&mut self) -> Option<PulseMessage> {
+        let mut head = [0; FRAME_BYTES];
+        match self.0.read_exact(&mut head) {
+            Ok(()) => Some(PulseMessage::decode(&FrameHead::decode(&head), &[]).unwrap()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer"),
+            Err(_) => None,
+        }
+    }
+}
+
+/// A client of ours written by hand, and what its pulse comes by.
+fn own(fixture: &Fixture) -> (Peer, [u8; 16]) {
+    let mut peer = Peer::connect(fixture.auto, Dialect::own());
+    let token = peer.ask(Command::Pulse, &[]).try_into().unwrap();
+    (peer, token)
+}
+
+#[test]
+fn a_pulse_is_let_in_by_its_number_alone_and_once() {
+    let fixture = Fixture::new();
+    let (mut peer, token) = own(&fixture);
+    assert_eq!(peer.ask(Command::Pulse, &[]), token, "a session has one");
+    let (_other, others) = own(&fixture);
+    assert!(others != token && token != [0; 16]);
+    let refused = |mut pulse: RawPulse| assert!(!pulse.is_answered(0) && closes(&mut pulse.0));
+    refused(RawPulse::begin(fixture.auto, [0; 16]));
+    refused(RawPulse::begin(fixture.auto, token.map(|byte| byte ^ 1)));
+    refused(RawPulse::begin_on(dial_from(2, fixture.auto), token));
+    // No beats before it has begun.
+    let mut stream = dial(fixture.auto);
+    stream.write_all(&[&PULSE_MARK[..], &PulseMessage::Beat { number: 0 }.encode()].concat()).unwrap();
+    assert!(closes(&mut stream));
+    let mut stream = dial(fixture.auto);
+    stream.write_all(b"pulse of mine, or a mark like it").unwrap();
+    assert!(closes(&mut stream));
+    let mut pulse = RawPulse::begin(fixture.auto, token);
+    assert!(pulse.is_answered(0) && pulse.is_answered(u64::MAX) && pulse.is_answered(7));
+    refused(RawPulse::begin(fixture.auto, token));
+    assert!(pulse.is_answered(8), "it is none of its affair");
+    // What is said on no pulse ends it, and the session goes on.
+    pulse.say(PulseMessage::Echo { number: 8 });
+    assert!(closes(&mut pulse.0) && peer.is_alive());
+    fixture.until("all are counted", |fixture| fixture.counters().refusals.get("pulse") == Some(&7));
+    fixture.assert_serves();
+}
+
+#[test]
+fn a_pulse_ends_with_its_session_and_not_the_other_way_round() {
+    let fixture = Fixture::limited(Limits { hello: Duration::from_secs(2), ..patient() });
+    let (mut peer, token) = own(&fixture);
+    let mut pulse = RawPulse::begin(fixture.auto, token);
+    assert!(pulse.is_answered(0));
+    // A client that says nothing for a while, because it sleeps perhaps, loses nothing.
+    thread::sleep(Duration::from_millis(2500));
+    assert!(pulse.is_answered(1) && peer.is_alive());
+    assert_eq!(fixture.counters().connected, 2);
+    drop(peer);
+    assert!(closes(&mut pulse.0));
+    fixture.until_empty();
+    assert!(!RawPulse::begin(fixture.auto, token).is_answered(0), "nothing comes after the session");
+    let (mut peer, token) = own(&fixture);
+    drop(RawPulse::begin(fixture.auto, token));
+    assert!(peer.is_alive());
+    // One that does not say whose it is has as long as a HELLO.
+    let mut late = dial(fixture.auto);
+    late.write_all(&PULSE_MARK).unwrap();
+    assert!(closes(&mut late) && peer.is_alive());
+}
+
+/// A flood is answered at a pace of the worker's, and fills the connection it comes on.
+#[test]
+fn beats_in_floods_are_answered_at_a_pace() {
+    let fixture = Fixture::new();
+    let pulses = [(); 8].map(|()| {
+        let (peer, token) = own(&fixture);
+        (peer, RawPulse::begin(fixture.auto, token))
+    });
+    let flood = PulseMessage::Beat { number: 1 }.encode().repeat(1 << 16);
+    let mut pulses = pulses.map(|(peer, pulse)| {
+        let mut other = pulse.0.try_clone().unwrap();
+        let flood = flood.clone();
+        thread::spawn(move || other.write_all(&flood));
+        (peer, pulse)
+    });
+    let since = Instant::now();
+    for _ in 0..100 {
+        for (_, pulse) in &mut pulses {
+            assert_eq!(pulse.hear(), Some(PulseMessage::Echo { number: 1 }));
+        }
+    }
+    assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
+    fixture.assert_serves();
+    assert!(pulses.iter_mut().all(|(peer, _)| peer.is_alive()));
+    drop(pulses);
+    fixture.until_empty();
+}
+
+/// A worker that offers pulses, and does this with each.
+fn worker_with(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut prefix = [0; 9];
+        while stream.read_exact(&mut prefix).is_ok() {
+            let mut body = vec![0; usize::try_from(common::long(&prefix[1..])).unwrap()];
+            stream.read_exact(&mut body).unwrap();
+            let said = match Command::from_number(prefix[0], Dialect::own()).unwrap() {
+                Command::Hello => {
+                    [&[7, 0, 0, 0][..], &answer_capabilities(Dialect::own(), &NO_CAPABILITIES)].concat()
+                }
+                Command::Pulse => vec![1; 16],
+                Command::DeviceCount => 1_u32.to_le_bytes().to_vec(),
+                Command::GetDeviceMemory => vec![1; 16],
+                _ => 64_u64.to_le_bytes().to_vec(),
+            };
+            stream.write_all(&[&(said.len() as u64).to_le_bytes()[..], &said].concat()).unwrap();
+            if prefix[0] == Command::Pulse as u8 {
+                let (pulse, _) = listener.accept().unwrap();
+                let answer = Arc::clone(&answer);
+                thread::spawn(move || answer(pulse));
+            }
+        }
+    });
+    address
+}
+
+/// A pulse that cannot be had is no reason not to use a worker.
+#[test]
+fn a_worker_without_the_pulse_that_it_offers_is_used_without() {
+    let silent = |stream: TcpStream| {
+        thread::sleep(PATIENCE);
+        drop(stream);
+    };
+    for address in [worker_with(drop), worker_with(silent)] {
+        let registry = RemoteRegistry::connect(&address.to_string(), &options()).unwrap();
+        assert!(!registry.has_heartbeats());
+        thread::sleep(2 * LIMIT);
+        registry.devices()[0].memory().unwrap();
+        assert!(registry.failure().is_none());
+    }
+}
+
+/// Says back what it hears, some beats; then something else.
+fn echo_and_then(then: impl Fn(&mut RawPulse, u64) + Send + Sync + 'static) -> Arc<RemoteRegistry> {
+    let address = worker_with(move |mut stream| {
+        stream.read_exact(&mut [0; PULSE_MARK.len() + FRAME_BYTES + PulseMessage::MAX_BODY]).unwrap();
+        let mut pulse = RawPulse(stream);
+        for _ in 0..3 {
+            let Some(PulseMessage::Beat { number }) = pulse.hear() else { return };
+            pulse.say(PulseMessage::Echo { number });
+        }
+        then(&mut pulse, 2);
+        // It stays.
+        while pulse.hear().is_some() {}
+    });
+    connect(address)
+}
+
+/// A worker that says what it cannot have heard is not believed that it is alive, nor anything else.
+#[test]
+fn a_worker_that_says_back_what_was_not_said_is_lost() {
+    let lies: [fn(&mut RawPulse, u64); 4] = [
+        |pulse, last| pulse.say(PulseMessage::Echo { number: last }),
+        |pulse, last| pulse.say(PulseMessage::Echo { number: last + 1000 }),
+        |pulse, _| pulse.say(PulseMessage::Lost { introduction: 1 }),
+        |pulse, last| {
+            let flood = PulseMessage::Echo { number: last }.encode().repeat(1 << 14);
+            let _ = pulse.0.write_all(&flood);
+        },
+    ];
+    for lie in lies {
+        let registry = echo_and_then(lie);
+        lost(&registry);
+        let failure = registry.failure().unwrap();
+        assert!(matches!(failure.fault(), WorkerFault::Unsolicited), "{failure}");
+    }
+}
+
+/// A pulse that breaks says nothing of its worker: what has no heartbeats has time-outs.
+#[test]
+fn a_pulse_that_ends_costs_nothing_else() {
+    let end = |pulse: &mut RawPulse, _| drop(pulse.0.shutdown(std::net::Shutdown::Both));
+    let noise = |pulse: &mut RawPulse, _| drop(pulse.0.write_all(&[0xff; 64]));
+    for registry in [echo_and_then(end), echo_and_then(noise)] {
+        thread::sleep(2 * LIMIT);
+        assert!(registry.failure().is_none());
+        registry.devices()[0].memory().unwrap();
+    }
+}
