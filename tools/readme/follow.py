@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -108,19 +109,21 @@ class User:
 
     def start(self, line):
         log = self.home / f"log-{len(self.running)}"
-        env, command = dict(self.env), f"exec {line}"
+        env, command = {**self.env, "TERM": "dumb"}, f"exec {line}"
         # Another machine has a name and a home of its own.
         machine = next((machine for machine in MACHINES if machine in line.split()), None)
         if machine:
             env["XDG_DATA_HOME"] = str(self.home / f"data-{machine}")
             command = f"hostname {NAMES[machine]} && exec {line}"
-        # A log that others can read has no join line.
-        log.touch(mode=0o600)
-        with log.open("w") as out:
-            process = subprocess.Popen(
-                (["unshare", "--uts"] if machine else []) + ["sh", "-c", command], cwd=self.home, env=env,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            )
+        # Someone sits before a terminal, to whom a worker shows its line even if it has been paired before.
+        ours, theirs = os.openpty()
+        log.write_bytes(b"")
+        process = subprocess.Popen(
+            (["unshare", "--uts"] if machine else []) + ["sh", "-c", command], cwd=self.home, env=env,
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True,
+        )
+        os.close(theirs)
+        threading.Thread(target=keep, args=(ours, log), daemon=True).start()
         self.running.append(process)
         start = time.time()
         while "listening on" not in log.read_text():
@@ -160,6 +163,18 @@ class User:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
         self.running.clear()
+
+
+def keep(terminal, log):
+    """Writes what is shown on a terminal to a file, until nobody has the other end."""
+    with log.open("ab") as out:
+        while True:
+            try:
+                shown = os.read(terminal, 4096)
+            except OSError:
+                return
+            out.write(shown.replace(b"\r\n", b"\n"))
+            out.flush()
 
 
 def indented(text):

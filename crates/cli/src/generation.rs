@@ -1,5 +1,6 @@
 //! Requests to a model: the arguments that say how tokens are chosen, and answers shown as they come.
 
+use std::ops::Bound;
 use std::str::FromStr;
 
 use oxcart::llm::engine::{End, Engine, Event, Report, Request, RequestError};
@@ -7,6 +8,7 @@ use oxcart::llm::text::{SampleError, SamplerSettings, Token, Vocab};
 
 use crate::failure::Failure;
 use crate::loaded::Loaded;
+use crate::units;
 
 /// Tokens at most; -1 stands for no limit, as with llama.cpp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,7 @@ pub(crate) struct LengthArgs {
         visible_alias = "n-predict",
         alias = "predict",
         value_name = "N",
-        default_value = "512",
-        allow_negative_numbers = true
+        default_value = "512"
     )]
     pub(crate) n: Limit,
 }
@@ -65,44 +66,40 @@ impl FromStr for Seed {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
     /// Temperature: how random the choice of tokens is; 0 always takes the likeliest
-    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8, value_parser = number)]
+    #[arg(long = "temp", alias = "temperature", value_name = "T", default_value_t = 0.8, value_parser = units::number(0.0_f32..))]
     temperature: f32,
 
     /// Choose among this many of the likeliest tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 40)]
+    #[arg(long, value_name = "K", default_value_t = 40, value_parser = units::whole(0_usize..))]
     top_k: usize,
 
     /// Choose among the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = number)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = units::number(0.0..=1.0_f32))]
     top_p: f32,
 
     /// Leave out tokens less likely than this, relative to the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.05, value_parser = number)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, value_parser = units::number(0.0..=1.0_f32))]
     min_p: f32,
 
     /// Choose among the most typical tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = number)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = units::number(0.0..=1.0_f32))]
     typical: f32,
 
     /// Make tokens that are among the last 64 less likely; 1 changes nothing
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = number)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = units::number((Bound::Excluded(0.0_f32), Bound::Unbounded)))]
     repeat_penalty: f32,
 
     /// Lower the score of a token by this for each recent use
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = units::number::<f32>(..))]
     frequency_penalty: f32,
 
     /// Lower the score of a token by this if it was used recently
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = units::number::<f32>(..))]
     presence_penalty: f32,
 
     /// Seed for the random choice: the same seed gives the same text. By default, or with -1, a new one each time
-    #[arg(short, long, value_name = "S", allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "S")]
     seed: Option<Seed>,
-}
-
-fn number(text: &str) -> Result<f32, String> {
-    text.parse().map_err(|_| "must be a number".to_owned())
 }
 
 impl SamplerArgs {

@@ -7,6 +7,8 @@ use std::ffi::OsString;
 
 use clap::Command;
 
+use crate::settings::nearest;
+
 /// As typed elsewhere, and as it is called here.
 const NAMES: [(&str, &str); 21] = [
     ("-ngl", "--gpu-layers"),
@@ -69,6 +71,27 @@ fn known(word: &str, command: &Command) -> Option<String> {
     has(letters).then(|| format!("--{letters}{rest}"))
 }
 
+/// What is wrong with a word of several letters behind one dash, if that is why a command line was refused: the parser takes `-tmep 0`
+/// for `-t mep`, and complains of `mep`, or of `-t` if there is none. `argument` and `value` are what it complains of.
+pub(crate) fn unknown(words: &[OsString], argument: &str, value: &str, parser: &Command) -> Option<String> {
+    let mut words = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    let command = words.find_map(|word| parser.find_subcommand(word))?;
+    let is_meant = |word: &&str| {
+        let Some((first, rest)) = word.strip_prefix('-').and_then(|letters| letters.split_at_checked(1))
+        else {
+            return false;
+        };
+        let is_name = rest.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        first != "-" && !rest.is_empty() && is_name && (rest == value || argument == format!("-{first}"))
+    };
+    let word = words.find(is_meant)?;
+    let names: Vec<String> =
+        command.get_arguments().filter_map(|known| Some(format!("--{}", known.get_long()?))).collect();
+    let near = nearest(&format!("-{word}"), names.iter().map(String::as_str));
+    let help = format!("oxcart {} --help lists all options", command.get_name());
+    Some(format!("there is no option {word}{}", if near.is_empty() { format!("; {help}") } else { near }))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Arg, ArgAction};
@@ -89,6 +112,28 @@ mod tests {
     fn words(line: &str) -> String {
         let words = rewritten(line.split(' ').map(OsString::from), &parser());
         words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn unknown_words_are_named_as_they_were_typed() {
+        let said = |line: &str, argument: &str, value: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            unknown(&words, argument, value, &parser())
+        };
+        let typo = "there is no option -tepm; did you mean '--temp'?";
+        assert_eq!(said("oxcart run -tepm 0", "--threads <N>", "epm").as_deref(), Some(typo));
+        let other = "there is no option -ub; oxcart run --help lists all options";
+        assert_eq!(said("oxcart run -ub 5", "-u", "").as_deref(), Some(other));
+        // What else may be wrong.
+        for (line, argument, value) in [
+            ("oxcart run -n few", "-n <N>", "few"),
+            ("oxcart run -n5x", "-n <N>", "5x"),
+            ("oxcart run --tepm 0", "--tepm", ""),
+            ("oxcart run -- -tepm", "--threads <N>", "epm"),
+            ("oxcart", "", ""),
+        ] {
+            assert_eq!(said(line, argument, value), None, "{line}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use oxcart::backend::{ByteSize, Device, DeviceKind};
 use oxcart::gguf::Metadata;
 use oxcart::llm::engine::{Engine, EngineOptions};
+use oxcart::llm::model::limits::{MAX_BATCH, MAX_CONTEXT};
 use oxcart::llm::model::{Model, ModelFile, Override, Placement, PlacementOptions, Proportions, Share};
 use oxcart::llm::runner::{
     AttentionChoice, Encoder, EncoderOptions, Lineup, Logits, Piece, Runner, RunnerOptions, SequenceId,
@@ -28,6 +29,7 @@ use crate::quantity;
 use crate::recovery::{Departure, Moved, Recovery, departures};
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
+use crate::units;
 use crate::workers::{Heartbeat, WorkerAt, Workers, device_name};
 
 /// Tokens of a context, unless --ctx says otherwise.
@@ -69,7 +71,7 @@ pub(crate) struct EngineArgs {
     /// How to divide the model: one number per device, in the order of --plan, workers first; this machine gets nothing if left out
     ///
     /// By default, by free memory; where this machine has a card, its CPU gets only what the others have no room for.
-    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', value_parser = units::number(0.0_f64..))]
     pub(crate) split: Vec<f64>,
 
     /// Put tensors with matching names on a device, by its number in --plan, for example blk.*.ffn_*=0; may be repeated
@@ -78,19 +80,19 @@ pub(crate) struct EngineArgs {
 
     /// Size of the context in tokens; 0 for as many as the model was trained on. By default, 4096 or what the prompt and its answer need, up to
     /// what the model was trained on
-    #[arg(short, long, visible_alias = "ctx-size", value_name = "N")]
+    #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
     /// Type of cached keys and values: f32, f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = parse_cache_type)]
     pub(crate) kv: DType,
 
-    /// llama.cpp's names of --kv, one for keys and one for values.
-    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    /// Type of cached keys alone; also -ctk. By default, that of --kv
+    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
     pub(crate) cache_type_k: Option<DType>,
 
-    /// See above.
-    #[arg(long, hide = true, value_name = "TYPE", value_parser = parse_cache_type)]
+    /// Type of cached values alone; also -ctv. By default, that of --kv
+    #[arg(long, value_name = "TYPE", value_parser = parse_cache_type)]
     pub(crate) cache_type_v: Option<DType>,
 
     /// How to compute attention: flash (one fused operation), plain (separate products and softmax), or auto
@@ -100,7 +102,7 @@ pub(crate) struct EngineArgs {
     pub(crate) attention: AttentionChoice,
 
     /// Prompt tokens to compute at a time. By default 512, or 2048 where graphics cards hold the whole model
-    #[arg(short, long, visible_alias = "batch-size", value_name = "N")]
+    #[arg(short, long, visible_alias = "batch-size", value_name = "N", value_parser = units::whole(1..=MAX_BATCH))]
     pub(crate) batch: Option<usize>,
 
     /// Show which device would get what, and stop; exit code 1 means that it does not fit
@@ -125,18 +127,14 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// With the names of others taken for ours.
-    pub(crate) fn resolved(&self) -> Result<EngineArgs, Failure> {
-        let kv = match (self.cache_type_k, self.cache_type_v) {
-            (None, None) => self.kv,
-            (Some(keys), Some(values)) if keys != values => {
-                return Err(Failure::Usage(format!(
-                    "keys in {keys} and values in {values}: Oxcart keeps both in one type; use --kv TYPE"
-                )));
-            }
-            (Some(one), _) | (None, Some(one)) => one,
-        };
-        Ok(EngineArgs { kv, ..self.clone() })
+    /// Type of cached keys.
+    pub(crate) fn key_type(&self) -> DType {
+        self.cache_type_k.unwrap_or(self.kv)
+    }
+
+    /// Type of cached values.
+    pub(crate) fn value_type(&self) -> DType {
+        self.cache_type_v.unwrap_or(self.kv)
     }
 
     /// Starts and connects the workers.
@@ -169,7 +167,8 @@ impl EngineArgs {
     fn runner_options(&self) -> RunnerOptions {
         RunnerOptions {
             context: self.context_size(),
-            cache_type: self.kv,
+            cache_type: self.key_type(),
+            value_type: Some(self.value_type()),
             attention: self.attention,
             sequences: self.sequences,
             tokens: self.tokens,
@@ -306,7 +305,6 @@ impl Loaded {
         quiet: bool,
         needed: impl FnOnce(&Unloaded<'_>) -> Result<usize, Failure>,
     ) -> Result<Opened, Failure> {
-        let args = &args.resolved()?;
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
@@ -379,13 +377,14 @@ impl Loaded {
         let model = load(file, placement, &path, &workers, quiet)?;
         let load = start.elapsed();
         tracing::debug!(
-            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens in {}",
+            "{}: {}, {} blocks, loaded in {:.2} s; a context of {} tokens, keys in {} and values in {}",
             path.display(),
             model.hyper().architecture(),
             model.hyper().blocks.len(),
             load.as_secs_f64(),
             args.context_size(),
-            args.kv
+            args.key_type(),
+            args.value_type()
         );
         Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, departures, lineup, quiet, workers })))
     }
@@ -473,8 +472,18 @@ fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
     shortfall(placement).map(|problem| Failure::NoRoom(format!("{problem} with --ctx {context}: {advice}")))
 }
 
-/// Every pattern of `--place` is about some tensor.
+/// Every pattern of `--place` is about some tensor, and names a device of the plan.
 fn check_overrides(placement: &Placement, overrides: &[Override]) -> Result<(), Failure> {
+    let devices = placement.devices().len();
+    if let Some(wanted) = overrides.iter().find(|wanted| wanted.device >= devices) {
+        return Err(Failure::Usage(format!(
+            "--place {}={}: the plan has no device {}; its devices are numbered from 0 to {}, as --plan shows",
+            wanted.pattern.escape_debug(),
+            wanted.device,
+            wanted.device,
+            devices.saturating_sub(1)
+        )));
+    }
     let has = |wanted: &Override| placement.tensors().iter().any(|tensor| wanted.matches(&tensor.name));
     match overrides.iter().find(|wanted| !has(wanted)) {
         Some(wanted) => Err(Failure::Usage(format!(

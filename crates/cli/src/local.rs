@@ -10,6 +10,7 @@ use oxcart::backend::{Device, DeviceKind, Registries, StreamOptions};
 use oxcart::llm::model::Proportions;
 
 use crate::failure::Failure;
+use crate::units;
 
 /// Where devices come from
 #[derive(Clone, Debug, clap::Args)]
@@ -37,12 +38,12 @@ pub(crate) struct DeviceArgs {
     plugins: PluginArgs,
 
     /// CPU threads to compute with. By default, one per processor
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(short, long, value_name = "N", value_parser = units::whole(1..=512_u16))]
     pub(crate) threads: Option<u16>,
 
     /// Put at most this many blocks on this machine's graphics cards (and on workers, if there are any), the rest on its CPU; also -ngl. 0 leaves the cards
     /// unused, all is as many as fit
-    #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers)]
     gpu_layers: GpuLayers,
 
     /// Give the same answers, bit for bit, however requests are batched and prompts split; slower on graphics cards

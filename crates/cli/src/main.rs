@@ -55,9 +55,15 @@ struct Cli {
 }
 
 impl Cli {
-    /// The parser, every command of which may say what is told, and where.
+    /// The parser, every command of which may say what is told, and where. A negative number is the value of an option and no option, so
+    /// that the option can say which values it takes.
     fn parser() -> clap::Command {
-        Cli::command().mut_subcommands(LogArgs::augment_args)
+        let reads_numbers =
+            |option: clap::Arg| match option.get_action().takes_values() && !option.is_positional() {
+                true => option.allow_negative_numbers(true),
+                false => option,
+            };
+        Cli::command().mut_subcommands(|command| LogArgs::augment_args(command).mut_args(reads_numbers))
     }
 }
 
@@ -193,6 +199,10 @@ fn refused(error: &clap::Error, words: &[OsString], changed: &[Setting]) -> ! {
     use clap::error::ContextKind;
     let about = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (argument, value) = (about(ContextKind::InvalidArg), about(ContextKind::InvalidValue));
+    if let Some(unknown) = habits::unknown(words, &argument, &value, &Cli::parser()) {
+        let _ = writeln!(door::stderr(), "oxcart: {unknown}");
+        std::process::exit(2);
+    }
     let is_meant = |setting: &&Setting| {
         words.get(1).is_some_and(|command| *command == *setting.command)
             && argument.split([' ', '=']).next() == Some(&format!("--{}", setting.key))

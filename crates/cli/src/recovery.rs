@@ -62,13 +62,13 @@ impl Recover for Recovery {
         let lost = self.lineup.leave_out_lost(loss)?;
         if lost.is_empty() && !loss.is_gone {
             tracing::warn!(
-                "{} was interrupted, going on with it: {}",
+                "{} was interrupted; continuing with it: {}",
                 device_name(&loss.device),
                 loss.reason
             );
         }
         for LostDevice { device, reason } in lost {
-            tracing::warn!("{} is lost, going on without it: {reason}", device_name(device.name()));
+            tracing::warn!("{} is lost; continuing without it: {reason}", device_name(device.name()));
         }
         let placement = self.lineup.place_again(runner)?;
         let departures = match self.moved {
@@ -93,7 +93,7 @@ impl Recover for Recovery {
     fn recovered(&mut self, recovery: &Recovered) {
         let Recovered { requests, tokens, moved, stall, .. } = recovery;
         tracing::info!(
-            "went on after {:.2} s, {:.2} s of them to load; computed again: {tokens} token{} of {requests} answer{}",
+            "continued after {:.2} s, {:.2} s of which went into loading; recomputed {tokens} token{} of {requests} answer{}",
             stall.as_secs_f64(),
             moved.as_secs_f64(),
             if *tokens == 1 { "" } else { "s" },
@@ -102,6 +102,9 @@ impl Recover for Recovery {
     }
 
     fn draft_lost(&mut self, device: &str, reason: &str) {
-        tracing::warn!("{} is lost, going on without guesses of --draft: {reason}", device_name(device));
+        tracing::warn!(
+            "{} is lost; continuing without the guesses of --draft: {reason}",
+            device_name(device)
+        );
     }
 }

@@ -13,6 +13,9 @@ use crate::loaded::Loaded;
 /// Tokens of a window, unless --ctx says otherwise.
 pub(crate) const WINDOW: usize = 512;
 
+/// The fewest tokens of a window.
+pub(crate) const LEAST_WINDOW: usize = 4;
+
 /// What --ctx means to commands that cut a text.
 pub(crate) const CTX_HELP: &str = "Tokens in a window. By default, 512";
 
@@ -44,16 +47,11 @@ impl Windows {
     ) -> Result<Windows, Failure> {
         let mut all = loaded.encode(text, Encode { add_special: true, parse_special: false })?;
         let tokens = all.len();
-        let count = (tokens / size.max(1)).min(most.unwrap_or(usize::MAX));
-        if size < 4 {
-            return Err(Failure::Usage(format!("--ctx is {size}; windows need at least 4 tokens")));
-        }
+        let count = (tokens / size).min(most.unwrap_or(usize::MAX));
         if count == 0 {
-            let reason = match most {
-                Some(0) => "--chunks is 0, which leaves nothing to do".to_owned(),
-                _ => format!("the text has {tokens} tokens, fewer than one window of {size} (--ctx)"),
-            };
-            return Err(Failure::Usage(reason));
+            return Err(Failure::Usage(format!(
+                "the text has {tokens} tokens, fewer than one window of {size} (--ctx)"
+            )));
         }
         all.truncate(count * size);
         if let Some(first) = loaded.vocab.special().bos.filter(|_| loaded.vocab.adds_bos()) {

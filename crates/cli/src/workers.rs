@@ -126,6 +126,12 @@ impl Listed {
         &self.name
     }
 
+    /// The name of the machine, if this one is paired with it and it was called by its name.
+    pub(crate) fn machine(&self) -> Option<&str> {
+        let is_address = || self.endpoints.iter().any(|endpoint| endpoint.to_string() == self.name);
+        self.link.as_ref().filter(|_| !is_address()).map(|_| &*self.name)
+    }
+
     /// A machine at a port of which its join line said nothing.
     fn of_machine_at(machine: &Machine, port: u16) -> Result<Listed, Failure> {
         let mut endpoints: Vec<Endpoint> = Vec::new();
@@ -194,7 +200,7 @@ impl Listed {
     }
 
     /// Whether it is one worker: one machine may have several, at several ports.
-    fn is_same(&self, other: &Listed) -> bool {
+    pub(crate) fn is_same(&self, other: &Listed) -> bool {
         let key = |listed: &Listed| listed.link.as_ref().map(|link| link.worker);
         if let (Some(one), Some(other)) = (key(self), key(other))
             && one != other

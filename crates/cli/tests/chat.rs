@@ -11,11 +11,12 @@ mod worker;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use oxcart::gguf::{Builder, Gguf};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
@@ -43,6 +44,11 @@ struct Screen {
 impl Screen {
     /// Starts a chat whose user has this home, and waits for its first prompt.
     fn chat(home: &Path, args: &[&str]) -> Screen {
+        Screen::with_model(home, Path::new(TINY), args, "1")
+    }
+
+    /// The same with another model, and with colours where `no_color` is empty.
+    fn with_model(home: &Path, model: &Path, args: &[&str], no_color: &str) -> Screen {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -51,11 +57,12 @@ impl Screen {
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         // A session of its own, so that Ctrl-C on this terminal is for it.
         let child = user::command("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "-m", TINY, "--temp", "0"])
+            .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "--temp", "0", "-m"])
+            .arg(model)
             .args(args)
             .env("HOME", home)
             .env("TERM", "xterm")
-            .env("NO_COLOR", "1")
+            .env("NO_COLOR", no_color)
             .env_remove("XDG_STATE_HOME")
             .env_remove("XDG_CONFIG_HOME")
             .stdin(theirs())
@@ -289,7 +296,7 @@ fn a_dead_worker_does_not_end_the_conversation() {
     worker.child.wait().unwrap();
     // This machine takes its part over.
     let shown = screen.say("And now?");
-    assert!(shown.contains(&worker.address) && shown.contains("is lost, going on without it"), "{shown}");
+    assert!(shown.contains(&worker.address) && shown.contains("is lost; continuing without it"), "{shown}");
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "And now?", "yes"]);
     // Asked for by name, it is still gone.
     let shown = screen.say(&format!("/workers {}", worker.address));
@@ -325,6 +332,70 @@ fn a_full_context_says_so_and_what_to_do() {
     assert!(!shown.contains("full"), "{shown}");
     let shown = screen.say("And now?");
     assert!(shown.contains("the oldest 2 messages") && shown.contains("word"), "{shown}");
+}
+
+/// A model that was taught to reason, as far as its template says.
+fn reasoning_model(folder: &Path) -> PathBuf {
+    let file = Gguf::open(Path::new(TINY)).unwrap();
+    let mut builder = Builder::like(file.header());
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{# <think></think> #}";
+    builder.set("tokenizer.chat_template", template);
+    for tensor in file.tensors().iter() {
+        let mut bytes = vec![0; tensor.layout().byte_len()];
+        file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
+        builder.tensor_like(&tensor, bytes);
+    }
+    let path = folder.join("reasoning.gguf");
+    builder.write(File::create(&path).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn answers_look_like_what_their_marks_mean() {
+    let home = home();
+    let args = ["--regex", r"A \*\*bold\*\* word"];
+    let mut screen = Screen::with_model(home.path(), Path::new(TINY), &args, "");
+    let shown = screen.say("Hello");
+    assert!(shown.contains("A \x1b[1mbold\x1b[0m word"), "{shown:?}");
+    let shown = screen.say("/markdown off");
+    assert!(shown.contains("Markdown is shown as plain text"), "{shown:?}");
+    assert!(screen.say("Hello").contains("A **bold** word"));
+    // A file, and the model, have it as it was said.
+    assert_eq!(contents(&screen.transcript(home.path()))[1], "A **bold** word");
+}
+
+#[test]
+fn reasoning_is_dim_and_can_be_folded() {
+    let home = home();
+    let model = reasoning_model(home.path());
+    let args = ["--regex", "<think>let me see</think>yes"];
+    let mut screen = Screen::with_model(home.path(), &model, &args, "");
+    let shown = screen.say("Hello");
+    assert!(shown.contains("\x1b[2mlet me see\x1b[0m") && shown.contains("yes"), "{shown:?}");
+    let shown = screen.say("/think fold");
+    assert!(shown.contains("reasoning is now folded"), "{shown:?}");
+    let shown = screen.say("Hello");
+    assert!(shown.contains("thinking… 3 words; /think shows them") && !shown.contains("let me"), "{shown:?}");
+    assert!(screen.say("/think").contains("let me see"));
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "Hello", "yes"]);
+}
+
+/// A conversation goes on with another model; one that cannot be used changes nothing but that the model before is loaded again.
+#[test]
+fn models_can_be_switched() {
+    let home = home();
+    let model = reasoning_model(home.path());
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    screen.say("Hello");
+    let shown = screen.say(&format!("/model {}", model.display()));
+    assert!(shown.contains("reasoning.gguf, a context of 1024 tokens"), "{shown}");
+    screen.say("More");
+    let shown = screen.say("/model /nowhere.gguf");
+    assert!(shown.contains("no such file") && shown.contains("the conversation is kept"), "{shown}");
+    screen.say("And more");
+    let transcript = screen.transcript(home.path());
+    assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes", "And more", "yes"]);
+    assert_eq!(transcript["model"], model.display().to_string());
 }
 
 #[test]

@@ -62,6 +62,15 @@ fn workers_are_listed_and_lost_ones_reported() {
 }
 
 #[test]
+fn a_worker_that_is_listed_twice_is_shown_once() {
+    let there = worker();
+    let list = format!("{there},localhost:{}", there.port());
+    let (code, stdout, stderr) = oxcart(&["devices", "--workers", &list]);
+    assert_eq!((code, stdout.matches(", device 1 ").count()), (Some(0), 1), "{stdout}");
+    assert!(stderr.contains("is listed twice, and shown once"), "{stderr}");
+}
+
+#[test]
 fn json_has_all_of_it() {
     let there = worker().to_string();
     let (code, stdout, stderr) = oxcart(&["devices", "--json", "--workers", &there]);

@@ -6,6 +6,8 @@ mod user;
 #[path = "user/worker.rs"]
 mod worker;
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -68,15 +70,51 @@ fn what_llama_cpp_users_type_works() {
     assert_eq!(run(&["the end", "-c", "32", "-n", "-1"])["end"], "context", "until the context is full");
 }
 
+/// Keys and values have types of their own, here as in llama.cpp.
+#[test]
+fn a_cache_may_have_two_types() {
+    let plan = |types: &[&str]| {
+        let said = stdout(&mut oxcart(
+            Path::new("/nowhere"),
+            &[&["run", "-m", TINY, "--plan", "--json"], types].concat(),
+        ));
+        let report: Value = serde_json::from_str(&said).unwrap();
+        report["placement"][0]["cache_bytes"].as_u64().unwrap()
+    };
+    let both = plan(&["--kv", "q8_0"]);
+    let (keys, values) = (plan(&["-ctk", "q8_0"]), plan(&["-ctv", "q8_0"]));
+    assert!(both < keys && keys == values && keys < plan(&[]), "{both} {keys} {values}");
+    assert_eq!(plan(&["-ctk", "q8_0", "-ctv", "q8_0"]), both);
+    let tokens = run(&["the end", "-ctk", "q8_0", "-ctv", "q4_0", "-n", "6"])["tokens"].clone();
+    assert_eq!(tokens.as_array().unwrap().len(), 6);
+}
+
 #[test]
 fn what_is_wrong_is_said_with_what_is_right() {
     for (args, want) in [
         (&["run", "-m", TINY, "x", "--tempp", "1"][..], "--temp"),
+        (&["run", "-m", TINY, "x", "-tmep", "0"], "there is no option -tmep; did you mean '--temp'?"),
+        (&["run", "-m", TINY, "x", "-ub", "512"], "there is no option -ub"),
         (&["run", "-m", TINY, "x", "-n", "-5"], "-1 for no limit"),
-        (&["run", "-m", TINY, "x", "-t", "9999"], "1..=512"),
+        (&["run", "-m", TINY, "x", "--temp", "-1"], "must be a number, 0 or more"),
+        (&["run", "-m", TINY, "x", "--top-p", "1.5"], "must be a number from 0 to 1"),
+        (&["run", "-m", TINY, "x", "--top-k", "-3"], "must be a whole number, 0 or more"),
+        (&["run", "-m", TINY, "x", "--repeat-penalty", "0"], "must be a number above 0"),
+        (&["run", "-m", TINY, "x", "-c", "-1"], "must be a whole number from 0 to 268435456"),
+        (&["run", "-m", TINY, "x", "-b", "0"], "must be a whole number from 1 to 65536"),
+        (&["run", "-m", TINY, "x", "--split=-1,2"], "must be a number, 0 or more"),
+        (&["bench", "-m", TINY, "-r", "0"], "must be a whole number, 1 or more"),
+        (&["perplexity", "-m", TINY, "-f", TINY, "-c", "3"], "must be a whole number from 4 to "),
+        (&["score", "-m", TINY, "--tokens", "1,x"], "must be a whole number, 0 or more"),
+        (&["quantize", TINY, "/nowhere/new.gguf", "Q8_0", "-t", "0"], "must be a whole number from 1 to 512"),
+        (&["serve", "-m", TINY, "--port", "70000"], "must be a whole number from 0 to 65535"),
+        (&["worker", "--max-clients", "0"], "must be a whole number from 1 to 65536"),
+        (&["run", "-m", TINY, "x", "-t", "9999"], "a whole number from 1 to 512"),
         (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
-        (&["run", "-m", TINY, "x", "-ctk", "f16", "-ctv", "q8_0"], "keeps both in one type"),
+        (&["run", "-m", TINY, "x", "-ctk", "q5_1"], "must be f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
+        (&["run", "-m", TINY, "x", "--place", "blk.*=7"], "the plan has no device 7"),
+        (&["man", "runn"], "there is no command 'runn'; did you mean 'run'?"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
         (&["worker", "-H", "192.0.2.1", "-p", "0"], "this machine has no such address"),
@@ -368,6 +406,58 @@ fn a_model_that_is_not_here_is_shown_without_being_fetched() {
     let (_, listed, _) = show(&["pull"]);
     assert!(listed.contains("qwen3-8b") && listed.contains("smollm2"), "{listed}");
     assert!(!home.path().join("models").exists());
+}
+
+/// A hub with one model, whose file is that of the tests; gives its address.
+fn hub() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let model = std::fs::read(TINY).unwrap();
+        let tree = format!(r#"[{{"type":"file","path":"tiny-Q4_K_M.gguf","size":{}}}]"#, model.len());
+        let card = r#"{"cardData":{"license":"apache-2.0"},"gguf":{"context_length":40960}}"#;
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let first = lines.next().unwrap_or_default();
+            let (status, body) = match first.split(' ').nth(1).unwrap_or_default() {
+                "/api/models/Qwen/Qwen3-8B-GGUF/tree/main?recursive=true" => (200, tree.as_bytes()),
+                "/api/models/Qwen/Qwen3-8B-GGUF" => (200, card.as_bytes()),
+                "/Qwen/Qwen3-8B-GGUF/resolve/main/tiny-Q4_K_M.gguf" => (200, model.as_slice()),
+                _ => (404, &b""[..]),
+            };
+            // All of it, or the client would lose its connection while it still sends.
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let head =
+                format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_model_is_described_before_it_is_fetched() {
+    let (home, mirror) = (tempfile::tempdir().unwrap(), hub());
+    let told = |args: &[&str]| {
+        let mut command = oxcart(home.path(), args);
+        command.env("OXCART_CACHE", home.path()).env("OXCART_MIRROR", &mirror);
+        text(&command.output().unwrap())
+    };
+    let described = "170.0 KiB, licence apache-2.0, a context of 40,960 tokens";
+    let (code, shown, errors) = told(&["show", "qwen3-8b"]);
+    assert!(code == Some(0) && shown.contains(described), "{shown} {errors}");
+    let (code, path, errors) = told(&["pull", "qwen3:8b"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (before, after) = (
+        errors.find("fetching Qwen/Qwen3-8B-GGUF:Q4_K_M: 1"),
+        errors.find("fetched Qwen/Qwen3-8B-GGUF:Q4_K_M: 1"),
+    );
+    assert!(before.is_some() && before < after && errors.contains(described), "{errors}");
+    assert_eq!(std::fs::read(path.trim()).unwrap(), std::fs::read(TINY).unwrap());
+    // From now on without the hub.
+    let args = ["run", "-m", "qwen3-8b", "the end", "--raw", "-n", "2", "--mirror", "http://127.0.0.1:1"];
+    let (code, _, errors) = told(&args);
+    assert_eq!(code, Some(0), "{errors}");
 }
 
 #[test]

@@ -187,10 +187,10 @@ fn workers_that_are_killed_change_no_token() {
     let (text, said) = answer_without(&mut workers, "2,2,1", &[(1, 1), (400, 0)], kill);
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed));
     for (worker, is_lost) in workers.iter().zip([true, true, false]) {
-        let line = format!("{} is lost, going on without it", worker.address);
+        let line = format!("{} is lost; continuing without it", worker.address);
         assert_eq!(said.contains(&line), is_lost, "{said}");
     }
-    assert_eq!(said.matches("went on after").count(), 2, "{said}");
+    assert_eq!(said.matches("continued after").count(), 2, "{said}");
     // The plan at the start, and one after each loss.
     assert_eq!(said.lines().filter(|line| line.contains("blocks")).count(), 3, "{said}");
     // The last one, which has all of it: this machine takes over, though it had no part.
@@ -215,10 +215,10 @@ fn workers_that_freeze_change_no_token() {
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed));
     for (worker, is_frozen) in workers.iter().zip([true, true, false]) {
         let reason = format!("worker at {} has not answered for 2 s", worker.address);
-        let line = format!("{} is lost, going on without it: {reason}", worker.address);
+        let line = format!("{} is lost; continuing without it: {reason}", worker.address);
         assert_eq!(said.contains(&line), is_frozen, "{said}");
     }
-    assert_eq!(said.matches("went on after").count(), 2, "{said}");
+    assert_eq!(said.matches("continued after").count(), 2, "{said}");
     workers[..2].iter().for_each(|worker| signal(worker, "-CONT"));
     let (text, said) = answer_without(&mut workers, "2,2,1", &[], freeze);
     assert!(text == undisturbed && !said.contains("lost"), "{said}");

@@ -234,9 +234,9 @@ fn streams_go_on_when_a_worker_is_lost() {
     }
     assert_eq!(expected["choices"][0]["message"]["content"].as_str().unwrap(), text);
     assert_eq!(finish, "length");
-    let line = server.line_with("is lost, going on without it");
+    let line = server.line_with("is lost; continuing without it");
     assert!(line.contains(&workers[0].address), "{line}");
-    server.line_with("went on after");
+    server.line_with("continued after");
 }
 
 #[test]

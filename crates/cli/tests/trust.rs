@@ -123,7 +123,10 @@ fn two_machines_are_paired_in_two_lines() {
         assert_eq!(answer(&desk, &["--workers", workers, "--split", "1"]), here, "{workers}");
         assert!(worker.line_with("connected").contains("(desk at "), "{workers}");
     }
-    assert!(desk.does(&["devices", "--json", "--workers", "den"]).contains(&address));
+    let said = desk.does(&["devices", "--json", "--workers", "den"]);
+    assert!(said.contains(&address) && said.contains(r#""machine":"den""#), "{said}");
+    let said = desk.does(&["devices", "--workers", "den"]);
+    assert!(said.contains(&address) && said.contains("device 0 of den"), "{said}");
     let (known, knows) = (desk.known(), den.known());
     assert_eq!(known["machines"][0]["addresses"][0], *address);
     assert_eq!(known["machines"][0]["key"], knows["key"]);

@@ -1,5 +1,5 @@
-//! What clients make the server hold. The memory that is looked at is that of the whole process, so these tests have one of their own,
-//! and run one after the other.
+//! What clients make the server hold: what is allocated in this process, so these tests have one of their own, and run one after the
+//! other.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![cfg(target_os = "linux")]
 
@@ -10,23 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oxcart_http::Limits;
+use oxcart_tally::{live_bytes, peak_bytes};
 use serde_json::json;
 use support::{address, connect, get, hostile, metric, post, request_bytes, server, wait_until};
 
 /// Held by the test that runs.
 static TURN: Mutex<()> = Mutex::new(());
-
-/// A figure of this process, in bytes.
-fn memory(name: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> usize {
-    memory("VmRSS:")
-}
 
 /// What no honest client sends takes a bounded amount of memory while it is refused, and nothing of it is kept.
 #[test]
@@ -35,14 +24,13 @@ fn hostile_requests_leave_nothing_behind() {
     let server = server(1, Limits::default());
     let cases = hostile::all();
     let round = || cases.iter().for_each(|(bytes, expected)| hostile::send(&server, bytes, *expected));
-    // What the allocator keeps for a next time, it keeps after the first rounds.
+    // What is made once, for the first request of its kind, stays.
     (0..2).for_each(|_| round());
-    let before = resident();
-    (0..6).for_each(|_| round());
-    let (after, most) = (resident(), memory("VmHWM:"));
-    assert!(after.saturating_sub(before) < 24 << 20, "{before} bytes became {after}");
+    let before = live_bytes();
+    let most = peak_bytes(|| (0..6).for_each(|_| round()));
     // The largest body there is in these cases has nine MiB; the test's own copies count, too.
-    assert!(most.saturating_sub(before) < 256 << 20, "{before} bytes, at most {most}");
+    assert!(most < 96 << 20, "{most} bytes at most");
+    wait_until("what was held is given back", || live_bytes() < before + (1 << 20));
     assert_eq!(get(&server, "/health").status, 200);
 }
 
@@ -51,7 +39,7 @@ fn clients_that_never_finish_hold_little() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let server = server(2, Limits::default());
     post(&server, "/v1/completions", &json!({ "prompt": "x", "max_tokens": 4 }));
-    let before = resident();
+    let before = live_bytes();
     let mut open = Vec::new();
     for number in 0..300 {
         let mut stream = connect(address(&server));
@@ -73,8 +61,8 @@ fn clients_that_never_finish_hold_little() {
     assert_eq!(get(&server, "/health").status, 200);
     // The first of them are closed after twenty seconds.
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    let held = resident().saturating_sub(before);
-    assert!(held < 200 << 20, "{held} bytes for 300 connections");
+    let held = live_bytes().saturating_sub(before);
+    assert!(held < 48 << 20, "{held} bytes for 300 connections");
     drop(open);
     wait_until("all are gone", || {
         metric(&server, "oxcart_requests_running") == 0.0 && metric(&server, "oxcart_requests_waiting") == 0.0

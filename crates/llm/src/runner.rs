@@ -15,7 +15,7 @@ mod forget;
 pub(crate) mod graphs;
 mod index_inputs;
 mod lineup;
-mod options;
+pub(crate) mod options;
 pub(crate) mod pages;
 mod run_inputs;
 mod save;
@@ -174,13 +174,14 @@ impl Runner {
             return Err(Error::NotThatKind { architecture, what: "continue text; they see it whole" });
         }
         let options = options.checked(hyper)?;
-        let RunnerOptions { context, sequences, tokens, batch, cache_type, .. } = options;
+        let RunnerOptions { context, sequences, tokens, batch, .. } = options;
         let cells = cell_counts(hyper, tokens, context, sequences, batch);
-        let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache_type };
+        let cache = options.cache_types();
+        let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache };
         let long_context = context > hyper.rope.n_ctx_orig;
         let pools = cells.map(|cells| (cells > 0).then(|| Pages::new(cells / PAGE)));
         let written = cells.map(|_| vec![vec![None; sizes.pages]; sizes.rows]);
-        let style = Style { path: AttentionPath::Paged, cache_type, long_context };
+        let style = Style { path: AttentionPath::Paged, cache, long_context };
         let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
         let mut built = None;
         for &path in options.paths(hyper) {

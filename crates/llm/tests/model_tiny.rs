@@ -313,13 +313,39 @@ fn channels_that_stand_out_do_not_spoil_quantized_caches() {
     let (tiny, tokens) = (Tiny::outliers(2), text(60));
     let fine = rows(&mut tiny.context(1, exact()), &tokens);
     for attention in [AttentionChoice::Auto, AttentionChoice::Flash] {
-        for (cache_type, most) in [(DType::Q8_0, 0.006), (DType::Q4_0, 0.1)] {
-            let found =
-                rows(&mut tiny.context(2, RunnerOptions { cache_type, attention, ..exact() }), &tokens);
-            let error = rms(&found, &fine);
-            assert!(error < most, "{cache_type}: {error}");
+        for (cache_type, value_type, most) in [
+            (DType::Q8_0, None, 0.006),
+            (DType::Q4_0, None, 0.1),
+            (DType::Q8_0, Some(DType::Q4_0), 0.1),
+            (DType::Q4_0, Some(DType::F16), 0.1),
+            (DType::F16, Some(DType::Q8_0), 0.006),
+        ] {
+            let options = RunnerOptions { cache_type, value_type, attention, ..exact() };
+            let error = rms(&rows(&mut tiny.context(2, options), &tokens), &fine);
+            assert!(error < most, "{cache_type}, {value_type:?}: {error}");
         }
     }
+}
+
+/// Each of keys and values has its own type: what only one of them loses is less than what both lose.
+#[test]
+fn keys_and_values_may_have_different_types() {
+    let (tiny, tokens) = (Tiny::llama(2), text(60));
+    let fine = rows(&mut tiny.context(1, exact()), &tokens);
+    for attention in [AttentionChoice::Auto, AttentionChoice::Flash] {
+        let error = |keys, values| {
+            let options = RunnerOptions { cache_type: keys, value_type: Some(values), attention, ..exact() };
+            rms(&rows(&mut tiny.context(2, options), &tokens), &fine)
+        };
+        let both = error(DType::Q4_0, DType::Q4_0);
+        for (keys, values) in [(DType::Q4_0, DType::F32), (DType::F32, DType::Q4_0)] {
+            let one = error(keys, values);
+            assert!(one > 0.0 && one < both, "{keys}, {values}: {one}, not below {both}");
+        }
+        assert!(error(DType::F16, DType::Q8_0) < error(DType::F16, DType::Q4_0));
+    }
+    let plain = RunnerOptions { value_type: Some(DType::F16), attention: AttentionChoice::Plain, ..exact() };
+    assert!(rms(&rows(&mut tiny.context(1, plain), &tokens), &fine) < 0.01);
 }
 
 /// Keys are rotated where they lie, so forgetting that fails in the middle leaves nothing that could be trusted.
@@ -549,6 +575,8 @@ fn settings_of_contexts_are_checked() {
         RunnerOptions { batch: 1 << 20, ..exact() },
         RunnerOptions { context: 1 << 40, ..exact() },
         RunnerOptions { cache_type: DType::Q4_K, ..exact() },
+        RunnerOptions { value_type: Some(DType::Q4_K), ..exact() },
+        RunnerOptions { value_type: Some(DType::Q8_0), attention: AttentionChoice::Plain, ..exact() },
         RunnerOptions { cache_type: DType::Q8_0, attention: AttentionChoice::Plain, ..exact() },
     ] {
         let stream = device.clone().open(&StreamOptions::threads(1)).unwrap();
@@ -704,6 +732,8 @@ fn sequences_are_saved_and_restored() {
         assert!(refusal(&mut other, &saved[..20]).ends_with("it is too short"));
         let other_type = if cache_type == DType::F16 { DType::F32 } else { DType::F16 };
         let mut wrong = tiny.context(1, RunnerOptions { cache_type: other_type, ..options });
+        assert!(refusal(&mut wrong, &saved).ends_with("another type of cache"));
+        let mut wrong = tiny.context(1, RunnerOptions { value_type: Some(other_type), ..options });
         assert!(refusal(&mut wrong, &saved).ends_with("another type of cache"));
         let mut wrong = Tiny::llama(3).context(1, options);
         assert!(refusal(&mut wrong, &saved).ends_with("another model"));

@@ -9,6 +9,7 @@
 //! written than was announced, and nothing that the disk has no room for.
 
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -335,9 +336,23 @@ fn show(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "an unknown number of".to_owned(), |bytes| bytes.to_string())
 }
 
+/// Whether a name has no address, as far as the system knows: without a network, that is what it says first. The library for that has no
+/// kind of error for it, but the same words everywhere; on Windows it is a number.
+fn is_unknown_host(error: &io::Error) -> bool {
+    const WINDOWS: RangeInclusive<i32> = 11001..=11004;
+    error.raw_os_error().is_some_and(|code| WINDOWS.contains(&code))
+        || error.to_string().starts_with("failed to lookup address information")
+}
+
 fn server(url: &str, error: &ureq::Error) -> Error {
+    let unknown_host = match error {
+        ureq::Error::HostNotFound => true,
+        ureq::Error::Io(error) => is_unknown_host(error),
+        _ => false,
+    };
     let unreachable = match error {
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        _ if unknown_host => true,
+        ureq::Error::ConnectionFailed => true,
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
         ureq::Error::Io(error) => matches!(
             error.kind(),
@@ -348,6 +363,7 @@ fn server(url: &str, error: &ureq::Error) -> Error {
         _ => false,
     };
     let reason = match error {
+        _ if unknown_host => "its address cannot be found".to_owned(),
         // In the system's words, without the library's in front.
         ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),

@@ -293,9 +293,16 @@ fn refusals_say_what_to_do() {
         let error = fetch(&server, &Store::at(folder.path()), path).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
-    let unreachable = Hub::at("http://127.0.0.1:1", None);
-    let name: Name = "http://127.0.0.1:1/x.gguf".parse().unwrap();
-    assert!(Store::at(folder.path()).fetch(&name, &unreachable, &mut |_| {}).is_err());
+    // Nobody listens there, and no such name is ever known: so it is without a network, too.
+    for (host, want) in [
+        ("127.0.0.1:1", "cannot reach 127.0.0.1:1 ("),
+        ("hub.invalid", "cannot reach hub.invalid (its address cannot be found): is there a network?"),
+    ] {
+        let (name, hub) =
+            (format!("http://{host}/x.gguf").parse().unwrap(), Hub::at(&format!("http://{host}"), None));
+        let error = Store::at(folder.path()).fetch(&name, &hub, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.starts_with(want), "{error}");
+    }
 }
 
 #[test]

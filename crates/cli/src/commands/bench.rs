@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use oxcart::backend::ByteSize;
+use oxcart::llm::model::limits::MAX_SEQUENCES;
 use oxcart::llm::runner::{Piece, Runner, Wanted};
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::loaded::{EngineArgs, Loaded, Opened, placement_report};
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::{Terminal, Tone};
+use crate::units;
 use crate::workers::Traffic;
 
 /// Measure how fast a model runs
@@ -24,23 +26,23 @@ pub(crate) struct Args {
     engine: EngineArgs,
 
     /// Tokens of the prompt; 0 leaves the test out, several lengths are measured one after another
-    #[arg(short, long, value_name = "N", default_value = "512", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N", default_value = "512", value_delimiter = ',', value_parser = units::whole(0_usize..))]
     p: Vec<usize>,
 
     /// Tokens to generate one after another; 0 leaves the test out
-    #[arg(short, long, value_name = "N", default_value = "128", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N", default_value = "128", value_delimiter = ',', value_parser = units::whole(0_usize..))]
     n: Vec<usize>,
 
     /// Tokens already in the context (depth); several depths are measured one after another
-    #[arg(short, long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = units::whole(0_usize..))]
     d: Vec<usize>,
 
     /// Sequences computed at the same time (concurrency); several counts are measured one after another
-    #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = units::whole(1..=MAX_SEQUENCES))]
     s: Vec<usize>,
 
     /// How often each test is measured
-    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = units::whole(1_usize..))]
     r: usize,
 
     /// Print one JSON object instead of a table
@@ -182,8 +184,8 @@ impl Measured {
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let tests: Vec<Test> = tests(args).filter(|test| test.count() > 0).collect();
-    if tests.is_empty() || args.r == 0 {
-        return Err(Failure::Usage("nothing to measure: -r, -s and one of -p and -n must be above 0".into()));
+    if tests.is_empty() {
+        return Err(Failure::Usage("nothing to measure: one of -p and -n must be above 0".into()));
     }
     let mut settings = args.engine.clone();
     settings.ctx.get_or_insert(tests.iter().map(|test| test.depth + test.length()).max().unwrap_or(0));
@@ -217,12 +219,12 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     progress.finish();
     match args.json {
-        true => printable::write_json(&report(&loaded, args, &measured)?, out),
+        true => printable::write_json(&report(&loaded, args, &measured), out),
         false => write_table(&rows(!loaded.workers.is_empty(), &measured), args, terminal, out),
     }
 }
 
-fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, Failure> {
+fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
     let is_remote = !loaded.workers.is_empty();
     let results: Vec<Value> = measured
         .iter()
@@ -243,17 +245,18 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Result<Value, 
             row
         })
         .collect();
-    Ok(json!({
+    json!({
         "model": loaded.path.to_string_lossy(),
         "architecture": loaded.model.hyper().architecture(),
         "threads": args.engine.local.threads,
-        "kv": args.engine.resolved()?.kv.to_string(),
+        "kv": args.engine.key_type().to_string(),
+        "kv_values": args.engine.value_type().to_string(),
         "attention": args.engine.attention.name(),
         "workers": args.engine.workers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "placement": placement_report(&loaded.model),
         "load_ms": loaded.load.as_secs_f64() * 1e3,
         "results": results,
-    }))
+    })
 }
 
 /// The title of the column with deviations.

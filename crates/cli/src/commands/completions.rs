@@ -7,6 +7,7 @@ use clap::Command;
 use clap_complete::Shell;
 
 use crate::failure::Failure;
+use crate::settings::nearest;
 
 /// Print completions for a shell
 ///
@@ -47,7 +48,10 @@ pub(crate) fn man(args: &ManArgs, parser: Command, out: &mut dyn Write) -> Resul
     let page = match &args.command {
         None => parser,
         Some(name) => {
-            let unknown = || Failure::Usage(format!("there is no command '{}'", name.escape_debug()));
+            let unknown = || {
+                let near = nearest(name, parser.get_subcommands().map(Command::get_name));
+                Failure::Usage(format!("there is no command '{}'{near}", name.escape_debug()))
+            };
             parser.find_subcommand(name).cloned().ok_or_else(unknown)?.display_name(format!("oxcart-{name}"))
         }
     };

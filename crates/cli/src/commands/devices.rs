@@ -42,6 +42,18 @@ struct Row {
     memory: Option<Memory>,
     /// Where it is lent, and in which dialect.
     worker: Option<(String, &'static Dialect)>,
+    /// The name of that machine, if this one is paired with it, and the device's number there.
+    machine: Option<(String, usize)>,
+}
+
+impl Row {
+    /// What it is, by the name of its machine if that has one.
+    fn description(&self) -> String {
+        match &self.machine {
+            Some((name, at)) => format!("device {at} of {name}"),
+            None => Text::new(self.device.description().as_bytes()).to_string(),
+        }
+    }
 }
 
 /// A worker that has no devices for us.
@@ -53,16 +65,27 @@ struct Lost {
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut rows, mut lost) = (local_rows(&args.plugins)?, Vec::new());
     let machines = workers::machines_for(&args.workers)?;
-    let mut workers = Vec::new();
+    let mut workers = Vec::<(String, Result<Listed, String>)>::new();
+    // One that is listed twice would seem to be two.
+    let mut list = |name: String, worker: Result<Listed, String>| {
+        let is_known = |new: &Listed| {
+            workers.iter().any(|(_, known)| known.as_ref().is_ok_and(|known| known.is_same(new)))
+        };
+        match worker.as_ref().is_ok_and(is_known) {
+            true => tracing::warn!("{name} is listed twice, and shown once"),
+            false => workers.push((name, worker)),
+        }
+    };
     for worker in &args.workers {
         match worker {
             WorkerAt::At(endpoint) => {
                 let listed = Listed::meant_by(endpoint, &machines).map_err(|failure| failure.to_string());
-                workers.push((endpoint.to_string(), listed));
+                list(endpoint.to_string(), listed);
             }
             WorkerAt::All => {
-                let all = Listed::all(&machines)?.into_iter();
-                workers.extend(all.map(|worker| (worker.name().to_owned(), Ok(worker))));
+                Listed::all(&machines)?
+                    .into_iter()
+                    .for_each(|worker| list(worker.name().to_owned(), Ok(worker)));
             }
             WorkerAt::Local(_) => {
                 return Err(Failure::Usage(
@@ -106,18 +129,19 @@ fn local_rows(plugins: &PluginArgs) -> Result<Vec<Row>, Failure> {
 }
 
 fn local_row(device: Arc<dyn Device>) -> Row {
-    Row { memory: device.memory().ok(), device, worker: None }
+    Row { memory: device.memory().ok(), device, worker: None, machine: None }
 }
 
-fn remote_rows(worker: &Listed) -> Result<Vec<Row>, String> {
+fn remote_rows(listed: &Listed) -> Result<Vec<Row>, String> {
     // It is asked once.
-    let registry = worker.connect(false, Heartbeat(None))?;
-    let row = |device: Arc<dyn Device>| {
+    let registry = listed.connect(false, Heartbeat(None))?;
+    let row = |(at, device): (usize, Arc<dyn Device>)| {
         let memory = device.memory().map_err(|error| error.to_string())?;
         let worker = Some((registry.endpoint().to_owned(), registry.dialect()));
-        Ok(Row { memory: Some(memory), device, worker })
+        let machine = listed.machine().map(|name| (name.to_owned(), at));
+        Ok(Row { memory: Some(memory), device, worker, machine })
     };
-    registry.devices().into_iter().map(row).collect()
+    registry.devices().into_iter().enumerate().map(row).collect()
 }
 
 fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -130,7 +154,7 @@ fn write_table(rows: &[Row], terminal: Terminal, out: &mut dyn Write) -> Result<
             bytes(row.memory.map(|memory| memory.free)),
             bytes(row.memory.map(|memory| memory.total)),
             Cell::dim(row.worker.as_ref().map_or("-", |(_, dialect)| dialect.name)),
-            Cell::dim(Text::new(row.device.description().as_bytes()).to_string()),
+            Cell::dim(row.description()),
         ]
     });
     let columns = [Align::Left, Align::Right, Align::Right, Align::Left, Align::Left];
@@ -148,6 +172,7 @@ fn write_json(rows: &[Row], lost: &[Lost], unusable: &[String], out: &mut dyn Wr
                 "kind": row.worker.is_none().then(|| row.device.kind().to_string()),
                 "memory": row.memory.map(|memory| json!({ "free": memory.free, "total": memory.total })),
                 "worker": row.worker.as_ref().map(|(endpoint, _)| endpoint),
+                "machine": row.machine.as_ref().map(|(name, _)| name),
                 "dialect": row.worker.as_ref().map(|(_, dialect)| dialect.name),
             })
         })

@@ -12,6 +12,7 @@ use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::models;
 use crate::printable;
 use crate::terminal::Terminal;
+use crate::units;
 
 /// Turn texts into embedding vectors
 ///
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     texts: Vec<String>,
 
     /// Token numbers instead of texts, for example 1,2,3; nothing is added to them
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "texts")]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "texts", value_parser = units::whole(0_u32..))]
     tokens: Vec<u32>,
 
     #[command(flatten)]

@@ -8,6 +8,7 @@ use oxcart::llm::runner::Wanted;
 use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::terminal::Terminal;
+use crate::units;
 
 /// Draw what a model computes, and where
 ///
@@ -22,14 +23,14 @@ pub(crate) struct Args {
     svg: PathBuf,
 
     /// Tokens in the step
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::whole(1_usize..))]
     tokens: usize,
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
     let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, false)? else { return Ok(()) };
     let mut sequence = loaded.sequence()?;
-    let tokens = vec![0; args.tokens.max(1)];
+    let tokens = vec![0; args.tokens];
     sequence.compute(&tokens, Wanted::Last)?;
     let Some(prepared) = sequence.runner().prepared() else {
         return Err(Failure::Machine("no graph was computed".into()));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use oxcart::backend::ByteSize;
+use oxcart::llm::model::limits::MAX_CONTEXT;
 use oxcart::llm::quantize::Collector;
 use serde_json::json;
 
@@ -14,14 +15,15 @@ use crate::new_file::NewFile;
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::Terminal;
-use crate::windows::{CTX_HELP, WINDOW, Windows, read_text};
+use crate::units;
+use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
 
 /// Find out which parts of a model matter most, for quantize --imatrix
 ///
 /// The model reads a text, in windows of --ctx tokens, and the file notes how strongly each column of its matrices is used, in
 /// the format of llama.cpp's llama-imatrix. Use a text like those that the model will be used for; some hundred windows are plenty.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES, mut_arg("ctx", |ctx| ctx.help(CTX_HELP)))]
+#[command(after_long_help = EXAMPLES, mut_arg("ctx", |ctx| ctx.help(CTX_HELP).value_parser(units::whole(LEAST_WINDOW..=MAX_CONTEXT))))]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
@@ -35,7 +37,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     /// Read at most this many windows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::whole(1_usize..))]
     chunks: Option<usize>,
 
     /// Include the output matrix, which quantize leaves large anyway

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use oxcart::llm::model::limits::MAX_CONTEXT;
 use oxcart::llm::runner::Wanted;
 use oxcart::llm::text::logprob;
 use serde_json::json;
@@ -12,13 +13,14 @@ use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
 use crate::terminal::Terminal;
-use crate::windows::{CTX_HELP, WINDOW, Windows, read_text};
+use crate::units;
+use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
 
 /// Measure how well a model predicts a text
 ///
 /// The text is cut into windows of --ctx tokens, of which the second half is scored. Lower is better.
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("ctx", |ctx| ctx.help(CTX_HELP)))]
+#[command(mut_arg("ctx", |ctx| ctx.help(CTX_HELP).value_parser(units::whole(LEAST_WINDOW..=MAX_CONTEXT))))]
 pub(crate) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     file: PathBuf,
 
     /// Score at most this many windows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::whole(1_usize..))]
     chunks: Option<usize>,
 
     /// Print one JSON object instead of text

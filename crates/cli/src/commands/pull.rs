@@ -60,5 +60,9 @@ fn list(json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failu
     let known = known_models().iter().map(|known| [Cell::plain(known.name), Cell::dim(known.about)]);
     let of_hub = aliases().iter().map(|alias| [Cell::plain(alias.name), Cell::dim(alias.about)]);
     let columns = [Align::Left, Align::Left];
-    Ok(Table { columns, titles: None, rows: known.chain(of_hub) }.write(out, terminal)?)
+    Table { columns, titles: None, rows: known.chain(of_hub) }.write(out, terminal)?;
+    Ok(writeln!(
+        out,
+        "oxcart show NAME tells the size, licence and context of one; any other on the hub is owner/name"
+    )?)
 }

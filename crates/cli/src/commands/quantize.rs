@@ -17,6 +17,7 @@ use crate::models::{self, MirrorArgs};
 use crate::new_file::NewFile;
 use crate::printable;
 use crate::progress::Progress;
+use crate::units;
 
 /// Write a model in another type
 ///
@@ -43,8 +44,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     mirror: MirrorArgs,
 
-    /// Threads to compute with. By default, one per core
-    #[arg(long, value_name = "N")]
+    /// Threads to compute with. By default, one per processor
+    #[arg(short, long, value_name = "N", value_parser = units::whole(1..=512_usize))]
     threads: Option<usize>,
 
     /// Print one JSON object instead of text

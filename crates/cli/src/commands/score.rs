@@ -11,6 +11,7 @@ use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
+use crate::units;
 
 /// Score given tokens
 ///
@@ -23,18 +24,18 @@ pub(crate) struct Args {
     text: Option<String>,
 
     /// Tokens to score instead of a text, for example 1,2,3
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text", value_parser = units::whole(0_u32..))]
     tokens: Vec<u32>,
 
     #[command(flatten)]
     engine: EngineArgs,
 
     /// Tokens to compute as one batch
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::whole(1_usize..))]
     prompt: usize,
 
     /// Also print this many of the largest logits at each position, from the last token of the prompt on
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = units::whole(0_usize..))]
     top: usize,
 
     /// Print one JSON object instead of text
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     });
     let Opened::Ready(loaded) = opened? else { return Ok(()) };
     let prompt = args.prompt;
-    if prompt == 0 || prompt > tokens.len() {
+    if prompt > tokens.len() {
         return Err(Failure::Usage(format!(
             "--prompt is {prompt}, but must be from 1 to the number of tokens, {}",
             tokens.len()

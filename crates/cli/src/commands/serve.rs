@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use oxcart::llm::model::limits::MAX_CONTEXT;
 use oxcart_http::{Config, Keeping, Keys, Limits, Models, Server, ServerError, Tls};
 
 use crate::cluster;
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     host: String,
 
     /// Port to listen on; 0 for any
-    #[arg(long, default_value_t = 8080)]
+    #[arg(long, default_value_t = 8080, value_parser = units::whole(0..=u16::MAX))]
     port: u16,
 
     /// Name of the model for clients. By default, the name given with -m, or that of its file
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     models: Vec<String>,
 
     /// How many of --models are loaded at the same time; for another one, the least recently used is unloaded
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1024), requires = "models")]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = units::whole(1..=1024_u16), requires = "models")]
     max_models: u16,
 
     /// How long a model of --models stays loaded after its last answer, for example 1h
@@ -68,15 +69,15 @@ pub(crate) struct Args {
     keep: Duration,
 
     /// Requests to compute at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = units::whole(1..=256_u16))]
     parallel: u16,
 
     /// Tokens held in memory for all requests together, including those kept for a next message. By default, four times --ctx
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::whole(1..=MAX_CONTEXT))]
     tokens: Option<usize>,
 
     /// Requests that may wait in the queue; more are refused with status 429
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = units::whole(1..=65536_u32))]
     queue: u32,
 
     /// How long a request may take, waiting included, for example 10m

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     host: String,
 
     /// Port to listen on
-    #[arg(short, long, default_value_t = DEFAULT_PORT)]
+    #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = units::whole(0..=u16::MAX))]
     port: u16,
 
     /// Listen here instead, optionally with a protocol version of its own; may be repeated
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     cache_size: Option<u64>,
 
     /// Accept at most this many connections at the same time
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = units::whole(1..=65536_u32))]
     max_clients: u32,
 
     /// Close connections that have sent no request for this long, for example 30m. By default, never

@@ -98,7 +98,7 @@ fn large_step(hyper: &HyperParameters) -> (StepShape, Style) {
     let path = AttentionPath::usual(hyper);
     let cells = if path == AttentionPath::Plain { [PAGE; KINDS] } else { [0; KINDS] };
     let shape = StepShape { pooling, cells, ..options.largest_step(hyper) };
-    (shape, Style { path, cache_type: options.cache_type, long_context: false })
+    (shape, Style { path, cache: options.cache_types(), long_context: false })
 }
 
 /// Tensors that change nothing if they are left out: heads for other purposes, tables that are computed here, what activations

@@ -46,6 +46,7 @@ use oxcart_tensor::{DType, Graph, Layout, Shape, TensorId};
 use super::error::Error;
 use super::hyper_parameters::{Block, HyperParameters, Pooling, RUN_KINDS};
 use super::weights::Weights;
+use crate::runner::options::CacheTypes;
 use crate::runner::sequence::KINDS;
 use crate::runner::state::{State, StateTensor};
 
@@ -125,8 +126,8 @@ impl StepShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) path: AttentionPath,
-    /// Type of keys and values.
-    pub(crate) cache_type: DType,
+    /// Types of keys and values.
+    pub(crate) cache: CacheTypes,
     /// Whether the context is longer than that of the training, where that makes a difference.
     pub(crate) long_context: bool,
 }
@@ -444,7 +445,7 @@ impl<'a> Net<'a> {
         let (layout, place) = match &self.supply {
             Supply::Survey { .. } | Supply::Wish { .. } => {
                 let (block, cells) = (self.block(), self.step.cells);
-                (which.sample(&block.state, cells, usize::from(block.windowed), self.style.cache_type)?, None)
+                (which.sample(&block.state, cells, usize::from(block.windowed), self.style.cache)?, None)
             }
             Supply::Loaded { state, .. } => {
                 let found = state.and_then(|state| state.find(block, which));

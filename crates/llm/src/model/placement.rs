@@ -349,9 +349,10 @@ fn ratios(proportions: &Proportions, free: &[usize]) -> Result<Vec<f64>, Error> 
 /// Bytes of each block's state.
 fn block_states(file: &ModelFile, runner: &RunnerOptions) -> Result<Vec<usize>, Error> {
     let hyper = file.hyper();
-    let &RunnerOptions { context, sequences, tokens, batch, cache_type, .. } = runner;
+    let &RunnerOptions { context, sequences, tokens, batch, .. } = runner;
     let cells = cell_counts(hyper, tokens, context, sequences, batch);
-    let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache_type };
+    let cache = runner.cache_types();
+    let sizes = Sizes { cells, rows: sequences + 1, pages: context.div_ceil(PAGE), cache };
     let bytes = |block: &Block| Ok(sizes.block_bytes(&block.state, block.windowed)?);
     hyper.blocks.iter().map(bytes).collect()
 }
@@ -367,7 +368,7 @@ fn results(
     let hyper = file.hyper();
     let style = Style {
         path: AttentionPath::usual(hyper),
-        cache_type: runner.cache_type,
+        cache: runner.cache_types(),
         long_context: !hyper.sees_whole() && runner.context > hyper.rope.n_ctx_orig,
     };
     let pooling = if hyper.is_encoder() { Pooling::Mean } else { Pooling::None };

@@ -7,7 +7,7 @@ use oxcart_tensor::DType;
 use zerocopy::IntoBytes;
 
 use super::graphs::{Graphs, InputBytes};
-use super::options::RunnerOptions;
+use super::options::{CacheTypes, RunnerOptions};
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model, Pooling};
 
@@ -44,7 +44,7 @@ impl Encoder {
             false => options.pooling.unwrap_or(hyper.pooling),
         };
         let path = AttentionPath::Flash { mask_rows: 1 };
-        let style = Style { path, cache_type: DType::F16, long_context: false };
+        let style = Style { path, cache: CacheTypes::both(DType::F16), long_context: false };
         let mut graphs = Graphs::new(Arc::clone(&model), streams, style)?;
         let largest = StepShape {
             pooling: if hyper.fills_in() { Pooling::None } else { Pooling::Mean },

@@ -47,6 +47,8 @@ pub struct RunnerOptions {
     pub batch: usize,
     /// Type of keys and values: f32, f16, q8_0 or q4_0.
     pub cache_type: DType,
+    /// Type of values, if it is another one than that of keys.
+    pub value_type: Option<DType>,
     /// How attention is computed.
     pub attention: AttentionChoice,
 }
@@ -59,12 +61,36 @@ impl Default for RunnerOptions {
             tokens: 0,
             batch: 512,
             cache_type: DType::F16,
+            value_type: None,
             attention: AttentionChoice::Auto,
         }
     }
 }
 
+/// The types in which keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheTypes {
+    pub(crate) keys: DType,
+    pub(crate) values: DType,
+}
+
+impl CacheTypes {
+    /// One type of both.
+    pub(crate) const fn both(dtype: DType) -> CacheTypes {
+        CacheTypes { keys: dtype, values: dtype }
+    }
+
+    fn is_quantized(self) -> bool {
+        self.keys.is_quantized() || self.values.is_quantized()
+    }
+}
+
 impl RunnerOptions {
+    /// The types of keys and of values.
+    pub(crate) fn cache_types(&self) -> CacheTypes {
+        CacheTypes { keys: self.cache_type, values: self.value_type.unwrap_or(self.cache_type) }
+    }
+
     /// Refuses what makes no sense, and fills in what was left open.
     pub(crate) fn checked(mut self, hyper: &HyperParameters) -> Result<RunnerOptions, Error> {
         if self.context == 0 {
@@ -90,18 +116,25 @@ impl RunnerOptions {
             return Err(Error::setting("the batch", self.batch, format!("must be from 1 to {MAX_BATCH}")));
         }
         self.batch = self.batch.min(self.tokens.max(1));
-        let dtype = self.cache_type;
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
-            return Err(Error::setting("the type of the cache", dtype, "must be f32, f16, q8_0 or q4_0"));
+        let types = self.cache_types();
+        let wrong = |dtype: DType, rule: String| Err(Error::setting("the type of the cache", dtype, rule));
+        for dtype in [types.keys, types.values] {
+            if !matches!(dtype, DType::F32 | DType::F16 | DType::Q8_0 | DType::Q4_0) {
+                return wrong(dtype, "must be f32, f16, q8_0 or q4_0".into());
+            }
+            if dtype.is_quantized() && self.attention == AttentionChoice::Plain {
+                return wrong(dtype, "needs attention in one op".into());
+            }
         }
-        let sizes = hyper.blocks.iter().filter(|block| block.state.rows.is_some());
-        let mut sizes = sizes.flat_map(|block| [block.key_size, block.value_size]);
-        if let Some(size) = sizes.find(|size| !size.is_multiple_of(dtype.block_len())) {
-            let rule = format!("heads of {size} channels are not whole blocks");
-            return Err(Error::setting("the type of the cache", dtype, rule));
-        }
-        if dtype.is_quantized() && self.attention == AttentionChoice::Plain {
-            return Err(Error::setting("the type of the cache", dtype, "needs attention in one op"));
+        for block in &hyper.blocks {
+            let Some(rows) = block.state.rows else { continue };
+            // Values without rows of their own are channels of keys.
+            let of_values = if rows.values > 0 { types.values } else { types.keys };
+            for (size, dtype) in [(block.key_size, types.keys), (block.value_size, of_values)] {
+                if !size.is_multiple_of(dtype.block_len()) {
+                    return wrong(dtype, format!("heads of {size} channels are not whole blocks"));
+                }
+            }
         }
         Ok(self)
     }
@@ -121,23 +154,26 @@ impl RunnerOptions {
     pub(crate) fn paths(&self, hyper: &HyperParameters) -> &'static [AttentionPath] {
         const FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 1 };
         const OLD_FLASH: AttentionPath = AttentionPath::Flash { mask_rows: 64 };
+        let types = self.cache_types();
+        // An f32 cache is there to be exact, which ggml's op is not on all devices.
+        let is_exact = types == CacheTypes::both(DType::F32);
         if hyper.needs_masks() {
             // What an index finds is a mask.
-            return match (self.attention, self.cache_type) {
-                (AttentionChoice::Plain, _) | (AttentionChoice::Auto, DType::F32) => &[AttentionPath::Plain],
-                (AttentionChoice::Auto, DType::F16) => &[FLASH, AttentionPath::Plain],
-                (AttentionChoice::Flash | AttentionChoice::Auto, _) => &[FLASH],
+            return match self.attention {
+                AttentionChoice::Plain => &[AttentionPath::Plain],
+                AttentionChoice::Auto if is_exact => &[AttentionPath::Plain],
+                AttentionChoice::Auto if !types.is_quantized() => &[FLASH, AttentionPath::Plain],
+                AttentionChoice::Flash | AttentionChoice::Auto => &[FLASH],
             };
         }
-        match (self.attention, self.cache_type) {
-            (AttentionChoice::Plain, _) => &[AttentionPath::Plain],
-            (AttentionChoice::Flash, _) => &[FLASH, OLD_FLASH],
-            // An f32 cache is there to be exact, which ggml's op is not on all devices.
-            (AttentionChoice::Auto, DType::F32) => &[AttentionPath::Paged, AttentionPath::Plain],
-            (AttentionChoice::Auto, DType::F16) => {
+        match self.attention {
+            AttentionChoice::Plain => &[AttentionPath::Plain],
+            AttentionChoice::Flash => &[FLASH, OLD_FLASH],
+            AttentionChoice::Auto if is_exact => &[AttentionPath::Paged, AttentionPath::Plain],
+            AttentionChoice::Auto if !types.is_quantized() => {
                 &[AttentionPath::Paged, FLASH, OLD_FLASH, AttentionPath::Plain]
             }
-            (AttentionChoice::Auto, _) => &[AttentionPath::Paged, FLASH, OLD_FLASH],
+            AttentionChoice::Auto => &[AttentionPath::Paged, FLASH, OLD_FLASH],
         }
     }
 }

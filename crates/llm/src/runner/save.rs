@@ -2,9 +2,9 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 8 | `OXSEQ`, two zeros, the version 2 |
+//! | 8 | `OXSEQ`, two zeros, the version 3 |
 //! | 32 | digest of the model |
-//! | 4 | type of keys and values, by its number in model files |
+//! | 4, 4 | type of keys, type of values, by their numbers in model files |
 //! | 8, then 4 each | number of tokens; the tokens |
 //! | for each kind of page: 4, then 1 each | number of pages; whether each is held |
 //! | | the pages that are held, block by block: keys, then values |
@@ -24,7 +24,7 @@ use super::sequence::SequenceId;
 use super::{Runner, State};
 use crate::model::Error;
 
-const MAGIC: [u8; 8] = *b"OXSEQ\0\0\x02";
+const MAGIC: [u8; 8] = *b"OXSEQ\0\0\x03";
 
 /// Bytes that the caller may add.
 pub const MAX_EXTRA: usize = 1 << 20;
@@ -61,7 +61,10 @@ impl Runner {
         let mut out = Digesting { inner: out, hasher: blake3::Hasher::new() };
         out.write_all(&MAGIC)?;
         out.write_all(&self.model().fingerprint()?)?;
-        out.write_all(&dtype_id(self.options.cache_type).to_le_bytes())?;
+        let types = self.options.cache_types();
+        for dtype in [types.keys, types.values] {
+            out.write_all(&dtype_id(dtype).to_le_bytes())?;
+        }
         out.write_all(&(sequence.len() as u64).to_le_bytes())?;
         for token in &sequence.tokens {
             out.write_all(&token.to_le_bytes())?;
@@ -102,8 +105,11 @@ impl Runner {
         if model != self.model().fingerprint()? {
             return Err(damaged("it was saved with another model"));
         }
-        if number(&mut file)? != dtype_id(self.options.cache_type) {
-            return Err(damaged("it was saved with another type of cache"));
+        let types = self.options.cache_types();
+        for dtype in [types.keys, types.values] {
+            if number(&mut file)? != dtype_id(dtype) {
+                return Err(damaged("it was saved with another type of cache"));
+            }
         }
         let count = usize::try_from(long(&mut file)?).unwrap_or(usize::MAX);
         if count > self.options.context {

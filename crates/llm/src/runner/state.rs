@@ -9,6 +9,7 @@ use oxcart_backend::{Buffers, Place, copy_place, place_all};
 use oxcart_tensor::graph::Storage;
 use oxcart_tensor::{DType, Graph, Layout, LayoutError, TensorId};
 
+use super::options::CacheTypes;
 use super::pages::PAGE;
 use super::sequence::KINDS;
 use crate::model::net::{MIXED, Mixing, mixing_matrix};
@@ -65,10 +66,10 @@ impl StateTensor {
         block: &BlockState,
         cells: [usize; KINDS],
         kind: usize,
-        cache_type: DType,
+        cache: CacheTypes,
     ) -> Result<Layout, LayoutError> {
         let cells = cells.map(|cells| cells.max(PAGE));
-        Sizes { cells, rows: 1, pages: 1, cache_type }.layout(self, block, kind)
+        Sizes { cells, rows: 1, pages: 1, cache }.layout(self, block, kind)
     }
 
     /// Rows of a page, or of a sequence.
@@ -103,12 +104,12 @@ impl StateTensor {
 /// What the blocks of a device share, each with the kind of pages that it is about.
 fn shared_by<'b>(
     blocks: impl Iterator<Item = &'b Block> + Clone,
-    cache_type: DType,
+    cache: CacheTypes,
 ) -> Vec<(StateTensor, usize)> {
     let is_paged = |block: &Block, kind| block.state.rows.is_some() && usize::from(block.windowed) == kind;
     let has_table = |kind: &usize| blocks.clone().any(|block| is_paged(block, *kind));
     let mut shared: Vec<_> = (0..KINDS).filter(has_table).map(|kind| (StateTensor::Table, kind)).collect();
-    if blocks.clone().any(|block| Mixing::of(block, cache_type.is_quantized()).is_any()) {
+    if blocks.clone().any(|block| Mixing::of(block, cache).is_any()) {
         shared.push((StateTensor::Mixer, 0));
     }
     shared
@@ -123,8 +124,8 @@ pub(crate) struct Sizes {
     pub(crate) rows: usize,
     /// Pages that a sequence may have.
     pub(crate) pages: usize,
-    /// Type of keys and values.
-    pub(crate) cache_type: DType,
+    /// Types of keys and values.
+    pub(crate) cache: CacheTypes,
 }
 
 impl Sizes {
@@ -135,15 +136,15 @@ impl Sizes {
         match which {
             StateTensor::Keys => {
                 let width = channels(rows.map(|rows| rows.keys));
-                Layout::packed(self.cache_type, [width, self.cells[kind]])
+                Layout::packed(self.cache.keys, [width, self.cells[kind]])
             }
             StateTensor::Values => {
                 let width = channels(rows.map(|rows| rows.values));
-                Layout::packed(self.cache_type, [width, self.cells[kind]])
+                Layout::packed(self.cache.values, [width, self.cells[kind]])
             }
             StateTensor::Index => {
                 let width = channels(rows.map(|rows| rows.index));
-                Layout::packed(self.cache_type, [width, self.cells[kind]])
+                Layout::packed(self.cache.keys, [width, self.cells[kind]])
             }
             StateTensor::Pending => {
                 let width = channels(compressed.map(|rows| rows.pending));
@@ -151,11 +152,11 @@ impl Sizes {
             }
             StateTensor::Compressed => {
                 let width = channels(compressed.map(|rows| rows.keys));
-                Layout::packed(self.cache_type, [width, runs])
+                Layout::packed(self.cache.keys, [width, runs])
             }
             StateTensor::CompressedIndex => {
                 let width = channels(compressed.map(|rows| rows.index));
-                Layout::packed(self.cache_type, [width, runs])
+                Layout::packed(self.cache.keys, [width, runs])
             }
             StateTensor::Convolution => {
                 let width = channels(recurrent.map(|recurrent| recurrent.convolution));
@@ -252,7 +253,7 @@ impl State {
             let blocks = here.clone().map(|block| &hyper.blocks[block]);
             let mut own: Vec<TensorId> = here.flat_map(|block| &ids[block]).map(|&(_, id)| id).collect();
             let mut of_device = Vec::new();
-            for (which, kind) in shared_by(blocks, sizes.cache_type) {
+            for (which, kind) in shared_by(blocks, sizes.cache) {
                 let layout = sizes.layout(which, &BlockState::default(), kind)?;
                 let id = graph.leaf_with_layout(layout)?;
                 own.push(id);

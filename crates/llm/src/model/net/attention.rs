@@ -446,8 +446,9 @@ impl Net<'_> {
 
     /// The first cells, head by head. [D, cells, G]
     pub(super) fn cells_by_head(&mut self, all: TensorId, size: usize) -> Result<TensorId, Error> {
-        let (groups, dtype) = (self.block().kv_heads, self.style.cache_type);
-        let (cells, row) = (self.step.cells[self.kind()], self.graph.tensor(all)?.layout().nb()[1]);
+        let groups = self.block().kv_heads;
+        let tensor = self.graph.tensor(all)?;
+        let (cells, row, dtype) = (self.step.cells[self.kind()], tensor.layout().nb()[1], tensor.dtype());
         let too_wide = || {
             Error::setting("the type of the cache", dtype, format!("heads of {size} are not whole blocks"))
         };

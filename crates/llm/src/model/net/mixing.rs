@@ -12,6 +12,7 @@ use oxcart_tensor::ops::{Hint, MulMat};
 use super::Net;
 use crate::model::error::Error;
 use crate::model::hyper_parameters::Block;
+use crate::runner::options::CacheTypes;
 use crate::runner::state::StateTensor;
 
 /// Channels that are mixed with each other.
@@ -25,17 +26,21 @@ pub(crate) struct Mixing {
 }
 
 impl Mixing {
-    /// That of a block whose keys and values are, or are not, stored as quantized blocks.
-    pub(crate) fn of(block: &Block, is_quantized: bool) -> Mixing {
+    /// Nothing is mixed.
+    const NONE: Mixing = Mixing { keys: false, values: false };
+
+    /// That of a block whose keys and values are stored in these types.
+    pub(crate) fn of(block: &Block, types: CacheTypes) -> Mixing {
         let whole = |size: usize| size > 0 && size.is_multiple_of(MIXED);
-        let Some(rows) = block.state.rows.filter(|_| is_quantized) else {
-            return Mixing { keys: false, values: false };
-        };
-        let (keys, values) = (whole(block.key_size), whole(block.value_size));
+        let Some(rows) = block.state.rows else { return Mixing::NONE };
+        let keys = types.keys.is_quantized() && whole(block.key_size);
         match rows.values > 0 {
-            true => Mixing { keys, values },
+            true => Mixing { keys, values: types.values.is_quantized() && whole(block.value_size) },
             // Values are channels of keys.
-            false => Mixing { keys: keys && values, values: keys && values },
+            false => {
+                let both = keys && whole(block.value_size);
+                Mixing { keys: both, values: both }
+            }
         }
     }
 
@@ -55,8 +60,11 @@ pub(crate) fn matrix() -> impl Iterator<Item = f32> {
 impl Net<'_> {
     /// What of the block that is being built is mixed.
     pub(super) fn mixing(&self) -> Mixing {
-        // What is seen whole is not stored.
-        Mixing::of(&self.block(), self.style.cache_type.is_quantized() && !self.hyper.sees_whole())
+        match self.hyper.sees_whole() {
+            // What is seen whole is not stored.
+            true => Mixing::NONE,
+            false => Mixing::of(&self.block(), self.style.cache),
+        }
     }
 
     /// Heads with their channels mixed, or, once more, as they were before. [D, H, T]
