@@ -215,10 +215,10 @@ fn workers_that_freeze_change_no_token() {
     assert_eq!(String::from_utf8_lossy(&text), String::from_utf8_lossy(&undisturbed));
     for (worker, is_frozen) in workers.iter().zip([true, true, false]) {
         let reason = format!("worker at {} has not answered for 2 s", worker.address);
-        let line = format!("{} is lost, going on without it: {reason}", worker.address);
+        let line = format!("{} is lost; continuing without it: {reason}", worker.address);
         assert_eq!(said.contains(&line), is_frozen, "{said}");
     }
-    assert_eq!(said.matches("went on after").count(), 2, "{said}");
+    assert_eq!(said.matches("continued after").count(), 2, "{said}");
     workers[..2].iter().for_each(|worker| signal(worker, "-CONT"));
     let (text, said) = answer_without(&mut workers, "2,2,1", &[], freeze);
     assert!(text == undisturbed && !said.contains("lost"), "{said}");
