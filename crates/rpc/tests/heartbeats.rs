@@ -461,6 +461,23 @@ fn beats_in_floods_are_answered_at_a_pace() {
     fixture.until_empty();
 }
 
+/// A worker that gets to its beats late answers the last of them and so all, or those of a busy machine would queue up until it is lost.
+#[test]
+fn beats_that_have_arrived_are_answered_together() {
+    let fixture = Fixture::new();
+    let (_peer, token) = own(&fixture);
+    let mut pulse = RawPulse::begin(fixture.auto, token);
+    assert!(pulse.is_answered(0));
+    let beats: Vec<u8> = (1..=200).flat_map(|number| PulseMessage::Beat { number }.encode()).collect();
+    pulse.0.write_all(&beats).unwrap();
+    let mut echoes = vec![0];
+    while *echoes.last().unwrap() < 200 {
+        let Some(PulseMessage::Echo { number }) = pulse.hear() else { panic!("no echo after {echoes:?}") };
+        echoes.push(number);
+    }
+    assert!(echoes.len() < 20 && echoes.is_sorted(), "{echoes:?}");
+}
+
 /// A worker that offers pulses, and does this with each.
 fn worker_with(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
