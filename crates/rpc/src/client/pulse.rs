@@ -134,7 +134,11 @@ fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Core) -> io::Result<Option<Wo
             }
         }
         match pulse.handle(PulseEvent::Tick, now) {
-            Some(PulseAction::Beat(number)) => wire.put(PulseMessage::Beat { number }),
+            Some(PulseAction::Beat(number)) => {
+                wire.put(PulseMessage::Beat { number });
+                wire.send()?;
+                pulse.handle(PulseEvent::Sent, clock::now());
+            }
             Some(PulseAction::Lost(limit)) => return Ok(Some(WorkerFault::Lifeless { limit })),
             Some(PulseAction::Lied) => return Ok(Some(WorkerFault::Unsolicited)),
             None => {}

@@ -15,7 +15,9 @@ use super::limits::{BEATS_PER_LIMIT, LONGEST_INTERVAL, SHORTEST_INTERVAL, SHORTE
 pub enum PulseEvent {
     /// Time goes by. What has arrived until now has been handled before.
     Tick,
-    /// The worker says a beat back.
+    /// The last beat has been handed to the system, as far as that takes it. Until then, it was the client that took its time.
+    Sent,
+    /// The worker says a beat back, and with it all earlier ones.
     Echo(u64),
 }
 
@@ -79,6 +81,7 @@ impl Pulse {
         }
         let action = match event {
             PulseEvent::Tick => self.tick_at(now),
+            PulseEvent::Sent => self.sent_at(now),
             PulseEvent::Echo(number) => self.echo(number),
         };
         self.is_over = matches!(action, Some(PulseAction::Lost(_) | PulseAction::Lied));
@@ -102,6 +105,15 @@ impl Pulse {
             self.unanswered.push_back((number, now));
             PulseAction::Beat(number)
         })
+    }
+
+    fn sent_at(&mut self, now: Duration) -> Option<PulseAction> {
+        if let Some((number, sent)) = self.unanswered.back_mut()
+            && *number + 1 == self.next
+        {
+            *sent = now;
+        }
+        None
     }
 
     fn echo(&mut self, number: u64) -> Option<PulseAction> {

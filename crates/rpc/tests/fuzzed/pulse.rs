@@ -73,7 +73,13 @@ fn lives(bytes: &[u8]) {
                     action => assert_eq!(action, None),
                 }
             }
-            _ => now += Duration::from_millis(choices.short().into()),
+            0xf8..0xfc => now += Duration::from_millis(choices.short().into()),
+            _ => {
+                assert_eq!(pulse.handle(PulseEvent::Sent, now), None);
+                if let Some((_, sent)) = unanswered.last_mut().filter(|(beat, _)| *beat + 1 == next) {
+                    *sent = now;
+                }
+            }
         }
     }
 }

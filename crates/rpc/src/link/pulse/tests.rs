@@ -201,6 +201,32 @@ fn a_client_that_was_stopped_begins_anew() {
     assert!(now > awake + LIMIT && now <= awake + LIMIT + Pulse::tick(LIMIT), "{now:?}");
 }
 
+/// What the client takes to send a beat after it was decided is not held against the worker.
+#[test]
+fn a_beat_counts_from_when_it_is_sent() {
+    let late = LIMIT / 4;
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    assert_eq!(pulse.handle(PulseEvent::Tick, ms(0)), Some(PulseAction::Beat(0)));
+    assert_eq!(pulse.handle(PulseEvent::Sent, late), None);
+    let mut now = late;
+    let lost = loop {
+        now += Pulse::tick(LIMIT);
+        match pulse.handle(PulseEvent::Tick, now) {
+            Some(PulseAction::Beat(_)) => assert_eq!(pulse.handle(PulseEvent::Sent, now), None),
+            None => {}
+            Some(action) => break action,
+        }
+    };
+    assert_eq!(lost, PulseAction::Lost(LIMIT));
+    assert!(now > late + LIMIT && now <= late + LIMIT + Pulse::tick(LIMIT), "{now:?}");
+    // One that was answered meanwhile is over.
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    pulse.handle(PulseEvent::Tick, ms(0));
+    pulse.handle(PulseEvent::Echo(0), ms(1));
+    assert_eq!(pulse.handle(PulseEvent::Sent, ms(2)), None);
+    assert!(pulse.unanswered.is_empty());
+}
+
 #[test]
 fn echoes_of_nothing_are_lies() {
     let after_three_beats = |echoes: &[u64]| {
