@@ -4,11 +4,15 @@
 //! than a limit. An echo speaks for its beat and those before, never for a later one, so bytes that were under way when the worker stopped
 //! keep it alive for no moment longer. Invariants: no worker is lost that says every beat back within the limit; one that stops is lost
 //! within the limit, an interval and a tick; a client that was itself stopped, starved or asleep begins anew and blames no worker for that.
+//! After sleep, its network may need longer than the limit to come back, so it gets a time of its own until the first echo.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::limits::{BEATS_PER_LIMIT, LONGEST_INTERVAL, SHORTEST_INTERVAL, SHORTEST_PATIENCE};
+use super::limits::{
+    BEATS_PER_LIMIT, LONGEST_INTERVAL, MAX_UNANSWERED, SHORTEST_INTERVAL, SHORTEST_PATIENCE, SLEEP,
+    WAKING_PATIENCE,
+};
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub struct Pulse {
     next_echo: u64,
     /// Beats without an echo that count, and when they were sent.
     unanswered: VecDeque<(u64, Duration)>,
+    /// The first beat after sleep, until that or a later one is answered.
+    waking: Option<u64>,
     is_over: bool,
 }
 
@@ -60,6 +66,7 @@ impl Pulse {
             next: 0,
             next_echo: 0,
             unanswered: VecDeque::new(),
+            waking: None,
             is_over: false,
         }
     }
@@ -89,16 +96,18 @@ impl Pulse {
     }
 
     fn tick_at(&mut self, now: Duration) -> Option<PulseAction> {
-        let looked = std::mem::replace(&mut self.looked, now);
-        if now.saturating_sub(looked) > self.limit / 2 {
+        let gap = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        if gap > self.limit / 2 {
             // It was not the worker that let this time go by.
             self.unanswered.clear();
+            self.waking = (gap >= SLEEP).then_some(self.next).or(self.waking);
         }
+        let limit = if self.waking.is_some() { self.limit.max(WAKING_PATIENCE) } else { self.limit };
         let oldest = self.unanswered.front().map(|(_, sent)| *sent);
-        if oldest.is_some_and(|sent| now.saturating_sub(sent) > self.limit) {
-            return Some(PulseAction::Lost(self.limit));
+        if oldest.is_some_and(|sent| now.saturating_sub(sent) > limit) {
+            return Some(PulseAction::Lost(limit));
         }
-        (now >= self.due).then(|| {
+        (now >= self.due && self.unanswered.len() < MAX_UNANSWERED).then(|| {
             let number = self.next;
             self.next += 1;
             self.due = now + Pulse::interval(self.limit);
@@ -121,6 +130,7 @@ impl Pulse {
             return Some(PulseAction::Lied);
         }
         self.next_echo = number + 1;
+        self.waking = self.waking.filter(|first| *first > number);
         self.unanswered.retain(|(sent, _)| *sent > number);
         None
     }

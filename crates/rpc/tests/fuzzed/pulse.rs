@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oxcart_rpc::link::limits::{SLEEP, WAKING_PATIENCE};
 use oxcart_rpc::link::pulse::{Pulse, PulseAction, PulseEvent};
 use oxcart_rpc::wire::{FRAME_BYTES, FrameHead, PulseMessage};
 
@@ -42,7 +43,7 @@ fn lives(bytes: &[u8]) {
     let (mut now, mut ticked) = (Duration::ZERO, Duration::ZERO);
     let mut pulse = Pulse::new(limit, now);
     let mut unanswered: Vec<(u64, Duration)> = Vec::new();
-    let (mut next, mut next_echo) = (0, 0);
+    let (mut next, mut next_echo, mut waking) = (0, 0, None);
     while !choices.is_over() {
         match choices.byte() {
             choice @ 0..0x60 => {
@@ -54,22 +55,29 @@ fn lives(bytes: &[u8]) {
                 assert_eq!(action, None);
                 next_echo = number + 1;
                 unanswered.retain(|(beat, _)| *beat > number);
+                waking = waking.filter(|first| *first > number);
             }
             choice @ 0x60..0xf8 => {
                 now += Duration::from_millis(u64::from(choice - 0x60));
-                let has_slept = now - ticked > limit / 2;
+                let gap = now - ticked;
                 ticked = now;
-                if has_slept {
+                if gap > limit / 2 {
                     unanswered.clear();
+                    if gap >= SLEEP {
+                        waking = Some(next);
+                    }
                 }
-                let is_late = unanswered.iter().any(|(_, sent)| now - *sent > limit);
+                let patience = if waking.is_some() { WAKING_PATIENCE.max(limit) } else { limit };
+                let is_late = unanswered.iter().any(|(_, sent)| now - *sent > patience);
                 match pulse.handle(PulseEvent::Tick, now) {
                     Some(PulseAction::Beat(number)) => {
                         assert!(!is_late && number == next);
                         unanswered.push((number, now));
                         next += 1;
                     }
-                    action if is_late => return over(pulse, action, PulseAction::Lost(limit), limit, now),
+                    action if is_late => {
+                        return over(pulse, action, PulseAction::Lost(patience), limit, now);
+                    }
                     action => assert_eq!(action, None),
                 }
             }

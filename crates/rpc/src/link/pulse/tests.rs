@@ -197,8 +197,39 @@ fn a_client_that_was_stopped_begins_anew() {
             Some(action) => break action,
         }
     };
-    assert_eq!(lost, PulseAction::Lost(LIMIT));
-    assert!(now > awake + LIMIT && now <= awake + LIMIT + Pulse::tick(LIMIT), "{now:?}");
+    assert_eq!(lost, PulseAction::Lost(WAKING_PATIENCE));
+    assert!(now > awake + WAKING_PATIENCE && now <= awake + WAKING_PATIENCE + Pulse::tick(LIMIT), "{now:?}");
+}
+
+/// Lets time go by in which nothing is answered, and says what comes of it.
+fn silence(pulse: &mut Pulse, now: &mut Duration, time: Duration) -> Option<PulseAction> {
+    let until = *now + time;
+    while *now < until {
+        *now += Pulse::tick(LIMIT);
+        match pulse.handle(PulseEvent::Tick, *now) {
+            None | Some(PulseAction::Beat(_)) => {}
+            action => return action,
+        }
+    }
+    None
+}
+
+/// A laptop wakes, and its network comes back after some seconds. Once it is there, the limit holds again.
+#[test]
+fn a_network_may_take_a_while_after_sleep() {
+    for (gap, patience) in [(ms(3000), LIMIT), (SLEEP, WAKING_PATIENCE), (ms(3_600_000), WAKING_PATIENCE)] {
+        let mut pulse = Pulse::new(LIMIT, ms(0));
+        assert_eq!(pulse.handle(PulseEvent::Tick, ms(0)), Some(PulseAction::Beat(0)));
+        let mut now = gap;
+        assert_eq!(pulse.handle(PulseEvent::Tick, now), Some(PulseAction::Beat(1)));
+        assert_eq!(silence(&mut pulse, &mut now, patience * 9 / 10), None, "{gap:?}");
+        // All at once, as it was sent.
+        let last = pulse.next - 1;
+        assert_eq!(pulse.handle(PulseEvent::Echo(last), now), None);
+        let woken = now;
+        assert_eq!(silence(&mut pulse, &mut now, LIMIT * 3), Some(PulseAction::Lost(LIMIT)), "{gap:?}");
+        assert!(now <= woken + LIMIT + Pulse::interval(LIMIT) + Pulse::tick(LIMIT), "{gap:?}");
+    }
 }
 
 /// What the client takes to send a beat after it was decided is not held against the worker.
@@ -258,4 +289,8 @@ fn beats_are_bounded() {
         pulse.handle(PulseEvent::Tick, ms(at * 10));
         assert!(pulse.unanswered.len() <= BEATS_PER_LIMIT as usize + 1);
     }
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    let mut now = SLEEP;
+    assert_eq!(silence(&mut pulse, &mut now, WAKING_PATIENCE * 9 / 10), None);
+    assert_eq!(pulse.unanswered.len(), MAX_UNANSWERED);
 }
