@@ -124,6 +124,19 @@ fn a_connection_that_is_cut_off_is_lost_soon() {
     fixture.until_empty();
 }
 
+/// A switch that fails for longer than the limit costs no worker that nothing waits for: a server may be idle for days.
+#[test]
+fn an_idle_connection_outlives_a_network_that_is_away() {
+    let fixture = Fixture::new();
+    let bridge = Bridge::to(fixture.auto);
+    let registry = connect(bridge.address);
+    bridge.hold();
+    thread::sleep(LONGER);
+    bridge.let_go();
+    registry.devices()[0].memory().unwrap();
+    assert!(registry.failure().is_none());
+}
+
 /// A graph of any length, and a device that answers nobody meanwhile.
 #[test]
 fn a_worker_that_computes_for_long_is_alive() {

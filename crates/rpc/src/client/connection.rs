@@ -447,6 +447,27 @@ impl Core {
         }
     }
 
+    /// Whether a call waits for the worker, or for another one that waits for what this one pushes, however indirectly.
+    pub(super) fn is_waited_for(self: &Arc<Self>) -> bool {
+        let mut all = vec![Arc::clone(self)];
+        let mut at = 0;
+        while let Some(core) = all.get(at) {
+            let state = core.lock();
+            if state.failed.is_none() && (state.line.is_none() || state.serving < state.next_ticket) {
+                return true;
+            }
+            let more: Vec<_> = state.receivers.iter().filter_map(|(_, core)| core.upgrade()).collect();
+            drop(state);
+            more.into_iter().for_each(|core| {
+                if !all.iter().any(|known| Arc::ptr_eq(known, &core)) {
+                    all.push(core);
+                }
+            });
+            at += 1;
+        }
+        false
+    }
+
     /// Workers that push to this one, by introductions of some numbers.
     fn senders(&self, is_one: impl Fn(u32) -> bool) -> Vec<Arc<Core>> {
         let state = self.lock();

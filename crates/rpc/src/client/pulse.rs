@@ -83,7 +83,8 @@ impl Beating {
         let mut wire = Wire { channel, unsent: PULSE_MARK.to_vec(), arrived: Vec::new() };
         wire.put(PulseMessage::Begin { token });
         let mut pulse = Pulse::new(limit, clock::now());
-        if let Some(PulseAction::Beat(number)) = pulse.handle(PulseEvent::Tick, clock::now()) {
+        let tick = PulseEvent::Tick { is_waited_for: true };
+        if let Some(PulseAction::Beat(number)) = pulse.handle(tick, clock::now()) {
             wire.put(PulseMessage::Beat { number });
         }
         while started.elapsed() < patience {
@@ -118,7 +119,7 @@ impl Beating {
 }
 
 /// Beats until a connection is over or its worker is lost, and says why it is.
-fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Core) -> io::Result<Option<WorkerFault>> {
+fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Arc<Core>) -> io::Result<Option<WorkerFault>> {
     loop {
         wire.send()?;
         wire.wait()?;
@@ -133,7 +134,7 @@ fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Core) -> io::Result<Option<Wo
                 return Ok(Some(WorkerFault::Unsolicited));
             }
         }
-        match pulse.handle(PulseEvent::Tick, now) {
+        match pulse.handle(PulseEvent::Tick { is_waited_for: core.is_waited_for() }, now) {
             Some(PulseAction::Beat(number)) => {
                 wire.put(PulseMessage::Beat { number });
                 wire.send()?;

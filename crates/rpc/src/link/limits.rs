@@ -65,6 +65,9 @@ pub const SLEEP: Duration = Duration::from_secs(5);
 /// The time that a worker may leave beats without an echo after that, until the first: networks take seconds to come back.
 pub const WAKING_PATIENCE: Duration = Duration::from_secs(15);
 
+/// The time that a worker may leave a beat without an echo while nothing waits for it, if its limit is not longer anyway.
+pub const QUIET_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Bytes that are encrypted and not yet sent, of one connection.
 pub const MAX_UNSENT_BYTES: usize = 32 << 10;
 
