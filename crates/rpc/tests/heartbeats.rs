@@ -533,10 +533,25 @@ fn a_worker_without_the_pulse_that_it_offers_is_used_without() {
     let options = Options { timeouts, ..Options::default() };
     for address in [worker_with(drop), worker_with(silent)] {
         let registry = RemoteRegistry::connect(&address.to_string(), &options).unwrap();
-        assert!(!registry.has_heartbeats());
+        assert!(!registry.has_heartbeats() && registry.heartbeat_error().is_some());
         registry.devices()[0].memory().unwrap();
         assert!(registry.failure().is_none());
     }
+}
+
+/// The first echo stands for a connection, a handshake and the worker's turns, so it has as long as a connection.
+#[test]
+fn a_pulse_may_take_longer_to_begin_than_to_answer() {
+    let slow = |mut stream: TcpStream| {
+        stream.read_exact(&mut [0; PULSE_MARK.len() + FRAME_BYTES + PulseMessage::MAX_BODY]).unwrap();
+        thread::sleep(LONGER);
+        let mut pulse = RawPulse(stream);
+        while let Some(PulseMessage::Beat { number }) = pulse.hear() {
+            pulse.say(PulseMessage::Echo { number });
+        }
+    };
+    let registry = connect(worker_with(slow));
+    assert!(registry.heartbeat_error().is_none());
 }
 
 /// Says back what it hears, some beats; then something else.
@@ -580,9 +595,8 @@ fn a_worker_that_says_back_what_was_not_said_is_lost() {
 fn a_pulse_that_ends_costs_nothing_else() {
     let end = |pulse: &mut RawPulse, _| drop(pulse.0.shutdown(std::net::Shutdown::Both));
     let noise = |pulse: &mut RawPulse, _| drop(pulse.0.write_all(&[0xff; 64]));
-    let registries = [echo_and_then(end), echo_and_then(noise)];
-    thread::sleep(LONGER);
-    for registry in registries {
+    for registry in [echo_and_then(end), echo_and_then(noise)] {
+        until("it has ended", || !registry.has_heartbeats());
         registry.devices()[0].memory().unwrap();
         assert!(registry.failure().is_none());
     }

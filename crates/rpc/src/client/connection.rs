@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -105,6 +106,8 @@ pub(super) struct Core {
     socket: TcpStream,
     /// Ends the pulse.
     pulse: Option<TcpStream>,
+    /// Whether the pulse goes on.
+    pub(super) has_pulse: AtomicBool,
 }
 
 /// A connection to a worker. It ends when the last user drops it.
@@ -117,8 +120,6 @@ pub(super) struct Connection {
     pub(super) worker_cache: bool,
     /// How other workers can get to this one.
     pub(super) reach: Reach,
-    /// Whether it has a pulse.
-    pub(super) has_pulse: bool,
 }
 
 /// The right to use the line, until it is dropped.
@@ -166,14 +167,22 @@ impl Connection {
             work: Condvar::new(),
             socket,
             pulse: pulse.as_ref().map(Beating::handle).transpose()?,
+            has_pulse: AtomicBool::new(pulse.is_some()),
             endpoint,
             dialect,
         });
         let of_thread = Arc::clone(&core);
         std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
-        let has_pulse = pulse.is_some_and(|pulse| pulse.start(Arc::clone(&core)).is_ok());
+        if pulse.is_some_and(|pulse| pulse.start(Arc::clone(&core)).is_err()) {
+            core.has_pulse.store(false, Ordering::SeqCst);
+        }
         let worker_cache = options.worker_cache;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach, has_pulse }))
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach }))
+    }
+
+    /// Whether it has a pulse that goes on.
+    pub(super) fn has_pulse(&self) -> bool {
+        self.core.has_pulse.load(Ordering::SeqCst)
     }
 
     /// Where the worker is.
