@@ -70,6 +70,11 @@ impl Stage {
         Stage::new(RemoteRegistry::connect(&address.to_string(), options).unwrap())
     }
 
+    /// A new stream, after the old one was interrupted.
+    fn reopen(&mut self) {
+        self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
+    }
+
     fn waits(&self) -> u64 {
         self.registry.traffic().total().waits
     }
@@ -339,9 +344,12 @@ fn a_worker_lost_while_others_wait_for_it_is_the_one_that_is_named() {
     }
     // What they hold is there, and new streams go on with it, introduced anew.
     let before = stages[2].messages(Command::Expect);
-    for stage in &mut stages[1..] {
-        stage.stream = Arc::clone(stage.stream.device()).open(&StreamOptions::default()).unwrap();
-    }
+    stages[1].reopen();
+    // A stream of before gets nothing, and spoils nothing for those that are new.
+    let [_, from, to] = &stages[..] else { unreachable!("there are three") };
+    let error = copy_async(&*from.stream, &from.output, &*to.stream, &to.input).unwrap_err();
+    assert!(matches!(error, oxcart_backend::Error::Interrupted { .. }), "{error}");
+    stages[2].reopen();
     let mut held = vec![0; NUMBERS * 4];
     stages[1].stream.read(&stages[1].output, &mut held).unwrap();
     assert_eq!(held[4..8], 4_f32.to_le_bytes(), "of the step before");
@@ -433,7 +441,7 @@ fn workers_that_fail_to_meet_twice_are_gone_around() {
         });
         assert!(stages.iter().all(|stage| stage.registry.failure().is_none()));
         assert_eq!(stages[0].messages(Command::Push) > pushed, failures < 3, "{failures}");
-        stages[1].stream = Arc::clone(stages[1].stream.device()).open(&StreamOptions::default()).unwrap();
+        stages[1].reopen();
         assert_eq!(step(&stages, 3).unwrap(), expected(2, 3));
     }
 }
