@@ -166,8 +166,11 @@ fn introduce(sender: &Connection, receiver: &Connection) -> Option<Introduction>
     receiver.add_sender(number, sender);
     let is_expected = ask(receiver, Command::Expect, Expect { number, secret, key: sender_key }.encode());
     let meet = Meet { number, address, secret, key: receiver_key };
-    let have_met = is_expected && ask(sender, Command::Meet, meet.encode());
-    have_met.then(|| Introduction { number, next_ticket: Mutex::new(Some(0)) })
+    if !is_expected || !ask(sender, Command::Meet, meet.encode()) {
+        receiver.remove_sender(number, sender);
+        return None;
+    }
+    Some(Introduction { number, next_ticket: Mutex::new(Some(0)) })
 }
 
 #[cfg(test)]
