@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Fixture, PATIENCE, Peer, closes, dial, get_body, patient};
+use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, get_body, patient};
 use oxcart_backend::{Buffers, Device, Place, Registry, Stream, StreamOptions, Work, copy_async, place_all};
 use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
 use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction};
@@ -768,6 +768,53 @@ struct Deaf {
     _stays: TcpStream,
 }
 
+/// Lets in a worker that comes with the secret.
+fn admit(mut stream: TcpStream) -> TcpStream {
+    let secret = Secret::from_bytes([5; 16]);
+    let mut porter = Porter::new(None, [6; 32]);
+    stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
+    loop {
+        match porter.handle(hear(&mut stream).unwrap()) {
+            PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
+            PorterAction::Judge(_, proof) => {
+                let admitted = porter.admit(&secret, &proof).unwrap();
+                stream.write_all(&admitted.encode()).unwrap();
+                return stream;
+            }
+            PorterAction::Refuse => panic!("it is our worker"),
+        }
+    }
+}
+
+/// A worker has few connections to others at a time, however many sessions want them: for one peer, and so for all.
+#[test]
+fn a_peer_has_a_worker_go_to_few_others_at_a_time() {
+    const MOST: usize = 64;
+    let fixture = Fixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::new(listener.local_addr().unwrap()).unwrap();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        listener.incoming().flatten().for_each(|stream| kept.push(admit(stream)));
+    });
+    let meet = |peer: &mut Peer, number: u32| {
+        let body = Meet { number, address, secret: [5; 16], key: None }.encode();
+        peer.ask(Command::Meet, &body)[0]
+    };
+    let [mut first, mut second] = [(); 2].map(|()| Peer::connect(fixture.auto, Dialect::own()));
+    for number in 0..MOST as u32 / 2 {
+        assert_eq!((meet(&mut first, number), meet(&mut second, number)), (1, 1));
+    }
+    assert_eq!(meet(&mut second, 100), 0);
+    // Others have places of their own.
+    let mut other = Peer::greet(dial_from(2, fixture.auto), Dialect::own());
+    assert_eq!(meet(&mut other, 0), 1);
+    // They are given back.
+    drop(first);
+    fixture.until("it has left", |fixture| fixture.counters().connected == 2);
+    assert_eq!(meet(&mut second, 101), 1);
+}
+
 impl Deaf {
     fn met_by(fixture: &Fixture) -> Deaf {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -776,23 +823,7 @@ impl Deaf {
         let handle = peer.alloc(MAX_DELIVERY_BYTES as u64);
         let base = peer.base(handle);
         let record = peer.tensor(1, [MAX_DELIVERY_BYTES as u32 / 4, 1, 1, 1], (handle, base));
-        let deaf = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let secret = Secret::from_bytes([5; 16]);
-            let mut porter = Porter::new(None, [6; 32]);
-            stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
-            loop {
-                match porter.handle(hear(&mut stream).unwrap()) {
-                    PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
-                    PorterAction::Judge(_, proof) => {
-                        let admitted = porter.admit(&secret, &proof).unwrap();
-                        stream.write_all(&admitted.encode()).unwrap();
-                        return stream;
-                    }
-                    PorterAction::Refuse => panic!("it is our worker"),
-                }
-            }
-        });
+        let deaf = thread::spawn(move || admit(listener.accept().unwrap().0));
         let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
         assert_eq!(peer.ask(Command::Meet, &body), [1]);
         Deaf { peer, record, _stays: deaf.join().unwrap() }

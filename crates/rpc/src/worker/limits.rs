@@ -179,6 +179,10 @@ pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 pub(crate) const MAX_INTRODUCTIONS: usize = 64;
 /// Time to meet one; failing takes as long.
 pub(crate) const MEET: Duration = Duration::from_secs(3);
+/// Connections to other workers at a time, of all clients together. What TLS holds for each is counted beside that of clients' own.
+pub(crate) const COURIERS: usize = 256;
+/// The same for one peer.
+pub(crate) const COURIERS_PER_PEER: usize = 64;
 /// Bytes that may wait for a session to take them, of one other worker. One delivery may be longer, when it is alone.
 pub(crate) const MAILBOX_BYTES: usize = 32 << 20;
 /// Deliveries that may.
