@@ -54,6 +54,7 @@ struct State {
 pub(crate) struct Emulated {
     /// None for a card on paper.
     kernels: Option<&'static Kernels>,
+    version: i32,
     state: Mutex<State>,
     capacity: usize,
     capability: (u32, u32),
@@ -77,7 +78,13 @@ impl Emulated {
     /// A card on paper.
     pub(crate) fn paper(capability: (u32, u32), multiprocessors: u32, shared_memory: u32) -> Emulated {
         let (state, capacity) = (Mutex::default(), 1 << 30);
-        Emulated { kernels: None, state, capacity, capability, multiprocessors, shared_memory }
+        let version = 12_040;
+        Emulated { kernels: None, version, state, capacity, capability, multiprocessors, shared_memory }
+    }
+
+    /// The same with a driver of another version.
+    pub(crate) fn with_version(self, version: i32) -> Emulated {
+        Emulated { version, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -241,7 +248,7 @@ impl Emulated {
 
 impl Driver for Emulated {
     fn version(&self) -> i32 {
-        12_040
+        self.version
     }
 
     fn card_count(&self) -> Result<u32, Failure> {

@@ -9,4 +9,5 @@ mod cases;
 mod faults;
 mod fused;
 mod products;
+mod registry;
 mod twins;
