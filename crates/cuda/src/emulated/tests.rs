@@ -5,6 +5,7 @@
     reason = "a test may say that it was skipped, and may panic"
 )]
 
+mod cards;
 mod cases;
 mod faults;
 mod fused;
