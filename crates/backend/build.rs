@@ -17,10 +17,11 @@ fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let mut files = Vec::new();
     for folder in ["src", "../tensor/src"] {
-        let folder = here.join(folder);
-        if folder.is_dir() {
-            println!("cargo:rerun-if-changed={}", folder.display());
-            collect(&folder, &mut files);
+        let path = here.join(folder);
+        if path.is_dir() {
+            // By its name within the package, so that a checkout that is moved, or copied with what was built, is not compiled again.
+            println!("cargo:rerun-if-changed={folder}");
+            collect(&path, &mut files);
         }
     }
     println!("cargo:rerun-if-changed=build.rs");
