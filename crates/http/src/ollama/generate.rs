@@ -59,6 +59,10 @@ struct GenerateRequest {
     raw: Option<bool>,
     think: Option<Value>,
     keep_alive: Option<KeepAlive>,
+    /// Tokens of an earlier answer that this one continues.
+    context: Option<Vec<Value>>,
+    /// In the place of the model's own.
+    template: Option<String>,
 }
 
 fn no_images(images: Option<Vec<Value>>) -> Result<(), ApiError> {
@@ -107,14 +111,25 @@ impl ChatRequest {
 impl GenerateRequest {
     fn ask(self) -> Result<Ask, ApiError> {
         no_images(self.images)?;
+        if self.context.is_some_and(|context| !context.is_empty()) {
+            return Err(ApiError::field("context", "is not supported; send the conversation to /api/chat"));
+        }
+        if self.template.is_some_and(|template| !template.is_empty()) {
+            return Err(ApiError::field(
+                "template",
+                "is not supported; with raw, the prompt is taken as it is",
+            ));
+        }
         let mut options = self.options.unwrap_or_default();
-        let prompt = match (self.suffix, self.raw) {
+        // Some clients send fields that they have no value for as empty text.
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let prompt = match (given(self.suffix), self.raw) {
             (Some(after), _) => Prompt::Gap { before: self.prompt, after, files: Vec::new() },
             (None, Some(true)) => Prompt::Text { text: self.prompt, special: true },
             (None, _) => {
                 let said = |role: &str, content| Turn::Said { role: role.into(), content };
                 let mut turns: Vec<Turn> =
-                    self.system.map(|system| said("system", system)).into_iter().collect();
+                    given(self.system).map(|system| said("system", system)).into_iter().collect();
                 turns.push(said("user", self.prompt));
                 let variables = thinking(self.think);
                 Prompt::Chat(Conversation { turns, variables, ..Conversation::default() })
@@ -152,7 +167,8 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<GenerateRequest>().await?;
     let (name, stream) = (request.model.take(), request.stream != Some(false));
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
-    let has_prompt = !request.prompt.is_empty() || request.suffix.is_some();
+    let has_prompt =
+        !request.prompt.is_empty() || request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty());
     let ask = request.ask()?;
     let model = context.app.models.talking(name.as_deref()).await?;
     keep.iter().for_each(|keep| model.keep(*keep));
