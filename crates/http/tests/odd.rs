@@ -177,7 +177,8 @@ fn what_cannot_be_done_is_refused() {
         ("/api/generate", json!({ "prompt": "x" }), json!({ "template": "{{ .Prompt }}" }), "template"),
         ("/api/chat", ollama.clone(), json!({ "keep_alive": "soon" }), "keep_alive"),
         ("/api/chat", ollama.clone(), json!({ "keep_alive": [] }), ""),
-        ("/api/chat", ollama, json!({ "format": "xml" }), "format"),
+        ("/api/chat", ollama.clone(), json!({ "format": "xml" }), "format"),
+        ("/api/chat", ollama, json!({ "logprobs": true, "top_logprobs": 21 }), "top_logprobs"),
     ] {
         let body = with(&base, wrong.clone());
         let refused = post(&server, path, &body);
@@ -278,5 +279,68 @@ fn several_streamed_answers_are_told_apart() {
         assert_eq!(logprobs, choice["logprobs"]["content"].as_array().unwrap().iter().collect::<Vec<_>>());
         assert_eq!(own.iter().filter(|one| !one["finish_reason"].is_null()).count(), 1);
         assert_eq!(own.last().unwrap()["finish_reason"], choice["finish_reason"]);
+    }
+}
+
+/// A value whose numbers are as exact as likelihoods are.
+fn rounded(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64().unwrap() as f32),
+        Value::Array(items) => items.iter().map(rounded).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), rounded(value))).collect(),
+        other => other.clone(),
+    }
+}
+
+/// How likely tokens were is the same in all interfaces that have a place for it.
+#[test]
+fn likelihoods_are_told_in_every_interface() {
+    let server = a_server();
+    let told = json!({ "logprobs": true, "top_logprobs": 2 });
+    let chat = post(&server, CHAT, &with(&chat(), told.clone())).json();
+    let expected = rounded(&chat["choices"][0]["logprobs"]["content"]);
+    assert_eq!(expected.as_array().unwrap().len(), 6);
+
+    let input = json!({ "input": "hello there", "temperature": 0, "max_output_tokens": 6 });
+    let included = json!({ "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
+    let mut response = with(&input, included);
+    // The model may end the answer here.
+    let is_start = |told: &Value| {
+        let told = rounded(told);
+        let told = told.as_array().unwrap_or_else(|| panic!("{told}"));
+        assert!(!told.is_empty());
+        assert_eq!(told[..], expected.as_array().unwrap()[..told.len()]);
+    };
+    let whole = post(&server, "/v1/responses", &response).json();
+    is_start(&whole["output"][0]["content"][0]["logprobs"]);
+    assert_eq!(whole["top_logprobs"], 2);
+    response["stream"] = true.into();
+    let events = post(&server, "/v1/responses", &response).events();
+    let of = |name: &str| -> Vec<Value> {
+        let own = events.iter().filter(|(kind, _)| kind == name);
+        own.map(|(_, data)| serde_json::from_str(data).unwrap()).collect()
+    };
+    let deltas: Vec<Value> = of("response.output_text.delta")
+        .iter()
+        .flat_map(|one| one["logprobs"].as_array().unwrap().clone())
+        .collect();
+    is_start(&deltas.into());
+    is_start(&of("response.output_text.done")[0]["logprobs"]);
+    is_start(&of("response.content_part.done")[0]["part"]["logprobs"]);
+    let without = post(&server, "/v1/responses", &input).json();
+    assert_eq!(without["output"][0]["content"][0]["logprobs"], json!([]));
+
+    let options = json!({ "options": { "temperature": 0, "num_predict": 6 } });
+    for (path, body) in
+        [("/api/chat", json!({ "messages": hello() })), ("/api/generate", json!({ "prompt": "hello there" }))]
+    {
+        let body = with(&with(&body, options.clone()), told.clone());
+        is_start(&post(&server, path, &with(&body, json!({ "stream": false }))).json()["logprobs"]);
+        let lines = post(&server, path, &body).lines();
+        let all: Vec<Value> =
+            lines.iter().flat_map(|line| line["logprobs"].as_array().unwrap().clone()).collect();
+        is_start(&all.into());
+        let silent = with(&body, json!({ "logprobs": false }));
+        assert!(post(&server, path, &silent).lines().iter().all(|line| line.get("logprobs").is_none()));
     }
 }
