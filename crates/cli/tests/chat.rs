@@ -1,5 +1,5 @@
 //! `oxcart chat` as people use it: on a terminal, key by key, with a tiny model of random weights that a regular expression makes say
-//! what a test can wait for.
+//! what a test can wait for. And `oxcart top`, which is looked at there, too.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -49,6 +49,14 @@ impl Screen {
 
     /// The same with another model, and with colours where `no_color` is empty.
     fn with_model(home: &Path, model: &Path, args: &[&str], no_color: &str) -> Screen {
+        let chat = [&["chat", "--temp", "0", "-m", model.to_str().unwrap()][..], args].concat();
+        let mut screen = Screen::of(home, &chat, no_color);
+        screen.wait_for(PROMPT);
+        screen
+    }
+
+    /// Starts any command.
+    fn of(home: &Path, args: &[&str], no_color: &str) -> Screen {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -57,8 +65,7 @@ impl Screen {
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         // A session of its own, so that Ctrl-C on this terminal is for it.
         let child = user::command("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_oxcart"), "chat", "--temp", "0", "-m"])
-            .arg(model)
+            .args(["--ctty", env!("CARGO_BIN_EXE_oxcart")])
             .args(args)
             .env("HOME", home)
             .env("TERM", "xterm")
@@ -81,9 +88,7 @@ impl Screen {
                 }
             }
         });
-        let mut screen = Screen { child, keys, bytes, shown: String::new() };
-        screen.wait_for(PROMPT);
-        screen
+        Screen { child, keys, bytes, shown: String::new() }
     }
 
     fn press(&mut self, keys: &str) {
@@ -483,5 +488,20 @@ fn every_command_says_what_it_did() {
     let shown = screen.say("/stats");
     assert!(shown.contains("2 messages so far") && shown.contains("in the context"), "{shown}");
     screen.press("/exit\r");
+    assert!(screen.end().success());
+}
+
+#[test]
+fn top_is_live_until_it_is_left() {
+    let home = home();
+    let worker = Worker::start(&[]);
+    let mut screen = Screen::of(home.path(), &["top", &worker.address, "--every", "1s"], "1");
+    // What is blank already is not drawn, so no more than a word can be waited for.
+    screen.wait_for(&worker.address);
+    screen.wait_for("free");
+    screen.press("x");
+    screen.press("q");
+    // The screen is as it was before.
+    screen.wait_for("\x1b[?1049l");
     assert!(screen.end().success());
 }

@@ -72,8 +72,14 @@ impl Server {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        signal(self.child.id(), name);
+    }
+
+    /// The machines and models as they are.
+    fn picture(&self) -> Cluster {
+        let (status, body) = self.ask("/cluster", None, None);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
     }
 
     /// Status and body of a request.
@@ -100,6 +106,10 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn signal(id: u32, name: &str) {
+    assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
 }
 
 fn question() -> Value {
@@ -140,11 +150,7 @@ fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
     let (first, second) = (Worker::start(&[]), Worker::start(&[]));
     let addresses = [first.address.clone(), second.address.clone()];
     let server = Server::start(&["--workers", &addresses.join(","), "--split", "1,1,1"]);
-    let picture = || {
-        let (status, body) = server.ask("/cluster", None, None);
-        assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<Cluster>(&body).unwrap()
-    };
+    let picture = || server.picture();
     let now = picture();
     let names: Vec<&str> = now.machines.iter().map(|machine| machine.name.as_str()).collect();
     assert_eq!(names, [addresses[0].as_str(), &addresses[1], "this machine"]);
@@ -193,6 +199,28 @@ fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
     drop(second);
     assert_eq!(said(&server), expected);
     assert_eq!(owners(&picture()), ["this machine"]);
+}
+
+/// Its connections stay open, and nothing is asked of it: heartbeats show that it is gone.
+#[test]
+fn a_frozen_worker_is_shown_as_dead() {
+    let frozen = Worker::start(&[]);
+    let server = Server::start(&["--workers", &frozen.address, "--split", "1,1"]);
+    assert!(server.picture().machines.iter().all(|machine| machine.failure.is_none()));
+    signal(frozen.child.id(), "-STOP");
+    let start = Instant::now();
+    while server.picture().machines[0].failure.is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", server.picture());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.picture().machines[0].name, frozen.address);
+    let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
+    assert_eq!(status, 200, "{body}");
+    let picture = server.picture();
+    assert!(
+        picture.models[0].plans.now.shares.iter().all(|share| share.machine == "this machine"),
+        "{picture:?}"
+    );
 }
 
 /// Clients see a pause and the same words.
@@ -261,6 +289,39 @@ fn the_devices_of_a_worker_are_shown() {
     assert_eq!(top(&["--api-key", KEY]).0, Some(2), "it has no keys");
 }
 
+/// The same picture as the page's, for those who have a key.
+#[test]
+fn a_server_is_shown_to_those_who_have_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, format!("# mine\n{KEY}\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let server = Server::start(&["--api-key-file", file, "--workers", "local:1", "--split", "1,1"]);
+    let top = |args: &[&str]| {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        let output = command.args(["top", &server.url, "--every", "1s"]).args(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, json, _) = top(&["--json", "--api-key-file", file]);
+    assert_eq!(code, Some(0));
+    let picture: Cluster = serde_json::from_str(&json).unwrap();
+    assert_eq!((picture.models[0].name.as_str(), picture.machines.len()), ("tiny", 2));
+    // Not on a terminal, it is one picture as text.
+    for args in [&["--once"][..], &[]] {
+        let (code, text, _) = top(&[args, &["--api-key", KEY]].concat());
+        assert_eq!(code, Some(0));
+        let names = picture.machines.iter().map(|machine| machine.name.as_str());
+        for part in
+            names.chain([server.url.as_str(), "tiny", "0 of 8 running", "round trips/s", "if it left: "])
+        {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+    let (code, _, error) = top(&["--once"]);
+    assert!(code == Some(1) && error.contains("needs an API key"), "{error}");
+}
+
 #[test]
 fn models_are_loaded_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -324,7 +385,7 @@ fn several_models_share_their_workers() {
         texts.push(serde_json::from_str::<Value>(&body).unwrap()["choices"].clone());
     }
     assert_eq!(texts[0], texts[1]);
-    let picture: Cluster = serde_json::from_str(&server.ask("/cluster", None, None).1).unwrap();
+    let picture = server.picture();
     assert_eq!(picture.machines.len(), 3);
     assert!(picture.models.iter().all(|model| model.plans.now.shares.len() == 3), "{picture:?}");
 }

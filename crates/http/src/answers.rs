@@ -150,7 +150,7 @@ impl Answers {
             })
             .collect();
         let mut answers = Answers { model, prompt_tokens, choices, first: None, next: 0 };
-        answers.first = poll_fn(|context| answers.poll_next(context)).await.transpose()?;
+        answers.first = answers.next().await?;
         Ok(answers)
     }
 
@@ -200,12 +200,16 @@ impl Answers {
         }
     }
 
+    /// What is told next, and of which choice; `None` when all have ended.
+    pub(crate) async fn next(&mut self) -> Result<Option<(usize, Told)>, ApiError> {
+        poll_fn(|context| self.poll_next(context)).await.transpose()
+    }
+
     /// All of them, when they are complete.
     pub(crate) async fn collect(mut self) -> Result<Vec<Whole>, ApiError> {
         let mut open = Vec::new();
         open.resize_with(self.len(), || (Answer::default(), Vec::new(), Vec::new(), None));
-        while let Some(told) = poll_fn(|context| self.poll_next(context)).await {
-            let (at, told) = told?;
+        while let Some((at, told)) = self.next().await? {
             let (answer, tokens, likelihoods, end) = &mut open[at];
             let parts = match told {
                 Told::Token { token, likelihood, parts, .. } => {

@@ -213,6 +213,11 @@ impl Ask {
 /// Makes requests of an engine, and what reads their answers: for each prompt, all its choices.
 fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerParser>>), ApiError> {
     let talker = model.talker()?;
+    if let Some((token, _)) =
+        ask.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= model.vocab.len())
+    {
+        return Err(ApiError::field("logit_bias", format!("{token} is not a token of the vocabulary")));
+    }
     let (mut requests, mut parsers) = (Vec::new(), Vec::new());
     for prompt in &ask.prompts {
         let ready = render(model, talker, prompt, &ask.form)?;

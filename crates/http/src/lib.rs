@@ -19,6 +19,7 @@ mod answers;
 mod anthropic;
 mod app;
 mod ask;
+mod base64;
 mod call;
 mod cluster;
 #[doc(hidden)]

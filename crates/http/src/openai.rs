@@ -6,4 +6,4 @@ pub(crate) mod embeddings;
 pub(crate) mod fields;
 pub(crate) mod models;
 pub(crate) mod responses;
-mod shared;
+pub(crate) mod shared;

@@ -91,3 +91,112 @@ fn fingerprint(certificate: &[u8]) -> String {
     let bytes: Vec<String> = digest.iter().map(|byte| format!("{byte:02X}")).collect();
     bytes.join(":")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base64;
+    use crate::{Config, Models, Server};
+    use tokio_rustls::rustls::client::danger::{
+        HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+    };
+    use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+    use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
+    use tokio_rustls::rustls::{
+        CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
+        Stream,
+    };
+
+    /// Trusts a certificate by its fingerprint, as people do.
+    #[derive(Debug)]
+    struct Pinned(String, CryptoProvider);
+
+    impl ServerCertVerifier for Pinned {
+        fn verify_server_cert(
+            &self,
+            certificate: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            match fingerprint(certificate) == self.0 {
+                true => Ok(ServerCertVerified::assertion()),
+                false => Err(CertificateError::UnknownIssuer.into()),
+            }
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, certificate, signed, &self.1.signature_verification_algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signed, &self.1.signature_verification_algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.1.signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    /// How a server with this certificate answers a client that trusts this fingerprint.
+    fn asked(tls: Tls, trusted: &str) -> std::io::Result<String> {
+        let config = Config::new("127.0.0.1:0".parse().unwrap(), Models::new(Vec::new()).unwrap());
+        let server = Server::start(Config { tls: Some(tls), ..config }).unwrap();
+        let provider = ring::default_provider();
+        let client = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned(trusted.to_owned(), provider)))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut stream = Stream::new(&mut client, &mut stream);
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status)?;
+        Ok(String::from_utf8_lossy(&status).into_owned())
+    }
+
+    fn pem(kind: &str, bytes: &[u8]) -> String {
+        format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", base64::encode(bytes))
+    }
+
+    #[test]
+    fn requests_are_answered_by_whom_the_fingerprint_says() {
+        let names = ["localhost".to_owned()];
+        let own = Tls::self_made(&names).unwrap();
+        let (printed, other) = (own.fingerprint().to_owned(), Tls::self_made(&names).unwrap());
+        assert_eq!(asked(own.clone(), &printed).unwrap(), "HTTP/1.1 200");
+        assert_ne!(other.fingerprint(), printed);
+        assert!(asked(own, other.fingerprint()).is_err(), "another's");
+        // A given one, as files.
+        let made = certificate::make(&names, SystemTime::now()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (certificates, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificates, pem("CERTIFICATE", &made.certificate)).unwrap();
+        std::fs::write(&key, pem("PRIVATE KEY", &made.key)).unwrap();
+        let given = Tls::from_files(&certificates, &key).unwrap();
+        assert_eq!(given.fingerprint(), fingerprint(&made.certificate));
+        assert_eq!(asked(given.clone(), given.fingerprint()).unwrap(), "HTTP/1.1 200");
+        let wrong = Tls::from_files(&key, &certificates).unwrap_err();
+        assert!(matches!(wrong, TlsError::File { .. }), "{wrong}");
+    }
+}

@@ -172,6 +172,13 @@ impl MessagesRequest {
             return Err(ApiError::field("max_tokens", "is required"));
         };
         let format = self.output_config.take().and_then(|config| config.format).or(self.output_format.take());
+        let conversation = self.conversation()?;
+        if matches!(conversation.turns.last(), Some(Turn::Answered { .. })) {
+            // To some of Anthropic's models, that is how the answer is to begin.
+            let problem =
+                "must not end with one of the assistant: the beginning of an answer cannot be given";
+            return Err(ApiError::field("messages", problem));
+        }
         Ok(Ask {
             sampling: Sampling {
                 temperature: self.temperature,
@@ -182,14 +189,15 @@ impl MessagesRequest {
             limit: Some(limit),
             stop: self.stop_sequences.take().unwrap_or_default(),
             form: format.map_or(Form::Any, |OutputFormat::JsonSchema { schema }| Form::Schema(schema)),
-            ..Ask::new(Prompt::Chat(self.conversation()?))
+            ..Ask::new(Prompt::Chat(conversation))
         })
     }
 
     fn conversation(&mut self) -> Result<Conversation, ApiError> {
         let mut turns = Vec::new();
-        if let Some(system) = self.system.take() {
-            turns.push(Turn::Said { role: "system".into(), content: system.into_string()? });
+        let system = self.system.take().map(Text::into_string).transpose()?.unwrap_or_default();
+        if !system.is_empty() {
+            turns.push(Turn::Said { role: "system".into(), content: system });
         }
         for message in std::mem::take(&mut self.messages) {
             message.into_turns(&mut turns)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::options::{KeepAlive, Options, thinking};
-use crate::answers::{Answers, Ended, Script, Told};
+use crate::answers::{Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
@@ -16,6 +16,7 @@ use crate::ids;
 use crate::json;
 use crate::models::{Lease, Served};
 use crate::openai::chat::{CallOfTool, answered_call, not_a_role, tools};
+use crate::openai::shared::{Likelihoods, TokenLogprob};
 use crate::reply::{self, Reply, StreamKind, write_line};
 
 #[derive(Debug, Deserialize)]
@@ -30,6 +31,8 @@ struct ChatRequest {
     stream: Option<bool>,
     think: Option<Value>,
     keep_alive: Option<KeepAlive>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,6 +62,17 @@ struct GenerateRequest {
     raw: Option<bool>,
     think: Option<Value>,
     keep_alive: Option<KeepAlive>,
+    /// Tokens of an earlier answer that this one continues.
+    context: Option<Vec<Value>>,
+    /// In the place of the model's own.
+    template: Option<String>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+}
+
+/// How many of the likeliest tokens are to be told with each token, if these are.
+fn logprobs(wanted: Option<bool>, top: Option<usize>) -> Option<usize> {
+    (wanted == Some(true)).then(|| top.unwrap_or(0))
 }
 
 fn no_images(images: Option<Vec<Value>>) -> Result<(), ApiError> {
@@ -100,27 +114,40 @@ impl ChatRequest {
             parallel: true,
             variables: thinking(self.think),
         };
-        options.ask(Prompt::Chat(conversation), self.format)
+        let ask = options.ask(Prompt::Chat(conversation), self.format)?;
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
     }
 }
 
 impl GenerateRequest {
     fn ask(self) -> Result<Ask, ApiError> {
         no_images(self.images)?;
+        if self.context.is_some_and(|context| !context.is_empty()) {
+            return Err(ApiError::field("context", "is not supported; send the conversation to /api/chat"));
+        }
+        if self.template.is_some_and(|template| !template.is_empty()) {
+            return Err(ApiError::field(
+                "template",
+                "is not supported; with raw, the prompt is taken as it is",
+            ));
+        }
         let mut options = self.options.unwrap_or_default();
-        let prompt = match (self.suffix, self.raw) {
+        // Some clients send fields that they have no value for as empty text.
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let prompt = match (given(self.suffix), self.raw) {
             (Some(after), _) => Prompt::Gap { before: self.prompt, after, files: Vec::new() },
             (None, Some(true)) => Prompt::Text { text: self.prompt, special: true },
             (None, _) => {
                 let said = |role: &str, content| Turn::Said { role: role.into(), content };
                 let mut turns: Vec<Turn> =
-                    self.system.map(|system| said("system", system)).into_iter().collect();
+                    given(self.system).map(|system| said("system", system)).into_iter().collect();
                 turns.push(said("user", self.prompt));
                 let variables = thinking(self.think);
                 Prompt::Chat(Conversation { turns, variables, ..Conversation::default() })
             }
         };
-        options.ask(prompt, self.format)
+        let ask = options.ask(prompt, self.format)?;
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
     }
 }
 
@@ -152,7 +179,8 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<GenerateRequest>().await?;
     let (name, stream) = (request.model.take(), request.stream != Some(false));
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
-    let has_prompt = !request.prompt.is_empty() || request.suffix.is_some();
+    let has_prompt =
+        !request.prompt.is_empty() || request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty());
     let ask = request.ask()?;
     let model = context.app.models.talking(name.as_deref()).await?;
     keep.iter().for_each(|keep| model.keep(*keep));
@@ -169,20 +197,20 @@ async fn answer(
     stream: bool,
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
-    let start = Instant::now();
+    let (start, wants_logprobs) = (Instant::now(), ask.logprobs.is_some());
     let answers = ask.send(model, context).await?;
     let lines = Lines { model: model.name().to_owned(), is_chat, start };
+    let likelihoods = wants_logprobs.then(|| Likelihoods::new(&answers));
     if stream {
-        return Ok(reply::stream(StreamKind::Lines, answers.tell(LineScript::new(lines))));
+        let script = LineScript { likelihoods, ..LineScript::new(lines) };
+        return Ok(reply::stream(StreamKind::Lines, answers.tell(script)));
     }
-    whole(answers, &lines).await
-}
-
-async fn whole(answers: Answers, lines: &Lines) -> Result<Reply, ApiError> {
     let whole = answers.whole().await?;
     let answer = whole.answer;
     let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
-    reply::json(&lines.line(answer.text, thinking, answer.calls, Some(&whole.ended)))
+    let mut line = lines.line(answer.text, thinking, answer.calls, Some(&whole.ended));
+    line.logprobs = likelihoods.map(|all| all.of(&whole.likelihoods));
+    reply::json(&line)
 }
 
 /// What Ollama says to a request without a prompt: the model is there, or will not be much longer.
@@ -204,6 +232,8 @@ struct Line {
     done: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     done_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<TokenLogprob>>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     figures: Option<Figures>,
 }
@@ -313,6 +343,7 @@ impl Lines {
                 End::Length | End::Context | End::Deadline => "length",
                 End::Model | End::Complete | End::Stop | End::Cancelled => "stop",
             }),
+            logprobs: None,
             figures: ended.map(|ended| Figures::new(&ended.report, self.start.elapsed())),
         }
     }
@@ -323,6 +354,8 @@ struct LineScript {
     lines: Lines,
     /// Calls that have not ended.
     calls: Vec<(usize, ToolCall)>,
+    /// None where they are not wanted.
+    likelihoods: Option<Likelihoods>,
 }
 
 /// An answer of a model as lines.
@@ -332,14 +365,20 @@ pub(crate) fn script(model: &str) -> impl Script {
 
 impl LineScript {
     fn new(lines: Lines) -> LineScript {
-        LineScript { lines, calls: Vec::new() }
+        LineScript { lines, calls: Vec::new(), likelihoods: None }
+    }
+
+    /// Writes a line, with the likelihoods of the tokens that it is made of.
+    fn write(&mut self, mut line: Line, out: &mut Vec<u8>) {
+        line.logprobs = self.likelihoods.as_mut().map(|likelihoods| likelihoods.told(0));
+        write_line(out, &line);
     }
 
     fn part(&mut self, part: AnswerEvent, out: &mut Vec<u8>) {
         match part {
-            AnswerEvent::Text(text) => write_line(out, &self.lines.line(text, None, Vec::new(), None)),
+            AnswerEvent::Text(text) => self.write(self.lines.line(text, None, Vec::new(), None), out),
             AnswerEvent::Reasoning(text) => {
-                write_line(out, &self.lines.line(String::new(), Some(text), Vec::new(), None));
+                self.write(self.lines.line(String::new(), Some(text), Vec::new(), None), out);
             }
             AnswerEvent::ToolCallStart { index, id, name } => {
                 self.calls.push((index, ToolCall { id, name, arguments: String::new() }));
@@ -352,7 +391,7 @@ impl LineScript {
             AnswerEvent::ToolCallEnd { index } => {
                 if let Some(at) = self.calls.iter().position(|(at, _)| *at == index) {
                     let (_, call) = self.calls.remove(at);
-                    write_line(out, &self.lines.line(String::new(), None, vec![call], None));
+                    self.write(self.lines.line(String::new(), None, vec![call], None), out);
                 }
             }
         }
@@ -364,10 +403,15 @@ impl Script for LineScript {
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
         match told {
-            Told::Token { parts, .. } => parts.into_iter().for_each(|part| self.part(part, out)),
+            Told::Token { likelihood, parts, .. } => {
+                if let Some(likelihoods) = &mut self.likelihoods {
+                    likelihoods.add(0, likelihood);
+                }
+                parts.into_iter().for_each(|part| self.part(part, out));
+            }
             Told::Ended { parts, ended } => {
                 parts.into_iter().for_each(|part| self.part(part, out));
-                write_line(out, &self.lines.line(String::new(), None, Vec::new(), Some(&ended)));
+                self.write(self.lines.line(String::new(), None, Vec::new(), Some(&ended)), out);
             }
         }
     }

@@ -34,6 +34,9 @@ pub(crate) struct ChatRequest {
     parallel_tool_calls: Option<bool>,
     /// What came before `tools`.
     functions: Option<Vec<Value>>,
+    modalities: Option<Vec<String>>,
+    audio: Option<Value>,
+    web_search_options: Option<Value>,
     #[serde(flatten)]
     sampling: SamplingFields,
     #[serde(flatten)]
@@ -180,13 +183,19 @@ pub(crate) fn answered_call(turns: &[Turn], id: Option<String>, name: Option<Str
     ToolCall { id, name, arguments: String::new() }
 }
 
-/// Tools as they were described.
+/// Tools as they were described: functions of the client. What servers of others do themselves, such as searches, nobody does here.
 pub(crate) fn tools(described: Option<Vec<Value>>) -> Result<Vec<Tool>, ApiError> {
-    let described = described.unwrap_or_default();
-    described
-        .iter()
-        .map(|tool| Tool::from_json(tool).map_err(|error| ApiError::field("tools", error)))
-        .collect()
+    let one = |tool: &Value| {
+        let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
+        // Anthropic's name for those of the client; to OpenAI, a custom tool is one that takes plain text.
+        let is_function = kind == "function" || (kind == "custom" && tool.get("input_schema").is_some());
+        if !is_function {
+            let shown: String = kind.chars().take(50).collect();
+            return Err(ApiError::field("tools", format!("tools of type {shown:?} are not supported")));
+        }
+        Tool::from_json(tool).map_err(|error| ApiError::field("tools", error))
+    };
+    described.unwrap_or_default().iter().map(one).collect()
 }
 
 /// `"auto"`, `"none"`, `"required"`, `{"type": "function", "function": {"name": …}}`, or with the name beside the type.
@@ -246,6 +255,14 @@ impl ChatRequest {
         }
         if self.functions.is_some_and(|functions| !functions.is_empty()) {
             return Err(ApiError::field("functions", "is not supported; use tools"));
+        }
+        if self.modalities.is_some_and(|kinds| kinds.iter().any(|kind| kind != "text")) {
+            return Err(ApiError::field("modalities", "can only be text"));
+        }
+        for (field, given) in [("audio", &self.audio), ("web_search_options", &self.web_search_options)] {
+            if given.as_ref().is_some_and(|given| !given.is_null()) {
+                return Err(ApiError::field(field, "is not supported"));
+            }
         }
         let conversation = ChatRequest::conversation(
             self.messages,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base64;
 use crate::call::Call;
 use crate::embed::{Passage, embed};
 use crate::error::ApiError;
@@ -88,7 +89,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         object: "embedding",
         index,
         embedding: match as_base64 {
-            true => Vector::Base64(base64(&vector)),
+            true => Vector::Base64(base64::encode(&bytes(&vector))),
             false => Vector::Numbers(vector),
         },
     });
@@ -100,22 +101,9 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// The bytes of numbers, least significant first, as text (RFC 4648): what OpenAI's own library asks for.
-fn base64(numbers: &[f32]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group =
-            chunk.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for at in 0..4 {
-            match at <= chunk.len() {
-                true => text.push(char::from(DIGITS[(group >> (18 - 6 * at)) as usize & 63])),
-                false => text.push('='),
-            }
-        }
-    }
-    text
+/// The bytes of numbers, least significant first: what OpenAI's own library asks for.
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 #[cfg(test)]
@@ -124,9 +112,9 @@ mod tests {
 
     #[test]
     fn numbers_as_base64() {
-        assert_eq!(base64(&[]), "");
-        assert_eq!(base64(&[1.0]), "AACAPw==");
-        assert_eq!(base64(&[1.0, -2.5]), "AACAPwAAIMA=");
-        assert_eq!(base64(&[0.0, 0.5, 3.0]), "AAAAAAAAAD8AAEBA");
+        let text = |numbers: &[f32]| base64::encode(&bytes(numbers));
+        assert_eq!(text(&[1.0]), "AACAPw==");
+        assert_eq!(text(&[1.0, -2.5]), "AACAPwAAIMA=");
+        assert_eq!(text(&[0.0, 0.5, 3.0]), "AAAAAAAAAD8AAEBA");
     }
 }

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::chat::{Content, answered_call, arguments_text, chosen_tools, tools};
 use super::fields::SamplingFields;
-use crate::answers::{Ended, Script, Told, Whole};
+use super::shared::{Likelihoods, TokenLogprob};
+use crate::answers::{Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Turn};
 use crate::call::{Call, Context};
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, Kind};
 use crate::ids;
 use crate::json;
 use crate::reply::{self, Reply, StreamKind, write_event};
@@ -33,9 +34,14 @@ struct ResponsesRequest {
     tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
     reasoning: Option<ReasoningOptions>,
+    include: Option<Vec<String>>,
+    top_logprobs: Option<usize>,
     #[serde(flatten)]
     sampling: SamplingFields,
 }
+
+/// What a request includes to be told how likely tokens were.
+const LOGPROBS: &str = "message.output_text.logprobs";
 
 /// What a response repeats of its request, and what stands there if the request does not say it.
 fn settings() -> Map<String, Value> {
@@ -50,6 +56,7 @@ fn settings() -> Map<String, Value> {
         "text": { "format": { "type": "text" } },
         "tool_choice": "auto",
         "tools": [],
+        "top_logprobs": 0,
         "top_p": null,
         "user": null,
     });
@@ -205,6 +212,7 @@ impl ResponsesRequest {
             parallel: self.parallel_tool_calls.unwrap_or(true),
             variables,
         };
+        let wants_logprobs = self.include.take().is_some_and(|all| all.iter().any(|one| one == LOGPROBS));
         let form = match self.text.and_then(|text| text.format) {
             None | Some(TextFormat::Text) => Form::Any,
             Some(TextFormat::JsonObject) => Form::Json,
@@ -214,6 +222,7 @@ impl ResponsesRequest {
             sampling: self.sampling.sampling()?,
             limit: self.max_output_tokens,
             form,
+            logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
             ..Ask::new(Prompt::Chat(conversation))
         })
     }
@@ -281,14 +290,14 @@ fn usage(ended: &Ended) -> Value {
     })
 }
 
-fn message_item(id: &str, text: Option<&str>) -> Value {
-    let content: Vec<Value> = text.map(text_part).into_iter().collect();
-    let status = if text.is_some() { "completed" } else { "in_progress" };
+fn message_item(id: &str, part: Option<Value>) -> Value {
+    let status = if part.is_some() { "completed" } else { "in_progress" };
+    let content: Vec<Value> = part.into_iter().collect();
     json!({ "type": "message", "id": id, "status": status, "role": "assistant", "content": content })
 }
 
-fn text_part(text: &str) -> Value {
-    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+fn text_part(text: &str, logprobs: &[TokenLogprob]) -> Value {
+    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs })
 }
 
 fn reasoning_item(id: &str, text: Option<&str>) -> Value {
@@ -308,23 +317,6 @@ fn call_item(id: &str, call_id: &str, name: &str, arguments: &str, is_done: bool
     })
 }
 
-/// The items of an answer that is complete.
-fn items(whole: &Whole) -> Vec<Value> {
-    let answer = &whole.answer;
-    let mut items = Vec::new();
-    if !answer.reasoning.is_empty() {
-        items.push(reasoning_item(&ids::fresh("rs_"), Some(&answer.reasoning)));
-    }
-    if !answer.text.is_empty() || answer.calls.is_empty() {
-        items.push(message_item(&ids::fresh("msg_"), Some(&answer.text)));
-    }
-    for call in &answer.calls {
-        let call_id = call.id.clone().unwrap_or_else(|| ids::fresh("call_"));
-        items.push(call_item(&ids::fresh("fc_"), &call_id, &call.name, &call.arguments, true));
-    }
-    items
-}
-
 /// What a body asks for.
 pub(crate) fn read(body: &[u8]) -> Result<Ask, ApiError> {
     json::parse::<Asked>(body)?.request.ask()
@@ -334,20 +326,31 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (Asked { mut request, settings }, context) = call.json::<Asked>().await?;
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
+    let wants_logprobs = ask.logprobs.is_some();
     let model = context.app.models.talking(name.as_deref()).await?;
-    let answers = ask.send(&model, &context).await?;
+    let mut answers = ask.send(&model, &context).await?;
     let response = Response::new(answers.model.name(), settings, Some(context));
+    let likelihoods = wants_logprobs.then(|| Likelihoods::new(&answers));
+    let mut script = ResponseScript { likelihoods, ..ResponseScript::new(response) };
     if stream {
-        return Ok(reply::stream(StreamKind::Events, answers.tell(ResponseScript::new(response))));
+        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
     }
-    let whole = answers.whole().await?;
-    reply::json(&response.to_value(&items(&whole), Some(&whole.ended)))
+    // Items are the same as in a stream, whose events are not wanted.
+    let mut events = Vec::new();
+    while let Some((choice, told)) = answers.next().await? {
+        script.tell(choice, told, &mut events);
+        events.clear();
+    }
+    match &script.ended {
+        Some(ended) => reply::json(&script.response.to_value(&script.output, Some(ended))),
+        None => Err(ApiError::new(Kind::Internal, "an answer ended unexpectedly")),
+    }
 }
 
 /// An item that is open in a stream.
 enum Open {
     Reasoning { id: String, text: String },
-    Message { id: String, text: String },
+    Message { id: String, text: String, logprobs: Vec<TokenLogprob> },
     Call { id: String, call_id: String, name: String, arguments: String },
 }
 
@@ -359,6 +362,8 @@ struct ResponseScript {
     open: Option<Open>,
     output: Vec<Value>,
     ended: Option<Ended>,
+    /// None where they are not wanted.
+    likelihoods: Option<Likelihoods>,
 }
 
 /// An answer of a model as events.
@@ -368,7 +373,7 @@ pub(crate) fn script(model: &str) -> impl Script {
 
 impl ResponseScript {
     fn new(response: Response) -> ResponseScript {
-        ResponseScript { response, number: 0, open: None, output: Vec::new(), ended: None }
+        ResponseScript { response, number: 0, open: None, output: Vec::new(), ended: None, likelihoods: None }
     }
 
     fn event(&mut self, kind: &str, fields: Value, out: &mut Vec<u8>) {
@@ -393,11 +398,16 @@ impl ResponseScript {
         let index = self.output.len();
         self.event("response.output_item.added", json!({ "output_index": index, "item": item }), out);
         if let Open::Message { id, .. } = &open {
-            let part =
-                json!({ "item_id": id, "output_index": index, "content_index": 0, "part": text_part("") });
-            self.event("response.content_part.added", part, out);
+            let part = text_part("", &[]);
+            let added = json!({ "item_id": id, "output_index": index, "content_index": 0, "part": part });
+            self.event("response.content_part.added", added, out);
         }
         self.open = Some(open);
+    }
+
+    fn begin_message(&mut self, out: &mut Vec<u8>) {
+        let open = Open::Message { id: ids::fresh("msg_"), text: String::new(), logprobs: Vec::new() };
+        self.begin_item(open, out);
     }
 
     /// Ends the item that is open.
@@ -410,7 +420,8 @@ impl ResponseScript {
                 self.event("response.reasoning_text.done", done, out);
                 reasoning_item(&id, Some(&text))
             }
-            Some(Open::Message { id, text }) => {
+            Some(Open::Message { id, text, logprobs }) => {
+                let part = text_part(&text, &logprobs);
                 let place = |more: Value| {
                     let mut fields = json!({ "item_id": id, "output_index": index, "content_index": 0 });
                     if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
@@ -418,13 +429,10 @@ impl ResponseScript {
                     }
                     fields
                 };
-                let (done, part) = (
-                    place(json!({ "text": text, "logprobs": [] })),
-                    place(json!({ "part": text_part(&text) })),
-                );
+                let done = place(json!({ "text": text, "logprobs": logprobs }));
                 self.event("response.output_text.done", done, out);
-                self.event("response.content_part.done", part, out);
-                message_item(&id, Some(&text))
+                self.event("response.content_part.done", place(json!({ "part": part })), out);
+                message_item(&id, Some(part))
             }
             Some(Open::Call { id, call_id, name, arguments }) => {
                 let done =
@@ -437,14 +445,14 @@ impl ResponseScript {
         self.output.push(item);
     }
 
-    fn delta(&mut self, kind: &str, id: &str, text: &str, out: &mut Vec<u8>) {
+    fn delta(&mut self, kind: &str, id: &str, text: &str, logprobs: &[TokenLogprob], out: &mut Vec<u8>) {
         let index = self.output.len();
         let delta = match kind {
             "response.function_call_arguments.delta" => {
                 json!({ "item_id": id, "output_index": index, "delta": text })
             }
             "response.output_text.delta" => json!({
-                "item_id": id, "output_index": index, "content_index": 0, "delta": text, "logprobs": [],
+                "item_id": id, "output_index": index, "content_index": 0, "delta": text, "logprobs": logprobs,
             }),
             _ => json!({ "item_id": id, "output_index": index, "content_index": 0, "delta": text }),
         };
@@ -452,6 +460,8 @@ impl ResponseScript {
     }
 
     fn part(&mut self, part: AnswerEvent, out: &mut Vec<u8>) {
+        // Those of the tokens that the part is made of; only of texts are they told.
+        let logprobs = self.likelihoods.as_mut().map(|likelihoods| likelihoods.told(0)).unwrap_or_default();
         match part {
             AnswerEvent::Reasoning(more) => {
                 if !matches!(self.open, Some(Open::Reasoning { .. })) {
@@ -460,17 +470,18 @@ impl ResponseScript {
                 if let Some(Open::Reasoning { id, text }) = &mut self.open {
                     text.push_str(&more);
                     let id = id.clone();
-                    self.delta("response.reasoning_text.delta", &id, &more, out);
+                    self.delta("response.reasoning_text.delta", &id, &more, &[], out);
                 }
             }
             AnswerEvent::Text(more) => {
                 if !matches!(self.open, Some(Open::Message { .. })) {
-                    self.begin_item(Open::Message { id: ids::fresh("msg_"), text: String::new() }, out);
+                    self.begin_message(out);
                 }
-                if let Some(Open::Message { id, text }) = &mut self.open {
+                if let Some(Open::Message { id, text, logprobs: all }) = &mut self.open {
                     text.push_str(&more);
+                    all.extend_from_slice(&logprobs);
                     let id = id.clone();
-                    self.delta("response.output_text.delta", &id, &more, out);
+                    self.delta("response.output_text.delta", &id, &more, &logprobs, out);
                 }
             }
             AnswerEvent::ToolCallStart { id, name, .. } => {
@@ -482,7 +493,7 @@ impl ResponseScript {
                 if let Some(Open::Call { id, arguments, .. }) = &mut self.open {
                     arguments.push_str(&more);
                     let id = id.clone();
-                    self.delta("response.function_call_arguments.delta", &id, &more, out);
+                    self.delta("response.function_call_arguments.delta", &id, &more, &[], out);
                 }
             }
             AnswerEvent::ToolCallEnd { .. } => self.close(out),
@@ -500,13 +511,18 @@ impl Script for ResponseScript {
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
         match told {
-            Told::Token { parts, .. } => parts.into_iter().for_each(|part| self.part(part, out)),
+            Told::Token { likelihood, parts, .. } => {
+                if let Some(likelihoods) = &mut self.likelihoods {
+                    likelihoods.add(0, likelihood);
+                }
+                parts.into_iter().for_each(|part| self.part(part, out));
+            }
             Told::Ended { parts, ended } => {
                 parts.into_iter().for_each(|part| self.part(part, out));
                 self.close(out);
                 if self.output.is_empty() {
                     // An answer without a word is still an answer.
-                    self.begin_item(Open::Message { id: ids::fresh("msg_"), text: String::new() }, out);
+                    self.begin_message(out);
                     self.close(out);
                 }
                 self.ended = Some(ended);

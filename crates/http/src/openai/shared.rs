@@ -91,6 +91,7 @@ impl TokenLogprob {
         TokenLogprob { token: token_text(vocab, token), logprob, bytes, top_logprobs: None }
     }
 
+    /// A token of an answer, with the likeliest ones in its place.
     pub(crate) fn of(vocab: &Vocab, likelihood: &Likelihood) -> TokenLogprob {
         let alternatives = likelihood.alternatives.iter();
         let top = alternatives.map(|&(token, logprob)| TokenLogprob::new(vocab, token, logprob)).collect();
@@ -118,6 +119,17 @@ impl Likelihoods {
 
     pub(crate) fn take(&mut self, choice: usize) -> Vec<Likelihood> {
         self.waiting.get_mut(choice).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// As [`take`](Likelihoods::take), in words.
+    pub(crate) fn told(&mut self, choice: usize) -> Vec<TokenLogprob> {
+        let waiting = self.take(choice);
+        self.of(&waiting)
+    }
+
+    /// Some of this vocabulary's tokens in words.
+    pub(crate) fn of(&self, likelihoods: &[Likelihood]) -> Vec<TokenLogprob> {
+        likelihoods.iter().map(|one| TokenLogprob::of(&self.vocab, one)).collect()
     }
 }
 

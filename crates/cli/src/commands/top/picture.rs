@@ -152,12 +152,13 @@ fn machine_lines(
         }
     }
     for device in &machine.devices {
+        // The description may be long, and comes where a narrow terminal may cut it off.
         lines.push(Line::raw(format!(
-            "  {} ({}): {} of {} free",
+            "  {}: {} of {} free ({})",
             door::visible(&device.device),
-            door::visible(&device.description),
             ByteSize(device.free_bytes),
             ByteSize(device.total_bytes),
+            door::visible(&device.description),
         )));
     }
     if let Some(link) = machine.link {
@@ -171,13 +172,13 @@ fn machine_lines(
         };
         let bytes = |rate: f64| ByteSize(rate as u64);
         lines.push(Line::raw(format!(
-            "  sent {}/s ({})   received {}/s ({})   {:.1} round trips/s ({})",
+            "  {:.1} round trips/s ({})   sent {}/s ({})   received {}/s ({})",
+            history.rate(of(|link| link.round_trips)),
+            quantity::grouped(link.round_trips),
             bytes(history.rate(of(|link| link.sent_bytes))),
             ByteSize(link.sent_bytes),
             bytes(history.rate(of(|link| link.received_bytes))),
             ByteSize(link.received_bytes),
-            history.rate(of(|link| link.round_trips)),
-            quantity::grouped(link.round_trips),
         )));
     }
     for model in &now.models {
@@ -334,7 +335,7 @@ mod tests {
             "#7      prompt 11      answer 5 of 100",
             "■ b:2  dead: closed the connection",
             "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB free at start",
-            "sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)   40.0 round trips/s (140)",
+            "40.0 round trips/s (140)   sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)",
             "if it left: blocks 0-29 on b:2",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
