@@ -12,13 +12,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use oxcart::gguf::{Builder, Gguf};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 use worker::Worker;
 
@@ -26,8 +26,8 @@ const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
 /// The longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What an editor switches on before it shows a prompt.
-const PROMPT: &str = "\x1b[?2004h";
+/// What an editor switches on before it shows a prompt: marks of pastes, and drawing in one go.
+const PROMPT: &str = "\x1b[?2004h\x1b[?2026h";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
 const UP: &str = "\x1b[A";
@@ -252,6 +252,42 @@ fn pasted_text_is_one_message() {
     assert_eq!(long.len(), 20_480);
     screen.paste(long.trim_end());
     assert_eq!(contents(&screen.transcript(home.path())), [&lines, "yes", long.trim_end(), "yes"]);
+}
+
+/// Also while an answer is under way: it waits for the next prompt, unseen, and nothing of it is lost.
+#[test]
+fn what_is_pasted_during_an_answer_waits() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &[&LONG[..], &["--ctx", "32768"]].concat());
+    screen.press("Hello\r");
+    screen.wait_for("word word");
+    let (lines, long) = ("two\rlines", "the end ".repeat(900));
+    screen.press(&format!("\x1b[200~{lines}\r{long}\x1b[201~"));
+    // Ctrl-C would take away what was typed before it, so the answer is stopped from elsewhere.
+    let id = screen.child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let shown = screen.wait_for(PROMPT);
+    assert!(shown.contains("stopped") && !shown.contains("two"), "{shown}");
+    screen.press("\r");
+    screen.wait_for("word word");
+    screen.press(CTRL_C);
+    screen.wait_for(PROMPT);
+    let said = contents(&screen.transcript(home.path()));
+    assert_eq!((said.len(), &*said[2]), (4, &*format!("two\nlines\n{long}")));
+
+    // However it ends, the terminal is as it was.
+    let modes = |screen: &Screen| tcgetattr(&screen.keys).unwrap().local_modes;
+    let usual = LocalModes::ICANON | LocalModes::ECHO;
+    screen.press("Again\r");
+    screen.wait_for("word word");
+    assert!(!modes(&screen).intersects(usual));
+    assert!(Command::new("kill").arg(&id).status().unwrap().success());
+    let start = Instant::now();
+    while screen.child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(modes(&screen).contains(usual));
 }
 
 #[test]
