@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::printable;
+use crate::quantity::counted;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::trust;
@@ -182,7 +183,7 @@ fn rights(machine: &Machine) -> String {
         return "may not use this machine".into();
     }
     let memory = machine.max_memory.map(|bytes| format!("{} of each device", ByteSize(bytes)));
-    let connections = machine.max_connections.map(|count| format!("{count} connections"));
+    let connections = machine.max_connections.map(|count| counted(count as usize, "connection"));
     let limits: Vec<String> = memory.into_iter().chain(connections).collect();
     match limits.is_empty() {
         true => "may use this machine".into(),

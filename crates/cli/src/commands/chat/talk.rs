@@ -20,6 +20,7 @@ use crate::generation::{Answered, answer, summary};
 use crate::limits::MAX_ATTACHED_BYTES;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::os::interrupts::Interrupts;
+use crate::quantity::counted;
 use crate::terminal::{Terminal, Tone};
 use crate::workers::WorkerAt;
 
@@ -414,7 +415,8 @@ impl<'a> Talk<'a> {
             return self.note(&line, out);
         };
         if left_out > 0 {
-            let line = format!("the context is full, so the oldest {} were dropped", messages(left_out));
+            let were = if left_out == 1 { "was" } else { "were" };
+            let line = format!("the context is full, so the oldest {} {were} dropped", messages(left_out));
             note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
@@ -518,7 +520,7 @@ fn path_in(text: &str, command: &str) -> Result<PathBuf, Failure> {
 
 /// `3 messages`
 fn messages(count: usize) -> String {
-    format!("{count} message{}", if count == 1 { "" } else { "s" })
+    counted(count, "message")
 }
 
 /// The beginning of a line.
