@@ -361,6 +361,9 @@ fn a_full_context_says_so_and_what_to_do() {
     assert!(shown.contains("took back 'And now?'"), "{shown}");
     screen.say("/undo");
     assert!(screen.say("Again").contains("word"));
+    screen.say("/clear");
+    let shown = screen.paste(&"the end ".repeat(300));
+    assert!(shown.contains("this message does not fit in the context of 256 tokens: shorten it"), "{shown}");
 
     let mut screen =
         Screen::chat(home.path(), &["--regex", "(word ){200}", "-n", "-1", "--ctx", "256", "--shift"]);
@@ -457,6 +460,11 @@ fn conversations_are_saved_and_loaded() {
     let mut screen = Screen::chat(home.path(), &SHORT);
     let shown = screen.say(&format!("/load {}", path.display()));
     assert!(shown.contains("loaded 2 messages from "), "{shown}");
+    let shown = screen.say("/stats");
+    assert!(
+        shown.contains("2 messages so far") && shown.contains("nothing has been computed yet"),
+        "{shown}"
+    );
     screen.say("More");
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes"]);
@@ -482,7 +490,7 @@ fn every_command_says_what_it_did() {
         ("/retry", "no messages yet"),
         ("/edit", "no messages yet"),
         ("/undo", "no messages yet"),
-        ("/stats", "no messages yet"),
+        ("/stats", "0 messages so far"),
         ("/help", "/workers [LIST]"),
         ("/sav", "There is no command /sav. Did you mean /save?"),
         ("/save", "/save needs a path"),
