@@ -371,6 +371,9 @@ fn what_is_told_can_be_less_or_more_or_elsewhere() {
     // As settings.
     let home = tempfile::tempdir().unwrap();
     let run = ["run", "-m", TINY, "the end", "--raw", "-n", "2"];
+    // Of commands inside commands, too.
+    let (code, _, told) = text(&output(&["trust", "name", "nobody", "other", "-q", "--log", log]));
+    assert!(code.is_some_and(|code| code > 0) && !told.contains("unexpected argument"), "{told}");
     let (_, _, told) = text(&oxcart(home.path(), &run).env("OXCART_RUN_QUIET", "true").output().unwrap());
     assert_eq!(told, "");
 }
