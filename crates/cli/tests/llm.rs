@@ -315,7 +315,7 @@ fn a_benchmark_has_results() {
     let head = "| test | depth | tokens/s | ± |\n|---|---:|---:|---:|\n| pp16 | 0 |";
     assert!(markdown.starts_with(head), "{markdown}");
     let csv = bench(&["--csv", "-s", "1,2"]);
-    assert!(csv.starts_with("test,depth,sequences,tokens/s,±\npp16,0,1,"), "{csv}");
+    assert!(csv.starts_with("test,depth,sequences,tokens_per_second,stddev\npp16,0,1,"), "{csv}");
     assert!(csv.contains("\npp16,8,2,") && csv.lines().count() == 5, "{csv}");
     let report: Value = serde_json::from_str(&bench(&["--json"])).unwrap();
     assert_eq!(report["results"][1]["test"], "pp16 after 8", "as it is documented");
