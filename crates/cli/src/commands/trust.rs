@@ -88,7 +88,7 @@ fn count(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|count| *count > 0)
-        .ok_or_else(|| "must be a number from 1 on, or none".to_owned())
+        .ok_or_else(|| "must be a whole number, 1 or more, or none".to_owned())
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -234,7 +234,7 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
             Cell::plain(rights(machine)),
         ]
     });
-    let titles = Some(["machine", "key", "lends at", "what it may"]);
+    let titles = Some(["machine", "key", "lends at", "rights"]);
     Ok(Table { columns: [Align::Left; 4], titles, rows }.write(out, terminal)?)
 }
 
