@@ -38,7 +38,7 @@ const CONTEXT: usize = 4096;
 /// Which model
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Model: a .gguf file, a known name (smollm2; `oxcart pull` lists them), owner/name or owner/name:FILE on the Hugging Face Hub, or a URL
+    /// Model: a .gguf file, a known name (smollm2; `oxcart pull` lists them), owner/name or owner/name:FILE on the Hugging Face hub, or a URL
     #[arg(short, long, value_name = "MODEL", default_value = models::DEFAULT)]
     pub(crate) model: String,
 
@@ -477,12 +477,15 @@ fn too_small(placement: &Placement, args: &EngineArgs) -> Option<Failure> {
 fn check_overrides(placement: &Placement, overrides: &[Override]) -> Result<(), Failure> {
     let devices = placement.devices().len();
     if let Some(wanted) = overrides.iter().find(|wanted| wanted.device >= devices) {
+        let known = match devices {
+            1 => "it has only device 0".to_owned(),
+            _ => format!("its devices are numbered from 0 to {}", devices.saturating_sub(1)),
+        };
         return Err(Failure::Usage(format!(
-            "--place {}={}: the plan has no device {}; its devices are numbered from 0 to {}, as --plan shows",
+            "--place {}={}: the plan has no device {}; {known}, as --plan shows",
             wanted.pattern.escape_debug(),
             wanted.device,
-            wanted.device,
-            devices.saturating_sub(1)
+            wanted.device
         )));
     }
     let has = |wanted: &Override| placement.tensors().iter().any(|tensor| wanted.matches(&tensor.name));

@@ -38,11 +38,14 @@ pub(crate) struct LogArgs {
 }
 
 impl LogArgs {
-    /// Those of the command, and where it has none, those that stand in front of it.
+    /// Those of the command, and where it has none, those that stand in front of it; so with commands inside commands.
     pub(crate) fn of(matches: &ArgMatches) -> LogArgs {
-        let command = matches.subcommand().map(|(_, command)| command);
-        let all = [command, Some(matches)];
-        let all = || all.into_iter().flatten();
+        let mut all = vec![matches];
+        while let Some((_, command)) = all.last().copied().and_then(ArgMatches::subcommand) {
+            all.push(command);
+        }
+        all.reverse();
+        let all = || all.iter();
         let is_typed =
             |name: &str| all().any(|matches| matches.value_source(name) == Some(ValueSource::CommandLine));
         let verbose = all().map(|matches| matches.get_count("verbose")).max().unwrap_or(0);
@@ -172,5 +175,16 @@ mod tests {
         assert_eq!(level(&["oxcart", "run", "-q"], Some(("verbose", "2"))), LevelFilter::WARN);
         assert_eq!(level(&["oxcart", "run"], Some(("verbose", "1"))), LevelFilter::DEBUG);
         assert_eq!(level(&["oxcart", "run"], Some(("quiet", "true"))), LevelFilter::WARN);
+    }
+
+    #[test]
+    fn commands_inside_commands_have_them_too() {
+        let inside = LogArgs::augment_args(Command::new("name"));
+        let trust = LogArgs::augment_args(Command::new("trust")).subcommand(inside);
+        let parser = LogArgs::augment_args(Command::new("oxcart")).subcommand(trust);
+        for words in [["oxcart", "trust", "name", "-q"], ["oxcart", "trust", "-q", "name"]] {
+            let matches = parser.clone().try_get_matches_from(words).unwrap();
+            assert_eq!(LogArgs::of(&matches).level(), LevelFilter::WARN, "{words:?}");
+        }
     }
 }

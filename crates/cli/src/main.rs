@@ -63,8 +63,13 @@ impl Cli {
                 true => option.allow_negative_numbers(true),
                 false => option,
             };
-        Cli::command().mut_subcommands(|command| LogArgs::augment_args(command).mut_args(reads_numbers))
+        Cli::command().mut_subcommands(|command| with_log(command).mut_args(reads_numbers))
     }
+}
+
+/// A command, and those inside it, which say what is told as well.
+fn with_log(command: clap::Command) -> clap::Command {
+    LogArgs::augment_args(command).mut_subcommands(with_log)
 }
 
 #[derive(Debug, Subcommand)]

@@ -39,9 +39,19 @@ pub(crate) fn grouped(number: impl Into<i128>) -> String {
     grouped
 }
 
+/// `1 window`, `3 windows`: how many there are of something.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_several() {
+        assert_eq!((0..3).map(|n| counted(n, "word")).collect::<Vec<_>>(), ["0 words", "1 word", "2 words"]);
+    }
 
     #[test]
     fn sizes() {

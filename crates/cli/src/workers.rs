@@ -74,6 +74,9 @@ impl FromStr for Heartbeat {
 
 /// Where a worker is, as people write it: the port may be left out.
 pub(crate) fn endpoint(text: &str) -> Result<Endpoint, String> {
+    if text.is_empty() {
+        return Err("an address is empty; write HOST or HOST:PORT, for example 192.168.1.5".into());
+    }
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let text = match inner.parse::<Ipv6Addr>() {
         Ok(_) => format!("[{inner}]:{DEFAULT_PORT}"),
@@ -151,7 +154,7 @@ impl Listed {
         if let [one, other, ..] = called[..] {
             let (one, other) = (&one.name, &other.name);
             return Err(Failure::Usage(format!(
-                "{host} may be {one} or {other}, which both call themselves so; write the name that it has here"
+                "{host} may be {one} or {other}, which both call themselves that; use the name that it has here"
             )));
         }
         if let Some(machine) = called.first() {
@@ -183,7 +186,7 @@ impl Listed {
         };
         if listed.is_unexpectedly_plain(machines) {
             tracing::warn!(
-                "{} is none of the machines that this one is paired with: what goes there and back is not encrypted",
+                "{} is not a machine that this one is paired with: what is sent there and back is not encrypted",
                 listed.name
             );
         }
@@ -259,7 +262,7 @@ pub(crate) fn machines_for(wanted: &[WorkerAt]) -> Result<Machines, Failure> {
     });
     match (named.next(), oxcart::folders::data()) {
         (Some(name), None) => Err(Failure::Usage(format!(
-            "this user has no home, so whom this machine is paired with is not known, nor what {name} means; give the worker's \
+            "this user has no home folder, so the list of paired machines cannot be found, nor what {name} means; give the worker's \
              address, or set XDG_DATA_HOME to a folder"
         ))),
         (None, None) => Ok(Machines::default()),
@@ -276,7 +279,7 @@ fn link_to(machine: &Machine) -> Result<LinkTo, Failure> {
     match machine.revoked {
         _ if machine.is_trusted() => trust::link_to(machine),
         false => Err(Failure::Usage(format!(
-            "{name} was revoked, and has got back no more than the right to use this machine, so nothing is sent to it; oxcart join, \
+            "{name} was revoked, and has been given back only the right to use this machine, so nothing is sent to it; oxcart join, \
              with the line of its worker, pairs this machine with it"
         ))),
         true => Err(Failure::Usage(format!(
@@ -587,7 +590,7 @@ mod tests {
         assert!(namesake("den.local", &machines).is_some());
         machines.remember("den".parse().unwrap(), den).unwrap().may_use_this = true;
         for text in ["den", "study", "127.0.0.1:7"] {
-            assert!(said(text, &machines).contains("no more than the right"), "{text}");
+            assert!(said(text, &machines).contains("only the right"), "{text}");
         }
         assert!(Listed::all(&machines).is_err());
         // Another one that calls itself so makes it unclear.

@@ -12,13 +12,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use oxcart::gguf::{Builder, Gguf};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 use worker::Worker;
 
@@ -26,8 +26,8 @@ const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
 
 /// The longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What an editor switches on before it shows a prompt.
-const PROMPT: &str = "\x1b[?2004h";
+/// What an editor switches on before it shows a prompt: marks of pastes, and drawing in one go.
+const PROMPT: &str = "\x1b[?2004h\x1b[?2026h";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
 const UP: &str = "\x1b[A";
@@ -259,6 +259,42 @@ fn pasted_text_is_one_message() {
     assert_eq!(contents(&screen.transcript(home.path())), [&lines, "yes", long.trim_end(), "yes"]);
 }
 
+/// Also while an answer is under way: it waits for the next prompt, unseen, and nothing of it is lost.
+#[test]
+fn what_is_pasted_during_an_answer_waits() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &[&LONG[..], &["--ctx", "32768"]].concat());
+    screen.press("Hello\r");
+    screen.wait_for("word word");
+    let (lines, long) = ("two\rlines", "the end ".repeat(900));
+    screen.press(&format!("\x1b[200~{lines}\r{long}\x1b[201~"));
+    // Ctrl-C would take away what was typed before it, so the answer is stopped from elsewhere.
+    let id = screen.child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let shown = screen.wait_for(PROMPT);
+    assert!(shown.contains("stopped") && !shown.contains("two"), "{shown}");
+    screen.press("\r");
+    screen.wait_for("word word");
+    screen.press(CTRL_C);
+    screen.wait_for(PROMPT);
+    let said = contents(&screen.transcript(home.path()));
+    assert_eq!((said.len(), &*said[2]), (4, &*format!("two\nlines\n{long}")));
+
+    // However it ends, the terminal is as it was.
+    let modes = |screen: &Screen| tcgetattr(&screen.keys).unwrap().local_modes;
+    let usual = LocalModes::ICANON | LocalModes::ECHO;
+    screen.press("Again\r");
+    screen.wait_for("word word");
+    assert!(!modes(&screen).intersects(usual));
+    assert!(Command::new("kill").arg(&id).status().unwrap().success());
+    let start = Instant::now();
+    while screen.child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(modes(&screen).contains(usual));
+}
+
 #[test]
 fn messages_can_have_several_lines() {
     let home = home();
@@ -330,6 +366,9 @@ fn a_full_context_says_so_and_what_to_do() {
     assert!(shown.contains("took back 'And now?'"), "{shown}");
     screen.say("/undo");
     assert!(screen.say("Again").contains("word"));
+    screen.say("/clear");
+    let shown = screen.paste(&"the end ".repeat(300));
+    assert!(shown.contains("this message does not fit in the context of 256 tokens: shorten it"), "{shown}");
 
     let mut screen =
         Screen::chat(home.path(), &["--regex", "(word ){200}", "-n", "-1", "--ctx", "256", "--shift"]);
@@ -426,6 +465,11 @@ fn conversations_are_saved_and_loaded() {
     let mut screen = Screen::chat(home.path(), &SHORT);
     let shown = screen.say(&format!("/load {}", path.display()));
     assert!(shown.contains("loaded 2 messages from "), "{shown}");
+    let shown = screen.say("/stats");
+    assert!(
+        shown.contains("2 messages so far") && shown.contains("nothing has been computed yet"),
+        "{shown}"
+    );
     screen.say("More");
     let transcript = screen.transcript(home.path());
     assert_eq!(contents(&transcript), ["Hello", "yes", "More", "yes"]);
@@ -451,7 +495,7 @@ fn every_command_says_what_it_did() {
         ("/retry", "no messages yet"),
         ("/edit", "no messages yet"),
         ("/undo", "no messages yet"),
-        ("/stats", "no messages yet"),
+        ("/stats", "0 messages so far"),
         ("/help", "/workers [LIST]"),
         ("/sav", "There is no command /sav. Did you mean /save?"),
         ("/save", "/save needs a path"),

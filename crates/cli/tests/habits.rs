@@ -113,7 +113,9 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "-ngl", "many"], "a number of blocks, or all"),
         (&["run", "-m", TINY, "x", "-ctk", "q5_1"], "must be f32, f16, q8_0 or q4_0"),
         (&["run", "-m", TINY, "x", "--place", "nothing.*=0"], "no tensor of the model has such a name"),
-        (&["run", "-m", TINY, "x", "--place", "blk.*=7"], "the plan has no device 7"),
+        (&["run", "-m", TINY, "x", "--place", "blk.*=7"], "the plan has no device 7; it has only device 0"),
+        (&["run", "-m", TINY, "x", "--workers", ""], "an address is empty; write HOST or HOST:PORT"),
+        (&["worker", "-H", "no.such.invalid", "-p", "0"], "this name cannot be found"),
         (&["man", "runn"], "there is no command 'runn'; did you mean 'run'?"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),
@@ -368,6 +370,9 @@ fn what_is_told_can_be_less_or_more_or_elsewhere() {
     assert!(lines.lines().count() == 2 && lines.contains("no such file"), "{lines}");
     let (code, _, told) = text(&output(&["run", "-m", TINY, "x", "--log", "/nowhere/at/all"]));
     assert!(code == Some(2) && told.contains("cannot write the log to /nowhere/at/all"), "{told}");
+    // Of commands inside commands, too.
+    let (code, _, told) = text(&output(&["trust", "name", "nobody", "other", "-q", "--log", log]));
+    assert!(code.is_some_and(|code| code > 0) && !told.contains("unexpected argument"), "{told}");
     // As settings.
     let home = tempfile::tempdir().unwrap();
     let run = ["run", "-m", TINY, "the end", "--raw", "-n", "2"];

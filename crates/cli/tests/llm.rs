@@ -248,7 +248,7 @@ fn what_makes_no_sense_is_said_so() {
         (&["embed", "-m", TINY, "x"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
-        (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT is IN, or a file of it"),
+        (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT would overwrite IN"),
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (&["perplexity", "-m", TINY, "-f", "/nowhere"], 2, "check the path"),
     ] {
@@ -316,7 +316,7 @@ fn a_benchmark_has_results() {
     let head = "| test | depth | tokens/s | ± |\n|---|---:|---:|---:|\n| pp16 | 0 |";
     assert!(markdown.starts_with(head), "{markdown}");
     let csv = bench(&["--csv", "-s", "1,2"]);
-    assert!(csv.starts_with("test,depth,sequences,tokens/s,±\npp16,0,1,"), "{csv}");
+    assert!(csv.starts_with("test,depth,sequences,tokens_per_second,stddev\npp16,0,1,"), "{csv}");
     assert!(csv.contains("\npp16,8,2,") && csv.lines().count() == 5, "{csv}");
     let report: Value = serde_json::from_str(&bench(&["--json"])).unwrap();
     assert_eq!(report["results"][1]["test"], "pp16 after 8", "as it is documented");
@@ -584,6 +584,23 @@ fn a_conversation_goes_on() {
         assert!(notes.contains(want) && !said.contains(want), "{want}: {said}");
     }
     assert!(!said.contains("never"));
+}
+
+/// Without a person there, a message that cannot be answered ends the command.
+#[test]
+fn a_message_that_does_not_fit_is_an_error() {
+    let mut child = oxcart(&["chat", "-m", TINY, "-c", "64"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = format!("{}\n", "the end ".repeat(200));
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{told}");
+    assert!(told.contains("this message does not fit in the context of 64 tokens"), "{told}");
 }
 
 // A script is a program here.

@@ -103,16 +103,16 @@ fn it_serves_counts_and_stops() {
     let start = Instant::now();
     loop {
         worker.signal("-USR1");
-        let line = worker.line_with("so far: ");
-        if line.contains("so far: 1 connected, 2 clients so far") {
+        let line = worker.line_with("counters: ");
+        if line.contains("counters: 1 connected, 2 clients so far") {
             break;
         }
-        assert!(line.contains("so far: 2 connected, 2 clients so far"), "{line}");
+        assert!(line.contains("counters: 2 connected, 2 clients so far"), "{line}");
         assert!(start.elapsed() < Duration::from_secs(60), "it stays");
     }
     worker.signal("-TERM");
     worker.line_with("stopping");
-    worker.line_with("so far: 0 connected, 2 clients so far");
+    worker.line_with("counters: 0 connected, 2 clients so far");
     assert_eq!(worker.child.wait().unwrap().code(), Some(0));
 }
 

@@ -220,7 +220,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     progress.finish();
     match args.json {
         true => printable::write_json(&report(&loaded, args, &measured), out),
-        false => write_table(&rows(!loaded.workers.is_empty(), &measured), args, terminal, out),
+        false => write_table(&rows(!loaded.workers.is_empty(), args.csv, &measured), args, terminal, out),
     }
 }
 
@@ -262,19 +262,26 @@ fn report(loaded: &Loaded, args: &Args, measured: &[Measured]) -> Value {
 /// The title of the column with deviations.
 const DEVIATION: &str = "±";
 
-/// Titles and rows of the columns that have values: depths, sequences and the network are part of it only where there are some.
-fn rows(is_remote: bool, measured: &[Measured]) -> Vec<Vec<String>> {
+/// Titles and rows of the columns that have values: depths, sequences and the network are part of it only where there are some. For
+/// programs, columns are called as in JSON, and bytes have no units.
+fn rows(is_remote: bool, for_programs: bool, measured: &[Measured]) -> Vec<Vec<String>> {
     let has_depth = measured.iter().any(|result| result.test.depth > 0);
     let has_sequences = measured.iter().any(|result| result.test.sequences > 1);
     let mut titles = vec!["test"];
     titles.extend(has_depth.then_some("depth"));
     titles.extend(has_sequences.then_some("sequences"));
-    titles.extend(["tokens/s", DEVIATION]);
+    titles.extend(if for_programs { ["tokens_per_second", "stddev"] } else { ["tokens/s", DEVIATION] });
     if is_remote {
-        titles.extend(["sent/token", "received/token", "trips/token"]);
+        titles.extend(match for_programs {
+            true => ["sent_bytes_per_token", "received_bytes_per_token", "round_trips_per_token"],
+            false => ["sent/token", "received/token", "trips/token"],
+        });
     }
     let row = |result: &Measured| {
-        let bytes = |number: u64| ByteSize(result.per_token(number) as u64).to_string();
+        let bytes = |number: u64| match for_programs {
+            true => format!("{:.0}", result.per_token(number)),
+            false => ByteSize(result.per_token(number) as u64).to_string(),
+        };
         let mut row = vec![result.test.kind()];
         row.extend(has_depth.then(|| result.test.depth.to_string()));
         row.extend(has_sequences.then(|| result.test.sequences.to_string()));
@@ -342,7 +349,7 @@ mod tests {
             [Measured { test, rates: vec![2.0], traffic: Traffic { sent: 64, received: 8, waits: 4 } }]
         };
         let lines = |is_remote, measured: &[Measured]| -> Vec<String> {
-            rows(is_remote, measured).into_iter().map(|row| row.join(" ")).collect()
+            rows(is_remote, false, measured).into_iter().map(|row| row.join(" ")).collect()
         };
         assert_eq!(lines(false, &measured(0, 1)), ["test tokens/s ±", "pp8 2.00 0.00"]);
         assert_eq!(lines(false, &measured(16, 1)), ["test depth tokens/s ±", "pp8 16 2.00 0.00"]);
@@ -350,5 +357,18 @@ mod tests {
         let all = lines(true, &measured(16, 2));
         assert_eq!(all[0], "test depth sequences tokens/s ± sent/token received/token trips/token");
         assert_eq!(all[1], "pp8 16 2 2.00 0.00 4 B 0 B 0.25");
+        let large = Traffic { sent: 65536, ..measured(0, 1)[0].traffic };
+        let [result] = measured(0, 1);
+        let csv: Vec<String> = rows(true, true, &[Measured { traffic: large, ..result }])
+            .into_iter()
+            .map(|row| row.join(","))
+            .collect();
+        assert_eq!(
+            csv,
+            [
+                "test,tokens_per_second,stddev,sent_bytes_per_token,received_bytes_per_token,round_trips_per_token",
+                "pp8,2.00,0.00,8192,1,0.50",
+            ]
+        );
     }
 }

@@ -16,6 +16,7 @@ use crate::form::FormArgs;
 use crate::generation::{LengthArgs, SamplerArgs};
 use crate::loaded::EngineArgs;
 use crate::os::interrupts::Interrupts;
+use crate::os::typing::Waiting;
 use crate::speculation::SpeculationArgs;
 use crate::terminal::{Terminal, Tone};
 use input::{Input, Said};
@@ -68,12 +69,16 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Err(Failure::Usage("messages come from stdin, so --json-schema needs a file".into()));
     }
     let is_interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let unwatched = |error| Failure::Machine(format!("cannot watch for Ctrl-C: {error}"));
+    let interrupts = is_interactive.then(Interrupts::watch).transpose().map_err(unwatched)?;
+    // What is typed while the model is loaded, or answers, is for the next prompt.
+    let _waiting = is_interactive.then(Waiting::begin);
+    let beginning = interrupts.as_ref().map(Interrupts::beginning);
     let Some(mut talk) = Talk::open(args, terminal, out)? else { return Ok(()) };
+    drop(beginning);
+    talk.interrupts = interrupts;
     let mut input = Input::new(is_interactive, !args.no_history, terminal)?;
     if is_interactive {
-        let watched = Interrupts::watch();
-        let unwatched = |error| Failure::Machine(format!("cannot watch for Ctrl-C: {error}"));
-        talk.interrupts = Some(watched.map_err(unwatched)?);
         let about = format!("{}; /help lists the commands, Ctrl-D quits", talk.about());
         writeln!(out, "{}", terminal.paint(&about, Tone::Dim))?;
     }

@@ -7,6 +7,7 @@ use oxcart::llm::runner::Wanted;
 
 use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
+use crate::quantity::counted;
 use crate::terminal::Terminal;
 use crate::units;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     std::fs::write(&args.svg, prepared.svg())
         .map_err(|error| Failure::Machine(format!("cannot write {}: {error}", args.svg.display())))?;
-    let (nodes, splits) = (prepared.graph().nodes().len(), prepared.splits().len());
-    Ok(writeln!(out, "{}: {nodes} nodes in {splits} parts", args.svg.display())?)
+    let nodes = counted(prepared.graph().nodes().len(), "node");
+    let parts = counted(prepared.splits().len(), "part");
+    Ok(writeln!(out, "{}: {nodes} in {parts}", args.svg.display())?)
 }

@@ -14,6 +14,7 @@ use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::new_file::NewFile;
 use crate::printable;
 use crate::progress::Progress;
+use crate::quantity::counted;
 use crate::terminal::Terminal;
 use crate::units;
 use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
@@ -91,10 +92,10 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     }
     Ok(writeln!(
         out,
-        "{}: {} tensors from {} windows of {window} tokens, {} in {seconds:.1} s",
+        "{}: {} from {} of {window} tokens, {} in {seconds:.1} s",
         args.output.display(),
-        collector.len(),
-        windows.len(),
+        counted(collector.len(), "tensor"),
+        counted(windows.len(), "window"),
         ByteSize(bytes)
     )?)
 }

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for place in found.forgotten {
         writeln!(
             out,
-            "{name} has been at so many places that {place} is forgotten: it is an address like any other now"
+            "{name} has been at so many addresses that {place} is forgotten: it is now an address like any other"
         )?;
     }
     Ok(writeln!(out, "paired with {name} at {place}; use it with --workers {name}")?)

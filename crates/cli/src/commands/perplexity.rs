@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::printable;
 use crate::progress::Progress;
+use crate::quantity::counted;
 use crate::terminal::Terminal;
 use crate::units;
 use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
@@ -86,5 +87,6 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         });
         return printable::write_json(&report, out);
     }
-    Ok(writeln!(out, "{perplexity:.4} +/- {uncertainty:.4} over {count} windows of {window} tokens")?)
+    let windows = counted(count, "window");
+    Ok(writeln!(out, "{perplexity:.4} +/- {uncertainty:.4} over {windows} of {window} tokens")?)
 }

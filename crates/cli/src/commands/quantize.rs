@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let is_input =
         |path: &Path| fs::canonicalize(path).is_ok_and(|path| Some(path) == fs::canonicalize(&args.to).ok());
     if model.files().iter().any(|file| is_input(file.path())) {
-        return Err(Failure::Usage("OUT is IN, or a file of it; give another name".into()));
+        return Err(Failure::Usage("OUT would overwrite IN; give another name".into()));
     }
     let failed = |error: QuantizeError| match error {
         QuantizeError::File(error) => Failure::model(&from, error),

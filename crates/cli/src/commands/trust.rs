@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::printable;
+use crate::quantity::counted;
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::trust;
@@ -87,7 +88,7 @@ fn count(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|count| *count > 0)
-        .ok_or_else(|| "must be a number from 1 on, or none".to_owned())
+        .ok_or_else(|| "must be a whole number, 1 or more, or none".to_owned())
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
@@ -182,7 +183,7 @@ fn rights(machine: &Machine) -> String {
         return "may not use this machine".into();
     }
     let memory = machine.max_memory.map(|bytes| format!("{} of each device", ByteSize(bytes)));
-    let connections = machine.max_connections.map(|count| format!("{count} connections"));
+    let connections = machine.max_connections.map(|count| counted(count as usize, "connection"));
     let limits: Vec<String> = memory.into_iter().chain(connections).collect();
     match limits.is_empty() {
         true => "may use this machine".into(),
@@ -233,7 +234,7 @@ fn list(as_json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Fa
             Cell::plain(rights(machine)),
         ]
     });
-    let titles = Some(["machine", "key", "lends at", "what it may"]);
+    let titles = Some(["machine", "key", "lends at", "rights"]);
     Ok(Table { columns: [Align::Left; 4], titles, rows }.write(out, terminal)?)
 }
 

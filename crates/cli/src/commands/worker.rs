@@ -71,8 +71,8 @@ pub(crate) struct Args {
 
     /// Lend at most this much memory of each device, for example 8G. By default, what is free at the start
     ///
-    /// By default, some of this machine's own memory is kept back for the worker itself. A client that asks for more than there is gets an error, and can
-    /// continue with less.
+    /// Without it, some of this machine's own memory is kept back for the worker itself. A client that asks for more than is left gets an error, and
+    /// can continue with less.
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     max_memory: Option<u64>,
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use oxcart::llm::engine::Cancel;
 
 use crate::door;
+use crate::os::typing;
 
 #[cfg(not(windows))]
 #[path = "interrupts/unix.rs"]
@@ -28,7 +29,7 @@ enum Work {
     /// Something that cannot be stopped halfway.
     Whole,
     Answer(Cancel),
-    /// An answer that is about to stop, or something whole after a warning.
+    /// An answer that is about to stop, something whole after a warning, or a beginning, with which nothing is lost.
     Stopping,
 }
 
@@ -63,6 +64,11 @@ impl Interrupts {
         self.begin(Work::Whole)
     }
 
+    /// What comes before anything that could be lost: Ctrl-C ends the program.
+    pub(crate) fn beginning(&self) -> UnderWay<'_> {
+        self.begin(Work::Stopping)
+    }
+
     fn begin(&self, work: Work) -> UnderWay<'_> {
         self.set(work);
         UnderWay { interrupts: self }
@@ -88,7 +94,10 @@ impl Interrupts {
                     "\nthis cannot be stopped halfway; press Ctrl-C again to quit and lose the conversation"
                 );
             }
-            Work::Stopping => process::exit(INTERRUPTED),
+            Work::Stopping => {
+                typing::restore();
+                process::exit(INTERRUPTED)
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use super::history::HistoryFile;
 use crate::door::is_harmless;
 use crate::failure::Failure;
 use crate::limits::{MAX_COMPLETIONS, MAX_HISTORY_ENTRIES};
+use crate::os::typing;
 use crate::terminal::{Terminal, Tone};
 
 /// What stands before a message.
@@ -125,7 +126,9 @@ impl Typed {
         if let Some(keys) = self.editor.helper() {
             keys.continued.borrow_mut().clear();
         }
-        let typed = match self.editor.readline_with_initial(PROMPT, (draft, "")) {
+        let typed = self.editor.readline_with_initial(PROMPT, (draft, ""));
+        typing::mark_pastes();
+        let typed = match typed {
             Ok(typed) => typed,
             Err(ReadlineError::Interrupted) => {
                 let cleared = self.editor.helper().is_some_and(|keys| keys.has_text.get());

@@ -8,6 +8,7 @@ use oxcart::llm::text::{Answer, AnswerEvent, AnswerParser};
 
 use super::markdown::{Look, Markdown};
 use super::wrap::Wrap;
+use crate::quantity::counted;
 use crate::terminal::Terminal;
 
 /// What is shown of an answer.
@@ -111,7 +112,8 @@ impl Reply {
             Part::Reasoning if self.style.reasoning => self.end_line(out)?,
             Part::Reasoning => {
                 let words = self.answer.reasoning.split_whitespace().count();
-                let line = format!(" {words} words; /think shows them");
+                let them = if words == 1 { "it" } else { "them" };
+                let line = format!(" {}; /think shows {them}", counted(words, "word"));
                 self.put(&line, Look { dim: true, ..Look::default() }, out)?;
                 self.end_line(out)?;
             }
@@ -242,6 +244,8 @@ mod tests {
         assert_eq!((answer.reasoning.as_str(), answer.text.as_str()), ("let me see", "It is **so**."));
         let (text, _) = shown(Style { reasoning: false, ..SCREEN }, &pieces);
         assert_eq!(text, "\x1b[2mthinking… 3 words; /think shows them\x1b[0m\n\nIt is \x1b[1mso\x1b[0m.\n");
+        let (text, _) = shown(Style { reasoning: false, ..SCREEN }, &["<think>so</think>yes"]);
+        assert!(text.contains("thinking… 1 word; /think shows it"), "{text}");
     }
 
     #[test]

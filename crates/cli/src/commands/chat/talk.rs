@@ -20,6 +20,7 @@ use crate::generation::{Answered, answer, summary};
 use crate::limits::MAX_ATTACHED_BYTES;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::os::interrupts::Interrupts;
+use crate::quantity::counted;
 use crate::terminal::{Terminal, Tone};
 use crate::workers::WorkerAt;
 
@@ -364,7 +365,7 @@ impl<'a> Talk<'a> {
     fn stats(&self, out: &mut dyn Write) -> Result<(), Failure> {
         self.note(&self.about(), out)?;
         self.note(&format!("{} so far", messages(self.transcript.messages.len())), out)?;
-        let Some(last) = &self.last else { return self.note("no messages yet", out) };
+        let Some(last) = &self.last else { return self.note("nothing has been computed yet", out) };
         let report = &last.answered.report;
         let line = format!(
             "{}; {} prompt tokens reused, {} tokens in the context; first token after {:.2} s",
@@ -408,13 +409,19 @@ impl<'a> Talk<'a> {
         let ready = self.ready(out)?;
         let context = ready.engine.runner().options().context;
         let Some((prompt, begun, left_out)) = fitting(ready, &transcript, &message, context, shift)? else {
-            let advice = "/undo or /clear make room; or start the chat with a larger --ctx, or with --shift to drop the oldest messages";
-            let line =
-                format!("the conversation no longer fits in the context of {context} tokens: {advice}");
-            return self.note(&line, out);
+            return Err(Failure::Usage(match shift || transcript.messages.is_empty() {
+                true => format!(
+                    "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with a larger --ctx"
+                ),
+                false => format!(
+                    "the conversation no longer fits in the context of {context} tokens: /undo or /clear make room; or start the chat \
+                     with a larger --ctx, or with --shift to drop the oldest messages"
+                ),
+            }));
         };
         if left_out > 0 {
-            let line = format!("the context is full, so the oldest {} were dropped", messages(left_out));
+            let were = if left_out == 1 { "was" } else { "were" };
+            let line = format!("the context is full, so the oldest {} {were} dropped", messages(left_out));
             note(shown, &line, out)?;
         }
         let (known, cancel) = (prompt.len(), Cancel::default());
@@ -518,7 +525,7 @@ fn path_in(text: &str, command: &str) -> Result<PathBuf, Failure> {
 
 /// `3 messages`
 fn messages(count: usize) -> String {
-    format!("{count} message{}", if count == 1 { "" } else { "s" })
+    counted(count, "message")
 }
 
 /// The beginning of a line.

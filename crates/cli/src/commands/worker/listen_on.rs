@@ -47,7 +47,9 @@ pub(crate) fn resolve(places: &[ListenOn]) -> Result<Vec<Vec<SocketAddr>>, Failu
     let mut all = Vec::with_capacity(places.len());
     for place in places {
         let unknown = |error: &dyn fmt::Display| Failure::Usage(format!("cannot listen on {place}: {error}"));
-        let found = place.endpoint.addresses().map_err(|error| unknown(&error))?;
+        let found = place.endpoint.addresses().map_err(|error| {
+            unknown(&format_args!("this name cannot be found ({error}); give an address of this machine"))
+        })?;
         if found.is_empty() {
             return Err(unknown(&"the name has no address"));
         }

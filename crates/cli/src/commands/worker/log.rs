@@ -104,7 +104,7 @@ pub(crate) fn counters(counters: &Snapshot) {
     let refusals = counters.refusals.iter().map(|(code, count)| ((*code).to_owned(), (*count).into()));
     fields.insert("refusals".into(), Value::Object(refusals.collect()));
     let fields = Value::Object(fields);
-    info!(event = "counters", fields.json = %fields, "so far: {counters}");
+    info!(event = "counters", fields.json = %fields, "counters: {counters}");
 }
 
 pub(crate) fn stopping() {
