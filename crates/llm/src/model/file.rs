@@ -108,8 +108,11 @@ fn is_harmless(name: &str, hyper: &HyperParameters) -> bool {
     let count = hyper.blocks.iter().map(|block| block.tensors + 1).max().unwrap_or(0);
     let guessing = count..count + hyper.guessing_blocks;
     let ranks = hyper.pooling == Pooling::Rank;
+    let traits = &hyper.architecture.traits;
+    // Where nothing rotates there are no frequencies.
+    let has_factors = traits.frequency_factors && traits.rope.is_some();
     name.starts_with("cls.") && !ranks
-        || name == "rope_freqs.weight"
+        || name == "rope_freqs.weight" && !has_factors
         || name.contains(".attn_rot_embd")
         || name.ends_with(".input_scale")
         || block.is_some_and(|block: usize| guessing.contains(&block))

@@ -46,7 +46,8 @@ impl<'a> Keys<'a> {
             name.strip_prefix(&self.prefix).is_some_and(|key| !says_nothing_here(key))
                 && !asked.contains(name)
         };
-        let unread = self.metadata.iter().filter(|entry| is_unread(entry.key()) && says_something(entry));
+        let unread =
+            self.metadata.iter().filter(|entry| is_unread(entry.key()) && says_something(entry.value()));
         unread.map(|entry| entry.key().to_owned()).collect()
     }
 
@@ -179,20 +180,15 @@ fn says_nothing_here(key: &str) -> bool {
 }
 
 /// Whether a value is more than a word for "none".
-fn says_something(entry: &Entry<'_>) -> bool {
+fn says_something(value: Value<'_>) -> bool {
     let is_none = |number: f64| number == 0.0 || number == -1.0 || number == f64::from(u32::MAX);
-    match entry.value() {
-        Value::Array(_) => match entry.integers() {
-            Ok(mut numbers) => numbers.any(|number| !is_none(number as f64)),
-            Err(_) => entry
-                .array::<f32>()
-                .is_ok_and(|mut numbers| numbers.any(|number| !is_none(f64::from(number)))),
-        },
-        Value::String(_) => entry.str().is_ok_and(|text| !text.is_empty()),
+    match value {
+        Value::Array(array) => array.values().any(says_something),
+        Value::String(text) => !text.as_bytes().is_empty(),
         Value::Bool(flag) => flag,
         Value::F32(number) => !is_none(f64::from(number)),
         Value::F64(number) => !is_none(number),
         // Numbers below zero are none, too.
-        _ => entry.usize().is_ok_and(|number| !is_none(number as f64)),
+        _ => value.integer().is_some_and(|number| number >= 0 && !is_none(number as f64)),
     }
 }
