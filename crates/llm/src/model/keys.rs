@@ -69,6 +69,20 @@ impl<'a> Keys<'a> {
         self.count(key, most)?.ok_or_else(|| self.refuse(key, 0, format!("must be from 1 to {most}")))
     }
 
+    /// A token by its number; that of a text's beginning unless it is there.
+    pub(crate) fn start_token(&self, key: &str, vocabulary: usize) -> Result<u32, Error> {
+        const BEGINNING: &str = "tokenizer.ggml.bos_token_id";
+        let stated = self.get(key).map(|entry| entry.usize()).transpose()?;
+        let token = match stated {
+            Some(token) => token,
+            None => match self.metadata.get(BEGINNING) {
+                Some(entry) => entry.usize()?,
+                None => self.metadata.require(&self.name(key))?.usize()?,
+            },
+        };
+        Ok(self.in_range(key, token, 0, vocabulary - 1)? as u32)
+    }
+
     /// One count for all blocks, or one for each.
     pub(crate) fn counts(&self, key: &str, blocks: usize, most: usize) -> Result<Option<Vec<usize>>, Error> {
         let Some(entry) = self.get(key) else { return Ok(None) };
