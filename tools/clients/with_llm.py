@@ -99,6 +99,8 @@ def a_model_that_is_not_there(url):
 def a_command_that_is_interrupted(url):
     set_up(url)
     command = [str(pathlib.Path(sys.executable).parent / "llm"), "-m", "served", "-o", "max_tokens", "3000", "Tell a long story."]
+    # A script that runs in the background has its children ignore this signal, and Python keeps to that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         assert running.stdout.read(1)
         running.send_signal(signal.SIGINT)

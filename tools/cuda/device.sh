@@ -16,7 +16,7 @@
 #   llama      llama.cpp's own benches on the same models: prompts, decoding, at depth, several sequences
 #   suite      ggml's conformance suite over a worker that lends CUDA0 (OPS, a pattern, for some ops alone), and which of its cases ggml's
 #              CUDA supports and ours does not
-#   client     llama.cpp's bench over our worker and over llama.cpp's own, in turns (TURNS, 3)
+#   client     llama.cpp's bench over our worker and over llama.cpp's own, in turns (TURNS, 3), with MODELS (1b-f16)
 #   golden     the tiny models and SmolLM2's logits within the limits of the golden data
 #   sanitize   recorded ops under compute-sanitizer (TOOLS, memcheck)
 #   instances  every kernel of the images at least once, alone and under compute-sanitizer (TOOLS, racecheck initcheck synccheck), with
@@ -119,14 +119,18 @@ stage_kernels() {
 llama="$models/llama" bin="$models/llama/build/bin"
 
 stage_build() {
-  [ -x "$bin/llama-bench" ] && return
+  [ -x "$bin/suite" ] && return
   mkdir -p "$llama" && tar xJf "$stage/llama.tar.xz" -C "$llama"
+  # The suite is one large file: it is compiled beside the rest, and linked at the end.
+  (cd "$llama" && exec c++ -std=c++17 -O2 -w -c -I ggml/include -I ggml/src tests/test-backend-ops.cpp -o suite.o) >"$out/build-suite.log" 2>&1 &
+  local suite=$!
   (cd "$llama" && cmake -B build -G Ninja -DGGML_CUDA=ON -DGGML_RPC=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF \
     -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF &&
-    cmake --build build -j 16 -t ggml-rpc-server llama-bench llama-batched-bench &&
-    c++ -std=c++17 -O2 -w -DSUPPORTS_AS -I ggml/include -I ggml/src tests/test-backend-ops.cpp "$tools/../conformance/worker.cpp" -o build/bin/suite \
+    cmake --build build -j 16 -t ggml-rpc-server llama-bench llama-batched-bench) >"$out/build.log" 2>&1 || { tail -n 5 "$out/build.log"; return 1; }
+  wait "$suite" && (cd "$llama" &&
+    c++ -std=c++17 -O2 -w -DSUPPORTS_AS -I ggml/include -I ggml/src suite.o "$tools/../conformance/worker.cpp" -o build/bin/suite \
       -L build/bin -Wl,-rpath,"$bin" -lggml -lggml-rpc -lggml-cpu -lggml-cuda -lggml-base -pthread) \
-    >"$out/build.log" 2>&1 || { tail -n 5 "$out/build.log"; return 1; }
+    >>"$out/build-suite.log" 2>&1 || { tail -n 5 "$out/build-suite.log"; return 1; }
 }
 
 stage_llama() {
@@ -185,10 +189,12 @@ stage_client() {
   local ours=$!
   worker 50154 "$bin/ggml-rpc-server" -H 127.0.0.1 -p 50154 -d CUDA0
   local theirs=$!
-  for _ in $(seq "${TURNS:-3}"); do
-    for port in 50153 50154; do
-      echo "-- over $([ "$port" = 50153 ] && echo our worker || echo "llama.cpp's worker")"
-      CUDA_VISIBLE_DEVICES= timeout 200 "$bin/llama-bench" -m "$models/${MODEL:-1b-f16}.gguf" --rpc "127.0.0.1:$port" -ngl 99 -fa 1 -p 512 -n 128 -r 20 2>&1 | grep -E 'pp|tg|rror'
+  for model in ${MODELS:-1b-f16}; do
+    for _ in $(seq "${TURNS:-3}"); do
+      for port in 50153 50154; do
+        CUDA_VISIBLE_DEVICES= timeout 200 "$bin/llama-bench" -m "$models/$model.gguf" --rpc "127.0.0.1:$port" -ngl 99 -fa 1 -p 512 -n 128 -r "${RUNS:-20}" 2>&1 |
+          grep -E ' (pp|tg)[0-9]|rror' | sed "s/^/$([ "$port" = 50153 ] && echo 'our worker        ' || echo "llama.cpp's worker") $model /"
+      done
     done
   done
   kill "$ours" "$theirs"

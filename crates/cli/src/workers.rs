@@ -222,7 +222,15 @@ impl Listed {
         let mut errors = Vec::new();
         for endpoint in &self.endpoints {
             match RemoteRegistry::connect(&endpoint.to_string(), &options) {
-                Ok(registry) => return Ok(registry),
+                Ok(registry) => {
+                    if let Some(error) = registry.heartbeat_error() {
+                        let name = &self.name;
+                        tracing::warn!(
+                            "{name} is used without heartbeats, so it may take long to notice that it hangs: {error}"
+                        );
+                    }
+                    return Ok(registry);
+                }
                 Err(error) => errors.push(error.to_string()),
             }
         }

@@ -113,10 +113,18 @@ impl CudaPlan {
         card.with(|driver, number| driver.begin_recording(number, queue))?;
         let submitted = self.submit(queue);
         // It has to be ended whatever happened, or the queue stays as it is.
-        let recording = card.with(|driver, number| driver.end_recording(number, queue));
-        submitted?;
-        self.recording = Some(recording?);
-        Ok(())
+        let ended = card.with(|driver, number| driver.end_recording(number, queue));
+        match (submitted, ended) {
+            (Ok(()), Ok(recording)) => {
+                self.recording = Some(recording);
+                Ok(())
+            }
+            (Err(error), Ok(part)) => {
+                let _ = card.driver.drop_recording(card.number, part);
+                Err(error)
+            }
+            (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
+        }
     }
 }
 
@@ -129,8 +137,8 @@ impl Plan for CudaPlan {
         let mut builder = Builder::new(&card, work, self.lane.words(), None, self.lane.exact);
         kernels::add_all(&nodes, &mut builder)?;
         let needed = builder.scratch_bytes();
-        self.scratch = self.lane.scratch(needed)?;
-        let base = self.scratch.as_ref().map_or(Address(0), |scratch| scratch.start);
+        let scratch = self.lane.scratch(needed)?;
+        let base = scratch.as_ref().map_or(Address(0), |scratch| scratch.start);
         let mut builder = Builder::new(&card, work, self.lane.words(), Some(base), self.lane.exact);
         kernels::add_all(&nodes, &mut builder)?;
         let (steps, buffers) = builder.finish();
@@ -143,8 +151,10 @@ impl Plan for CudaPlan {
                 Step::Fill { to, value, bytes } => Ready::Fill { to, value, bytes },
             })
         };
-        self.steps = steps.into_iter().map(ready).collect::<Result<_, Error>>()?;
-        self.buffers = buffers;
+        let steps = steps.into_iter().map(ready).collect::<Result<_, Error>>()?;
+        // All at once, when nothing can fail any more: steps and what they use belong together. What the old ones used may still be
+        // in use; where it is freed, the driver waits.
+        (self.steps, self.buffers, self.scratch) = (steps, buffers, scratch);
         self.runs = 0;
         Ok(())
     }

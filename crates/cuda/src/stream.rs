@@ -72,6 +72,10 @@ impl Lane {
             unsafe { driver.copy_out(number, self.queue, to, from, len) }?;
             driver.set_mark(number, mark, self.queue)
         });
+        if begun.is_err() {
+            // Bytes may be on their way without a mark that says when they are here.
+            let _ = self.card.driver.drain(self.card.number, self.queue);
+        }
         let arriving = Arriving { pair: Some((piece, mark)), len, lane: Arc::clone(self) };
         begun.map(|()| arriving)
     }
@@ -198,23 +202,30 @@ impl CudaStream {
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         for (index, part) in data.chunks(PIECE).enumerate() {
             let oldest = if staging.pieces.len() < KEPT_PIECES { None } else { staging.pieces.pop_front() };
-            let (mut piece, mark) = match oldest {
-                Some((piece, mark)) => {
-                    // It may still be on its way.
-                    card.with(|driver, number| driver.wait_for_mark(number, mark))?;
-                    (piece, mark)
+            let (mut piece, mark, used) = match oldest {
+                Some((piece, mark)) => (piece, mark, true),
+                None => {
+                    let piece = Pinned::zeroed(card, PIECE)?;
+                    (piece, card.with(|driver, number| driver.make_mark(number))?, false)
                 }
-                None => (Pinned::zeroed(card, PIECE)?, card.with(|driver, number| driver.make_mark(number))?),
             };
-            piece.as_mut()[..part.len()].copy_from_slice(part);
-            card.with(|driver, number| {
+            let sent = card.with(|driver, number| {
+                if used {
+                    // It may still be on its way.
+                    driver.wait_for_mark(number, mark)?;
+                }
+                piece.as_mut()[..part.len()].copy_from_slice(part);
+                let from = piece.as_ref().as_ptr();
                 // SAFETY: the caller checked the target; the source is kept until the mark after the copy has been reached.
-                unsafe {
-                    driver.copy_in(number, queue, to.plus(index * PIECE), piece.as_ref().as_ptr(), part.len())
-                }?;
+                unsafe { driver.copy_in(number, queue, to.plus(index * PIECE), from, part.len()) }?;
                 driver.set_mark(number, mark, queue)
-            })?;
+            });
+            if sent.is_err() {
+                // It may be on its way without a mark that says when it has been read.
+                let _ = card.driver.drain(card.number, queue);
+            }
             staging.pieces.push_back((piece, mark));
+            sent?;
         }
         Ok(())
     }

@@ -491,3 +491,29 @@ fn a_beginning_is_computed_once_for_all_clients() {
     // The first prompt, the last token of the others, and the first token of each answer.
     assert_eq!(totals.computed_tokens, 321 + 3 + 4);
 }
+
+/// A client whose prompts are known already has had less than one whose answers are computed.
+#[test]
+fn what_need_not_be_computed_is_not_charged() {
+    let gate = Gate::default();
+    let service = Service::start(gated_engine(options(1), &gate), Limits::default()).unwrap();
+    let long = || Request { prompt: (0..321).map(|token| token * 7 % 300).collect(), ..endless(2) };
+    assert_eq!(tokens(service.submit(Client(1), long()).unwrap()).len(), 2);
+    let mut events = service.watch();
+    let held = gate.hold();
+    let known = [(); 2].map(|()| service.submit(Client(1), long()).unwrap());
+    let new = [(); 2].map(|()| service.submit(Client(2), endless(100)).unwrap());
+    drop(held);
+    known.into_iter().for_each(|updates| assert_eq!(tokens(updates).len(), 2));
+    new.into_iter().for_each(|updates| assert_eq!(tokens(updates).len(), 100));
+    assert!(service.snapshot().totals.reused_tokens >= 2 * 320);
+    let (mut clients, mut order) = (BTreeMap::new(), Vec::new());
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::Queued { ticket, client, .. } => drop(clients.insert(ticket, client)),
+            Event::Finished { ticket, .. } => order.push(clients[&ticket]),
+            _ => {}
+        }
+    }
+    assert_eq!(order, [1, 2, 1, 2].map(Client));
+}

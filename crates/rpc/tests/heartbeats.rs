@@ -15,20 +15,28 @@ use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, patient};
 use oxcart_backend::{
     Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Work, allocate, copy_async, place_all,
 };
-use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
-use oxcart_rpc::link::{Book, Identity, MachinesFile};
+use oxcart_rpc::client::{ConnectError, LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
+use oxcart_rpc::link::{Book, Identity, Key, MachinesFile};
 use oxcart_rpc::wire::{
     Command, Dialect, FRAME_BYTES, FrameHead, NO_CAPABILITIES, PULSE_MARK, PulseMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::Config as DeviceConfig;
+use tempfile::TempDir;
 
-/// Short, so that tests are, and long enough for a machine that is busy otherwise.
-const LIMIT: Duration = Duration::from_secs(1);
+/// Longer than any thread has to wait for a processor, on a machine that is busy with other tests and worse. How exactly it is kept is
+/// tested on a virtual clock, in `src/link/pulse/tests.rs`.
+const LIMIT: Duration = Duration::from_secs(10);
+/// What is longer.
+const LONGER: Duration = Duration::from_secs(12);
 
+/// Whatever has an end in time but a heartbeat does not end within a test, so nothing else makes a worker lost.
 fn options() -> Options {
-    Options { timeouts: Timeouts { heartbeat: Some(LIMIT), ..Timeouts::default() }, ..Options::default() }
+    let long = 10 * PATIENCE;
+    let timeouts =
+        Timeouts { heartbeat: Some(LIMIT), connect: PATIENCE, control: long, ..Timeouts::default() };
+    Options { timeouts, ..Options::default() }
 }
 
 fn connect(address: SocketAddr) -> Arc<RemoteRegistry> {
@@ -37,20 +45,22 @@ fn connect(address: SocketAddr) -> Arc<RemoteRegistry> {
     registry
 }
 
-/// Waits until a worker is known to be lost, and gives how long that took.
-fn lost(registry: &RemoteRegistry) -> Duration {
-    let since = Instant::now();
-    while registry.failure().is_none() {
-        assert!(since.elapsed() < PATIENCE, "it is not lost");
-        thread::sleep(Duration::from_millis(5));
-    }
-    since.elapsed()
-}
-
+/// Asks a worker for something, which must come to nothing because it is lost.
 fn assert_lifeless(registry: &RemoteRegistry) {
+    let error = registry.devices()[0].memory().unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+    assert!(error.to_string().contains("has not answered for 10 s"), "{error}");
     let failure = registry.failure().unwrap();
     assert!(matches!(failure.fault(), WorkerFault::Lifeless { limit: LIMIT }), "{failure}");
-    assert!(failure.to_string().ends_with("has not answered for 1 s"), "{failure}");
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < PATIENCE, "{what} did not happen");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A way to a worker, for any number of connections, that can be held up: nothing goes through, and nothing closes.
@@ -101,43 +111,51 @@ fn forward(mut from: TcpStream, mut to: TcpStream, held: &AtomicBool) {
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
+/// Whatever waits on the connection ends with it.
 #[test]
 fn a_connection_that_is_cut_off_is_lost_soon() {
     let fixture = Fixture::new();
     let bridge = Bridge::to(fixture.auto);
     let registry = connect(bridge.address);
-    thread::sleep(2 * LIMIT);
-    assert!(registry.failure().is_none());
     bridge.hold();
-    let took = lost(&registry);
-    assert!(took < LIMIT + Duration::from_secs(1), "{took:?}");
     assert_lifeless(&registry);
-    let error = registry.devices()[0].memory().unwrap_err();
-    assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
     // The worker learns of it once something gets through again.
     bridge.let_go();
     fixture.until_empty();
 }
 
-/// Whatever waits on the connection ends with it.
+/// A switch that fails for longer than the limit costs no worker that nothing waits for: a server may be idle for days.
 #[test]
-fn whoever_waits_for_a_lost_worker_waits_no_longer() {
+fn an_idle_connection_outlives_a_network_that_is_away() {
     let fixture = Fixture::new();
     let bridge = Bridge::to(fixture.auto);
     let registry = connect(bridge.address);
     bridge.hold();
-    let since = Instant::now();
-    let error = registry.devices()[0].memory().unwrap_err();
-    assert!(since.elapsed() < LIMIT + Duration::from_secs(1), "{:?}", since.elapsed());
-    assert!(error.to_string().contains("has not answered for 1 s"), "{error}");
-    assert_lifeless(&registry);
+    thread::sleep(LONGER);
+    bridge.let_go();
+    registry.devices()[0].memory().unwrap();
+    assert!(registry.failure().is_none());
 }
 
-/// A graph of any length, four times the limit here, and a device that answers nobody meanwhile.
+/// A graph of any length, and a device that answers nobody meanwhile.
 #[test]
 fn a_worker_that_computes_for_long_is_alive() {
-    let fixture = Fixture::new();
-    let stage = Stage::new(connect(fixture.auto));
+    let (fixture, den) = (Fixture::new(), Den::new());
+    let stages = [(&fixture, connect(fixture.auto)), (&den.fixture, den.connect(den.fixture.auto).unwrap())];
+    thread::scope(|scope| {
+        let computing = stages.map(|(fixture, registry)| {
+            scope.spawn(move || {
+                assert!(registry.has_heartbeats());
+                compute_for(LONGER, fixture, registry);
+            })
+        });
+        computing.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Has a worker compute for some time, and something wait for it.
+fn compute_for(time: Duration, fixture: &Fixture, registry: Arc<RemoteRegistry>) {
+    let stage = Stage::new(registry);
     thread::scope(|scope| {
         let held = fixture.device.hold();
         let read = scope.spawn(|| {
@@ -145,8 +163,8 @@ fn a_worker_that_computes_for_long_is_alive() {
             let mut out = vec![0; stage.output.len];
             stage.stream.read(&stage.output, &mut out).map(|()| out)
         });
-        thread::sleep(4 * LIMIT);
-        assert!(stage.registry.failure().is_none());
+        thread::sleep(time);
+        assert!(!read.is_finished() && stage.registry.failure().is_none());
         drop(held);
         assert_eq!(read.join().unwrap().unwrap().len(), NUMBERS * 4);
     });
@@ -162,37 +180,14 @@ fn beats_pass_while_the_connection_is_full() {
     let buffer = allocate(&device.buffer_type(), len).unwrap();
     let (data, since) = (vec![7; len], Instant::now());
     let mut count = 0;
-    while since.elapsed() < 4 * LIMIT {
+    while since.elapsed() < LONGER || count < 2 {
         buffer.write(0, &data).unwrap();
         count += 1;
     }
-    assert!(count > 1 && registry.failure().is_none());
+    assert!(registry.failure().is_none());
     let mut back = [0; 8];
     buffer.read(len - 8, &mut back).unwrap();
     assert_eq!(back, [7; 8]);
-}
-
-/// A machine that is busy with other things is slow, and not lost.
-#[test]
-fn busy_processors_make_no_worker_lost() {
-    let fixture = Fixture::new();
-    let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap();
-    assert!(registry.has_heartbeats(), "by default");
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let loops = 2 * thread::available_parallelism().unwrap().get();
-        for _ in 0..loops {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        thread::sleep(Duration::from_secs(6));
-        is_over.store(true, Ordering::Relaxed);
-    });
-    assert!(registry.failure().is_none(), "{}", registry.failure().unwrap());
-    registry.devices()[0].memory().unwrap();
 }
 
 #[test]
@@ -206,52 +201,66 @@ fn only_workers_of_ours_have_heartbeats() {
             assert_eq!(registry.traffic().of(Command::Pulse).messages, 0, "{dialect}");
         }
     }
-    let off = Timeouts { heartbeat: None, ..Timeouts::default() };
+    fixture.until("the others have left", |fixture| fixture.counters().connected == 0);
+    let off = Timeouts { heartbeat: None, ..options().timeouts };
     let off = Options { timeouts: off, ..Options::default() };
     let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &off).unwrap();
     assert!(!registry.has_heartbeats());
     assert_eq!(fixture.counters().connected, 1);
 }
 
-/// With keys, the pulse is in TLS with the same keys; it does not count among the connections that a machine may have, and ends with its own.
-#[test]
-fn pulses_of_known_machines_are_in_tls() {
-    let folder = tempfile::tempdir().unwrap();
-    let (worker, client) = (Identity::open(folder.path()).unwrap(), Arc::new(Identity::make().unwrap()));
-    let file = MachinesFile::new(folder.path());
-    let limited = |most: u32| {
-        let desk = client.key();
+/// A worker with an identity, and a client that it knows and that may have so many connections.
+struct Den {
+    fixture: Fixture,
+    client: Arc<Identity>,
+    key: Key,
+    _folder: TempDir,
+}
+
+impl Den {
+    const MOST: u32 = 2;
+
+    fn new() -> Den {
+        let folder = tempfile::tempdir().unwrap();
+        let (worker, client) = (Identity::open(folder.path()).unwrap(), Arc::new(Identity::make().unwrap()));
+        let file = MachinesFile::new(folder.path());
         file.change(|machines| {
-            let machine = machines.remember("desk".parse().unwrap(), desk)?;
-            (machine.may_use_this, machine.max_connections) = (true, Some(most));
+            let machine = machines.remember("desk".parse().unwrap(), client.key())?;
+            (machine.may_use_this, machine.max_connections) = (true, Some(Den::MOST));
             Ok(())
         })
         .unwrap();
-    };
-    limited(2);
-    let book = Book::open(file.clone()).unwrap();
-    let trust = Arc::new(Trust::new(&worker, book, "den".parse().unwrap()).unwrap());
-    let fixture = Fixture::with(DeviceConfig::default(), |config| {
-        config.trust = Some(trust);
-        config.plain = Plain { on_loopback: false, networks: Vec::new() };
-    });
-    let bridge = Bridge::to(fixture.auto);
-    let link = Some(LinkTo { identity: Arc::clone(&client), worker: worker.key() });
-    let options = Options { link, ..options() };
-    let connect = || RemoteRegistry::connect(&bridge.address.to_string(), &options);
-    let registries = [(); 2].map(|()| connect().unwrap());
-    assert!(registries.iter().all(|registry| registry.has_heartbeats()));
-    assert_eq!(fixture.counters().connected, 4);
-    assert!(connect().is_err(), "two are allowed");
-    thread::sleep(2 * LIMIT);
-    assert!(registries.iter().all(|registry| registry.failure().is_none()));
-    bridge.hold();
-    for registry in &registries {
-        assert!(lost(registry) < LIMIT + Duration::from_secs(1));
-        assert_lifeless(registry);
+        let book = Book::open(file).unwrap();
+        let trust = Arc::new(Trust::new(&worker, book, "den".parse().unwrap()).unwrap());
+        let fixture = Fixture::with(DeviceConfig::default(), |config| {
+            config.trust = Some(trust);
+            config.plain = Plain { on_loopback: false, networks: Vec::new() };
+        });
+        Den { fixture, client, key: worker.key(), _folder: folder }
     }
+
+    fn connect(&self, address: SocketAddr) -> Result<Arc<RemoteRegistry>, ConnectError> {
+        let link = Some(LinkTo { identity: Arc::clone(&self.client), worker: self.key });
+        RemoteRegistry::connect(&address.to_string(), &Options { link, ..options() })
+    }
+}
+
+/// With keys, the pulse is in TLS with the same keys; it does not count among the connections that a machine may have, and ends with its own.
+#[test]
+fn pulses_of_known_machines_are_in_tls() {
+    let den = Den::new();
+    let bridge = Bridge::to(den.fixture.auto);
+    let registries = [(); Den::MOST as usize].map(|()| den.connect(bridge.address).unwrap());
+    assert!(registries.iter().all(|registry| registry.has_heartbeats()));
+    assert_eq!(den.fixture.counters().connected, 4);
+    assert!(den.connect(bridge.address).is_err(), "two are allowed");
+    bridge.hold();
+    thread::scope(|scope| {
+        let lost = registries.each_ref().map(|registry| scope.spawn(|| assert_lifeless(registry)));
+        lost.into_iter().for_each(|thread| thread.join().unwrap());
+    });
     bridge.let_go();
-    fixture.until_empty();
+    den.fixture.until_empty();
 }
 
 const NUMBERS: usize = 1000;
@@ -310,31 +319,35 @@ fn step(stages: &[Stage], number: f32) -> Result<Vec<f32>, Error> {
 /// One of three workers, whichever it is, is cut off. Those that wait for it are told so, keep what they hold, and go on.
 #[test]
 fn others_go_on_when_one_worker_is_cut_off() {
-    for cut in 0..3 {
-        let fixtures = [(); 3].map(|()| Fixture::new());
-        let bridge = Bridge::to(fixtures[cut].auto);
-        let mut places = fixtures.each_ref().map(|fixture| fixture.auto);
-        places[cut] = bridge.address;
-        let mut stages: Vec<Stage> = places.iter().map(|place| Stage::new(connect(*place))).collect();
-        assert_eq!(step(&stages, 1.0).unwrap(), vec![8.0; NUMBERS]);
-        bridge.hold();
-        let since = Instant::now();
-        let error = step(&stages, 2.0).unwrap_err();
-        assert!(since.elapsed() < LIMIT + Duration::from_secs(2), "{cut}: {:?}", since.elapsed());
-        assert!(error.to_string().contains(&format!("worker at {} has not", bridge.address)), "{error}");
-        assert_lifeless(&stages[cut].registry);
-        drop(stages.remove(cut));
-        for stage in &mut stages {
-            // An interrupted worker says so once.
-            let memory = || stage.registry.devices()[0].memory();
-            memory().or_else(|_| memory()).unwrap();
-            assert!(stage.registry.failure().is_none());
-            stage.reopen();
-        }
-        assert_eq!(step(&stages, 3.0).unwrap(), vec![12.0; NUMBERS], "{cut}");
-        bridge.let_go();
-        fixtures[cut].until_empty();
+    thread::scope(|scope| {
+        let all = [0, 1, 2].map(|cut| scope.spawn(move || others_go_on_without(cut)));
+        all.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+fn others_go_on_without(cut: usize) {
+    let fixtures = [(); 3].map(|()| Fixture::new());
+    let bridge = Bridge::to(fixtures[cut].auto);
+    let mut places = fixtures.each_ref().map(|fixture| fixture.auto);
+    places[cut] = bridge.address;
+    let mut stages: Vec<Stage> = places.iter().map(|place| Stage::new(connect(*place))).collect();
+    assert_eq!(step(&stages, 1.0).unwrap(), vec![8.0; NUMBERS]);
+    bridge.hold();
+    let error = step(&stages, 2.0).unwrap_err();
+    let culprit = format!("worker at {} has not answered for 10 s", bridge.address);
+    assert!(error.to_string().contains(&culprit), "{cut}: {error}");
+    assert_lifeless(&stages[cut].registry);
+    drop(stages.remove(cut));
+    for stage in &mut stages {
+        // An interrupted worker says so once.
+        let memory = || stage.registry.devices()[0].memory();
+        memory().or_else(|_| memory()).unwrap();
+        assert!(stage.registry.failure().is_none());
+        stage.reopen();
     }
+    assert_eq!(step(&stages, 3.0).unwrap(), vec![12.0; NUMBERS], "{cut}");
+    bridge.let_go();
+    fixtures[cut].until_empty();
 }
 
 /// A pulse written by hand.
@@ -411,12 +424,13 @@ fn a_pulse_is_let_in_by_its_number_alone_and_once() {
 
 #[test]
 fn a_pulse_ends_with_its_session_and_not_the_other_way_round() {
-    let fixture = Fixture::limited(Limits { hello: Duration::from_secs(2), ..patient() });
+    let hello = Duration::from_secs(5);
+    let fixture = Fixture::limited(Limits { hello, ..patient() });
     let (mut peer, token) = own(&fixture);
     let mut pulse = RawPulse::begin(fixture.auto, token);
     assert!(pulse.is_answered(0));
     // A client that says nothing for a while, because it sleeps perhaps, loses nothing.
-    thread::sleep(Duration::from_millis(2500));
+    thread::sleep(hello + Duration::from_secs(1));
     assert!(pulse.is_answered(1) && peer.is_alive());
     assert_eq!(fixture.counters().connected, 2);
     drop(peer);
@@ -460,6 +474,23 @@ fn beats_in_floods_are_answered_at_a_pace() {
     fixture.until_empty();
 }
 
+/// A worker that gets to its beats late answers the last of them and so all, or those of a busy machine would queue up until it is lost.
+#[test]
+fn beats_that_have_arrived_are_answered_together() {
+    let fixture = Fixture::new();
+    let (_peer, token) = own(&fixture);
+    let mut pulse = RawPulse::begin(fixture.auto, token);
+    assert!(pulse.is_answered(0));
+    let beats: Vec<u8> = (1..=200).flat_map(|number| PulseMessage::Beat { number }.encode()).collect();
+    pulse.0.write_all(&beats).unwrap();
+    let mut echoes = vec![0];
+    while *echoes.last().unwrap() < 200 {
+        let Some(PulseMessage::Echo { number }) = pulse.hear() else { panic!("no echo after {echoes:?}") };
+        echoes.push(number);
+    }
+    assert!(echoes.len() < 20 && echoes.is_sorted(), "{echoes:?}");
+}
+
 /// A worker that offers pulses, and does this with each.
 fn worker_with(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -498,13 +529,29 @@ fn a_worker_without_the_pulse_that_it_offers_is_used_without() {
         thread::sleep(PATIENCE);
         drop(stream);
     };
+    let timeouts = Timeouts { connect: Duration::from_secs(5), ..options().timeouts };
+    let options = Options { timeouts, ..Options::default() };
     for address in [worker_with(drop), worker_with(silent)] {
-        let registry = RemoteRegistry::connect(&address.to_string(), &options()).unwrap();
-        assert!(!registry.has_heartbeats());
-        thread::sleep(2 * LIMIT);
+        let registry = RemoteRegistry::connect(&address.to_string(), &options).unwrap();
+        assert!(!registry.has_heartbeats() && registry.heartbeat_error().is_some());
         registry.devices()[0].memory().unwrap();
         assert!(registry.failure().is_none());
     }
+}
+
+/// The first echo stands for a connection, a handshake and the worker's turns, so it has as long as a connection.
+#[test]
+fn a_pulse_may_take_longer_to_begin_than_to_answer() {
+    let slow = |mut stream: TcpStream| {
+        stream.read_exact(&mut [0; PULSE_MARK.len() + FRAME_BYTES + PulseMessage::MAX_BODY]).unwrap();
+        thread::sleep(LONGER);
+        let mut pulse = RawPulse(stream);
+        while let Some(PulseMessage::Beat { number }) = pulse.hear() {
+            pulse.say(PulseMessage::Echo { number });
+        }
+    };
+    let registry = connect(worker_with(slow));
+    assert!(registry.heartbeat_error().is_none());
 }
 
 /// Says back what it hears, some beats; then something else.
@@ -520,7 +567,7 @@ fn echo_and_then(then: impl Fn(&mut RawPulse, u64) + Send + Sync + 'static) -> A
         // It stays.
         while pulse.hear().is_some() {}
     });
-    connect(address)
+    RemoteRegistry::connect(&address.to_string(), &options()).unwrap()
 }
 
 /// A worker that says what it cannot have heard is not believed that it is alive, nor anything else.
@@ -535,9 +582,9 @@ fn a_worker_that_says_back_what_was_not_said_is_lost() {
             let _ = pulse.0.write_all(&flood);
         },
     ];
-    for lie in lies {
-        let registry = echo_and_then(lie);
-        lost(&registry);
+    let registries = lies.map(echo_and_then);
+    for registry in registries {
+        until("it is lost", || registry.failure().is_some());
         let failure = registry.failure().unwrap();
         assert!(matches!(failure.fault(), WorkerFault::Unsolicited), "{failure}");
     }
@@ -549,8 +596,8 @@ fn a_pulse_that_ends_costs_nothing_else() {
     let end = |pulse: &mut RawPulse, _| drop(pulse.0.shutdown(std::net::Shutdown::Both));
     let noise = |pulse: &mut RawPulse, _| drop(pulse.0.write_all(&[0xff; 64]));
     for registry in [echo_and_then(end), echo_and_then(noise)] {
-        thread::sleep(2 * LIMIT);
-        assert!(registry.failure().is_none());
+        until("it has ended", || !registry.has_heartbeats());
         registry.devices()[0].memory().unwrap();
+        assert!(registry.failure().is_none());
     }
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Fixture, PATIENCE, Peer, closes, dial, get_body, patient};
+use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, get_body, patient};
 use oxcart_backend::{Buffers, Device, Place, Registry, Stream, StreamOptions, Work, copy_async, place_all};
-use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, WorkerFault};
+use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
 use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction};
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
 use oxcart_rpc::wire::{
@@ -26,6 +26,21 @@ use oxcart_testdev::Config as DeviceConfig;
 use tempfile::TempDir;
 
 const NUMBERS: usize = 1000;
+
+/// No worker is lost for being slow.
+fn options() -> Options {
+    let timeouts = Timeouts { control: PATIENCE, heartbeat: Some(PATIENCE), ..Timeouts::default() };
+    Options { timeouts, ..Options::default() }
+}
+
+/// Waits until a command has been sent once more than before.
+fn until_sent(command: Command, before: u64, stage: &Stage) {
+    let since = Instant::now();
+    while stage.messages(command) == before {
+        assert!(since.elapsed() < PATIENCE, "{} is not sent", command.name());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// A part of a computation, on one device: every number is doubled.
 struct Stage {
@@ -53,6 +68,11 @@ impl Stage {
 
     fn at(address: SocketAddr, options: &Options) -> Stage {
         Stage::new(RemoteRegistry::connect(&address.to_string(), options).unwrap())
+    }
+
+    /// A new stream, after the old one was interrupted.
+    fn reopen(&mut self) {
+        self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
     }
 
     fn waits(&self) -> u64 {
@@ -102,8 +122,7 @@ fn waits_per_step(stages: &[Stage]) -> Vec<u64> {
 fn a_computation_over_workers_is_waited_for_once() {
     for count in [1, 2, 3] {
         let fixtures: Vec<Fixture> = (0..count).map(|_| Fixture::new()).collect();
-        let own: Vec<Stage> =
-            fixtures.iter().map(|fixture| Stage::at(fixture.auto, &Options::default())).collect();
+        let own: Vec<Stage> = fixtures.iter().map(|fixture| Stage::at(fixture.auto, &options())).collect();
         let mut once = vec![0; count];
         once[count - 1] = 1;
         assert_eq!(waits_per_step(&own), once, "{count} workers");
@@ -113,8 +132,7 @@ fn a_computation_over_workers_is_waited_for_once() {
             assert_eq!(stage.messages(Command::Meet), u64::from(at + 1 < count));
             assert_eq!(stage.messages(Command::Push), if at + 1 < count { 11 } else { 0 });
         }
-        let stock =
-            fixtures.iter().map(|fixture| Stage::at(fixture.address(Dialect::newest()), &Options::default()));
+        let stock = fixtures.iter().map(|fixture| Stage::at(fixture.address(Dialect::newest()), &options()));
         assert_eq!(waits_per_step(&stock.collect::<Vec<_>>()), vec![1; count], "{count} stock workers");
     }
 }
@@ -123,8 +141,7 @@ fn a_computation_over_workers_is_waited_for_once() {
 #[test]
 fn what_was_pushed_on_is_known_to_be_done() {
     let fixtures = [(); 3].map(|()| Fixture::new());
-    let stages: Vec<Stage> =
-        fixtures.iter().map(|fixture| Stage::at(fixture.auto, &Options::default())).collect();
+    let stages: Vec<Stage> = fixtures.iter().map(|fixture| Stage::at(fixture.auto, &options())).collect();
     step(&stages, 1).unwrap();
     let before: Vec<u64> = stages.iter().map(Stage::waits).collect();
     for stage in &stages {
@@ -143,7 +160,7 @@ fn workers_push_to_each_other() {
     let fixtures = [(); 2].map(|()| Fixture::new());
     let registries = fixtures
         .each_ref()
-        .map(|fixture| RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap());
+        .map(|fixture| RemoteRegistry::connect(&fixture.auto.to_string(), &options()).unwrap());
     let stages: Vec<Stage> = (0..4).map(|at| Stage::new(Arc::clone(&registries[at % 2]))).collect();
     assert_eq!(step(&stages, 1).unwrap(), expected(4, 1));
     let count = || registries.each_ref().map(|registry| registry.traffic().total().waits);
@@ -158,7 +175,7 @@ fn more_than_fits_a_mailbox_is_pushed_in_pieces() {
     let fixtures = [(); 2].map(|()| Fixture::new());
     let len = 2 * MAX_DELIVERY_BYTES + 12_345;
     let ends = fixtures.each_ref().map(|fixture| {
-        let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &Options::default()).unwrap();
+        let registry = RemoteRegistry::connect(&fixture.auto.to_string(), &options()).unwrap();
         let device: Arc<dyn Device> = registry.devices().remove(0);
         let buffer = oxcart_backend::allocate(&device.buffer_type(), len).unwrap();
         (device.open(&StreamOptions::default()).unwrap(), Place { buffer, offset: 0, len })
@@ -202,7 +219,7 @@ impl Den {
 
     fn stage(&self, client: &Arc<Identity>) -> Stage {
         let link = Some(LinkTo { identity: Arc::clone(client), worker: self.key });
-        Stage::at(self.fixture.auto, &Options { link, ..Options::default() })
+        Stage::at(self.fixture.auto, &Options { link, ..options() })
     }
 }
 
@@ -222,7 +239,7 @@ fn workers_that_are_known_by_keys_meet_in_tls() {
 fn a_worker_with_a_key_and_one_without_do_not_meet() {
     let client = Arc::new(Identity::make().unwrap());
     let (den, plain) = (Den::new(&client), Fixture::new());
-    let stages = [den.stage(&client), Stage::at(plain.auto, &Options::default())];
+    let stages = [den.stage(&client), Stage::at(plain.auto, &options())];
     assert_eq!(waits_per_step(&stages), [1, 1]);
     assert_eq!(stages[1].messages(Command::Expect), 0);
 }
@@ -284,7 +301,7 @@ impl Bridge {
 fn a_worker_that_cannot_be_reached_is_gone_around() {
     let fixtures = [(); 2].map(|()| Fixture::new());
     let bridge = Bridge::to(fixtures[1].auto);
-    let stages = [fixtures[0].auto, bridge.address].map(|address| Stage::at(address, &Options::default()));
+    let stages = [fixtures[0].auto, bridge.address].map(|address| Stage::at(address, &options()));
     assert_eq!(waits_per_step(&stages), [1, 1]);
     assert_eq!((stages[0].messages(Command::Meet), stages[0].messages(Command::Push)), (1, 0));
 }
@@ -295,15 +312,16 @@ fn a_worker_lost_while_others_wait_for_it_is_the_one_that_is_named() {
     let fixtures = [(); 3].map(|()| Fixture::new());
     let bridge = Bridge::to(fixtures[0].auto);
     let mut stages: Vec<Stage> = [bridge.address, fixtures[1].auto, fixtures[2].auto]
-        .map(|address| Stage::at(address, &Options::default()))
+        .map(|address| Stage::at(address, &options()))
         .into();
     assert_eq!(step(&stages, 1).unwrap(), expected(3, 1));
     bridge.hold();
     let started = Instant::now();
+    let told = [1, 2].map(|at| stages[at].messages(Command::Await));
     let error = thread::scope(|scope| {
         let waiting = scope.spawn(|| step(&stages, 2).unwrap_err());
         // The others have been told to wait, and the first one nothing.
-        thread::sleep(Duration::from_millis(200));
+        (1..3).for_each(|at| until_sent(Command::Await, told[at - 1], &stages[at]));
         bridge.cut();
         waiting.join().unwrap()
     });
@@ -326,9 +344,12 @@ fn a_worker_lost_while_others_wait_for_it_is_the_one_that_is_named() {
     }
     // What they hold is there, and new streams go on with it, introduced anew.
     let before = stages[2].messages(Command::Expect);
-    for stage in &mut stages[1..] {
-        stage.stream = Arc::clone(stage.stream.device()).open(&StreamOptions::default()).unwrap();
-    }
+    stages[1].reopen();
+    // A stream of before gets nothing, and spoils nothing for those that are new.
+    let [_, from, to] = &stages[..] else { unreachable!("there are three") };
+    let error = copy_async(&*from.stream, &from.output, &*to.stream, &to.input).unwrap_err();
+    assert!(matches!(error, oxcart_backend::Error::Interrupted { .. }), "{error}");
+    stages[2].reopen();
     let mut held = vec![0; NUMBERS * 4];
     stages[1].stream.read(&stages[1].output, &mut held).unwrap();
     assert_eq!(held[4..8], 4_f32.to_le_bytes(), "of the step before");
@@ -398,11 +419,10 @@ fn an_interrupted_session_keeps_what_it_holds_and_does_nothing_else() {
 /// Where bytes do not come from one worker to another though both are there, they go by the client after the second time.
 #[test]
 fn workers_that_fail_to_meet_twice_are_gone_around() {
-    let limits = || Limits { delivery: Duration::from_millis(150), ..patient() };
+    let limits = || Limits { delivery: Duration::from_secs(5), ..patient() };
     let fixtures = [(); 2].map(|()| Fixture::limited(limits()));
     let bridge = Bridge::to(fixtures[0].auto);
-    let mut stages =
-        [bridge.address, fixtures[1].auto].map(|address| Stage::at(address, &Options::default()));
+    let mut stages = [bridge.address, fixtures[1].auto].map(|address| Stage::at(address, &options()));
     assert_eq!(step(&stages, 1).unwrap(), expected(2, 1));
     for failures in 1..=3 {
         let pushed = stages[0].messages(Command::Push);
@@ -410,14 +430,18 @@ fn workers_that_fail_to_meet_twice_are_gone_around() {
         bridge.hold();
         thread::scope(|scope| {
             let stepping = scope.spawn(|| step(&stages, 2));
-            thread::sleep(Duration::from_millis(600));
+            if failures < 3 {
+                fixtures[1].until("it has waited in vain", |fixture| {
+                    fixture.counters().refusals.get("delivery") == Some(&failures)
+                });
+            }
             bridge.held.store(false, Ordering::SeqCst);
             let stepped = stepping.join().unwrap();
             assert_eq!(stepped.is_err(), failures < 3, "{stepped:?}");
         });
         assert!(stages.iter().all(|stage| stage.registry.failure().is_none()));
         assert_eq!(stages[0].messages(Command::Push) > pushed, failures < 3, "{failures}");
-        stages[1].stream = Arc::clone(stages[1].stream.device()).open(&StreamOptions::default()).unwrap();
+        stages[1].reopen();
         assert_eq!(step(&stages, 3).unwrap(), expected(2, 3));
     }
 }
@@ -453,7 +477,7 @@ fn interruptions_without_introductions_are_lies() {
             stream.write_all(&[&len[..], &answer].concat()).unwrap();
         }
     });
-    let registry = RemoteRegistry::connect(&address.to_string(), &Options::default()).unwrap();
+    let registry = RemoteRegistry::connect(&address.to_string(), &options()).unwrap();
     let error = registry.devices()[0].memory().unwrap_err();
     assert!(matches!(error, oxcart_backend::Error::DeviceLost { .. }), "{error}");
     let failure = registry.failure().unwrap();
@@ -466,7 +490,7 @@ fn interruptions_without_introductions_are_lies() {
 fn a_worker_that_pushes_outlives_the_one_it_pushes_to() {
     let (first, second) = (Fixture::new(), Fixture::new());
     let mut stages: Vec<Stage> =
-        [first.auto, second.auto].map(|address| Stage::at(address, &Options::default())).into();
+        [first.auto, second.auto].map(|address| Stage::at(address, &options())).into();
     step(&stages, 1).unwrap();
     let lost = second.auto.to_string();
     second.shutdown(Duration::ZERO);
@@ -477,7 +501,7 @@ fn a_worker_that_pushes_outlives_the_one_it_pushes_to() {
     assert_eq!(step(&stages[..1], 3).unwrap(), expected(1, 3));
     drop(stages.pop());
     let third = Fixture::new();
-    stages.push(Stage::at(third.auto, &Options::default()));
+    stages.push(Stage::at(third.auto, &options()));
     assert_eq!(waits_per_step(&stages), [0, 1]);
 }
 
@@ -744,6 +768,53 @@ struct Deaf {
     _stays: TcpStream,
 }
 
+/// Lets in a worker that comes with the secret.
+fn admit(mut stream: TcpStream) -> TcpStream {
+    let secret = Secret::from_bytes([5; 16]);
+    let mut porter = Porter::new(None, [6; 32]);
+    stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
+    loop {
+        match porter.handle(hear(&mut stream).unwrap()) {
+            PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
+            PorterAction::Judge(_, proof) => {
+                let admitted = porter.admit(&secret, &proof).unwrap();
+                stream.write_all(&admitted.encode()).unwrap();
+                return stream;
+            }
+            PorterAction::Refuse => panic!("it is our worker"),
+        }
+    }
+}
+
+/// A worker has few connections to others at a time, however many sessions want them: for one peer, and so for all.
+#[test]
+fn a_peer_has_a_worker_go_to_few_others_at_a_time() {
+    const MOST: usize = 64;
+    let fixture = Fixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::new(listener.local_addr().unwrap()).unwrap();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        listener.incoming().flatten().for_each(|stream| kept.push(admit(stream)));
+    });
+    let meet = |peer: &mut Peer, number: u32| {
+        let body = Meet { number, address, secret: [5; 16], key: None }.encode();
+        peer.ask(Command::Meet, &body)[0]
+    };
+    let [mut first, mut second] = [(); 2].map(|()| Peer::connect(fixture.auto, Dialect::own()));
+    for number in 0..MOST as u32 / 2 {
+        assert_eq!((meet(&mut first, number), meet(&mut second, number)), (1, 1));
+    }
+    assert_eq!(meet(&mut second, 100), 0);
+    // Others have places of their own.
+    let mut other = Peer::greet(dial_from(2, fixture.auto), Dialect::own());
+    assert_eq!(meet(&mut other, 0), 1);
+    // They are given back.
+    drop(first);
+    fixture.until("it has left", |fixture| fixture.counters().connected == 2);
+    assert_eq!(meet(&mut second, 101), 1);
+}
+
 impl Deaf {
     fn met_by(fixture: &Fixture) -> Deaf {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -752,23 +823,7 @@ impl Deaf {
         let handle = peer.alloc(MAX_DELIVERY_BYTES as u64);
         let base = peer.base(handle);
         let record = peer.tensor(1, [MAX_DELIVERY_BYTES as u32 / 4, 1, 1, 1], (handle, base));
-        let deaf = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let secret = Secret::from_bytes([5; 16]);
-            let mut porter = Porter::new(None, [6; 32]);
-            stream.read_exact(&mut [0; WORKER_MARK.len()]).unwrap();
-            loop {
-                match porter.handle(hear(&mut stream).unwrap()) {
-                    PorterAction::Say(message) => stream.write_all(&message.encode()).unwrap(),
-                    PorterAction::Judge(_, proof) => {
-                        let admitted = porter.admit(&secret, &proof).unwrap();
-                        stream.write_all(&admitted.encode()).unwrap();
-                        return stream;
-                    }
-                    PorterAction::Refuse => panic!("it is our worker"),
-                }
-            }
-        });
+        let deaf = thread::spawn(move || admit(listener.accept().unwrap().0));
         let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
         assert_eq!(peer.ask(Command::Meet, &body), [1]);
         Deaf { peer, record, _stays: deaf.join().unwrap() }

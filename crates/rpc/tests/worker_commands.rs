@@ -42,8 +42,8 @@ fn the_worked_example_byte_by_byte() {
         assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
         let mut expected = [0; 24];
         if first == 0 {
-            // Our mark, our operations, and that it can be introduced to other workers.
-            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x01");
+            // Our mark, our operations, and the abilities: it can be introduced to other workers (1) and has heartbeats (2).
+            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x03");
         }
         assert_eq!(reply[12..], expected);
     }

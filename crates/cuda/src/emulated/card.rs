@@ -54,6 +54,8 @@ struct State {
 pub(crate) struct Emulated {
     /// None for a card on paper.
     kernels: Option<&'static Kernels>,
+    version: i32,
+    cards: u32,
     state: Mutex<State>,
     capacity: usize,
     capability: (u32, u32),
@@ -77,7 +79,27 @@ impl Emulated {
     /// A card on paper.
     pub(crate) fn paper(capability: (u32, u32), multiprocessors: u32, shared_memory: u32) -> Emulated {
         let (state, capacity) = (Mutex::default(), 1 << 30);
-        Emulated { kernels: None, state, capacity, capability, multiprocessors, shared_memory }
+        let (version, cards) = (12_040, 1);
+        Emulated {
+            kernels: None,
+            version,
+            cards,
+            state,
+            capacity,
+            capability,
+            multiprocessors,
+            shared_memory,
+        }
+    }
+
+    /// The same with a driver of another version.
+    pub(crate) fn with_version(self, version: i32) -> Emulated {
+        Emulated { version, ..self }
+    }
+
+    /// Several such cards, which share one memory.
+    pub(crate) fn with_cards(self, cards: u32) -> Emulated {
+        Emulated { cards, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -241,11 +263,11 @@ impl Emulated {
 
 impl Driver for Emulated {
     fn version(&self) -> i32 {
-        12_040
+        self.version
     }
 
     fn card_count(&self) -> Result<u32, Failure> {
-        self.call("card_count").map(|_| 1)
+        self.call("card_count").map(|_| self.cards)
     }
 
     fn card_info(&self, _card: u32) -> Result<CardInfo, Failure> {

@@ -5,8 +5,10 @@
     reason = "a test may say that it was skipped, and may panic"
 )]
 
+mod cards;
 mod cases;
 mod faults;
 mod fused;
 mod products;
+mod registry;
 mod twins;

@@ -192,7 +192,12 @@ impl Driver {
                 EngineEvent::Token(token) => {
                     let id = token.request;
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
-                    let prompt = if task.has_begun { 0 } else { task.prompt_tokens };
+                    // What was there already cost nobody else anything.
+                    let prompt = if task.has_begun {
+                        0
+                    } else {
+                        task.prompt_tokens.saturating_sub(token.reused_tokens)
+                    };
                     task.has_begun = true;
                     state.queue.charge(task.client, prompt + 1);
                     if let Some(running) = state.running.get_mut(&task.ticket) {

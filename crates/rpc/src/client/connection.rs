@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -55,10 +56,10 @@ struct State {
     stored: Vec<Option<Arc<Vec<u8>>>>,
     /// Bases of live buffers, by handle.
     live: BTreeMap<u64, u64>,
-    /// Workers that push to this one, by introduction.
-    senders: Vec<(u32, Weak<Core>)>,
-    /// Workers that this one pushes to, likewise.
-    receivers: Vec<(u32, Weak<Core>)>,
+    /// Workers that push to this one.
+    senders: Vec<Neighbour>,
+    /// Workers that this one pushes to.
+    receivers: Vec<Neighbour>,
     /// Introductions whose other worker is lost, which this one is to be told.
     lost_neighbours: Vec<u32>,
     /// How many introductions there have been of workers that push to this one.
@@ -70,6 +71,15 @@ struct State {
     interrupted: Option<Arc<WorkerFailure>>,
     /// What this worker waits for, in the order of tickets.
     awaited: VecDeque<Awaited>,
+}
+
+/// The other worker of an introduction.
+#[derive(Debug)]
+struct Neighbour {
+    introduction: u32,
+    core: Weak<Core>,
+    /// Whether one of the two was interrupted since, which has ended the introduction. It still tells what an interruption came from.
+    is_over: bool,
 }
 
 /// A command that waits for its turn.
@@ -105,6 +115,8 @@ pub(super) struct Core {
     socket: TcpStream,
     /// Ends the pulse.
     pulse: Option<TcpStream>,
+    /// Whether the pulse goes on.
+    pub(super) has_pulse: AtomicBool,
 }
 
 /// A connection to a worker. It ends when the last user drops it.
@@ -117,8 +129,6 @@ pub(super) struct Connection {
     pub(super) worker_cache: bool,
     /// How other workers can get to this one.
     pub(super) reach: Reach,
-    /// Whether it has a pulse.
-    pub(super) has_pulse: bool,
 }
 
 /// The right to use the line, until it is dropped.
@@ -166,14 +176,22 @@ impl Connection {
             work: Condvar::new(),
             socket,
             pulse: pulse.as_ref().map(Beating::handle).transpose()?,
+            has_pulse: AtomicBool::new(pulse.is_some()),
             endpoint,
             dialect,
         });
         let of_thread = Arc::clone(&core);
         std::thread::Builder::new().name("oxcart-rpc-client".into()).spawn(move || run_jobs(&of_thread))?;
-        let has_pulse = pulse.is_some_and(|pulse| pulse.start(Arc::clone(&core)).is_ok());
+        if pulse.is_some_and(|pulse| pulse.start(Arc::clone(&core)).is_err()) {
+            core.has_pulse.store(false, Ordering::SeqCst);
+        }
         let worker_cache = options.worker_cache;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach, has_pulse }))
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach }))
+    }
+
+    /// Whether it has a pulse that goes on.
+    pub(super) fn has_pulse(&self) -> bool {
+        self.core.has_pulse.load(Ordering::SeqCst)
     }
 
     /// Where the worker is.
@@ -233,14 +251,22 @@ impl Connection {
 
     /// Another worker pushes to this one, by an introduction.
     pub(super) fn add_sender(&self, introduction: u32, sender: &Connection) {
-        let add = |neighbours: &mut Vec<(u32, Weak<Core>)>, other: &Connection| {
-            neighbours.retain(|(_, other)| other.strong_count() > 0);
-            neighbours.push((introduction, Arc::downgrade(&other.core)));
+        let add = |neighbours: &mut Vec<Neighbour>, other: &Connection| {
+            neighbours.retain(|known| known.core.strong_count() > 0);
+            let core = Arc::downgrade(&other.core);
+            neighbours.push(Neighbour { introduction, core, is_over: false });
         };
         add(&mut sender.core.lock().receivers, self);
         let mut state = self.core.lock();
         add(&mut state.senders, sender);
         state.introductions += 1;
+    }
+
+    /// Another worker does not push to this one after all: it was not let in.
+    pub(super) fn remove_sender(&self, introduction: u32, sender: &Connection) {
+        let is_other = |known: &Neighbour| known.introduction != introduction;
+        sender.core.lock().receivers.retain(is_other);
+        self.core.lock().senders.retain(is_other);
     }
 
     /// The command with a ticket waits for what another worker was told to push by a command with a ticket there.
@@ -355,10 +381,24 @@ impl State {
         self.failed.as_ref().or(interrupted).map_or(Ok(()), |failure| Err(Arc::clone(failure)))
     }
 
-    /// Workers that push to this one or that it pushes to, by introduction.
+    /// Workers that push to this one or that it pushes to, by introductions that are not over.
     fn neighbours(&self) -> Vec<(u32, Arc<Core>)> {
-        let all = self.senders.iter().chain(&self.receivers);
-        all.filter_map(|(introduction, core)| Some((*introduction, core.upgrade()?))).collect()
+        let all = self.senders.iter().chain(&self.receivers).filter(|known| !known.is_over);
+        all.filter_map(|known| Some((known.introduction, known.core.upgrade()?))).collect()
+    }
+
+    /// Notes that an introduction is over.
+    fn part(&mut self, introduction: u32) {
+        let all = self.senders.iter_mut().chain(&mut self.receivers);
+        all.filter(|known| known.introduction == introduction).for_each(|known| known.is_over = true);
+    }
+
+    /// Notes that all introductions are over, and forgets those that were before.
+    fn part_from_all(&mut self) {
+        for neighbours in [&mut self.senders, &mut self.receivers] {
+            neighbours.retain(|known| !known.is_over);
+            neighbours.iter_mut().for_each(|known| known.is_over = true);
+        }
     }
 
     fn draw(&mut self) -> u64 {
@@ -447,11 +487,32 @@ impl Core {
         }
     }
 
+    /// Whether a call waits for the worker, or for another one that waits for what this one pushes, however indirectly.
+    pub(super) fn is_waited_for(self: &Arc<Self>) -> bool {
+        let mut all = vec![Arc::clone(self)];
+        let mut at = 0;
+        while let Some(core) = all.get(at) {
+            let state = core.lock();
+            if state.failed.is_none() && (state.line.is_none() || state.serving < state.next_ticket) {
+                return true;
+            }
+            let more: Vec<_> = state.receivers.iter().filter_map(|known| known.core.upgrade()).collect();
+            drop(state);
+            more.into_iter().for_each(|core| {
+                if !all.iter().any(|known| Arc::ptr_eq(known, &core)) {
+                    all.push(core);
+                }
+            });
+            at += 1;
+        }
+        false
+    }
+
     /// Workers that push to this one, by introductions of some numbers.
     fn senders(&self, is_one: impl Fn(u32) -> bool) -> Vec<Arc<Core>> {
         let state = self.lock();
-        let senders = state.senders.iter().filter(|(number, _)| is_one(*number));
-        senders.filter_map(|(_, core)| core.upgrade()).collect()
+        let senders = state.senders.iter().filter(|known| is_one(known.introduction));
+        senders.filter_map(|known| known.core.upgrade()).collect()
     }
 
     /// Waits for a turn; also gives a buffer that is live at that turn.
@@ -541,7 +602,13 @@ impl Core {
             jobs.extend(queued.job.take());
         }
         state.queued_bytes = state.queued_bytes.saturating_sub(bytes);
+        // The worker has ended all its introductions: what it and others are told from now on is about later ones.
+        let parted = state.neighbours();
+        state.part_from_all();
         drop(state);
+        for (introduction, other) in parted {
+            other.lock().part(introduction);
+        }
         self.turns.notify_all();
         abandon(jobs, Some(&failure));
         Ok(failure)
@@ -701,5 +768,56 @@ impl Drop for Turn<'_> {
                 self.core.work.notify_one();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::super::channel::Channel;
+    use super::*;
+    use crate::os::socket::TimedSocket;
+    use crate::wire::NotDelivered;
+
+    /// A connection to something that says nothing.
+    fn connection() -> (Arc<Connection>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tick = Some(Duration::from_secs(1));
+        let channel = Channel::plain(TimedSocket::new(stream, tick, tick).unwrap());
+        let (traffic, options) = (Arc::<Traffic>::default(), Options::default());
+        let line =
+            Line::new(channel, "a worker".into(), Dialect::own(), Arc::clone(&traffic), options.timeouts);
+        let connection = Connection::new(line, None, "a worker".into(), traffic, &options).unwrap();
+        (connection, listener.accept().unwrap().0)
+    }
+
+    /// A worker keeps as many numbers of lost workers as it takes part in introductions: it is told none that mean nothing to it any more.
+    #[test]
+    fn a_worker_is_told_of_introductions_that_there_are() {
+        let [(sender, _a), (receiver, _b), (last, _c)] = [(); 3].map(|()| connection());
+        receiver.add_sender(1, &sender);
+        last.add_sender(2, &receiver);
+        // One that was never let in.
+        receiver.add_sender(3, &sender);
+        receiver.remove_sender(3, &sender);
+        let fault = WorkerFault::NotDelivered {
+            introduction: 1,
+            sender: None,
+            failure: None,
+            why: NotDelivered::Lost,
+        };
+        let interrupted = receiver.turn().unwrap().with_line(|line| Err::<(), _>(line.failure(fault, None)));
+        assert!(interrupted.unwrap_err().is_interruption());
+        // That ended all of its introductions, for those at the other ends, too.
+        receiver.add_sender(4, &sender);
+        last.add_sender(5, &receiver);
+        sender.core.end(WorkerFault::Closed);
+        assert_eq!(receiver.core.lost_neighbours(), Some(vec![4]));
+        receiver.core.end(WorkerFault::Closed);
+        assert_eq!(last.core.lost_neighbours(), Some(vec![5]));
+        assert_eq!(sender.core.lost_neighbours(), None);
     }
 }

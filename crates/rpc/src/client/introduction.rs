@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::connection::Connection;
 use super::failure::{About, WorkerFailure};
@@ -25,8 +25,20 @@ use crate::wire::{Address, Command, Expect, MAX_DELIVERY_BYTES, Meet, Transfer};
 struct Introduction {
     /// What it is called on both connections.
     number: u32,
-    /// Held while a push and what waits for it are left to their turns, so that they come in the same order on both connections.
-    next_ticket: Mutex<u64>,
+    /// Held while a push and what waits for it are left to their turns, so that they come in the same order on both connections. None once
+    /// one was left to its turn without the other: what comes by this introduction is not what is waited for any more.
+    next_ticket: Mutex<Option<u64>>,
+}
+
+impl Introduction {
+    fn next_ticket(&self) -> MutexGuard<'_, Option<u64>> {
+        self.next_ticket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is of no use any more, as far as that is known while it is used.
+    fn is_spoiled(&self) -> bool {
+        self.next_ticket.try_lock().is_ok_and(|next| next.is_none())
+    }
 }
 
 /// What is known of a pair of workers.
@@ -87,12 +99,15 @@ pub(super) fn push(
     (sender, sender_era, source): End<'_>,
     (receiver, receiver_era, target): End<'_>,
 ) -> Result<bool, Failed> {
+    // A stream that was interrupted does not even begin.
+    sender.check(sender_era).map_err(Failed::Sender)?;
+    receiver.check(receiver_era).map_err(Failed::Receiver)?;
     let Some(introduction) = introduced(sender, receiver) else { return Ok(false) };
-    let mut next = introduction.next_ticket.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut next = introduction.next_ticket();
     let pieces = source.pieces_of(MAX_DELIVERY_BYTES).zip(target.pieces_of(MAX_DELIVERY_BYTES));
     for ((_, from), (_, to)) in pieces {
-        let (number, ticket) = (introduction.number, *next);
-        *next += 1;
+        // Another thread has seen it fail since it was found.
+        let (number, Some(ticket)) = (introduction.number, next.take()) else { return Ok(false) };
         let job = |command, range: Range, about| {
             let transfer = Transfer { number, ticket, record: bytes_record(range) };
             let head = Head::new(command).raw(&transfer.encode());
@@ -104,6 +119,7 @@ pub(super) fn push(
         let awaited =
             receiver.submit_in(receiver_era, job(Command::Await, to, about)).map_err(Failed::Receiver)?;
         receiver.awaits(awaited, sender, pushed);
+        *next = Some(ticket + 1);
     }
     Ok(true)
 }
@@ -118,7 +134,8 @@ fn introduced(sender: &Connection, receiver: &Connection) -> Option<Arc<Introduc
     let pair = from.entry(sender.reach.id).or_default();
     let eras = (sender.era(), receiver.era());
     if let Some((of_sender, of_receiver, introduction)) = &pair.introduction {
-        if (*of_sender, *of_receiver) == eras {
+        let is_spoiled = introduction.as_ref().is_some_and(|made| made.is_spoiled());
+        if (*of_sender, *of_receiver) == eras && !is_spoiled {
             return introduction.clone();
         }
         let was_broken = introduction.as_ref().is_some_and(|made| receiver.was_broken(made.number));
@@ -149,8 +166,11 @@ fn introduce(sender: &Connection, receiver: &Connection) -> Option<Introduction>
     receiver.add_sender(number, sender);
     let is_expected = ask(receiver, Command::Expect, Expect { number, secret, key: sender_key }.encode());
     let meet = Meet { number, address, secret, key: receiver_key };
-    let have_met = is_expected && ask(sender, Command::Meet, meet.encode());
-    have_met.then(|| Introduction { number, next_ticket: Mutex::new(0) })
+    if !is_expected || !ask(sender, Command::Meet, meet.encode()) {
+        receiver.remove_sender(number, sender);
+        return None;
+    }
+    Some(Introduction { number, next_ticket: Mutex::new(Some(0)) })
 }
 
 #[cfg(test)]

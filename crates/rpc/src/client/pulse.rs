@@ -7,6 +7,7 @@
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use super::limits::PULSE_PIECE;
 use super::line::Line;
 use super::message::{Head, Message};
 use super::options::Options;
+use crate::link::limits::SHORTEST_PATIENCE;
 use crate::link::pulse::{Pulse, PulseAction, PulseEvent};
 use crate::link::tls::Purpose;
 use crate::os::clock;
@@ -40,25 +42,28 @@ struct Wire {
     arrived: Vec<u8>,
 }
 
-/// Has the worker at the other end of a line give this connection a pulse, and begins it; none if it has none, or if it cannot be reached a
-/// second time.
+/// Has the worker at the other end of a line give this connection a pulse, and begins it: none if it offers none, and an error if it cannot
+/// be begun, perhaps because the worker cannot be reached a second time.
 pub(super) fn begin(
     line: &mut Line,
     endpoint: &Endpoint,
     options: &Options,
-) -> Result<Option<Beating>, WorkerFailure> {
+) -> Result<io::Result<Option<Beating>>, WorkerFailure> {
     let Some(limit) = options.timeouts.heartbeat.filter(|limit| line.has_pulse && !limit.is_zero()) else {
-        return Ok(None);
+        return Ok(Ok(None));
     };
+    let limit = limit.max(SHORTEST_PATIENCE);
     let command = Command::Pulse;
     let (head, mut token) = (Head::new(command).whole(), [0; 16]);
     line.exchange(
         &Message { command, head: &head, payload: &[], about: &About::Nothing, work: 0 },
         &mut token,
     )?;
-    let is_there = token != [0; 16];
+    if token == [0; 16] {
+        return Ok(Ok(None));
+    }
     // A worker that cannot be reached a second time, perhaps through a proxy, can be used like any other.
-    Ok(is_there.then(|| Beating::begin(line, endpoint, options, limit, token).ok()).flatten())
+    Ok(Beating::begin(line, endpoint, options, limit, token).map(Some))
 }
 
 impl Beating {
@@ -69,7 +74,8 @@ impl Beating {
         limit: Duration,
         token: [u8; 16],
     ) -> io::Result<Beating> {
-        let (started, patience) = (Instant::now(), limit.min(options.timeouts.connect));
+        // How soon it begins says nothing of how soon it answers: TLS takes a turn at the worker.
+        let (started, patience) = (Instant::now(), options.timeouts.connect);
         // The very machine that the line goes to, whatever its name stands for by now.
         let stream = open(&line.handle()?.peer_addr()?, patience)?;
         let tick = Some(Pulse::tick(limit));
@@ -83,7 +89,8 @@ impl Beating {
         let mut wire = Wire { channel, unsent: PULSE_MARK.to_vec(), arrived: Vec::new() };
         wire.put(PulseMessage::Begin { token });
         let mut pulse = Pulse::new(limit, clock::now());
-        if let Some(PulseAction::Beat(number)) = pulse.handle(PulseEvent::Tick, clock::now()) {
+        let tick = PulseEvent::Tick { is_waited_for: true };
+        if let Some(PulseAction::Beat(number)) = pulse.handle(tick, clock::now()) {
             wire.put(PulseMessage::Beat { number });
         }
         while started.elapsed() < patience {
@@ -111,6 +118,7 @@ impl Beating {
             if let Ok(Some(fault)) = beat(&mut pulse, &mut wire, &core) {
                 core.end(fault);
             }
+            core.has_pulse.store(false, Ordering::SeqCst);
             let _ = wire.channel.stream().shutdown(Shutdown::Both);
         };
         thread::Builder::new().name("oxcart-rpc-pulse".into()).spawn(beat).map(|_| ())
@@ -118,7 +126,7 @@ impl Beating {
 }
 
 /// Beats until a connection is over or its worker is lost, and says why it is.
-fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Core) -> io::Result<Option<WorkerFault>> {
+fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Arc<Core>) -> io::Result<Option<WorkerFault>> {
     loop {
         wire.send()?;
         wire.wait()?;
@@ -133,8 +141,12 @@ fn beat(pulse: &mut Pulse, wire: &mut Wire, core: &Core) -> io::Result<Option<Wo
                 return Ok(Some(WorkerFault::Unsolicited));
             }
         }
-        match pulse.handle(PulseEvent::Tick, now) {
-            Some(PulseAction::Beat(number)) => wire.put(PulseMessage::Beat { number }),
+        match pulse.handle(PulseEvent::Tick { is_waited_for: core.is_waited_for() }, now) {
+            Some(PulseAction::Beat(number)) => {
+                wire.put(PulseMessage::Beat { number });
+                wire.send()?;
+                pulse.handle(PulseEvent::Sent, clock::now());
+            }
             Some(PulseAction::Lost(limit)) => return Ok(Some(WorkerFault::Lifeless { limit })),
             Some(PulseAction::Lied) => return Ok(Some(WorkerFault::Unsolicited)),
             None => {}

@@ -1,6 +1,7 @@
 //! A worker as a family of devices.
 
 use std::any::{Any, TypeId};
+use std::io;
 use std::sync::Arc;
 
 use oxcart_backend::{Device, Registry};
@@ -34,6 +35,7 @@ pub struct RemoteRegistry {
     name: String,
     connection: Arc<Connection>,
     devices: Vec<Arc<RemoteDevice>>,
+    heartbeat_error: Option<io::Error>,
 }
 
 impl RemoteRegistry {
@@ -42,7 +44,11 @@ impl RemoteRegistry {
         let endpoint: Endpoint = endpoint.parse()?;
         let traffic = Arc::new(Traffic::default());
         let mut line = greet(&endpoint, options, &traffic)?;
-        let pulse = pulse::begin(&mut line, &endpoint, options).map_err(Arc::new)?;
+        let begun = pulse::begin(&mut line, &endpoint, options).map_err(Arc::new)?;
+        let (pulse, heartbeat_error) = match begun {
+            Ok(pulse) => (pulse, None),
+            Err(error) => (None, Some(error)),
+        };
         let name: Arc<str> = endpoint.to_string().into();
         let connection = Connection::new(line, pulse, Arc::clone(&name), traffic, options)
             .map_err(|error| ConnectError::Thread { endpoint: name.to_string(), error })?;
@@ -55,7 +61,7 @@ impl RemoteRegistry {
         }
         let ask = |index| RemoteDevice::ask(Arc::clone(&connection), index);
         let devices = (0..count).map(ask).collect::<Result<_, _>>()?;
-        Ok(Arc::new(RemoteRegistry { name: format!("RPC[{name}]"), connection, devices }))
+        Ok(Arc::new(RemoteRegistry { name: format!("RPC[{name}]"), connection, devices, heartbeat_error }))
     }
 
     /// The dialect spoken.
@@ -73,9 +79,14 @@ impl RemoteRegistry {
         &self.connection.traffic
     }
 
-    /// Whether heartbeats tell that the worker is alive. Other workers are lost after [`Timeouts`](super::Timeouts) alone.
+    /// Whether heartbeats tell that the worker is alive, as they no longer do once they have ended. Other workers are lost after [`Timeouts`](super::Timeouts) alone.
     pub fn has_heartbeats(&self) -> bool {
-        self.connection.has_pulse
+        self.connection.has_pulse()
+    }
+
+    /// Why the worker is used without the heartbeats that it has, if they could not be begun.
+    pub fn heartbeat_error(&self) -> Option<&io::Error> {
+        self.heartbeat_error.as_ref()
     }
 
     /// Why the worker cannot be used any more, if it cannot. A worker that closed an idle connection is noticed here; nothing is

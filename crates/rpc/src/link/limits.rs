@@ -56,6 +56,18 @@ pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(25);
 /// The longest time between two beats, however long that is.
 pub const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Beats without an echo beyond which none is sent: as long as these are not answered, more tell nothing.
+pub const MAX_UNANSWERED: usize = 4 * BEATS_PER_LIMIT as usize;
+
+/// A client that has done nothing for so long was asleep, or at least its network may have been.
+pub const SLEEP: Duration = Duration::from_secs(5);
+
+/// The time that a worker may leave beats without an echo after that, until the first: networks take seconds to come back.
+pub const WAKING_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The time that a worker may leave a beat without an echo while nothing waits for it, if its limit is not longer anyway.
+pub const QUIET_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Bytes that are encrypted and not yet sent, of one connection.
 pub const MAX_UNSENT_BYTES: usize = 32 << 10;
 

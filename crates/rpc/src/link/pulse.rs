@@ -1,21 +1,32 @@
 //! How a client decides that a worker is gone or frozen. No socket and no clock is in here.
 //!
 //! The client sends numbered beats, and the worker says each number back. A worker is lost once a beat has been without its echo for longer
-//! than a limit. An echo speaks for its beat and those before, never for a later one, so bytes that were under way when the worker stopped
-//! keep it alive for no moment longer. Invariants: no worker is lost that says every beat back within the limit; one that stops is lost
-//! within the limit, an interval and a tick; a client that was itself stopped, starved or asleep begins anew and blames no worker for that.
+//! than a limit while something waits for the worker; while nothing does, a network may be away for a minute, and no one is the worse for
+//! it. An echo speaks for its beat and those before, never for a later one, so bytes that were under way when the worker stopped keep it
+//! alive for no moment longer. Invariants: no worker is lost that says every beat back within the limit; one that stops is lost within the
+//! limit, an interval and a tick, counted from when something waits for it; a client that was itself stopped, starved or asleep begins anew
+//! and blames no worker for that. After sleep, its network may need longer than the limit to come back, so it gets a time of its own until
+//! the first echo.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::limits::{BEATS_PER_LIMIT, LONGEST_INTERVAL, SHORTEST_INTERVAL, SHORTEST_PATIENCE};
+use super::limits::{
+    BEATS_PER_LIMIT, LONGEST_INTERVAL, MAX_UNANSWERED, QUIET_PATIENCE, SHORTEST_INTERVAL, SHORTEST_PATIENCE,
+    SLEEP, WAKING_PATIENCE,
+};
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PulseEvent {
     /// Time goes by. What has arrived until now has been handled before.
-    Tick,
-    /// The worker says a beat back.
+    Tick {
+        /// Whether something waits for the worker, or for another one that waits for it.
+        is_waited_for: bool,
+    },
+    /// The last beat has been handed to the system, as far as that takes it. Until then, it was the client that took its time.
+    Sent,
+    /// The worker says a beat back, and with it all earlier ones.
     Echo(u64),
 }
 
@@ -36,6 +47,8 @@ pub struct Pulse {
     limit: Duration,
     /// When it was last looked at.
     looked: Duration,
+    /// Since when something has waited for the worker all the time, if something does.
+    waited_since: Option<Duration>,
     /// When the next beat is due.
     due: Duration,
     /// The next beat.
@@ -44,6 +57,8 @@ pub struct Pulse {
     next_echo: u64,
     /// Beats without an echo that count, and when they were sent.
     unanswered: VecDeque<(u64, Duration)>,
+    /// The first beat after sleep, until that or a later one is answered.
+    waking: Option<u64>,
     is_over: bool,
 }
 
@@ -54,10 +69,12 @@ impl Pulse {
         Pulse {
             limit,
             looked: now,
+            waited_since: None,
             due: now,
             next: 0,
             next_echo: 0,
             unanswered: VecDeque::new(),
+            waking: None,
             is_over: false,
         }
     }
@@ -78,24 +95,26 @@ impl Pulse {
             return None;
         }
         let action = match event {
-            PulseEvent::Tick => self.tick_at(now),
+            PulseEvent::Tick { is_waited_for } => self.tick_at(now, is_waited_for),
+            PulseEvent::Sent => self.sent_at(now),
             PulseEvent::Echo(number) => self.echo(number),
         };
         self.is_over = matches!(action, Some(PulseAction::Lost(_) | PulseAction::Lied));
         action
     }
 
-    fn tick_at(&mut self, now: Duration) -> Option<PulseAction> {
-        let looked = std::mem::replace(&mut self.looked, now);
-        if now.saturating_sub(looked) > self.limit / 2 {
+    fn tick_at(&mut self, now: Duration, is_waited_for: bool) -> Option<PulseAction> {
+        let gap = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        if gap > self.limit / 2 {
             // It was not the worker that let this time go by.
             self.unanswered.clear();
+            self.waking = (gap >= SLEEP).then_some(self.next).or(self.waking);
         }
-        let oldest = self.unanswered.front().map(|(_, sent)| *sent);
-        if oldest.is_some_and(|sent| now.saturating_sub(sent) > self.limit) {
-            return Some(PulseAction::Lost(self.limit));
+        self.waited_since = is_waited_for.then(|| self.waited_since.unwrap_or(now));
+        if let Some(passed) = self.passed(now) {
+            return Some(PulseAction::Lost(passed));
         }
-        (now >= self.due).then(|| {
+        (now >= self.due && self.unanswered.len() < MAX_UNANSWERED).then(|| {
             let number = self.next;
             self.next += 1;
             self.due = now + Pulse::interval(self.limit);
@@ -104,11 +123,31 @@ impl Pulse {
         })
     }
 
+    /// The limit that has passed, if one has.
+    fn passed(&self, now: Duration) -> Option<Duration> {
+        let (_, sent) = *self.unanswered.front()?;
+        let limit = if self.waking.is_some() { self.limit.max(WAKING_PATIENCE) } else { self.limit };
+        let waited = self.waited_since.map(|since| (since.max(sent), limit));
+        let quiet = (sent, self.limit.max(QUIET_PATIENCE));
+        let mut all = waited.into_iter().chain([quiet]);
+        all.find(|(since, limit)| now.saturating_sub(*since) > *limit).map(|(_, limit)| limit)
+    }
+
+    fn sent_at(&mut self, now: Duration) -> Option<PulseAction> {
+        if let Some((number, sent)) = self.unanswered.back_mut()
+            && *number + 1 == self.next
+        {
+            *sent = now;
+        }
+        None
+    }
+
     fn echo(&mut self, number: u64) -> Option<PulseAction> {
         if !(self.next_echo..self.next).contains(&number) {
             return Some(PulseAction::Lied);
         }
         self.next_echo = number + 1;
+        self.waking = self.waking.filter(|first| *first > number);
         self.unanswered.retain(|(sent, _)| *sent > number);
         None
     }

@@ -1,7 +1,7 @@
 //! What is said on a pulse: the second, small connection of a client to a worker, which never waits behind data or computing.
 //!
 //! The client begins, with a mark whose first byte tells it from a HELLO, from TLS and from a worker that comes by an introduction, and with
-//! the number that the worker has given the session. Then it sends beats, each of which the worker echoes. Invariant: every message has one
+//! the number that the worker has given the session. Then it sends beats, which the worker echoes. Invariant: every message has one
 //! length, which is looked at before anything of it is waited for.
 
 use super::frame::{FRAME_BYTES, FrameHead};
@@ -22,9 +22,9 @@ pub enum PulseMessage {
         /// One more than that of the beat before.
         number: u64,
     },
-    /// What a beat is answered with.
+    /// What beats are answered with.
     Echo {
-        /// The beat's.
+        /// That of the last one that has arrived.
         number: u64,
     },
     /// The other worker of an introduction is lost: nothing comes from it, and what is sent to it does not arrive.

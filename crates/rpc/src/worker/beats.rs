@@ -1,15 +1,17 @@
 //! The connection of a pulse: says beats back, and hears which other workers are lost. It can do nothing else.
 //!
 //! It runs on a thread of its own, which waits for no session, no turn and no device, so it answers whatever the worker computes. Invariants:
-//! nothing is said but echoes; each message costs a pause, so that a flood costs the worker next to nothing and fills the sender's own
-//! connection. A pulse that falls silent or ends has no consequence here: the session ends by its own connection alone.
+//! nothing is said but echoes; after each look at what has arrived comes a pause, so that a flood costs the worker next to nothing and fills
+//! the sender's own connection. All that has arrived by then is answered with one echo, that of the last beat, so beats never queue up,
+//! however late this thread gets a processor. A pulse that falls silent or ends has no consequence here: the session ends by its own
+//! connection alone.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::thread;
 
 use super::client::{Client, Phase};
-use super::limits::BETWEEN_BEATS;
+use super::limits::{BEATS_BYTES, BETWEEN_BEATS};
 use super::refusal::Refusal;
 use super::server::WorkerState;
 use crate::link::Key;
@@ -73,22 +75,35 @@ fn hear(input: &mut impl Read) -> Result<Option<PulseMessage>, Refusal> {
     PulseMessage::decode(&head, body).map(Some).map_err(Refusal::PulseMessage)
 }
 
+/// Answers what arrives until it ends.
 fn answer(
     client: &Client,
     session: &Client,
     input: &mut impl Read,
     output: &mut impl Write,
 ) -> Result<(), Refusal> {
+    let (mut arrived, mut piece) = (Vec::new(), [0; BEATS_BYTES]);
     while !client.is_gone() {
-        let Some(message) = hear(input)? else { break };
-        match message {
-            PulseMessage::Beat { number } => {
-                if output.write_all(&PulseMessage::Echo { number }.encode()).is_err() {
-                    break;
-                }
+        // What has arrived, as far as it fits.
+        let read = match input.read(&mut piece) {
+            // A worker that was stopped for a while goes on here.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => break,
+            Ok(read) => read,
+        };
+        arrived.extend_from_slice(piece.get(..read).unwrap_or_default());
+        let mut last = None;
+        while let Some(message) = PulseMessage::take(&mut arrived).map_err(Refusal::PulseMessage)? {
+            match message {
+                PulseMessage::Beat { number } => last = Some(number),
+                PulseMessage::Lost { introduction } => session.lose_neighbour(introduction),
+                PulseMessage::Begin { .. } | PulseMessage::Echo { .. } => return Err(Refusal::NoSession),
             }
-            PulseMessage::Lost { introduction } => session.lose_neighbour(introduction),
-            PulseMessage::Begin { .. } | PulseMessage::Echo { .. } => return Err(Refusal::NoSession),
+        }
+        // An echo speaks for earlier beats, too.
+        let echo = last.map(|number| PulseMessage::Echo { number }.encode());
+        if echo.is_some_and(|echo| output.write_all(&echo).is_err()) {
+            break;
         }
         thread::sleep(BETWEEN_BEATS);
     }

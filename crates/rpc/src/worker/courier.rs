@@ -2,38 +2,45 @@
 //!
 //! A worker goes only where it may: to a machine whose key the client has named, which is then proved, or, for clients without a key, to
 //! where those clients come in without one too; to itself only for clients on this machine. Until the other side has
-//! proved that it was told the same secret, the client does not choose what is sent. Invariant: every wait ends, soon after the client
-//! has gone.
+//! proved that it was told the same secret, the client does not choose what is sent. Invariants: every wait ends, soon after the client
+//! has gone; there are no more connections at a time than a limit allows, of one peer and of all.
 
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::budget::Lease;
 use super::client::Client;
 use super::counters::add;
 use super::entry::is_here;
-use super::limits::{KEEPALIVE, MEET, PIECE_BYTES, WATCH_EVERY};
+use super::limits::{COURIERS_PER_PEER, KEEPALIVE, MEET, PIECE_BYTES, WATCH_EVERY};
 use super::server::WorkerState;
 use super::space::BufferRange;
 use crate::client::Channel;
 use crate::link::introduction::{Caller, CallerAction, EXPORTER_LABEL, nonce};
+use crate::link::limits::SECURED_BYTES;
 use crate::link::tls::{Purpose, to_worker};
 use crate::link::{Key, Secret};
 use crate::os::socket::{TimedSocket, is_tick, keep_alive};
 use crate::wire::{DeliveryHead, FRAME_BYTES, FrameHead, Meet, WORKER_MARK, WorkerMessage};
 
+/// What the connections for one peer may take of the memory that there is for all.
+const MOST_OF_PEER: usize = COURIERS_PER_PEER * SECURED_BYTES;
+
 /// A connection to another worker that has let this one in.
 #[derive(Debug)]
 pub(crate) struct Courier {
     channel: Channel,
+    _place: Lease,
 }
 
 /// Meets another worker, or does not. That it failed is told no sooner than a limit, so that it cannot be learned how.
 pub(crate) fn meet(shared: &WorkerState, client: &Client, meet: &Meet) -> Option<Courier> {
     let since = Instant::now();
-    let met = may_meet(shared, client, meet).then(|| try_to_meet(shared, client, meet, since));
-    match met {
+    let place = || shared.couriers.lease_within(client.holder(), SECURED_BYTES, MOST_OF_PEER);
+    let place = may_meet(shared, client, meet).then(place).flatten();
+    match place.map(|place| try_to_meet(shared, client, meet, since, place)) {
         Some(Ok(courier)) => Some(courier),
         _ => {
             // Who comes over other streams than a socket has this worker go nowhere, which is no secret.
@@ -76,7 +83,13 @@ fn is_this_machine(ip: IpAddr, local: Option<SocketAddr>) -> bool {
         || local.is_some_and(|local| local.ip().to_canonical() == ip.to_canonical())
 }
 
-fn try_to_meet(shared: &WorkerState, client: &Client, meet: &Meet, since: Instant) -> io::Result<Courier> {
+fn try_to_meet(
+    shared: &WorkerState,
+    client: &Client,
+    meet: &Meet,
+    since: Instant,
+    place: Lease,
+) -> io::Result<Courier> {
     let stream = TcpStream::connect_timeout(&meet.address.socket_address(), MEET)?;
     stream.set_nodelay(true)?;
     keep_alive(&stream, &KEEPALIVE)?;
@@ -88,7 +101,7 @@ fn try_to_meet(shared: &WorkerState, client: &Client, meet: &Meet, since: Instan
         }
         _ => Channel::plain(socket),
     };
-    let mut courier = Courier { channel };
+    let mut courier = Courier { channel, _place: place };
     let go_on = || since.elapsed() < MEET && !client.is_gone();
     while !ticked(courier.channel.shake_hands(), false, go_on)? {}
     let exported = match courier.channel.tls() {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::link::limits::SECURED_BYTES;
+use crate::link::limits::{SECURED_BYTES, SHORTEST_INTERVAL};
 use crate::os::socket::KeepAlive;
-use crate::wire::{MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
+use crate::wire::{FRAME_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
 
 /// What one worker allows its clients.
 #[derive(Clone, Copy, Debug)]
@@ -179,13 +179,19 @@ pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 pub(crate) const MAX_INTRODUCTIONS: usize = 64;
 /// Time to meet one; failing takes as long.
 pub(crate) const MEET: Duration = Duration::from_secs(3);
+/// Connections to other workers at a time, of all clients together. What TLS holds for each is counted beside that of clients' own.
+pub(crate) const COURIERS: usize = 256;
+/// The same for one peer.
+pub(crate) const COURIERS_PER_PEER: usize = 64;
 /// Bytes that may wait for a session to take them, of one other worker. One delivery may be longer, when it is alone.
 pub(crate) const MAILBOX_BYTES: usize = 32 << 20;
 /// Deliveries that may.
 pub(crate) const MAILBOX_DELIVERIES: usize = 256;
 
-/// How long a pulse is not read after each message: many times as often as an honest client sends one, and no burden.
+/// How long a pulse is not read after each look at it: it is read more often than an honest client sends something, and no burden.
 pub(crate) const BETWEEN_BEATS: Duration = Duration::from_millis(20);
+/// Bytes of a pulse that are read at a time: several times as many as an honest client sends within a second.
+pub(crate) const BEATS_BYTES: usize = 4 << 10;
 
 /// How often deadlines and departures are looked for.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(100);
@@ -216,6 +222,8 @@ pub(crate) const PEER_LOG_PER_SECOND: u32 = 2;
 /// The longest body of a command of fixed size.
 pub(crate) const MAX_FIXED_BYTES: usize = 4 + 11 * RECORD_BYTES;
 
+// Beats of several seconds are read at once by a thread that gets a processor so late.
+const _: () = assert!(BEATS_BYTES as u128 / FRAME_BYTES as u128 * SHORTEST_INTERVAL.as_millis() >= 4000);
 const _: () = assert!(SLICE_WORK.is_multiple_of(NODE_WORK));
 const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_AHEAD_BYTES);
 const _: () = assert!(CONNECTION_BYTES >= OWN_PIECE_BYTES + 4 * READ_AHEAD_BYTES + SECURED_BYTES);

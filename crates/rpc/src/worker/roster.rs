@@ -3,7 +3,8 @@
 //! Invariant: never more connections than [`Limits`] allow. When there are too many, first one goes that has neither said HELLO nor
 //! proved a key, the oldest of the peers with most of those; then, of the peer with most connections, the one that has least on devices, whatever it is doing. Where no
 //! peer has more than the newcomer's would have, only one that has nothing goes, or has little and is of the same peer. So a flood of
-//! them, silent or busy, keeps out only clients from where it comes.
+//! them, silent or busy, keeps out only clients from where it comes. A pulse, which has nothing and never comes back, goes with its session
+//! alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -144,7 +145,7 @@ fn take_least(clients: &mut BTreeMap<u64, Arc<Client>>, newcomer: Peer) -> Optio
         let may_go = has_more || bytes == 0 || (peer == newcomer && bytes <= LITTLE_MEMORY);
         may_go.then_some((!has_more, Reverse(count), bytes, client.last_words()))
     };
-    let ranked = clients.values().filter_map(|client| Some((rank(client)?, client.id)));
+    let ranked = sessions(clients).filter_map(|client| Some((rank(client)?, client.id)));
     let (_, id) = ranked.min()?;
     drop_from(clients, id)
 }
@@ -157,9 +158,14 @@ fn take_for_unknown(clients: &mut BTreeMap<u64, Arc<Client>>) -> Option<Arc<Clie
     let counts = counts(clients.values());
     let (&most, _) = counts.iter().max_by_key(|(_, count)| **count).filter(|(_, count)| **count > MANY)?;
     let nothing =
-        clients.values().filter(|client| client.holder().peer == most && client.device_bytes() == 0);
+        sessions(clients).filter(|client| client.holder().peer == most && client.device_bytes() == 0);
     let id = nothing.min_by_key(|client| client.last_words())?.id;
     drop_from(clients, id)
+}
+
+/// All connections but pulses.
+fn sessions(clients: &BTreeMap<u64, Arc<Client>>) -> impl Iterator<Item = &Arc<Client>> {
+    clients.values().filter(|client| !client.is(Phase::Beating))
 }
 
 /// Whether a connection has neither said HELLO nor proved a key. One with a key that is known has come through all that strangers can
@@ -207,6 +213,27 @@ mod tests {
         assert_eq!(taken, 3);
         clients.iter().find(|client| client.key().is_some()).unwrap().leave();
         assert!(roster.identify(&clients[18], key, None, Some(3)));
+    }
+
+    /// Whoever makes room for a newcomer, it is no pulse: its session would be without, and would never know.
+    #[test]
+    fn a_pulse_goes_with_its_session_alone() {
+        let (roster, limits) = (Roster::default(), Limits { clients: 20, ..Limits::default() });
+        let admit = |id: u64, host, phase, bytes| {
+            let client = Client::new(id, ([10, 0, 0, host], 1).into(), None, Duration::from_secs(10));
+            client.enter(phase, None);
+            client.hold(bytes);
+            let shed = roster.admit(&Arc::new(client), &limits);
+            shed.map(|shed| shed.map(|client| client.id))
+        };
+        for id in (0..20).step_by(2) {
+            admit(id, 1, Phase::Beating, 0).unwrap();
+            admit(id + 1, 1, Phase::Idle, 2 * LITTLE_MEMORY + id as usize).unwrap();
+        }
+        assert!(admit(20, 1, Phase::Greeting, 0).is_err(), "its own sessions have much");
+        assert_eq!(admit(21, 2, Phase::Idle, 0).unwrap(), Some(1));
+        assert!(roster.get(0).is_some_and(|pulse| pulse.dropped().is_none()));
+        assert!(roster.shed().is_none(), "for want of a descriptor");
     }
 
     /// As long as there are fewer places with strangers than places for them, a flood pushes out itself alone.

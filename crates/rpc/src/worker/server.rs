@@ -22,9 +22,9 @@ use super::event::{Event, Observer, Reporter};
 use super::introductions::Introductions;
 use super::lent::Lent;
 use super::limits::{
-    CHORE_BYTES, CONNECTION_BYTES, INDEXED_DOMAIN_BYTES, INDEXED_ENTRY_BYTES, KEEPERS, KEPT_DOMAINS,
-    KEPT_ENTRIES, KEPT_PIECE_BYTES, KEPT_PIECES, LANES, LONGEST_PAYMENT, Limits, SMALL_CHORE_BYTES,
-    WATCH_EVERY,
+    CHORE_BYTES, CONNECTION_BYTES, COURIERS, INDEXED_DOMAIN_BYTES, INDEXED_ENTRY_BYTES, KEEPERS,
+    KEPT_DOMAINS, KEPT_ENTRIES, KEPT_PIECE_BYTES, KEPT_PIECES, LANES, LONGEST_PAYMENT, Limits,
+    SMALL_CHORE_BYTES, WATCH_EVERY,
 };
 use super::listen::{bind, listen, serve_client};
 use super::parts::Parts;
@@ -34,6 +34,7 @@ use super::roster::Roster;
 use super::trust::Trust;
 use super::turnstile::Turnstile;
 use super::watch::watch;
+use crate::link::limits::SECURED_BYTES;
 use crate::wire::{Command, Dialect};
 
 /// Which dialect a listener speaks.
@@ -137,7 +138,7 @@ fn lent_by_default(device: &Arc<dyn Device>, config: &Config) -> usize {
 }
 
 fn left_to_lend(free: usize, limits: Limits, max_scratch: Option<usize>, has_cache: bool) -> usize {
-    let connections = limits.clients.saturating_mul(CONNECTION_BYTES);
+    let connections = limits.clients.saturating_mul(CONNECTION_BYTES) + COURIERS * SECURED_BYTES;
     let writing = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
     let remembered = KEPT_ENTRIES * INDEXED_ENTRY_BYTES + KEPT_DOMAINS * INDEXED_DOMAIN_BYTES;
     let kept = if has_cache { writing + remembered } else { 0 };
@@ -158,6 +159,8 @@ pub(crate) struct WorkerState {
     pub(crate) plain: Plain,
     /// Other workers that clients have introduced.
     pub(crate) introductions: Arc<Introductions>,
+    /// Memory of connections to other workers.
+    pub(crate) couriers: Arc<Budget>,
     /// Pulses of sessions.
     pub(crate) pulses: Arc<Pulses>,
     /// Memory of messages of all clients, until they are graphs.
@@ -369,6 +372,7 @@ impl Worker {
             },
             trust: config.trust,
             plain: config.plain,
+            couriers: Budget::new(COURIERS * SECURED_BYTES),
             pulses: Arc::default(),
             messages: Budget::new(config.limits.message_bytes),
             stored: Budget::new(config.limits.stored_bytes),
@@ -544,7 +548,7 @@ mod tests {
             let pools = limits.message_bytes + limits.stored_bytes;
             let scratch = pools;
             let lent = left_to_lend(free, limits, Some(scratch), true);
-            let connections = limits.clients * CONNECTION_BYTES;
+            let connections = limits.clients * CONNECTION_BYTES + COURIERS * SECURED_BYTES;
             let kept = KEEPERS * (KEPT_PIECES + 2) * KEPT_PIECE_BYTES;
             // All lanes of a device.
             let all = lent + pools + 3 * scratch + connections + kept;

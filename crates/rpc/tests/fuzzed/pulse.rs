@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oxcart_rpc::link::limits::{QUIET_PATIENCE, SLEEP, WAKING_PATIENCE};
 use oxcart_rpc::link::pulse::{Pulse, PulseAction, PulseEvent};
 use oxcart_rpc::wire::{FRAME_BYTES, FrameHead, PulseMessage};
 
@@ -42,7 +43,8 @@ fn lives(bytes: &[u8]) {
     let (mut now, mut ticked) = (Duration::ZERO, Duration::ZERO);
     let mut pulse = Pulse::new(limit, now);
     let mut unanswered: Vec<(u64, Duration)> = Vec::new();
-    let (mut next, mut next_echo) = (0, 0);
+    let (mut next, mut next_echo, mut waking) = (0, 0, None);
+    let mut waited_since = None;
     while !choices.is_over() {
         match choices.byte() {
             choice @ 0..0x60 => {
@@ -54,26 +56,48 @@ fn lives(bytes: &[u8]) {
                 assert_eq!(action, None);
                 next_echo = number + 1;
                 unanswered.retain(|(beat, _)| *beat > number);
+                waking = waking.filter(|first| *first > number);
             }
             choice @ 0x60..0xf8 => {
                 now += Duration::from_millis(u64::from(choice - 0x60));
-                let has_slept = now - ticked > limit / 2;
+                let is_waited_for = choices.byte() % 8 > 0;
+                let gap = now - ticked;
                 ticked = now;
-                if has_slept {
+                if gap > limit / 2 {
                     unanswered.clear();
+                    if gap >= SLEEP {
+                        waking = Some(next);
+                    }
                 }
-                let is_late = unanswered.iter().any(|(_, sent)| now - *sent > limit);
-                match pulse.handle(PulseEvent::Tick, now) {
+                let patience = if waking.is_some() { WAKING_PATIENCE.max(limit) } else { limit };
+                waited_since = if is_waited_for { waited_since.or(Some(now)) } else { None };
+                let oldest = unanswered.first().map(|(_, sent)| *sent);
+                let is_late_for = |since: Duration, limit: Duration| {
+                    oldest.is_some_and(|sent| now - sent.max(since) > limit)
+                };
+                let quiet = QUIET_PATIENCE.max(limit);
+                let is_late_now = waited_since.is_some_and(|since| is_late_for(since, patience));
+                let patience = if is_late_now { patience } else { quiet };
+                let is_late = is_late_now || is_late_for(Duration::ZERO, quiet);
+                match pulse.handle(PulseEvent::Tick { is_waited_for }, now) {
                     Some(PulseAction::Beat(number)) => {
                         assert!(!is_late && number == next);
                         unanswered.push((number, now));
                         next += 1;
                     }
-                    action if is_late => return over(pulse, action, PulseAction::Lost(limit), limit, now),
+                    action if is_late => {
+                        return over(pulse, action, PulseAction::Lost(patience), limit, now);
+                    }
                     action => assert_eq!(action, None),
                 }
             }
-            _ => now += Duration::from_millis(choices.short().into()),
+            0xf8..0xfc => now += Duration::from_millis(choices.short().into()),
+            _ => {
+                assert_eq!(pulse.handle(PulseEvent::Sent, now), None);
+                if let Some((_, sent)) = unanswered.last_mut().filter(|(beat, _)| *beat + 1 == next) {
+                    *sent = now;
+                }
+            }
         }
     }
 }
@@ -81,7 +105,7 @@ fn lives(bytes: &[u8]) {
 /// Once something is decided, nothing more is.
 fn over(mut pulse: Pulse, action: Option<PulseAction>, wanted: PulseAction, limit: Duration, now: Duration) {
     assert_eq!(action, Some(wanted));
-    assert_eq!(pulse.handle(PulseEvent::Tick, now + limit), None);
+    assert_eq!(pulse.handle(PulseEvent::Tick { is_waited_for: true }, now + limit), None);
     assert_eq!(pulse.handle(PulseEvent::Echo(u64::MAX), now + limit), None);
 }
 
@@ -94,10 +118,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         PulseMessage::Lost { introduction: 9 },
     ];
     let said: Vec<u8> = messages.iter().flat_map(PulseMessage::encode).collect();
-    let answered = [0x60 + 60, 0].repeat(8);
+    let answered = [0x60 + 60, 1, 0].repeat(8);
     vec![
         [&[0][..], &said].concat(),
-        [&[1, 0, 0][..], &answered, &[0x60 + 90; 8]].concat(),
-        [&[1, 0, 8][..], &answered, &[0xf8, 0xff, 0x7f, 0x60, 0, 1, 2, 3]].concat(),
+        [&[1, 0, 0][..], &answered, &[0x60 + 91; 16]].concat(),
+        [&[1, 0, 8][..], &answered, &[0xf8, 0xff, 0x7f, 0x60, 1, 0, 1, 2, 3]].concat(),
     ]
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use oxcart_backend::{Buffers, Device, Error, StreamOptions, Work, place_all};
-use oxcart_tensor::{DType, Graph};
+use oxcart_backend::{Buffers, Device, Error, Stream, StreamOptions, Work, place_all};
+use oxcart_tensor::{DType, Graph, TensorId};
 
 use super::super::{Emulated, device};
 use crate::device::CudaDevice;
@@ -28,7 +28,9 @@ fn compute(device: &Arc<CudaDevice>) -> Result<Vec<u8>, Error> {
     let all: Vec<_> = graph.ids().collect();
     place_all(&mut graph, &all, &stream.device().buffer_type(), &mut buffers)?;
     let bytes: Vec<u8> = (0..64_u16).flat_map(|n| f32::from(n).to_le_bytes()).collect();
-    buffers.set(graph.tensor(x).unwrap(), 0, &bytes)?;
+    // Through a buffer, then through the stream.
+    buffers.set(graph.tensor(x).unwrap(), 0, &vec![0; bytes.len()])?;
+    stream.set_async(&buffers.place_of(graph.tensor(x).unwrap())?, bytes.clone())?;
     let work = Work { nodes: graph.range(0..graph.nodes().len()).unwrap(), buffers: &buffers };
     let mut plan = stream.plan(work)?.unwrap();
     for _ in 0..6 {
@@ -50,6 +52,8 @@ fn at_every_call(code: i32, look: impl Fn(&Emulated, &Arc<CudaDevice>, Result<Ve
             break;
         }
         look(&driver, &device, found);
+        drop(device);
+        assert_eq!(driver.held(), [0; 5], "after {after} calls");
     }
 }
 
@@ -84,4 +88,70 @@ fn a_lost_card_says_so_from_then_on() {
             assert!(matches!(compute(device), Err(Error::DeviceLost { .. })));
         }
     });
+}
+
+/// A product of some columns, for which kernels need scratch memory.
+struct Product {
+    graph: Graph,
+    buffers: Buffers,
+    result: TensorId,
+}
+
+impl Product {
+    fn new(stream: &dyn Stream, columns: usize) -> Product {
+        let mut graph = Graph::new();
+        let weights = graph.leaf(DType::F32, [64, 8]).unwrap();
+        let x = graph.leaf(DType::F32, [64, columns]).unwrap();
+        let result = graph.mul_mat(weights, x).unwrap();
+        graph.mark_output(result).unwrap();
+        graph.expand(result).unwrap();
+        let mut buffers = Buffers::new();
+        let all: Vec<_> = graph.ids().collect();
+        place_all(&mut graph, &all, &stream.device().buffer_type(), &mut buffers).unwrap();
+        for id in [weights, x] {
+            let ones = 1_f32.to_le_bytes().repeat(graph.tensor(id).unwrap().ne().elements().unwrap());
+            buffers.set(graph.tensor(id).unwrap(), 0, &ones).unwrap();
+        }
+        Product { graph, buffers, result }
+    }
+
+    fn work(&self) -> Work<'_> {
+        Work { nodes: self.graph.range(0..self.graph.nodes().len()).unwrap(), buffers: &self.buffers }
+    }
+
+    /// Its numbers, which are forgotten.
+    fn take(&self, stream: &dyn Stream) -> Vec<u8> {
+        stream.synchronize().unwrap();
+        let result = self.graph.tensor(self.result).unwrap();
+        let bytes = self.buffers.bytes(result).unwrap();
+        self.buffers.set(result, 0, &vec![0; bytes.len()]).unwrap();
+        bytes
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_be_changed_computes_what_it_did() {
+    for after in 0.. {
+        let Some((driver, device)) = device() else { return };
+        let stream = Arc::clone(&device).open(&StreamOptions::default()).unwrap();
+        // The larger one has another kernel and more scratch memory.
+        let (small, large) = (Product::new(&*stream, 2), Product::new(&*stream, 8));
+        let mut plan = stream.plan(small.work()).unwrap().unwrap();
+        plan.compute().unwrap();
+        assert_eq!(small.take(&*stream), 64_f32.to_le_bytes().repeat(16));
+        driver.fail(after, OUT_OF_MEMORY);
+        let changed = plan.update(large.work());
+        let is_done = driver.is_waiting_to_fail();
+        driver.heal();
+        plan.compute().unwrap();
+        let (found, columns) = match changed {
+            Ok(()) => (large.take(&*stream), 8),
+            Err(_) => (small.take(&*stream), 2),
+        };
+        assert_eq!(found, 64_f32.to_le_bytes().repeat(8 * columns), "after {after} calls");
+        if is_done {
+            assert!(after > 3, "{after} calls");
+            break;
+        }
+    }
 }

@@ -1,6 +1,10 @@
 use super::*;
 
 const LIMIT: Duration = Duration::from_millis(2000);
+/// While something waits for the worker.
+const TICK: PulseEvent = PulseEvent::Tick { is_waited_for: true };
+/// While nothing does.
+const QUIET: PulseEvent = PulseEvent::Tick { is_waited_for: false };
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -63,7 +67,7 @@ impl World {
             let (number, _) = self.echoes.pop_front().unwrap();
             assert_eq!(self.pulse.handle(PulseEvent::Echo(number), self.now), None);
         }
-        let action = self.pulse.handle(PulseEvent::Tick, self.now);
+        let action = self.pulse.handle(TICK, self.now);
         if let Some(PulseAction::Beat(number)) = action {
             self.beats += 1;
             // It gets there, is said back perhaps after a pause of the worker, and comes back.
@@ -139,7 +143,7 @@ fn a_client_on_time_decides_on_time() {
     for stops_after in 0..40 {
         let (mut pulse, mut now, mut answered) = (Pulse::new(LIMIT, ms(0)), ms(0), None);
         let lost = loop {
-            match pulse.handle(PulseEvent::Tick, now) {
+            match pulse.handle(TICK, now) {
                 Some(PulseAction::Beat(number)) if number < stops_after => {
                     pulse.handle(PulseEvent::Echo(number), now);
                     answered = Some(now);
@@ -167,7 +171,7 @@ fn bytes_that_were_under_way_keep_no_worker_alive() {
         {
             assert_eq!(pulse.handle(PulseEvent::Echo(number), now), None);
         }
-        match pulse.handle(PulseEvent::Tick, now) {
+        match pulse.handle(TICK, now) {
             Some(PulseAction::Beat(number)) if now < frozen => held.push_back(number),
             Some(PulseAction::Beat(_)) | None => {}
             Some(action) => {
@@ -184,21 +188,113 @@ fn bytes_that_were_under_way_keep_no_worker_alive() {
 #[test]
 fn a_client_that_was_stopped_begins_anew() {
     let mut pulse = Pulse::new(LIMIT, ms(0));
-    assert_eq!(pulse.handle(PulseEvent::Tick, ms(0)), Some(PulseAction::Beat(0)));
+    assert_eq!(pulse.handle(TICK, ms(0)), Some(PulseAction::Beat(0)));
     let awake = ms(3_600_000);
-    assert_eq!(pulse.handle(PulseEvent::Tick, awake), Some(PulseAction::Beat(1)));
+    assert_eq!(pulse.handle(TICK, awake), Some(PulseAction::Beat(1)));
     // What was said back before it slept says nothing of now.
     assert_eq!(pulse.handle(PulseEvent::Echo(0), awake + ms(10)), None);
     let mut now = awake;
     let lost = loop {
         now += Pulse::tick(LIMIT);
-        match pulse.handle(PulseEvent::Tick, now) {
+        match pulse.handle(TICK, now) {
             None | Some(PulseAction::Beat(_)) => {}
             Some(action) => break action,
         }
     };
+    assert_eq!(lost, PulseAction::Lost(WAKING_PATIENCE));
+    assert!(now > awake + WAKING_PATIENCE && now <= awake + WAKING_PATIENCE + Pulse::tick(LIMIT), "{now:?}");
+}
+
+/// Lets time go by in which nothing is answered, and says what comes of it.
+fn silence(pulse: &mut Pulse, now: &mut Duration, tick: PulseEvent, time: Duration) -> Option<PulseAction> {
+    let until = *now + time;
+    while *now < until {
+        *now += Pulse::tick(LIMIT);
+        match pulse.handle(tick, *now) {
+            None | Some(PulseAction::Beat(_)) => {}
+            action => return action,
+        }
+    }
+    None
+}
+
+/// A laptop wakes, and its network comes back after some seconds. Once it is there, the limit holds again.
+#[test]
+fn a_network_may_take_a_while_after_sleep() {
+    for (gap, patience) in [(ms(3000), LIMIT), (SLEEP, WAKING_PATIENCE), (ms(3_600_000), WAKING_PATIENCE)] {
+        let mut pulse = Pulse::new(LIMIT, ms(0));
+        assert_eq!(pulse.handle(TICK, ms(0)), Some(PulseAction::Beat(0)));
+        let mut now = gap;
+        assert_eq!(pulse.handle(TICK, now), Some(PulseAction::Beat(1)));
+        assert_eq!(silence(&mut pulse, &mut now, TICK, patience * 9 / 10), None, "{gap:?}");
+        // All at once, as it was sent.
+        let last = pulse.next - 1;
+        assert_eq!(pulse.handle(PulseEvent::Echo(last), now), None);
+        let woken = now;
+        assert_eq!(silence(&mut pulse, &mut now, TICK, LIMIT * 3), Some(PulseAction::Lost(LIMIT)), "{gap:?}");
+        assert!(now <= woken + LIMIT + Pulse::interval(LIMIT) + Pulse::tick(LIMIT), "{gap:?}");
+    }
+}
+
+/// A switch is away while no one needs the worker, which is no reason to lose it. Once something waits for it, the limit counts from then.
+#[test]
+fn a_worker_that_nothing_waits_for_has_longer() {
+    let begin = || {
+        let mut pulse = Pulse::new(LIMIT, ms(0));
+        assert_eq!(pulse.handle(QUIET, ms(0)), Some(PulseAction::Beat(0)));
+        (pulse, ms(0))
+    };
+    let (mut pulse, mut now) = begin();
+    assert_eq!(silence(&mut pulse, &mut now, QUIET, QUIET_PATIENCE / 2), None);
+    // It is back.
+    let (mut answered, mut since) = (begin().0, ms(0));
+    assert_eq!(silence(&mut answered, &mut since, QUIET, LIMIT * 20), None);
+    let last = answered.next - 1;
+    assert_eq!(answered.handle(PulseEvent::Echo(last), since), None);
+    assert_eq!(silence(&mut answered, &mut since, TICK, LIMIT * 9 / 10), None);
+    // It is not, and is needed.
+    let needed = now;
+    assert_eq!(silence(&mut pulse, &mut now, TICK, LIMIT * 9 / 10), None);
+    let lost = silence(&mut pulse, &mut now, TICK, LIMIT);
+    assert_eq!(lost, Some(PulseAction::Lost(LIMIT)));
+    assert!(now > needed + LIMIT && now <= needed + LIMIT + 2 * Pulse::tick(LIMIT), "{:?}", now - needed);
+    // A call that is over counts no more, and the next one begins anew.
+    let (mut pulse, mut now) = begin();
+    for _ in 0..10 {
+        assert_eq!(silence(&mut pulse, &mut now, TICK, LIMIT * 9 / 10), None);
+        assert_eq!(silence(&mut pulse, &mut now, QUIET, LIMIT), None);
+    }
+    // It is never needed.
+    let (mut pulse, mut now) = begin();
+    let lost = silence(&mut pulse, &mut now, QUIET, QUIET_PATIENCE * 2);
+    assert_eq!(lost, Some(PulseAction::Lost(QUIET_PATIENCE)));
+    assert!(now <= QUIET_PATIENCE + Pulse::tick(LIMIT) * 2, "{now:?}");
+}
+
+/// What the client takes to send a beat after it was decided is not held against the worker.
+#[test]
+fn a_beat_counts_from_when_it_is_sent() {
+    let late = LIMIT / 4;
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    assert_eq!(pulse.handle(TICK, ms(0)), Some(PulseAction::Beat(0)));
+    assert_eq!(pulse.handle(PulseEvent::Sent, late), None);
+    let mut now = late;
+    let lost = loop {
+        now += Pulse::tick(LIMIT);
+        match pulse.handle(TICK, now) {
+            Some(PulseAction::Beat(_)) => assert_eq!(pulse.handle(PulseEvent::Sent, now), None),
+            None => {}
+            Some(action) => break action,
+        }
+    };
     assert_eq!(lost, PulseAction::Lost(LIMIT));
-    assert!(now > awake + LIMIT && now <= awake + LIMIT + Pulse::tick(LIMIT), "{now:?}");
+    assert!(now > late + LIMIT && now <= late + LIMIT + Pulse::tick(LIMIT), "{now:?}");
+    // One that was answered meanwhile is over.
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    pulse.handle(TICK, ms(0));
+    pulse.handle(PulseEvent::Echo(0), ms(1));
+    assert_eq!(pulse.handle(PulseEvent::Sent, ms(2)), None);
+    assert!(pulse.unanswered.is_empty());
 }
 
 #[test]
@@ -207,7 +303,7 @@ fn echoes_of_nothing_are_lies() {
         let mut pulse = Pulse::new(LIMIT, ms(0));
         for beat in 0..3 {
             let now = Pulse::interval(LIMIT) * beat;
-            assert_eq!(pulse.handle(PulseEvent::Tick, now), Some(PulseAction::Beat(beat.into())));
+            assert_eq!(pulse.handle(TICK, now), Some(PulseAction::Beat(beat.into())));
         }
         echoes.iter().map(|&number| pulse.handle(PulseEvent::Echo(number), ms(600))).collect::<Vec<_>>()
     };
@@ -229,7 +325,11 @@ fn beats_are_bounded() {
     }
     let mut pulse = Pulse::new(LIMIT, ms(0));
     for at in 0..10_000 {
-        pulse.handle(PulseEvent::Tick, ms(at * 10));
+        pulse.handle(TICK, ms(at * 10));
         assert!(pulse.unanswered.len() <= BEATS_PER_LIMIT as usize + 1);
     }
+    let mut pulse = Pulse::new(LIMIT, ms(0));
+    let mut now = SLEEP;
+    assert_eq!(silence(&mut pulse, &mut now, TICK, WAKING_PATIENCE * 9 / 10), None);
+    assert_eq!(pulse.unanswered.len(), MAX_UNANSWERED);
 }
