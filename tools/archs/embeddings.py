@@ -37,7 +37,11 @@ def main():
     try:
         llama.load(model)
         context = llama.context(256, "f32", pooling)
-        llama.feed(context, tokens, 0, [])
+        # What was made to be the first half of a model is asked as such; as anything else, tokens would see only those before them.
+        if llama_cpp.llama_model_has_encoder(llama.model):
+            llama.read(context, tokens)
+        else:
+            llama.feed(context, tokens, 0, [])
     except Refused as refused:
         sys.exit(str(refused))
     width = llama_cpp.llama_model_n_cls_out(llama.model) if pooling == "rank" else llama_cpp.llama_model_n_embd(llama.model)

@@ -36,12 +36,12 @@ def main():
         subprocess.run([*command, "samples_are_written"], env=environment, check=True, stdout=subprocess.DEVNULL)
         recorded, refused = {}, 0
         for model in sorted(Path(folder).glob("*.gguf")):
-            prompt, tokens, flash, pooling = model.with_suffix(".txt").read_text().splitlines()
+            prompt, tokens, flash, pooling, source = model.with_suffix(".txt").read_text().splitlines()
             tokens = tokens.split(",")
             if pooling:
                 rows, refusal = embeddings(version, model, tokens, pooling)
             else:
-                rows, refusal = logits(version, model, int(prompt), [tokens], flash=flash == "1")
+                rows, refusal = logits(version, model, int(prompt), [tokens], flash=flash == "1", source=int(source))
             if refusal:
                 print(f"{model.stem}: {refusal}")
                 refused += 1

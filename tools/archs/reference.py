@@ -2,13 +2,13 @@
 
 As a program, with the reference's Python:
 
-    python3 reference.py PROTOCOL LIBRARIES MODEL OUT CACHE FLASH PROMPT TOKENS...
+    python3 reference.py PROTOCOL LIBRARIES MODEL OUT CACHE FLASH PROMPT SOURCE TOKENS...
 
 Of each sequence, given by its token ids, the first PROMPT tokens go in as one batch and the others one by one. OUT gets a row
 of logits after the prompt and after each later token, sequence after sequence, as 32-bit floats, after two 32-bit integers: rows
 and columns. Repacked weights are off; CACHE is the type of keys and values, and flash attention is as FLASH says, 0 or 1. Models that
 fill in text get all tokens as one batch, and every token sees all others, as the reference's own program for them has it; the rows
-are those of the same tokens.
+are those of the same tokens. The first SOURCE tokens are read by an encoder before the others.
 """
 
 import subprocess
@@ -24,13 +24,13 @@ from judge import read
 from version import check_alive
 
 
-def logits(version, model, prompt, sequences, cache="f32", flash=None):
+def logits(version, model, prompt, sequences, cache="f32", flash=None, source=0):
     """Rows of all sequences, or None and why there are none; an exception if the reference crashed. Without a word about it, flash
     attention is on for every cache but F32."""
     out = model.with_suffix(f".reference-{cache}")
     flash = cache != "f32" if flash is None else flash
     sequences = (",".join(map(str, tokens)) for tokens in sequences)
-    return answer(version, "reference.py", model, out, cache, str(int(flash)), str(prompt), *sequences)
+    return answer(version, "reference.py", model, out, cache, str(int(flash)), str(prompt), str(source), *sequences)
 
 
 def answer(version, program, model, out, *request):
@@ -44,7 +44,7 @@ def answer(version, program, model, out, *request):
 
 
 def main():
-    protocol, libraries, model, out, cache, flash, prompt, *sequences = sys.argv[1:]
+    protocol, libraries, model, out, cache, flash, prompt, source, *sequences = sys.argv[1:]
     from llama import Llama, Refused
     from peer import Peer
 
@@ -52,7 +52,8 @@ def main():
     import llama_cpp  # its library must find ours already there
 
     llama_cpp.llama_backend_init()
-    llama, prompt, rows = Llama(llama_cpp, 0), int(prompt), []
+    llama, rows = Llama(llama_cpp, 0), []
+    prompt, source = int(prompt) - int(source), int(source)
     try:
         llama.load(model)
         sees_whole = llama_cpp.llama_model_is_diffusion(llama.model)
@@ -64,6 +65,9 @@ def main():
                 rows += llama.feed(context, tokens, 0, list(range(len(tokens))))[prompt - 1 :]
                 llama_cpp.llama_free(context)
                 continue
+            if source:
+                llama.read(context, tokens[:source])
+                tokens = tokens[source:]
             # Some graphs compute all tokens, and then give the first ones' logits if not all are wanted.
             rows += llama.feed(context, tokens[:prompt], 0, list(range(prompt)))[-1:]
             for at in range(prompt, len(tokens)):

@@ -65,20 +65,27 @@ class Llama:
             raise Refused(f"no context with a cache of {kv}")
         return context
 
+    def read(self, context, source):
+        """Has the first half of a model read a text, for all that follows."""
+        self._compute(self.api.llama_encode, context, source, 0, [])
+
     def feed(self, context, tokens, position, wanted):
         """Computes tokens as one batch; rows of logits of those that `wanted` says."""
+        self._compute(self.api.llama_decode, context, tokens, position, wanted)
+        rows = [self.api.llama_get_logits_ith(context, at) for at in wanted]
+        return [np.ctypeslib.as_array(row, (self.vocabulary,)).copy() for row in rows]
+
+    def _compute(self, function, context, tokens, position, wanted):
         batch = self.api.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)
         for at, token in enumerate(tokens):
             batch.token[at], batch.pos[at] = token, position + at
             batch.n_seq_id[at], batch.seq_id[at][0] = 1, 0
             batch.logits[at] = at in wanted
-        code = self.api.llama_decode(context, batch)
+        code = function(context, batch)
         self.api.llama_batch_free(batch)
         if code != 0:
-            raise Refused(f"llama_decode says {code}")
-        rows = [self.api.llama_get_logits_ith(context, at) for at in wanted]
-        return [np.ctypeslib.as_array(row, (self.vocabulary,)).copy() for row in rows]
+            raise Refused(f"{function.__name__} says {code}")
 
     def score(self, request):
         tokens, prompt, top = request["tokens"], request["prompt"], request["top"]

@@ -160,10 +160,16 @@ impl Engine {
     }
 
     /// Takes a request on; what becomes of it is told by events.
-    pub fn submit(&mut self, request: Request) -> Result<RequestId, RequestError> {
+    pub fn submit(&mut self, mut request: Request) -> Result<RequestId, RequestError> {
         let limit = self.runner.options().context;
         if request.prompt.is_empty() {
             return Err(RequestError::Refused("the prompt is empty".into()));
+        }
+        if let Some(source) = self.runner.model().hyper().source
+            && source.of(&request.prompt).is_none()
+        {
+            // The prompt is what is read; what is written begins now.
+            request.prompt.push(source.start);
         }
         if request.prompt.len() > limit {
             let error = Error::ContextFull { used: 0, asked: request.prompt.len(), limit };

@@ -25,9 +25,9 @@ pub use arch::names as architectures;
 pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{
-    Block, BlockState, ChannelDelta, CompressedRows, DecayRule, Experts, Factors, Gating, HyperParameters,
-    IndexRule, Indexer, Latent, Ngrams, OneRow, Pooling, Ranking, RecurrentState, Rwkv, StateSpace,
-    StreamRule, Streams, Temperature, TokenRows, Window,
+    Block, BlockState, ChannelDelta, CompressedRows, DecayRule, Distances, Experts, Factors, Gating, Half,
+    HyperParameters, IndexRule, Indexer, Latent, Ngrams, OneRow, Pooling, Ranking, RecurrentState, Rwkv,
+    Source, StateSpace, StreamRule, Streams, Temperature, TokenRows, Window,
 };
 pub use net::Section;
 pub use placement::{Override, PlacedTensor, Placement, PlacementOptions, Proportions, Share};

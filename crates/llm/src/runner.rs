@@ -20,6 +20,7 @@ pub(crate) mod pages;
 mod run_inputs;
 mod save;
 pub(crate) mod sequence;
+mod sources;
 pub(crate) mod state;
 mod step;
 pub(crate) mod watch;
@@ -374,6 +375,10 @@ impl Runner {
             if self.model().hyper().is_recurrent() {
                 return refuse("recurrent blocks remember all tokens together; begin anew");
             }
+            if self.model().hyper().source.is_some_and(|source| Some(position) <= source.of(&sequence.tokens))
+            {
+                return refuse("a source is read whole; begin anew");
+            }
             if !sequence.can_go_back_to(position, self.model().hyper().kept_window(), self.pools[1].is_some())
             {
                 return refuse("windowed blocks have forgotten what was before; begin anew");
@@ -406,9 +411,9 @@ impl Runner {
     /// the last at most. Returns how many that are; the others are to be computed.
     pub fn reuse(&mut self, id: SequenceId, tokens: &[u32]) -> Result<usize, Error> {
         let hyper = self.graphs.model().hyper();
-        let (window, is_recurrent) = (hyper.kept_window(), hyper.is_recurrent());
+        let (window, shares) = (hyper.kept_window(), hyper.shares_beginnings());
         let sequence = self.sequences.get_mut(&id).ok_or(Error::NoSuchSequence { sequence: id })?;
-        if sequence.len() > 0 || is_recurrent {
+        if sequence.len() > 0 || !shares {
             return Ok(0);
         }
         let tokens = &tokens[..tokens.len().min(self.options.context)];
@@ -420,7 +425,7 @@ impl Runner {
     /// With how many of these tokens an empty sequence could begin: what [`reuse`](Runner::reuse) would return.
     pub fn reusable(&self, tokens: &[u32]) -> usize {
         let hyper = self.graphs.model().hyper();
-        if hyper.is_recurrent() {
+        if !hyper.shares_beginnings() {
             return 0;
         }
         let tokens = &tokens[..tokens.len().min(self.options.context)];

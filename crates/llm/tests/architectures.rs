@@ -18,10 +18,16 @@ fn docs_list_all_architectures() {
 }
 
 #[test]
-fn readme_counts_architectures() {
+fn the_number_of_architectures_is_the_same_everywhere() {
     let count = oxcart_llm::model::architectures().count();
-    let link = format!("[{count} architectures](docs/architectures.md)");
-    assert!(read("README.md").contains(&link), "{link}");
+    let said = [
+        ("README.md", format!("[{count} architectures](docs/architectures.md)")),
+        ("docs/comparison.md", format!("| architectures | [{count}](architectures.md) |")),
+        ("CHANGELOG.md", format!("- {count} architectures, listed in `docs/architectures.md`")),
+    ];
+    for (name, text) in said {
+        assert!(read(name).contains(&text), "{name}: {text}");
+    }
 }
 
 /// Its logits are compared with the reference's in `families`, by this name.

@@ -33,6 +33,8 @@ enum Setting {
     Text(&'static str),
     Flag(bool),
     Counts(Vec<u32>),
+    Flags(&'static [bool]),
+    Texts(&'static [&'static str]),
 }
 
 /// A model in the making.
@@ -137,6 +139,8 @@ impl Tiny {
                 Setting::Text(value) => builder.set(key, *value),
                 Setting::Flag(value) => builder.set(key, *value),
                 Setting::Counts(values) => builder.set(key, values.clone()),
+                Setting::Flags(values) => builder.set(key, values.to_vec()),
+                Setting::Texts(values) => builder.set(key, values.to_vec()),
             };
         }
         let tokens: Vec<String> = (0..self.tokens).map(|token| format!("t{token}")).collect();
@@ -663,6 +667,12 @@ fn keys_without_a_use_are_named() {
     };
     assert_eq!(unread("surprise", Setting::Count(3)), ["llama.surprise"]);
     assert_eq!(unread("surprise", Setting::Text("yes")), ["llama.surprise"]);
+    assert_eq!(unread("surprise", Setting::Flag(true)), ["llama.surprise"]);
+    for listed in [Setting::Flags(&[false, true]), Setting::Texts(&["", "yes"]), Setting::Counts(vec![0, 3])]
+    {
+        assert_eq!(unread("surprise", listed), ["llama.surprise"]);
+    }
+    assert!(unread("surprise", Setting::Flags(&[false, false])).is_empty());
     // A word for "none", and what has nothing to do with results.
     assert!(unread("surprise", Setting::Count(0)).is_empty());
     assert!(unread("tensor_data_layout", Setting::Text("Meta AI original pth")).is_empty());

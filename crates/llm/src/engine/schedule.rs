@@ -107,8 +107,7 @@ impl Engine {
 
     /// Whether the next page of a beginning that a job has in common with another is not computed yet, but will be for the other.
     fn is_begun_elsewhere(&self, job: &Job) -> bool {
-        if self.runner.model().hyper().is_recurrent() {
-            // What such blocks remember is not shared.
+        if !self.runner.model().hyper().shares_beginnings() {
             return false;
         }
         // The last token is computed in any case.
@@ -152,7 +151,7 @@ impl Engine {
             let from = keep.next_multiple_of(PAGE);
             let held = self.runner.tokens(sequence)?.len();
             let to = (from + held.saturating_sub(from).div_ceil(2)) / PAGE * PAGE;
-            if to <= from || to > held {
+            if to <= from || to > held || !self.runner.can_forget() {
                 self.finish(job, End::Context);
                 continue;
             }
@@ -166,6 +165,7 @@ impl Engine {
 
     /// What a step computes of each request.
     fn share_out(&mut self) -> Result<Vec<Share>, Error> {
+        let has_source = self.runner.model().hyper().source.is_some();
         let mut room = self.runner.options().batch;
         let running: Vec<(RequestId, usize)> = self
             .jobs
@@ -187,11 +187,12 @@ impl Engine {
             room = room.min(self.options.prompt_tokens_beside);
         }
         for (id, left) in running.into_iter().filter(|&(_, left)| left > 1) {
-            let tokens = left.min(room);
-            if tokens == 0 {
+            if room == 0 {
                 break;
             }
-            room -= tokens;
+            // A source is not cut.
+            let tokens = if has_source { left } else { left.min(room) };
+            room = room.saturating_sub(tokens);
             shares.push(Share { id, tokens, guesses: Vec::new() });
         }
         Ok(shares)

@@ -45,6 +45,7 @@ mod qwen_next;
 mod rwkv;
 mod shared_experts;
 mod sparse;
+mod t5;
 
 use oxcart_tensor::TensorId;
 use oxcart_tensor::ops::RopeMode;
@@ -246,7 +247,7 @@ pub(crate) fn nothing_more(_: &mut HyperParameters, _: &Keys<'_>) -> Result<(), 
 }
 
 /// All architectures, a line for each file and what it serves.
-static FAMILIES: [&[Architecture]; 42] = [
+static FAMILIES: [&[Architecture]; 43] = [
     llama::FAMILY,
     llama4::FAMILY,
     kin::FAMILY,
@@ -289,6 +290,7 @@ static FAMILIES: [&[Architecture]; 42] = [
     diffusion::FAMILY,
     bert::FAMILY,
     modern_bert::FAMILY,
+    t5::FAMILY,
 ];
 
 /// Names of all architectures.

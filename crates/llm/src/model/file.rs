@@ -38,7 +38,16 @@ impl ModelFile {
         }
         let hyper = HyperParameters::read(set.metadata())?;
         let (shape, style) = large_step(&hyper);
-        let (survey, Survey { needed, unused }) = Net::survey(&hyper, &set, shape, style)?;
+        let (survey, Survey { mut needed, mut unused }) = Net::survey(&hyper, &set, shape, style)?;
+        if hyper.source.is_some() {
+            let (_, reading) = Net::survey(&hyper, &set, StepShape::reading(1), style)?;
+            let is_new = |other: &Needed| {
+                needed.iter().all(|known| (&known.name, known.section) != (&other.name, other.section))
+            };
+            let more: Vec<Needed> = reading.needed.into_iter().filter(is_new).collect();
+            needed.extend(more);
+            unused.extend(reading.unused);
+        }
         let names = needed.iter().map(|needed| &needed.name);
         let known: HashSet<&str> = names.chain(&unused).map(String::as_str).collect();
         let is_known = |name: &str| known.contains(name) || is_harmless(name, &hyper);
@@ -81,7 +90,11 @@ impl HyperParameters {
     pub fn tensors(&self) -> Result<Vec<(String, Shape)>, Error> {
         let (shape, style) = large_step(self);
         let mut tensors: Vec<(String, Shape)> = Vec::new();
-        for needed in Net::wish(self, shape, style)? {
+        let mut all = Net::wish(self, shape, style)?;
+        if self.source.is_some() {
+            all.extend(Net::wish(self, StepShape::reading(1), style)?);
+        }
+        for needed in all {
             if !tensors.iter().any(|(name, _)| *name == needed.name) {
                 tensors.push((needed.name, needed.layout.ne()));
             }
@@ -108,8 +121,11 @@ fn is_harmless(name: &str, hyper: &HyperParameters) -> bool {
     let count = hyper.blocks.iter().map(|block| block.tensors + 1).max().unwrap_or(0);
     let guessing = count..count + hyper.guessing_blocks;
     let ranks = hyper.pooling == Pooling::Rank;
+    let traits = &hyper.architecture.traits;
+    // Where nothing rotates there are no frequencies.
+    let has_factors = traits.frequency_factors && traits.rope.is_some();
     name.starts_with("cls.") && !ranks
-        || name == "rope_freqs.weight"
+        || name == "rope_freqs.weight" && !has_factors
         || name.contains(".attn_rot_embd")
         || name.ends_with(".input_scale")
         || block.is_some_and(|block: usize| guessing.contains(&block))

@@ -9,12 +9,14 @@ mod indexer;
 mod ngrams;
 mod recurrent;
 pub(crate) mod rope;
+mod source;
 
 pub use attention::{Latent, OneRow};
 pub use experts::{Experts, Gating};
 pub use indexer::{IndexRule, Indexer};
 pub use ngrams::Ngrams;
 pub use recurrent::{ChannelDelta, DecayRule, Rwkv, StateSpace};
+pub use source::{Distances, Source};
 
 use oxcart_gguf::Metadata;
 use oxcart_tensor::ops::{Rope, Unary};
@@ -66,6 +68,29 @@ impl Ranking {
     }
 }
 
+/// The halves of models that read a text before they write another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Half {
+    /// There are none.
+    #[default]
+    Whole,
+    /// What reads.
+    Reading,
+    /// What writes.
+    Writing,
+}
+
+impl Half {
+    /// What names of its tensors begin with.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Half::Whole => "",
+            Half::Reading => "enc.",
+            Half::Writing => "dec.",
+        }
+    }
+}
+
 /// What may differ from block to block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
@@ -91,6 +116,8 @@ pub struct Block {
     pub shared_limit: Option<f32>,
     /// The block of the file whose tensors it has.
     pub tensors: usize,
+    /// Which half of the model it belongs to.
+    pub half: Half,
     /// What it remembers of a sequence.
     pub state: BlockState,
 }
@@ -368,6 +395,10 @@ pub struct HyperParameters {
     pub gated_by_silu: bool,
     /// Embeddings of n-grams, if there are any.
     pub ngrams: Option<Ngrams>,
+    /// The text that is read before another is written, if there is one.
+    pub source: Option<Source>,
+    /// Kinds of distances that move scores, if they do.
+    pub distances: Option<Distances>,
     /// Token types, of encoders.
     pub token_types: usize,
     /// What the file asks embeddings to be made by.
@@ -449,6 +480,8 @@ impl HyperParameters {
             saturation: None,
             gated_by_silu: false,
             ngrams: None,
+            source: None,
+            distances: None,
             token_types,
             pooling: pooling(&keys, &traits)?,
             ranking: Ranking::read(&keys, &traits)?,
@@ -493,6 +526,11 @@ impl HyperParameters {
     /// Whether some block remembers all tokens together, so that a sequence cannot go back.
     pub fn is_recurrent(&self) -> bool {
         self.blocks.iter().any(Block::is_recurrent)
+    }
+
+    /// Whether what blocks remember of a beginning is the same whatever comes after it, so that sequences can share it.
+    pub(crate) fn shares_beginnings(&self) -> bool {
+        !self.is_recurrent() && self.source.is_none()
     }
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.
@@ -576,7 +614,7 @@ impl HyperParameters {
 
     /// Whether what attention looks at can only be said by masks.
     pub(crate) fn needs_masks(&self) -> bool {
-        self.indexer.is_some() || self.runs().iter().any(Option::is_some)
+        self.indexer.is_some() || self.distances.is_some() || self.runs().iter().any(Option::is_some)
     }
 
     /// By kind of page, whether some block has rows of that kind: those that see everything, those that see a window. What is

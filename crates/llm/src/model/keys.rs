@@ -46,7 +46,8 @@ impl<'a> Keys<'a> {
             name.strip_prefix(&self.prefix).is_some_and(|key| !says_nothing_here(key))
                 && !asked.contains(name)
         };
-        let unread = self.metadata.iter().filter(|entry| is_unread(entry.key()) && says_something(entry));
+        let unread =
+            self.metadata.iter().filter(|entry| is_unread(entry.key()) && says_something(entry.value()));
         unread.map(|entry| entry.key().to_owned()).collect()
     }
 
@@ -66,6 +67,20 @@ impl<'a> Keys<'a> {
     pub(crate) fn need_count(&self, key: &str, most: usize) -> Result<usize, Error> {
         self.metadata.require(&self.name(key))?;
         self.count(key, most)?.ok_or_else(|| self.refuse(key, 0, format!("must be from 1 to {most}")))
+    }
+
+    /// A token by its number; that of a text's beginning unless it is there.
+    pub(crate) fn start_token(&self, key: &str, vocabulary: usize) -> Result<u32, Error> {
+        const BEGINNING: &str = "tokenizer.ggml.bos_token_id";
+        let stated = self.get(key).map(|entry| entry.usize()).transpose()?;
+        let token = match stated {
+            Some(token) => token,
+            None => match self.metadata.get(BEGINNING) {
+                Some(entry) => entry.usize()?,
+                None => self.metadata.require(&self.name(key))?.usize()?,
+            },
+        };
+        Ok(self.in_range(key, token, 0, vocabulary - 1)? as u32)
     }
 
     /// One count for all blocks, or one for each.
@@ -179,20 +194,15 @@ fn says_nothing_here(key: &str) -> bool {
 }
 
 /// Whether a value is more than a word for "none".
-fn says_something(entry: &Entry<'_>) -> bool {
+fn says_something(value: Value<'_>) -> bool {
     let is_none = |number: f64| number == 0.0 || number == -1.0 || number == f64::from(u32::MAX);
-    match entry.value() {
-        Value::Array(_) => match entry.integers() {
-            Ok(mut numbers) => numbers.any(|number| !is_none(number as f64)),
-            Err(_) => entry
-                .array::<f32>()
-                .is_ok_and(|mut numbers| numbers.any(|number| !is_none(f64::from(number)))),
-        },
-        Value::String(_) => entry.str().is_ok_and(|text| !text.is_empty()),
+    match value {
+        Value::Array(array) => array.values().any(says_something),
+        Value::String(text) => !text.as_bytes().is_empty(),
         Value::Bool(flag) => flag,
         Value::F32(number) => !is_none(f64::from(number)),
         Value::F64(number) => !is_none(number),
         // Numbers below zero are none, too.
-        _ => entry.usize().is_ok_and(|number| !is_none(number as f64)),
+        _ => value.integer().is_some_and(|number| number >= 0 && !is_none(number as f64)),
     }
 }

@@ -24,6 +24,7 @@ mod output;
 mod recurrent;
 mod rwkv;
 mod shift;
+mod source;
 mod streams;
 
 pub(crate) use attention::{Attention, AttentionPath, Gate};
@@ -115,12 +116,20 @@ pub(crate) struct StepShape {
     pub(crate) runs: [usize; RUN_KINDS],
     /// What becomes of an encoder's rows.
     pub(crate) pooling: Pooling,
+    /// Whether the tokens are a source that is read, where a model reads one text before it writes another.
+    pub(crate) reads: bool,
 }
 
 impl StepShape {
     /// One sequence, without cells.
     pub(crate) fn alone(tokens: usize, outputs: usize, pooling: Pooling) -> StepShape {
-        StepShape { tokens, outputs, sequences: 1, cells: [0; KINDS], runs: [0; RUN_KINDS], pooling }
+        let (cells, runs) = ([0; KINDS], [0; RUN_KINDS]);
+        StepShape { tokens, outputs, sequences: 1, cells, runs, pooling, reads: false }
+    }
+
+    /// A source of one sequence that is read.
+    pub(crate) fn reading(tokens: usize) -> StepShape {
+        StepShape { reads: true, ..StepShape::alone(tokens, tokens, Pooling::None) }
     }
 }
 
@@ -161,6 +170,10 @@ pub(crate) struct Inputs {
     pub(crate) blocks: Option<BlockInputs>,
     /// Rows of the table of n-grams, as many for each token.
     pub(crate) ngram_rows: Option<TensorId>,
+    /// How far away each cell is from each token, in kinds of distances.
+    pub(crate) distances: Option<TensorId>,
+    /// Which cells hold the source of each token's sequence.
+    pub(crate) source_mask: Option<TensorId>,
 }
 
 /// A leaf that is not an input.
@@ -332,7 +345,10 @@ impl<'a> Net<'a> {
     /// The whole name of a tensor of the part that is being built.
     fn full_name(&self, name: &str) -> String {
         match self.section {
-            Section::Block(block) => format!("blk.{}.{name}", self.hyper.blocks[block].tensors),
+            Section::Block(block) => {
+                let Block { half, tensors, .. } = self.hyper.blocks[block];
+                format!("{}blk.{tensors}.{name}", half.prefix())
+            }
             Section::Input | Section::Output => name.to_owned(),
         }
     }
@@ -348,7 +364,15 @@ impl<'a> Net<'a> {
     }
 
     fn must_have(&mut self, name: &str, shape: Shape, content: Content) -> Result<TensorId, Error> {
-        let name = self.full_name(name);
+        self.must_have_whole(self.full_name(name), shape, content)
+    }
+
+    /// As [`weight`](Net::weight), by its whole name: a tensor of another part of the model.
+    fn weight_of_other(&mut self, name: String, shape: impl Into<Shape>) -> Result<TensorId, Error> {
+        self.must_have_whole(name, shape.into(), Content::Numbers)
+    }
+
+    fn must_have_whole(&mut self, name: String, shape: Shape, content: Content) -> Result<TensorId, Error> {
         if let Supply::Wish { needed } = &mut self.supply {
             let (section, layout) = (self.section, Layout::packed(content.plain_type(), shape)?);
             needed.push(Needed { name: name.clone(), section, layout });

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::graphs::{Graphs, InputBytes};
 use super::options::{CacheTypes, RunnerOptions};
+use super::sources::set_distances_in_whole;
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model, Pooling, Window};
 
@@ -144,7 +145,11 @@ impl Encoder {
         let shape = StepShape::alone(count, outputs, self.pooling);
         let path = self.graphs.style.path;
         let (window, by_distance) = (hyper.window, hyper.position_bias.is_some());
+        let distances = hyper.distances;
         let step = self.graphs.step(shape)?;
+        if let Some(distances) = distances {
+            set_distances_in_whole(step, distances, &mut self.input_bytes)?;
+        }
         let (inputs, bytes, prepared) = (step.inputs, &mut self.input_bytes, &mut step.prepared);
         bytes.set(prepared, inputs.tokens, tokens.iter().map(|token| token.to_le_bytes()))?;
         bytes.set(prepared, inputs.positions, (0..count as i32).map(i32::to_le_bytes))?;

@@ -21,6 +21,10 @@ impl Runner {
         if from == to {
             return Ok(());
         }
+        if !self.can_forget() {
+            let architecture = self.model().hyper().architecture();
+            return Err(Error::NotThatKind { architecture, what: "forget part of a text" });
+        }
         let done = match exact || !self.can_rotate() {
             true => self.compute_again(id, from, to),
             false => self.rotate(id, from, to),
@@ -29,6 +33,11 @@ impl Runner {
             self.go_back(id, 0);
         }
         done
+    }
+
+    /// Whether the middle of a sequence can be forgotten: not where part of it is a source.
+    pub(crate) fn can_forget(&self) -> bool {
+        self.model().hyper().source.is_none()
     }
 
     /// Whether all that blocks remember of a token are keys that were rotated by its position, and values.

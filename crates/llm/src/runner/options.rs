@@ -125,6 +125,9 @@ impl RunnerOptions {
             if dtype.is_quantized() && self.attention == AttentionChoice::Plain {
                 return wrong(dtype, "needs attention in one op".into());
             }
+            if dtype.is_quantized() && hyper.distances.is_some() {
+                return wrong(dtype, format!("{} models need f16 or f32", hyper.architecture()));
+            }
         }
         for block in &hyper.blocks {
             let Some(rows) = block.state.rows else { continue };
@@ -147,7 +150,15 @@ impl RunnerOptions {
         let tokens = self.batch.next_multiple_of(sequences);
         let outputs = if hyper.fills_in() { tokens } else { most };
         let runs = hyper.runs().map(|rows| rows.map_or(0, |rows| tokens / rows.run + most));
-        StepShape { tokens, outputs, sequences, cells: [0; KINDS], runs, pooling: Pooling::None }
+        StepShape {
+            tokens,
+            outputs,
+            sequences,
+            cells: [0; KINDS],
+            runs,
+            pooling: Pooling::None,
+            reads: false,
+        }
     }
 
     /// Ways of computing attention, the preferred first.
@@ -157,6 +168,10 @@ impl RunnerOptions {
         let types = self.cache_types();
         // An f32 cache is there to be exact, which ggml's op is not on all devices.
         let is_exact = types == CacheTypes::both(DType::F32);
+        if hyper.distances.is_some() {
+            // One op does not add what distances do.
+            return &[AttentionPath::Plain];
+        }
         if hyper.needs_masks() {
             // What an index finds is a mask.
             return match self.attention {

@@ -7,16 +7,17 @@ use oxcart_tensor::DType;
 use oxcart_tensor::quant::to_f16;
 use zerocopy::IntoBytes;
 
-use super::batch::{Part, Piece, bucket, steps};
+use super::batch::{Part, Piece, bucket};
 use super::graphs::{InputBytes, Step};
 use super::index_inputs::set_index_inputs;
 use super::pages::PAGE;
 use super::run_inputs::set_runs;
 use super::sequence::{Change, KINDS, Sequence, SequenceId};
+use super::sources::{set_sources, written};
 use super::watch::{self, Watch};
 use super::{Logits, Outputs, Runner};
 use crate::model::net::{AttentionPath, StepShape};
-use crate::model::{CompressedRows, Error, Pooling, Temperature, Window};
+use crate::model::{CompressedRows, Error, Pooling, Source, Temperature, Window};
 
 /// Cells that a mask covers are multiples of this, so that one graph serves many tokens.
 const MASK_STEP: usize = 256;
@@ -71,12 +72,10 @@ impl Runner {
         self.logits.clear();
         self.rows.clear();
         self.rows.resize(pieces.len(), 0..0);
-        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.tokens.len()).collect();
-        let is_recurrent = self.model().hyper().is_recurrent();
-        if is_recurrent {
+        if self.model().hyper().is_recurrent() {
             self.check_room(pieces)?;
         }
-        for parts in steps(&lengths, self.options.batch, is_recurrent) {
+        for parts in self.cut(pieces)? {
             // Lent anew to each step.
             let watch = watch.as_mut().map(|watch| &mut **watch as &mut dyn Watch);
             if let Err(error) = self.compute_step(pieces, &parts, watch) {
@@ -214,6 +213,9 @@ impl Runner {
     }
 
     fn shape(&self, rows: &[Row<'_>]) -> StepShape {
+        if self.reads(rows) {
+            return StepShape::reading(rows.iter().map(|row| row.tokens.len()).sum());
+        }
         let is_recurrent = self.model().hyper().is_recurrent();
         let count: usize = rows.iter().map(|row| row.tokens.len()).sum();
         let outputs: usize = rows.iter().map(|row| row.wanted.len()).sum();
@@ -244,6 +246,7 @@ impl Runner {
                 rule.map_or(0, |rule| bucket(count(rule).max(1)))
             }),
             pooling: Pooling::None,
+            reads: false,
         }
     }
 
@@ -269,9 +272,11 @@ impl Runner {
             set_runs(step, rows, &self.sequences, (rule, path), &mut self.input_bytes)?;
         }
         for kind in 0..KINDS {
-            let sight = Sight { kind, path, window: window.filter(|_| kind == 1), by_distance };
+            let (window, source) = (window.filter(|_| kind == 1), hyper.source);
+            let sight = Sight { kind, path, window, source, by_distance };
             set_mask(step, sight, rows, &self.sequences, &mut self.input_bytes)?;
         }
+        set_sources(step, rows, &self.sequences, (hyper, path), &mut self.input_bytes)?;
         watch::run(&mut step.prepared, watch)?;
         let first = self.logits.len() / vocabulary;
         let mut next = first;
@@ -365,6 +370,8 @@ struct Sight {
     kind: usize,
     path: AttentionPath,
     window: Option<Window>,
+    /// Of which nothing is seen through this mask.
+    source: Option<Source>,
     /// Whether scores fall with the distance, which the mask then has.
     by_distance: bool,
 }
@@ -378,7 +385,7 @@ fn set_mask(
     sequences: &Sequences,
     bytes: &mut InputBytes,
 ) -> Result<(), Error> {
-    let Sight { kind, path, window, by_distance } = sight;
+    let Sight { kind, path, window, source, by_distance } = sight;
     let (input, shape) = (step.inputs.masks[kind], step.shape);
     let element = path.mask_type().block_bytes();
     let width = shape.cells[kind] * element;
@@ -387,9 +394,10 @@ fn set_mask(
         let mut lines = mask.chunks_exact_mut(width);
         for row in rows {
             let Some(sequence) = sequences.get(&row.id) else { continue };
+            let begin = source.map_or(0, |source| written(source, sequence).start);
             for position in row.first..row.end() {
                 let Some(line) = lines.next() else { return };
-                let first = window.map_or(0, |window| window.first_seen(position));
+                let first = window.map_or(begin, |window| window.first_seen(position));
                 for index in first / PAGE..=position / PAGE {
                     let (from, to) = (first.max(index * PAGE), position.min(index * PAGE + PAGE - 1));
                     let Some(cell) = sequence.cell(kind, from) else { continue };

@@ -5,6 +5,7 @@
 mod model_support;
 mod requests;
 mod samples;
+mod sources;
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -150,12 +151,12 @@ fn every_family_computes_what_the_reference_does() {
 #[ignore = "tools/archs.sh --record has the reference compute them"]
 fn samples_are_written() {
     let folder = PathBuf::from(std::env::var("OXCART_ARCHS").unwrap());
-    for sample in samples::all().into_iter().chain(samples::encoders()) {
+    for sample in samples::all().into_iter().chain(samples::encoders()).chain(samples::sourced()) {
         let path = sample.write(&folder);
-        let numbers: Vec<String> = text_of(sample.tokens, 0).iter().map(u32::to_string).collect();
+        let numbers: Vec<String> = sources::text_of(&sample, 0).iter().map(u32::to_string).collect();
         let pooling = sample.pooling.map_or(String::new(), |pooling| format!("{pooling:?}").to_lowercase());
         let (prompt, flash) = (sample.prompt(), u8::from(sample.flash));
-        let lines = format!("{prompt}\n{}\n{flash}\n{pooling}\n", numbers.join(","));
+        let lines = format!("{prompt}\n{}\n{flash}\n{pooling}\n{}\n", numbers.join(","), sample.source);
         std::fs::write(path.with_extension("txt"), lines).unwrap();
     }
 }

@@ -34,7 +34,7 @@ fn request(number: usize) -> Request {
 }
 
 /// The tokens of all answers, and how many tokens of each prompt were there already.
-fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<(Vec<u32>, usize)> {
+pub(crate) fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<(Vec<u32>, usize)> {
     let mut order = BTreeMap::new();
     let mut answers = vec![(Vec::new(), 0); requests.len()];
     for (index, request) in requests.into_iter().enumerate() {

@@ -16,6 +16,9 @@ const MANY_TOKENS: usize = 300;
 /// Tokens of every vocabulary.
 pub(crate) const VOCABULARY: usize = 32;
 
+/// The token after a source.
+pub(crate) const START: u32 = 3;
+
 /// A value of a setting.
 #[derive(Clone, Debug)]
 pub(crate) enum Setting {
@@ -49,6 +52,8 @@ pub(crate) struct Sample {
     pub(crate) compared: &'static [usize],
     /// How it pools rows, if it is an encoder.
     pub(crate) pooling: Option<Pooling>,
+    /// How many of the tokens are a source; after them comes the token that answers begin with.
+    pub(crate) source: usize,
 }
 
 impl Sample {
@@ -73,6 +78,7 @@ impl Sample {
             flash: false,
             compared: &[0, 1, 2],
             pooling: None,
+            source: 0,
         }
     }
 
@@ -129,6 +135,16 @@ impl Sample {
     fn long(mut self) -> Sample {
         self.tokens = MANY_TOKENS;
         self.with(&[("context_length", Count(512))])
+    }
+
+    /// One that reads a source before it writes.
+    fn sourced(name: &'static str) -> Sample {
+        let sample = Sample::new(name, "t5").with(&[
+            ("attention.head_count_kv", Count(4)),
+            ("attention.relative_buckets_count", Count(8)),
+            ("decoder_start_token_id", Count(START)),
+        ]);
+        Sample { tokens: 48, source: 28, ..sample }
     }
 
     /// Tokens of the prompt.
@@ -219,6 +235,29 @@ pub(crate) fn filling_in() -> Sample {
     Sample::new("llada", "llada")
 }
 
+/// Models that read a source before they write. The second has gates, an output matrix, heads of another size, and fewer blocks that
+/// write, of which one has distances of its own.
+pub(crate) fn sourced() -> Vec<Sample> {
+    vec![
+        Sample::sourced("t5"),
+        Sample::sourced("t5-gated")
+            .with(&[
+                ("attention.key_length", Count(24)),
+                ("attention.value_length", Count(24)),
+                ("attention.relative_buckets_count", Count(32)),
+                ("block_count", Count(3)),
+                ("decoder_block_count", Count(2)),
+            ])
+            .and("output.weight", &[64, VOCABULARY])
+            .and("enc.blk.0.ffn_gate.weight", &[64, 96])
+            .and("enc.blk.1.ffn_gate.weight", &[64, 96])
+            .and("enc.blk.2.ffn_gate.weight", &[64, 96])
+            .and("dec.blk.0.ffn_gate.weight", &[64, 96])
+            .and("dec.blk.1.ffn_gate.weight", &[64, 96])
+            .and("dec.blk.1.attn_rel_b.weight", &[4, 32]),
+    ]
+}
+
 /// Encoders: what they make of texts is embeddings, or ranks.
 pub(crate) fn encoders() -> Vec<Sample> {
     let window =
@@ -277,6 +316,9 @@ pub(crate) fn encoders() -> Vec<Sample> {
             .with(&[("dense_2_feat_out", Count(80)), ("dense_3_feat_in", Count(80))])
             .and("dense_2.weight", &[64, 80])
             .and("dense_3.weight", &[80, 64]),
+        Sample::encoder("t5encoder", "t5encoder")
+            .with(&[("attention.relative_buckets_count", Count(8))])
+            .and("enc.blk.1.attn_rel_b.weight", &[4, 8]),
         Sample::encoder("llama-embed", "llama-embed").with(&[("attention.causal", Flag(false))]),
     ]
 }

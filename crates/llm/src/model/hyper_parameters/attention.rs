@@ -1,6 +1,6 @@
 //! Heads, windows and the blocks that have them.
 
-use super::{Block, BlockState, TokenRows};
+use super::{Block, BlockState, Half, TokenRows};
 use crate::model::arch::{Heads, Pattern, Purpose, Traits, WindowKey};
 use crate::model::error::Error;
 use crate::model::keys::Keys;
@@ -187,6 +187,7 @@ pub(super) fn blocks(
             expert_limit: None,
             shared_limit: None,
             tensors: index,
+            half: Half::Whole,
             state,
         })
     };

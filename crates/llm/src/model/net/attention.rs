@@ -69,6 +69,8 @@ pub(crate) struct Attention {
     pub(crate) sinks: bool,
     /// A mask of the cells that each token looks at, where those are not all that it may see. [cells, T]
     pub(crate) found: Option<TensorId>,
+    /// What is added to scores of each cell, by token and head, before they are scaled. [cells, T, H]
+    pub(crate) bias: Option<TensorId>,
 }
 
 /// What gates of attention weigh.
@@ -82,7 +84,7 @@ pub(crate) enum Gate {
 
 impl Attention {
     pub(crate) const fn scaled(scale: f32) -> Attention {
-        Attention { scale, soft_cap: None, sinks: false, found: None }
+        Attention { scale, soft_cap: None, sinks: false, found: None, bias: None }
     }
 }
 
@@ -313,7 +315,7 @@ impl Net<'_> {
         // Written in this order, keys are rotated and stored in one go.
         self.graph.expand(q)?;
         self.graph.expand(v)?;
-        if self.hyper.sees_whole() {
+        if self.hyper.sees_whole() || self.step.reads {
             let keys = self.graph.permute(k, [0, 2, 1, 3])?;
             let values = self.graph.permute(v, [0, 2, 1, 3])?;
             let mask = self.whole_mask()?;
@@ -354,8 +356,10 @@ impl Net<'_> {
     ) -> Result<TensorId, Error> {
         let q = self.graph.permute(q, [0, 2, 1, 3])?; // [D, T, H]
         match self.style.path {
-            AttentionPath::Flash { .. } => self.flash([q, keys, values], mask, sinks, attention),
-            AttentionPath::Paged | AttentionPath::Plain => {
+            AttentionPath::Flash { .. } if attention.bias.is_none() => {
+                self.flash([q, keys, values], mask, sinks, attention)
+            }
+            AttentionPath::Flash { .. } | AttentionPath::Paged | AttentionPath::Plain => {
                 let columns = self.graph.transpose(values)?;
                 let values = self.graph.cont(columns)?; // [cells, V, G]
                 self.softmax([q, keys, values], mask, sinks, attention)
@@ -414,6 +418,9 @@ impl Net<'_> {
     ) -> Result<TensorId, Error> {
         let exact = MulMat { accumulate: Precision::F32, ..MulMat::default() };
         let mut scores = self.graph.apply(exact, &[Some(k), Some(q)])?; // [cells, T, H]
+        if let Some(bias) = attention.bias {
+            scores = self.graph.add(scores, bias)?;
+        }
         if let Some(cap) = attention.soft_cap {
             // The op bounds scores after scaling them.
             let small = self.graph.scale(scores, attention.scale / cap)?;
