@@ -15,11 +15,11 @@ use crate::workers::{Traffic, Workers};
 const HERE: &str = "this machine";
 
 /// Says how the machines are: workers in their order, then this one.
-pub(crate) fn machines(workers: &Workers) -> Machines {
-    let registries = workers.registries().to_vec();
+pub(crate) fn machines(workers: &Arc<Workers>) -> Machines {
+    let workers = Arc::clone(workers);
     Arc::new(move || {
-        let workers = registries.iter().map(|registry| {
-            let Traffic { sent, received, waits } = Traffic::of(registry);
+        let workers = workers.links().into_iter().map(|(registry, traffic)| {
+            let Traffic { sent, received, waits } = traffic;
             Machine {
                 name: registry.endpoint().to_owned(),
                 link: Some(Link { sent_bytes: sent, received_bytes: received, round_trips: waits }),
@@ -51,11 +51,12 @@ pub(crate) fn plans(
 
 /// A placement over devices of workers and of this machine.
 fn plan(placement: &Placement, workers: &Workers) -> Plan {
+    let registries = workers.registries();
     let owner = |share: &Share| {
         let has = |registry: &&Arc<RemoteRegistry>| {
             registry.devices().iter().any(|device| device.name() == share.name)
         };
-        let registry = workers.registries().iter().find(has);
+        let registry = registries.iter().find(has);
         registry.map_or(HERE, |registry| registry.endpoint()).to_owned()
     };
     let (input, output) = (placement.device_of(Section::Input), placement.device_of(Section::Output));

@@ -166,7 +166,7 @@ pub(crate) fn answer(
             }
             Event::Failed { error, .. } => return Err(failure(error)),
             // The log has it.
-            Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_) => {}
+            Event::Lost(_) | Event::DraftLost { .. } | Event::Returned(_) | Event::Recovered(_) => {}
         }
     }
     Err(Failure::Machine("the answer ended unexpectedly".into()))

@@ -26,11 +26,11 @@ use crate::models::{self, MirrorArgs};
 use crate::printable;
 use crate::progress::Progress;
 use crate::quantity;
-use crate::recovery::{Departure, Moved, Recovery, departures};
+use crate::recovery::{Departure, Moved, Putting, Recovery, departures};
 use crate::table::{Align, Cell, Table};
 use crate::terminal::Terminal;
 use crate::units;
-use crate::workers::{Heartbeat, WorkerAt, Workers, device_name};
+use crate::workers::{Heartbeat, RemotePlace, WorkerAt, Workers, device_name};
 
 /// Tokens of a context, unless --ctx says otherwise.
 const CONTEXT: usize = 4096;
@@ -258,6 +258,8 @@ pub(crate) struct Loaded {
     pub(crate) departures: Vec<Departure>,
     /// The devices it may be on.
     lineup: Lineup,
+    /// Where the first of these come from.
+    places: Vec<RemotePlace>,
     quiet: bool,
     /// Dropped last: devices must be gone before the processes behind them.
     pub(crate) workers: Arc<Workers>,
@@ -326,15 +328,15 @@ impl Loaded {
         let is_cpu_spared = !matches!(usual, Some(Proportions::ByFreeMemory));
         let for_cards =
             workers.is_empty() && settings.choose_batch(&local[..local.len() - usize::from(is_cpu_spared)]);
-        let mut devices = workers.devices();
+        let members = workers.members();
+        let mut devices: Vec<_> = members.iter().map(|member| Arc::clone(&member.device)).collect();
         let remote = devices.len();
         devices.extend(local);
         let line_up = |settings: &EngineArgs| {
             let options = placement_options(settings, devices.len(), remote, usual.as_ref())?;
             let lineup = Lineup::new(devices.clone(), options, settings.local.stream_options());
             // Where a command has several models, a worker may have been lost before this one is loaded.
-            let lost = workers.lost_devices();
-            Ok::<_, Failure>(lineup.without(|at| lost.iter().any(|lost| Arc::ptr_eq(lost, &devices[at]))))
+            Ok::<_, Failure>(lineup.without(|at| members.get(at).is_some_and(|member| member.is_lost)))
         };
         let place = |lineup: &Lineup| {
             let placement = match lineup.devices().len() == devices.len() {
@@ -387,7 +389,9 @@ impl Loaded {
             args.key_type(),
             args.value_type()
         );
-        Ok(Opened::Ready(Box::new(Loaded { vocab, model, path, load, departures, lineup, quiet, workers })))
+        let places = members.into_iter().map(|member| member.place).collect();
+        let loaded = Loaded { vocab, model, path, load, departures, lineup, places, quiet, workers };
+        Ok(Opened::Ready(Box::new(loaded)))
     }
 
     /// The tokens of a text.
@@ -400,18 +404,17 @@ impl Loaded {
         self.lineup.runner(Arc::clone(&self.model)).map_err(|error| self.failure(error))
     }
 
-    /// What answers requests, with the settings of the command, and goes on without workers that are lost. From now on it alone has the
-    /// weights, so that those that a plan has no use for can be given back. `moved` is told of other plans.
+    /// What answers requests, with the settings of the command, goes on without workers that are lost, and with them when they come back.
+    /// From now on it alone has the weights, so that those that a plan has no use for can be given back. `moved` is told of other plans.
     pub(crate) fn engine(&mut self, moved: Option<Moved>) -> Result<Engine, Failure> {
         let mut engine = Engine::new(self.runner()?, Arc::clone(&self.vocab), EngineOptions::default());
         self.model = Arc::new(self.model.without_weights());
-        engine.recover_with(Recovery {
-            lineup: self.lineup.clone(),
-            workers: Arc::clone(&self.workers),
-            path: self.path.clone(),
-            quiet: self.quiet,
-            moved,
-        });
+        self.workers.watch();
+        engine.recover_with(Recovery::new(
+            self.lineup.clone(),
+            self.places.clone(),
+            Putting { workers: Arc::clone(&self.workers), path: self.path.clone(), quiet: self.quiet, moved },
+        ));
         Ok(engine)
     }
 

@@ -1,4 +1,4 @@
-//! What a command does when a worker is lost: it puts the model on the devices that remain, and says so.
+//! What a command does when a worker is lost or comes back: it puts the model on the devices that are there, and says so.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::loaded::show_placement;
 use crate::log;
 use crate::terminal::Terminal;
-use crate::workers::{Workers, device_name};
+use crate::workers::{RemotePlace, Workers, device_name};
 
 /// A placement without the devices of one worker, or why there would be none.
 #[derive(Debug)]
@@ -45,15 +45,92 @@ pub(crate) fn departures(
 /// What is told of another placement, and of those without each of the workers that are left.
 pub(crate) type Moved = Box<dyn FnMut(&Placement, &[Departure]) + Send>;
 
-/// Goes on without workers that are lost.
-pub(crate) struct Recovery {
-    pub(crate) lineup: Lineup,
+/// How a model is put on devices anew, and who is told.
+pub(crate) struct Putting {
     pub(crate) workers: Arc<Workers>,
     pub(crate) path: PathBuf,
     /// Leaves out all but warnings.
     pub(crate) quiet: bool,
     /// Is told where the model is from now on.
     pub(crate) moved: Option<Moved>,
+}
+
+impl Putting {
+    /// Puts a runner that was released on the devices of a lineup.
+    fn put(&mut self, lineup: &Lineup, runner: &mut Runner) -> Result<(), Error> {
+        let placement = lineup.place_again(runner)?;
+        let departures = match self.moved {
+            Some(_) => {
+                departures(&self.workers, lineup, &self.path, |lineup: &Lineup| lineup.place_again(runner))
+            }
+            None => Vec::new(),
+        };
+        if !self.quiet {
+            // A note that cannot be written does not keep anything from going on.
+            let _ = log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out));
+        }
+        // Without a bar: the line may have the beginning of an answer.
+        lineup.settle(runner, placement, &|_| {})?;
+        if let Some(moved) = &mut self.moved {
+            moved(runner.model().placement(), &departures);
+        }
+        Ok(())
+    }
+}
+
+/// Goes on without workers that are lost, and with them again when they come back.
+pub(crate) struct Recovery {
+    lineup: Lineup,
+    /// Where the first devices of the lineup come from.
+    places: Vec<RemotePlace>,
+    putting: Putting,
+    /// How many returns of workers were looked at.
+    seen: Option<u64>,
+    /// What to change to, and the names of the devices that have come back for it.
+    better: Option<(Lineup, Vec<String>)>,
+}
+
+impl Recovery {
+    /// A lineup whose first devices are in such places of workers.
+    pub(crate) fn new(lineup: Lineup, places: Vec<RemotePlace>, putting: Putting) -> Recovery {
+        Recovery { lineup, places, putting, seen: None, better: None }
+    }
+
+    /// Devices of workers that have come back, over connections that the lineup does not know, for its places.
+    fn back(&self) -> Vec<(usize, Arc<dyn Device>)> {
+        let find = |(at, lost): (usize, &Arc<dyn Device>)| {
+            let device = self.putting.workers.device(*self.places.get(at)?)?;
+            (!Arc::ptr_eq(&device, lost)).then_some((at, device))
+        };
+        self.lineup.left_out().filter_map(find).collect()
+    }
+
+    /// Plans with devices that have come back, as far as the plan is better with them.
+    fn plan(&mut self, runner: &Runner) {
+        let back = self.back();
+        // If one of them was lost meanwhile, it comes back once more.
+        let better = self.lineup.better(runner, &back).unwrap_or_default();
+        self.better = better.map(|better| {
+            let is_back = |device: &&Arc<dyn Device>| back.iter().any(|(_, back)| Arc::ptr_eq(back, device));
+            let names = better.devices().iter().filter(is_back).map(|device| device.name().to_owned());
+            let names = names.collect();
+            (better, names)
+        });
+    }
+
+    /// Puts a runner that was released on devices, on those that were planned with, too.
+    fn put(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        let Recovery { lineup, putting, better, .. } = self;
+        let Some((better, names)) = better.take() else { return putting.put(lineup, runner) };
+        for name in &names {
+            tracing::info!("{} is back; continuing with it", device_name(name));
+        }
+        let settle = |lineup: &Lineup, runner: &mut Runner| putting.put(lineup, runner);
+        if let Some(error) = lineup.change_to(better, runner, settle)? {
+            tracing::warn!("continuing as before, because the model cannot be moved: {error}");
+        }
+        Ok(())
+    }
 }
 
 impl Recover for Recovery {
@@ -70,24 +147,23 @@ impl Recover for Recovery {
         for LostDevice { device, reason } in lost {
             tracing::warn!("{} is lost; continuing without it: {reason}", device_name(device.name()));
         }
-        let placement = self.lineup.place_again(runner)?;
-        let departures = match self.moved {
-            Some(_) => {
-                let place = |lineup: &Lineup| lineup.place_again(runner);
-                departures(&self.workers, &self.lineup, &self.path, place)
-            }
-            None => Vec::new(),
-        };
-        if !self.quiet {
-            // A note that cannot be written does not keep anything from going on.
-            let _ = log::note_lines(|out| show_placement(&placement, Terminal { colour: false }, out));
+        // Others may have come back by now, and one move is enough.
+        self.plan(runner);
+        self.put(runner)
+    }
+
+    fn returned(&mut self, runner: &Runner) -> Vec<String> {
+        // A plan is made when a worker has come back, and not in every step.
+        let returns = self.putting.workers.returns();
+        if self.seen.replace(returns) != Some(returns) {
+            self.plan(runner);
         }
-        // Without a bar: the line may have the beginning of an answer.
-        self.lineup.settle(runner, placement, &|_| {})?;
-        if let Some(moved) = &mut self.moved {
-            moved(runner.model().placement(), &departures);
-        }
-        Ok(())
+        self.better.as_ref().map_or_else(Vec::new, |(_, names)| names.clone())
+    }
+
+    fn take_in(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        runner.release();
+        self.put(runner)
     }
 
     fn recovered(&mut self, recovery: &Recovered) {

@@ -1,12 +1,17 @@
 //! Devices that other machines lend, and workers that are started here for the time of a command.
 
+mod absence;
+mod slot;
+
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use oxcart::backend::{Device, Registry};
 use oxcart::rpc::client::{Endpoint, EndpointError, LinkTo, Options, RemoteRegistry, Timeouts};
@@ -16,12 +21,16 @@ use crate::failure::Failure;
 use crate::os;
 use crate::trust;
 use crate::units;
+use slot::Slot;
 
 /// The port of a worker whose address has none; rpc-server's, too.
 pub(crate) const DEFAULT_PORT: u16 = 50052;
 
 /// The most workers that `local:N` starts.
 const MAX_LOCAL: usize = 64;
+
+/// How often workers are looked after.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What `--workers` names.
 #[derive(Clone, Debug)]
@@ -149,6 +158,30 @@ impl Listed {
     /// What is meant by a place or a name. Where a known machine should be, nothing else will do: a worker that this machine was once
     /// paired with is never talked to in the clear, however it is written and whatever names stand for at the moment.
     pub(crate) fn meant_by(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
+        let listed = Listed::found(endpoint, machines)?;
+        if listed.is_unexpectedly_plain(machines) {
+            tracing::warn!(
+                "{} is not a machine that this one is paired with: what is sent there and back is not encrypted",
+                listed.name
+            );
+        }
+        Ok(listed)
+    }
+
+    /// The same worker, as it is to be reached now: the same machine, if it was one that this one is paired with, and nothing if that
+    /// was revoked since. Otherwise what is meant by its place by now.
+    fn again(&self) -> Result<Listed, Failure> {
+        let gone = || Failure::Machine(format!("this machine no longer knows {}", self.name));
+        let Some(link) = &self.link else {
+            let endpoint = self.endpoints.first().ok_or_else(gone)?;
+            return Listed::found(endpoint, &machines_for(&[WorkerAt::At(endpoint.clone())])?);
+        };
+        let machines = trust::machines()?;
+        let machine = machines.iter().find(|machine| machine.key == link.worker).ok_or_else(gone)?;
+        Ok(Listed::new(self.name.clone(), self.endpoints.clone(), Some(link_to(machine)?)))
+    }
+
+    fn found(endpoint: &Endpoint, machines: &Machines) -> Result<Listed, Failure> {
         let host = endpoint.host();
         let called = machines.called(host.trim_end_matches('.'));
         if let [one, other, ..] = called[..] {
@@ -180,17 +213,10 @@ impl Listed {
         }
         let link = place.machine.map(link_to).transpose()?;
         let listed = Listed::new(endpoint.to_string(), vec![endpoint.clone()], link);
-        let listed = match place.machine {
+        Ok(match place.machine {
             None => Listed { checked: place.addresses, ..listed },
             Some(_) => listed,
-        };
-        if listed.is_unexpectedly_plain(machines) {
-            tracing::warn!(
-                "{} is not a machine that this one is paired with: what is sent there and back is not encrypted",
-                listed.name
-            );
-        }
-        Ok(listed)
+        })
     }
 
     /// Whether it is talked to in the clear, beyond this machine, by one that could do better: it is paired with others, so that a name
@@ -332,7 +358,7 @@ impl Started {
             }
         };
         // It goes on logging, and must never wait for its log to be read.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Ok(Started { child, endpoint })
     }
 }
@@ -356,10 +382,30 @@ fn list(worker: Listed, listed: &mut Vec<(Listed, bool)>) {
     }
 }
 
-/// Workers that are connected.
-#[derive(Debug, Default)]
+/// A device of a worker: which worker, and its number there. Both stay the same when the worker comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemotePlace {
+    worker: usize,
+    device: usize,
+}
+
+/// A device of a worker over the connection that is used now.
+#[derive(Clone, Debug)]
+pub(crate) struct RemoteMember {
+    pub(crate) place: RemotePlace,
+    pub(crate) device: Arc<dyn Device>,
+    /// Whether the worker is known to be lost.
+    pub(crate) is_lost: bool,
+}
+
+/// Workers that are connected, or were and are tried again.
+#[derive(Debug)]
 pub(crate) struct Workers {
-    registries: Vec<Arc<RemoteRegistry>>,
+    slots: Vec<Slot>,
+    begun: Instant,
+    /// How often one of them came back.
+    returns: AtomicU64,
+    is_watched: AtomicBool,
     /// Dropped after the connections.
     _started: Vec<Started>,
 }
@@ -392,7 +438,8 @@ impl Workers {
             }
         }
         let (mut registries, mut errors) = (Vec::new(), Vec::new());
-        std::thread::scope(|scope| {
+        let begun = Instant::now();
+        thread::scope(|scope| {
             let asked: Vec<_> = listed
                 .iter()
                 .map(|(worker, worker_cache)| scope.spawn(move || worker.connect(*worker_cache, heartbeat)))
@@ -405,43 +452,89 @@ impl Workers {
                 }
             }
         });
-        match errors.is_empty() {
-            true => Ok(Workers { registries, _started: started }),
-            false => Err(Failure::Workers { errors }),
+        if !errors.is_empty() {
+            return Err(Failure::Workers { errors });
         }
+        let slot = |(registry, (worker, runs_already)): (Arc<RemoteRegistry>, (Listed, bool))| {
+            Slot::new(registry, runs_already.then_some(worker), heartbeat, begun.elapsed())
+        };
+        Ok(Workers {
+            slots: registries.into_iter().zip(listed).map(slot).collect(),
+            begun,
+            returns: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
+            _started: started,
+        })
+    }
+
+    /// From now on, those that are lost are tried again, for as long as any thread has these workers.
+    pub(crate) fn watch(self: &Arc<Workers>) {
+        if self.slots.is_empty() || self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let watched = Arc::downgrade(self);
+        let look_after = move || {
+            loop {
+                thread::sleep(LOOK);
+                let Some(workers) = watched.upgrade() else { return };
+                let time = workers.begun.elapsed();
+                let back = workers.slots.iter().filter(|slot| slot.look_after(time)).count();
+                // After what came back can be seen.
+                workers.returns.fetch_add(back as u64, Ordering::Release);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("returns".into()).spawn(look_after) {
+            tracing::warn!("workers that are lost will not be tried again: {error}");
+        }
+    }
+
+    /// How often one of them came back.
+    pub(crate) fn returns(&self) -> u64 {
+        self.returns.load(Ordering::Acquire)
+    }
+
+    /// Their devices, worker by worker.
+    pub(crate) fn members(&self) -> Vec<RemoteMember> {
+        let mut members = Vec::new();
+        for (worker, slot) in self.slots.iter().enumerate() {
+            let used = slot.used();
+            let is_lost = used.failure().is_some();
+            for (device, found) in used.devices().into_iter().enumerate() {
+                members.push(RemoteMember { place: RemotePlace { worker, device }, device: found, is_lost });
+            }
+        }
+        members
+    }
+
+    /// What is in a place now; nothing while its worker is lost, or if the worker came back without it.
+    pub(crate) fn device(&self, place: RemotePlace) -> Option<Arc<dyn Device>> {
+        let used = self.slots.get(place.worker)?.used();
+        used.devices().into_iter().nth(place.device).filter(|_| used.failure().is_none())
     }
 
     /// Their devices, worker by worker.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
-        self.registries.iter().flat_map(|registry| registry.devices()).collect()
-    }
-
-    /// The devices of those that are known to be lost.
-    pub(crate) fn lost_devices(&self) -> Vec<Arc<dyn Device>> {
-        let lost = self.registries.iter().filter(|registry| registry.failure().is_some());
-        lost.flat_map(|registry| registry.devices()).collect()
+        self.members().into_iter().map(|member| member.device).collect()
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.registries.is_empty()
+        self.slots.is_empty()
     }
 
-    /// The connections, in the order of the workers.
-    pub(crate) fn registries(&self) -> &[Arc<RemoteRegistry>] {
-        &self.registries
+    /// The connections that are used, in the order of the workers.
+    pub(crate) fn registries(&self) -> Vec<Arc<RemoteRegistry>> {
+        self.slots.iter().map(Slot::used).collect()
+    }
+
+    /// What has been sent to each of them and received from it, and the connection that is used.
+    pub(crate) fn links(&self) -> Vec<(Arc<RemoteRegistry>, Traffic)> {
+        self.slots.iter().map(|slot| (slot.used(), slot.traffic())).collect()
     }
 
     /// What has been sent and received so far, on all connections.
     pub(crate) fn traffic(&self) -> Traffic {
-        self.registries.iter().fold(Traffic::default(), |sum, registry| {
-            let usage = Traffic::of(registry);
-            Traffic {
-                sent: sum.sent + usage.sent,
-                received: sum.received + usage.received,
-                waits: sum.waits + usage.waits,
-            }
-        })
+        self.slots.iter().fold(Traffic::default(), |sum, slot| sum.and(slot.traffic()))
     }
 }
 
@@ -468,6 +561,15 @@ impl Traffic {
     pub(crate) fn of(registry: &RemoteRegistry) -> Traffic {
         let usage = registry.traffic().total();
         Traffic { sent: usage.bytes_sent, received: usage.bytes_received, waits: usage.waits }
+    }
+
+    /// Both together.
+    fn and(self, other: Traffic) -> Traffic {
+        Traffic {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            waits: self.waits + other.waits,
+        }
     }
 
     /// What came since.

@@ -12,6 +12,8 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use oxcart::backend::Registry;
+use oxcart::rpc::client::{Options, RemoteRegistry};
 use oxcart_http::{Cluster, Plan};
 use serde_json::{Value, json};
 use worker::Worker;
@@ -265,6 +267,69 @@ fn streams_go_on_when_a_worker_is_lost() {
     let line = server.line_with("is lost; continuing without it");
     assert!(line.contains(&workers[0].address), "{line}");
     server.line_with("continued after");
+}
+
+/// A worker that was killed and is started again gets its part again while answers are under way, and no word changes. Afterwards nothing is
+/// held there.
+#[test]
+fn a_worker_that_comes_back_is_used_again() {
+    let memory = ["--max-memory", "256M"];
+    let mut workers = [Worker::start_to_stay(&memory), Worker::start(&memory)];
+    let addresses = workers.each_ref().map(|worker| worker.address.clone());
+    let free = |address: &str| {
+        let worker = RemoteRegistry::connect(address, &Options::default()).unwrap();
+        worker.devices()[0].memory().unwrap().free
+    };
+    let unused = free(&addresses[0]);
+    let args = ["--workers", &addresses.join(","), "--split", "1,1", "--ctx", "1024", "--parallel", "2"];
+    let mut server = Server::start(&args);
+    let mut question = question();
+    question["max_tokens"] = json!(400);
+    question["temperature"] = json!(1.1);
+    question["seed"] = json!(5);
+    let text = |server: &Server| {
+        let (status, body) = server.ask("/v1/chat/completions", None, Some(&question));
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["choices"][0]["message"]["content"].clone()
+    };
+    // Those that have blocks.
+    let owners = |server: &Server| -> Vec<String> {
+        let (_, body) = server.ask("/cluster", None, None);
+        let picture = serde_json::from_str::<Cluster>(&body).unwrap();
+        let shares = picture.models[0].plans.now.shares.iter();
+        let with_blocks = shares.filter(|share| share.blocks[0] < share.blocks[1]);
+        with_blocks.map(|share| share.machine.clone()).collect()
+    };
+    let expected = text(&server);
+    assert_eq!(owners(&server), addresses);
+    workers[0].child.kill().unwrap();
+    assert_eq!(text(&server), expected);
+    assert_eq!(owners(&server), [addresses[1].as_str()]);
+    workers[0].restart(&memory);
+    let (since, served) = (Instant::now(), &server);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while owners(served) != addresses {
+                    assert_eq!(text(served), expected);
+                    assert!(since.elapsed() < Duration::from_secs(120), "{:?}", owners(served));
+                }
+                assert_eq!(text(served), expected);
+            });
+        }
+    });
+    let (_, picture) = server.ask("/cluster", None, None);
+    let picture = serde_json::from_str::<Cluster>(&picture).unwrap();
+    assert!(picture.machines.iter().all(|machine| machine.failure.is_none()), "{picture:?}");
+    let line = server.line_with("is back; continuing with it");
+    assert!(line.contains(&addresses[0]), "{line}");
+    server.line_with("continued after");
+    drop(server);
+    let since = Instant::now();
+    while free(&addresses[0]) != unused {
+        assert!(since.elapsed() < Duration::from_secs(60), "{} of {unused}", free(&addresses[0]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn answer(engine: &mut Engine, prompt: &str, temperature: f32) -> Result<(Vec<u3
             Event::Token(token) => tokens.push(token.token),
             Event::Finished { report, .. } => return Ok((tokens, report)),
             Event::Failed { error, .. } => return Err(error.into()),
-            Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_) => {}
+            Event::Lost(_) | Event::DraftLost { .. } | Event::Returned(_) | Event::Recovered(_) => {}
         }
     }
     Err("the answer broke off".into())

@@ -5,7 +5,7 @@
 //! simulation can all drive it.
 //!
 //! Invariants: a request's tokens are its log: whatever devices hold of it can be computed again from them, and is, when the
-//! room was needed for others or a device was lost ([`Recover`]). What a request is answered does not depend on the requests beside it.
+//! room was needed for others or devices were lost or came back ([`Recover`]). What a request is answered does not depend on the requests beside it.
 //! Every request ends with one [`Event::Finished`] or [`Event::Failed`], and nothing is handed out about it afterwards.
 
 mod answer;
@@ -17,7 +17,7 @@ mod schedule;
 mod speculate;
 
 pub use answer::Answer;
-pub use recover::{Recover, Recovery};
+pub use recover::{Recover, Recovery, Return};
 pub use request::{AtLimit, Cancel, End, Event, Report, Request, RequestId, TokenEvent};
 pub use speculate::{Draft, Speculation};
 
@@ -87,9 +87,9 @@ pub struct Engine {
     parked: VecDeque<Parked>,
     events: VecDeque<Event>,
     next_id: u64,
-    /// What finds other devices when one is lost.
+    /// What finds other devices when one is lost or comes back.
     recover: Option<Box<dyn Recover>>,
-    /// Since a device was lost, until all requests go on.
+    /// Since a device was lost or came back, until all requests go on.
     interruption: Option<Interruption>,
 }
 

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use oxcart_backend::Stream;
 use oxcart_sched::Prepared;
 
-use crate::model::held::Held;
+use crate::model::held::{Held, HeldBytes};
 use crate::model::net::{AttentionPath, StepShape, Style};
 use crate::model::{Error, Model};
 use graphs::{Graphs, InputBytes};
@@ -284,6 +284,17 @@ impl Runner {
     /// Bytes of state on each device.
     pub fn state_bytes(&self) -> &[usize] {
         self.graphs.state().map_or(&[], State::bytes)
+    }
+
+    /// Bytes that devices hold for it and that become free, or are used again, when it moves.
+    fn held_bytes(&self) -> Result<Vec<HeldBytes>, Error> {
+        if let Some(held) = &self.held {
+            return Ok(held.all_bytes());
+        }
+        let mut all = Held::of(self.model()).all_bytes();
+        let own = self.model().devices().iter().zip(self.state_bytes()).zip(self.result_bytes()?);
+        all.extend(own.map(|((device, state), results)| (Arc::clone(device), state + results)));
+        Ok(all)
     }
 
     /// Bytes of memory for results on each device; an error while it is on none.

@@ -1,18 +1,18 @@
-//! Devices that are lost at any call: every answer is, token for token, what it is when nothing happens.
+//! Devices that are lost at any call, and come back: every answer is, token for token, what it is when nothing happens.
 //! `OXCART_LOSSES=N` tries every Nth call; 1 tries all of them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::engine::{
-    Draft, End, Engine, EngineOptions, Event, Recovery, Request, RequestId, Speculation,
+    Draft, End, Engine, EngineOptions, Event, Recover, Recovery, Request, RequestId, Return, Speculation,
 };
-use oxcart_llm::model::{Error, Model, ModelFile, Override, PlacementOptions, Proportions};
-use oxcart_llm::runner::{Lineup, Loss, Piece, RunnerOptions, Wanted};
+use oxcart_llm::model::{Error, Model, ModelFile, Override, PlacementOptions, Proportions, Share};
+use oxcart_llm::runner::{Lineup, Loss, Piece, Runner, RunnerOptions, Wanted};
 use oxcart_llm::text::{Dry, Grammar, LookupSettings, Mirostat, SamplerSettings, Vocab};
 use oxcart_testdev::FrailDevice;
 
@@ -127,7 +127,10 @@ struct Answer {
 struct Told {
     answers: BTreeMap<RequestId, Answer>,
     losses: Vec<Loss>,
+    returns: Vec<Return>,
     recoveries: Vec<Recovery>,
+    /// Whether requests wait for what they had before.
+    is_interrupted: bool,
 }
 
 impl Told {
@@ -145,8 +148,19 @@ impl Told {
                     assert_eq!(report.answer_tokens, answer.tokens.len());
                     assert_eq!(answer.end.replace((end, text, stopped_by)), None, "{request} ends once");
                 }
-                Event::Lost(loss) => self.losses.push(loss),
-                Event::Recovered(recovery) => self.recoveries.push(recovery),
+                Event::Lost(loss) => {
+                    self.losses.push(loss);
+                    self.is_interrupted = true;
+                }
+                Event::Returned(returned) => {
+                    assert!(!self.is_interrupted, "nothing moves before all have gone on");
+                    self.returns.push(returned);
+                    self.is_interrupted = true;
+                }
+                Event::Recovered(recovery) => {
+                    self.recoveries.push(recovery);
+                    self.is_interrupted = false;
+                }
                 event => panic!("{event:?}"),
             }
         }
@@ -155,6 +169,11 @@ impl Told {
 
 /// Answers all requests; some come while others are under way.
 fn answers(engine: &mut Engine) -> Told {
+    answers_while(engine, |_, _| {})
+}
+
+/// The same, while something happens before each step.
+fn answers_while(engine: &mut Engine, mut happens: impl FnMut(&Engine, &Told)) -> Told {
     let mut told = Told::default();
     for (number, request) in requests(engine).into_iter().enumerate() {
         engine.submit(request).unwrap();
@@ -165,6 +184,7 @@ fn answers(engine: &mut Engine) -> Told {
     }
     let mut steps = 0;
     while engine.is_busy() {
+        happens(engine, &told);
         engine.step().unwrap();
         told.listen(engine);
         steps += 1;
@@ -464,4 +484,241 @@ fn shares_that_remain_keep_their_proportion() {
     assert_eq!(blocks(&lineup), [1, 1, 0]);
     assert_eq!(blocks(&lineup.without(|at| at == 0)), [2, 0]);
     assert_eq!(blocks(&lineup.without(|at| at < 2)), [2]);
+}
+
+/// Devices in places of a lineup.
+type Offers = Vec<(usize, Arc<dyn Device>)>;
+
+/// Takes in what it is offered.
+struct Welcoming {
+    lineup: Lineup,
+    offers: Arc<Mutex<Offers>>,
+    better: Option<Lineup>,
+}
+
+impl Recover for Welcoming {
+    fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
+        self.lineup.recover(loss, runner)
+    }
+
+    fn returned(&mut self, runner: &Runner) -> Vec<String> {
+        let offers = std::mem::take(&mut *self.offers.lock().unwrap());
+        self.better = self.lineup.better(runner, &offers).unwrap();
+        let Some(better) = &self.better else { return Vec::new() };
+        let is_new = |device: &&Arc<dyn Device>| offers.iter().any(|(_, new)| Arc::ptr_eq(new, device));
+        better.devices().iter().filter(is_new).map(|device| device.name().to_owned()).collect()
+    }
+
+    fn take_in(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        runner.release();
+        let Some(better) = self.better.take() else { return self.lineup.take_in(runner) };
+        let settle = |lineup: &Lineup, runner: &mut Runner| lineup.clone().take_in(runner);
+        assert!(self.lineup.change_to(better, runner, settle)?.is_none());
+        Ok(())
+    }
+}
+
+/// A cluster whose devices may come back, and where they are offered.
+fn welcoming(count: usize) -> (Cluster, Arc<Mutex<Offers>>) {
+    let mut cluster = cluster(count);
+    let offers = Arc::new(Mutex::new(Offers::new()));
+    let ratios = [&[2.0, 2.0, 1.0][..count], &[0.0]].concat();
+    let lineup = lineup(&cluster.frail, &ratios, options());
+    cluster.engine.recover_with(Welcoming { lineup, offers: Arc::clone(&offers), better: None });
+    guessing(&mut cluster.engine);
+    (cluster, offers)
+}
+
+fn blocks_of(shares: &[Share]) -> Vec<(String, std::ops::Range<usize>)> {
+    shares.iter().map(|share| (share.name.clone(), share.blocks.clone())).collect()
+}
+
+/// A device that comes back under the same name gets what the one before it had, and nothing is held twice.
+#[test]
+fn a_device_that_comes_back_is_used_again() {
+    let (expected, calls) = undisturbed(2);
+    for at in 0..2 {
+        for call in (0..calls[at]).step_by(stride(61)) {
+            let what = format!("device {at}, lost after {call} calls of {}", calls[at]);
+            let (mut cluster, offers) = welcoming(2);
+            let before = cluster.engine.runner().model().placement().shares().to_vec();
+            cluster.frail[at].lose_after(call);
+            let new = FrailDevice::new(NAMES[at], CpuDevice::new().unwrap(), ROOM);
+            let mut is_offered = false;
+            let told = answers_while(&mut cluster.engine, |_, told| {
+                if !told.recoveries.is_empty() && !is_offered {
+                    offers.lock().unwrap().push((at, Arc::clone(&new) as Arc<dyn Device>));
+                    is_offered = true;
+                }
+            });
+            assert_same(&what, &expected, &told);
+            assert_eq!(told.losses.len(), 1, "{what}");
+            if !is_offered || told.returns.is_empty() {
+                assert!(call > calls[at] / 2, "{what}: the answers had ended");
+                continue;
+            }
+            assert_eq!(told.returns, [Return { devices: vec![NAMES[at].into()], epoch: 1 }], "{what}");
+            let [lost, back] = told.recoveries.as_slice() else { panic!("{what}: {:?}", told.recoveries) };
+            assert_eq!((lost.epoch, back.epoch, cluster.engine.runner().epoch()), (1, 2, 2), "{what}");
+            assert_eq!(blocks_of(&lost.before), blocks_of(&before), "{what}");
+            assert_eq!(blocks_of(&back.before), blocks_of(&lost.after), "{what}");
+            assert_eq!(blocks_of(&back.after), blocks_of(&before), "{what}");
+            let held: Vec<usize> = [&new, &cluster.frail[1 - at]].map(|device| device.weights_held()).into();
+            for (held, share) in held.iter().zip([&before[at], &before[1 - at]]) {
+                assert!((share.weights..share.weights + 4096).contains(held), "{what}: {held}, {share:?}");
+            }
+            assert_eq!(cluster.frail[at].allocated_bytes(), 0, "{what}: nothing of the old one is kept");
+        }
+    }
+}
+
+/// At any call while it is taken in, and afterwards; another one is taken in after that.
+#[test]
+fn a_device_may_be_lost_again_at_any_call() {
+    let (expected, _) = undisturbed(2);
+    let mut most = 0;
+    let mut call = 0;
+    loop {
+        let what = format!("lost again after {call} calls");
+        let (mut cluster, offers) = welcoming(2);
+        cluster.frail[0].lose_after(60);
+        let device = || FrailDevice::new("first", CpuDevice::new().unwrap(), ROOM);
+        let (second, third) = (device(), device());
+        second.lose_after(call);
+        let offer = |device: &Arc<FrailDevice>| {
+            offers.lock().unwrap().push((0, Arc::clone(device) as Arc<dyn Device>));
+        };
+        let mut offered = 0;
+        let told = answers_while(&mut cluster.engine, |_, told| {
+            let is_over = |loss: &Loss| told.recoveries.last().is_some_and(|last| last.epoch > loss.epoch);
+            if told.losses.len() > offered && offered < 2 && told.losses.last().is_some_and(is_over) {
+                offer([&second, &third][offered]);
+                offered += 1;
+            }
+        });
+        assert_same(&what, &expected, &told);
+        most = most.max(second.calls());
+        if told.losses.len() == 1 {
+            assert!(call > 100, "{what}");
+            break;
+        }
+        assert_eq!(told.losses.len(), 2, "{what}: {:?}", told.losses);
+        assert_eq!(second.allocated_bytes(), 0, "{what}: nothing of it is kept");
+        let placement = cluster.engine.runner().model().placement();
+        if told.returns.len() == 2 {
+            assert_eq!(placement.shares().len(), 3, "{what}");
+            assert!(third.weights_held() > 0, "{what}");
+        }
+        call += stride(41);
+    }
+    assert!(most > 100);
+}
+
+/// Not before all that was interrupted has gone on, however often devices come and go.
+#[test]
+fn requests_go_on_between_two_moves() {
+    let (expected, _) = undisturbed(2);
+    let (mut cluster, offers) = welcoming(2);
+    cluster.frail[0].lose_after(40);
+    let mut tokens = 0;
+    let mut flapping: Vec<Arc<FrailDevice>> = Vec::new();
+    let told = answers_while(&mut cluster.engine, |engine, told| {
+        let now = told.answers.values().map(|answer| answer.tokens.len()).sum();
+        assert!(now >= tokens && engine.is_busy());
+        tokens = now;
+        // Each one computes a little and is lost.
+        if told.losses.len() == flapping.len() + 1 {
+            let device = FrailDevice::new("first", CpuDevice::new().unwrap(), ROOM);
+            device.lose_after(100);
+            offers.lock().unwrap().push((0, Arc::clone(&device) as Arc<dyn Device>));
+            flapping.push(device);
+        }
+    });
+    assert_same("flapping", &expected, &told);
+    assert!(told.losses.len() >= 3, "{}", told.losses.len());
+    for device in &flapping[..flapping.len() - 1] {
+        assert_eq!(device.allocated_bytes(), 0);
+    }
+}
+
+/// A device without a part, or without room for it, is left out; one in a place that is taken, too.
+#[test]
+fn devices_that_make_no_better_plan_are_left_out() {
+    let (mut cluster, _) = welcoming(3);
+    cluster.frail[1].lose_after(30);
+    answers(&mut cluster.engine);
+    let runner = cluster.engine.runner();
+    let of = |ratios: &[f64]| lineup(&cluster.frail, ratios, options()).without(|at| at == 1);
+    let device =
+        |capacity| FrailDevice::new("second", CpuDevice::new().unwrap(), capacity) as Arc<dyn Device>;
+    let names = |ratios: &[f64], place, capacity| {
+        let better = of(ratios).better(runner, &[(place, device(capacity))]).unwrap();
+        better.map(|better| {
+            let names = better.devices().iter().map(|device| device.name().to_owned());
+            names.collect::<Vec<_>>()
+        })
+    };
+    let whole = ["first", "second", "third", "CPU"].map(str::to_owned).to_vec();
+    assert_eq!(names(&[2.0, 2.0, 1.0, 0.0], 1, ROOM), Some(whole));
+    assert_eq!(names(&[2.0, 0.0, 1.0, 0.0], 1, ROOM), None, "it would have no part");
+    assert_eq!(names(&[2.0, 2.0, 1.0, 0.0], 0, ROOM), None, "the place is taken");
+    assert_eq!(names(&[2.0, 2.0, 1.0, 0.0], 9, ROOM), None, "there is no such place");
+    assert_eq!(of(&[2.0, 2.0, 1.0, 0.0]).left_out().map(|(place, _)| place).collect::<Vec<_>>(), [1]);
+    // Where it has too little for its share, the others take what it has no room for, which is everything.
+    assert_eq!(names(&[2.0, 2.0, 1.0, 0.0], 1, 4096), None);
+}
+
+/// What was lost under a name is not held against what has it later.
+#[test]
+fn a_device_that_is_back_is_lost_like_any_other() {
+    let mut lineup = lineup(&devices(2, ROOM), &[1.0, 1.0, 0.0], options());
+    let loss = |epoch| Loss { device: "first".into(), reason: "it is gone".into(), is_gone: true, epoch };
+    let leave_out = |lineup: &mut Lineup, epoch| -> Result<usize, Error> {
+        Ok(lineup.leave_out_lost(&loss(epoch))?.iter().filter(|lost| lost.device.name() == "first").count())
+    };
+    assert_eq!(leave_out(&mut lineup, 0).unwrap(), 1);
+    assert_eq!(leave_out(&mut lineup, 0).unwrap(), 0, "it is told of again");
+    assert!(leave_out(&mut lineup, 1).is_err(), "nothing would be better after this");
+    let back = FrailDevice::new("first", CpuDevice::new().unwrap(), ROOM);
+    lineup = lineup.with(&[(0, back)]);
+    assert_eq!((lineup.devices().len(), lineup.left_out().count()), (3, 0));
+    assert!(
+        matches!(&lineup.options().proportions, Proportions::Ratios(ratios) if *ratios == [1.0, 1.0, 0.0])
+    );
+    assert_eq!(leave_out(&mut lineup, 2).unwrap(), 1);
+    assert_eq!(leave_out(&mut lineup, 2).unwrap(), 0, "it is told of again");
+    assert!(leave_out(&mut lineup, 3).is_err(), "nothing would be better after this");
+}
+
+/// What cannot be used after all is left out again, and the runner is where it was.
+#[test]
+fn a_move_that_fails_is_undone() {
+    let (mut cluster, _) = welcoming(2);
+    cluster.frail[0].lose_after(30);
+    let expected = answers(&mut cluster.engine);
+    cluster.engine.forget_parked();
+    let mut lineup = lineup(&cluster.frail, &[2.0, 2.0, 0.0], options()).without(|at| at == 0);
+    let device: Arc<dyn Device> = FrailDevice::new("first", CpuDevice::new().unwrap(), ROOM);
+    let runner = cluster.engine.runner_mut();
+    let better = lineup.better(runner, &[(0, device)]).unwrap().unwrap();
+    runner.release();
+    let refuse = || Error::NoRoom { device: "first".into(), free: 1, needed: 2 };
+    let error = lineup.change_to(better.clone(), runner, |lineup, runner| match lineup.devices().len() {
+        3 => Err(refuse()),
+        _ => lineup.clone().take_in(runner),
+    });
+    assert!(matches!(error, Ok(Some(Error::NoRoom { free: 1, .. }))), "{error:?}");
+    assert_eq!((lineup.devices().len(), lineup.left_out().count(), runner.is_released()), (2, 1, false));
+    // A loss is for the caller, and is about the new devices.
+    runner.release();
+    let lost =
+        || Error::from(oxcart_backend::Error::DeviceLost { device: "first".into(), reason: "".into() });
+    let error = lineup.change_to(better, runner, |_, _| Err(lost()));
+    assert!(error.is_err_and(|error| error.lost_work().is_some()));
+    assert_eq!((lineup.devices().len(), runner.is_released()), (3, true));
+    lineup.take_in(runner).unwrap();
+    cluster.engine.recover_with(lineup);
+    let told = answers(&mut cluster.engine);
+    let tokens = |told: &Told| told.answers.values().map(|answer| answer.tokens.clone()).collect::<Vec<_>>();
+    assert_eq!(tokens(&told), tokens(&expected));
 }

@@ -14,8 +14,30 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts one, and waits until clients can come.
     pub(crate) fn start(args: &[&str]) -> Worker {
+        Worker::start_on("0", args)
+    }
+
+    /// Ends it and starts another one in its place.
+    #[allow(dead_code, reason = "not every test has one come back")]
+    pub(crate) fn restart(&mut self, args: &[&str]) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let port = self.address.rsplit(':').next().unwrap().to_owned();
+        *self = Worker::start_on(&port, args);
+    }
+
+    /// Starts one at a port that the system gives to none by itself, so that it is still free after the worker's end.
+    #[allow(dead_code, reason = "not every test has one come back")]
+    pub(crate) fn start_to_stay(args: &[&str]) -> Worker {
+        let first = 20_000 + std::process::id() % 8000;
+        let is_free = |port: &u32| std::net::TcpListener::bind(format!("127.0.0.1:{port}")).is_ok();
+        let port = (first..first + 2000).find(is_free).unwrap();
+        Worker::start_on(&port.to_string(), args)
+    }
+
+    fn start_on(port: &str, args: &[&str]) -> Worker {
         let mut child = user::command(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["worker", "--port", "0", "--threads", "1"])
+            .args(["worker", "--port", port, "--threads", "1"])
             .args(args)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

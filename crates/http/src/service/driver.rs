@@ -224,6 +224,7 @@ impl Driver {
                     ended.push((task, Err(Failure::Request(error))));
                 }
                 EngineEvent::Lost(loss) => shared.tell(Event::Lost(loss)),
+                EngineEvent::Returned(returned) => shared.tell(Event::Returned(returned)),
                 EngineEvent::Recovered(recovery) => shared.tell(Event::Recovered(recovery)),
                 // Nothing changes for requests but how fast they are.
                 EngineEvent::DraftLost { .. } => {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oxcart_llm::engine::{End, Recovery, Report};
+use oxcart_llm::engine::{End, Recovery, Report, Return};
 use oxcart_llm::runner::Loss;
 
 use super::queue::Client;
@@ -67,7 +67,9 @@ pub enum Event {
     },
     /// A device was lost; requests wait for the model to be on others.
     Lost(Loss),
-    /// Requests go on after that.
+    /// Devices came back; requests wait for the model to be on them, too.
+    Returned(Return),
+    /// Requests go on after either.
     Recovered(Recovery),
 }
 

@@ -68,7 +68,9 @@ impl Iterator for Answer<'_> {
                 Ok(Event::Token(token)) => token.text,
                 Ok(Event::Finished { text, .. }) => text,
                 Ok(Event::Failed { error, .. }) | Err(error) => return Some(Err(error)),
-                Ok(Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_)) => continue,
+                Ok(Event::Lost(_) | Event::DraftLost { .. } | Event::Returned(_) | Event::Recovered(_)) => {
+                    continue;
+                }
             };
             if !text.is_empty() {
                 return Some(Ok(text));

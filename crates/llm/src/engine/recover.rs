@@ -1,8 +1,9 @@
-//! Going on when a device is lost: requests are put back to their logs, and what computes is put on the devices that remain.
+//! Going on when a device is lost, or when one comes back: requests are put back to their logs, and what computes is put on other devices.
 //!
-//! Invariants: a loss fails no request. Tokens that were handed out do not change, and none is handed out twice: a step chooses tokens only
+//! Invariants: neither fails a request. Tokens that were handed out do not change, and none is handed out twice: a step chooses tokens only
 //! after all that it computes was computed. Whatever chooses tokens is a request's own and does not notice; only what devices held is computed
-//! again, in pieces as prompts are. Every loss is told once, and what belongs to an earlier epoch is refused.
+//! again, in pieces as prompts are. Every loss is told once, and what belongs to an earlier epoch is refused. Between two moves that nothing
+//! forced, every request that was interrupted by the first gets a token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,11 +11,11 @@ use std::time::Duration;
 
 use super::Engine;
 use super::request::{Event, RequestId};
-use crate::model::Error;
+use crate::model::{Error, Share};
 use crate::runner::{Lineup, Loss, Runner};
 
-/// How an engine went on after a loss, or after several of which one came before it had recovered from the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How an engine went on after a loss or a return, or after several of which one came before it had recovered from the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// Since when there are these devices: [`Runner::epoch`].
     pub epoch: u64,
@@ -24,15 +25,38 @@ pub struct Recovery {
     pub tokens: usize,
     /// How long it took to put the model on other devices.
     pub moved: Duration,
-    /// How long it took until all of these requests had their next token, from when the loss was noticed.
+    /// How long it took until all of these requests had their next token, from when the loss or the return was noticed.
     pub stall: Duration,
+    /// What each device had before.
+    pub before: Vec<Share>,
+    /// What each device has now.
+    pub after: Vec<Share>,
 }
 
-/// What finds other devices when one is lost.
+/// Devices that have come back, or are new, and that a model moves to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Return {
+    /// Their names.
+    pub devices: Vec<String>,
+    /// How often there had been other devices before: [`Runner::epoch`].
+    pub epoch: u64,
+}
+
+/// What finds other devices when one is lost, and takes in those that come back.
 pub trait Recover: Send {
     /// [Releases](Runner::release) a runner and puts it on the devices that remain, with the same model. If that fails because another device
     /// was lost, it is asked again; after other errors, when the engine is asked for a step again.
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error>;
+
+    /// The names of devices that have come back and with which a plan would be better; none if there are none. Is asked on the engine's
+    /// thread before every step in which nothing is amiss, so it must neither wait for a device that may not answer nor plan each time.
+    fn returned(&mut self, _runner: &Runner) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// [Releases](Runner::release) a runner and puts it on its devices and those that it [named](Recover::returned); if these cannot be
+    /// used after all, on the former ones. Is asked again as [`recover`](Recover::recover) is.
+    fn take_in(&mut self, runner: &mut Runner) -> Result<(), Error>;
 
     /// Is told how it went.
     fn recovered(&mut self, _recovery: &Recovery) {}
@@ -41,31 +65,45 @@ pub trait Recover: Send {
     fn draft_lost(&mut self, _device: &str, _reason: &str) {}
 }
 
-/// Loads without saying anything.
+/// Loads without saying anything. Nothing comes back by itself.
 impl Recover for Lineup {
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
         runner.release();
         self.leave_out_lost(loss)?;
+        self.take_in(runner)
+    }
+
+    fn take_in(&mut self, runner: &mut Runner) -> Result<(), Error> {
+        runner.release();
         let placement = self.place_again(runner)?;
         self.settle(runner, placement, &|_| {})
     }
 }
 
-/// What is to be made good since a device was lost.
+/// Why devices are to be found.
+#[derive(Clone, Debug)]
+enum Change {
+    Lost(Loss),
+    Returned,
+}
+
+/// What is to be made good since a device was lost or came back.
 pub(super) struct Interruption {
-    /// The loss that nothing was done about yet.
-    loss: Option<Loss>,
+    /// What nothing was done about yet.
+    change: Option<Change>,
     since: Duration,
     moved: Duration,
     interrupted: BTreeSet<RequestId>,
     tokens: usize,
     /// Requests that were under way and got no token since, and how many they had.
     paused: BTreeMap<RequestId, usize>,
+    /// What each device had.
+    before: Vec<Share>,
 }
 
 impl fmt::Debug for Interruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interruption").field("loss", &self.loss).finish_non_exhaustive()
+        f.debug_struct("Interruption").field("change", &self.change).finish_non_exhaustive()
     }
 }
 
@@ -82,16 +120,40 @@ impl Engine {
         };
         let (device, reason) = (device.to_owned(), reason.to_owned());
         let loss = Loss { device, reason, is_gone, epoch: self.runner.epoch() };
-        let (since, moved) = ((self.clock)(), Duration::ZERO);
+        self.interrupt(Change::Lost(loss.clone()), (self.clock)());
+        self.events.push_back(Event::Lost(loss));
+        true
+    }
+
+    /// Interrupts requests for devices that have come back, where a plan is better with them. Nothing is done about these before all that an
+    /// earlier interruption paused have gone on.
+    pub(super) fn look_who_came_back(&mut self) {
+        if self.interruption.is_some() || self.jobs.is_empty() || self.runner.is_released() {
+            return;
+        }
+        let Some(recover) = &mut self.recover else { return };
+        let since = (self.clock)();
+        let devices = recover.returned(&self.runner);
+        if !devices.is_empty() {
+            let epoch = self.runner.epoch();
+            self.interrupt(Change::Returned, since);
+            self.events.push_back(Event::Returned(Return { devices, epoch }));
+        }
+    }
+
+    /// Puts all requests back to their logs and takes the runner off its devices.
+    fn interrupt(&mut self, change: Change, since: Duration) {
+        let before = self.runner.model().placement().shares();
         let interruption = self.interruption.get_or_insert_with(|| Interruption {
-            loss: None,
+            change: None,
             since,
-            moved,
+            moved: Duration::ZERO,
             interrupted: BTreeSet::new(),
             tokens: 0,
             paused: BTreeMap::new(),
+            before: before.to_vec(),
         });
-        interruption.loss = Some(loss.clone());
+        interruption.change = Some(change);
         for job in self.jobs.values_mut() {
             let Some(sequence) = job.sequence.take() else { continue };
             interruption.tokens += self.runner.tokens(sequence).map_or(0, <[_]>::len);
@@ -100,21 +162,24 @@ impl Engine {
         }
         self.parked.clear();
         self.runner.release();
-        self.events.push_back(Event::Lost(loss));
-        true
     }
 
-    /// Finds other devices after a loss; says whether it had to.
+    /// Finds other devices after a loss or a return; says whether it had to.
     pub(super) fn find_devices(&mut self) -> Result<bool, Error> {
         let Some(interruption) = self.interruption.as_mut().filter(|_| !self.jobs.is_empty()) else {
             return Ok(false);
         };
-        let (Some(loss), Some(recover)) = (&interruption.loss, &mut self.recover) else { return Ok(false) };
+        let (Some(change), Some(recover)) = (&interruption.change, &mut self.recover) else {
+            return Ok(false);
+        };
         let start = (self.clock)();
-        let done = recover.recover(loss, &mut self.runner);
+        let done = match change {
+            Change::Lost(loss) => recover.recover(loss, &mut self.runner),
+            Change::Returned => recover.take_in(&mut self.runner),
+        };
         interruption.moved += (self.clock)().saturating_sub(start);
         done?;
-        interruption.loss = None;
+        interruption.change = None;
         Ok(true)
     }
 
@@ -131,7 +196,7 @@ impl Engine {
         let is_paused =
             |id: &RequestId, made: &mut usize| self.jobs.get(id).is_some_and(|job| job.made() == *made);
         interruption.paused.retain(is_paused);
-        if interruption.loss.is_some() || !interruption.paused.is_empty() {
+        if interruption.change.is_some() || !interruption.paused.is_empty() {
             return;
         }
         let recovery = Recovery {
@@ -140,6 +205,8 @@ impl Engine {
             tokens: interruption.tokens,
             moved: interruption.moved,
             stall: (self.clock)().saturating_sub(interruption.since),
+            before: std::mem::take(&mut interruption.before),
+            after: self.runner.model().placement().shares().to_vec(),
         };
         self.interruption = None;
         if let Some(recover) = &mut self.recover {

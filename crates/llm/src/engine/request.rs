@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::RequestError;
-use super::recover::Recovery;
+use super::recover::{Recovery, Return};
 use crate::runner::Loss;
 use crate::text::{Constraint, SamplerSettings, Token};
 
@@ -218,7 +218,9 @@ pub enum Event {
         /// What is said about it.
         reason: String,
     },
-    /// All requests that were interrupted by a loss have gone on or ended.
+    /// Devices came back, and the model moves to them. Requests wait, and go on with the very next token.
+    Returned(Return),
+    /// All requests that were interrupted by a loss or a return have gone on or ended.
     Recovered(Recovery),
 }
 
@@ -228,7 +230,7 @@ impl Event {
         match self {
             Event::Token(token) => Some(token.request),
             Event::Finished { request, .. } | Event::Failed { request, .. } => Some(*request),
-            Event::Lost(_) | Event::DraftLost { .. } | Event::Recovered(_) => None,
+            Event::Lost(_) | Event::DraftLost { .. } | Event::Returned(_) | Event::Recovered(_) => None,
         }
     }
 }

@@ -38,6 +38,7 @@ impl Engine {
     }
 
     fn advance(&mut self) -> Result<bool, Error> {
+        self.look_who_came_back();
         if self.find_devices()? {
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 //! Invariant: a weight is used again only on the very device that has it, from the bytes that were loaded there. What the new placement has
 //! no use for is given back before anything is loaded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use oxcart_backend::{Buffer, Device};
@@ -21,6 +21,9 @@ struct HeldWeight {
     weight: Weight,
     buffer: Arc<dyn Buffer>,
 }
+
+/// Bytes that a device holds.
+pub(crate) type HeldBytes = (Arc<dyn Device>, usize);
 
 /// The file of a model and what devices have of it.
 #[derive(Debug)]
@@ -70,15 +73,12 @@ impl Held {
         Some((&held.weight, &held.buffer))
     }
 
-    /// Bytes that a device holds.
-    pub(crate) fn bytes_on(&self, device: &Arc<dyn Device>) -> usize {
-        let mut buffers: Vec<&Arc<dyn Buffer>> = Vec::new();
-        for held in self.weights.values().flatten().filter(|held| is_same(&held.device, device)) {
-            if !buffers.iter().any(|known| Arc::ptr_eq(known, &held.buffer)) {
-                buffers.push(&held.buffer);
-            }
-        }
-        buffers.iter().map(|buffer| buffer.len()).sum()
+    /// The bytes of each buffer.
+    pub(crate) fn all_bytes(&self) -> Vec<HeldBytes> {
+        let mut seen = HashSet::new();
+        let buffers = self.weights.values().flatten();
+        let buffers = buffers.filter(|held| seen.insert(Arc::as_ptr(&held.buffer).cast::<()>()));
+        buffers.map(|held| (Arc::clone(&held.device), held.buffer.len())).collect()
     }
 
     /// Gives back what a placement has no use for.

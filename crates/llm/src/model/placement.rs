@@ -103,7 +103,7 @@ pub struct PlacedTensor {
 }
 
 /// What goes to one device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Name of the device.
     pub name: String,

@@ -1,8 +1,9 @@
-//! The devices that a model may be on, and how it is shared out among them: what puts a runner on devices, the first time and after
-//! some of them were lost.
+//! The devices that a model may be on, and how it is shared out among them: what puts a runner on devices, the first time, after
+//! some of them were lost, and when some came back.
 //!
-//! Invariants: a device that was left out does not come back. Those that remain keep their proportions for as long as they have room;
-//! otherwise all share by what they have free, and the last one gets what the others have no room for.
+//! Invariants: a device that was left out does not come back, but another one may take its place, and has its share then. Those that are
+//! there keep their proportions for as long as they have room; otherwise all share by what they have free, and the last one gets what the
+//! others have no room for.
 
 use std::sync::Arc;
 
@@ -33,10 +34,22 @@ pub struct LostDevice {
     pub reason: String,
 }
 
+/// A place in a lineup, which keeps its number whoever else comes and goes.
+#[derive(Clone, Debug)]
+struct Seat {
+    device: Arc<dyn Device>,
+    is_left_out: bool,
+}
+
 /// Devices, the most preferred first, and how models are put on them; the last should be able to do everything.
 #[derive(Clone, Debug)]
 pub struct Lineup {
+    seats: Vec<Seat>,
+    /// How a model is shared out where none is left out.
+    given: PlacementOptions,
+    /// Those that are not left out.
     devices: Vec<Arc<dyn Device>>,
+    /// How a model is shared out among them.
     options: PlacementOptions,
     stream: StreamOptions,
     /// Names of devices that were lost, and at which epoch of the runner.
@@ -46,7 +59,16 @@ pub struct Lineup {
 impl Lineup {
     /// Devices, how a model is shared out among them, and how their streams are opened.
     pub fn new(devices: Vec<Arc<dyn Device>>, options: PlacementOptions, stream: StreamOptions) -> Lineup {
-        Lineup { devices, options, stream, lost: Vec::new() }
+        let seats = devices.iter().map(|device| Seat { device: Arc::clone(device), is_left_out: false });
+        Lineup { seats: seats.collect(), given: options.clone(), devices, options, stream, lost: Vec::new() }
+    }
+
+    /// With these seats.
+    fn seated(&self, seats: Vec<Seat>, lost: Vec<(String, u64)>) -> Lineup {
+        let there = seats.iter().filter(|seat| !seat.is_left_out).map(|seat| Arc::clone(&seat.device));
+        let devices = there.collect();
+        let options = self.given.without(seats.len(), |at| seats[at].is_left_out);
+        Lineup { seats, given: self.given.clone(), devices, options, stream: self.stream.clone(), lost }
     }
 
     /// The devices.
@@ -61,13 +83,54 @@ impl Lineup {
 
     /// The same without some of the devices, by their positions.
     pub fn without(&self, is_gone: impl Fn(usize) -> bool) -> Lineup {
-        let left = self.devices.iter().enumerate().filter(|&(at, _)| !is_gone(at));
-        Lineup {
-            devices: left.map(|(_, device)| Arc::clone(device)).collect(),
-            options: self.options.without(self.devices.len(), is_gone),
-            stream: self.stream.clone(),
-            lost: self.lost.clone(),
+        let mut seats = self.seats.clone();
+        let there = seats.iter_mut().filter(|seat| !seat.is_left_out);
+        there.enumerate().for_each(|(at, seat)| seat.is_left_out = is_gone(at));
+        self.seated(seats, self.lost.clone())
+    }
+
+    /// Devices that were left out, with their places in the list that the lineup was made of.
+    pub fn left_out(&self) -> impl Iterator<Item = (usize, &Arc<dyn Device>)> {
+        let seats = self.seats.iter().enumerate();
+        seats.filter(|(_, seat)| seat.is_left_out).map(|(place, seat)| (place, &seat.device))
+    }
+
+    /// The same with devices in places of such that were left out. Where a place is not left out, its device stays.
+    pub fn with(&self, returned: &[(usize, Arc<dyn Device>)]) -> Lineup {
+        let (mut seats, mut lost) = (self.seats.clone(), self.lost.clone());
+        for (place, device) in returned {
+            if let Some(seat) = seats.get_mut(*place).filter(|seat| seat.is_left_out) {
+                *seat = Seat { device: Arc::clone(device), is_left_out: false };
+                // What was lost under this name is not what has it now.
+                lost.retain(|(name, _)| name != device.name());
+            }
         }
+        self.seated(seats, lost)
+    }
+
+    /// The lineup with those of these devices, in places of such that were left out, that a runner should be on as well; none if it should be
+    /// on none of them. It should where they would have a part of the model and all have room for theirs.
+    pub fn better(
+        &self,
+        runner: &Runner,
+        returned: &[(usize, Arc<dyn Device>)],
+    ) -> Result<Option<Lineup>, Error> {
+        let returned = returned.iter().filter(|(place, _)| self.left_out().any(|(free, _)| free == *place));
+        let mut returned: Vec<(usize, Arc<dyn Device>)> = returned.cloned().collect();
+        while !returned.is_empty() {
+            let with = self.with(&returned);
+            let placement = with.place_again(runner)?;
+            let has_part = |(_, device): &(usize, Arc<dyn Device>)| {
+                let mut shares = placement.devices().iter().zip(placement.shares());
+                shares.any(|(owner, share)| Arc::ptr_eq(owner, device) && share.weights > 0)
+            };
+            let count = returned.len();
+            returned.retain(has_part);
+            if returned.len() == count {
+                return Ok(placement.shortfall().is_none().then_some(with));
+            }
+        }
+        Ok(None)
     }
 
     /// Where a model would be.
@@ -123,11 +186,32 @@ impl Lineup {
         Ok(lost.filter_map(|(device, reason)| Some(LostDevice { device, reason: reason? })).collect())
     }
 
-    /// Where the model of a runner that was [released](Runner::release) would be, what its devices hold of it counted as free.
+    /// Changes to a better lineup, on which a runner that was released is settled by the caller. If that fails although no device is lost, it
+    /// is settled here again, and the error is returned.
+    pub fn change_to(
+        &mut self,
+        better: Lineup,
+        runner: &mut Runner,
+        mut settle: impl FnMut(&Lineup, &mut Runner) -> Result<(), Error>,
+    ) -> Result<Option<Error>, Error> {
+        let former = std::mem::replace(self, better);
+        match settle(self, runner) {
+            Err(error) if error.lost_work().is_none() => {
+                *self = former;
+                settle(self, runner).map(|()| Some(error))
+            }
+            done => done.map(|()| None),
+        }
+    }
+
+    /// Where the model of a runner would be if that was not on any devices, what they hold for it counted as free.
     pub fn place_again(&self, runner: &Runner) -> Result<Placement, Error> {
-        let held = runner.held.as_ref().ok_or(Error::Released)?;
-        let bytes = |device: &Arc<dyn Device>| held.bytes_on(device);
-        self.with_room(|options| Placement::beside(held.file(), self.devices.clone(), options, bytes))
+        let file = runner.model().file();
+        let held = runner.held_bytes()?;
+        let bytes = |device: &Arc<dyn Device>| {
+            held.iter().filter(|(holder, _)| Arc::ptr_eq(holder, device)).map(|(_, bytes)| bytes).sum()
+        };
+        self.with_room(|options| Placement::beside(file, self.devices.clone(), options, bytes))
     }
 
     /// In the proportions that there were, if there is room for that.

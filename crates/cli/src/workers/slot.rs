@@ -1,0 +1,111 @@
+//! A worker of a command, over one connection after another: when one is lost, it is tried again, and what it lends is there anew.
+//!
+//! Invariants: nothing here is waited for; connecting has a thread of its own, one at a time. A new connection takes the place of the lost one
+//! only when `Absence` says that the worker is back, and nothing of the lost one is used with it. A worker that must be some machine is that
+//! machine each time, and none that was revoked since.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use oxcart::rpc::client::RemoteRegistry;
+
+use super::absence::{Absence, AbsenceAction, AbsenceEvent};
+use super::{Heartbeat, Listed, Traffic};
+
+/// A try to connect, and what it leads to.
+type Attempt = JoinHandle<Result<Arc<RemoteRegistry>, String>>;
+
+/// A worker, its connection, and how there will be another one.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Where it is tried again; nowhere if the command started it, because what is there after its end is something else.
+    again: Option<Arc<Listed>>,
+    heartbeat: Heartbeat,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug)]
+struct Now {
+    used: Arc<RemoteRegistry>,
+    /// What went over earlier connections.
+    before: Traffic,
+    absence: Absence,
+    attempt: Option<Attempt>,
+    on_trial: Option<Arc<RemoteRegistry>>,
+}
+
+impl Slot {
+    /// Of a worker that is connected.
+    pub(super) fn new(
+        used: Arc<RemoteRegistry>,
+        again: Option<Listed>,
+        heartbeat: Heartbeat,
+        now: Duration,
+    ) -> Slot {
+        let now = Now {
+            used,
+            before: Traffic::default(),
+            absence: Absence::new(now),
+            attempt: None,
+            on_trial: None,
+        };
+        Slot { again: again.map(Arc::new), heartbeat, now: Mutex::new(now) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that is used.
+    pub(super) fn used(&self) -> Arc<RemoteRegistry> {
+        Arc::clone(&self.lock().used)
+    }
+
+    /// What has been sent and received, on all connections that were used.
+    pub(super) fn traffic(&self) -> Traffic {
+        let now = self.lock();
+        now.before.and(Traffic::of(&now.used))
+    }
+
+    /// Looks after it at a time; says whether it has just come back.
+    pub(super) fn look_after(&self, time: Duration) -> bool {
+        let Some(again) = &self.again else { return false };
+        let mut now = self.lock();
+        if now.attempt.as_ref().is_some_and(JoinHandle::is_finished) {
+            // One that panicked reached nothing either.
+            let reached = now.attempt.take().and_then(|attempt| attempt.join().ok()?.ok());
+            let event = if reached.is_some() { AbsenceEvent::Reached } else { AbsenceEvent::Unreached };
+            now.on_trial = reached;
+            now.absence.handle(event, time);
+        }
+        if now.on_trial.as_ref().unwrap_or(&now.used).failure().is_some() {
+            now.on_trial = None;
+            now.absence.handle(AbsenceEvent::Lost, time);
+        }
+        match now.absence.handle(AbsenceEvent::Tick, time) {
+            None => false,
+            Some(AbsenceAction::Try) => {
+                let (again, heartbeat) = (Arc::clone(again), self.heartbeat);
+                let connect = move || {
+                    let again = again.again().map_err(|failure| failure.to_string())?;
+                    // Asking whether it has weights costs a hash; it may have kept those that it had.
+                    again.connect(true, heartbeat)
+                };
+                match thread::Builder::new().name("return".into()).spawn(connect) {
+                    Ok(attempt) => now.attempt = Some(attempt),
+                    Err(_) => {
+                        now.absence.handle(AbsenceEvent::Unreached, time);
+                    }
+                }
+                false
+            }
+            Some(AbsenceAction::Back) => {
+                let Some(back) = now.on_trial.take() else { return false };
+                now.before = now.before.and(Traffic::of(&now.used));
+                now.used = back;
+                true
+            }
+        }
+    }
+}
