@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use oxcart_tensor::TensorRef;
 
+use crate::content::Content;
 use crate::error::Error;
 use crate::host::HostMemory;
 
@@ -88,6 +89,17 @@ pub trait Buffer: Send + Sync + fmt::Debug {
 
     /// Writes bytes.
     fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error>;
+
+    /// What these bytes are known by, where this memory may get them from elsewhere: for [`write_known`](Buffer::write_known), now and
+    /// later. It costs a look at all of them.
+    fn content_of(&self, _data: &[u8]) -> Option<Content> {
+        None
+    }
+
+    /// Writes bytes that are known by their content. If the memory gets them from elsewhere, `data` is not looked at.
+    fn write_known(&self, offset: usize, data: &[u8], _content: &Content) -> Result<(), Error> {
+        self.write(offset, data)
+    }
 
     /// Reads bytes.
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error>;

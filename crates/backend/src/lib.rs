@@ -11,6 +11,7 @@
 mod buffer;
 mod byte_size;
 mod compare;
+mod content;
 mod copy;
 mod device;
 mod error;
@@ -27,6 +28,7 @@ mod table;
 pub use buffer::{Buffer, BufferType, Usage, allocate, same_buffer_type};
 pub use byte_size::ByteSize;
 pub use compare::{Comparison, compare};
+pub use content::Content;
 pub use copy::{GraphCopy, copy_graph};
 pub use device::{Caps, Device, DeviceKind, Memory, Pace};
 pub use error::Error;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oxcart::backend::{ByteSize, Device, DeviceKind};
+use oxcart::digests::Digests;
 use oxcart::gguf::Metadata;
 use oxcart::llm::engine::{Engine, EngineOptions};
 use oxcart::llm::model::limits::{MAX_BATCH, MAX_CONTEXT};
@@ -604,6 +605,11 @@ fn load(
     let moved: u64 =
         placement.shares().iter().filter(|share| !share.mapped).map(|share| share.weights as u64).sum();
     let shown = Mutex::new((Progress::new("loading"), counts));
+    // Only workers ask what bytes are known by.
+    let digests = if workers.is_empty() { None } else { Digests::of_user() };
+    if let Some(digests) = &digests {
+        digests.recall(&file);
+    }
     let (start, before) = (Instant::now(), workers.traffic());
     let model = Model::load(file, placement, &|step| {
         let (progress, counts) = &mut *shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -617,6 +623,12 @@ fn load(
     });
     shown.into_inner().unwrap_or_else(PoisonError::into_inner).0.finish();
     let model = model.map_err(|error| Failure::run(path, error).with_memory_of(&workers.devices()))?;
+    if let Some(digests) = &digests
+        && let Err(error) = digests.keep(model.file())
+    {
+        // They are computed again the next time.
+        tracing::debug!("{}: its digests are not kept: {error}", path.display());
+    }
     if !quiet && moved > 0 {
         let seconds = start.elapsed().as_secs_f64().max(1e-9);
         let sent = workers.traffic().since(before).sent.min(moved);

@@ -46,6 +46,9 @@ const NOT_SETTINGS: [&str; 25] = [
     "call-it",
 ];
 
+/// Options that would be set together with another command's of the same name, which means something else.
+const NOT_SETTINGS_OF: [(&str, &str); 1] = [("worker", "models")];
+
 /// Variables that mean something else.
 const OTHER_VARIABLES: [&str; 2] = ["OXCART_CACHE", "OXCART_CONFIG"];
 
@@ -182,7 +185,7 @@ impl Settings {
     pub(crate) fn all(&self, parser: &Command) -> Result<Vec<Setting>, Failure> {
         let mut all = Vec::new();
         for command in parser.get_subcommands() {
-            for argument in command.get_arguments().filter(|argument| is_setting(argument)) {
+            for argument in command.get_arguments().filter(|argument| is_setting(command, argument)) {
                 let key = argument.get_long().unwrap_or_default().to_owned();
                 let (values, origin) = self.value(command.get_name(), &key, argument)?;
                 let about = argument.get_help().map(ToString::to_string).unwrap_or_default();
@@ -309,8 +312,10 @@ impl Typed {
     }
 }
 
-fn is_setting(argument: &Arg) -> bool {
-    argument.get_long().is_some_and(|long| !NOT_SETTINGS.contains(&long)) && !argument.is_hide_set()
+fn is_setting(command: &Command, argument: &Arg) -> bool {
+    let is_habit =
+        |long: &str| !NOT_SETTINGS.contains(&long) && !NOT_SETTINGS_OF.contains(&(command.get_name(), long));
+    argument.get_long().is_some_and(is_habit) && !argument.is_hide_set()
 }
 
 /// `; did you mean 'temp'?`, if something is near.

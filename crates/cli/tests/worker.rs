@@ -180,6 +180,62 @@ fn weights_are_kept_for_those_who_come_back() {
     assert_eq!(std::fs::read_dir(home.path().join("oxcart/weights")).unwrap().count(), 1);
 }
 
+/// A worker with the same model, under another name: none of it is sent, and digests of both files are kept. (Elsewhere nothing is.)
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_the_worker_has_is_not_sent() {
+    let home = tempfile::tempdir().unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny.gguf");
+    let models = home.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    std::fs::copy(&model, models.join("other.gguf")).unwrap();
+    let mut worker =
+        Worker::start_in(home.path(), &["--json", "--port", "0", "--models", models.to_str().unwrap()]);
+    let (mut address, mut offered) = (None, None);
+    while address.is_none() || offered.is_none() {
+        let line: Value = serde_json::from_str(&worker.line()).unwrap();
+        match line["event"].as_str().unwrap() {
+            "listening" => address = Some(line["address"].as_str().unwrap().to_owned()),
+            "own_models" => offered = Some((line["files"].clone(), line["bytes"].as_u64().unwrap())),
+            _ => {}
+        }
+    }
+    let (files, bytes) = offered.unwrap();
+    assert!(files == 1 && bytes > 100_000, "{files} files, {bytes} bytes");
+    let run = || {
+        let mut command = user::command(env!("CARGO_BIN_EXE_oxcart"));
+        command.env("XDG_CACHE_HOME", home.path()).env_remove("OXCART_CACHE");
+        command.args([
+            "run",
+            "--raw",
+            "-n",
+            "2",
+            "--workers",
+            address.as_ref().unwrap(),
+            "--split",
+            "1,0",
+            "-m",
+        ]);
+        let output = command.arg(&model).arg("the end").output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && log.contains("; workers had "), "{log}");
+        output.stdout
+    };
+    assert_eq!(run(), run());
+    let records = std::fs::read_dir(home.path().join("oxcart/digests")).unwrap();
+    assert!(records.count() >= 1, "those of the client's file, which is old");
+}
+
+#[test]
+fn own_models_need_a_folder() {
+    let output = user::command(env!("CARGO_BIN_EXE_oxcart"))
+        .args(["worker", "--port", "0", "--models", "/no/such/folder"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("cannot look for models in"), "{error}");
+}
+
 #[test]
 fn a_cache_needs_a_folder_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,6 +21,7 @@ use crate::map::Mapping;
 use crate::measure::bytes_to_parse;
 use crate::memory::with_room;
 use crate::metadata::Metadata;
+use crate::state::FileState;
 use crate::tensor::{TensorInfo, Tensors};
 use crate::text::Name;
 
@@ -62,6 +63,11 @@ impl Gguf {
     /// The path it was opened with.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The state that the open file is in now, whatever has become of its path; `None` where the system says too little about it.
+    pub fn state(&self) -> Option<FileState> {
+        FileState::of(&self.file)
     }
 
     /// The checked header.

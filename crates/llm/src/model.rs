@@ -11,6 +11,7 @@
 //! or elsewhere.
 
 mod arch;
+mod contents;
 mod error;
 mod file;
 pub(crate) mod held;
@@ -22,6 +23,7 @@ mod placement;
 mod weights;
 
 pub use arch::names as architectures;
+pub use contents::Contents;
 pub use error::Error;
 pub use file::ModelFile;
 pub use hyper_parameters::{

@@ -16,6 +16,11 @@ pub fn weights() -> Option<PathBuf> {
     Folders::from_env().weights()
 }
 
+/// Where it is kept what the tensors of model files are known by; `None` for users without a home.
+pub fn digests() -> Option<PathBuf> {
+    Some(Folders::from_env().root?.join("digests"))
+}
+
 /// Where a program keeps what a user would miss a little, such as what was typed; `None` for users without a home.
 pub fn state() -> Option<PathBuf> {
     Folders::from_env().state

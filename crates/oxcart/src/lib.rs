@@ -18,9 +18,11 @@
 #![forbid(unsafe_code)]
 
 pub mod devices;
+pub mod digests;
 mod error;
 pub mod folders;
 mod os;
+pub mod own_models;
 mod session;
 
 pub use error::Error;

@@ -21,6 +21,7 @@ mod pairing;
 mod params;
 mod pulse;
 mod record;
+mod take;
 mod worker_message;
 
 pub use command::{Command, Reply};
@@ -32,12 +33,13 @@ pub use interruption::{Interruption, NotDelivered};
 pub use introduction::{Address, Expect, Meet, Transfer};
 pub use limits::{MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
 pub use offer::{
-    CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_introductions, offers_own_ops,
-    offers_pulses,
+    CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_copies, offers_introductions,
+    offers_own_ops, offers_pulses, offers_takes, with_copies,
 };
 pub use op_code::OpCode;
 pub use pairing::{NotPaired, PairingError, PairingMessage};
 pub use params::{ParamError, Params, encode_params};
 pub use pulse::{PULSE_MARK, PulseMessage, PulseMessageError};
 pub use record::{NO_TENSOR, RECORD_BYTES, TensorRecord};
+pub use take::{ContentSum, Take, content_of};
 pub use worker_message::{DeliveryHead, WORKER_MARK, WorkerMessage, WorkerMessageError};

@@ -6,7 +6,7 @@
 //! see: buffers under made-up handles and addresses. [`rebuild()`] turns a graph
 //! from the wire into one of ours, through the door, with every tensor found in that space; a `sliced_graph` is such a
 //! graph cut into slices, and clients take turns slice by slice (`turnstile`, `lent`). A `watch`er ends connections that
-//! are late and whatever is still done for a client that has gone. A [`WeightCache`] keeps weights on disk.
+//! are late and whatever is still done for a client that has gone. A [`WeightCache`] keeps weights on disk; [`Copies`] are the worker's own.
 //!
 //! Invariants: a request is checked whole before its first effect; a refused one ends its connection (or, where version 2
 //! has a way to say so, is answered) and affects no other client; a connection that ends gives back all it had.
@@ -16,6 +16,7 @@ mod budget;
 mod cache;
 mod client;
 mod connection;
+mod copies;
 mod counters;
 mod courier;
 mod entry;
@@ -47,6 +48,7 @@ mod watch;
 
 pub use cache::{CacheCounts, CacheSettings, Call, Domain, DomainOf, Gate, Keeping, WeightCache};
 pub use client::Dropped;
+pub use copies::Copies;
 pub use counters::Snapshot;
 pub use entry::Plain;
 pub use event::{Event, Observer, PairingNews, Totals};

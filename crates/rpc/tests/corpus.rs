@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fuzzed::nodes::Fate;
-use oxcart_rpc::wire::{Dialect, OpCode, TensorRecord, encode_graph};
+use oxcart_backend::Content;
+use oxcart_rpc::wire::{Dialect, OpCode, Take, TensorRecord, encode_graph};
 use oxcart_tensor::Op;
 
 fn folder(target: &str) -> PathBuf {
@@ -237,6 +238,10 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
             seeds.push((format!("{dialect}-{}", op.name().to_lowercase()), bytes));
         }
     }
+    let own = Dialect::all().iter().position(|dialect| *dialect == Dialect::own()).unwrap();
+    let content = Content { hash: 1, digest: [2; 32] };
+    let body = Take { record: leaf(1, [4, 2, 1, 1]), content }.encode();
+    seeds.push((format!("{}-take", Dialect::own()), [&[u8::try_from(own).unwrap()][..], &body].concat()));
     seeds
 }
 
@@ -263,7 +268,7 @@ fn session_seeds() -> Vec<(String, Vec<u8>)> {
     let alloc = [0, 0, 16, 3, 0];
     // Type, buffer, place, four extents, strides.
     let tensor = [0, 0, 1, 1, 2, 1, 1, 0];
-    let scripts: [(&str, Vec<u8>); 7] = [
+    let scripts: [(&str, Vec<u8>); 8] = [
         ("memory", [&alloc[..], &alloc, &[2, 0, 9], &[1, 1], &[14, 0, 0], &[14, 2, 0]].concat()),
         ("tensors", {
             let set = [&[3][..], &tensor, &[0, 8, 0, 0, 5]].concat();
@@ -272,6 +277,12 @@ fn session_seeds() -> Vec<(String, Vec<u8>)> {
             let fill = [&[6][..], &tensor, &[0, 8, 3]].concat();
             let rest = [&[7][..], &tensor, &[8, 0], &tensor, &[9], &tensor, &[0; 9]].concat();
             [&alloc[..], &set, &get, &copy, &fill, &get, &rest].concat()
+        }),
+        ("takes", {
+            // The same hash, odd for a digest and even without one.
+            let take = |hash: u8| [&[9][..], &tensor, &[3, hash], &[0; 7]].concat();
+            let set = [&[3][..], &tensor, &[0, 8, 0, 0, 5]].concat();
+            [&alloc[..], &take(1), &set, &take(1), &take(2)].concat()
         }),
         ("graph", {
             let graph = graph(&tensor);

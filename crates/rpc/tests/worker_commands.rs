@@ -42,8 +42,9 @@ fn the_worked_example_byte_by_byte() {
         assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
         let mut expected = [0; 24];
         if first == 0 {
-            // Our mark, our operations, and the abilities: it can be introduced to other workers (1) and has heartbeats (2).
-            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x03");
+            // Our mark, our operations, and the abilities: it can be introduced to other workers (1), has heartbeats (2) and
+            // takes bytes by their content (4).
+            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x07");
         }
         assert_eq!(reply[12..], expected);
     }

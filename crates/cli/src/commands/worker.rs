@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use oxcart::backend::{ByteSize, Device, StreamOptions};
+use oxcart::digests::Digests;
+use oxcart::own_models::{Offered, OwnModels};
 use oxcart::rpc::client::Endpoint;
 use oxcart::rpc::link::{Book, MachineName, Network};
 use oxcart::rpc::worker::{
@@ -87,6 +89,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     cache_size: Option<u64>,
 
+    /// Take weights from the .gguf files in DIR and its subfolders, so that clients need not send models that are there
+    ///
+    /// Any client that may use this worker gets a tensor of these files if it knows the tensor's digest, so name no folder with models
+    /// that some of them may not have.
+    #[arg(long, value_name = "DIR")]
+    models: Option<PathBuf>,
+
     /// Accept at most this many connections at the same time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = units::whole(1..=65536_u32))]
     max_clients: u32,
@@ -146,7 +155,9 @@ const EXAMPLES: &str = "Examples:
   oxcart worker --listen 127.0.0.1:50052 --listen 3.6@127.0.0.1:50053
       Old and new clients at the same time, each on its own port
   oxcart worker --cache --cache-size 100G
-      Returning clients do not have to send their model again";
+      Returning clients do not have to send their model again
+  oxcart worker --models ~/models
+      Clients do not have to send models that are in this folder, too";
 
 /// Where weights are kept. Words rather than the presence of the option, so that it can be a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,6 +207,9 @@ pub(crate) fn run(args: &Args, readers: Readers) -> Result<(), Failure> {
         Some(CacheAt::Usual) => Some(cache(None, cache_size)?),
         Some(CacheAt::Folder(folder)) => Some(cache(Some(folder), cache_size)?),
     };
+    if let Some(folder) = &args.models {
+        config.copies = Some(own_models(folder)?);
+    }
     let on_loopback = !args.no_plain && args.advertise.is_empty();
     config.plain = Plain { on_loopback, networks: args.allow_plain.clone() };
     if !args.allow_plain.is_empty() {
@@ -334,6 +348,16 @@ fn check_memory(wanted: u64, devices: &[Arc<dyn Device>]) -> Result<(), Failure>
         ))),
         _ => Ok(()),
     }
+}
+
+fn own_models(folder: &Path) -> Result<Arc<OwnModels>, Failure> {
+    let shown = folder.display().to_string();
+    let named = shown.clone();
+    let told = Box::new(move |offered: &Offered| log::own_models(&named, offered));
+    OwnModels::start(folder, Digests::of_user(), told).map_err(|error| {
+        let shown = shown.escape_debug();
+        Failure::Machine(format!("cannot look for models in '{shown}': {error}; it must be a folder"))
+    })
 }
 
 fn cache(folder: Option<&Path>, size: u64) -> Result<Arc<WeightCache>, Failure> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use oxcart_gguf::{ByteOrder, GgufSet, Metadata};
 use oxcart_tensor::Shape;
 
+use super::contents::Contents;
 use super::error::Error;
 use super::hyper_parameters::{HyperParameters, Pooling};
 use super::net::{AttentionPath, Built, Needed, Net, StepShape, Style, Survey};
@@ -18,6 +19,8 @@ use crate::runner::sequence::KINDS;
 #[derive(Debug)]
 pub struct ModelFile {
     set: GgufSet,
+    /// Of each file, what its tensors are known by.
+    contents: Vec<Contents>,
     hyper: HyperParameters,
     needed: Vec<Needed>,
     /// The graph that was built to find out what is needed: that of a large step, as most runners will have it.
@@ -54,7 +57,8 @@ impl ModelFile {
         if let Some(extra) = set.tensors().find(|tensor| !is_known(tensor.info.name())) {
             return Err(Error::ExtraTensor { name: extra.info.name().to_owned() });
         }
-        Ok(ModelFile { set, hyper, needed, survey, surveyed: (shape, style) })
+        let contents = set.files().iter().map(Contents::of).collect();
+        Ok(ModelFile { set, contents, hyper, needed, survey, surveyed: (shape, style) })
     }
 
     /// Its size and shape.
@@ -70,6 +74,11 @@ impl ModelFile {
     /// The files.
     pub fn files(&self) -> &GgufSet {
         &self.set
+    }
+
+    /// Of each file, what its tensors are known by.
+    pub fn contents(&self) -> &[Contents] {
+        &self.contents
     }
 
     /// A graph of this shape and style, without data.

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oxcart_backend::{BufferType, Buffers, Device, HostMemory, Usage, place_all};
-use oxcart_gguf::{GgufSet, Mapping, Metadata};
+use oxcart_backend::{Buffer, BufferType, Buffers, Content, Device, HostMemory, Usage, place_all};
+use oxcart_gguf::{Mapping, Metadata};
 use oxcart_tensor::graph::{BufferId, Storage};
 use oxcart_tensor::{Graph, Layout, TensorId};
 
@@ -134,7 +134,7 @@ impl Model {
         let sections = vec![HashMap::new(); placement.sections().len()];
         let (homes, devices) = (placement.sections().to_vec(), placement.devices().len());
         let mut loading = Loading {
-            set: file.files(),
+            file: &file,
             placement: &placement,
             mappings: &mappings,
             held,
@@ -233,7 +233,7 @@ struct Upload {
 }
 
 struct Loading<'a> {
-    set: &'a GgufSet,
+    file: &'a ModelFile,
     placement: &'a Placement,
     mappings: &'a [Arc<Mapping>],
     held: &'a Held,
@@ -257,7 +257,7 @@ impl Loading<'_> {
     /// The tensor in its file: which file, first byte, layout.
     fn in_file(&self, name: &str) -> Result<(usize, usize, Layout), Error> {
         let missing = || Error::MissingTensor { name: name.to_owned() };
-        let tensor = self.set.tensor(name).ok_or_else(missing)?;
+        let tensor = self.file.files().tensor(name).ok_or_else(missing)?;
         let start = usize::try_from(tensor.info.offset()).map_err(|_| missing())?;
         // The mapping has all bytes of the tensor, or this fails.
         tensor.info.bytes_in(self.mappings[tensor.file_index].bytes())?;
@@ -381,7 +381,31 @@ impl Loading<'_> {
     fn upload(&self, upload: &Upload) -> Result<(), Error> {
         let mapping = &self.mappings[upload.file];
         let buffer = self.weights.buffers.get(upload.storage.buffer)?;
-        buffer.write(upload.storage.offset, &mapping.bytes()[upload.start..upload.start + upload.len])?;
+        let bytes = &mapping.bytes()[upload.start..upload.start + upload.len];
+        match self.content_of(upload, &**buffer, bytes)? {
+            Some(content) => buffer.write_known(upload.storage.offset, bytes, &content)?,
+            None => buffer.write(upload.storage.offset, bytes)?,
+        }
         Ok(mapping.check()?)
+    }
+
+    /// What a tensor is known by, if its device asks for that: from before, in which case nothing of it is read, or found out now.
+    fn content_of(
+        &self,
+        upload: &Upload,
+        buffer: &dyn Buffer,
+        bytes: &[u8],
+    ) -> Result<Option<Content>, Error> {
+        let (file, contents) = (&self.file.files().files()[upload.file], &self.file.contents()[upload.file]);
+        let (start, len) = (upload.start as u64, upload.len as u64);
+        if let Some(content) = contents.find_at(file, start, len) {
+            return Ok(Some(content));
+        }
+        let content = buffer.content_of(bytes);
+        if let Some(content) = content {
+            self.mappings[upload.file].check()?;
+            contents.note_at(start, len, content);
+        }
+        Ok(content)
     }
 }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oxcart_backend::{Buffer, BufferType, Error, Usage};
+use oxcart_backend::{Buffer, BufferType, Content, Error, Usage};
 use oxcart_tensor::TensorRef;
 use zerocopy::little_endian::U64;
 
@@ -18,7 +18,7 @@ use super::job::{Job, Range};
 use super::limits::{FILL_PIECE, HASH_THRESHOLD, MAX_KNOWN_NAMES, MAX_PIECE, UNTOLD_HASH_THRESHOLD};
 use super::message::{Head, Message, Waiting};
 use super::record::{bytes_record, leaf_record};
-use crate::wire::{Command, fnv1a};
+use crate::wire::{Command, Take, content_of, fnv1a};
 
 /// Memory on a worker.
 #[derive(Debug)]
@@ -78,26 +78,38 @@ impl RemoteBuffer {
         connection.worker_cache && is_large && self.usage() == Usage::Weights
     }
 
+    /// Whether the worker may have these bytes already, and can be asked for them by their digest.
+    fn may_be_taken(&self, len: usize) -> bool {
+        let connection = self.connection();
+        let has = connection.worker_has;
+        let least = if has.copies { 0 } else { HASH_THRESHOLD };
+        let is_asked_for = len > least && len <= MAX_PIECE;
+        connection.worker_cache && has.takes && is_asked_for && self.usage() == Usage::Weights
+    }
+
     /// Asks whether the worker has the bytes with this hash, and has put them in place.
     fn found_in_cache(&self, target: Range, hash: u64) -> Result<bool, Arc<WorkerFailure>> {
-        let head = Head::new(Command::SetTensorHash).record(&bytes_record(target)).u64(0).u64(hash).whole();
+        let command = Command::SetTensorHash;
+        self.is_in_place(target, command, Head::new(command).record(&bytes_record(target)).u64(0).u64(hash))
+    }
+
+    /// The same by what the bytes are known by, which no others are.
+    fn was_taken(&self, target: Range, content: &Content) -> Result<bool, Arc<WorkerFailure>> {
+        let take = Take { record: bytes_record(target), content: *content };
+        self.is_in_place(target, Command::Take, Head::new(Command::Take).raw(&take.encode()))
+    }
+
+    /// Whether the worker says that it has put bytes in place by itself.
+    fn is_in_place(&self, target: Range, command: Command, head: Head) -> Result<bool, Arc<WorkerFailure>> {
         let about = About::Bytes { len: target.len, name: self.name_at(target.offset) };
+        let (head, work) = (head.whole(), target.len as u64);
         let mut turn = self.connection().turn()?;
         let mut answer = [0];
-        turn.exchange(
-            &Message {
-                command: Command::SetTensorHash,
-                head: &head,
-                payload: &[],
-                about: &about,
-                work: target.len as u64,
-            },
-            &mut answer,
-        )?;
+        turn.exchange(&Message { command, head: &head, payload: &[], about: &about, work }, &mut answer)?;
         match answer {
             [0] => Ok(false),
             [1] => Ok(true),
-            [other] => Err(turn.refuse(Command::SetTensorHash, format!("result {other}"))),
+            [other] => Err(turn.refuse(command, format!("result {other}"))),
         }
     }
 
@@ -108,6 +120,23 @@ impl RemoteBuffer {
             return Ok(());
         }
         self.connection().turn()?.set(target, data, ask_first, self.name_at(target.offset))
+    }
+
+    fn write_known_range(
+        &self,
+        target: Range,
+        data: &[u8],
+        content: &Content,
+    ) -> Result<(), Arc<WorkerFailure>> {
+        let worth_keeping = self.may_be_cached(target.len);
+        let is_there = match self.may_be_taken(target.len) {
+            true => self.was_taken(target, content)?,
+            false => worth_keeping && self.found_in_cache(target, content.hash)?,
+        };
+        if is_there {
+            return Ok(());
+        }
+        self.connection().turn()?.set(target, data, worth_keeping, self.name_at(target.offset))
     }
 
     fn copy_range(&self, source: Range, target: Range) -> Result<bool, Arc<WorkerFailure>> {
@@ -155,6 +184,19 @@ impl Buffer for RemoteBuffer {
             return Ok(());
         }
         self.write_range(target, data).map_err(|failure| self.error(&failure))
+    }
+
+    fn content_of(&self, data: &[u8]) -> Option<Content> {
+        let is_asked_for = self.may_be_taken(data.len()) || self.may_be_cached(data.len());
+        is_asked_for.then(|| content_of(data))
+    }
+
+    fn write_known(&self, offset: usize, data: &[u8], content: &Content) -> Result<(), Error> {
+        let target = self.range(offset, data.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.write_known_range(target, data, content).map_err(|failure| self.error(&failure))
     }
 
     fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {

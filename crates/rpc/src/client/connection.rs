@@ -25,7 +25,7 @@ use super::failure::{About, Unconfirmed, WorkerFailure, WorkerFault};
 use super::introduction::Reach;
 use super::job::Job;
 use super::limits::{LOOK, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
-use super::line::Line;
+use super::line::{Line, WorkerHas};
 use super::message::{Head, Message};
 use super::options::Options;
 use super::pulse::Beating;
@@ -127,6 +127,8 @@ pub(super) struct Connection {
     pub(super) traffic: Arc<Traffic>,
     /// Whether the worker keeps large weights by content.
     pub(super) worker_cache: bool,
+    /// What else it may have already.
+    pub(super) worker_has: WorkerHas,
     /// How other workers can get to this one.
     pub(super) reach: Reach,
 }
@@ -148,7 +150,7 @@ impl Connection {
         traffic: Arc<Traffic>,
         options: &Options,
     ) -> std::io::Result<Arc<Connection>> {
-        let (socket, dialect) = (line.handle()?, line.dialect);
+        let (socket, dialect, worker_has) = (line.handle()?, line.dialect, line.has);
         let reach = Reach::new(&line, &socket, options);
         let state = State {
             line: Some(line),
@@ -186,7 +188,7 @@ impl Connection {
             core.has_pulse.store(false, Ordering::SeqCst);
         }
         let worker_cache = options.worker_cache;
-        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, reach }))
+        Ok(Arc::new(Connection { core, dialect, traffic, worker_cache, worker_has, reach }))
     }
 
     /// Whether it has a pulse that goes on.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::endpoint::Endpoint;
 use super::failure::{About, ConnectError, WorkerFailure, WorkerFault};
-use super::line::Line;
+use super::line::{Line, WorkerHas};
 use super::message::{Head, Message};
 use super::options::{LinkTo, Options};
 use super::traffic::Traffic;
@@ -19,8 +19,8 @@ use crate::link::secured::Secured;
 use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
 use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
 use crate::wire::{
-    CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_introductions, offers_own_ops,
-    offers_pulses,
+    CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_copies, offers_introductions,
+    offers_own_ops, offers_pulses, offers_takes,
 };
 
 /// When a silent worker is taken for lost.
@@ -50,9 +50,13 @@ pub(super) fn greet(
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
                 let (can_be_introduced, has_pulse) = (answer.can_be_introduced, answer.has_pulse);
+                let has = answer.has;
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 line.can_be_introduced = can_be_introduced && line.dialect.has_introductions;
                 line.has_pulse = has_pulse && line.dialect.has_pulses;
+                if line.dialect.has_takes {
+                    line.has = has;
+                }
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -126,6 +130,8 @@ struct Answer {
     can_be_introduced: bool,
     /// Whether it gives a connection a pulse.
     has_pulse: bool,
+    /// What it may have already.
+    has: WorkerHas,
 }
 
 fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
@@ -146,7 +152,8 @@ fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailu
     let [major, minor, patch, _] = start;
     let version = Version { major, minor, patch };
     let (is_own, can_be_introduced) = (offers_own_ops(&offer), offers_introductions(&offer));
-    Ok(Answer { version, is_own, can_be_introduced, has_pulse: offers_pulses(&offer) })
+    let has = WorkerHas { takes: offers_takes(&offer), copies: offers_copies(&offer) };
+    Ok(Answer { version, is_own, can_be_introduced, has_pulse: offers_pulses(&offer), has })
 }
 
 /// The dialect to speak with a worker of a version.

@@ -53,6 +53,15 @@ impl Watch {
     }
 }
 
+/// What a worker says of contents that it may have already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WorkerHas {
+    /// Bytes can be named by their content.
+    pub(super) takes: bool,
+    /// It has files of its own, so that small ones are worth asking for.
+    pub(super) copies: bool,
+}
+
 /// A connection and what is known of its state.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -63,6 +72,8 @@ pub(super) struct Line {
     pub(super) can_be_introduced: bool,
     /// Whether the worker gives a connection a pulse.
     pub(super) has_pulse: bool,
+    /// What the worker may have already.
+    pub(super) has: WorkerHas,
     traffic: Arc<Traffic>,
     timeouts: Timeouts,
     unconfirmed: Unconfirmed,
@@ -87,6 +98,7 @@ impl Line {
             dialect,
             can_be_introduced: false,
             has_pulse: false,
+            has: WorkerHas::default(),
             traffic,
             timeouts,
             unconfirmed: Unconfirmed::default(),

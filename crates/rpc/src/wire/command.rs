@@ -4,6 +4,7 @@ use super::dialect::Dialect;
 use super::introduction::{Expect, Meet, Transfer};
 use super::offer::CAPABILITY_BYTES;
 use super::record::RECORD_BYTES;
+use super::take::Take;
 
 /// What a client can ask for. The numbers are the same in every dialect; those from 128 on are Oxcart's alone, far from where ggml's end.
 #[expect(missing_docs, reason = "each is a command by its name")]
@@ -40,6 +41,8 @@ pub enum Command {
     Resume = 132,
     /// Give the session a pulse.
     Pulse = 133,
+    /// Put bytes in place that the worker has, by what they are known by.
+    Take = 134,
 }
 
 /// How many of them are ggml's.
@@ -58,7 +61,7 @@ pub enum Reply {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Command; 24] = [
+    pub const ALL: [Command; 25] = [
         Command::AllocBuffer,
         Command::GetAlignment,
         Command::GetMaxSize,
@@ -83,6 +86,7 @@ impl Command {
         Command::Await,
         Command::Resume,
         Command::Pulse,
+        Command::Take,
     ];
 
     /// The command with a number, if the dialect has it.
@@ -96,6 +100,7 @@ impl Command {
                 dialect.has_introductions
             }
             Command::Pulse => dialect.has_pulses,
+            Command::Take => dialect.has_takes,
             _ => true,
         };
         exists.then_some(command)
@@ -136,6 +141,7 @@ impl Command {
             Command::Await => "AWAIT",
             Command::Resume => "RESUME",
             Command::Pulse => "PULSE",
+            Command::Take => "TAKE",
         }
     }
 
@@ -167,6 +173,7 @@ impl Command {
             Command::Expect => Expect::BYTES,
             Command::Meet => Meet::BYTES,
             Command::Push | Command::Await => Transfer::BYTES,
+            Command::Take => Take::BYTES,
         }
     }
 
@@ -194,7 +201,11 @@ impl Command {
             | Command::Push
             | Command::Await
             | Command::Resume => Reply::None,
-            Command::SetTensorHash | Command::CopyTensor | Command::Expect | Command::Meet => Reply::Bytes(1),
+            Command::SetTensorHash
+            | Command::CopyTensor
+            | Command::Expect
+            | Command::Meet
+            | Command::Take => Reply::Bytes(1),
             Command::GetTensor => Reply::Data,
             Command::GraphCompute => {
                 if dialect.has_recompute {
@@ -268,9 +279,9 @@ mod tests {
     fn own_commands_are_those_of_the_own_dialect() {
         let numbers: Vec<u8> =
             (18..=255).filter(|&number| Command::from_number(number, Dialect::own()).is_some()).collect();
-        assert_eq!(numbers, [128, 129, 130, 131, 132, 133]);
+        assert_eq!(numbers, [128, 129, 130, 131, 132, 133, 134]);
         for dialect in Dialect::all().iter().filter(|dialect| **dialect != Dialect::own()) {
-            assert!(!dialect.has_introductions && !dialect.has_pulses, "{dialect}");
+            assert!(!dialect.has_introductions && !dialect.has_pulses && !dialect.has_takes, "{dialect}");
         }
         for (index, command) in Command::ALL.into_iter().enumerate() {
             assert_eq!(command.index(), index, "{}", command.name());

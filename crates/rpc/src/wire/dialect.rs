@@ -63,6 +63,8 @@ pub struct Dialect {
     pub has_introductions: bool,
     /// Whether a session can have a pulse: PULSE exists. Only spoken with workers that said so; see [`offers_pulses`](super::offers_pulses).
     pub has_pulses: bool,
+    /// Whether bytes can be named by their content: TAKE exists. Only spoken with workers that said so; see [`offers_takes`](super::offers_takes).
+    pub has_takes: bool,
     /// Whether FREE_BUFFER, BUFFER_CLEAR, INIT_TENSOR and MEMSET_TENSOR are answered.
     pub answers_writes: bool,
     /// Whether operations have the meaning they had in version 2: SET_ROWS names its target only as its view source, PAD

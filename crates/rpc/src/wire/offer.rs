@@ -24,6 +24,12 @@ const INTRODUCTIONS: u32 = 1;
 /// The bit that says that a worker has pulses, likewise.
 const PULSES: u32 = 2;
 
+/// The bit that says that a worker takes bytes by their content, likewise.
+const TAKES: u32 = 4;
+
+/// The bit that says that it has files of its own to take them from, so that small ones are worth asking for, too.
+const COPIES: u32 = 8;
+
 /// What a worker that speaks `dialect` answers to a client's capabilities.
 pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_BYTES] {
     let mut answer = NO_CAPABILITIES;
@@ -32,7 +38,17 @@ pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_B
         answer[8..12].copy_from_slice(&OWN_OPS.to_le_bytes());
         let introductions = if dialect.has_introductions { INTRODUCTIONS } else { 0 };
         let pulses = if dialect.has_pulses { PULSES } else { 0 };
-        answer[12..16].copy_from_slice(&(introductions | pulses).to_le_bytes());
+        let takes = if dialect.has_takes { TAKES } else { 0 };
+        answer[12..16].copy_from_slice(&(introductions | pulses | takes).to_le_bytes());
+    }
+    answer
+}
+
+/// The answer of a worker that has files of its own, if it is one that takes bytes by their content.
+pub fn with_copies(mut answer: [u8; CAPABILITY_BYTES]) -> [u8; CAPABILITY_BYTES] {
+    if offers_takes(&answer) {
+        let more = abilities(&answer) | COPIES;
+        answer[12..16].copy_from_slice(&more.to_le_bytes());
     }
     answer
 }
@@ -53,9 +69,23 @@ pub fn offers_pulses(answer: &[u8; CAPABILITY_BYTES]) -> bool {
     has_ability(answer, PULSES)
 }
 
+/// Whether a worker that answered this takes bytes by their content.
+pub fn offers_takes(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    has_ability(answer, TAKES)
+}
+
+/// Whether a worker that answered this has files of its own to take them from.
+pub fn offers_copies(answer: &[u8; CAPABILITY_BYTES]) -> bool {
+    offers_takes(answer) && has_ability(answer, COPIES)
+}
+
 fn has_ability(answer: &[u8; CAPABILITY_BYTES], ability: u32) -> bool {
+    answer[..8] == MARK && abilities(answer) & ability != 0
+}
+
+fn abilities(answer: &[u8; CAPABILITY_BYTES]) -> u32 {
     let [a, b, c, d] = [answer[12], answer[13], answer[14], answer[15]];
-    answer[..8] == MARK && u32::from_le_bytes([a, b, c, d]) & ability != 0
+    u32::from_le_bytes([a, b, c, d])
 }
 
 #[cfg(test)]
@@ -86,6 +116,24 @@ mod tests {
         assert!(offers_introductions(&before) && !offers_pulses(&before));
         assert!(!offers_pulses(&NO_CAPABILITIES) && !offers_pulses(&[0xff; CAPABILITY_BYTES]));
         assert!(!offers_pulses(&answer_capabilities(Dialect::newest(), &NO_CAPABILITIES)));
+    }
+
+    /// A worker of ours from before has introductions and pulses alone; one without files of its own does not say that it has some.
+    #[test]
+    fn taking_by_content_is_offered_apart_from_the_rest() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert!(offers_takes(&own) && !offers_copies(&own));
+        let copies = with_copies(own);
+        assert!(offers_takes(&copies) && offers_copies(&copies) && offers_pulses(&copies));
+        let mut before = own;
+        before[12] = 3;
+        assert!(offers_pulses(&before) && !offers_takes(&before));
+        assert_eq!(with_copies(before), before);
+        let newest = answer_capabilities(Dialect::newest(), &NO_CAPABILITIES);
+        assert_eq!(with_copies(newest), NO_CAPABILITIES, "no mark, nothing is said");
+        for nothing in [NO_CAPABILITIES, [0xff; CAPABILITY_BYTES]] {
+            assert!(!offers_takes(&nothing) && !offers_copies(&nothing));
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! - **Trust** ([`Domain`]). Each domain has a folder of its own. What a client sends is kept for its own domain and served
 //!   to no other; what an operator puts into the folder `shared` is served to all. Nothing is ever written there.
 //! - **Content** (`entry`). An entry carries its length and a strong digest, and is verified whole before its first byte is
-//!   used. A bad one is a miss and removed.
+//!   used. A bad one is a miss and removed. A client that names the digest itself gets the bytes as they are verified, and zeros in their
+//!   place should they turn out to be others: it sees neither before that.
 //! - **Collisions**. A second content with the hash of an intact entry makes that hash useless for the domain, for good:
 //!   a file says so, and neither content is served to it again.
 //! - **Shares** (`share`). Room, and places for writing, are shared by peers and users first, and by the domains of a peer then.
@@ -38,6 +39,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use oxcart_backend::{Content, Error};
 
 use super::counters::add;
 use super::limits::{KEEP_PATIENCE, KEEP_STALL};
@@ -193,6 +196,63 @@ impl WeightCache {
                 let entries = self.entry_folder(of);
                 entries.is_some_and(|entries| self.load_from(&entries, domain, hash, into, go_on))
             })
+    }
+
+    /// The same by a digest, which the content has or nothing is left of it: then the place holds zeros, or what it held. Read once, so
+    /// verified while it is written; nothing else may look at the place meanwhile.
+    pub fn take(
+        &self,
+        domain: &Domain,
+        content: &Content,
+        into: &BufferRange,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<bool, Error> {
+        if self.is_barred(domain, content.hash) {
+            return Ok(false);
+        }
+        for of in [Some(domain), None] {
+            if let Some(entries) = self.entry_folder(of)
+                && self.take_from(&entries, content, into, go_on)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn take_from(
+        &self,
+        entries: &EntryFolder,
+        content: &Content,
+        into: &BufferRange,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<bool, Error> {
+        let Some(mut entry) = self.entry(entries, content.hash) else { return Ok(false) };
+        if entry.header().len() != into.len as u64 {
+            return Ok(false);
+        }
+        let (mut wanted, mut written) = (true, Ok(()));
+        let read = entry.read(|start, piece| {
+            wanted = go_on(piece.len());
+            if wanted {
+                written = into.buffer.write(into.offset + start, piece);
+            }
+            wanted && written.is_ok()
+        });
+        written?;
+        if !wanted {
+            // The client is gone, and its buffer with it.
+            return Ok(false);
+        }
+        if read.as_ref().is_ok_and(|digest| *digest == content.digest) {
+            entry.touch();
+            return Ok(true);
+        }
+        into.buffer.fill(into.offset, into.len, 0)?;
+        if read.is_err() {
+            self.reject(entries, content.hash);
+        }
+        Ok(false)
     }
 
     fn load_from(

@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
-use crate::wire::{Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, answer_capabilities};
+use crate::wire::{Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, answer_capabilities, with_copies};
 
 /// What GRAPH_COMPUTE answers in version 2.
 const SUCCESS: u8 = 0;
@@ -153,7 +153,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         if dialect.has_capabilities {
             // Capabilities are of transports that we do not have; whatever is offered, we decline.
             reply.push(0);
-            reply.extend(answer_capabilities(dialect, &self.body));
+            let answer = answer_capabilities(dialect, &self.body);
+            reply.extend(if self.shared.copies.is_some() { with_copies(answer) } else { answer });
         }
         self.reply(&reply)?;
         Ok(dialect)

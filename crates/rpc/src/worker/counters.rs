@@ -23,6 +23,7 @@ pub(crate) struct Counters {
     pub(crate) cancelled: AtomicU64,
     pub(crate) cache_hits: AtomicU64,
     pub(crate) cache_misses: AtomicU64,
+    pub(crate) copied: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) degraded: AtomicU64,
     pub(crate) panics: AtomicU64,
@@ -52,6 +53,7 @@ impl Counters {
             cancelled: get(&self.cancelled),
             cache_hits: get(&self.cache_hits),
             cache_misses: get(&self.cache_misses),
+            copied: get(&self.copied),
             cache,
             dropped: get(&self.dropped),
             degraded: get(&self.degraded),
@@ -87,6 +89,8 @@ pub struct Snapshot {
     pub cache_hits: u64,
     /// Hashes whose content was not.
     pub cache_misses: u64,
+    /// Contents that came from the worker's own files.
+    pub copied: u64,
     /// What else the cache did.
     pub cache: CacheCounts,
     /// Connections dropped for being too slow, too many or too large, or because their device was lost.
@@ -106,7 +110,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The numbers and their names.
-    pub const fn numbers(&self) -> [(&'static str, u64); 21] {
+    pub const fn numbers(&self) -> [(&'static str, u64); 22] {
         [
             ("connected", self.connected),
             ("accepted", self.accepted),
@@ -124,6 +128,7 @@ impl Snapshot {
             ("cache_rejected", self.cache.rejected),
             ("cache_evicted", self.cache.evicted),
             ("cache_collisions", self.cache.collisions),
+            ("copied", self.copied),
             ("dropped", self.dropped),
             ("degraded", self.degraded),
             ("panics", self.panics),
@@ -157,6 +162,9 @@ impl fmt::Display for Snapshot {
             write!(f, "{stored} stored, {failed} not, {rejected} rejected, {evicted} evicted")?;
             write!(f, ", {collisions} collisions")?;
         }
+        if self.copied > 0 {
+            write!(f, ", {} from own files", self.copied)?;
+        }
         let total: u64 = self.refusals.values().sum();
         write!(f, ", {total} refused")?;
         let reasons: Vec<_> = self.refusals.iter().map(|(code, n)| format!("{code} {n}")).collect();
@@ -175,12 +183,16 @@ mod tests {
     fn readable_by_people_and_programs() {
         let counters = Counters::default();
         add(&counters.graphs, 3);
+        add(&counters.copied, 5);
         counters.refused("handle");
         counters.refused("handle");
         counters.refused("size");
         let snapshot = counters.snapshot(2, CacheCounts { rejected: 7, ..CacheCounts::default() });
-        assert!(snapshot.to_string().ends_with("0 panics, 3 refused (handle 2, size 1)"), "{snapshot}");
-        for named in [("connected", 2), ("graphs", 3), ("cache_rejected", 7)] {
+        assert!(
+            snapshot.to_string().ends_with("0 panics, 5 from own files, 3 refused (handle 2, size 1)"),
+            "{snapshot}"
+        );
+        for named in [("connected", 2), ("graphs", 3), ("cache_rejected", 7), ("copied", 5)] {
             assert!(snapshot.numbers().contains(&named), "{named:?}");
         }
         assert_eq!(snapshot.refusals.into_iter().collect::<Vec<_>>(), [("handle", 2), ("size", 1)]);

@@ -16,6 +16,7 @@ use oxcart_backend::{Device, Error, Memory, StreamOptions};
 use super::budget::{Budget, Lease};
 use super::cache::WeightCache;
 use super::client::{Client, Dropped, Phase};
+use super::copies::Copies;
 use super::counters::{Counters, Snapshot, add};
 use super::entry::Plain;
 use super::event::{Event, Observer, Reporter};
@@ -93,6 +94,8 @@ pub struct Config {
     pub limits: Limits,
     /// Weights by content; by default, none are kept.
     pub cache: Option<Arc<WeightCache>>,
+    /// Contents in files of the worker's own, for all clients that name them by their digest; by default, there are none.
+    pub copies: Option<Arc<dyn Copies>>,
     /// Who this machine is, and which machines may use it; by default, none is known.
     pub trust: Option<Arc<Trust>>,
     /// Who may come without a key; by default, clients of this machine.
@@ -120,6 +123,7 @@ impl Config {
             max_memory: None,
             limits: Limits::default(),
             cache: None,
+            copies: None,
             trust: None,
             plain: Plain::default(),
             observer: Arc::new(|_| {}),
@@ -155,6 +159,7 @@ pub(crate) struct WorkerState {
     pub(crate) devices: Vec<Lent>,
     pub(crate) limits: Limits,
     pub(crate) cache: Option<Arc<WeightCache>>,
+    pub(crate) copies: Option<Arc<dyn Copies>>,
     pub(crate) trust: Option<Arc<Trust>>,
     pub(crate) plain: Plain,
     /// Other workers that clients have introduced.
@@ -169,7 +174,7 @@ pub(crate) struct WorkerState {
     stored: Arc<Budget>,
     /// Turns at what the processor does for clients besides computing: clearing, copying, planning.
     pub(crate) chores: Turnstile,
-    /// Turns at loading from the cache. A disk that does not answer must hold up nothing else.
+    /// Turns at loading from the cache and from own files. A disk that does not answer must hold up nothing else.
     pub(crate) loads: Turnstile,
     /// Turns at which small commands are paid for, see [`WorkerState::pay`].
     payments: Turnstile,
@@ -366,6 +371,7 @@ impl Worker {
             devices: config.devices.iter().map(lend).collect::<Result<_, _>>()?,
             limits: config.limits,
             cache: config.cache,
+            copies: config.copies,
             introductions: match &config.trust {
                 Some(trust) => Arc::clone(trust.introductions()),
                 None => Arc::default(),

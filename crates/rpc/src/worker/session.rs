@@ -17,6 +17,7 @@ use zerocopy::little_endian::{U32, U64};
 use super::budget::Lease;
 use super::cache::{Domain, Keeping, WeightCache};
 use super::client::{Client, Phase};
+use super::copies;
 use super::counters::add;
 use super::event::Event;
 use super::lent::Lent;
@@ -34,7 +35,7 @@ use super::sliced_graph::SlicedGraph;
 use super::space::{BufferRange, Space, layout_of};
 use crate::link::Key;
 use crate::wire::{
-    Command, Dialect, Expect, GraphBody, Interruption, Meet, NO_TENSOR, TensorRecord, Transfer,
+    Command, Dialect, Expect, GraphBody, Interruption, Meet, NO_TENSOR, Take, TensorRecord, Transfer,
 };
 
 /// What a command is answered with.
@@ -197,6 +198,7 @@ impl Session {
                 Ok(Answer::Data(range.part("tensor", fields.long()?, fields.long()?)?))
             }
             Command::SetTensorHash => self.set_tensor_hash(fields, client),
+            Command::Take => self.take(body, client),
             Command::CopyTensor => self.copy_tensor(fields, client),
             Command::MemsetTensor => {
                 let range = self.range_of(fields.record()?)?;
@@ -358,6 +360,27 @@ impl Session {
         let mut go_on = |bytes| loading.go_on(bytes);
         let hit = self.cache().is_some_and(|(cache, domain)| cache.load(domain, hash, &rest, &mut go_on));
         let counters = &self.shared.counters;
+        add(if hit { &counters.cache_hits } else { &counters.cache_misses }, 1);
+        Ok(Answer::Byte(hit.into()))
+    }
+
+    /// Bytes that the client names by their content, from the worker's own files or from what it keeps for the client.
+    fn take(&self, body: &[u8], client: &Client) -> Result<Answer, Refusal> {
+        let Take { record, content } = Take::decode(body).ok_or_else(|| unreadable(Command::Take, body))?;
+        let range = self.range_of(&record)?;
+        let mut loading = Parts::new(&self.shared.loads, client, CHORE_BYTES);
+        let mut go_on = |bytes| loading.go_on(bytes);
+        let counters = &self.shared.counters;
+        if let Some(copies) = &self.shared.copies
+            && copies::take(&**copies, &content.digest, &range, &mut go_on)?
+        {
+            add(&counters.copied, 1);
+            return Ok(Answer::Byte(1));
+        }
+        let hit = match self.cache() {
+            Some((cache, domain)) => cache.take(domain, &content, &range, &mut go_on)?,
+            None => false,
+        };
         add(if hit { &counters.cache_hits } else { &counters.cache_misses }, 1);
         Ok(Answer::Byte(hit.into()))
     }

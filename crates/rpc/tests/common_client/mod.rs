@@ -413,7 +413,8 @@ impl<'a> Session<'a> {
             | Command::Push
             | Command::Await
             | Command::Resume
-            | Command::Pulse => {
+            | Command::Pulse
+            | Command::Take => {
                 panic!("{} to a worker that never offered it", command.name())
             }
         }

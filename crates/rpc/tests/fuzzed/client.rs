@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use oxcart_backend::Registry;
+use oxcart_backend::{Error, Registry, Usage, allocate};
 use oxcart_rpc::client::{Options, RemoteRegistry, Timeouts};
 use oxcart_rpc::wire::{
     Command, Dialect, Interruption, NO_CAPABILITIES, NotDelivered, Reply, answer_capabilities,
@@ -41,7 +41,7 @@ pub fn ends_well(bytes: &[u8], patience: Duration) -> bool {
         };
         let options = Options { dialect: Some(dialect), worker_cache: true, timeouts, ..Options::default() };
         let is_well = RemoteRegistry::connect(&endpoint, &options).is_ok_and(|registry| {
-            let is_well = conversation::hold(&registry).is_ok();
+            let is_well = conversation::hold(&registry).is_ok() && write_weights(&registry).is_ok();
             // Whatever there is to be asked, there is an end.
             let _ = registry.devices().first().map(|device| device.memory());
             is_well
@@ -49,6 +49,20 @@ pub fn ends_well(bytes: &[u8], patience: Duration) -> bool {
         worker.join().unwrap();
         is_well
     })
+}
+
+/// Weights that a worker may have already: it is asked for them by what they are known by.
+fn write_weights(registry: &RemoteRegistry) -> Result<(), Error> {
+    /// Enough to be asked for.
+    const WEIGHTS: usize = (128 << 10) + 4;
+    let Some(device) = registry.devices().into_iter().next() else { return Ok(()) };
+    let buffer = allocate(&device.buffer_type(), WEIGHTS)?;
+    buffer.set_usage(Usage::Weights);
+    let weights = vec![1; WEIGHTS];
+    match buffer.content_of(&weights) {
+        Some(content) => buffer.write_known(0, &weights, &content),
+        None => Ok(()),
+    }
 }
 
 /// Answers each request as a byte of the script says: honestly, with bytes of the script, with another length, with too much,

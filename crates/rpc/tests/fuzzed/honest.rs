@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use oxcart_backend::Content;
 use oxcart_rpc::wire::{
-    Command, Dialect, NO_CAPABILITIES, OpCode, Reply, TensorRecord, answer_capabilities, encode_graph,
+    Command, Dialect, NO_CAPABILITIES, OpCode, Reply, Take, TensorRecord, answer_capabilities, encode_graph,
 };
 use zerocopy::IntoBytes;
 
@@ -138,8 +139,13 @@ impl Honest {
             8 | 9 => self.add(part, choices),
             10 | 11 if self.dialect.has_recompute => self.add_again(),
             12 => {
-                let body = [self.record(1, &part).as_bytes(), &[0; 16]].concat();
-                let miss = Expected::Answer(Some(vec![0]));
+                let (record, miss) = (self.record(1, &part), Expected::Answer(Some(vec![0])));
+                if self.dialect.has_takes && part.bytes.start.is_multiple_of(8) {
+                    let content = Content { hash: 0, digest: [0; 32] };
+                    let body = Take { record, content }.encode();
+                    return self.request(Command::Take, &body, miss, Effect::Nothing);
+                }
+                let body = [record.as_bytes(), &[0; 16]].concat();
                 self.request(Command::SetTensorHash, &body, miss, Effect::Nothing)
             }
             13 => self.ask(choices, left),

@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
+use oxcart_backend::Content;
 use oxcart_rpc::wire::{
-    Address, Command, Dialect, Expect, Interruption, Meet, OpCode, Reply, TensorRecord, Transfer,
+    Address, Command, Dialect, Expect, Interruption, Meet, OpCode, Reply, Take, TensorRecord, Transfer,
     encode_graph,
 };
 use oxcart_tensor::{dtype_from_id, dtype_id};
@@ -184,8 +185,13 @@ impl<'a> Script<'a> {
             9 => {
                 let record = self.tensor(1);
                 let (offset, hash) = (u64::from(self.choices.byte()), self.choices.long());
-                let body = [record.as_bytes(), &offset.to_le_bytes(), &hash.to_le_bytes()].concat();
-                self.send(Command::SetTensorHash, &body, None);
+                if self.dialect.has_takes && hash % 2 == 1 {
+                    let content = Content { hash, digest: [offset as u8; 32] };
+                    self.send(Command::Take, &Take { record, content }.encode(), None);
+                } else {
+                    let body = [record.as_bytes(), &offset.to_le_bytes(), &hash.to_le_bytes()].concat();
+                    self.send(Command::SetTensorHash, &body, None);
+                }
             }
             10..=12 => self.graph(),
             13 if self.dialect.has_recompute => {

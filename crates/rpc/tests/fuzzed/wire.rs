@@ -6,7 +6,9 @@
 use std::sync::{Arc, OnceLock};
 
 use oxcart_backend::{Device, allocate};
-use oxcart_rpc::wire::{Command, Dialect, GraphBody, Params, TensorRecord, encode_graph, encode_params};
+use oxcart_rpc::wire::{
+    Command, Dialect, GraphBody, Params, Take, TensorRecord, encode_graph, encode_params,
+};
 use oxcart_rpc::worker::{Space, rebuild};
 use oxcart_tensor::Layout;
 use oxcart_testdev::{Config, TestDevice};
@@ -29,6 +31,9 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(command as u8, number);
             let _ = (command.request_bytes(dialect), command.reply(dialect), command.name());
         }
+    }
+    if let Some(take) = Take::decode(body) {
+        assert_eq!(take.encode(), body, "a TAKE is what its bytes are");
     }
     let Ok(graph) = GraphBody::decode(body, dialect) else { return };
     let mut again = Vec::new();

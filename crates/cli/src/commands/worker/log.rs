@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use oxcart::backend::ByteSize;
+use oxcart::own_models::Offered;
 use oxcart::rpc::link::{Invitation, MachineName, Network};
 use oxcart::rpc::worker::{Event, Observer, Snapshot};
 use serde_json::{Map, Value};
@@ -57,6 +58,16 @@ pub(crate) fn caching(folder: &str, bytes: u64, except: Option<&str>) {
         except,
         "keeping weights in {shown}, at most {}{and}",
         ByteSize(bytes)
+    );
+}
+
+/// Weights that clients need not send.
+pub(crate) fn own_models(folder: &str, offered: &Offered) {
+    let shown = folder.escape_debug();
+    let Offered { files, tensors, bytes } = *offered;
+    info!(
+        event = "own_models",
+        folder, files, tensors, bytes, "clients need not send what is in {shown}: {offered}"
     );
 }
 

@@ -32,10 +32,17 @@ pub(crate) const V7_0: Dialect = Dialect {
     has_compute_flag: true,
     has_introductions: false,
     has_pulses: false,
+    has_takes: false,
     answers_writes: false,
     is_classic: false,
 };
 
 /// As Oxcart's client and worker speak it with each other.
-pub(crate) const V7_0_OWN: Dialect =
-    Dialect { name: "7.0+", own_ops: OpCode::OWN, has_introductions: true, has_pulses: true, ..V7_0 };
+pub(crate) const V7_0_OWN: Dialect = Dialect {
+    name: "7.0+",
+    own_ops: OpCode::OWN,
+    has_introductions: true,
+    has_pulses: true,
+    has_takes: true,
+    ..V7_0
+};

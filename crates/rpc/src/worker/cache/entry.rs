@@ -10,8 +10,8 @@
 //! 64     content
 //! ```
 //!
-//! Numbers are little-endian. Invariant: before [`Entry::read`] gives out bytes, [`Entry::verify`] has verified the whole
-//! file; the reader learns at the end whether it changed meanwhile.
+//! Numbers are little-endian. Invariant: who uses the bytes that [`Entry::read`] gives out has had [`Entry::verify`] verify the whole
+//! file before, or takes all of them back if the reading does not end with the digest that was asked for.
 
 use std::io;
 
@@ -138,12 +138,12 @@ impl Entry {
 
     /// Reads all of it and compares it with its digest.
     pub(super) fn verify(&mut self) -> Result<(), Damaged> {
-        self.read(|_, _| true)
+        self.read(|_, _| true).map(|_| ())
     }
 
     /// Reads all of it, piece by piece with the place each has in the content, until `each` says no. Whether the pieces
-    /// were right shows at the end.
-    pub(super) fn read(&mut self, mut each: impl FnMut(usize, &[u8]) -> bool) -> Result<(), Damaged> {
+    /// were right shows at the end, with the digest of the content alone.
+    pub(super) fn read(&mut self, mut each: impl FnMut(usize, &[u8]) -> bool) -> Result<[u8; 32], Damaged> {
         let len = usize::try_from(self.header.len()).map_err(|_| Damaged)?;
         let mut piece = vec![0; len.min(KEPT_PIECE_BYTES)];
         let mut digest = blake3::Hasher::new();
@@ -156,8 +156,9 @@ impl Entry {
                 return Err(Damaged);
             }
         }
+        let content = *digest.finalize().as_bytes();
         digest.update(self.header.covered());
-        if digest.finalize() == self.header.digest { Ok(()) } else { Err(Damaged) }
+        if digest.finalize() == self.header.digest { Ok(content) } else { Err(Damaged) }
     }
 
     /// Notes that it was used now; if that fails it is only forgotten sooner.
