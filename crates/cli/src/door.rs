@@ -167,7 +167,9 @@ mod tests {
                     folders.push(path);
                     continue;
                 }
-                let own = ["door.rs", "progress.rs", "log.rs"].iter().any(|name| path.ends_with(name));
+                // The last one switches marks of pastes on and off, and writes nothing else.
+                let own = ["door.rs", "progress.rs", "log.rs", "typing/unix.rs"];
+                let own = own.iter().any(|name| path.ends_with(name));
                 let source = std::fs::read_to_string(&path).unwrap();
                 let prints = ["stdout()", "stderr()", "println!", "print!("].iter().any(|call| {
                     source.lines().any(|line| {
