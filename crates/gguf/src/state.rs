@@ -79,7 +79,8 @@ impl FileState {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use std::io::Write;

@@ -145,7 +145,8 @@ impl Digests {
 }
 
 // Elsewhere nothing is kept, because nothing tells one state of a file from another.
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -76,7 +76,8 @@ impl Folders {
 }
 
 // Paths of other systems look different.
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

@@ -184,7 +184,8 @@ fn decode_tensor(bytes: &[u8]) -> Option<(u64, (u64, Content))> {
     Some((u64::from_le_bytes(*offset), (u64::from_le_bytes(*len), content)))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs;
     use std::io::Write;

@@ -151,7 +151,8 @@ fn run(shared: &WorkerState, client: &Client, serve: impl FnOnce()) {
 }
 
 // Elsewhere, what was set cannot be asked for.
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 
