@@ -61,92 +61,102 @@ fn operation(endpoint: Endpoint) -> Operation {
         Endpoint::Page(PageFile::Style) => get("pageStyle", OXCART, "The page's style", File("text/css")),
         Endpoint::Page(PageFile::Icon) => get("pageIcon", OXCART, "The page's icon", File("image/svg+xml")),
         Endpoint::Cluster => {
-            get("cluster", OXCART, "Machines, plans and what is computed now", Json("Cluster"))
+            get("cluster", OXCART, "Show machines, plans and what is being computed", Json("Cluster"))
         }
         Endpoint::OpenApi => get("openApi", OXCART, "This description", Json("Description")),
-        Endpoint::Health => get("health", LLAMA, "Whether requests would be answered", Json("Health")),
-        Endpoint::Props => get("props", LLAMA, "What is served by default", Json("Props")),
-        Endpoint::Slots => get("slots", LLAMA, "What is computed now", Json("Slots")),
+        Endpoint::Health => get("health", LLAMA, "Check whether requests would be answered", Json("Health")),
+        Endpoint::Props => get("props", LLAMA, "Show what is served by default", Json("Props")),
+        Endpoint::Slots => get("slots", LLAMA, "Show what is being computed", Json("Slots")),
         Endpoint::Metrics => get("metrics", LLAMA, "Counters for Prometheus", File("text/plain")),
-        Endpoint::Tokenize => post("tokenize", LLAMA, "Text as tokens", "TokenizeRequest", Json("Tokens")),
+        Endpoint::Tokenize => {
+            post("tokenize", LLAMA, "Turn text into tokens", "TokenizeRequest", Json("Tokens"))
+        }
         Endpoint::Detokenize => {
-            post("detokenize", LLAMA, "Tokens as text", "DetokenizeRequest", Json("Detokenized"))
+            post("detokenize", LLAMA, "Turn tokens into text", "DetokenizeRequest", Json("Detokenized"))
         }
-        Endpoint::ApplyTemplate => {
-            post("applyTemplate", LLAMA, "A conversation as a prompt", "TemplateRequest", Json("Prompt"))
-        }
+        Endpoint::ApplyTemplate => post(
+            "applyTemplate",
+            LLAMA,
+            "Turn a conversation into a prompt",
+            "TemplateRequest",
+            Json("Prompt"),
+        ),
         Endpoint::Completion => {
-            post("complete", LLAMA, "A text goes on", "LlamaCompletionRequest", OrEvents("LlamaCompletion"))
+            post("complete", LLAMA, "Continue a text", "LlamaCompletionRequest", OrEvents("LlamaCompletion"))
         }
         Endpoint::Infill => {
-            post("infill", LLAMA, "What fits in between", "InfillRequest", OrEvents("LlamaCompletion"))
+            post("infill", LLAMA, "Fill in between two texts", "InfillRequest", OrEvents("LlamaCompletion"))
         }
-        Endpoint::Models => get("listModels", OPENAI, "All models", Json("ModelList")),
-        Endpoint::Model => get("getModel", OPENAI, "One model", Json("Model")),
+        Endpoint::Models => get("listModels", OPENAI, "List all models", Json("ModelList")),
+        Endpoint::Model => get("getModel", OPENAI, "Describe one model", Json("Model")),
         Endpoint::Chat => post(
             "createChatCompletion",
             OPENAI,
-            "An answer to a conversation",
+            "Answer a conversation",
             "ChatRequest",
             OrEvents("ChatCompletion"),
         ),
         Endpoint::Completions => {
-            post("createCompletion", OPENAI, "A text goes on", "CompletionRequest", OrEvents("Completion"))
+            post("createCompletion", OPENAI, "Continue a text", "CompletionRequest", OrEvents("Completion"))
         }
         Endpoint::Embeddings => {
-            post("createEmbedding", OPENAI, "Texts as vectors", "EmbeddingRequest", Json("EmbeddingList"))
+            post("createEmbedding", OPENAI, "Embed texts", "EmbeddingRequest", Json("EmbeddingList"))
         }
-        Endpoint::Responses => post(
-            "createResponse",
-            OPENAI,
-            "An answer to a conversation",
-            "ResponsesRequest",
-            OrEvents("Response"),
-        ),
+        Endpoint::Responses => {
+            post("createResponse", OPENAI, "Answer a conversation", "ResponsesRequest", OrEvents("Response"))
+        }
         Endpoint::Messages => post(
             "createMessage",
             ANTHROPIC,
-            "An answer to a conversation",
+            "Answer a conversation",
             "MessagesRequest",
             OrEvents("MessageObject"),
         ),
         Endpoint::CountTokens => post(
             "countTokens",
             ANTHROPIC,
-            "How long a conversation is",
+            "Count the tokens of a conversation",
             "MessagesRequest",
             Json("InputTokens"),
         ),
         Endpoint::OllamaChat => post(
             "ollamaChat",
             OLLAMA,
-            "An answer to a conversation",
+            "Answer a conversation",
             "OllamaChatRequest",
             OrLines("OllamaChatAnswer"),
         ),
         Endpoint::OllamaGenerate => post(
             "ollamaGenerate",
             OLLAMA,
-            "An answer to a prompt",
+            "Answer a prompt",
             "OllamaGenerateRequest",
             OrLines("OllamaGenerateAnswer"),
         ),
-        Endpoint::OllamaTags => get("ollamaTags", OLLAMA, "All models", Json("OllamaModels")),
-        Endpoint::OllamaPs => get("ollamaPs", OLLAMA, "Models that are loaded", Json("OllamaModels")),
-        Endpoint::OllamaShow => post("ollamaShow", OLLAMA, "One model", "OllamaNamed", Json("OllamaModel")),
+        Endpoint::OllamaTags => get("ollamaTags", OLLAMA, "List all models", Json("OllamaModels")),
+        Endpoint::OllamaPs => {
+            get("ollamaPs", OLLAMA, "List the models that are loaded", Json("OllamaModels"))
+        }
+        Endpoint::OllamaShow => {
+            post("ollamaShow", OLLAMA, "Describe one model", "OllamaNamed", Json("OllamaModel"))
+        }
         Endpoint::OllamaVersion => {
             get("ollamaVersion", OLLAMA, "The server's version", Json("OllamaVersion"))
         }
-        Endpoint::OllamaPull => {
-            post("ollamaPull", OLLAMA, "Whether a model is here", "OllamaNamed", OrLines("OllamaStatus"))
-        }
+        Endpoint::OllamaPull => post(
+            "ollamaPull",
+            OLLAMA,
+            "Check whether a model is on this machine",
+            "OllamaNamed",
+            OrLines("OllamaStatus"),
+        ),
         Endpoint::OllamaEmbed => {
-            post("ollamaEmbed", OLLAMA, "Texts as vectors", "OllamaEmbedRequest", Json("OllamaEmbedded"))
+            post("ollamaEmbed", OLLAMA, "Embed texts", "OllamaEmbedRequest", Json("OllamaEmbedded"))
         }
         Endpoint::OllamaEmbeddings => post(
             "ollamaEmbeddings",
             OLLAMA,
-            "A text as a vector, the old way",
+            "Embed one text (older form)",
             "OllamaOldEmbedRequest",
             Json("OllamaOldEmbedded"),
         ),
