@@ -2,9 +2,11 @@
 """Importance data of two programs, number by number: same metadata, names, shapes and counts, and sums that are near each other.
 
     tools/imatrix.py OURS THEIRS
+    tools/imatrix.py --quantized OURS THEIRS      models that two programs quantized: same metadata, types and bytes
 
 Activations differ in their last digits, and where weights are quantized they may become a whole step more or less; so the
-sums of a tensor are held to a mean relative difference, not to bits."""
+sums of a tensor are held to a mean relative difference, not to bits. Types with a codebook are encoded by a search of our own,
+whose error docs/comparison.md compares with the reference's; of tensors of these types, bytes may differ."""
 
 import array
 import math
@@ -15,11 +17,15 @@ from pathlib import Path
 # The mean relative difference of the sums of a tensor that is allowed.
 ALLOWED = 0.02
 
+F32 = 0
+# The numbers of IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ3_S, IQ2_S and IQ1_M.
+CODEBOOKS = {16, 17, 18, 19, 21, 22, 29}
+
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 class Reader:
-    """A GGUF file whose tensors are all F32."""
+    """A GGUF file: its metadata, and of each tensor the shape, the number of its type, and the bytes."""
 
     def __init__(self, path):
         self.data = Path(path).read_bytes()
@@ -33,12 +39,21 @@ class Reader:
             self.metadata[key] = self.value(self.take("I")[0])
         infos = [self.info() for _ in range(tensors)]
         start = -(-self.at // 32) * 32
+        ends = sorted(offset for *_, offset in infos) + [len(self.data) - start]
         self.tensors = {}
-        for name, shape, offset in infos:
-            numbers = array.array("f", self.data[start + offset : start + offset + 4 * math.prod(shape)])
-            if sys.byteorder == "big":
-                numbers.byteswap()
-            self.tensors[name] = (shape, numbers)
+        for name, shape, kind, offset in infos:
+            end = next(end for end in ends if end > offset)
+            self.tensors[name] = (shape, kind, self.data[start + offset : start + end])
+
+    def numbers(self, name):
+        """The shape and the elements of a tensor of F32."""
+        shape, kind, data = self.tensors[name]
+        if kind != F32:
+            sys.exit(f"{name} is not F32")
+        numbers = array.array("f", data[: 4 * math.prod(shape)])
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return shape, numbers
 
     def take(self, form):
         values = struct.unpack_from("<" + form, self.data, self.at)
@@ -62,13 +77,28 @@ class Reader:
         (dimensions,) = self.take("I")
         shape = self.take(f"{dimensions}Q")
         kind, offset = self.take("IQ")
-        if kind != 0:
-            sys.exit(f"{name} is not F32")
-        return name, shape, offset
+        return name, shape, kind, offset
 
 
-def main():
-    ours, theirs = Reader(sys.argv[1]), Reader(sys.argv[2])
+def compare_quantized(ours, theirs):
+    wrong = [] if ours.metadata == theirs.metadata else ["metadata"]
+    if list(ours.tensors) != list(theirs.tensors):
+        wrong.append("tensors")
+    searched = 0
+    for name in set(ours.tensors) & set(theirs.tensors):
+        (*our_kind, our), (*their_kind, their) = ours.tensors[name], theirs.tensors[name]
+        if our_kind != their_kind or len(our) != len(their):
+            wrong.append(f"{name}: {our_kind} and {their_kind}")
+        elif our_kind[1] in CODEBOOKS:
+            searched += 1
+        elif our != their:
+            wrong.append(f"{name}: bytes")
+    same = len(ours.tensors) - searched
+    print(f"quantized: {same} tensors to be the same, {searched} of types with a codebook to have the same types")
+    return wrong
+
+
+def compare_importance(ours, theirs):
     wrong = []
     keys = ["general.type", "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"]
     for key in keys:
@@ -81,7 +111,7 @@ def main():
         wrong.append(f"tensors: {sorted(only)[:5] or 'in another order'}")
     largest = (0.0, "-")
     for name in sorted(set(ours.tensors) & set(theirs.tensors)):
-        (our_shape, our), (their_shape, their) = ours.tensors[name], theirs.tensors[name]
+        (our_shape, our), (their_shape, their) = ours.numbers(name), theirs.numbers(name)
         if our_shape != their_shape:
             wrong.append(f"{name}: {our_shape} and {their_shape}")
         elif name.endswith(".counts"):
@@ -94,6 +124,13 @@ def main():
             if not difference <= ALLOWED:
                 wrong.append(f"{name}: differs by {difference:.4f}")
     print(f"imatrix: {len(ours.tensors)} tensors, largest mean difference {largest[0]:.5f} ({largest[1]}) [{ALLOWED}]")
+    return wrong
+
+
+def main():
+    *mode, ours, theirs = sys.argv[1:]
+    compare = compare_quantized if mode == ["--quantized"] else compare_importance
+    wrong = compare(Reader(ours), Reader(theirs))
     for line in wrong[:20]:
         print(f"  {line}")
     sys.exit(1 if wrong else 0)

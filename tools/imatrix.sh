@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `oxcart imatrix` beside llama.cpp's llama-imatrix, number by number, with the same model and text; and files that `oxcart quantize
-# --imatrix` writes with such data beside those of llama.cpp's tool, byte by byte: with the data of either.
+# --imatrix` writes with such data beside those of llama.cpp's tool, byte by byte (for types with a codebook, type by type): with the data of
+# either.
 #
 #   tools/imatrix.sh [TYPE…]       the types below unless given; SmolLM2 (OXCART_SMOLLM2) is quantized again
 #
@@ -37,8 +38,8 @@ for data in theirs ours; do
       exit 4
     fi
     if "$OXCART" quantize --quiet --imatrix "$work/$data.imatrix" "$model" "$work/ours.gguf" "$type" >"$work/ours.log" 2>&1 \
-      && cmp "$work/ours.gguf" "$work/theirs.gguf"; then
-      echo "$type with $data data: the same, $(stat -c %s "$work/ours.gguf") bytes"
+      && tools/imatrix.py --quantized "$work/ours.gguf" "$work/theirs.gguf"; then
+      echo "$type with $data data: as it should be, $(stat -c %s "$work/ours.gguf") bytes"
     else
       echo "$type with $data data: differs"
       tail -n 2 "$work/ours.log"
