@@ -116,6 +116,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "--place", "blk.*=7"], "the plan has no device 7; it has only device 0"),
         (&["run", "-m", TINY, "x", "--workers", ""], "an address is empty; write HOST or HOST:PORT"),
         (&["worker", "-H", "no.such.invalid", "-p", "0"], "this name cannot be found"),
+        (&["devices", "--workers", "no.such.invalid"], "this name cannot be found"),
         (&["man", "runn"], "there is no command 'runn'; did you mean 'run'?"),
         (&["run", "-m", TINY, "the end of it", "--raw", "-c", "4"], "oxcart: the prompt has "),
         (&["worker", "-p", "0", "--max-memory", "9000T"], "in all"),

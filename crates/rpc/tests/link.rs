@@ -149,7 +149,7 @@ fn a_revoked_key_ends_at_once() {
     assert!(held.read(0, &mut [0; 10]).is_err());
     assert!(matches!(den.connect(&guest), Err(ConnectError::NotKnown { .. })));
     den.fixture.until("it is said", |fixture| {
-        fixture.events().iter().any(|event| event.contains("not known any more"))
+        fixture.events().iter().any(|event| event.contains("no longer known"))
     });
     assert_works(&stays);
 }
@@ -559,6 +559,7 @@ fn what_cannot_be_kept_is_refused() {
         "{error}"
     );
     assert!(matches!(den.connect(&guest), Err(ConnectError::NotKnown { .. })));
-    den.fixture
-        .until("it is said", |fixture| fixture.events().iter().any(|event| event.contains("who is known")));
+    den.fixture.until("it is said", |fixture| {
+        fixture.events().iter().any(|event| event.contains("the list of known machines"))
+    });
 }

@@ -321,7 +321,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The name has no address.
-    #[error("{endpoint}: cannot resolve the name: {error}")]
+    #[error(
+        "{endpoint}: this name cannot be found ({error}); write the worker's IP address, or the name that oxcart trust lists"
+    )]
     Name {
         /// Where it should have been.
         endpoint: String,

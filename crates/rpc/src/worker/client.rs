@@ -66,7 +66,7 @@ impl Dropped {
             Dropped::Idle => "it was idle for too long",
             Dropped::TooMany => "there are too many connections",
             Dropped::TooMuch => "its memory was needed for other clients",
-            Dropped::Revoked => "its machine is not known any more",
+            Dropped::Revoked => "its machine is no longer known",
             Dropped::DeviceLost => "a device that it used is lost",
             Dropped::Shutdown => "the worker is shutting down",
         }

@@ -173,12 +173,11 @@ impl fmt::Display for PairingNews {
                 write!(f, "{lines} join lines were not used in time; oxcart trust invite shows a new one")
             }
             PairingNews::Guessed => {
-                write!(
-                    f,
-                    "someone tries join lines that are none of this machine's; nobody was paired by that"
-                )
+                write!(f, "someone is trying join lines that this machine has not shown; none was accepted")
             }
-            PairingNews::Machines { reason } => write!(f, "who is known: {}", reason.escape_debug()),
+            PairingNews::Machines { reason } => {
+                write!(f, "the list of known machines: {}", reason.escape_debug())
+            }
         }
     }
 }
@@ -242,8 +241,9 @@ impl fmt::Display for Event {
             Event::Left { client, peer, totals, lasted, dialect } => {
                 let Totals { commands, graphs, bytes_in, bytes_out } = totals;
                 let seconds = lasted.as_secs_f64();
+                let (bytes_in, bytes_out) = (ByteSize(*bytes_in), ByteSize(*bytes_out));
                 write!(f, "client {client} ({peer}) left after {seconds:.1} s: {commands} commands, ")?;
-                write!(f, "{graphs} graphs, {bytes_in} bytes in, {bytes_out} bytes out")?;
+                write!(f, "{graphs} graphs, {bytes_in} in, {bytes_out} out")?;
                 if *commands == 0 {
                     write!(f, "; perhaps it does not speak {dialect}")?;
                 }
@@ -273,7 +273,7 @@ impl fmt::Display for Event {
             }
             Event::DeviceLost { device, reason } => {
                 let reason = reason.escape_debug();
-                write!(f, "device {device} is lost, the others go on: {reason}")
+                write!(f, "device {device} is lost; the others continue: {reason}")
             }
             Event::AcceptFailed { reason } => {
                 write!(f, "cannot serve a new connection: {}", reason.escape_debug())

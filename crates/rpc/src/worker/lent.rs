@@ -176,7 +176,7 @@ impl Lent {
             true => Err(Error::Cancelled),
             false if self.is_lost() => {
                 let device = self.device.name().to_owned();
-                Err(Error::DeviceLost { device, reason: "it broke down before".into() })
+                Err(Error::DeviceLost { device, reason: "it failed earlier".into() })
             }
             false => client.in_turn(|| work(&*lane.stream).and_then(|()| lane.stream.synchronize())),
         };
