@@ -203,22 +203,18 @@ fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
     assert_eq!(owners(&picture()), ["this machine"]);
 }
 
-/// Its connections stay open, and nothing is asked of it: heartbeats show that it is gone.
+/// Its connections stay open: heartbeats show that it is gone as soon as an answer waits for it, and the answer goes on elsewhere.
 #[test]
 fn a_frozen_worker_is_shown_as_dead() {
     let frozen = Worker::start(&[]);
     let server = Server::start(&["--workers", &frozen.address, "--split", "1,1"]);
     assert!(server.picture().machines.iter().all(|machine| machine.failure.is_none()));
     signal(frozen.child.id(), "-STOP");
-    let start = Instant::now();
-    while server.picture().machines[0].failure.is_none() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", server.picture());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(server.picture().machines[0].name, frozen.address);
     let (status, body) = server.ask("/v1/chat/completions", None, Some(&question()));
     assert_eq!(status, 200, "{body}");
     let picture = server.picture();
+    assert_eq!(picture.machines[0].name, frozen.address);
+    assert!(picture.machines[0].failure.is_some(), "{picture:?}");
     assert!(
         picture.models[0].plans.now.shares.iter().all(|share| share.machine == "this machine"),
         "{picture:?}"
