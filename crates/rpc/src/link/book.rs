@@ -212,6 +212,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    #[cfg(unix)]
     use std::time::Duration;
 
     use super::super::key::Key;
@@ -232,6 +233,7 @@ mod tests {
             self.look()
         }
 
+        #[cfg(unix)]
         fn looked_now(&self) -> Option<Arc<Machines>> {
             self.refresh();
             self.look_now()
