@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use crate::os::private_file::{Folder, create, exposed, exposed_folder, make_folder, to_lock};
+use crate::os::private_file::{Folder, create, exposed, exposed_folder, make_folder, put_in_place, to_lock};
 
 /// Why a file was not read.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn replace_and(path: &Path, text: &str, sync: impl FnOnce(&Folder) -> io::Result
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     drop(file);
-    fs::rename(&beside, path)?;
+    put_in_place(&beside, path)?;
     // From here on it has changed for everyone who looks. If this fails, a power cut may bring back what was before.
     let _ = folder.map(|folder| sync(&folder));
     Ok(())

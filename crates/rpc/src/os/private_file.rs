@@ -11,7 +11,7 @@ mod system;
 #[path = "private_file/windows.rs"]
 mod system;
 
-pub(crate) use system::{Folder, exposed, exposed_folder, stamp};
+pub(crate) use system::{Folder, exposed, exposed_folder, put_in_place, stamp};
 
 /// Makes a file that must not exist yet, to write to.
 pub(crate) fn create(path: &Path) -> io::Result<File> {

@@ -1,6 +1,6 @@
 //! Owners and modes.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -51,4 +51,9 @@ impl Folder {
 pub(crate) fn stamp(file: &Metadata) -> [i64; 4] {
     let number = file.ino().cast_signed();
     [number, file.size().cast_signed(), file.ctime(), file.ctime_nsec()]
+}
+
+/// Puts a file in the place of another, at once, whether that is being read or not.
+pub(crate) fn put_in_place(new: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(new, path)
 }
