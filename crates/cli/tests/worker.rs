@@ -210,6 +210,8 @@ fn a_model_that_the_worker_has_is_not_sent() {
             "--raw",
             "-n",
             "2",
+            "--temp",
+            "0",
             "--workers",
             address.as_ref().unwrap(),
             "--split",
