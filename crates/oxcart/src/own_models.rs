@@ -294,7 +294,7 @@ fn look_through(shared: &Shared, path: &Path, digests: Option<&Digests>) -> Opti
     (file.state() == state).then(|| Known { path: path.to_owned(), state, tensors })
 }
 
-/// What the bytes of a tensor are known by; `None` if they cannot be read, or nobody wants to know any more.
+/// What the bytes of a tensor are known by; `None` if they cannot be read, or the worker does not want to know any more.
 fn read(shared: &Shared, file: &Gguf, tensor: &TensorInfo<'_>) -> Option<Content> {
     let mut reader = file.tensor_reader(tensor);
     let mut sum = ContentSum::default();
