@@ -46,8 +46,8 @@ mod service;
 mod tls;
 
 pub use cluster::{
-    Cluster, CurrentPlans, DeviceMemory, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout,
-    Plans, Presence, Purpose, RequestState,
+    Cluster, ClusterPlacement, ClusterPlacements, CurrentPlacements, DeviceMemory, DeviceShare, Link,
+    Machine, Machines, ModelState, PlacementWithout, Presence, Purpose, RequestState,
 };
 pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
