@@ -53,7 +53,7 @@ pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
 pub use server::{Config, Server, ServerError};
 pub use service::{
-    Client, EmbeddingService, Event, Failure, Limits, Refused, Running, Service, Snapshot, Ticket, Totals,
-    Update, Updates,
+    Client, EmbeddingService, Event, Limits, Refused, RequestFailure, Running, Service, Snapshot, Ticket,
+    Totals, Update, Updates,
 };
 pub use tls::{Tls, TlsError};

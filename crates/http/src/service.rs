@@ -31,7 +31,7 @@ use queue::{Queue, Waiting};
 pub use embedding::EmbeddingService;
 pub use queue::Client;
 pub use telling::{Event, Running, Snapshot, Ticket, Totals};
-pub use updates::{Failure, Update, Updates};
+pub use updates::{RequestFailure, Update, Updates};
 
 /// How a service treats its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Service {
         state.totals.refused += displaced.len() as u64;
         drop(state);
         for waiting in displaced {
-            waiting.sink.fail(Failure::Refused(refused));
+            waiting.sink.fail(RequestFailure::Refused(refused));
         }
         match room {
             true => {

@@ -16,7 +16,7 @@ use crate::limits::MAX_UPDATES;
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum RequestFailure {
     /// The engine refused it, or could not compute it.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -54,7 +54,7 @@ pub enum Update {
         report: Report,
     },
     /// It failed.
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
 /// The updates of one request. Dropping them ends it.
@@ -80,7 +80,8 @@ impl Updates {
         }
         // A driver that is gone without a last word has panicked.
         let update = std::task::ready!(self.receiver.poll_recv(context));
-        let update = update.unwrap_or_else(|| Update::Failed(Failure::Step("the engine has failed".into())));
+        let update =
+            update.unwrap_or_else(|| Update::Failed(RequestFailure::Step("the engine has failed".into())));
         self.has_ended = !matches!(update, Update::Token(_));
         Poll::Ready(Some(update))
     }
@@ -120,7 +121,7 @@ impl Sink {
         self.last.send(Update::Finished { end, text, stopped_by, report });
     }
 
-    pub(super) fn fail(self, failure: Failure) {
+    pub(super) fn fail(self, failure: RequestFailure) {
         self.last.send(Update::Failed(failure));
     }
 }
@@ -158,9 +159,9 @@ mod tests {
         let (sink, updates) = detached(Ticket(1));
         // An engine's event that is cheap to make: no token at all is told.
         for _ in 0..MAX_UPDATES {
-            assert!(sink.sender.try_send(Update::Failed(Failure::Closed)).is_ok());
+            assert!(sink.sender.try_send(Update::Failed(RequestFailure::Closed)).is_ok());
         }
-        assert!(sink.sender.try_send(Update::Failed(Failure::Closed)).is_err());
+        assert!(sink.sender.try_send(Update::Failed(RequestFailure::Closed)).is_err());
         sink.finish(End::Length, String::new(), None, Report::default());
         assert_eq!(updates.receiver.len(), MAX_UPDATES + 1);
     }
