@@ -9,7 +9,7 @@ use oxcart_llm::engine::{End, Engine, Event as EngineEvent, Report, RequestId};
 use super::queue::{Client, Next, Waiting};
 use super::telling::{Event, Running, Ticket};
 use super::updates::{RequestFailure, Sink};
-use super::{Shared, State};
+use super::{SharedService, State};
 
 /// A request that the engine has.
 struct Task {
@@ -25,14 +25,14 @@ struct Task {
 
 pub(super) struct Driver {
     engine: Engine,
-    shared: Arc<Shared>,
+    shared: Arc<SharedService>,
     tasks: BTreeMap<RequestId, Task>,
     /// How many the engine may compute at a time.
     most: usize,
 }
 
 /// Says that the driver is gone, however it went.
-struct Gone(Arc<Shared>);
+struct Gone(Arc<SharedService>);
 
 impl Drop for Gone {
     fn drop(&mut self) {
@@ -48,7 +48,7 @@ impl Drop for Gone {
 }
 
 impl Driver {
-    pub(super) fn new(engine: Engine, shared: Arc<Shared>) -> Driver {
+    pub(super) fn new(engine: Engine, shared: Arc<SharedService>) -> Driver {
         let most = engine.runner().options().sequences;
         Driver { engine, shared, tasks: BTreeMap::new(), most }
     }

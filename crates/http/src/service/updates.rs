@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use oxcart_llm::engine::{Cancel, End, Report, RequestError, TokenEvent};
 use tokio::sync::mpsc::{OwnedPermit, Receiver, Sender, channel};
 
-use super::{Refused, Shared, Ticket};
+use super::{Refused, SharedService, Ticket};
 use crate::limits::MAX_UPDATES;
 
 /// Why a request failed.
@@ -62,7 +62,7 @@ pub struct Updates {
     receiver: Receiver<Update>,
     ticket: Ticket,
     cancel: Cancel,
-    shared: Weak<Shared>,
+    shared: Weak<SharedService>,
     has_ended: bool,
 }
 
@@ -126,7 +126,7 @@ impl Sink {
     }
 }
 
-pub(super) fn pair(ticket: Ticket, cancel: Cancel, shared: &Arc<Shared>) -> (Sink, Updates) {
+pub(super) fn pair(ticket: Ticket, cancel: Cancel, shared: &Arc<SharedService>) -> (Sink, Updates) {
     let (sink, receiver) = sink();
     (sink, Updates { receiver, ticket, cancel, shared: Arc::downgrade(shared), has_ended: false })
 }

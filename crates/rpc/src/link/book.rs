@@ -17,12 +17,12 @@ use crate::os::socket::{SpareDescriptor, is_exhausted};
 #[derive(Debug)]
 pub struct Book {
     file: MachinesFile,
-    shared: Arc<Shared>,
+    shared: Arc<SharedBook>,
 }
 
 /// What the reading thread and all others share.
 #[derive(Debug)]
-struct Shared {
+struct SharedBook {
     known: Mutex<Known>,
     /// A look is wanted, or none any more.
     wanted: Condvar,
@@ -54,7 +54,7 @@ impl Known {
     }
 }
 
-impl Shared {
+impl SharedBook {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl Book {
             is_over: false,
         };
         let shared =
-            Arc::new(Shared { known: Mutex::new(known), wanted: Condvar::new(), looked: Condvar::new() });
+            Arc::new(SharedBook { known: Mutex::new(known), wanted: Condvar::new(), looked: Condvar::new() });
         let reader = Reader { file: file.clone(), stamp, unread: None, spare: SpareDescriptor::new() };
         let for_thread = Arc::clone(&shared);
         // No thread waits for its end, which may never come.
@@ -158,7 +158,7 @@ struct Reader {
 
 impl Reader {
     /// Looks again and again until the book is dropped.
-    fn run(mut self, shared: &Shared) {
+    fn run(mut self, shared: &SharedBook) {
         let mut known = shared.known();
         while !known.is_over {
             (known.begun, known.since) = (known.begun + 1, Some(Instant::now()));
