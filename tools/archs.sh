@@ -3,7 +3,8 @@
 #
 #   tools/archs.sh [SEED [NAME...]]             models of a seed (1 unless given), of the architectures named or of all
 #   tools/archs.sh --caches [SEED [NAME...]]    the same through flash attention with F16 and Q8_0 caches
-#   tools/archs.sh --types [SEED [NAME...]]     the types that quantizing gives to tensors, in files of every type
+#   tools/archs.sh --types [SEED [NAME...]]     the types that quantizing gives to tensors, in files of every type, with
+#                                               importance data and without
 #   tools/archs.sh --record                     has the reference compute the models of crates/llm/tests/families, for tests without it
 #
 # The first column of the table is the model. The others give, for each setting, the largest difference relative to the largest

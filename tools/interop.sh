@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 . tools/command.sh
 reference 0.3.36
 reference 0.3.16
+reference_check 0.3.36
+reference_check 0.3.16
 
 build_command test
 cargo test --locked --quiet --workspace --test client_reference --no-run

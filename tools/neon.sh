@@ -9,7 +9,7 @@ export CARGO_TARGET_DIR=$PWD/target/arm
 target=aarch64-unknown-linux-gnu
 if ! rustc --print target-libdir --target "$target" | xargs test -d; then
   if ! rustup target add "$target"; then
-    echo "no standard library for $target to be had: skipped"
+    echo "skipped: $target: its standard library cannot be had"
     exit 0
   fi
 fi
@@ -24,8 +24,9 @@ fi
 if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-  cargo test -p oxcart-cpu --lib --locked --target "$target" -- "$@"
+  # The instruction set that OXCART_CPU names is that of this processor.
+  env -u OXCART_CPU cargo test -p oxcart-cpu --lib --locked --target "$target" -- "$@"
 else
-  echo "no emulator for $target: compiled only, tests skipped"
+  echo "skipped: tests on $target: there is no emulator or linker; they are compiled"
   cargo check -p oxcart-cpu --tests --locked --target "$target"
 fi

@@ -112,6 +112,19 @@ reference() {
   touch "$folder/.libraries"
 }
 
+# Prints the instruction sets of a version's libraries, and fails if there is a tile instruction in them.
+reference_check() {
+  local library lines tiles failed=0
+  reference_sets | sed "s/^/the reference, $1: /"
+  command -v objdump >/dev/null || { echo "skipped: tile instructions in the reference, $1: there is no objdump"; return 0; }
+  for library in "$(reference_libraries "$1")"/lib{ggml,llama}*.so; do
+    read -r lines tiles < <(objdump -d --no-show-raw-insn "$library" | awk '/tileloadd/ { tiles++ } END { print NR, tiles + 0 }')
+    [ "$lines" -gt 1000 ] || { echo "objdump finds no instructions in $library" >&2; failed=1; }
+    [ "$tiles" = 0 ] || { echo "$library has tile instructions (tileloadd, $tiles times)" >&2; failed=1; }
+  done
+  return "$failed"
+}
+
 # Prints where one of llama.cpp's own programs is, built first if need be. Ends the shell with code 3 if it cannot be had.
 reference_program() {
   local version="$1" name="$2" program

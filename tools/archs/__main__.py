@@ -28,6 +28,8 @@ PROMPT, MORE = 24, 8
 SEQUENCES = 3
 # The fewest tokens that a vocabulary of the generator has.
 VOCABULARY = 128
+# The fewest models that the generator makes of all architectures.
+MODELS = 128
 # Models looked at at a time.
 AT_A_TIME = 3
 
@@ -42,8 +44,11 @@ def generate(args):
         raise Crashed(f"the generator was ended by signal {-made.returncode}")
     assert made.returncode == 0, made.stderr[-2000:]
     models = sorted(args.folder.glob("*.gguf"))
+    # A file is ARCHITECTURE-dense.gguf or ARCHITECTURE-moe.gguf.
+    made = {model.stem.rsplit("-", 1)[0] for model in models}
     for name in args.names:
-        assert any(model.stem.startswith(name) for model in models), f"the generator made no model of {name}"
+        assert name in made, f"the generator made no model of {name}"
+    assert args.names or len(models) >= MODELS, f"the generator made {len(models)} models, not {MODELS}"
     return models
 
 

@@ -1,4 +1,5 @@
-"""What quantizing makes of each tensor, for every type of file: the reference's choice and ours."""
+"""What quantizing makes of each tensor, for every type of file, without importance data and with some: the reference's choice and
+ours."""
 
 import json
 import subprocess
@@ -16,6 +17,22 @@ def prepare(args, tokens, prompt):
     ours.in_process("types_of_a_folder", args.folder)
 
 
+def compare(found, expected):
+    """How many tensors are compared, and what differs, for one type of file, with importance data or without."""
+    if expected is None:
+        return 0, [] if found["types"] is None else ["the reference refuses it"]
+    refuses = found["types"] is None
+    if refuses != expected["needs_importance"]:
+        return 0, [found["error"] if refuses else "the reference needs importance data"]
+    if refuses:
+        return 0, []
+    types = found["types"]
+    faults = [
+        f"{tensor} is {types.get(tensor)}, not {dtype}" for tensor, dtype in expected["types"].items() if types.get(tensor) != dtype
+    ]
+    return len(expected["types"]), faults
+
+
 def line(args, version, model, tokens, prompt):
     """A model's line of the table, and whether all types are the reference's."""
     found = json.loads(model.with_suffix(".types").read_text())
@@ -28,20 +45,10 @@ def line(args, version, model, tokens, prompt):
     tensors = compared = 0
     faults = []
     for name, kind in found.items():
-        expected = theirs[str(kind["number"])]
-        if expected is None:
-            if kind["types"] is not None:
-                faults.append(f"{name}: the reference refuses it")
-            continue
-        if kind["types"] is None:
-            # Both refuse what cannot be made well without importance data.
-            if not expected["importance"]:
-                faults.append(f"{name}: {kind['error']}")
-            continue
-        tensors = max(tensors, len(expected["types"]))
-        for tensor, dtype in expected["types"].items():
-            compared += 1
-            if kind["types"].get(tensor) != dtype:
-                faults.append(f"{name}: {tensor} is {kind['types'].get(tensor)}, not {dtype}")
+        for way in ("plain", "weighted"):
+            count, wrong = compare(kind[way], theirs[str(kind["number"])][way])
+            tensors = max(tensors, count)
+            compared += count
+            faults += [f"{name}, {way}: {fault}" for fault in wrong]
     shown = "  ".join(faults[:3]) + (" ..." if len(faults) > 3 else "")
     return f"{model.stem:28} {tensors:>8} {compared:>9} {len(faults):>7}  {shown or 'ok'}", not faults

@@ -14,7 +14,7 @@ and to machine code for Hopper by a newer one. What a family has beyond that, an
 
 `images/record.txt` says of each image what it was made of, as a digest of the files it includes, the options and the version of the
 compiler, and what was made, as a digest of the image. A compiler sees those files and no others. Checking that is a matter of a
-second, but whoever writes a wrong record deceives it; so `--check` compiles, all images or, with `--part`, those that the commit
+second, but a wrong record deceives it; so `--check` compiles, all images or, with `--part`, those that the commit
 before had not and one in PARTS of the others, chosen by NAME.
 """
 

@@ -160,7 +160,7 @@ def main():
     for version in versions:
         check(f"our client, real worker {version.protocol}", our_client, version, args.cases)
     if not args.model:
-        print("text: skipped, there is no model")
+        print("skipped: text with real peers: there is no model")
         return
     for version in versions:
         check(f"text, real client {version.protocol}, our worker", text, version, args.oxcart, args.model)

@@ -166,7 +166,7 @@ class User:
 
 
 def keep(terminal, log):
-    """Writes what is shown on a terminal to a file, until nobody has the other end."""
+    """Writes what is shown on a terminal to a file, until no process has the other end."""
     with log.open("ab") as out:
         while True:
             try:

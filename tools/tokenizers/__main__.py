@@ -4,12 +4,13 @@
     python3 tools/tokenizers --source LLAMA.CPP --folder OUT --seed N --count N [--only PART]
 
 tools/tokenizers.sh calls it, with the reference's Python. OUT gets, of each vocabulary, NAME.jsonl: a line of facts (`path` is
-where the vocabulary lies), then cases. A case is a text with its tokens, alone (`plain`) and as a whole text with special tokens
+where the vocabulary lies, `pairs` how many cases are the archive's own), then cases. A case is a text with its tokens, alone (`plain`) and as a whole text with special tokens
 (`special`), and both turned back into text (hexadecimal); or tokens at random (`tokens`) and their text; or a text and its tokens
 as the archive itself gives them (`expected`).
 """
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -38,11 +39,18 @@ def cases(vocabulary, path, rng, count):
         tokens = [rng.randrange(len(texts)) for _ in range(rng.randint(1, 12))]
         shown, hidden = vocabulary.decode(tokens, True), vocabulary.decode(tokens, False)
         yield {"tokens": tokens, "shown": shown.hex(), "hidden": hidden.hex()}
+
+
+def pairs_of(path):
+    """Texts and tokens that the archive has for a vocabulary."""
     inputs, outputs = Path(f"{path}.inp"), Path(f"{path}.out")
-    if inputs.exists():
-        given = inputs.read_bytes().decode().removesuffix(SEPARATOR).split(SEPARATOR)
-        for text, ids in zip(given, outputs.read_text().splitlines(), strict=True):
-            yield {"text": text, "expected": [int(token) for token in ids.split()]}
+    if not inputs.exists():
+        return []
+    given = inputs.read_bytes().decode().removesuffix(SEPARATOR).split(SEPARATOR)
+    return [
+        {"text": text, "expected": [int(token) for token in ids.split()]}
+        for text, ids in zip(given, outputs.read_text().splitlines(), strict=True)
+    ]
 
 
 def main():
@@ -56,16 +64,20 @@ def main():
     llama_cpp.llama_backend_init()
     quiet = llama_cpp.llama_log_callback(lambda *_: None)
     llama_cpp.llama_log_set(quiet, None)
+    all_pairs = 0
     for name, path in all_vocabularies(args.source, args.folder, args.seed):
         if args.only not in name:
             continue
         rng = random.Random(f"{args.seed} {name}")
         vocabulary = Vocabulary(llama_cpp, path)
         with (args.folder / f"{name}.jsonl").open("w") as out:
-            out.write(json.dumps({"path": str(path), **vocabulary.facts()}) + "\n")
-            for case in cases(vocabulary, path, rng, args.count):
+            pairs = pairs_of(path)
+            all_pairs += len(pairs)
+            out.write(json.dumps({"path": str(path), "pairs": len(pairs), **vocabulary.facts()}) + "\n")
+            for case in itertools.chain(cases(vocabulary, path, rng, args.count), pairs):
                 out.write(json.dumps(case) + "\n")
         vocabulary.close()
+    assert args.only or all_pairs > 0, "the archive has no texts with their tokens where they are looked for"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 //! What bytes are known by, to those who may have them already.
 //!
-//! Invariant: whoever takes bytes for those of a [`Content`] has compared them with its digest; the hash only says where to look.
+//! Invariant: bytes count as those of a [`Content`] only after they were compared with its digest; the hash only says where to look.
 
 /// What tells bytes from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

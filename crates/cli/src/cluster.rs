@@ -5,7 +5,9 @@ use std::sync::Arc;
 use oxcart::backend::Registry;
 use oxcart::llm::model::{Placement, Section, Share};
 use oxcart::rpc::client::RemoteRegistry;
-use oxcart_http::{DeviceShare, Link, Machine, Machines, Plan, PlanWithout, Plans};
+use oxcart_http::{
+    ClusterPlacement, ClusterPlacements, DeviceShare, Link, Machine, Machines, PlacementWithout,
+};
 
 use crate::loaded::shortfall;
 use crate::recovery::Departure;
@@ -38,19 +40,19 @@ pub(crate) fn plans(
     placement: &Placement,
     departures: &[Departure],
     workers: &Workers,
-) -> Plans {
-    let without = departures.iter().map(|departure| PlanWithout {
+) -> ClusterPlacements {
+    let without = departures.iter().map(|departure| PlacementWithout {
         machine: departure.endpoint.clone(),
         plan: match &departure.placement {
             Ok(placement) => plan(placement, workers),
-            Err(failure) => Plan { shares: Vec::new(), problem: Some(failure.to_string()) },
+            Err(failure) => ClusterPlacement { shares: Vec::new(), problem: Some(failure.to_string()) },
         },
     });
-    Plans { blocks, now: plan(placement, workers), without: without.collect() }
+    ClusterPlacements { blocks, now: plan(placement, workers), without: without.collect() }
 }
 
 /// A placement over devices of workers and of this machine.
-fn plan(placement: &Placement, workers: &Workers) -> Plan {
+fn plan(placement: &Placement, workers: &Workers) -> ClusterPlacement {
     let registries = workers.registries();
     let owner = |share: &Share| {
         let has = |registry: &&Arc<RemoteRegistry>| {
@@ -73,5 +75,8 @@ fn plan(placement: &Placement, workers: &Workers) -> Plan {
         free_bytes: share.free as u64,
         is_mapped: share.mapped,
     };
-    Plan { shares: placement.shares().iter().enumerate().map(share).collect(), problem: shortfall(placement) }
+    ClusterPlacement {
+        shares: placement.shares().iter().enumerate().map(share).collect(),
+        problem: shortfall(placement),
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) const CTX_HELP: &str = "Tokens in a window. By default, 512";
 
 /// The windows of a text.
 #[derive(Debug)]
-pub(crate) struct Windows {
+pub(crate) struct TextWindows {
     /// Tokens of the whole text.
     pub(crate) tokens: usize,
     /// All of them, one after another.
@@ -37,14 +37,14 @@ pub(crate) fn read_text(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-impl Windows {
+impl TextWindows {
     /// Cuts a text into at most `most` windows of `size` tokens.
     pub(crate) fn cut(
         loaded: &Loaded,
         text: &[u8],
         size: usize,
         most: Option<usize>,
-    ) -> Result<Windows, Failure> {
+    ) -> Result<TextWindows, Failure> {
         let mut all = loaded.encode(text, Encode { add_special: true, parse_special: false })?;
         let tokens = all.len();
         let count = (tokens / size).min(most.unwrap_or(usize::MAX));
@@ -57,7 +57,7 @@ impl Windows {
         if let Some(first) = loaded.vocab.special().bos.filter(|_| loaded.vocab.adds_bos()) {
             all.iter_mut().step_by(size).for_each(|token| *token = first);
         }
-        Ok(Windows { tokens, all, size })
+        Ok(TextWindows { tokens, all, size })
     }
 
     /// How many there are.

@@ -465,7 +465,7 @@ fn models_are_kept_by_name() {
     let (code, said, _) = run(&["rm", "owner/name"]);
     assert!(code == 0 && said.contains("deleted owner/name:tiny-Q8_0.gguf") && !file.exists(), "{said}");
     assert!(run(&["list"]).1.contains("there are no models yet"));
-    // Nobody listens there.
+    // No program listens there.
     let output = oxcart(&["pull", "owner/name"])
         .env("OXCART_CACHE", cache.path())
         .env("HF_ENDPOINT", "http://127.0.0.1:1")

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use oxcart::backend::Registry;
 use oxcart::rpc::client::{Options, RemoteRegistry};
-use oxcart_http::{Cluster, Plan};
+use oxcart_http::{Cluster, ClusterPlacement};
 use serde_json::{Value, json};
 use worker::Worker;
 
@@ -158,8 +158,9 @@ fn a_dead_worker_is_shown_as_dead_and_what_would_be_without_it() {
     assert_eq!(names, [addresses[0].as_str(), &addresses[1], "this machine"]);
     assert!(now.machines.iter().all(|machine| machine.failure.is_none()), "{now:?}");
     let plans = &now.models[0].plans;
-    let blocks =
-        |plan: &Plan| plan.shares.iter().map(|share| share.blocks[1] - share.blocks[0]).sum::<usize>();
+    let blocks = |plan: &ClusterPlacement| {
+        plan.shares.iter().map(|share| share.blocks[1] - share.blocks[0]).sum::<usize>()
+    };
     assert!(plans.blocks > 0);
     assert_eq!(blocks(&plans.now), plans.blocks);
     let owners: Vec<&str> = plans.now.shares.iter().map(|share| share.machine.as_str()).collect();

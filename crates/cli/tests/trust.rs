@@ -180,7 +180,7 @@ fn a_revoked_worker_is_not_talked_to() {
     }
     let (code, said) = desk.run(&["run", "-m", TINY, "x", "--workers", "all"]);
     assert_eq!((code, said.contains("not paired with any worker")), (Some(2), true), "{said}");
-    assert!(listener.accept().is_err(), "nobody came");
+    assert!(listener.accept().is_err(), "no machine came");
     // Forgotten, it is an address like any other.
     desk.does(&["trust", "forget", "den"]);
     listener.set_nonblocking(false).unwrap();
@@ -210,7 +210,7 @@ fn what_is_no_machine_is_said() {
     assert!(desk.data().join("oxcart/identity").is_file());
 }
 
-/// A log has a join line where somebody waits for it: not again and again, not where others read it, not where little is told.
+/// A log has a join line where a person waits for it: not again and again, not where others read it, not where little is told.
 #[test]
 fn a_line_is_shown_where_it_is_wanted() {
     let (den, desk) = (Machine::new(), Machine::new());

@@ -1,6 +1,6 @@
 //! A few threads that do the stages of a run together, piece by piece, many times a second.
 //!
-//! A stage is over when all of its pieces are done, whoever did them; then the next is opened. Threads take pieces when they
+//! A stage is over when all of its pieces are done, whichever thread did them; then the next is opened. Threads take pieces when they
 //! happen to run: on a machine that has other work too, one that is late finds the stage over and goes on with the one under
 //! way, and the others have not waited for it. What they do wait for is pieces that were taken. A thread is taken off its
 //! processor when its time slice is over, in the middle of a piece, for milliseconds; so threads give way by themselves, a

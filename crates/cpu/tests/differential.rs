@@ -1,7 +1,7 @@
 //! Random single ops beside what the reference made of them. `tools/differential.sh` makes the cases and calls this.
 //!
 //! `OXCART_DIFFERENTIAL` names the folder of cases, `OXCART_CASES` a part of a case's name, to run those alone.
-#![allow(clippy::print_stdout, reason = "a test may say that it was skipped")]
+#![allow(clippy::print_stdout, reason = "a test may print figures")]
 
 mod common;
 

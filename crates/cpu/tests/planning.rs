@@ -56,6 +56,6 @@ fn many_buffers_and_nodes_are_planned_in_little_time() {
     let (few, many) = (planning(NODES / 8), planning(NODES));
     // Hundredths of a second, and eight times as long; a search through all buffers for each tensor took nine seconds, and 64 times as
     // long.
-    let most = 32 * few + Duration::from_millis(500);
+    let most = 32 * few + Duration::from_secs(5);
     assert!(many < most, "{few:?} for an eighth of it, {many:?} for all");
 }

@@ -45,7 +45,7 @@ static void start() {
     block.body(block.params);
     Fiber* self = current;
     self->done = true;
-    // Whoever has left is not waited for any more.
+    // A thread that has left is not waited for any more.
     Warp& warp = block.warps[self->warp];
     block.alive--, warp.alive--;
     if (block.alive && block.arrived == block.alive) block.arrived = 0, block.turn++;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxcart_backend::Error;
 
-use crate::driver::{CardInfo, Driver, Failure, Function, Kind, Module, Queue};
+use crate::driver::{CardInfo, Driver, DriverFailure, Function, Kind, Module, Queue};
 use crate::images::{self, Family};
 
 /// Streams that copy for buffers: so many copies are under way at a time.
@@ -41,7 +41,7 @@ struct Loaded {
 const OVERLAP_IN_RECORDINGS: i32 = 12_040;
 
 impl Card {
-    pub(crate) fn new(driver: Arc<dyn Driver>, number: u32) -> Result<Card, Failure> {
+    pub(crate) fn new(driver: Arc<dyn Driver>, number: u32) -> Result<Card, DriverFailure> {
         let info = driver.card_info(number)?;
         let overlaps = info.capability >= (9, 0) && driver.version() >= OVERLAP_IN_RECORDINGS;
         Ok(Card {
@@ -57,7 +57,7 @@ impl Card {
     }
 
     /// What a failure is to the users of the card.
-    pub(crate) fn tell(&self, failure: &Failure) -> Error {
+    pub(crate) fn tell(&self, failure: &DriverFailure) -> Error {
         if failure.kind() == Kind::Lost {
             let _ = self.lost.set(failure.to_string());
         }
@@ -78,7 +78,7 @@ impl Card {
     /// Does something with the driver.
     pub(crate) fn with<T>(
         &self,
-        call: impl FnOnce(&dyn Driver, u32) -> Result<T, Failure>,
+        call: impl FnOnce(&dyn Driver, u32) -> Result<T, DriverFailure>,
     ) -> Result<T, Error> {
         self.check()?;
         call(&*self.driver, self.number).map_err(|failure| self.tell(&failure))

@@ -9,7 +9,7 @@
 mod failure;
 mod library;
 
-pub(crate) use failure::{Failure, Kind};
+pub(crate) use failure::{DriverFailure, Kind};
 pub(crate) use library::{Library, NoLibrary};
 
 use std::fmt;
@@ -88,29 +88,29 @@ pub(crate) struct TileMap {
 pub(crate) trait Driver: Send + Sync + fmt::Debug {
     /// Its version, for example 12020 for 12.2.
     fn version(&self) -> i32;
-    fn card_count(&self) -> Result<u32, Failure>;
-    fn card_info(&self, card: u32) -> Result<CardInfo, Failure>;
+    fn card_count(&self) -> Result<u32, DriverFailure>;
+    fn card_info(&self, card: u32) -> Result<CardInfo, DriverFailure>;
     /// Free and total bytes.
-    fn memory(&self, card: u32) -> Result<(usize, usize), Failure>;
+    fn memory(&self, card: u32) -> Result<(usize, usize), DriverFailure>;
 
-    fn allocate(&self, card: u32, bytes: usize) -> Result<Address, Failure>;
-    fn free(&self, card: u32, memory: Address) -> Result<(), Failure>;
+    fn allocate(&self, card: u32, bytes: usize) -> Result<Address, DriverFailure>;
+    fn free(&self, card: u32, memory: Address) -> Result<(), DriverFailure>;
     /// Host memory that does not move, at the same address for all.
-    fn allocate_host(&self, card: u32, bytes: usize) -> Result<Address, Failure>;
-    fn free_host(&self, card: u32, memory: Address) -> Result<(), Failure>;
+    fn allocate_host(&self, card: u32, bytes: usize) -> Result<Address, DriverFailure>;
+    fn free_host(&self, card: u32, memory: Address) -> Result<(), DriverFailure>;
 
-    fn open_queue(&self, card: u32) -> Result<Queue, Failure>;
-    fn close_queue(&self, card: u32, queue: Queue) -> Result<(), Failure>;
+    fn open_queue(&self, card: u32) -> Result<Queue, DriverFailure>;
+    fn close_queue(&self, card: u32, queue: Queue) -> Result<(), DriverFailure>;
     /// Waits until all its work is done.
-    fn drain(&self, card: u32, queue: Queue) -> Result<(), Failure>;
+    fn drain(&self, card: u32, queue: Queue) -> Result<(), DriverFailure>;
 
-    fn make_mark(&self, card: u32) -> Result<Mark, Failure>;
-    fn drop_mark(&self, card: u32, mark: Mark) -> Result<(), Failure>;
+    fn make_mark(&self, card: u32) -> Result<Mark, DriverFailure>;
+    fn drop_mark(&self, card: u32, mark: Mark) -> Result<(), DriverFailure>;
     /// Moves a mark to the current end of a queue.
-    fn set_mark(&self, card: u32, mark: Mark, queue: Queue) -> Result<(), Failure>;
-    fn wait_for_mark(&self, card: u32, mark: Mark) -> Result<(), Failure>;
+    fn set_mark(&self, card: u32, mark: Mark, queue: Queue) -> Result<(), DriverFailure>;
+    fn wait_for_mark(&self, card: u32, mark: Mark) -> Result<(), DriverFailure>;
     /// Makes what follows on a queue wait for a mark, which may be another card's.
-    fn queue_behind(&self, card: u32, queue: Queue, mark: Mark) -> Result<(), Failure>;
+    fn queue_behind(&self, card: u32, queue: Queue, mark: Mark) -> Result<(), DriverFailure>;
 
     /// # Safety
     ///
@@ -122,7 +122,7 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
         to: Address,
         from: *const u8,
         bytes: usize,
-    ) -> Result<(), Failure>;
+    ) -> Result<(), DriverFailure>;
     /// # Safety
     ///
     /// As for [`copy_in`](Driver::copy_in).
@@ -133,8 +133,15 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
         to: *mut u8,
         from: Address,
         bytes: usize,
-    ) -> Result<(), Failure>;
-    fn copy(&self, card: u32, queue: Queue, to: Address, from: Address, bytes: usize) -> Result<(), Failure>;
+    ) -> Result<(), DriverFailure>;
+    fn copy(
+        &self,
+        card: u32,
+        queue: Queue,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<(), DriverFailure>;
     /// From one card's memory to another's.
     fn copy_across(
         &self,
@@ -142,19 +149,26 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
         from: (u32, Address),
         queue: Queue,
         bytes: usize,
-    ) -> Result<(), Failure>;
-    fn fill(&self, card: u32, queue: Queue, to: Address, value: u8, bytes: usize) -> Result<(), Failure>;
+    ) -> Result<(), DriverFailure>;
+    fn fill(
+        &self,
+        card: u32,
+        queue: Queue,
+        to: Address,
+        value: u8,
+        bytes: usize,
+    ) -> Result<(), DriverFailure>;
 
     /// Loads kernels that were compiled for a card; what a driver with kernels of its own is given does not matter.
-    fn load(&self, card: u32, image: &[u8]) -> Result<Module, Failure>;
+    fn load(&self, card: u32, image: &[u8]) -> Result<Module, DriverFailure>;
     /// Whether it has kernels of its own.
     fn has_kernels(&self) -> bool {
         false
     }
-    fn unload(&self, card: u32, module: Module) -> Result<(), Failure>;
-    fn function(&self, card: u32, module: Module, name: &str) -> Result<Function, Failure>;
+    fn unload(&self, card: u32, module: Module) -> Result<(), DriverFailure>;
+    fn function(&self, card: u32, module: Module, name: &str) -> Result<Function, DriverFailure>;
     /// Lets a kernel's blocks have so much dynamic shared memory.
-    fn allow_shared(&self, card: u32, function: Function, bytes: u32) -> Result<(), Failure>;
+    fn allow_shared(&self, card: u32, function: Function, bytes: u32) -> Result<(), DriverFailure>;
     /// Launches a kernel, which takes one structure by value.
     ///
     /// # Safety
@@ -168,14 +182,14 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
         function: Function,
         shape: Shape,
         params: &[u8],
-    ) -> Result<(), Failure>;
+    ) -> Result<(), DriverFailure>;
 
     /// From now on, work given to the queue by this thread is recorded instead of done.
-    fn begin_recording(&self, card: u32, queue: Queue) -> Result<(), Failure>;
-    fn end_recording(&self, card: u32, queue: Queue) -> Result<Recording, Failure>;
-    fn replay(&self, card: u32, recording: Recording, queue: Queue) -> Result<(), Failure>;
-    fn drop_recording(&self, card: u32, recording: Recording) -> Result<(), Failure>;
+    fn begin_recording(&self, card: u32, queue: Queue) -> Result<(), DriverFailure>;
+    fn end_recording(&self, card: u32, queue: Queue) -> Result<Recording, DriverFailure>;
+    fn replay(&self, card: u32, recording: Recording, queue: Queue) -> Result<(), DriverFailure>;
+    fn drop_recording(&self, card: u32, recording: Recording) -> Result<(), DriverFailure>;
 
     /// The 128 bytes by which kernels name a matrix to the copy engine.
-    fn encode_tiles(&self, map: &TileMap) -> Result<[u8; 128], Failure>;
+    fn encode_tiles(&self, map: &TileMap) -> Result<[u8; 128], DriverFailure>;
 }

@@ -4,14 +4,9 @@
 //! (`OXCART_GOLDEN`). On a card on paper, which computes nothing, a test sees that none is missing and that a card of another
 //! capability finds every kernel it asks for; on a real card the same cases compute (`tools/cuda/device.sh instances`).
 
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test may say that it was skipped, and may panic"
-)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may print figures, and may panic")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use oxcart_backend::{Buffers, Device, Error, Stream, StreamOptions, Usage, Work, place_all};
@@ -290,12 +285,9 @@ fn run_all(device: &Arc<CudaDevice>, part: CasePart) -> bool {
             others(&*stream).unwrap();
         }
     }
-    let Some(folder) = std::env::var_os("OXCART_GOLDEN") else {
-        println!("skipped: OXCART_GOLDEN is not set");
-        return false;
-    };
+    let Some(folder) = oxcart_fixtures::golden() else { return false };
     let stream = Arc::clone(device).open(&StreamOptions::default()).unwrap();
-    for case in read_folder(&Path::new(&folder).join("graphs")) {
+    for case in read_folder(&folder.join("graphs")) {
         if !is_next_wanted() {
             continue;
         }
@@ -346,8 +338,7 @@ fn cards_of_every_capability_find_their_kernels() {
 fn every_kernel_runs_on_the_card() {
     let Some(device) = CudaRegistry::new().ok().and_then(|found| found.cuda_devices().first().cloned())
     else {
-        println!("skipped: there is no card");
-        return;
+        return oxcart_fixtures::skip("there is no card");
     };
     let part = CasePart::wanted();
     let with_recorded = run_all(&device, part);

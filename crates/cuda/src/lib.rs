@@ -11,8 +11,8 @@
 //!   block says why it is sound;
 //! - a plan checks every tensor against its buffer before its address enters a launch, and holds every buffer that its
 //!   launches use;
-//! - a card that fails for good ends as [`Error::DeviceLost`](oxcart_backend::Error::DeviceLost) for whoever uses it, and for
-//!   nobody else.
+//! - a card that fails for good ends as [`Error::DeviceLost`](oxcart_backend::Error::DeviceLost) for those that use it, and for
+//!   no others.
 
 mod card;
 mod device;

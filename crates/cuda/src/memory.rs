@@ -1,7 +1,7 @@
 //! Memory of a card, and host memory that it reaches directly.
 //!
 //! Concurrency: reads and writes are complete when they return; they go through a queue of their own, so what a stream has
-//! under way is not waited for. Whoever reads a result waits for its stream first.
+//! under way is not waited for. A result is read only after its stream was waited for.
 //!
 //! Invariants: a range is checked against the buffer before it is touched. Memory is allocated with some bytes to spare at
 //! the end ([`SLACK`]), so that kernels may read whole pieces of 16 bytes.

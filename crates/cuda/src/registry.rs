@@ -6,7 +6,7 @@ use oxcart_backend::{Device, Registry};
 
 use crate::card::Card;
 use crate::device::CudaDevice;
-use crate::driver::{Driver, Failure, Library};
+use crate::driver::{Driver, DriverFailure, Library};
 
 /// Why there are no cards to work with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,8 @@ impl CudaRegistry {
                 "the NVIDIA driver is for {found}; 535 or newer (CUDA 12.2) is needed"
             )));
         }
-        let failed = |failure: Failure| unusable(format!("the NVIDIA driver lists no cards: {failure}"));
+        let failed =
+            |failure: DriverFailure| unusable(format!("the NVIDIA driver lists no cards: {failure}"));
         let count = driver.card_count().map_err(failed)?;
         let mut devices = Vec::new();
         for number in 0..count {

@@ -2,11 +2,7 @@
 //!
 //! The same with the driver's errors made up is in `emulated`, and with a device that breaks down in the tests of `rpc`.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test may say that it was skipped, and may panic"
-)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may print figures, and may panic")]
 
 use std::sync::Arc;
 
@@ -57,8 +53,7 @@ fn ruin(device: &CudaDevice) {
 #[ignore = "ruins the card for this process; tools/cuda/device.sh ruined runs it alone"]
 fn a_ruined_card_is_lost_and_the_worker_that_lends_it_goes_on() {
     let Some(card) = CudaRegistry::new().ok().and_then(|found| found.cuda_devices().first().cloned()) else {
-        println!("skipped: there is no card");
-        return;
+        return oxcart_fixtures::skip("there is no card");
     };
     let cpu = CpuRegistry::new().unwrap().devices().remove(0);
     let mut worker = Worker::new(Config::new([Arc::clone(&card) as _, Arc::clone(&cpu)])).unwrap();

@@ -3,7 +3,7 @@
 //! Concurrency: calls from several threads take turns. What is asked for is done some time later, in order; bytes that come
 //! with a call are copied to memory that does not move before the call returns.
 //!
-//! Invariant: a ticket is a mark in the queue. Marks are used again once nobody can ask for them: [`CudaStream::finish`] of a
+//! Invariant: a ticket is a mark in the queue. Marks are used again once no caller can ask for them: [`CudaStream::finish`] of a
 //! ticket waits for the newest mark that is at least as late.
 
 use std::any::Any;

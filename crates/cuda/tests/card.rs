@@ -3,11 +3,7 @@
 //! Without a card the tests say that they are skipped. `OXCART_GOLDEN` names the folder of reference outputs,
 //! `OXCART_DIFFERENTIAL` that of random cases (`tools/differential.sh` makes them), `OXCART_CASES` a part of a case's name, to
 //! run those alone.
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test may say that it was skipped, and may panic"
-)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may print figures, and may panic")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,22 +21,19 @@ fn card() -> Option<Arc<dyn Device>> {
     let device = match CudaRegistry::new() {
         Ok(registry) => registry.devices().into_iter().next(),
         Err(error) => {
-            println!("skipped: {error}");
+            oxcart_fixtures::skip(&error.to_string());
             return None;
         }
     };
     if device.is_none() {
-        println!("skipped: there is no card");
+        oxcart_fixtures::skip("there is no card");
     }
     device
 }
 
 fn check(variable: &str, inside: &str) {
     let Some(device) = card() else { return };
-    let Some(folder) = std::env::var_os(variable) else {
-        println!("skipped: {variable} is not set");
-        return;
-    };
+    let Some(folder) = oxcart_fixtures::variable(variable) else { return };
     println!("{}: {}", device.name(), device.description());
     let stream = device.open(&StreamOptions::default()).unwrap();
     let wanted = std::env::var("OXCART_CASES").unwrap_or_default();

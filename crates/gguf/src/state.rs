@@ -103,7 +103,7 @@ mod tests {
         assert_ne!(first, second);
         assert_ne!(first.encode(), second.encode());
         assert_eq!(first.file(), second.file());
-        // Whoever sets the time of writing back changes the other one.
+        // Setting the time of writing back changes the other one.
         let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         file.set_modified(before).unwrap();
         let third = state();

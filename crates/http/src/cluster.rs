@@ -85,50 +85,50 @@ pub struct DeviceShare {
 
 /// Who has which part of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct ClusterPlacement {
     /// What each device has.
     pub shares: Vec<DeviceShare>,
     /// Why it would not work, if it would not.
     pub problem: Option<String>,
 }
 
-/// The plan that there would be without a machine.
+/// Where a model would be without a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlanWithout {
+pub struct PlacementWithout {
     /// The machine that is gone then.
     pub machine: String,
-    /// The plan.
-    pub plan: Plan,
+    /// Where it would be.
+    pub plan: ClusterPlacement,
 }
 
 /// Where a model is, and where it would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plans {
+pub struct ClusterPlacements {
     /// How many blocks it has.
     pub blocks: usize,
     /// As it is.
-    pub now: Plan,
+    pub now: ClusterPlacement,
     /// As it would be without one of the machines.
-    pub without: Vec<PlanWithout>,
+    pub without: Vec<PlacementWithout>,
 }
 
 /// The plans of a model that may move to other machines while it is served. Clones tell of the same model.
 #[derive(Clone, Debug, Default)]
-pub struct CurrentPlans(Arc<Mutex<Plans>>);
+pub struct CurrentPlacements(Arc<Mutex<ClusterPlacements>>);
 
-impl From<Plans> for CurrentPlans {
-    fn from(plans: Plans) -> CurrentPlans {
-        CurrentPlans(Arc::new(Mutex::new(plans)))
+impl From<ClusterPlacements> for CurrentPlacements {
+    fn from(plans: ClusterPlacements) -> CurrentPlacements {
+        CurrentPlacements(Arc::new(Mutex::new(plans)))
     }
 }
 
-impl CurrentPlans {
+impl CurrentPlacements {
     /// Says where the model is from now on.
-    pub fn set(&self, plans: Plans) {
+    pub fn set(&self, plans: ClusterPlacements) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plans;
     }
 
-    pub(crate) fn now(&self) -> Plans {
+    pub(crate) fn now(&self) -> ClusterPlacements {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -206,7 +206,7 @@ pub struct ModelState {
     /// Why the last step failed, or why it was not loaded.
     pub trouble: Option<String>,
     /// Where it is; empty while it is not loaded.
-    pub plans: Plans,
+    pub plans: ClusterPlacements,
 }
 
 /// All of it, at one moment.
@@ -242,7 +242,7 @@ impl ModelState {
             finished: totals.finished,
             failed: totals.failed,
             trouble: model.failure.clone(),
-            plans: Plans::default(),
+            plans: ClusterPlacements::default(),
         };
         let Some(served) = &model.model else { return state };
         state.plans = served.plans.now();

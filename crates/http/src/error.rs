@@ -11,7 +11,7 @@ use oxcart_llm::text::{ConstrainError, SampleError};
 use serde_json::{Value, json};
 
 use crate::limits::MAX_MESSAGE_BYTES;
-use crate::service::{Failure, Refused};
+use crate::service::{Refused, RequestFailure};
 
 /// What is said of an image.
 pub(crate) const NO_IMAGES: &str = "images are not supported: the models served here read text only";
@@ -212,16 +212,16 @@ impl From<ConstrainError> for ApiError {
     }
 }
 
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> ApiError {
+impl From<RequestFailure> for ApiError {
+    fn from(failure: RequestFailure) -> ApiError {
         match failure {
-            Failure::Request(error) => error.into(),
-            Failure::Refused(refused) => refused.into(),
-            Failure::WaitedTooLong | Failure::Closed => {
+            RequestFailure::Request(error) => error.into(),
+            RequestFailure::Refused(refused) => refused.into(),
+            RequestFailure::WaitedTooLong | RequestFailure::Closed => {
                 ApiError { retry_after: Some(10), ..ApiError::new(Kind::Unavailable, failure.to_string()) }
             }
-            Failure::ReadTooSlowly => ApiError::new(Kind::Timeout, failure.to_string()),
-            Failure::Step(_) => ApiError::new(Kind::Internal, failure.to_string()),
+            RequestFailure::ReadTooSlowly => ApiError::new(Kind::Timeout, failure.to_string()),
+            RequestFailure::Step(_) => ApiError::new(Kind::Internal, failure.to_string()),
         }
     }
 }

@@ -46,14 +46,14 @@ mod service;
 mod tls;
 
 pub use cluster::{
-    Cluster, CurrentPlans, DeviceMemory, DeviceShare, Link, Machine, Machines, ModelState, Plan, PlanWithout,
-    Plans, Presence, Purpose, RequestState,
+    Cluster, ClusterPlacement, ClusterPlacements, CurrentPlacements, DeviceMemory, DeviceShare, Link,
+    Machine, Machines, ModelState, PlacementWithout, Presence, Purpose, RequestState,
 };
 pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
 pub use server::{Config, Server, ServerError};
 pub use service::{
-    Client, EmbeddingService, Event, Failure, Limits, Refused, Running, Service, Snapshot, Ticket, Totals,
-    Update, Updates,
+    Client, EmbeddingService, Event, Limits, Refused, RequestFailure, Running, Service, Snapshot, Ticket,
+    Totals, Update, Updates,
 };
 pub use tls::{Tls, TlsError};

@@ -31,7 +31,7 @@ use queue::{Queue, Waiting};
 pub use embedding::EmbeddingService;
 pub use queue::Client;
 pub use telling::{Event, Running, Snapshot, Ticket, Totals};
-pub use updates::{Failure, Update, Updates};
+pub use updates::{RequestFailure, Update, Updates};
 
 /// How a service treats its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum Refused {
 }
 
 /// What the driver and everyone else share.
-struct Shared {
+struct SharedService {
     state: Mutex<State>,
     /// Told when there is something to do for a driver that has nothing.
     wake: Condvar,
@@ -90,7 +90,7 @@ struct State {
     is_over: bool,
 }
 
-impl Shared {
+impl SharedService {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing is left half done by code that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,7 +109,7 @@ impl Shared {
 
 /// An engine that runs on a thread of its own, and takes requests from any.
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<SharedService>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Debug for Service {
 impl Service {
     /// Starts the thread. The engine must have no requests yet; it is dropped there when the service ends.
     pub fn start(engine: Engine, limits: Limits) -> std::io::Result<Service> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedService {
             state: Mutex::default(),
             wake: Condvar::new(),
             events: broadcast::Sender::new(MAX_EVENTS),
@@ -166,7 +166,7 @@ impl Service {
         state.totals.refused += displaced.len() as u64;
         drop(state);
         for waiting in displaced {
-            waiting.sink.fail(Failure::Refused(refused));
+            waiting.sink.fail(RequestFailure::Refused(refused));
         }
         match room {
             true => {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use oxcart_http::{
-    Client, Config, Event, Failure, Keys, Limits, Models, Refused, Server, Service, Update, Updates,
+    Client, Config, Event, Keys, Limits, Models, Refused, RequestFailure, Server, Service, Update, Updates,
 };
 use oxcart_llm::engine::{AtLimit, End, Request};
 use oxcart_llm::runner::RunnerOptions;
@@ -298,7 +298,7 @@ fn a_reader_that_falls_behind_is_not_waited_for() {
             }
         }
     });
-    assert!(matches!(end, Update::Failed(Failure::ReadTooSlowly)), "{end:?}");
+    assert!(matches!(end, Update::Failed(RequestFailure::ReadTooSlowly)), "{end:?}");
     assert!((1000..1100).contains(&tokens), "{tokens} waited");
     assert!(block_on(slow.next()).is_none());
 }

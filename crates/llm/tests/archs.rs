@@ -7,7 +7,8 @@
 //! `x.beside` has them computed after texts of other lengths.
 //!
 //! `x.flash-f16`, `x.paged-q8_0` and so on are the logits of `x.alone` computed with caches of small types, or `x.passed-over` says
-//! why there are none. `x.types` has the types that tensors get in files of every type.
+//! why there are none. `x.types` has the types that tensors get in files of every type, without importance data (`plain`) and with those
+//! of `x.importance` (`weighted`), in which all columns matter the same.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod model_support;
@@ -15,14 +16,14 @@ mod model_support;
 use std::path::{Path, PathBuf};
 
 use model_support::together::Dice;
-use oxcart_gguf::GgufSet;
+use oxcart_gguf::{Builder, GgufSet};
 use oxcart_llm::file_type::FileType;
 use oxcart_llm::model::{Error, ModelFile};
-use oxcart_llm::quantize::{Quantization, QuantizeError};
+use oxcart_llm::quantize::{Importance, Quantization, QuantizeError};
 use oxcart_llm::runner::{
     AttentionChoice, Encoder, EncoderOptions, Piece, Runner, RunnerOptions, SequenceId, Wanted,
 };
-use oxcart_tensor::DType;
+use oxcart_tensor::{DType, Layout, Shape};
 use serde_json::{Map, Value, json};
 
 /// What all sequences have in common, and their tokens.
@@ -199,10 +200,30 @@ fn logits_with_small_caches() {
     }
 }
 
+/// Importance data in which all columns of a model's tensors matter the same.
+fn importance(model: &GgufSet, path: &Path) -> Importance {
+    let mut builder = Builder::new();
+    builder.set("general.type", "imatrix").set("imatrix.datasets", vec!["none"]);
+    builder.set("imatrix.chunk_count", 1u32).set("imatrix.chunk_size", 1u32);
+    for tensor in model.tensors() {
+        let [columns, _, matrices, _] = tensor.info.layout().ne().extents();
+        for (end, ne) in [("in_sum2", [columns, matrices]), ("counts", [1, matrices])] {
+            let layout = Layout::packed(DType::F32, Shape::from(ne)).unwrap();
+            let ones = 1f32.to_le_bytes().repeat(ne[0] * ne[1]);
+            builder.tensor(&format!("{}.{end}", tensor.info.name()), layout, ones);
+        }
+    }
+    builder.write(std::fs::File::create(path).unwrap()).unwrap();
+    Importance::open(path).unwrap()
+}
+
 /// What becomes of each tensor.
-fn types(model: &Path, file: FileType) -> Result<Map<String, Value>, QuantizeError> {
-    let model = GgufSet::open(model)?;
-    let quantization = Quantization::new(&model, file, None)?;
+fn types(
+    model: &GgufSet,
+    file: FileType,
+    importance: Option<&Importance>,
+) -> Result<Map<String, Value>, QuantizeError> {
+    let quantization = Quantization::new(model, file, importance)?;
     Ok(quantization
         .changes()
         .map(|change| (change.name, change.to.to_string().to_uppercase().into()))
@@ -213,15 +234,18 @@ fn types(model: &Path, file: FileType) -> Result<Map<String, Value>, QuantizeErr
 #[ignore = "tools/archs.sh --types runs it on models that it makes"]
 fn types_of_a_folder() {
     for model in models().1 {
+        let set = GgufSet::open(&model).unwrap();
+        let importance = importance(&set, &model.with_extension("importance"));
+        let outcome = |file, importance| match types(&set, file, importance) {
+            Ok(types) => json!({ "types": types, "error": null }),
+            Err(error) => json!({ "types": null, "error": error.to_string() }),
+        };
         let mut all = Map::new();
         for file in FileType::all() {
-            let (types, error) = match types(&model, *file) {
-                Ok(types) => (Some(types), None),
-                Err(error) => (None, Some(error.to_string())),
-            };
+            let (plain, weighted) = (outcome(*file, None), outcome(*file, Some(&importance)));
             all.insert(
                 file.name().to_owned(),
-                json!({ "number": file.number(), "types": types, "error": error }),
+                json!({ "number": file.number(), "plain": plain, "weighted": weighted }),
             );
         }
         std::fs::write(model.with_extension("types"), Value::from(all).to_string()).unwrap();

@@ -31,7 +31,7 @@ pub fn find(plugins: &[impl AsRef<Path>]) -> Result<Registries, Error> {
     Ok(found)
 }
 
-/// How a model is shared out unless somebody says otherwise, given the devices of this machine: where there are cards, the CPU
+/// How a model is shared out unless the user says otherwise, given the devices of this machine: where there are cards, the CPU
 /// only gets what they have no room for.
 pub fn usual_proportions(local: &[Arc<dyn Device>]) -> Proportions {
     let has_card =

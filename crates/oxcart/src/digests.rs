@@ -1,6 +1,6 @@
 //! Where it is kept what the tensors of model files are known by: one record for each file, computed once.
 //!
-//! Records name bytes that are then taken from elsewhere unread, so whoever can change one decides what is loaded. Invariant: a record is
+//! Records name bytes that are then taken from elsewhere unread, so a user who can change one decides what is loaded. Invariant: a record is
 //! used only if no other user can have changed it, it is whole, and it says the state that its file is in. Anything else counts as none, and
 //! is written anew.
 

@@ -48,12 +48,13 @@ pub type Told = Box<dyn Fn(&Offered) + Send>;
 /// A folder of models.
 #[derive(Debug)]
 pub struct OwnModels {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFolder>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the thread that looks and all others share.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedFolder {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -84,7 +85,7 @@ struct Place {
     len: u64,
 }
 
-impl Shared {
+impl SharedFolder {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +141,7 @@ impl OwnModels {
         let folder = folder.into();
         // A folder that cannot be read is said to be so now.
         fs::read_dir(&folder)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedFolder::default());
         let of_thread = Arc::clone(&shared);
         let looks = move || look_again_and_again(&of_thread, &folder, digests.as_ref(), &told);
         let thread = thread::Builder::new().name("own models".into()).spawn(looks)?;
@@ -199,7 +200,7 @@ impl Copies for OwnModels {
 }
 
 /// What the thread does until it is to end.
-fn look_again_and_again(shared: &Shared, folder: &Path, digests: Option<&Digests>, told: &Told) {
+fn look_again_and_again(shared: &SharedFolder, folder: &Path, digests: Option<&Digests>, told: &Told) {
     let mut offered = None;
     loop {
         look(shared, folder, digests);
@@ -222,7 +223,7 @@ fn look_again_and_again(shared: &Shared, folder: &Path, digests: Option<&Digests
 }
 
 /// Looks through files that are new or have changed, and forgets those that are gone.
-fn look(shared: &Shared, folder: &Path, digests: Option<&Digests>) {
+fn look(shared: &SharedFolder, folder: &Path, digests: Option<&Digests>) {
     let mut paths = Vec::new();
     find(folder, MAX_DEPTH, &mut paths);
     paths.sort();
@@ -269,7 +270,7 @@ fn find(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) {
 }
 
 /// What the tensors of a file are known by: from before, or from reading it now.
-fn look_through(shared: &Shared, path: &Path, digests: Option<&Digests>) -> Option<Known> {
+fn look_through(shared: &SharedFolder, path: &Path, digests: Option<&Digests>) -> Option<Known> {
     let file = Gguf::open(path).ok()?;
     let (contents, state) = (Contents::of(&file), file.state());
     if let Some(digests) = digests {
@@ -294,8 +295,8 @@ fn look_through(shared: &Shared, path: &Path, digests: Option<&Digests>) -> Opti
     (file.state() == state).then(|| Known { path: path.to_owned(), state, tensors })
 }
 
-/// What the bytes of a tensor are known by; `None` if they cannot be read, or nobody wants to know any more.
-fn read(shared: &Shared, file: &Gguf, tensor: &TensorInfo<'_>) -> Option<Content> {
+/// What the bytes of a tensor are known by; `None` if they cannot be read, or the worker does not want to know any more.
+fn read(shared: &SharedFolder, file: &Gguf, tensor: &TensorInfo<'_>) -> Option<Content> {
     let mut reader = file.tensor_reader(tensor);
     let mut sum = ContentSum::default();
     let mut piece = vec![0; PIECE];

@@ -111,7 +111,7 @@ fn workers(count: usize, set_up: impl Fn(usize, &mut Config)) -> (Vec<Worker>, V
         .unzip()
 }
 
-/// Workers with caches in a folder, whoever the client is.
+/// Workers with caches in a folder, for any client.
 fn with_caches(folder: &Path) -> (Vec<Worker>, Vec<String>) {
     workers(3, |number, config| {
         let settings = CacheSettings {

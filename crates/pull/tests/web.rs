@@ -293,7 +293,7 @@ fn refusals_say_what_to_do() {
         let error = fetch(&server, &Store::at(folder.path()), path).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
-    // Nobody listens there, and no such name is ever known: so it is without a network, too.
+    // No server listens there, and no such name is ever known: so it is without a network, too.
     for (host, want) in [
         ("127.0.0.1:1", "cannot reach 127.0.0.1:1 ("),
         ("hub.invalid", "cannot reach hub.invalid (its address cannot be found): is there a network?"),

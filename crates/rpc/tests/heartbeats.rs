@@ -137,7 +137,7 @@ fn an_idle_connection_outlives_a_network_that_is_away() {
     assert!(registry.failure().is_none());
 }
 
-/// A graph of any length, and a device that answers nobody meanwhile.
+/// A graph of any length, and a device that answers no client meanwhile.
 #[test]
 fn a_worker_that_computes_for_long_is_alive() {
     let (fixture, den) = (Fixture::new(), Den::new());

@@ -394,7 +394,7 @@ fn an_interrupted_session_keeps_what_it_holds_and_does_nothing_else() {
     ] {
         assert_eq!(waiting.said_to(command, &body).number, NUMBER, "{}", command.name());
     }
-    // Nobody is kept waiting.
+    // Neither is kept waiting.
     assert!(closes(&mut spare) && closes(&mut other));
     waiting.peer.send(Command::Resume, &[]);
     let held = waiting.peer.get(&record, 0, LEN as u64);

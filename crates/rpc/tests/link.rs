@@ -202,7 +202,7 @@ fn of_two_guests_with_one_line_one_is_paired() {
     }
 }
 
-/// A list on a file system that does not answer any more: who is connected stays so, others are refused, and whoever is late is noticed.
+/// A list on a file system that does not answer any more: machines that are connected stay so, others are refused, and a late one is noticed.
 #[cfg(unix)]
 #[test]
 fn a_list_that_is_never_read_stops_nothing_else() {
@@ -213,7 +213,7 @@ fn a_list_that_is_never_read_stops_nothing_else() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     std::fs::rename(&pipe, den.file.path()).unwrap();
     let refused = |_: &Fixture| matches!(den.connect(&late), Err(ConnectError::NotKnown { .. }));
-    den.fixture.until("nobody new comes in", refused);
+    den.fixture.until("no new machine comes in", refused);
     // The watcher goes on, and so do allocations.
     let mut silent = dial(den.fixture.auto);
     silent.write_all(&[14]).unwrap();
@@ -229,7 +229,7 @@ fn a_list_that_is_never_read_stops_nothing_else() {
 }
 
 #[test]
-fn a_wrong_secret_pairs_nobody() {
+fn a_wrong_secret_pairs_no_machine() {
     let den = Den::new();
     let line = den.line();
     let guessed = JoinLine { secret: Secret::from_bytes([1; 16]), ..line.clone() };
@@ -255,7 +255,7 @@ fn another_machine_in_the_place_of_a_worker_gets_nothing() {
     let JoinError::Unreachable { errors } = other.join(&line, &guest).unwrap_err() else { panic!() };
     assert!(matches!(errors[..], [ConnectError::Another { .. }]), "{errors:?}");
     assert_eq!(other.file.read().unwrap().iter().count(), 0);
-    // The line is still good where it is from: nobody has learned its secret.
+    // The line is still good where it is from: no other machine has learned its secret.
     let both = JoinLine { endpoints: [line.endpoints, den.line().endpoints].concat(), ..line };
     let joined = den.join(&both, &identity()).unwrap();
     assert_eq!(joined.endpoints[0].to_string(), den.fixture.auto.to_string());
@@ -307,7 +307,7 @@ fn handshakes_that_stop_are_ended() {
 
 /// The flood goes on while a known machine comes, again and again, and comes from many addresses.
 #[test]
-fn a_flood_of_handshakes_keeps_nobody_out() {
+fn a_flood_of_handshakes_keeps_no_client_out() {
     let den = Den::limited(Limits { ungreeted: 8, clients: 32, ..patient() });
     let (guest, address, is_over) = (den.pair(), den.fixture.auto, AtomicBool::new(false));
     let works = std::thread::scope(|scope| {
@@ -402,7 +402,7 @@ fn trickling(worker: SocketAddr, slow: &Arc<AtomicBool>) -> SocketAddr {
     address
 }
 
-/// No wait of a client is stretched by single bytes: neither the handshake, by whoever answers, nor a reply.
+/// No wait of a client is stretched by single bytes: neither the handshake, whichever machine answers, nor a reply.
 #[test]
 fn single_bytes_stretch_no_wait() {
     let den = Den::new();

@@ -188,7 +188,7 @@ fn taking_ends_when_nothing_is_wanted_any_more() {
     assert!(cache.takes(&user(), &content_of(&weights), weights.len()).0);
 }
 
-/// K13: own files serve whoever names a whole digest, and nobody else.
+/// K13: own files serve clients that name a whole digest, and no others.
 #[test]
 fn own_files_are_found_by_the_digest_alone() {
     let (weights, small) = (content(5), vec![7; 64]);

@@ -58,7 +58,7 @@ fn counted(nodes: u64) -> usize {
     usize::try_from(fixture.counters().stored_bytes).unwrap()
 }
 
-/// Whoever has most of what is kept for stored graphs makes way, be it one connection or many.
+/// The peer that has most of what is kept for stored graphs makes way, be it one connection or many.
 #[test]
 fn stored_graphs_make_way_for_those_who_have_less() {
     // Not for one of 600 nodes more.

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::quantity::counted;
 use crate::terminal::Terminal;
 use crate::units;
-use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
+use crate::windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 
 /// Find out which parts of a model matter most, for quantize --imatrix
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let window = *settings.ctx.get_or_insert(WINDOW);
     let text = read_text(&args.file)?;
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
-    let windows = Windows::cut(&loaded, &text, window, args.chunks)?;
+    let windows = TextWindows::cut(&loaded, &text, window, args.chunks)?;
     // Before the work starts, so that it is not in vain.
     let new = NewFile::create(&args.output)?;
     let mut runner = loaded.runner()?;

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::quantity::counted;
 use crate::terminal::Terminal;
 use crate::units;
-use crate::windows::{CTX_HELP, LEAST_WINDOW, WINDOW, Windows, read_text};
+use crate::windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 
 /// Measure how well a model predicts a text
 ///
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let window = *settings.ctx.get_or_insert(WINDOW);
     let text = read_text(&args.file)?;
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
-    let windows = Windows::cut(&loaded, &text, window, args.chunks)?;
+    let windows = TextWindows::cut(&loaded, &text, window, args.chunks)?;
     let count = windows.len();
     let mut sequence = loaded.sequence()?;
     let mut progress = Progress::counting("windows");

@@ -5,7 +5,7 @@
 //! ([`Board::done`]) and has the board for itself until it opens the next stage or closes the board: no other can take a
 //! piece meanwhile. What a thread wrote before it was done with a piece is seen by all that take one of a later stage.
 //!
-//! No thread is ever needed for progress that has not taken a piece: whoever opens a stage can take all of it. So waking others
+//! Progress never needs a thread that has not taken a piece: the one that opens a stage can take all of it. So waking others
 //! is only a help, except when the board is closed, which its owner may be asleep for.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -5,7 +5,7 @@ use std::fmt;
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {text} (error {code})")]
-pub(crate) struct Failure {
+pub(crate) struct DriverFailure {
     /// The function that was called.
     pub(crate) call: &'static str,
     /// NVIDIA's number for what went wrong.
@@ -32,9 +32,9 @@ const STICKY: [i32; 19] =
 /// Not enough memory, on the card or in the host.
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 
-impl Failure {
-    pub(crate) fn new(call: &'static str, code: i32, text: impl fmt::Display) -> Failure {
-        Failure { call, code, text: text.to_string() }
+impl DriverFailure {
+    pub(crate) fn new(call: &'static str, code: i32, text: impl fmt::Display) -> DriverFailure {
+        DriverFailure { call, code, text: text.to_string() }
     }
 
     /// What it means for the card.
@@ -53,12 +53,12 @@ mod tests {
 
     #[test]
     fn failures_are_told_apart() {
-        let kind = |code| Failure::new("cuMemAlloc", code, "?").kind();
+        let kind = |code| DriverFailure::new("cuMemAlloc", code, "?").kind();
         assert_eq!(
             (kind(2), kind(700), kind(719), kind(1)),
             (Kind::OutOfMemory, Kind::Lost, Kind::Lost, Kind::Call)
         );
-        let shown = Failure::new("cuLaunchKernelEx", 700, "an illegal memory access was encountered");
+        let shown = DriverFailure::new("cuLaunchKernelEx", 700, "an illegal memory access was encountered");
         assert_eq!(
             shown.to_string(),
             "cuLaunchKernelEx: an illegal memory access was encountered (error 700)"

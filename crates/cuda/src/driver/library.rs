@@ -11,7 +11,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Address, CardInfo, Driver, Failure, Function, Mark, Module, Queue, Recording, Shape, TileMap};
+use super::{
+    Address, CardInfo, Driver, DriverFailure, Function, Mark, Module, Queue, Recording, Shape, TileMap,
+};
 
 /// Where the driver may be.
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
@@ -121,7 +123,7 @@ pub(crate) enum NoLibrary {
     Lacks(&'static str),
     /// It does not start.
     #[error("the NVIDIA driver does not start: {0}")]
-    Fails(Failure),
+    Fails(DriverFailure),
 }
 
 /// The driver of this machine.
@@ -158,7 +160,7 @@ impl Library {
         Ok(driver)
     }
 
-    fn check(&self, call: &'static str, code: Status) -> Result<(), Failure> {
+    fn check(&self, call: &'static str, code: Status) -> Result<(), DriverFailure> {
         if code == 0 {
             return Ok(());
         }
@@ -166,13 +168,13 @@ impl Library {
         // SAFETY: the driver writes a pointer to a text of its own that stays, or leaves it null.
         let known = unsafe { (self.calls.error_string)(code, &mut text) };
         if known != 0 || text.is_null() {
-            return Err(Failure::new(call, code, "unknown error"));
+            return Err(DriverFailure::new(call, code, "unknown error"));
         }
         // SAFETY: see above; the text ends with a zero.
-        Err(Failure::new(call, code, unsafe { CStr::from_ptr(text) }.to_string_lossy()))
+        Err(DriverFailure::new(call, code, unsafe { CStr::from_ptr(text) }.to_string_lossy()))
     }
 
-    fn attribute(&self, device: c_int, attribute: c_int) -> Result<u32, Failure> {
+    fn attribute(&self, device: c_int, attribute: c_int) -> Result<u32, DriverFailure> {
         let mut value = 0;
         // SAFETY: the pointer is to a number that lives through the call.
         let code = unsafe { (self.calls.device_attribute)(&mut value, attribute, device) };
@@ -180,7 +182,7 @@ impl Library {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    fn device(&self, card: u32) -> Result<c_int, Failure> {
+    fn device(&self, card: u32) -> Result<c_int, DriverFailure> {
         let mut device = 0;
         // SAFETY: the pointer is to a number that lives through the call.
         let code = unsafe { (self.calls.device)(&mut device, c_int::try_from(card).unwrap_or(c_int::MAX)) };
@@ -189,7 +191,7 @@ impl Library {
     }
 
     /// The card's primary context.
-    fn context(&self, card: u32) -> Result<Pointer, Failure> {
+    fn context(&self, card: u32) -> Result<Pointer, DriverFailure> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         let index = card as usize;
         if contexts.len() <= index {
@@ -207,7 +209,7 @@ impl Library {
     }
 
     /// Makes a card's context current on this thread.
-    fn on(&self, card: u32) -> Result<(), Failure> {
+    fn on(&self, card: u32) -> Result<(), DriverFailure> {
         let context = self.context(card)?;
         // SAFETY: the context exists as long as the program.
         self.check("cuCtxSetCurrent", unsafe { (self.calls.set_current)(context) })
@@ -233,7 +235,7 @@ impl Driver for Library {
         self.version
     }
 
-    fn card_count(&self) -> Result<u32, Failure> {
+    fn card_count(&self) -> Result<u32, DriverFailure> {
         let mut count = 0;
         // SAFETY: the pointer is to a number that lives through the call.
         let code = unsafe { (self.calls.device_count)(&mut count) };
@@ -241,7 +243,7 @@ impl Driver for Library {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    fn card_info(&self, card: u32) -> Result<CardInfo, Failure> {
+    fn card_info(&self, card: u32) -> Result<CardInfo, DriverFailure> {
         let device = self.device(card)?;
         let (mut name, mut bus) = ([0_u8; 256], [0_u8; 64]);
         // SAFETY: the driver writes at most as many bytes as it is told there are.
@@ -268,7 +270,7 @@ impl Driver for Library {
         })
     }
 
-    fn memory(&self, card: u32) -> Result<(usize, usize), Failure> {
+    fn memory(&self, card: u32) -> Result<(usize, usize), DriverFailure> {
         self.on(card)?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: the pointers are to numbers that live through the call.
@@ -277,7 +279,7 @@ impl Driver for Library {
         Ok((free, total))
     }
 
-    fn allocate(&self, card: u32, bytes: usize) -> Result<Address, Failure> {
+    fn allocate(&self, card: u32, bytes: usize) -> Result<Address, DriverFailure> {
         self.on(card)?;
         let mut address = 0;
         // SAFETY: the pointer is to a number that lives through the call.
@@ -286,13 +288,13 @@ impl Driver for Library {
         Ok(Address(address))
     }
 
-    fn free(&self, card: u32, memory: Address) -> Result<(), Failure> {
+    fn free(&self, card: u32, memory: Address) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the address came from `allocate`; the driver waits for work that uses it.
         self.check("cuMemFree", unsafe { (self.calls.free)(memory.0) })
     }
 
-    fn allocate_host(&self, card: u32, bytes: usize) -> Result<Address, Failure> {
+    fn allocate_host(&self, card: u32, bytes: usize) -> Result<Address, DriverFailure> {
         /// For all cards, and at the same address for cards and host.
         const PORTABLE_AND_MAPPED: c_uint = 1 | 2;
         self.on(card)?;
@@ -303,14 +305,14 @@ impl Driver for Library {
         Ok(Address(memory.expose_provenance() as u64))
     }
 
-    fn free_host(&self, card: u32, memory: Address) -> Result<(), Failure> {
+    fn free_host(&self, card: u32, memory: Address) -> Result<(), DriverFailure> {
         self.on(card)?;
         let pointer = std::ptr::with_exposed_provenance_mut(memory.0 as usize);
         // SAFETY: the address came from `allocate_host`.
         self.check("cuMemFreeHost", unsafe { (self.calls.free_host)(pointer) })
     }
 
-    fn open_queue(&self, card: u32) -> Result<Queue, Failure> {
+    fn open_queue(&self, card: u32) -> Result<Queue, DriverFailure> {
         /// It does not wait for work that was given to no stream in particular.
         const NON_BLOCKING: c_uint = 1;
         self.on(card)?;
@@ -321,19 +323,19 @@ impl Driver for Library {
         Ok(Queue(stream))
     }
 
-    fn close_queue(&self, card: u32, queue: Queue) -> Result<(), Failure> {
+    fn close_queue(&self, card: u32, queue: Queue) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the stream came from `open_queue` and is not used any more.
         self.check("cuStreamDestroy", unsafe { (self.calls.stream_destroy)(queue.0) })
     }
 
-    fn drain(&self, card: u32, queue: Queue) -> Result<(), Failure> {
+    fn drain(&self, card: u32, queue: Queue) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the stream exists.
         self.check("cuStreamSynchronize", unsafe { (self.calls.stream_synchronize)(queue.0) })
     }
 
-    fn make_mark(&self, card: u32) -> Result<Mark, Failure> {
+    fn make_mark(&self, card: u32) -> Result<Mark, DriverFailure> {
         /// Marks do not measure time, which makes them cheaper.
         const NO_TIMING: c_uint = 2;
         self.on(card)?;
@@ -344,25 +346,25 @@ impl Driver for Library {
         Ok(Mark(event))
     }
 
-    fn drop_mark(&self, card: u32, mark: Mark) -> Result<(), Failure> {
+    fn drop_mark(&self, card: u32, mark: Mark) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the event came from `make_mark` and is not used any more.
         self.check("cuEventDestroy", unsafe { (self.calls.event_destroy)(mark.0) })
     }
 
-    fn set_mark(&self, card: u32, mark: Mark, queue: Queue) -> Result<(), Failure> {
+    fn set_mark(&self, card: u32, mark: Mark, queue: Queue) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: both exist.
         self.check("cuEventRecord", unsafe { (self.calls.event_record)(mark.0, queue.0) })
     }
 
-    fn wait_for_mark(&self, card: u32, mark: Mark) -> Result<(), Failure> {
+    fn wait_for_mark(&self, card: u32, mark: Mark) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the event exists.
         self.check("cuEventSynchronize", unsafe { (self.calls.event_synchronize)(mark.0) })
     }
 
-    fn queue_behind(&self, card: u32, queue: Queue, mark: Mark) -> Result<(), Failure> {
+    fn queue_behind(&self, card: u32, queue: Queue, mark: Mark) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: both exist.
         self.check("cuStreamWaitEvent", unsafe { (self.calls.stream_wait)(queue.0, mark.0, 0) })
@@ -375,7 +377,7 @@ impl Driver for Library {
         to: Address,
         from: *const u8,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: as the caller says.
         let code = unsafe { (self.calls.copy_in)(to.0, from.cast(), bytes, queue.0) };
@@ -389,14 +391,21 @@ impl Driver for Library {
         to: *mut u8,
         from: Address,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: as the caller says.
         let code = unsafe { (self.calls.copy_out)(to.cast(), from.0, bytes, queue.0) };
         self.check("cuMemcpyDtoHAsync", code)
     }
 
-    fn copy(&self, card: u32, queue: Queue, to: Address, from: Address, bytes: usize) -> Result<(), Failure> {
+    fn copy(
+        &self,
+        card: u32,
+        queue: Queue,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: both are the card's memory; a range that does not exist is an error, not undefined behaviour of the host.
         self.check("cuMemcpyDtoDAsync", unsafe { (self.calls.copy)(to.0, from.0, bytes, queue.0) })
@@ -408,7 +417,7 @@ impl Driver for Library {
         from: (u32, Address),
         queue: Queue,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         let (target, source) = (self.context(to.0)?, self.context(from.0)?);
         self.on(to.0)?;
         // SAFETY: as for `copy`; both contexts exist.
@@ -416,13 +425,20 @@ impl Driver for Library {
         self.check("cuMemcpyPeerAsync", code)
     }
 
-    fn fill(&self, card: u32, queue: Queue, to: Address, value: u8, bytes: usize) -> Result<(), Failure> {
+    fn fill(
+        &self,
+        card: u32,
+        queue: Queue,
+        to: Address,
+        value: u8,
+        bytes: usize,
+    ) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: as for `copy`.
         self.check("cuMemsetD8Async", unsafe { (self.calls.fill)(to.0, value, bytes, queue.0) })
     }
 
-    fn load(&self, card: u32, image: &[u8]) -> Result<Module, Failure> {
+    fn load(&self, card: u32, image: &[u8]) -> Result<Module, DriverFailure> {
         self.on(card)?;
         // PTX is text that must end with a zero; machine code knows its own length.
         let mut bytes = image.to_vec();
@@ -434,15 +450,16 @@ impl Driver for Library {
         Ok(Module(module))
     }
 
-    fn unload(&self, card: u32, module: Module) -> Result<(), Failure> {
+    fn unload(&self, card: u32, module: Module) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: the module came from `load`, and nothing launches its kernels any more.
         self.check("cuModuleUnload", unsafe { (self.calls.module_unload)(module.0) })
     }
 
-    fn function(&self, card: u32, module: Module, name: &str) -> Result<Function, Failure> {
+    fn function(&self, card: u32, module: Module, name: &str) -> Result<Function, DriverFailure> {
         self.on(card)?;
-        let name = CString::new(name).map_err(|_| Failure::new("cuModuleGetFunction", 500, "bad name"))?;
+        let name =
+            CString::new(name).map_err(|_| DriverFailure::new("cuModuleGetFunction", 500, "bad name"))?;
         let mut function = 0;
         // SAFETY: the pointers are to a number and a text that live through the call.
         let code = unsafe { (self.calls.module_function)(&mut function, module.0, name.as_ptr()) };
@@ -450,7 +467,7 @@ impl Driver for Library {
         Ok(Function(function))
     }
 
-    fn allow_shared(&self, card: u32, function: Function, bytes: u32) -> Result<(), Failure> {
+    fn allow_shared(&self, card: u32, function: Function, bytes: u32) -> Result<(), DriverFailure> {
         const MAX_DYNAMIC_SHARED: c_int = 8;
         self.on(card)?;
         // SAFETY: the function exists.
@@ -471,7 +488,7 @@ impl Driver for Library {
         function: Function,
         shape: Shape,
         params: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         self.on(card)?;
         let attribute =
             LaunchAttribute { id: PROGRAMMATIC_SERIALIZATION, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0] };
@@ -490,7 +507,7 @@ impl Driver for Library {
         self.check("cuLaunchKernelEx", code)
     }
 
-    fn begin_recording(&self, card: u32, queue: Queue) -> Result<(), Failure> {
+    fn begin_recording(&self, card: u32, queue: Queue) -> Result<(), DriverFailure> {
         /// What other threads do meanwhile does not matter.
         const THREAD_LOCAL: c_uint = 1;
         self.on(card)?;
@@ -498,7 +515,7 @@ impl Driver for Library {
         self.check("cuStreamBeginCapture", unsafe { (self.calls.capture_begin)(queue.0, THREAD_LOCAL) })
     }
 
-    fn end_recording(&self, card: u32, queue: Queue) -> Result<Recording, Failure> {
+    fn end_recording(&self, card: u32, queue: Queue) -> Result<Recording, DriverFailure> {
         self.on(card)?;
         let (mut graph, mut exec) = (0, 0);
         // SAFETY: the pointer is to a number that lives through the call.
@@ -512,19 +529,19 @@ impl Driver for Library {
         made.map(|()| Recording(exec))
     }
 
-    fn replay(&self, card: u32, recording: Recording, queue: Queue) -> Result<(), Failure> {
+    fn replay(&self, card: u32, recording: Recording, queue: Queue) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: both exist; what the recorded launches use stays as long as the recording, as its maker says.
         self.check("cuGraphLaunch", unsafe { (self.calls.graph_launch)(recording.0, queue.0) })
     }
 
-    fn drop_recording(&self, card: u32, recording: Recording) -> Result<(), Failure> {
+    fn drop_recording(&self, card: u32, recording: Recording) -> Result<(), DriverFailure> {
         self.on(card)?;
         // SAFETY: it came from `end_recording` and is not used any more; the driver waits for a replay under way.
         self.check("cuGraphExecDestroy", unsafe { (self.calls.graph_exec_destroy)(recording.0) })
     }
 
-    fn encode_tiles(&self, map: &TileMap) -> Result<[u8; 128], Failure> {
+    fn encode_tiles(&self, map: &TileMap) -> Result<[u8; 128], DriverFailure> {
         /// Sixteen bits that are not looked at.
         const SIXTEEN_BITS: c_int = 1;
         const SWIZZLE_128: c_int = 3;

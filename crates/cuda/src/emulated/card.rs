@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::compile::Kernels;
 use crate::driver::{
-    Address, CardInfo, Driver, Failure, Function, Mark, Module, Queue, Recording, Shape, TileMap,
+    Address, CardInfo, Driver, DriverFailure, Function, Mark, Module, Queue, Recording, Shape, TileMap,
 };
 use crate::images::kernels_of;
 
@@ -107,16 +107,16 @@ impl Emulated {
     }
 
     /// Counts a call, and fails if it is to.
-    fn call(&self, call: &'static str) -> Result<MutexGuard<'_, State>, Failure> {
+    fn call(&self, call: &'static str) -> Result<MutexGuard<'_, State>, DriverFailure> {
         let mut state = self.state();
         state.calls += 1;
         if let Some(code) = state.broken {
-            return Err(Failure::new(call, code, "broken before"));
+            return Err(DriverFailure::new(call, code, "broken before"));
         }
         if let Some(Failing { after, code }) = state.failing {
             if after == 0 {
                 state.failing = None;
-                let failure = Failure::new(call, code, "made to fail");
+                let failure = DriverFailure::new(call, code, "made to fail");
                 if failure.kind() == crate::driver::Kind::Lost {
                     state.broken = Some(code);
                 }
@@ -266,11 +266,11 @@ impl Driver for Emulated {
         self.version
     }
 
-    fn card_count(&self) -> Result<u32, Failure> {
+    fn card_count(&self) -> Result<u32, DriverFailure> {
         self.call("card_count").map(|_| self.cards)
     }
 
-    fn card_info(&self, _card: u32) -> Result<CardInfo, Failure> {
+    fn card_info(&self, _card: u32) -> Result<CardInfo, DriverFailure> {
         drop(self.call("card_info")?);
         Ok(CardInfo {
             name: "Emulated".into(),
@@ -283,15 +283,15 @@ impl Driver for Emulated {
         })
     }
 
-    fn memory(&self, _card: u32) -> Result<(usize, usize), Failure> {
+    fn memory(&self, _card: u32) -> Result<(usize, usize), DriverFailure> {
         let state = self.call("memory")?;
         let used: usize = state.memory.values().map(|(len, ..)| len).sum();
         Ok((self.capacity - used.min(self.capacity), self.capacity))
     }
 
-    fn allocate(&self, _card: u32, bytes: usize) -> Result<Address, Failure> {
+    fn allocate(&self, _card: u32, bytes: usize) -> Result<Address, DriverFailure> {
         let mut state = self.call("allocate")?;
-        let none = || Failure::new("allocate", 2, "out of memory");
+        let none = || DriverFailure::new("allocate", 2, "out of memory");
         let used: usize = state.memory.values().map(|(len, ..)| len).sum();
         if bytes > self.capacity - used.min(self.capacity) {
             return Err(none());
@@ -301,68 +301,68 @@ impl Driver for Emulated {
         Ok(Address(start))
     }
 
-    fn free(&self, _card: u32, memory: Address) -> Result<(), Failure> {
+    fn free(&self, _card: u32, memory: Address) -> Result<(), DriverFailure> {
         // What is freed is freed, whatever the call says.
         let (_, map, all) = self.state().memory.remove(&memory.0).expect("memory is freed once");
         Emulated::unmap(map, all);
         self.call("free").map(drop)
     }
 
-    fn allocate_host(&self, _card: u32, bytes: usize) -> Result<Address, Failure> {
+    fn allocate_host(&self, _card: u32, bytes: usize) -> Result<Address, DriverFailure> {
         let mut state = self.call("allocate_host")?;
         let (start, map, all) =
-            Emulated::map(bytes).ok_or_else(|| Failure::new("allocate_host", 2, "out of memory"))?;
+            Emulated::map(bytes).ok_or_else(|| DriverFailure::new("allocate_host", 2, "out of memory"))?;
         state.host.insert(start, (bytes, map, all));
         Ok(Address(start))
     }
 
-    fn free_host(&self, _card: u32, memory: Address) -> Result<(), Failure> {
+    fn free_host(&self, _card: u32, memory: Address) -> Result<(), DriverFailure> {
         let (_, map, all) = self.state().host.remove(&memory.0).expect("memory is freed once");
         Emulated::unmap(map, all);
         self.call("free_host").map(drop)
     }
 
-    fn open_queue(&self, _card: u32) -> Result<Queue, Failure> {
+    fn open_queue(&self, _card: u32) -> Result<Queue, DriverFailure> {
         let mut state = self.call("open_queue")?;
         let number = Emulated::number(&mut state);
         state.queues.insert(number, None);
         Ok(Queue(number))
     }
 
-    fn close_queue(&self, _card: u32, queue: Queue) -> Result<(), Failure> {
+    fn close_queue(&self, _card: u32, queue: Queue) -> Result<(), DriverFailure> {
         self.state().queues.remove(&queue.0).expect("a queue is closed once");
         self.call("close_queue").map(drop)
     }
 
-    fn drain(&self, _card: u32, _queue: Queue) -> Result<(), Failure> {
+    fn drain(&self, _card: u32, _queue: Queue) -> Result<(), DriverFailure> {
         self.call("drain").map(drop)
     }
 
-    fn make_mark(&self, _card: u32) -> Result<Mark, Failure> {
+    fn make_mark(&self, _card: u32) -> Result<Mark, DriverFailure> {
         let mut state = self.call("make_mark")?;
         let number = Emulated::number(&mut state);
         state.marks.insert(number, ());
         Ok(Mark(number))
     }
 
-    fn drop_mark(&self, _card: u32, mark: Mark) -> Result<(), Failure> {
+    fn drop_mark(&self, _card: u32, mark: Mark) -> Result<(), DriverFailure> {
         self.state().marks.remove(&mark.0).expect("a mark is dropped once");
         self.call("drop_mark").map(drop)
     }
 
-    fn set_mark(&self, _card: u32, mark: Mark, queue: Queue) -> Result<(), Failure> {
+    fn set_mark(&self, _card: u32, mark: Mark, queue: Queue) -> Result<(), DriverFailure> {
         let state = self.call("set_mark")?;
         assert!(state.marks.contains_key(&mark.0) && state.queues.contains_key(&queue.0));
         Ok(())
     }
 
-    fn wait_for_mark(&self, _card: u32, mark: Mark) -> Result<(), Failure> {
+    fn wait_for_mark(&self, _card: u32, mark: Mark) -> Result<(), DriverFailure> {
         let state = self.call("wait_for_mark")?;
         assert!(state.marks.contains_key(&mark.0));
         Ok(())
     }
 
-    fn queue_behind(&self, _card: u32, _queue: Queue, mark: Mark) -> Result<(), Failure> {
+    fn queue_behind(&self, _card: u32, _queue: Queue, mark: Mark) -> Result<(), DriverFailure> {
         let state = self.call("queue_behind")?;
         assert!(state.marks.contains_key(&mark.0));
         Ok(())
@@ -375,7 +375,7 @@ impl Driver for Emulated {
         to: Address,
         from: *const u8,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         let state = self.call("copy_in")?;
         Emulated::check(&state, to.0, bytes);
         // SAFETY: the target was checked, the source is as the caller says.
@@ -390,7 +390,7 @@ impl Driver for Emulated {
         to: *mut u8,
         from: Address,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         let state = self.call("copy_out")?;
         Emulated::check(&state, from.0, bytes);
         // SAFETY: the source was checked, the target is as the caller says.
@@ -405,7 +405,7 @@ impl Driver for Emulated {
         to: Address,
         from: Address,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         let mut state = self.call("copy")?;
         self.submit(&mut state, queue, Work::Copy { to: to.0, from: from.0, bytes });
         Ok(())
@@ -417,17 +417,24 @@ impl Driver for Emulated {
         from: (u32, Address),
         queue: Queue,
         bytes: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         self.copy(to.0, queue, to.1, from.1, bytes)
     }
 
-    fn fill(&self, _card: u32, queue: Queue, to: Address, value: u8, bytes: usize) -> Result<(), Failure> {
+    fn fill(
+        &self,
+        _card: u32,
+        queue: Queue,
+        to: Address,
+        value: u8,
+        bytes: usize,
+    ) -> Result<(), DriverFailure> {
         let mut state = self.call("fill")?;
         self.submit(&mut state, queue, Work::Fill { to: to.0, value, bytes });
         Ok(())
     }
 
-    fn load(&self, _card: u32, image: &[u8]) -> Result<Module, Failure> {
+    fn load(&self, _card: u32, image: &[u8]) -> Result<Module, DriverFailure> {
         let mut state = self.call("load")?;
         let number = Emulated::number(&mut state);
         state.modules.insert(number, kernels_of(image).into_iter().collect());
@@ -438,25 +445,25 @@ impl Driver for Emulated {
         self.kernels.is_some()
     }
 
-    fn unload(&self, _card: u32, module: Module) -> Result<(), Failure> {
+    fn unload(&self, _card: u32, module: Module) -> Result<(), DriverFailure> {
         self.state().modules.remove(&module.0).expect("a module is unloaded once");
         self.call("unload").map(drop)
     }
 
-    fn function(&self, _card: u32, module: Module, name: &str) -> Result<Function, Failure> {
+    fn function(&self, _card: u32, module: Module, name: &str) -> Result<Function, DriverFailure> {
         let mut state = self.call("function")?;
         let is_there = match self.kernels {
             Some(kernels) => kernels.params(name).is_some(),
             None => state.modules[&module.0].contains(name),
         };
         if !is_there {
-            return Err(Failure::new("function", 500, format!("there is no kernel {name}")));
+            return Err(DriverFailure::new("function", 500, format!("there is no kernel {name}")));
         }
         state.functions.push(name.to_owned());
         Ok(Function(state.functions.len() as u64))
     }
 
-    fn allow_shared(&self, _card: u32, _function: Function, bytes: u32) -> Result<(), Failure> {
+    fn allow_shared(&self, _card: u32, _function: Function, bytes: u32) -> Result<(), DriverFailure> {
         drop(self.call("allow_shared")?);
         assert!(bytes <= self.shared_memory);
         Ok(())
@@ -469,20 +476,20 @@ impl Driver for Emulated {
         function: Function,
         shape: Shape,
         params: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriverFailure> {
         let mut state = self.call("launch")?;
         self.submit(&mut state, queue, Work::Launch { function: function.0, shape, params: params.to_vec() });
         Ok(())
     }
 
-    fn begin_recording(&self, _card: u32, queue: Queue) -> Result<(), Failure> {
+    fn begin_recording(&self, _card: u32, queue: Queue) -> Result<(), DriverFailure> {
         let mut state = self.call("begin_recording")?;
         let before = state.queues.insert(queue.0, Some(Vec::new()));
         assert!(matches!(before, Some(None)), "the queue exists and records nothing");
         Ok(())
     }
 
-    fn end_recording(&self, _card: u32, queue: Queue) -> Result<Recording, Failure> {
+    fn end_recording(&self, _card: u32, queue: Queue) -> Result<Recording, DriverFailure> {
         let recorded = self.state().queues.insert(queue.0, None).flatten().expect("the queue records");
         let mut state = self.call("end_recording")?;
         let number = Emulated::number(&mut state);
@@ -490,7 +497,7 @@ impl Driver for Emulated {
         Ok(Recording(number))
     }
 
-    fn replay(&self, _card: u32, recording: Recording, _queue: Queue) -> Result<(), Failure> {
+    fn replay(&self, _card: u32, recording: Recording, _queue: Queue) -> Result<(), DriverFailure> {
         let mut state = self.call("replay")?;
         let work = state.recordings[&recording.0].clone();
         state.replays += 1;
@@ -498,12 +505,12 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn drop_recording(&self, _card: u32, recording: Recording) -> Result<(), Failure> {
+    fn drop_recording(&self, _card: u32, recording: Recording) -> Result<(), DriverFailure> {
         self.state().recordings.remove(&recording.0).expect("a recording is dropped once");
         self.call("drop_recording").map(drop)
     }
 
-    fn encode_tiles(&self, _map: &TileMap) -> Result<[u8; 128], Failure> {
+    fn encode_tiles(&self, _map: &TileMap) -> Result<[u8; 128], DriverFailure> {
         self.call("encode_tiles").map(|_| [0; 128])
     }
 }

@@ -1,5 +1,4 @@
 //! Kernels compiled for this processor, once per change of their sources.
-#![allow(clippy::print_stdout, reason = "a test may say that it was skipped")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -75,7 +74,7 @@ pub(crate) fn kernels() -> Option<&'static Kernels> {
     static KERNELS: OnceLock<Option<Kernels>> = OnceLock::new();
     let kernels = KERNELS.get_or_init(|| compile().map(|path| Kernels::load(&path)));
     if kernels.is_none() {
-        println!("skipped: there is no C++ compiler");
+        oxcart_fixtures::skip("there is no C++ compiler");
     }
     kernels.as_ref()
 }

@@ -1,9 +1,5 @@
 //! Kernels, plans and the driver's failures, on an emulated card.
-#![allow(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test may say that it was skipped, and may panic"
-)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may print figures, and may panic")]
 
 mod cards;
 mod cases;

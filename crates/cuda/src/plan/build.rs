@@ -80,7 +80,7 @@ pub(crate) struct Words {
 }
 
 /// Where memory comes from.
-enum Memory<'w> {
+enum MemorySource<'w> {
     /// Nowhere: it is only asked whether there are kernels.
     Survey,
     /// From the buffers of some work.
@@ -92,7 +92,7 @@ pub(crate) struct Builder<'w> {
     info: &'w CardInfo,
     overlaps: bool,
     exact: bool,
-    memory: Memory<'w>,
+    memory: MemorySource<'w>,
     steps: Vec<Step>,
     buffers: Vec<Arc<dyn Buffer>>,
     /// Scratch memory of the node at hand, and the most that any needed.
@@ -115,19 +115,19 @@ impl<'w> Builder<'w> {
         scratch: Option<Address>,
         exact: bool,
     ) -> Builder<'w> {
-        let memory = Memory::Work { card, work, words, scratch };
+        let memory = MemorySource::Work { card, work, words, scratch };
         let (info, overlaps) = (&card.info, card.overlaps);
         Builder::over(info, (overlaps, exact), memory)
     }
 
-    fn over(info: &'w CardInfo, (overlaps, exact): (bool, bool), memory: Memory<'w>) -> Builder<'w> {
+    fn over(info: &'w CardInfo, (overlaps, exact): (bool, bool), memory: MemorySource<'w>) -> Builder<'w> {
         let (steps, buffers) = (Vec::new(), Vec::new());
         Builder { info, overlaps, exact, memory, steps, buffers, used: 0, needed: 0, written: None }
     }
 
     /// A builder that only looks whether there are kernels.
     pub(crate) fn survey(info: &'w CardInfo) -> Builder<'w> {
-        let memory = Memory::Survey;
+        let memory = MemorySource::Survey;
         let (overlaps, exact) = (false, false);
         Builder::over(info, (overlaps, exact), memory)
     }
@@ -171,16 +171,16 @@ impl<'w> Builder<'w> {
     /// Where kernels report what is wrong with data.
     pub(crate) fn faults(&self) -> u64 {
         match self.memory {
-            Memory::Survey => 0,
-            Memory::Work { words, .. } => words.faults.0,
+            MemorySource::Survey => 0,
+            MemorySource::Work { words, .. } => words.faults.0,
         }
     }
 
     /// So many words that are zero before and after a kernel has counted with them; `None` if there are not as many.
     pub(crate) fn counters(&self, count: usize) -> Option<Address> {
         match self.memory {
-            Memory::Survey => Some(Address(0)),
-            Memory::Work { words, .. } => (count <= words.count).then_some(words.counters),
+            MemorySource::Survey => Some(Address(0)),
+            MemorySource::Work { words, .. } => (count <= words.count).then_some(words.counters),
         }
     }
 
@@ -190,14 +190,14 @@ impl<'w> Builder<'w> {
         self.used = (at + bytes).next_multiple_of(SCRATCH_ALIGN);
         self.needed = self.needed.max(self.used);
         match self.memory {
-            Memory::Survey => Address(0),
-            Memory::Work { scratch, .. } => scratch.unwrap_or_default().plus(at),
+            MemorySource::Survey => Address(0),
+            MemorySource::Work { scratch, .. } => scratch.unwrap_or_default().plus(at),
         }
     }
 
     /// Where a tensor is.
     pub(crate) fn address(&mut self, tensor: TensorRef<'_>) -> Result<Address, Refused> {
-        let Memory::Work { card, work, .. } = self.memory else { return Ok(Address(0)) };
+        let MemorySource::Work { card, work, .. } = self.memory else { return Ok(Address(0)) };
         if tensor.layout().is_empty() {
             return Ok(Address(0));
         }
@@ -235,7 +235,7 @@ impl<'w> Builder<'w> {
     pub(crate) fn source(&mut self, node: TensorRef<'_>, slot: usize) -> Result<Tensor, Refused> {
         let source = node.source(slot).ok_or(Refused::Unsupported)?;
         let mut tensor = self.tensor(source)?;
-        if matches!(self.memory, Memory::Survey) || source.layout().is_empty() {
+        if matches!(self.memory, MemorySource::Survey) || source.layout().is_empty() {
             return Ok(tensor);
         }
         let (result, bytes) = (self.address(node)?, source.byte_len());
@@ -269,7 +269,7 @@ impl<'w> Builder<'w> {
     /// Whether no step writes a tensor: a leaf in memory that holds weights, or that no node of the work writes to. What a
     /// client of a worker has there is not told to be weights.
     pub(crate) fn is_constant(&mut self, tensor: TensorRef<'_>) -> bool {
-        let Memory::Work { work, .. } = self.memory else { return false };
+        let MemorySource::Work { work, .. } = self.memory else { return false };
         let Some(buffer) = work.buffers.buffer_of(tensor).ok().flatten() else { return false };
         if !tensor.root().is_leaf() {
             return false;
@@ -282,7 +282,7 @@ impl<'w> Builder<'w> {
     pub(crate) fn tile_map(&self, map: &TileMap) -> Result<[u8; 128], Refused> {
         match self.memory {
             // There is no memory in a survey, nor while it is only counted.
-            Memory::Work { card, scratch: Some(_), .. } => {
+            MemorySource::Work { card, scratch: Some(_), .. } => {
                 Ok(card.with(|driver, _| driver.encode_tiles(map))?)
             }
             _ => Ok([0; 128]),

@@ -9,7 +9,7 @@ use oxcart_llm::runner::Encoder;
 use oxcart_llm::text::{ChatFormat, ChatTemplate, ConstrainError, Constraints, Vocab};
 
 use super::{About, Features, ModelsError};
-use crate::cluster::{CurrentPlans, Purpose};
+use crate::cluster::{CurrentPlacements, Purpose};
 use crate::error::ApiError;
 use crate::service::{EmbeddingService, Limits, Service, Totals};
 
@@ -47,7 +47,7 @@ pub struct Served {
     name: String,
     pub(crate) vocab: Arc<Vocab>,
     pub(super) about: About,
-    pub(crate) plans: CurrentPlans,
+    pub(crate) plans: CurrentPlacements,
     ability: Ability,
 }
 
@@ -92,11 +92,11 @@ impl Served {
     }
 
     fn new(name: &str, vocab: Arc<Vocab>, about: About, ability: Ability) -> Served {
-        Served { name: name.to_owned(), vocab, about, plans: CurrentPlans::default(), ability }
+        Served { name: name.to_owned(), vocab, about, plans: CurrentPlacements::default(), ability }
     }
 
     /// Says where it is, for all who look at the cluster.
-    pub fn placed(mut self, plans: CurrentPlans) -> Served {
+    pub fn placed(mut self, plans: CurrentPlacements) -> Served {
         self.plans = plans;
         self
     }

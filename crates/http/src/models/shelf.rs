@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{Entry, Keeping, LoadError, Served};
 use crate::cluster::Presence;
 use crate::error::ApiError;
-use crate::service::{Failure, Refused, Totals};
+use crate::service::{Refused, RequestFailure, Totals};
 
 /// A model that is in use: it stays loaded until the last of these is dropped.
 #[derive(Clone)]
@@ -221,7 +221,7 @@ impl Shelf {
         };
         let granted = tokio::time::timeout(self.keeping.time, &mut waiting.granted).await;
         match granted {
-            Err(_) => Err(Failure::WaitedTooLong.into()),
+            Err(_) => Err(RequestFailure::WaitedTooLong.into()),
             Ok(Err(_)) => Err(Refused::Closed.into()),
             Ok(Ok(granted)) => granted,
         }

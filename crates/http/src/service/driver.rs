@@ -8,8 +8,8 @@ use oxcart_llm::engine::{End, Engine, Event as EngineEvent, Report, RequestId};
 
 use super::queue::{Client, Next, Waiting};
 use super::telling::{Event, Running, Ticket};
-use super::updates::{Failure, Sink};
-use super::{Shared, State};
+use super::updates::{RequestFailure, Sink};
+use super::{SharedService, State};
 
 /// A request that the engine has.
 struct Task {
@@ -25,14 +25,14 @@ struct Task {
 
 pub(super) struct Driver {
     engine: Engine,
-    shared: Arc<Shared>,
+    shared: Arc<SharedService>,
     tasks: BTreeMap<RequestId, Task>,
     /// How many the engine may compute at a time.
     most: usize,
 }
 
 /// Says that the driver is gone, however it went.
-struct Gone(Arc<Shared>);
+struct Gone(Arc<SharedService>);
 
 impl Drop for Gone {
     fn drop(&mut self) {
@@ -43,12 +43,12 @@ impl Drop for Gone {
             state.aside.clear();
             state.queue.drain(|_| true)
         };
-        waiting.into_iter().for_each(|waiting| waiting.sink.fail(Failure::Closed));
+        waiting.into_iter().for_each(|waiting| waiting.sink.fail(RequestFailure::Closed));
     }
 }
 
 impl Driver {
-    pub(super) fn new(engine: Engine, shared: Arc<Shared>) -> Driver {
+    pub(super) fn new(engine: Engine, shared: Arc<SharedService>) -> Driver {
         let most = engine.runner().options().sequences;
         Driver { engine, shared, tasks: BTreeMap::new(), most }
     }
@@ -79,11 +79,11 @@ impl Driver {
             }
             // Neither endings nor beginnings need the lock.
             drop(state);
-            let late = || if is_late { Failure::Closed } else { Failure::WaitedTooLong };
+            let late = || if is_late { RequestFailure::Closed } else { RequestFailure::WaitedTooLong };
             over.into_iter().for_each(|waiting| waiting.sink.fail(late()));
             chosen.into_iter().for_each(|waiting| self.begin(waiting));
             if is_late {
-                self.fail_all(|| Failure::Closed);
+                self.fail_all(|| RequestFailure::Closed);
             }
             if !self.tasks.is_empty() {
                 return true;
@@ -151,7 +151,7 @@ impl Driver {
                 let task = Task { ticket, client, sink, has_begun: false, prompt_tokens, is_aside: false };
                 self.tasks.insert(id, task);
             }
-            Err(error) => self.failed(ticket, client, sink, Failure::Request(error)),
+            Err(error) => self.failed(ticket, client, sink, RequestFailure::Request(error)),
         }
     }
 
@@ -168,7 +168,7 @@ impl Driver {
                 // to wait for their deadlines. The next one has it tried again.
                 let reason = error.to_string();
                 self.shared.lock().trouble = Some(reason.clone());
-                self.fail_all(|| Failure::Step(reason.clone()));
+                self.fail_all(|| RequestFailure::Step(reason.clone()));
             }
         }
     }
@@ -208,7 +208,7 @@ impl Driver {
                         self.engine.cancel(id);
                         if let Some(task) = self.tasks.remove(&id) {
                             end_failed(&mut state, task.ticket, task.client);
-                            ended.push((task, Err(Failure::ReadTooSlowly)));
+                            ended.push((task, Err(RequestFailure::ReadTooSlowly)));
                         }
                     }
                 }
@@ -221,7 +221,7 @@ impl Driver {
                 EngineEvent::Failed { request: id, error } => {
                     let Some(task) = self.tasks.remove(&id) else { continue };
                     end_failed(&mut state, task.ticket, task.client);
-                    ended.push((task, Err(Failure::Request(error))));
+                    ended.push((task, Err(RequestFailure::Request(error))));
                 }
                 EngineEvent::Lost(loss) => shared.tell(Event::Lost(loss)),
                 EngineEvent::Returned(returned) => shared.tell(Event::Returned(returned)),
@@ -246,7 +246,7 @@ impl Driver {
         }
     }
 
-    fn failed(&self, ticket: Ticket, client: Client, sink: Sink, failure: Failure) {
+    fn failed(&self, ticket: Ticket, client: Client, sink: Sink, failure: RequestFailure) {
         let mut state = self.shared.lock();
         end_failed(&mut state, ticket, client);
         drop(state);
@@ -255,7 +255,7 @@ impl Driver {
     }
 
     /// Ends everything that runs.
-    fn fail_all(&mut self, failure: impl Fn() -> Failure) {
+    fn fail_all(&mut self, failure: impl Fn() -> RequestFailure) {
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.engine.cancel(id);
             self.failed(task.ticket, task.client, task.sink, failure());

@@ -14,10 +14,10 @@ use oxcart_llm::runner::Encoder;
 use oxcart_llm::text::Token;
 use tokio::sync::oneshot;
 
-use super::{Failure, Limits, Refused};
+use super::{Limits, Refused, RequestFailure};
 
 /// Vectors of texts, in their order, normalized to length 1.
-pub(crate) type Embedded = Result<Vec<Vec<f32>>, Failure>;
+pub(crate) type Embedded = Result<Vec<Vec<f32>>, RequestFailure>;
 
 struct Asked {
     texts: Vec<Vec<Token>>,
@@ -30,10 +30,10 @@ impl Asked {
         let mut vectors = Vec::with_capacity(self.texts.len());
         for text in &self.texts {
             if end.get().is_some_and(|end| *end <= Instant::now()) {
-                return Err(Failure::Closed);
+                return Err(RequestFailure::Closed);
             }
             if self.since.elapsed() >= limits.time {
-                return Err(Failure::WaitedTooLong);
+                return Err(RequestFailure::WaitedTooLong);
             }
             if self.answer.is_closed() {
                 break;

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use oxcart_llm::engine::{Cancel, End, Report, RequestError, TokenEvent};
 use tokio::sync::mpsc::{OwnedPermit, Receiver, Sender, channel};
 
-use super::{Refused, Shared, Ticket};
+use super::{Refused, SharedService, Ticket};
 use crate::limits::MAX_UPDATES;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum RequestFailure {
     /// The engine refused it, or could not compute it.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -54,7 +54,7 @@ pub enum Update {
         report: Report,
     },
     /// It failed.
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
 /// The updates of one request. Dropping them ends it.
@@ -62,7 +62,7 @@ pub struct Updates {
     receiver: Receiver<Update>,
     ticket: Ticket,
     cancel: Cancel,
-    shared: Weak<Shared>,
+    shared: Weak<SharedService>,
     has_ended: bool,
 }
 
@@ -80,7 +80,8 @@ impl Updates {
         }
         // A driver that is gone without a last word has panicked.
         let update = std::task::ready!(self.receiver.poll_recv(context));
-        let update = update.unwrap_or_else(|| Update::Failed(Failure::Step("the engine has failed".into())));
+        let update =
+            update.unwrap_or_else(|| Update::Failed(RequestFailure::Step("the engine has failed".into())));
         self.has_ended = !matches!(update, Update::Token(_));
         Poll::Ready(Some(update))
     }
@@ -120,12 +121,12 @@ impl Sink {
         self.last.send(Update::Finished { end, text, stopped_by, report });
     }
 
-    pub(super) fn fail(self, failure: Failure) {
+    pub(super) fn fail(self, failure: RequestFailure) {
         self.last.send(Update::Failed(failure));
     }
 }
 
-pub(super) fn pair(ticket: Ticket, cancel: Cancel, shared: &Arc<Shared>) -> (Sink, Updates) {
+pub(super) fn pair(ticket: Ticket, cancel: Cancel, shared: &Arc<SharedService>) -> (Sink, Updates) {
     let (sink, receiver) = sink();
     (sink, Updates { receiver, ticket, cancel, shared: Arc::downgrade(shared), has_ended: false })
 }
@@ -158,9 +159,9 @@ mod tests {
         let (sink, updates) = detached(Ticket(1));
         // An engine's event that is cheap to make: no token at all is told.
         for _ in 0..MAX_UPDATES {
-            assert!(sink.sender.try_send(Update::Failed(Failure::Closed)).is_ok());
+            assert!(sink.sender.try_send(Update::Failed(RequestFailure::Closed)).is_ok());
         }
-        assert!(sink.sender.try_send(Update::Failed(Failure::Closed)).is_err());
+        assert!(sink.sender.try_send(Update::Failed(RequestFailure::Closed)).is_err());
         sink.finish(End::Length, String::new(), None, Report::default());
         assert_eq!(updates.receiver.len(), MAX_UPDATES + 1);
     }

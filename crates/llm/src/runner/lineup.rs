@@ -34,7 +34,7 @@ pub struct LostDevice {
     pub reason: String,
 }
 
-/// A place in a lineup, which keeps its number whoever else comes and goes.
+/// A place in a lineup, which keeps its number whichever others come and go.
 #[derive(Clone, Debug)]
 struct Seat {
     device: Arc<dyn Device>,

@@ -57,9 +57,10 @@ use grammar::Source;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Constraints(Arc<Shared>);
+pub struct Constraints(Arc<SharedCompiler>);
 
-struct Shared {
+/// What all clones use.
+struct SharedCompiler {
     compiler: Compiler,
     cache: Cache,
 }
@@ -67,7 +68,7 @@ struct Shared {
 impl Constraints {
     /// Prepares a vocabulary, which takes about a second for a large one.
     pub fn new(vocab: &Vocab) -> Result<Constraints, ConstrainError> {
-        Ok(Constraints(Arc::new(Shared { compiler: Compiler::new(vocab)?, cache: Cache::default() })))
+        Ok(Constraints(Arc::new(SharedCompiler { compiler: Compiler::new(vocab)?, cache: Cache::default() })))
     }
 
     /// The beginning of an answer under a grammar, which is compiled unless it was among the last few.

@@ -1,9 +1,9 @@
 //! Whom this machine knows now: what the list says, read by a thread of its own.
 //!
-//! Invariants: nobody but that thread waits for the file, whatever the file system does; [`Book::refresh`] waits for the thread, for a
-//! moment at most. What cannot be read changes nothing: those who were known stay so, and nobody else becomes so. Where the system keeps
-//! the list from being read for a while, or does not answer at all, it is read as soon as that is over, and until then nobody new comes
-//! in: a machine that is revoked stays revoked.
+//! Invariants: only that thread waits for the file, whatever the file system does; [`Book::refresh`] waits for the thread, for a
+//! moment at most. What cannot be read changes nothing: machines that were known stay so, and no others become so. Where the system keeps
+//! the list from being read for a while, or does not answer at all, it is read as soon as that is over, and until then no new machine
+//! comes in: a machine that is revoked stays revoked.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,12 +17,12 @@ use crate::os::socket::{SpareDescriptor, is_exhausted};
 #[derive(Debug)]
 pub struct Book {
     file: MachinesFile,
-    shared: Arc<Shared>,
+    shared: Arc<SharedBook>,
 }
 
 /// What the reading thread and all others share.
 #[derive(Debug)]
-struct Shared {
+struct SharedBook {
     known: Mutex<Known>,
     /// A look is wanted, or none any more.
     wanted: Condvar,
@@ -54,7 +54,7 @@ impl Known {
     }
 }
 
-impl Shared {
+impl SharedBook {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,10 +76,10 @@ impl Book {
             is_over: false,
         };
         let shared =
-            Arc::new(Shared { known: Mutex::new(known), wanted: Condvar::new(), looked: Condvar::new() });
+            Arc::new(SharedBook { known: Mutex::new(known), wanted: Condvar::new(), looked: Condvar::new() });
         let reader = Reader { file: file.clone(), stamp, unread: None, spare: SpareDescriptor::new() };
         let for_thread = Arc::clone(&shared);
-        // Nobody waits for its end, which may never come.
+        // No thread waits for its end, which may never come.
         thread::Builder::new()
             .name("machines".into())
             .spawn(move || reader.run(&for_thread))
@@ -157,8 +157,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Looks again and again until nobody wants to know any more.
-    fn run(mut self, shared: &Shared) {
+    /// Looks again and again until the book is dropped.
+    fn run(mut self, shared: &SharedBook) {
         let mut known = shared.known();
         while !known.is_over {
             (known.begun, known.since) = (known.begun + 1, Some(Instant::now()));
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A file that someone breaks while a worker runs lets nobody in, and nobody out either.
+    /// A file that someone breaks while a worker runs lets no machine in, and shuts none out either.
     #[test]
     fn what_cannot_be_read_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -278,7 +278,7 @@ mod tests {
         assert!(book.looked().by_key(key(1)).is_none());
     }
 
-    /// A file that the system does not let be read for a while is read when it does; until then nobody new comes in.
+    /// A file that the system does not let be read for a while is read when it does; until then no new machine comes in.
     #[cfg(unix)]
     #[test]
     fn a_list_is_read_again_when_it_could_not_be() {
@@ -302,15 +302,15 @@ mod tests {
         assert!(book.looked_now().unwrap().by_key(key(1)).is_none());
     }
 
-    /// A file system that does not answer holds up nobody, and lets nobody new in until it does.
+    /// A file system that does not answer holds up no machine, and lets no new one in until it does.
     #[cfg(unix)]
     #[test]
-    fn a_list_that_is_never_read_holds_up_nobody() {
+    fn a_list_that_is_never_read_holds_up_no_machine() {
         let folder = tempfile::tempdir().unwrap();
         let file = MachinesFile::new(folder.path());
         file.change(|machines| machines.remember(name("den"), key(1)).map(|_| ())).unwrap();
         let book = Book::open(file.clone()).unwrap();
-        // Opening a pipe waits for somebody to write into it.
+        // Opening a pipe waits for a program that writes into it.
         let (aside, pipe) = (folder.path().join("aside"), folder.path().join("pipe"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         fs::rename(file.path(), &aside).unwrap();

@@ -196,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = (folder.path().join("identity"), MachinesFile::new(folder.path()));
         Identity::open(folder.path()).unwrap();
-        // A list of nobody is no reason.
+        // A list without machines is no reason.
         file.change(|_| Ok(())).unwrap();
         fs::remove_file(&path).unwrap();
         let key = Identity::open(folder.path()).unwrap().key();

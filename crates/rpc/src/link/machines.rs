@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(seen.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>(), ["attic"]);
     }
 
-    /// Whatever a machine gets back after it was revoked, it is the one right that somebody gave it, with the limits that it had.
+    /// Whatever a machine gets back after it was revoked, it is the one right that it was given, with the limits that it had.
     #[test]
     fn a_revoked_machine_gets_back_one_right_at_a_time() {
         let place = "192.168.1.5:50052".parse::<Endpoint>().unwrap();

@@ -7,7 +7,7 @@
 //! own. So what is said in one connection is worth nothing in another, and who is between two machines learns nothing from it.
 //!
 //! Invariants: a line is good once, and for ten minutes by a clock that no one can set. Wrong proofs change nothing, however many: a
-//! secret cannot be guessed, and whoever tries must not keep others from being paired.
+//! secret cannot be guessed, and those who try must not keep others from being paired.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub enum HostAction {
     Answer(PairingMessage),
     /// Show a new line to who asks, who is this machine itself.
     ShowNew,
-    /// Tell people: so many lines are not good any more, because nobody used them in time.
+    /// Tell people: so many lines are not good any more, because they were not used in time.
     Expired(usize),
     /// Tell people: someone guesses.
     Guessed,

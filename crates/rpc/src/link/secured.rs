@@ -1,4 +1,4 @@
-//! Bytes through TLS: what is said goes in, what is sent comes out. Holds no socket; whoever has one lends it for each call.
+//! Bytes through TLS: what is said goes in, what is sent comes out. Holds no socket; the owner of one lends it for each call.
 //!
 //! Invariants: bytes that were taken are sent before others are taken, in order; a call that gets nowhere in time (a tick) has lost
 //! nothing and can be made again; the end of the stream is an error unless the other side said that it is the end.
@@ -11,7 +11,7 @@ use super::key::Key;
 use super::limits::MAX_UNSENT_BYTES;
 use super::pairing::Exported;
 
-/// How work is done that takes the processor's time: perhaps once it is its turn. Says whether it was done, which it is not where nobody
+/// How work is done that takes the processor's time: perhaps once it is its turn. Says whether it was done, which it is not where no peer
 /// waits for it any more.
 pub(crate) type InTurn<'a> = &'a dyn Fn(&mut dyn FnMut()) -> bool;
 

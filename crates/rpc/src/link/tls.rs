@@ -186,8 +186,8 @@ pub(crate) fn to_worker(identity: &Identity, worker: Key, purpose: Purpose) -> R
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     // No name is asked for: the key is all that counts.
-    let nobody = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    Ok(Secured::new(ClientConnection::new(Arc::new(config), nobody)?.into()))
+    let no_name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    Ok(Secured::new(ClientConnection::new(Arc::new(config), no_name)?.into()))
 }
 
 /// A client that shows this key or none, offers these purposes, and agrees on keys in one way alone.
@@ -212,8 +212,8 @@ pub(crate) fn another_client(
         None => config.with_no_client_auth(),
     };
     config.alpn_protocols = offers.iter().map(|purpose| purpose.protocol().to_vec()).collect();
-    let nobody = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    Secured::new(ClientConnection::new(Arc::new(config), nobody).unwrap().into())
+    let no_name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    Secured::new(ClientConnection::new(Arc::new(config), no_name).unwrap().into())
 }
 
 /// A worker that takes any client's key and speaks these protocols, or none.
@@ -298,7 +298,7 @@ impl Entrance {
                 Ok(Some(accepted)) => break accepted,
                 Ok(None) => {}
                 Err((error, mut alert)) => {
-                    // Whoever it is may know why.
+                    // The other side may know why, whichever machine it is.
                     let _ = alert.write_all(output);
                     return Err(Turned::Wrong(error));
                 }

@@ -1,4 +1,4 @@
-//! A clock that nobody can set, and that goes on while the machine sleeps.
+//! A clock that cannot be set, and that goes on while the machine sleeps.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ struct Life {
     line: Line,
 }
 
-/// No answer is wrong, whoever else comes and goes; a connection that ends is over; and everything is given back.
+/// No answer is wrong, whichever others come and go; a connection that ends is over; and everything is given back.
 pub fn check(bytes: &[u8]) {
     graphs(bytes);
 }

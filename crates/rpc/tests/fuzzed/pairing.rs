@@ -8,8 +8,8 @@ use oxcart_rpc::wire::PairingMessage;
 
 use super::Choices;
 
-/// Whatever the bytes: what is read is written the same way, nothing panics, and nobody is remembered who does not know a secret that
-/// was shown.
+/// Whatever the bytes: what is read is written the same way, nothing panics, and no machine is remembered that does not know a secret
+/// that was shown.
 pub fn check(bytes: &[u8]) {
     let Some((&first, rest)) = bytes.split_first() else { return };
     match first % 3 {

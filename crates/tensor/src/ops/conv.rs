@@ -1,7 +1,7 @@
 //! Convolutions, unfolded and direct. Kernels are not flipped; dimension 0 is the width, 1 the height, 2 the depth.
 
 use super::check::same_steps;
-use super::work::{Windows, sum, times};
+use super::work::{LineGeometry, sum, times};
 use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, WantedDType, need};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -50,7 +50,7 @@ impl<const N: usize> ConvGeometry<N> {
     /// Pairs of a tap and a pixel under it, along one axis.
     fn windows(&self, axis: usize, image: u64, kernel: u64, positions: u64) -> u64 {
         let (stride, dilation, pad) = (self.stride[axis], self.dilation[axis], self.pad[axis]);
-        Windows { len: image, kernel, positions, stride, dilation, pad }.pairs()
+        LineGeometry { len: image, kernel, positions, stride, dilation, pad }.pairs()
     }
 }
 

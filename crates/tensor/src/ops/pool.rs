@@ -1,6 +1,6 @@
 //! Pooling over rows and planes.
 
-use super::work::{Windows, sum, times};
+use super::work::{LineGeometry, sum, times};
 use super::{Args, Category, OpError, OpInfo, Operand, Operation, Outcome, Sizes, need};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -37,7 +37,7 @@ impl<const N: usize> PoolWindow<N> {
     /// Pairs of a window and an element inside of it, along one axis.
     fn windows(&self, axis: usize, len: u64, positions: u64) -> u64 {
         let (stride, pad) = (self.stride[axis], self.pad[axis]);
-        Windows { len, kernel: self.kernel[axis].into(), positions, stride, dilation: 1, pad }.pairs()
+        LineGeometry { len, kernel: self.kernel[axis].into(), positions, stride, dilation: 1, pad }.pairs()
     }
 
     /// Positions along one axis. The quotient is rounded in `f32`, because that is what every peer does.

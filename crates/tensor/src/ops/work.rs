@@ -35,7 +35,7 @@ pub(super) const LONG_ROW: u64 = 1 << 20;
 
 /// How windows move over a line: tap `t` of the window at position `p` is at element `p * stride + t * dilation - pad`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Windows {
+pub(super) struct LineGeometry {
     /// Elements of the line.
     pub(super) len: u64,
     /// Taps of a window.
@@ -46,17 +46,17 @@ pub(super) struct Windows {
     pub(super) pad: u32,
 }
 
-impl Windows {
+impl LineGeometry {
     /// Positions or taps that are counted one by one.
     const FEW: u64 = 256;
 
     /// Pairs of a tap and an element under it: exactly, or where there are many of both as many as there can be.
     pub(super) fn pairs(self) -> u64 {
-        let Windows { len, kernel, positions, stride, dilation, .. } = self;
-        if kernel <= Windows::FEW {
+        let LineGeometry { len, kernel, positions, stride, dilation, .. } = self;
+        if kernel <= LineGeometry::FEW {
             return self.counted([kernel, positions], [dilation, stride]);
         }
-        if positions <= Windows::FEW {
+        if positions <= LineGeometry::FEW {
             return self.counted([positions, kernel], [stride, dilation]);
         }
         // A window has no more than its taps or the elements; a tap and an element meet at one position, if at any.
@@ -126,8 +126,8 @@ mod tests {
     use super::*;
 
     /// Pairs, one by one.
-    fn slowly(windows: Windows) -> u64 {
-        let Windows { len, kernel, positions, stride, dilation, pad } = windows;
+    fn slowly(geometry: LineGeometry) -> u64 {
+        let LineGeometry { len, kernel, positions, stride, dilation, pad } = geometry;
         let pairs = (0..positions).flat_map(|position| (0..kernel).map(move |tap| (position, tap)));
         let element = |(position, tap)| position * u64::from(stride) + tap * u64::from(dilation);
         pairs.map(element).filter(|&at| (u64::from(pad)..u64::from(pad) + len).contains(&at)).count() as u64
@@ -139,10 +139,10 @@ mod tests {
             for (kernel, positions) in [(1, 1), (3, 9), (20, 4), (300, 7), (2, 500), (300, 290)] {
                 for (stride, dilation) in [(1, 1), (2, 1), (1, 3), (4, 6), (50, 1)] {
                     for pad in [0, 1, 7, 299, 5000] {
-                        let windows = Windows { len, kernel, positions, stride, dilation, pad };
-                        let (exact, found) = (slowly(windows), windows.pairs());
-                        let is_few = kernel <= Windows::FEW || positions <= Windows::FEW;
-                        assert!(found == exact || !is_few && found > exact, "{windows:?}: {found}, {exact}");
+                        let geometry = LineGeometry { len, kernel, positions, stride, dilation, pad };
+                        let (exact, found) = (slowly(geometry), geometry.pairs());
+                        let is_few = kernel <= LineGeometry::FEW || positions <= LineGeometry::FEW;
+                        assert!(found == exact || !is_few && found > exact, "{geometry:?}: {found}, {exact}");
                     }
                 }
             }

@@ -10,7 +10,9 @@ use oxcart::llm::file_type::FileType;
 use oxcart::llm::model::{HyperParameters, ModelFile};
 use oxcart::llm::runner::EncoderOptions;
 use oxcart::llm::text::Vocab;
-use oxcart_http::{About, Available, CurrentPlans, Features, Limits, LoadError, Purpose, Served, Source};
+use oxcart_http::{
+    About, Available, CurrentPlacements, Features, Limits, LoadError, Purpose, Served, Source,
+};
 
 use crate::cluster;
 use crate::failure::Failure;
@@ -41,7 +43,7 @@ impl Settings {
         let (blocks, is_encoder) = (loaded.model.hyper().blocks.len(), loaded.model.hyper().is_encoder());
         let about = about(loaded.model.hyper(), &loaded.model.metadata(), bytes, &loaded.path);
         let plans = cluster::plans(blocks, placement, &loaded.departures, &loaded.workers);
-        let plans = CurrentPlans::from(plans);
+        let plans = CurrentPlacements::from(plans);
         let served = if is_encoder {
             let encoder = loaded.encoder(EncoderOptions { pooling: None })?;
             Served::embedding(name, encoder, Arc::clone(&loaded.vocab), about, self.limits)

@@ -3,7 +3,7 @@
 //! Invariant: no name or message from outside gets onto a line but through [`door::visible`], and no line is longer than asked for.
 
 use oxcart::backend::ByteSize;
-use oxcart_http::{Cluster, DeviceShare, Machine, ModelState, Plan, Presence, Purpose};
+use oxcart_http::{Cluster, ClusterPlacement, DeviceShare, Machine, ModelState, Presence, Purpose};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -208,7 +208,7 @@ fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'stati
     [Line::raw(format!("  {}: {parts}{of}", door::visible(&share.device))), Line::styled(memory, DIM)]
 }
 
-fn departure(plan: &Plan) -> String {
+fn departure(plan: &ClusterPlacement) -> String {
     if let Some(problem) = &plan.problem {
         return format!("it would not work: {}", door::visible(problem));
     }
@@ -256,7 +256,7 @@ fn cut(line: &mut Line<'static>, width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oxcart_http::{Link, PlanWithout, Plans, RequestState};
+    use oxcart_http::{ClusterPlacements, Link, PlacementWithout, RequestState};
 
     fn share(machine: &str, blocks: [usize; 2]) -> DeviceShare {
         DeviceShare {
@@ -282,12 +282,15 @@ mod tests {
             failure: failure.map(str::to_owned),
             ..Machine::default()
         };
-        let plans = Plans {
+        let plans = ClusterPlacements {
             blocks: 30,
-            now: Plan { shares: vec![share("a:1", [0, 20]), share("b:2", [20, 30])], problem: None },
-            without: vec![PlanWithout {
+            now: ClusterPlacement {
+                shares: vec![share("a:1", [0, 20]), share("b:2", [20, 30])],
+                problem: None,
+            },
+            without: vec![PlacementWithout {
                 machine: "a:1".into(),
-                plan: Plan { shares: vec![share("b:2", [0, 30])], problem: None },
+                plan: ClusterPlacement { shares: vec![share("b:2", [0, 30])], problem: None },
             }],
         };
         let running = vec![RequestState { id: 7, prompt_tokens: 11, answer_tokens: 5, limit: 100 }];

@@ -3,17 +3,17 @@
 //! Invariant: the result of a token depends on its own query, its sequence's keys and values and its position, not on other
 //! tokens, on which pages hold the sequence, or on threads.
 //!
-//! What there is to do is known only when positions are: every thread makes the same [`Plan`] of a batch, and claims items
+//! What there is to do is known only when positions are: every thread makes the same [`PageSchedule`] of a batch, and claims items
 //! of it.
 
-mod plan;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
 use oxcart_tensor::TensorRef;
 use oxcart_tensor::ops::PagedAttn;
 
-use self::plan::Plan;
+use self::schedule::PageSchedule;
 use super::super::soft_max::Slopes;
 use super::lens::{Attention, HeadAt, Item, KEYS, KeyForm, Lens, MOST_CHANNELS, Query, Sight, Sizes, Tile};
 use super::multiply_adds;
@@ -50,9 +50,10 @@ pub(super) fn choose(node: TensorRef<'_>, level: Level) -> Option<Kernel> {
     let most = table.ne()[0].saturating_mul(PAGE);
     let work = q.ne()[1].saturating_mul(tokens).saturating_mul(most).saturating_mul(sizes.d + sizes.dv);
     let rows = most_rows(&sizes, tokens);
-    let slots = plan::most_slots(&sizes, tokens, table.ne()[0]);
+    let slots = schedule::most_slots(&sizes, tokens, table.ne()[0]);
     let items = tokens.saturating_mul(sizes.heads).saturating_mul(table.ne()[0]);
-    let own = AttentionScratch::bytes(&sizes, KeyForm::of(keys.dtype()), rows) + Plan::bytes(&sizes, tokens);
+    let own = AttentionScratch::bytes(&sizes, KeyForm::of(keys.dtype()), rows)
+        + PageSchedule::bytes(&sizes, tokens);
     let kernel = Kernel::claimed(run, items, multiply_adds(work)).own(own);
     Some(if slots > 0 { kernel.phases(2).shared(slots * size_of::<f32>()) } else { kernel })
 }
@@ -173,13 +174,13 @@ fn paged<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
     };
     let (claims, stop) = (job.to_claim(), job.stop);
     let (own, rest) = job.own.split_at_mut(AttentionScratch::bytes(&sizes, form, rows));
-    let plan = Plan::new(&lens, job.shared.len() / size_of::<f32>(), rest)?;
+    let schedule = PageSchedule::new(&lens, job.shared.len() / size_of::<f32>(), rest)?;
     if job.phase == 1 {
         let totals = as_floats(own);
-        for index in job.share.of(plan.entries().len() * op.key_heads) {
-            let (entry, key_head) = (plan.entries()[index / op.key_heads], index % op.key_heads);
-            let Some(slots) = plan.slots(&entry, key_head) else { continue };
-            let item = plan.item(&entry, key_head);
+        for index in job.share.of(schedule.entries().len() * op.key_heads) {
+            let (entry, key_head) = (schedule.entries()[index / op.key_heads], index % op.key_heads);
+            let Some(slots) = schedule.slots(&entry, key_head) else { continue };
+            let item = schedule.item(&entry, key_head);
             // SAFETY: no thread leaves anything in this phase.
             let slots = unsafe { Slots::new(job.shared, slots, item.spans.clone()) };
             for row in 0..item.rows {
@@ -193,16 +194,16 @@ fn paged<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     let mut scratch = AttentionScratch::new(&sizes, form, rows, own);
-    let mut cursor = plan.cursor();
-    for index in claims.of(plan.items()) {
+    let mut cursor = schedule.cursor();
+    for index in claims.of(schedule.items()) {
         let (entry, key_head, piece) = cursor.find(index);
-        let item = plan.item(&entry, key_head);
+        let item = schedule.item(&entry, key_head);
         if entry.is_padding() {
             // SAFETY: each item is claimed by one thread, and each row belongs to one entry.
             unsafe { clear(&item, &sizes, &job.dst) };
             continue;
         }
-        match plan.slots(&entry, key_head) {
+        match schedule.slots(&entry, key_head) {
             None => {
                 if walk(S::LEVEL)(&attention, &item, &mut scratch, stop, None)? {
                     // SAFETY: each item is claimed by one thread, and each row belongs to one entry.
@@ -213,7 +214,7 @@ fn paged<S: Simd>(s: S, job: Job<'_>) -> Result<(), Fault> {
                 // SAFETY: each item is claimed by one thread, and slots of entries do not meet; they are merged in the next
                 // phase.
                 let slots = unsafe { Slots::new(job.shared, first, item.spans.clone()) };
-                let item = Item { spans: plan.piece(&entry, piece), ..item };
+                let item = Item { spans: schedule.piece(&entry, piece), ..item };
                 walk(S::LEVEL)(&attention, &item, &mut scratch, stop, Some(&slots))?;
             }
         }

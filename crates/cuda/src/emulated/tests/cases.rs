@@ -48,10 +48,7 @@ fn complaints(folder: &Path) -> Vec<String> {
 }
 
 fn check(variable: &str, inside: &str) {
-    let Some(folder) = std::env::var_os(variable) else {
-        println!("skipped: {variable} is not set");
-        return;
-    };
+    let Some(folder) = oxcart_fixtures::variable(variable) else { return };
     let complaints = complaints(&Path::new(&folder).join(inside));
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }

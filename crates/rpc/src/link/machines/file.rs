@@ -18,9 +18,9 @@ use crate::os::private_file::stamp;
 
 impl Machines {
     fn from_text(text: &str) -> Result<Machines, String> {
-        // What a program leaves that writes a file in its place, for a moment or for good. One that nobody is in has its first line.
+        // What a program leaves that writes a file in its place, for a moment or for good. A list without machines has its first line.
         if text.trim().is_empty() {
-            return Err("it is empty; a list of nobody is no file at all".into());
+            return Err("it is empty; a list without machines is no file at all".into());
         }
         let document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
         // What is not understood may be machines, which must not be overlooked, least of all those that are revoked.
@@ -146,7 +146,7 @@ impl MachinesFile {
         &self.path
     }
 
-    /// Who is known; nobody where there is no file.
+    /// Which machines are known; none where there is no file.
     pub fn read(&self) -> Result<Machines, MachinesError> {
         match read(&self.path, MAX_MACHINES_BYTES) {
             Ok(text) => Machines::from_text(&text)

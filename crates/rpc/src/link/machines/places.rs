@@ -1,6 +1,6 @@
 //! Which known machine is, or was, at a place.
 //!
-//! Invariants: a place of a known machine is never taken for one of nobody's, however it is written and whatever names stand for: what
+//! Invariants: a place of a known machine is never taken for one of no known machine, however it is written and whatever names stand for: what
 //! cannot be told is an error. Names of all known machines together are waited for no longer than [`LOOK_UP`].
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::link::name::MachineName;
 /// What is known of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The machine that is, or was, there. Whoever answers must be that machine.
+    /// The machine that is, or was, there. What answers must be that machine.
     pub machine: Option<&'a Machine>,
     /// Where it is, if that was looked up. A place of no known machine must be used by these addresses: what its name stands for may be
     /// another the next time.
@@ -130,7 +130,7 @@ impl Machines {
 }
 
 /// The addresses of some places, as far as they are found in time. Names are looked up side by side: each may take as long as the system
-/// likes, and whoever suppresses answers must not have a command wait for all of them.
+/// likes, and a network that suppresses answers must not make a command wait for all of them.
 fn look_up<'a>(
     places: impl Iterator<Item = &'a Endpoint>,
     resolve: Resolve,

@@ -106,7 +106,7 @@ fn wrong_secrets_are_refused_and_counted() {
             true => assert_eq!(answer, [HostAction::Guessed, refused(NotPaired::Proof)]),
         }
     }
-    // Whoever has the line is paired all the same.
+    // The machine that has the line is paired all the same.
     assert!(matches!(
         said(&mut host, meeting(3), join(secret(7), meeting(3)), seconds(2))[..],
         [HostAction::Remember(..), _]

@@ -251,7 +251,7 @@ fn what_is_changed_on_the_way_is_found_out() {
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{at}"),
         }
     }
-    // Cut off: the end comes, and nobody has said that it is one.
+    // Cut off: the end comes, and the other side has not said that it is one.
     let (mut worker, first, _) = talk();
     assert_eq!(
         worker.read(&mut &first[..first.len() - 1], &mut out).unwrap_err().kind(),
@@ -259,7 +259,7 @@ fn what_is_changed_on_the_way_is_found_out() {
     );
 }
 
-/// Keys are no secret. Whoever shows one has to sign with it, in both roles, and whoever shows none is nobody.
+/// Keys are no secret. A machine that shows one has to sign with it, in both roles, and one that shows none is unknown.
 #[test]
 fn a_key_has_to_be_proved() {
     let [client, worker, thief] = identities();
@@ -270,8 +270,8 @@ fn a_key_has_to_be_proved() {
     let as_worker = Identity::forged(worker.key(), &thief);
     let (error, _) = meet(&client, worker.key(), &as_worker, Purpose::Link, known).err().unwrap();
     assert!(tls_error(&error).is_some() && !is_another(&error), "{error}");
-    let nobody = another_client(None, worker.key(), &[Purpose::Link], X25519);
-    let (_, turned) = meet_as(nobody, &worker, known).err().unwrap();
+    let nameless = another_client(None, worker.key(), &[Purpose::Link], X25519);
+    let (_, turned) = meet_as(nameless, &worker, known).err().unwrap();
     assert!(matches!(turned, Some(Turned::Wrong(_))), "{turned:?}");
     // All that was wrong above was the signature.
     assert!(meet(&client, worker.key(), &worker, Purpose::Link, known).is_ok());
@@ -309,8 +309,8 @@ fn a_connection_has_one_purpose() {
 fn handshakes_wait_for_their_turn() {
     let [client, worker, _] = identities();
     let known = client.key();
-    let (is_known, nobody) = (Arc::new(move |key| key == known), Arc::new(|_| false));
-    let entrance = Entrance::new(&worker, is_known, nobody.clone(), nobody).unwrap();
+    let (is_known, never) = (Arc::new(move |key| key == known), Arc::new(|_| false));
+    let entrance = Entrance::new(&worker, is_known, never.clone(), never).unwrap();
     let mut secured = to_worker(&client, worker.key(), Purpose::Link).unwrap();
     let (mut to, mut back) = (Way::default(), Way::default());
     let _ = secured.shake_hands(&mut back, &mut to, &at_once);

@@ -3,7 +3,7 @@
 //! Tokens of one sequence whose positions follow each other share keys; their rows are cut into entries. An entry that sees
 //! more spans than its share of the work is cut into pieces, which leave what they find in slots.
 //!
-//! Invariant: a plan follows from positions and shapes alone, so all threads have the same one, in every phase.
+//! Invariant: a schedule follows from positions and shapes alone, so all threads have the same one, in every phase.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ pub(super) fn most_slots(sizes: &Sizes, tokens: usize, pages: usize) -> usize {
 }
 
 /// What there is to do.
-pub(super) struct Plan<'a> {
+pub(super) struct PageSchedule<'a> {
     entries: &'a [Entry],
     sizes: Sizes,
     key_heads: u64,
@@ -68,14 +68,18 @@ pub(super) struct Plan<'a> {
     items: usize,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> PageSchedule<'a> {
     /// Bytes of a thread's own memory.
     pub(super) fn bytes(sizes: &Sizes, tokens: usize) -> usize {
         tokens.saturating_mul(sizes.group.div_ceil(sizes.most_rows())).saturating_mul(size_of::<Entry>())
     }
 
     /// Looks at all tokens. `slots` is how many floats there are for slots.
-    pub(super) fn new(pages: &Pages<'_>, slots: usize, memory: &'a mut [u8]) -> Result<Plan<'a>, Fault> {
+    pub(super) fn new(
+        pages: &Pages<'_>,
+        slots: usize,
+        memory: &'a mut [u8],
+    ) -> Result<PageSchedule<'a>, Fault> {
         let sizes = pages.sizes;
         let key_heads = pages.op.key_heads as u64;
         let entries = <[Entry]>::mut_from_bytes(memory).unwrap_or_else(|_| unreachable!("whole entries"));
@@ -100,7 +104,7 @@ impl<'a> Plan<'a> {
             items += entry.pieces(piece) * key_heads;
         }
         let items = usize::try_from(items).unwrap_or(usize::MAX);
-        Ok(Plan { entries, sizes, key_heads, piece, items })
+        Ok(PageSchedule { entries, sizes, key_heads, piece, items })
     }
 
     pub(super) fn entries(&self) -> &'a [Entry] {
@@ -137,13 +141,13 @@ impl<'a> Plan<'a> {
 
     /// Finds items whose numbers ascend.
     pub(super) const fn cursor(&self) -> Cursor<'_> {
-        Cursor { plan: self, left: self.entries }
+        Cursor { schedule: self, left: self.entries }
     }
 }
 
 /// Finds items whose numbers ascend.
 pub(super) struct Cursor<'p> {
-    plan: &'p Plan<'p>,
+    schedule: &'p PageSchedule<'p>,
     /// Entries that later items may belong to.
     left: &'p [Entry],
 }
@@ -151,7 +155,7 @@ pub(super) struct Cursor<'p> {
 impl Cursor<'_> {
     /// The entry of an item, its head of keys, and which piece of the entry it is.
     pub(super) fn find(&mut self, item: usize) -> (Entry, usize, usize) {
-        let (item, &Plan { key_heads, piece, .. }) = (item as u64, self.plan);
+        let (item, &PageSchedule { key_heads, piece, .. }) = (item as u64, self.schedule);
         loop {
             let [left @ .., entry] = self.left else { unreachable!("items belong to entries") };
             let number = item - entry.first_item;
