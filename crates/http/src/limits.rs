@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use crate::os::KeepAlive;
+
 /// Connections at a time. For another one, the one that has waited longest for its client makes way; while all are busy, it waits.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
 
@@ -81,6 +83,14 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// How long the other side may take none of what is sent to it.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// When a client whose machine is gone without a word (asleep, unplugged) is taken for lost: within a minute.
+pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {
+    after: Duration::from_secs(30),
+    every: Duration::from_secs(10),
+    tries: 3,
+    unacknowledged: STALL_TIME,
+};
 
 /// How long is waited for the connection that makes way before the next one has to.
 pub(crate) const ROOM_TIME: Duration = Duration::from_millis(50);

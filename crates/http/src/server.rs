@@ -29,11 +29,13 @@ use crate::app::App;
 use crate::cluster::Machines;
 use crate::keys::Keys;
 use crate::limits::{
-    HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME, TLS_TIME,
+    HEAD_TIME, KEEPALIVE, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME,
+    TLS_TIME,
 };
 use crate::lobby::{Lobby, Seat, Sending};
 use crate::models::Models;
 use crate::origin::Origins;
+use crate::os;
 use crate::patient::Patient;
 use crate::route;
 use crate::tls::Tls;
@@ -212,6 +214,8 @@ impl Door {
                 Ok((stream, _)) => {
                     // An answer is many small pieces, each of which is wanted at once.
                     let _ = stream.set_nodelay(true);
+                    // A machine that vanishes says nothing, and while an answer is waited for, nothing is sent that would fail.
+                    let _ = os::keep_alive(&stream, &KEEPALIVE);
                     let Some(permit) = self.room().await else { return };
                     let (app, stopped) = (Arc::clone(&self.app), self.stopped.clone());
                     let seat = Seat::take(&self.lobby);

@@ -517,3 +517,23 @@ fn what_need_not_be_computed_is_not_charged() {
     }
     assert_eq!(order, [1, 2, 1, 2].map(Client));
 }
+
+/// The system has a timer for each connection of the server by which it asks whether the client's machine is still there.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_that_vanish_are_noticed() {
+    let server = server(1, Limits::default());
+    let client = connect(address(&server));
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    let ports = (address(&server).port(), client.local_addr().unwrap().port());
+    // Fields of a line: its number, here, there, the state, both queues, and which timer runs: 1 and 4 are for bytes that wait, 2 is this one.
+    let timer = || {
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        sockets.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let own = (port(fields.get(1)?)?, port(fields.get(2)?)?) == ports;
+            own.then(|| fields[5].split(':').next().unwrap_or_default().to_owned())
+        })
+    };
+    wait_until("the timer runs", || timer().as_deref() == Some("02"));
+}
