@@ -3,7 +3,7 @@
 
 mod support;
 
-use oxcart_http::{Limits, Server};
+use oxcart_http::{About, Config, Limits, Models, Served, Server};
 use oxcart_llm::engine::{Event, Request};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, SamplerSettings};
 use serde_json::{Value, json};
@@ -424,14 +424,40 @@ fn ollamas_lines_are_what_the_engine_says() {
 
     assert_eq!(get(&server, "/api/tags").json()["models"][0]["name"], "tiny");
     assert_eq!(get(&server, "/api/ps").json()["models"][0]["model"], "tiny");
-    assert!(get(&server, "/api/version").json()["version"].is_string());
+    let version = get(&server, "/api/version").json();
+    let number =
+        |at| version["version"].as_str().unwrap().split('.').nth(at).unwrap().parse::<u32>().unwrap();
+    assert!([0, 1, 2].map(number) >= [0, 6, 4], "GitHub Copilot wants at least 0.6.4: {version}");
+    assert_eq!(version["oxcart"], env!("CARGO_PKG_VERSION"));
     let show = post(&server, "/api/show", &json!({ "model": "tiny" })).json();
     assert_eq!(show["details"]["family"], "llama");
+    assert_eq!(show["model_info"]["general.basename"], "tiny");
+    assert_eq!(show["model_info"]["llama.context_length"], 512);
     assert_eq!(
         post(&server, "/api/pull", &json!({ "model": "tiny" })).lines(),
         [json!({ "status": "success" })]
     );
     assert_eq!(post(&server, "/api/pull", &json!({ "model": "other" })).status, 404);
+}
+
+/// Clients fill the context that they are told of, so it is the one that is served.
+#[test]
+fn the_context_that_is_told_is_served() {
+    let about = |trained_context| About {
+        architecture: "llama".into(),
+        basename: Some("Tiny".into()),
+        trained_context,
+        ..About::default()
+    };
+    let all = [("long", 8192), ("short", 128)]
+        .map(|(name, trained)| Served::talking(name, engine(1), about(trained), Limits::default()).unwrap());
+    let models = Models::new(all.into()).unwrap();
+    let server = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap();
+    for (name, context) in [("long", 512), ("short", 128)] {
+        let info = &post(&server, "/api/show", &json!({ "model": name })).json()["model_info"];
+        assert_eq!(info["llama.context_length"], context, "{name}");
+        assert_eq!(info["general.basename"], "Tiny");
+    }
 }
 
 #[test]

@@ -63,8 +63,8 @@ const KEEPING: Keeping =
 
 fn available(name: &str, machine: &Arc<Machine>) -> Available {
     let source = Box::new(Tiny { name: name.to_owned(), machine: Arc::clone(machine) });
-    let about = About { architecture: "llama".into(), ..About::default() };
-    Available { name: name.to_owned(), about, purpose: Purpose::Chat, source }
+    let about = About { architecture: "llama".into(), trained_context: 8192, ..About::default() };
+    Available { name: name.to_owned(), about, purpose: Purpose::Chat, context: support::CONTEXT, source }
 }
 
 fn server(machine: &Arc<Machine>, keeping: Keeping) -> Server {
@@ -128,7 +128,9 @@ fn models_are_loaded_when_they_are_asked_for() {
     assert_eq!(loaded(&server), Vec::<String>::new());
     assert_eq!(get(&server, "/health").status, 200);
     // What is only looked at is not loaded.
-    assert_eq!(post(&server, "/api/show", &json!({ "model": "two" })).json()["details"]["family"], "llama");
+    let show = post(&server, "/api/show", &json!({ "model": "two" })).json();
+    assert_eq!(show["details"]["family"], "llama");
+    assert_eq!(show["model_info"]["llama.context_length"], support::CONTEXT, "what will be served");
     assert_eq!(post(&server, "/api/pull", &json!({ "model": "two", "stream": false })).status, 200);
     assert_eq!(get(&server, "/v1/models/two").json()["status"]["value"], "unloaded");
 
