@@ -1,7 +1,7 @@
 //! What all requests share.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
@@ -19,10 +19,18 @@ pub(crate) struct App {
     /// Room for bodies, in units.
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) started: Instant,
+    /// How long a stream may say nothing.
+    pub(crate) silence: Duration,
 }
 
 impl App {
-    pub(crate) fn new(models: Models, keys: Keys, origins: Origins, machines: Option<Machines>) -> App {
+    pub(crate) fn new(
+        models: Models,
+        keys: Keys,
+        origins: Origins,
+        machines: Option<Machines>,
+        silence: Duration,
+    ) -> App {
         App {
             models,
             keys,
@@ -30,6 +38,7 @@ impl App {
             machines,
             bodies: Arc::new(Semaphore::new(call::UNITS)),
             started: Instant::now(),
+            silence,
         }
     }
 

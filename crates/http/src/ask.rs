@@ -197,7 +197,16 @@ impl Ask {
         Ok(())
     }
 
-    /// Asks a model. The first word of the answer has come when this returns, so that what fails does so before anything is sent.
+    /// Asks the model of a name, which is loaded first if it is not. The first word of the answer has come when this returns, so that what
+    /// fails does so before anything is sent.
+    pub(crate) async fn start(self, name: Option<String>, context: Context) -> Result<Answers, ApiError> {
+        // What is wrong is not worth loading a model for.
+        self.check()?;
+        let model = context.app.models.talking(name.as_deref()).await?;
+        self.send(&model, &context).await
+    }
+
+    /// As [`start`](Ask::start), a model that is there.
     pub(crate) async fn send(self, model: &Lease, context: &Context) -> Result<Answers, ApiError> {
         self.check()?;
         let served = model.clone();

@@ -81,6 +81,9 @@ pub(crate) const HEAD_TIME: Duration = Duration::from_secs(20);
 /// How long a body may take.
 pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 
+/// How long a stream says nothing, unless the program that serves has it otherwise.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
 /// How long the other side may take none of what is sent to it.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
 

@@ -30,7 +30,7 @@ use crate::cluster::Machines;
 use crate::keys::Keys;
 use crate::limits::{
     HEAD_TIME, KEEPALIVE, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME,
-    TLS_TIME,
+    SILENCE, TLS_TIME,
 };
 use crate::lobby::{Lobby, Seat, Sending};
 use crate::models::Models;
@@ -57,9 +57,15 @@ pub struct Config {
     pub origins: Vec<String>,
     /// Says how the machines are, for `/cluster` and `/metrics`.
     pub machines: Option<Machines>,
+    /// How long a stream may say nothing, before and between the parts of an answer: many clients and proxies give up after a minute without a
+    /// word. Until then, a failure can still be told by the status of the response.
+    pub silence: Duration,
 }
 
 impl Config {
+    /// How long a stream says nothing where nothing else is wanted.
+    pub const SILENCE: Duration = SILENCE;
+
     /// Models on one address, with nothing else.
     pub fn new(address: SocketAddr, models: Models) -> Config {
         Config {
@@ -70,6 +76,7 @@ impl Config {
             hosts: Vec::new(),
             origins: Vec::new(),
             machines: None,
+            silence: Config::SILENCE,
         }
     }
 }
@@ -119,7 +126,7 @@ impl Server {
 
     /// As [`start`](Server::start), with so many connections at a time.
     fn with_room(config: Config, most: usize) -> Result<Server, ServerError> {
-        let Config { addresses, models, keys, tls, hosts, origins, machines } = config;
+        let Config { addresses, models, keys, tls, hosts, origins, machines, silence } = config;
         if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
             && keys.is_empty()
         {
@@ -134,7 +141,7 @@ impl Server {
             .build()
             .map_err(ServerError::Threads)?;
         let origins = Origins { hosts, allowed: origins };
-        let app = Arc::new(App::new(models.clone(), keys, origins, machines));
+        let app = Arc::new(App::new(models.clone(), keys, origins, machines, silence));
         let (stop, stopped) = watch::channel(false);
         let (connections, lobby) = (Arc::new(Semaphore::new(most)), Arc::new(Lobby::default()));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::fields::{FormFields, OneOrMany, SamplingFields, TemplateFields, limit};
 use super::shared::{ChoiceLogprobs, Likelihoods, Usage, finish_reason, write_done, write_failure};
-use crate::answers::{Ended, Script, Told, Whole};
+use crate::answers::{self, Answers, Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::Call;
 use crate::error::{ApiError, NO_IMAGES};
@@ -361,18 +361,18 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let usage = request.stream_options.take().and_then(|options| options.include_usage);
     let wants_logprobs = request.logprobs == Some(true);
-    // What is wrong is not worth loading a model for.
-    let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    let answers = ask.send(&model, &context).await?;
+    let silence = context.app.silence;
+    let begin = request.ask()?.start(name, context);
     if stream {
-        let script = ChatScript {
+        let script = move |answers: &Answers| ChatScript {
             usage: (usage == Some(true)).then(Usage::default),
-            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
-            ..ChatScript::new(model.name(), answers.len())
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(answers)),
+            ..ChatScript::new(answers.model.name(), answers.len())
         };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let model = answers.model.clone();
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.iter().enumerate() {
@@ -562,6 +562,10 @@ impl Script for ChatScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_failure(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_failure(error, out);
     }
 }

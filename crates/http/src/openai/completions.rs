@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::chat::StreamOptions;
 use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
 use super::shared::{Likelihoods, Usage, finish_reason, token_text, write_done, write_failure};
-use crate::answers::{Likelihood, Script, Told};
+use crate::answers::{self, Answers, Likelihood, Script, Told};
 use crate::ask::{Ask, Prompt};
 use crate::call::Call;
 use crate::error::ApiError;
@@ -154,19 +154,20 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let wants_usage = request.stream_options.take().and_then(|options| options.include_usage) == Some(true);
     let (wants_logprobs, per_prompt) = (request.logprobs.is_some(), request.n.unwrap_or(1));
-    let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    let answers = ask.send(&model, &context).await?;
+    let silence = context.app.silence;
+    let begin = request.ask()?.start(name, context);
     if stream {
-        let script = CompletionScript {
+        let script = move |answers: &Answers| CompletionScript {
             usage: wants_usage.then(Usage::default),
-            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(answers)),
             offsets: vec![0; answers.len()],
             per_prompt,
-            ..CompletionScript::new(model.name())
+            ..CompletionScript::new(answers.model.name())
         };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let model = answers.model.clone();
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.into_iter().enumerate() {
@@ -280,6 +281,10 @@ impl Script for CompletionScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_failure(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_failure(error, out);
     }
 }
