@@ -24,8 +24,14 @@ pub(crate) const MAX_TARGET_BYTES: usize = 2 << 10;
 /// Bytes of a body. A prompt of 128,000 tokens has some 600,000.
 pub(crate) const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Bytes of all bodies that are being read or answered.
-pub(crate) const MAX_BODIES_BYTES: usize = 128 << 20;
+/// Bytes of a body that counts as small, if its length is announced. It is read as JSON at once; a large one, by another thread.
+pub(crate) const SMALL_BODY_BYTES: usize = 64 << 10;
+
+/// Bytes of all small bodies that are being read or answered: there is room for one of each connection.
+pub(crate) const MAX_SMALL_BODIES_BYTES: usize = MAX_CONNECTIONS * SMALL_BODY_BYTES;
+
+/// Bytes of all other bodies that are being read or answered. One client has a quarter at most.
+pub(crate) const MAX_LARGE_BODIES_BYTES: usize = 128 << 20;
 
 /// Values in a body's JSON: objects, arrays, strings, numbers. Each takes some 32 bytes once it is read.
 pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
@@ -107,7 +113,8 @@ pub(crate) const PREPARING_THREADS: usize = 4;
 const _: () = {
     assert!(MAX_TARGET_BYTES < MAX_HEAD_BYTES && MAX_KEY_BYTES < MAX_HEAD_BYTES);
     assert!(MAX_HEAD_BYTES >= 8192, "hyper's least");
-    assert!(MAX_BODY_BYTES <= MAX_BODIES_BYTES / 8);
+    assert!(MAX_BODY_BYTES <= MAX_LARGE_BODIES_BYTES / 16, "a client may send a few at a time");
+    assert!(SMALL_BODY_BYTES < MAX_BODY_BYTES);
     assert!(MAX_JSON_DEPTH < 128, "where serde_json refuses by itself");
     assert!(MAX_TOP_LOGPROBS <= oxcart_llm::text::limits::MAX_TOP_LOGPROBS);
     assert!(MAX_LOGIT_BIASES <= oxcart_llm::text::limits::MAX_LOGIT_BIASES);

@@ -97,6 +97,36 @@ fn many_guesses_at_a_key_keep_no_client_out() {
     }
 }
 
+/// As many large bodies as there is room for, of one key, none of which ever ends: other keys are served, and so are small bodies of the same one.
+#[test]
+fn bodies_of_one_key_that_never_end_keep_no_other_out() {
+    const OTHER: &str = "another-key-that-is-as-long-as-it";
+    let server = server_with(1, Limits::default(), |config| config.keys = Keys::new([KEY, OTHER]).unwrap());
+    let length = 8 << 20;
+    let text = vec![b' '; length - 1];
+    let begun: Vec<TcpStream> = (0..17)
+        .map(|_| {
+            let mut stream = connect(address(&server));
+            let head = format!("Authorization: Bearer {KEY}\r\nContent-Length: {length}");
+            // It may have been refused already.
+            let _ = stream.write_all(hostile::head(&head).as_bytes()).and_then(|()| stream.write_all(&text));
+            stream
+        })
+        .collect();
+    let ask = |key: &str, body: &[u8]| {
+        let bearer = format!("Bearer {key}");
+        let request = request_bytes("POST", "/v1/completions", &[("Authorization", &bearer)], body);
+        send_raw(address(&server), &request).map(|response| response.status)
+    };
+    let small = br#"{"prompt": "x", "max_tokens": 1}"#;
+    let large = [small.as_slice(), &vec![b' '; 1 << 20]].concat();
+    assert_eq!((ask(OTHER, small), ask(OTHER, &large)), (Some(200), Some(200)));
+    assert_eq!(ask(KEY, small), Some(200));
+    // Before it has come: the client may be told so, or find the connection closed.
+    assert!(ask(KEY, &large).is_none_or(|status| status == 429));
+    drop(begun);
+}
+
 /// A head that comes byte by byte is given twenty seconds, however busily it comes.
 #[test]
 fn a_head_that_comes_slowly_is_cut_off() {
