@@ -202,7 +202,7 @@ impl Ask {
     pub(crate) async fn start(self, name: Option<String>, context: Context) -> Result<Answers, ApiError> {
         // What is wrong is not worth loading a model for.
         self.check()?;
-        let model = context.app.models.talking(name.as_deref()).await?;
+        let model = context.app.models.talking(name.as_deref(), context.client).await?;
         self.send(&model, &context).await
     }
 

@@ -45,8 +45,11 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 500;
 /// Answers that one request may ask for.
 pub(crate) const MAX_CHOICES: usize = 16;
 
-/// Prompts, or texts to be embedded, of one request; and answers to all its prompts together.
+/// Prompts of one request; and answers to all its prompts together.
 pub(crate) const MAX_PROMPTS: usize = 256;
+
+/// Texts to be embedded of one request. OpenAI has as many; the libraries of others send a thousand.
+pub(crate) const MAX_TEXTS: usize = 2048;
 
 /// Messages of a conversation.
 pub(crate) const MAX_MESSAGES: usize = 4096;

@@ -14,7 +14,7 @@ use oxcart_llm::text::{ChatFormat, ChatTemplate, TemplateError, Vocab};
 
 use crate::cluster::{Presence, Purpose};
 use crate::error::{ApiError, Kind};
-use crate::service::Totals;
+use crate::service::{Client, Totals};
 use shelf::{Shelf, Slot};
 
 pub use served::Served;
@@ -330,13 +330,14 @@ impl Models {
         &self,
         name: Option<&str>,
         purpose: Option<Purpose>,
+        client: Client,
     ) -> Result<Lease, ApiError> {
-        self.0.shelf.lease(self.place(name, purpose)?).await
+        self.0.shelf.lease(self.place(name, purpose)?, client).await
     }
 
     /// As [`lease`](Models::lease), a model that answers.
-    pub(crate) async fn talking(&self, name: Option<&str>) -> Result<Lease, ApiError> {
-        self.lease(name, Some(Purpose::Chat)).await
+    pub(crate) async fn talking(&self, name: Option<&str>, client: Client) -> Result<Lease, ApiError> {
+        self.lease(name, Some(Purpose::Chat), client).await
     }
 
     /// Takes no more requests, gives those that are there so much time, and returns when all engines are gone.

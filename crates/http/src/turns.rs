@@ -1,7 +1,8 @@
 //! What several clients wait for, and get in turns.
 //!
 //! Invariants: a client has a place in the order exactly while something of it waits. After its turn it is behind all others that wait, so how
-//! much a client has waiting delays no other by more than a turn.
+//! much a client has waiting delays no other by more than a turn. A line that is full takes more only from a client that has much less
+//! in it than another: then the other's latest makes way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,11 @@ impl<T> Lines<T> {
         self.line(client).push_back(item);
     }
 
+    /// Puts back what had its turn and is not done; it is the client's next.
+    pub(crate) fn put_back(&mut self, client: Client, item: T) {
+        self.line(client).push_front(item);
+    }
+
     /// A client's line, for one more.
     fn line(&mut self, client: Client) -> &mut VecDeque<T> {
         self.len += 1;
@@ -57,6 +63,19 @@ impl<T> Lines<T> {
         Some((client, item))
     }
 
+    /// Whether there is room for one more of a client among so many; if need be, what is given makes way.
+    pub(crate) fn make_room(&mut self, client: Client, most: usize) -> Result<Option<T>, Full> {
+        if self.len < most {
+            return Ok(None);
+        }
+        let own = self.lines.get(&client).map_or(0, VecDeque::len) + 1;
+        let others = self.lines.iter_mut().filter(|(of, line)| **of != client && line.len() > 2 * own);
+        let (_, line) = others.max_by_key(|(_, line)| line.len()).ok_or(Full)?;
+        self.len -= 1;
+        // It has more than two.
+        Ok(line.pop_back())
+    }
+
     /// Forgets what is not wanted any more.
     pub(crate) fn retain(&mut self, mut is_wanted: impl FnMut(&T) -> bool) {
         for line in self.lines.values_mut() {
@@ -66,7 +85,16 @@ impl<T> Lines<T> {
         self.order.retain(|client| self.lines.contains_key(client));
         self.len = self.lines.values().map(VecDeque::len).sum();
     }
+
+    /// Takes out all of it.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        std::mem::take(self).lines.into_values().flatten().collect()
+    }
 }
+
+/// There is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
 
 /// Places of which there are few, for work that takes long.
 pub(crate) struct Places(Mutex<State>);
@@ -150,14 +178,30 @@ mod tests {
         (10..12).for_each(|item| lines.push(Client(2), item));
         let (client, item) = lines.next().unwrap();
         assert_eq!((client, item), (Client(1), 0));
+        lines.put_back(client, item);
         lines.push(Client(3), 20);
-        assert_eq!(lines.len(), 6);
-        assert_eq!(order(&mut lines), [10, 1, 20, 11, 2, 3]);
+        assert_eq!(lines.len(), 7);
+        assert_eq!(order(&mut lines), [10, 0, 20, 11, 1, 2, 3]);
         assert_eq!(lines.len(), 0);
         (0..4).for_each(|item| lines.push(Client(item % 2), item));
         lines.retain(|item| item % 2 == 1);
         assert_eq!((lines.len(), order(&mut lines)), (2, vec![1, 3]));
         assert!(lines.lines.is_empty() && lines.order.is_empty());
+    }
+
+    #[test]
+    fn a_full_line_is_shared() {
+        let mut lines = Lines::default();
+        (0..6).for_each(|item| lines.push(Client(1), item));
+        assert_eq!(lines.make_room(Client(1), 6), Err(Full), "its own are no reason");
+        assert_eq!(lines.make_room(Client(2), 7), Ok(None));
+        assert_eq!(lines.make_room(Client(2), 6), Ok(Some(5)), "the latest of the one that has most");
+        lines.push(Client(2), 10);
+        assert_eq!(lines.make_room(Client(2), 6), Ok(Some(4)));
+        lines.push(Client(2), 11);
+        assert_eq!(lines.make_room(Client(2), 6), Err(Full));
+        assert_eq!(lines.len(), 6);
+        assert_eq!(order(&mut lines), [0, 10, 1, 11, 2, 3]);
     }
 
     fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oxcart_http::{
-    About, Available, Config, Features, Keeping, Limits, LoadError, Models, ModelsError, Purpose, Served,
-    Server, Source,
+    About, Available, Config, Features, Keeping, Keys, Limits, LoadError, Models, ModelsError, Purpose,
+    Served, Server, Source,
 };
 use serde_json::{Value, json};
 use support::{
     Gate, Held, address, connect, gated_engine, get, metric, options, post, read_response, request_bytes,
-    served, wait_until,
+    send_raw, served, wait_until,
 };
 
 /// What the sources of a test share.
@@ -246,6 +246,52 @@ fn a_model_stays_if_those_who_wanted_its_room_are_gone() {
     assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
     assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 1.0);
     assert_eq!(figure(&server, "oxcart_model_loads_total", "two"), 0.0);
+}
+
+/// Whose requests fill the list of those that wait for a model leaves room to another key.
+#[test]
+fn the_waiting_list_of_a_model_is_shared() {
+    const KEYS: [&str; 2] = ["a-key-of-some-length-that-is-long", "another-key-that-is-as-long-as-it"];
+    let machine = Arc::new(Machine::default());
+    let all = ["one", "two"].map(|name| available(name, &machine));
+    let models = Models::on_demand(all.into(), KEEPING).unwrap();
+    let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
+    let server = Server::start(Config { keys: Keys::new(KEYS).unwrap(), ..config }).unwrap();
+    let held = machine.gate.hold();
+    let ask = |key: &str, model: &str| {
+        let mut stream = connect(address(&server));
+        let bearer = format!("Bearer {key}");
+        let headers = [("Authorization", bearer.as_str())];
+        let body = question(model).to_string();
+        stream.write_all(&request_bytes("POST", "/v1/completions", &headers, body.as_bytes())).unwrap();
+        stream
+    };
+    let headers = format!("Bearer {}", KEYS[0]);
+    let waiting = || {
+        let request = request_bytes("GET", "/metrics", &[("Authorization", &headers)], b"");
+        let metrics = send_raw(address(&server), &request).unwrap();
+        let figure = |name: &str| {
+            let line = metrics.text().lines().find(|line| line.starts_with(name)).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        (figure("oxcart_requests_running{model=\"one\"}"), figure("oxcart_requests_waiting{model=\"two\"}"))
+    };
+    // While the first model answers, the second waits for its room.
+    let running = ask(KEYS[0], "one");
+    wait_until("it runs", || waiting().0 == 1.0);
+    let mut mine: Vec<TcpStream> = Vec::new();
+    for count in 1..=KEEPING.queue {
+        mine.push(ask(KEYS[0], "two"));
+        wait_until("it waits", || waiting().1 == count as f64);
+    }
+    assert_eq!(read_response(ask(KEYS[0], "two")).unwrap().status, 429, "its own are no reason");
+    let other = ask(KEYS[1], "two");
+    // The latest of the key that has most.
+    assert_eq!(read_response(mine.pop().unwrap()).unwrap().status, 429);
+    drop(held);
+    for stream in mine.into_iter().chain([running, other]) {
+        assert_eq!(read_response(stream).unwrap().status, 200);
+    }
 }
 
 #[test]

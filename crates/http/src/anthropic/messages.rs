@@ -339,7 +339,7 @@ fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {
 pub(crate) async fn count_tokens(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
     let conversation = request.conversation()?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
+    let model = context.app.models.talking(request.model.as_deref(), context.client).await?;
     let counting = context.work("tokens could not be counted", move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
         Ok::<_, ApiError>(model.vocab.encode_prompt(&prompt).len())

@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 use super::{Entry, Keeping, LoadError, Served};
 use crate::cluster::Presence;
 use crate::error::ApiError;
-use crate::service::{Failure, Refused, Totals};
+use crate::service::{Client, Failure, Refused, Totals};
+use crate::turns::Lines;
 
 /// A model that is in use: it stays loaded until the last of these is dropped.
 #[derive(Clone)]
@@ -84,7 +85,7 @@ pub(super) struct Slot {
     used: Instant,
     /// How long it stays after that, if a request has said so.
     keep: Option<Duration>,
-    waiting: VecDeque<oneshot::Sender<Granted>>,
+    waiting: Lines<oneshot::Sender<Granted>>,
     past: Totals,
     loads: u64,
     failure: Option<String>,
@@ -98,7 +99,7 @@ impl Slot {
             is_leaving: false,
             used: Instant::now(),
             keep: None,
-            waiting: VecDeque::new(),
+            waiting: Lines::default(),
             past: Totals::default(),
             loads: 0,
             failure: None,
@@ -116,7 +117,7 @@ impl Slot {
     /// Forgets requests whose clients are gone; whether any are left.
     fn is_wanted(&mut self) -> bool {
         self.waiting.retain(|waiting| !waiting.is_closed());
-        !self.waiting.is_empty()
+        self.waiting.len() > 0
     }
 }
 
@@ -214,8 +215,8 @@ impl Shelf {
     }
 
     /// A model, to be used.
-    pub(super) async fn lease(self: &Arc<Shelf>, at: usize) -> Granted {
-        let mut waiting = match self.ask(at)? {
+    pub(super) async fn lease(self: &Arc<Shelf>, at: usize, client: Client) -> Granted {
+        let mut waiting = match self.ask(at, client)? {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
@@ -228,7 +229,7 @@ impl Shelf {
     }
 
     /// A lease if the model is here, or what to wait for.
-    fn ask(self: &Arc<Shelf>, at: usize) -> Result<Result<Lease, Waiting<'_>>, ApiError> {
+    fn ask(self: &Arc<Shelf>, at: usize, client: Client) -> Result<Result<Lease, Waiting<'_>>, ApiError> {
         let mut state = self.lock();
         if state.has_ended {
             return Err(Refused::Closed.into());
@@ -241,16 +242,18 @@ impl Shelf {
         let slot = &mut state.slots[at];
         // Those who are gone do not count.
         slot.is_wanted();
-        if slot.waiting.len() >= self.keeping.queue {
-            let retry_after = Duration::from_secs(5);
-            return Err(Refused::Busy { waiting: slot.waiting.len(), retry_after }.into());
-        }
+        let busy = Refused::Busy { waiting: slot.waiting.len(), retry_after: Duration::from_secs(5) };
+        let displaced = slot.waiting.make_room(client, self.keeping.queue).map_err(|_| busy)?;
         let (sender, granted) = oneshot::channel();
-        slot.waiting.push_back(sender);
+        slot.waiting.push(client, sender);
         if !matches!(slot.stage, Stage::Loading) && !state.wanted.contains(&at) {
             state.wanted.push_back(at);
         }
         drop(state);
+        if let Some(displaced) = displaced {
+            // Its client may be gone.
+            let _ = displaced.send(Err(busy.into()));
+        }
         self.wake.notify_all();
         Ok(Err(Waiting { shelf: self, granted }))
     }
@@ -267,7 +270,7 @@ impl Shelf {
     /// Gives leases to all who wait for a model that is here. What could not be handed over is to be dropped without the lock.
     fn grant_all(self: &Arc<Shelf>, state: &mut State, at: usize) -> Vec<Granted> {
         let mut unwanted = Vec::new();
-        while let Some(waiting) = state.slots[at].waiting.pop_front() {
+        while let Some((_, waiting)) = state.slots[at].waiting.next() {
             match self.grant(state, at) {
                 Some(lease) => unwanted.extend(waiting.send(Ok(lease)).err()),
                 None => break,
@@ -289,7 +292,7 @@ impl Shelf {
         state.has_ended = true;
         let (mut here, mut waiting) = (Vec::new(), Vec::new());
         for slot in &mut state.slots {
-            waiting.extend(slot.waiting.drain(..));
+            waiting.extend(slot.waiting.drain());
             if let Stage::Here(model) = &slot.stage {
                 here.push(Arc::clone(model));
             }
@@ -451,7 +454,7 @@ impl Shelf {
                     }
                     LoadError::Failed(why) => LoadError::Failed(format!("the model cannot be loaded: {why}")),
                 });
-                let waiting = std::mem::take(&mut slot.waiting);
+                let waiting = slot.waiting.drain();
                 state.wanted.retain(|wanted| *wanted != at);
                 unwanted
                     .extend(waiting.into_iter().filter_map(|waiting| waiting.send(Err(told.clone())).err()));

@@ -188,7 +188,7 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
 
 /// The model of a name, which stays as long as the request says.
 async fn model(name: Option<&str>, keep: Option<Duration>, context: &Context) -> Result<Lease, ApiError> {
-    let model = context.app.models.talking(name).await?;
+    let model = context.app.models.talking(name, context.client).await?;
     keep.iter().for_each(|keep| model.keep(*keep));
     Ok(model)
 }
