@@ -78,7 +78,10 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// Tokens that a client may have had more of than one that waits, before one of its requests makes way.
 pub(crate) const TURN_TOKENS: u64 = 512;
 
-/// Updates of an answer that wait for its reader. A reader that falls behind by more loses the answer.
+/// Likelihoods of tokens that a response has which is sent whole. Each takes some 250 bytes until it is sent.
+pub(crate) const MAX_LIKELIHOODS: usize = 1 << 20;
+
+/// Updates of a request's answers that wait for their reader. A reader that falls behind by more loses the answer.
 pub(crate) const MAX_UPDATES: usize = 1024;
 
 /// Events that wait for a watcher; one that falls behind by more misses the oldest.

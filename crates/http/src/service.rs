@@ -27,6 +27,7 @@ use tokio::sync::broadcast;
 use crate::limits::MAX_EVENTS;
 use driver::Driver;
 use queue::{Queue, Waiting};
+use updates::Backlog;
 
 pub use embedding::EmbeddingService;
 pub use queue::Client;
@@ -140,7 +141,7 @@ impl Service {
         all.pop().ok_or(Refused::Closed)
     }
 
-    /// As [`submit`](Service::submit), all of them or none.
+    /// As [`submit`](Service::submit), all of them or none. They have one reader, for whom no more updates wait than of a single one.
     pub fn submit_all(&self, client: Client, requests: Vec<Request>) -> Result<Vec<Updates>, Refused> {
         let mut state = self.shared.lock();
         if state.is_over || state.end.is_some() {
@@ -151,11 +152,12 @@ impl Service {
         let retry_after = state.totals.mean_time().clamp(Duration::from_secs(1), Duration::from_secs(60));
         let refused = Refused::Busy { waiting: state.queue.len(), retry_after };
         let mut submitted = Vec::with_capacity(requests.len());
+        let backlog = Backlog::default();
         if room {
             for request in requests {
                 let ticket = Ticket(state.next_ticket);
                 state.next_ticket += 1;
-                let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared);
+                let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared, &backlog);
                 self.shared.tell(Event::Queued { ticket, client, prompt_tokens: request.prompt.len() });
                 state.queue.push(Waiting { ticket, client, request, sink, since: Instant::now() });
                 submitted.push(updates);

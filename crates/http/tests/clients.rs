@@ -303,6 +303,22 @@ fn a_reader_that_falls_behind_is_not_waited_for() {
     assert!(block_on(slow.next()).is_none());
 }
 
+/// Answers that are asked for together have one reader, and no more waits for it than of a single answer.
+#[test]
+fn the_reader_of_many_answers_is_not_waited_for_longer() {
+    let service = Service::start(engine(8), Limits::default()).unwrap();
+    let requests = (0..8).map(|_| endless(3000)).collect();
+    let mut slow = service.submit_all(Client(1), requests).unwrap();
+    wait_until("they have ended", || service.snapshot().totals.failed == 8);
+    let mut tokens = 0;
+    for updates in &mut slow {
+        while let Some(Update::Token(_)) = block_on(updates.next()) {
+            tokens += 1;
+        }
+    }
+    assert!((1000..=1024).contains(&tokens), "{tokens} waited");
+}
+
 /// Tokens that were told stay told: figures that only grow do not fall back when a request that runs becomes one that has failed.
 #[test]
 fn tokens_of_a_request_that_failed_stay_counted() {

@@ -85,6 +85,23 @@ fn chat_is_what_the_engine_says() {
     assert_eq!(last["usage"]["completion_tokens"], made);
 }
 
+/// A response that is sent whole is held until then; one that is not is not.
+#[test]
+fn more_likelihoods_than_can_be_held_are_refused() {
+    let server = a_server();
+    let ask = |answers: usize, limit: usize, stream: bool| {
+        let body = json!({
+            "prompt": vec!["x"; answers], "n": 16, "max_tokens": limit, "logprobs": 20, "stream": stream, "temperature": 0,
+            "stop": [" ", "a", "e"],
+        });
+        post(&server, "/v1/completions", &body)
+    };
+    let refused = ask(16, 500, false);
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("logprobs")));
+    assert_eq!(ask(16, 10, false).json()["choices"].as_array().unwrap().len(), 256);
+    assert_eq!(ask(16, 500, true).status, 200);
+}
+
 #[test]
 fn several_choices_differ_and_seeds_do_not() {
     let server = a_server();

@@ -115,7 +115,8 @@ impl ChatRequest {
             variables: thinking(self.think),
         };
         let ask = options.ask(Prompt::Chat(conversation), self.format)?;
-        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
+        let is_whole = self.stream == Some(false);
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), is_whole, ..ask })
     }
 }
 
@@ -147,7 +148,8 @@ impl GenerateRequest {
             }
         };
         let ask = options.ask(prompt, self.format)?;
-        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
+        let is_whole = self.stream == Some(false);
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), is_whole, ..ask })
     }
 }
 

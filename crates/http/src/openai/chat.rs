@@ -279,6 +279,7 @@ impl ChatRequest {
             choices: self.n.unwrap_or(1),
             logprobs: (self.logprobs == Some(true)).then(|| self.top_logprobs.unwrap_or(0)),
             ignore_end: self.ignore_eos.unwrap_or(false),
+            is_whole: self.stream != Some(true),
             ..Ask::new(Prompt::Chat(conversation))
         })
     }

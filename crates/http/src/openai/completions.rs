@@ -91,6 +91,7 @@ impl CompletionRequest {
             choices: self.n.unwrap_or(1),
             logprobs: self.logprobs,
             ignore_end: self.ignore_eos.unwrap_or(false),
+            is_whole: self.stream != Some(true),
         })
     }
 }

@@ -223,6 +223,8 @@ impl ResponsesRequest {
             limit: self.max_output_tokens,
             form,
             logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
+            // Even a stream ends with all of them.
+            is_whole: true,
             ..Ask::new(Prompt::Chat(conversation))
         })
     }
