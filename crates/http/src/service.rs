@@ -60,9 +60,12 @@ pub enum Refused {
         /// When one of them may have been answered.
         retry_after: Duration,
     },
-    /// The service ends, or its engine has broken.
+    /// The service ends.
     #[error("the server is shutting down")]
     Closed,
+    /// What computes has panicked.
+    #[error("the model has failed, and cannot answer until it is loaded again")]
+    Broken,
 }
 
 /// What the driver and everyone else share.
@@ -144,8 +147,11 @@ impl Service {
     /// As [`submit`](Service::submit), all of them or none. They have one reader, for whom no more updates wait than of a single one.
     pub fn submit_all(&self, client: Client, requests: Vec<Request>) -> Result<Vec<Updates>, Refused> {
         let mut state = self.shared.lock();
-        if state.is_over || state.end.is_some() {
+        if state.end.is_some() {
             return Err(Refused::Closed);
+        }
+        if state.is_over {
+            return Err(Refused::Broken);
         }
         let mut displaced = Vec::new();
         let room = state.queue.make_room(client, requests.len(), self.shared.limits.queue, &mut displaced);
@@ -195,6 +201,12 @@ impl Service {
             trouble: state.trouble.clone(),
             is_open: !state.is_over && state.end.is_none(),
         }
+    }
+
+    /// Whether the engine has panicked.
+    pub(crate) fn is_broken(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_over && state.end.is_none()
     }
 
     /// Takes no more requests, gives those that are there so much time to end, and returns when the engine is gone.

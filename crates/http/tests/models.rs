@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart_http::{
     About, Available, Config, Features, Keeping, Keys, Limits, LoadError, Models, ModelsError, Purpose,
@@ -15,7 +15,7 @@ use oxcart_http::{
 };
 use serde_json::{Value, json};
 use support::{
-    Gate, Held, address, connect, gated_engine, get, metric, options, post, read_response, request_bytes,
+    Gate, Held, address, connect, engine_by, get, metric, options, post, read_response, request_bytes,
     send_raw, served, wait_until,
 };
 
@@ -30,6 +30,8 @@ struct Machine {
     is_broken: AtomicBool,
     /// Held by a test that wants answers to stay where they are.
     gate: Gate,
+    /// Whether the next step of an engine panics.
+    panics: AtomicBool,
 }
 
 struct Tiny {
@@ -46,7 +48,13 @@ impl Source for Tiny {
             return Err(LoadError::NoRoom("it needs more than there is".into()));
         }
         self.machine.loaded.fetch_add(1, Ordering::Relaxed);
-        Ok(served(&self.name, gated_engine(options(4), &self.machine.gate), Limits::default()))
+        let (machine, start) = (Arc::clone(&self.machine), Instant::now());
+        let engine = engine_by(options(4), move || {
+            machine.gate.pass();
+            assert!(!machine.panics.swap(false, Ordering::Relaxed), "as the test wants it");
+            start.elapsed()
+        });
+        Ok(served(&self.name, engine, Limits::default()))
     }
 
     fn features(&self) -> Result<Features, LoadError> {
@@ -246,6 +254,30 @@ fn a_model_stays_if_those_who_wanted_its_room_are_gone() {
     assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
     assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 1.0);
     assert_eq!(figure(&server, "oxcart_model_loads_total", "two"), 0.0);
+}
+
+/// A model whose engine has panicked is loaded anew with the next request; one that cannot be says why it does not answer.
+#[test]
+fn a_model_that_has_failed_is_loaded_again() {
+    let machine: Arc<Machine> = Arc::default();
+    let always = Tiny { name: "always".into(), machine: Arc::clone(&machine) }.load().unwrap();
+    let always = Models::new(vec![always]).unwrap();
+    let always = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), always)).unwrap();
+    let on_demand = server(&machine, KEEPING);
+    let ask = |server: &Server, name: &str| post(server, "/v1/completions", &question(name));
+    for (server, name) in [(&on_demand, "one"), (&always, "always")] {
+        assert_eq!(ask(server, name).status, 200);
+        machine.panics.store(true, Ordering::Relaxed);
+        let failed = ask(server, name);
+        assert_eq!(failed.status, 500, "{}", failed.text());
+    }
+    for _ in 0..2 {
+        assert_eq!(ask(&on_demand, "one").status, 200);
+        let refused = ask(&always, "always");
+        assert_eq!(refused.status, 503);
+        assert!(refused.text().contains("the model has failed"), "{}", refused.text());
+    }
+    assert_eq!(figure(&on_demand, "oxcart_model_loads_total", "one"), 2.0);
 }
 
 /// Whose requests fill the list of those that wait for a model leaves room to another key.

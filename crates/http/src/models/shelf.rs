@@ -3,7 +3,7 @@
 //! Requests hold a [`Lease`] of their model for as long as they run. A request for a model that is not loaded waits for it; the loader
 //! thread takes such models in the order in which they were first asked for. Where there is no room, the model that was not used for
 //! longest makes way: if requests still run on it, it gets no new ones until they have ended, so that a busy model cannot
-//! keep another one out.
+//! keep another one out. A model that has failed is loaded anew when it is asked for.
 //!
 //! Invariants: a model that is leased is not unloaded. Asking never blocks. Every request that waits gets a lease or an error. One
 //! model is loaded at a time, by the loader thread alone, and without a lock.
@@ -235,6 +235,7 @@ impl Shelf {
             return Err(Refused::Closed.into());
         }
         if !state.slots[at].is_leaving
+            && self.is_usable(&state, at)
             && let Some(lease) = self.grant(&mut state, at)
         {
             return Ok(Ok(lease));
@@ -258,6 +259,14 @@ impl Shelf {
         Ok(Err(Waiting { shelf: self, granted }))
     }
 
+    /// Whether a model is here and has not failed; one that cannot be loaded again is as good as it gets.
+    fn is_usable(&self, state: &State, at: usize) -> bool {
+        match &state.slots[at].stage {
+            Stage::Here(model) => self.entries[at].source.is_none() || !model.is_broken(),
+            Stage::Away | Stage::Loading => false,
+        }
+    }
+
     /// A lease of a model that is here.
     fn grant(self: &Arc<Shelf>, state: &mut State, at: usize) -> Option<Lease> {
         let slot = &mut state.slots[at];
@@ -270,6 +279,9 @@ impl Shelf {
     /// Gives leases to all who wait for a model that is here. What could not be handed over is to be dropped without the lock.
     fn grant_all(self: &Arc<Shelf>, state: &mut State, at: usize) -> Vec<Granted> {
         let mut unwanted = Vec::new();
+        if !self.is_usable(state, at) {
+            return unwanted;
+        }
         while let Some((_, waiting)) = state.slots[at].waiting.next() {
             match self.grant(state, at) {
                 Some(lease) => unwanted.extend(waiting.send(Ok(lease)).err()),
@@ -335,7 +347,11 @@ impl Shelf {
             (None, Some(leaving)) => self.stay(state, leaving),
             (Some(wanted), Some(leaving)) if wanted == leaving => self.stay(state, leaving),
             (Some(_), Some(leaving)) if state.slots[leaving].leases == 0 => self.unload(state, leaving),
-            (Some(wanted), None) => {
+            // It has failed.
+            (Some(wanted), None) if state.slots[wanted].is_here() && state.slots[wanted].leases == 0 => {
+                self.unload(state, wanted)
+            }
+            (Some(wanted), None) if !state.slots[wanted].is_here() => {
                 let is_counted =
                     |(at, slot): (usize, &Slot)| self.entries[at].source.is_some() && slot.is_here();
                 let count = state.slots.iter().enumerate().filter(|&all| is_counted(all)).count();
@@ -384,7 +400,9 @@ impl Shelf {
     fn stay<'s>(self: &'s Arc<Shelf>, mut state: MutexGuard<'s, State>, at: usize) -> MutexGuard<'s, State> {
         state.leaving = None;
         state.slots[at].is_leaving = false;
-        state.wanted.retain(|wanted| *wanted != at);
+        if self.is_usable(&state, at) {
+            state.wanted.retain(|wanted| *wanted != at);
+        }
         let unwanted = self.grant_all(&mut state, at);
         drop(state);
         drop(unwanted);

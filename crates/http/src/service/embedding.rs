@@ -110,9 +110,10 @@ impl Drop for Gone {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_over = true;
-        let waiting = state.queue.drain();
+        let (waiting, is_broken) = (state.queue.drain(), state.end.is_none());
         drop(state);
-        waiting.into_iter().for_each(|asked| drop(asked.answer.send(Err(Failure::Closed))));
+        let why = || if is_broken { Failure::Refused(Refused::Broken) } else { Failure::Closed };
+        waiting.into_iter().for_each(|asked| drop(asked.answer.send(Err(why()))));
     }
 }
 
@@ -156,8 +157,11 @@ impl EmbeddingService {
         texts: Vec<Vec<Token>>,
     ) -> Result<oneshot::Receiver<Embedded>, Refused> {
         let mut state = self.shared.lock();
-        if state.is_over || state.end.is_some() {
+        if state.end.is_some() {
             return Err(Refused::Closed);
+        }
+        if state.is_over {
+            return Err(Refused::Broken);
         }
         let busy = Refused::Busy { waiting: state.queue.len(), retry_after: Duration::from_secs(1) };
         let displaced = state.queue.make_room(client, self.shared.limits.queue).map_err(|_| busy)?;
@@ -170,6 +174,12 @@ impl EmbeddingService {
         }
         self.shared.wake.notify_one();
         Ok(receiver)
+    }
+
+    /// Whether the thread has panicked.
+    pub(crate) fn is_broken(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_over && state.end.is_none()
     }
 
     /// Takes no more requests, gives those that wait so much time to be answered, and returns when the encoder is gone.
