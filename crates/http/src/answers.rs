@@ -52,6 +52,19 @@ pub(crate) enum Told {
     Ended { parts: Vec<AnswerEvent>, ended: Ended },
 }
 
+impl Told {
+    /// What it completes, and how the choice ended if it has. A likelihood is noted first: it goes with these parts.
+    pub(crate) fn into_parts(self, note: impl FnOnce(Likelihood)) -> (Vec<AnswerEvent>, Option<Ended>) {
+        match self {
+            Told::Token { likelihood, parts, .. } => {
+                likelihood.map(note);
+                (parts, None)
+            }
+            Told::Ended { parts, ended } => (parts, Some(ended)),
+        }
+    }
+}
+
 /// A choice that is being made.
 #[derive(Debug)]
 struct Choice {

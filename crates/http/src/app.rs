@@ -22,6 +22,8 @@ pub(crate) struct App {
     pub(crate) started: Instant,
     /// How long a stream may say nothing.
     pub(crate) silence: Duration,
+    /// How long a body may take.
+    pub(crate) body_time: Duration,
 }
 
 impl App {
@@ -31,6 +33,7 @@ impl App {
         origins: Origins,
         machines: Option<Machines>,
         silence: Duration,
+        body_time: Duration,
     ) -> App {
         let bodies = Bodies::new(!keys.is_empty());
         App {
@@ -42,6 +45,7 @@ impl App {
             preparing: Places::new(PREPARING_THREADS),
             started: Instant::now(),
             silence,
+            body_time,
         }
     }
 

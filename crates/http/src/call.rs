@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::bodies::Room;
 use crate::error::{ApiError, Kind};
 use crate::json;
-use crate::limits::{BODY_TIME, MAX_BODY_BYTES, SMALL_BODY_BYTES};
+use crate::limits::{MAX_BODY_BYTES, SMALL_BODY_BYTES};
 use crate::service::Client;
 
 /// A request.
@@ -67,7 +67,7 @@ impl Call {
             }
             Ok(Read { bytes: bytes.freeze(), room })
         };
-        tokio::time::timeout(BODY_TIME, reading)
+        tokio::time::timeout(self.app.body_time, reading)
             .await
             .unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the body did not arrive in time")))
     }

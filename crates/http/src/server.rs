@@ -29,8 +29,8 @@ use crate::app::App;
 use crate::cluster::Machines;
 use crate::keys::Keys;
 use crate::limits::{
-    HEAD_TIME, KEEPALIVE, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME,
-    SILENCE, TLS_TIME,
+    BODY_TIME, HEAD_TIME, KEEPALIVE, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS,
+    ROOM_TIME, SILENCE, TLS_TIME,
 };
 use crate::lobby::{Lobby, Seat, Sending};
 use crate::models::Models;
@@ -121,11 +121,11 @@ pub struct Server {
 impl Server {
     /// Listens from now on.
     pub fn start(config: Config) -> Result<Server, ServerError> {
-        Server::with_room(config, MAX_CONNECTIONS)
+        Server::within(config, MAX_CONNECTIONS, BODY_TIME)
     }
 
-    /// As [`start`](Server::start), with so many connections at a time.
-    fn with_room(config: Config, most: usize) -> Result<Server, ServerError> {
+    /// As [`start`](Server::start), with so many connections at a time, and so much time for a body.
+    fn within(config: Config, most: usize, body_time: Duration) -> Result<Server, ServerError> {
         let Config { addresses, models, keys, tls, hosts, origins, machines, silence } = config;
         if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
             && keys.is_empty()
@@ -141,7 +141,7 @@ impl Server {
             .build()
             .map_err(ServerError::Threads)?;
         let origins = Origins { hosts, allowed: origins };
-        let app = Arc::new(App::new(models.clone(), keys, origins, machines, silence));
+        let app = Arc::new(App::new(models.clone(), keys, origins, machines, silence, body_time));
         let (stop, stopped) = watch::channel(false);
         let (connections, lobby) = (Arc::new(Semaphore::new(most)), Arc::new(Lobby::default()));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
@@ -346,13 +346,39 @@ mod tests {
         stream
     }
 
+    /// A body that comes byte by byte is given its time, however busily it comes.
+    #[test]
+    fn a_body_that_comes_slowly_is_cut_off() {
+        let models = Models::new(Vec::new()).unwrap();
+        let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
+        let server = Server::within(config, MAX_CONNECTIONS, Duration::from_secs(2)).unwrap();
+        let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let (start, mut reading) = (std::time::Instant::now(), stream.try_clone().unwrap());
+        let answer = std::thread::spawn(move || {
+            let mut status = [0; 12];
+            reading.read_exact(&mut status).map(|()| status)
+        });
+        // After the connection has ended, writing fails, at the latest the second time.
+        while !answer.is_finished() && stream.write_all(b" ").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(50), "it is still read");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(&answer.join().unwrap().unwrap(), b"HTTP/1.1 408");
+        assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+        drop(health(server.addresses()[0]));
+    }
+
     /// As many clients as there may be, which hold their connections with what is never a request, keep no one out: those that
     /// have waited longest make way.
     #[test]
     fn connections_that_say_nothing_keep_no_client_out() {
         const MOST: usize = 4;
         let models = Models::new(Vec::new()).unwrap();
-        let server = Server::with_room(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST).unwrap();
+        let server =
+            Server::within(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST, BODY_TIME).unwrap();
         let address = server.addresses()[0];
         let mut silent: Vec<TcpStream> = (0..MOST)
             .map(|_| {

@@ -26,6 +26,11 @@ fn lines_and_headers_that_are_none() {
 }
 
 #[test]
+fn forged_names_and_pages_of_others_are_refused() {
+    check(&server(1, Limits::default()), &hostile::names());
+}
+
+#[test]
 fn floods_of_headers_and_long_paths() {
     check(&server(1, Limits::default()), &hostile::floods());
 }
@@ -60,7 +65,7 @@ fn bodies_that_are_no_json_or_too_much_of_it() {
 
 #[test]
 fn there_are_many_cases() {
-    assert!(hostile::all().len() + hostile::guesses(KEY).len() >= 90);
+    assert!(hostile::all().len() + hostile::guesses(KEY).len() >= 130);
 }
 
 const KEY: &str = "a-key-of-some-length-that-is-long";

@@ -85,6 +85,26 @@ fn chat_is_what_the_engine_says() {
     assert_eq!(last["usage"]["completion_tokens"], made);
 }
 
+/// Reasoning that only another server can read is part of conversations that began there.
+#[test]
+fn redacted_reasoning_is_passed_over() {
+    let server = a_server();
+    let ask = |blocks: Value| {
+        let messages = json!([
+            { "role": "user", "content": "hello" },
+            { "role": "assistant", "content": blocks },
+            { "role": "user", "content": "again" },
+        ]);
+        let body = json!({ "messages": messages, "max_tokens": 5, "temperature": 0 });
+        post(&server, "/v1/messages", &body)
+    };
+    let (redacted, text) =
+        (json!({ "type": "redacted_thinking", "data": "x" }), json!({ "type": "text", "text": "hi" }));
+    let with = ask(json!([redacted, text]));
+    assert_eq!(with.status, 200, "{}", with.text());
+    assert_eq!(with.json()["content"], ask(json!([text])).json()["content"]);
+}
+
 /// A response that is sent whole is held until then; one that is not is not.
 #[test]
 fn more_likelihoods_than_can_be_held_are_refused() {

@@ -76,6 +76,8 @@ enum Block {
     Thinking {
         thinking: String,
     },
+    /// What only the server that wrote it can read.
+    RedactedThinking {},
     ToolUse {
         id: String,
         name: String,
@@ -137,6 +139,7 @@ impl Message {
             match (block, self.role) {
                 (Block::Text { text }, _) => content.push_str(&text),
                 (Block::Thinking { thinking }, Role::Assistant) => reasoning.push_str(&thinking),
+                (Block::RedactedThinking {}, Role::Assistant) => {}
                 (Block::ToolUse { id, name, input }, Role::Assistant) => {
                     calls.push(ToolCall { id: Some(id), name, arguments: input.to_string() });
                 }

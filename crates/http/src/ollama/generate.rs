@@ -423,17 +423,10 @@ impl Script for LineScript {
     fn begin(&mut self, _: &mut Vec<u8>) {}
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(0, likelihood);
-                }
-                parts.into_iter().for_each(|part| self.part(part, out));
-            }
-            Told::Ended { parts, ended } => {
-                parts.into_iter().for_each(|part| self.part(part, out));
-                self.write(self.lines.line(String::new(), None, Vec::new(), Some(&ended)), out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), 0, told);
+        parts.into_iter().for_each(|part| self.part(part, out));
+        if let Some(ended) = ended {
+            self.write(self.lines.line(String::new(), None, Vec::new(), Some(&ended)), out);
         }
     }
 

@@ -541,17 +541,10 @@ impl Script for ChatScript {
     }
 
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(choice, likelihood);
-                }
-                self.parts(choice, parts, out);
-            }
-            Told::Ended { parts, ended } => {
-                self.parts(choice, parts, out);
-                self.ended(choice, &ended, out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), choice, told);
+        self.parts(choice, parts, out);
+        if let Some(ended) = ended {
+            self.ended(choice, &ended, out);
         }
     }
 

@@ -258,20 +258,11 @@ impl Script for CompletionScript {
     fn begin(&mut self, _: &mut Vec<u8>) {}
 
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(choice, likelihood);
-                }
-                self.chunk(choice, parts, None, out);
-            }
-            Told::Ended { parts, ended } => {
-                if let Some(usage) = &mut self.usage {
-                    usage.add(&ended, choice.is_multiple_of(self.per_prompt));
-                }
-                self.chunk(choice, parts, Some(finish_reason(&ended)), out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), choice, told);
+        if let (Some(usage), Some(ended)) = (&mut self.usage, &ended) {
+            usage.add(ended, choice.is_multiple_of(self.per_prompt));
         }
+        self.chunk(choice, parts, ended.as_ref().map(finish_reason), out);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {

@@ -528,24 +528,16 @@ impl Script for ResponseScript {
     }
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(0, likelihood);
-                }
-                parts.into_iter().for_each(|part| self.part(part, out));
-            }
-            Told::Ended { parts, ended } => {
-                parts.into_iter().for_each(|part| self.part(part, out));
-                self.close(out);
-                if self.output.is_empty() {
-                    // An answer without a word is still an answer.
-                    self.begin_message(out);
-                    self.close(out);
-                }
-                self.ended = Some(ended);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), 0, told);
+        parts.into_iter().for_each(|part| self.part(part, out));
+        let Some(ended) = ended else { return };
+        self.close(out);
+        if self.output.is_empty() {
+            // An answer without a word is still an answer.
+            self.begin_message(out);
+            self.close(out);
         }
+        self.ended = Some(ended);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
