@@ -149,13 +149,18 @@ impl EngineArgs {
         self.ctx.unwrap_or(CONTEXT)
     }
 
-    /// Fills in the context for a model and what is to go into it; says so where it is beyond what the model knows.
-    fn choose_context(&mut self, trained: usize, needed: usize, quiet: bool) {
-        let context = match self.ctx {
+    /// Tokens of a context for a model that was trained on so many, and what is to go into it.
+    pub(crate) fn context_for(&self, trained: usize, needed: usize) -> usize {
+        match self.ctx {
             None => needed.max(CONTEXT).min(trained),
             Some(0) => trained,
             Some(given) => given,
-        };
+        }
+    }
+
+    /// Fills in the context for a model and what is to go into it; says so where it is beyond what the model knows.
+    fn choose_context(&mut self, trained: usize, needed: usize, quiet: bool) {
+        let context = self.context_for(trained, needed);
         if context > trained && !quiet {
             tracing::warn!(
                 "a context of {context} tokens is longer than the {trained} that the model was trained on; beyond them, answers may make no \

@@ -1,18 +1,25 @@
 //! Answers of one request, as they come: read into parts, told in the words of an interface.
 //!
-//! Invariant: nothing is collected for a client that reads as the answer comes; whatever interface it is, its stream is made
-//! piece by piece of the same [`Told`] parts.
+//! Invariants: nothing is collected for a client that reads as the answer comes; whatever interface it is, its stream is made
+//! piece by piece of the same [`Told`] parts. A stream begins with the first part of the answer, so that what fails before can be told by a
+//! status; but if nothing comes for as long as [`Config::silence`] says, it begins without one, and from then on a stream of events never
+//! says nothing for longer than that.
+//!
+//! [`Config::silence`]: crate::Config::silence
 
-use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use oxcart_llm::engine::{End, Report};
 use oxcart_llm::text::{Answer, AnswerEvent, AnswerParser, Token};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::error::ApiError;
 use crate::models::Lease;
-use crate::reply::Pieces;
+use crate::reply::{self, Pieces, Reply, StreamKind};
 use crate::service::{Update, Updates};
 
 /// A token of an answer, and how likely it was.
@@ -43,6 +50,19 @@ pub(crate) enum Told {
     Token { token: Token, likelihood: Option<Likelihood>, parts: Vec<AnswerEvent>, reused_tokens: usize },
     /// It ended, with what was held back.
     Ended { parts: Vec<AnswerEvent>, ended: Ended },
+}
+
+impl Told {
+    /// What it completes, and how the choice ended if it has. A likelihood is noted first: it goes with these parts.
+    pub(crate) fn into_parts(self, note: impl FnOnce(Likelihood)) -> (Vec<AnswerEvent>, Option<Ended>) {
+        match self {
+            Told::Token { likelihood, parts, .. } => {
+                likelihood.map(note);
+                (parts, None)
+            }
+            Told::Ended { parts, ended } => (parts, Some(ended)),
+        }
+    }
 }
 
 /// A choice that is being made.
@@ -236,11 +256,6 @@ impl Answers {
         let one = self.collect().await?.pop();
         one.ok_or_else(|| ApiError::new(crate::error::Kind::Internal, "there is no answer"))
     }
-
-    /// All of them as a stream in the words of an interface.
-    pub(crate) fn tell(self, script: impl Script + 'static) -> impl Pieces {
-        Telling { answers: self, script, state: Progress::Beginning }
-    }
 }
 
 /// How an interface tells of answers: each call appends what is to be sent.
@@ -253,47 +268,129 @@ pub(crate) trait Script: Send {
     fn end(&mut self, out: &mut Vec<u8>);
     /// Instead of the rest.
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>);
+    /// Instead of everything, where a stream began before there was an answer.
+    fn refuse(error: &ApiError, out: &mut Vec<u8>)
+    where
+        Self: Sized;
+    /// In a stream of events that has begun, to show that it goes on: a comment, which every reader passes over.
+    fn ping(&self, out: &mut Vec<u8>) {
+        write_comment(out);
+    }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Beginning,
-    Running,
+fn write_comment(out: &mut Vec<u8>) {
+    out.extend_from_slice(b":\n\n");
+}
+
+/// Answers that do not exist yet: their model is loaded, or they wait for their turn, or their prompts are computed.
+type Beginning = Pin<Box<dyn Future<Output = Result<Answers, ApiError>> + Send>>;
+
+/// What makes the script of answers.
+type Writing<S> = Box<dyn FnOnce(&Answers) -> S + Send>;
+
+/// A stream of answers in the words of an interface. What fails within `silence` is an error; what fails later is told in the stream.
+pub(crate) async fn stream<S: Script + 'static>(
+    kind: StreamKind,
+    silence: Duration,
+    begin: impl Future<Output = Result<Answers, ApiError>> + Send + 'static,
+    script: impl FnOnce(&Answers) -> S + Send + 'static,
+) -> Result<Reply, ApiError> {
+    let mut begin: Beginning = Box::pin(begin);
+    let state = match tokio::time::timeout(silence, &mut begin).await {
+        Ok(answers) => {
+            let answers = answers?;
+            let script = script(&answers);
+            Progress::Beginning(answers, script)
+        }
+        Err(_) => Progress::Waiting(begin, Box::new(script)),
+    };
+    let first = Instant::now().checked_add(silence).filter(|_| kind == StreamKind::Events);
+    let pings = first.map(|first| {
+        let mut pings = interval_at(first, silence.max(Duration::from_millis(1)));
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        pings
+    });
+    Ok(reply::stream(kind, Telling { state, pings }))
+}
+
+/// How far a stream is.
+enum Progress<S> {
+    Waiting(Beginning, Writing<S>),
+    Beginning(Answers, S),
+    Running(Answers, S),
     Over,
 }
 
 struct Telling<S> {
-    answers: Answers,
-    script: S,
-    state: Progress,
+    state: Progress<S>,
+    /// None where nothing can be said that means nothing: each line of JSON is part of the answer.
+    pings: Option<Interval>,
+}
+
+impl<S: Script> Telling<S> {
+    /// Tells whatever is there already, in one piece; ready at the end.
+    fn poll_told(&mut self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<()> {
+        loop {
+            self.state = match std::mem::replace(&mut self.state, Progress::Over) {
+                Progress::Over => return Poll::Ready(()),
+                Progress::Waiting(mut begin, script) => match begin.as_mut().poll(context) {
+                    Poll::Ready(Ok(answers)) => {
+                        let script = script(&answers);
+                        Progress::Beginning(answers, script)
+                    }
+                    Poll::Ready(Err(error)) => {
+                        S::refuse(&error, out);
+                        Progress::Over
+                    }
+                    Poll::Pending => {
+                        self.state = Progress::Waiting(begin, script);
+                        return Poll::Pending;
+                    }
+                },
+                Progress::Beginning(answers, mut script) => {
+                    script.begin(out);
+                    Progress::Running(answers, script)
+                }
+                Progress::Running(mut answers, mut script) => match answers.poll_next(context) {
+                    Poll::Ready(Some(Ok((choice, told)))) => {
+                        script.tell(choice, told, out);
+                        Progress::Running(answers, script)
+                    }
+                    Poll::Ready(Some(Err(error))) => {
+                        script.fail(&error, out);
+                        Progress::Over
+                    }
+                    Poll::Ready(None) => {
+                        script.end(out);
+                        Progress::Over
+                    }
+                    Poll::Pending => {
+                        self.state = Progress::Running(answers, script);
+                        return Poll::Pending;
+                    }
+                },
+            };
+        }
+    }
 }
 
 impl<S: Script> Pieces for Telling<S> {
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
-        if self.state == Progress::Beginning {
-            self.state = Progress::Running;
-            self.script.begin(&mut out);
+        let told = self.poll_told(context, &mut out);
+        if !out.is_empty() {
+            self.pings.iter_mut().for_each(Interval::reset);
+            return Poll::Ready(Some(out.into()));
         }
-        // Whatever is there already goes out in one piece.
-        while self.state == Progress::Running {
-            match self.answers.poll_next(context) {
-                Poll::Ready(Some(Ok((choice, told)))) => self.script.tell(choice, told, &mut out),
-                Poll::Ready(Some(Err(error))) => {
-                    self.script.fail(&error, &mut out);
-                    self.state = Progress::Over;
-                }
-                Poll::Ready(None) => {
-                    self.script.end(&mut out);
-                    self.state = Progress::Over;
-                }
-                Poll::Pending => break,
-            }
+        if told.is_ready() {
+            return Poll::Ready(None);
         }
-        match (out.is_empty(), self.state) {
-            (false, _) => Poll::Ready(Some(out.into())),
-            (true, Progress::Over) => Poll::Ready(None),
-            (true, _) => Poll::Pending,
+        let Some(pings) = &mut self.pings else { return Poll::Pending };
+        ready!(pings.poll_tick(context));
+        match &self.state {
+            Progress::Running(_, script) => script.ping(&mut out),
+            _ => write_comment(&mut out),
         }
+        Poll::Ready(Some(out.into()))
     }
 }

@@ -16,7 +16,9 @@ use serde_json::{Map, Value};
 use crate::answers::Answers;
 use crate::call::Context;
 use crate::error::{ApiError, Kind};
-use crate::limits::{MAX_CHOICES, MAX_LOGIT_BIASES, MAX_MESSAGES, MAX_PROMPTS, MAX_TOOLS, MAX_TOP_LOGPROBS};
+use crate::limits::{
+    MAX_CHOICES, MAX_LIKELIHOODS, MAX_LOGIT_BIASES, MAX_MESSAGES, MAX_PROMPTS, MAX_TOOLS, MAX_TOP_LOGPROBS,
+};
 use crate::models::{Lease, Served, Talker};
 
 /// One turn of a conversation.
@@ -140,6 +142,8 @@ pub(crate) struct Ask {
     pub(crate) logprobs: Option<usize>,
     /// Goes on after tokens that end an answer.
     pub(crate) ignore_end: bool,
+    /// Whether likelihoods are held until the answer is complete.
+    pub(crate) is_whole: bool,
 }
 
 impl Ask {
@@ -154,6 +158,7 @@ impl Ask {
             choices: 1,
             logprobs: None,
             ignore_end: false,
+            is_whole: false,
         }
     }
 
@@ -197,7 +202,16 @@ impl Ask {
         Ok(())
     }
 
-    /// Asks a model. The first word of the answer has come when this returns, so that what fails does so before anything is sent.
+    /// Asks the model of a name, which is loaded first if it is not. The first word of the answer has come when this returns, so that what
+    /// fails does so before anything is sent.
+    pub(crate) async fn start(self, name: Option<String>, context: Context) -> Result<Answers, ApiError> {
+        // What is wrong is not worth loading a model for.
+        self.check()?;
+        let model = context.app.models.talking(name.as_deref(), context.client).await?;
+        self.send(&model, &context).await
+    }
+
+    /// As [`start`](Ask::start), a model that is there.
     pub(crate) async fn send(self, model: &Lease, context: &Context) -> Result<Answers, ApiError> {
         self.check()?;
         let served = model.clone();
@@ -218,7 +232,7 @@ fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerP
     {
         return Err(ApiError::field("logit_bias", format!("{token} is not a token of the vocabulary")));
     }
-    let (mut requests, mut parsers) = (Vec::new(), Vec::new());
+    let (mut requests, mut parsers, mut likelihoods) = (Vec::new(), Vec::new(), 0_usize);
     for prompt in &ask.prompts {
         let ready = render(model, talker, prompt, &ask.form)?;
         if ready.tokens.is_empty() {
@@ -234,6 +248,17 @@ fn prepare(model: &Served, ask: Ask) -> Result<(Vec<Request>, Vec<Option<AnswerP
                 ),
             );
             return Err(error);
+        }
+        if let Some(top) = ask.logprobs.filter(|_| ask.is_whole) {
+            let tokens = ask.limit.unwrap_or(usize::MAX).min(talker.context - ready.tokens.len());
+            likelihoods += tokens * ask.choices * (1 + top);
+            if likelihoods > MAX_LIKELIHOODS {
+                let problem = format!(
+                    "there may be more than {MAX_LIKELIHOODS} likelihoods, which is too many for one response; ask for fewer tokens or \
+                     answers, or for a stream"
+                );
+                return Err(ApiError::field("logprobs", problem));
+            }
         }
         let constraint = match &ready.grammar {
             Some(grammar) => Some(talker.constraints(&model.vocab)?.compile(grammar)?),

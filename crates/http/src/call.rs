@@ -9,23 +9,14 @@ use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use crate::app::App;
+use crate::bodies::Room;
 use crate::error::{ApiError, Kind};
 use crate::json;
-use crate::limits::{BODY_TIME, MAX_BODIES_BYTES, MAX_BODY_BYTES};
+use crate::limits::{MAX_BODY_BYTES, SMALL_BODY_BYTES};
 use crate::service::Client;
-
-/// Bytes of bodies are counted in units of this many.
-const UNIT: usize = 1 << 10;
-
-/// Units that all bodies have together.
-pub(crate) const UNITS: usize = MAX_BODIES_BYTES / UNIT;
-
-/// A body of more bytes is read as JSON by another thread: connections do not have the time.
-const LARGE: usize = 64 << 10;
 
 /// A request.
 pub(crate) struct Call {
@@ -38,7 +29,7 @@ pub(crate) struct Call {
 /// A body that was read, and what it counts for among all bodies.
 struct Read {
     bytes: Bytes,
-    room: Option<OwnedSemaphorePermit>,
+    room: Room,
 }
 
 impl Call {
@@ -46,8 +37,9 @@ impl Call {
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<(T, Context), ApiError> {
         let (app, client) = (Arc::clone(&self.app), self.client);
         let Read { bytes, room } = self.read().await?;
-        let context = Context { app, client, room: room.map(Arc::new) };
-        let parsed = match bytes.len() > LARGE {
+        let context = Context { app, client, room: Arc::new(room) };
+        // Connections do not have the time for more.
+        let parsed = match bytes.len() > SMALL_BODY_BYTES {
             true => context.work("the body could not be read", move || json::parse(&bytes)).await?,
             false => json::parse(&bytes),
         };
@@ -62,26 +54,20 @@ impl Call {
         if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
             return Err(too_large());
         }
+        let is_small = announced.is_some_and(|length| length <= SMALL_BODY_BYTES as u64);
+        let mut room = self.app.bodies.room(self.client, is_small);
         let reading = async {
-            let (mut bytes, mut room): (BytesMut, Option<OwnedSemaphorePermit>) = (BytesMut::new(), None);
+            let mut bytes = BytesMut::new();
             while let Some(data) = next_data(&mut self.body).await? {
                 if bytes.len() + data.len() > MAX_BODY_BYTES {
                     return Err(too_large());
                 }
-                let units = u32::try_from(data.len().div_ceil(UNIT)).unwrap_or(u32::MAX);
-                let more = Arc::clone(&self.app.bodies).try_acquire_many_owned(units).map_err(|_| {
-                    let message = "too many large requests at once; try again soon";
-                    ApiError { retry_after: Some(1), ..ApiError::new(Kind::Busy, message) }
-                })?;
-                match &mut room {
-                    Some(room) => room.merge(more),
-                    None => room = Some(more),
-                }
+                room.grow(data.len())?;
                 bytes.extend_from_slice(&data);
             }
             Ok(Read { bytes: bytes.freeze(), room })
         };
-        tokio::time::timeout(BODY_TIME, reading)
+        tokio::time::timeout(self.app.body_time, reading)
             .await
             .unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the body did not arrive in time")))
     }
@@ -92,21 +78,21 @@ impl Call {
 pub(crate) struct Context {
     pub(crate) app: Arc<App>,
     pub(crate) client: Client,
-    room: Option<Arc<OwnedSemaphorePermit>>,
+    room: Arc<Room>,
 }
 
 impl Context {
-    /// Does what takes time that connections do not have, on another thread. It is not begun if the client is gone by then, and
-    /// the body counts among all bodies until it has ended.
+    /// Does what takes time that connections do not have, on another thread, when it is the client's turn. It is not begun if the client
+    /// is gone by then, and the body counts among all bodies until it has ended.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         failed: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let room = self.room.clone();
+        let (place, room) = (self.app.preparing.take(self.client).await, Arc::clone(&self.room));
         let mut working = Working(tokio::task::spawn_blocking(move || {
             let done = work();
-            drop(room);
+            drop((room, place));
             done
         }));
         (&mut working.0).await.map_err(|_| ApiError::new(Kind::Internal, failed))

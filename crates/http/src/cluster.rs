@@ -233,7 +233,7 @@ impl ModelState {
             architecture: model.about.architecture.clone(),
             parameters: model.about.parameters,
             quantization: model.about.quantization.clone(),
-            context: model.about.trained_context,
+            context: model.context,
             slots: 1,
             running: Vec::new(),
             waiting: model.waiting,
@@ -246,7 +246,6 @@ impl ModelState {
         };
         let Some(served) = &model.model else { return state };
         state.plans = served.plans.now();
-        state.context = served.context();
         let Ok(talker) = served.talker() else { return state };
         let now = talker.service.snapshot();
         state.slots = talker.slots;

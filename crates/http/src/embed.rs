@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use oxcart_llm::text::{Encode, Token};
+use oxcart_llm::text::{Encode, Token, Vocab};
 
 use crate::call::Context;
 use crate::cluster::Purpose;
 use crate::error::{ApiError, Kind};
-use crate::limits::MAX_PROMPTS;
+use crate::limits::MAX_TEXTS;
 use crate::models::Lease;
 
 /// A text, or its tokens.
@@ -38,22 +38,47 @@ impl Vectors {
     }
 }
 
+/// What becomes of texts that do not fit into the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Long {
+    Refused,
+    /// The end of the text is left out.
+    Cut,
+}
+
+/// Leaves out what does not fit, but not the token that closes a text.
+fn cut(text: &mut Vec<Token>, most: usize, vocab: &Vocab) {
+    let Some(last) = text.last().copied().filter(|_| text.len() > most) else { return };
+    text.truncate(most);
+    let special = vocab.special();
+    if let Some(end) = text.last_mut().filter(|_| [special.eos, special.sep].contains(&Some(last))) {
+        *end = last;
+    }
+}
+
 /// The vectors of some texts.
 pub(crate) async fn embed(
     model: Option<&str>,
     passages: Vec<Passage>,
+    long: Long,
     context: &Context,
 ) -> Result<Vectors, ApiError> {
-    if passages.is_empty() || passages.len() > MAX_PROMPTS {
-        return Err(ApiError::field("input", format!("must have between 1 and {MAX_PROMPTS} texts")));
+    if passages.is_empty() || passages.len() > MAX_TEXTS {
+        return Err(ApiError::field("input", format!("must have between 1 and {MAX_TEXTS} texts")));
     }
-    let model = context.app.models.lease(model, Some(Purpose::Embeddings)).await?;
+    let model = context.app.models.lease(model, Some(Purpose::Embeddings), context.client).await?;
     let vocab = Arc::clone(&model.vocab);
-    let encode = move |passage: Passage| match passage {
-        Passage::Text(text) => vocab.encode(text, Encode { add_special: true, parse_special: false }),
-        Passage::Tokens(tokens) => tokens,
-    };
     let most = model.embedder()?.context();
+    let encode = move |passage: Passage| {
+        let mut text = match passage {
+            Passage::Text(text) => vocab.encode(text, Encode { add_special: true, parse_special: false }),
+            Passage::Tokens(tokens) => tokens,
+        };
+        if long == Long::Cut {
+            cut(&mut text, most, &vocab);
+        }
+        text
+    };
     const FAILED: &str = "the texts could not be embedded";
     let encode_all = move || passages.into_iter().map(encode).collect::<Vec<Vec<Token>>>();
     let texts = context.work(FAILED, encode_all).await?;
@@ -66,7 +91,7 @@ pub(crate) async fn embed(
         return Err(ApiError::new(Kind::ContextFull, message));
     }
     let tokens = texts.iter().map(Vec::len).sum();
-    let vectors = model.embedder()?.submit(texts)?.await;
+    let vectors = model.embedder()?.submit(context.client, texts)?.await;
     let vectors = vectors.map_err(|_| ApiError::new(Kind::Internal, FAILED))??;
     Ok(Vectors { model, vectors, tokens })
 }

@@ -173,7 +173,7 @@ impl From<Refused> for ApiError {
                 retry_after: Some(retry_after.as_secs().max(1)),
                 ..ApiError::new(Kind::Busy, refused.to_string())
             },
-            Refused::Closed => ApiError::new(Kind::Unavailable, refused.to_string()),
+            Refused::Closed | Refused::Broken => ApiError::new(Kind::Unavailable, refused.to_string()),
         }
     }
 }

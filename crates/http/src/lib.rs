@@ -10,7 +10,7 @@
 //! | the interfaces: typed requests and responses, one file per family of endpoints | `openai`, `anthropic`, `ollama`, `llama` |
 //! | the page, and the picture of the cluster that it shows | `page`, `cluster` |
 //! | a description of all routes | `openapi` |
-//! | who may ask, and how it gets there | `server`, `lobby`, `route`, `call`, `keys`, `origin`, `tls`, `patient`, `reply`, `json`, `error` |
+//! | who may ask, and how it gets there | `server`, `lobby`, `route`, `call`, `bodies`, `turns`, `keys`, `origin`, `tls`, `patient`, `os`, `reply`, `json`, `error` |
 //!
 //! It must not know devices, files or the command line.
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod anthropic;
 mod app;
 mod ask;
 mod base64;
+mod bodies;
 mod call;
 mod cluster;
 #[doc(hidden)]
@@ -37,6 +38,7 @@ mod ollama;
 mod openai;
 mod openapi;
 mod origin;
+mod os;
 mod page;
 mod patient;
 mod reply;
@@ -44,6 +46,7 @@ mod route;
 mod server;
 mod service;
 mod tls;
+mod turns;
 
 pub use cluster::{
     Cluster, ClusterPlacement, ClusterPlacements, CurrentPlacements, DeviceMemory, DeviceShare, Link,

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use crate::os::KeepAlive;
+
 /// Connections at a time. For another one, the one that has waited longest for its client makes way; while all are busy, it waits.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
 
@@ -22,8 +24,14 @@ pub(crate) const MAX_TARGET_BYTES: usize = 2 << 10;
 /// Bytes of a body. A prompt of 128,000 tokens has some 600,000.
 pub(crate) const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Bytes of all bodies that are being read or answered.
-pub(crate) const MAX_BODIES_BYTES: usize = 128 << 20;
+/// Bytes of a body that counts as small, if its length is announced. It is read as JSON at once; a large one, by another thread.
+pub(crate) const SMALL_BODY_BYTES: usize = 64 << 10;
+
+/// Bytes of all small bodies that are being read or answered: there is room for one of each connection.
+pub(crate) const MAX_SMALL_BODIES_BYTES: usize = MAX_CONNECTIONS * SMALL_BODY_BYTES;
+
+/// Bytes of all other bodies that are being read or answered. One client has a quarter at most.
+pub(crate) const MAX_LARGE_BODIES_BYTES: usize = 128 << 20;
 
 /// Values in a body's JSON: objects, arrays, strings, numbers. Each takes some 32 bytes once it is read.
 pub(crate) const MAX_JSON_VALUES: usize = 1 << 18;
@@ -37,8 +45,11 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 500;
 /// Answers that one request may ask for.
 pub(crate) const MAX_CHOICES: usize = 16;
 
-/// Prompts, or texts to be embedded, of one request; and answers to all its prompts together.
+/// Prompts of one request; and answers to all its prompts together.
 pub(crate) const MAX_PROMPTS: usize = 256;
+
+/// Texts to be embedded of one request. OpenAI has as many; the libraries of others send a thousand.
+pub(crate) const MAX_TEXTS: usize = 2048;
 
 /// Messages of a conversation.
 pub(crate) const MAX_MESSAGES: usize = 4096;
@@ -67,7 +78,10 @@ pub(crate) const MAX_KEYS: usize = 4096;
 /// Tokens that a client may have had more of than one that waits, before one of its requests makes way.
 pub(crate) const TURN_TOKENS: u64 = 512;
 
-/// Updates of an answer that wait for its reader. A reader that falls behind by more loses the answer.
+/// Likelihoods of tokens that a response has which is sent whole. Each takes some 250 bytes until it is sent.
+pub(crate) const MAX_LIKELIHOODS: usize = 1 << 20;
+
+/// Updates of a request's answers that wait for their reader. A reader that falls behind by more loses the answer.
 pub(crate) const MAX_UPDATES: usize = 1024;
 
 /// Events that wait for a watcher; one that falls behind by more misses the oldest.
@@ -79,8 +93,19 @@ pub(crate) const HEAD_TIME: Duration = Duration::from_secs(20);
 /// How long a body may take.
 pub(crate) const BODY_TIME: Duration = Duration::from_secs(60);
 
+/// How long a stream says nothing, unless the program that serves has it otherwise.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
 /// How long the other side may take none of what is sent to it.
 pub(crate) const STALL_TIME: Duration = Duration::from_secs(60);
+
+/// When a client whose machine is gone without a word (asleep, unplugged) is taken for lost: within a minute.
+pub(crate) const KEEPALIVE: KeepAlive = KeepAlive {
+    after: Duration::from_secs(30),
+    every: Duration::from_secs(10),
+    tries: 3,
+    unacknowledged: STALL_TIME,
+};
 
 /// How long is waited for the connection that makes way before the next one has to.
 pub(crate) const ROOM_TIME: Duration = Duration::from_millis(50);
@@ -94,7 +119,8 @@ pub(crate) const PREPARING_THREADS: usize = 4;
 const _: () = {
     assert!(MAX_TARGET_BYTES < MAX_HEAD_BYTES && MAX_KEY_BYTES < MAX_HEAD_BYTES);
     assert!(MAX_HEAD_BYTES >= 8192, "hyper's least");
-    assert!(MAX_BODY_BYTES <= MAX_BODIES_BYTES / 8);
+    assert!(MAX_BODY_BYTES <= MAX_LARGE_BODIES_BYTES / 16, "a client may send a few at a time");
+    assert!(SMALL_BODY_BYTES < MAX_BODY_BYTES);
     assert!(MAX_JSON_DEPTH < 128, "where serde_json refuses by itself");
     assert!(MAX_TOP_LOGPROBS <= oxcart_llm::text::limits::MAX_TOP_LOGPROBS);
     assert!(MAX_LOGIT_BIASES <= oxcart_llm::text::limits::MAX_LOGIT_BIASES);

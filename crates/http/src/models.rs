@@ -14,7 +14,7 @@ use oxcart_llm::text::{ChatFormat, ChatTemplate, TemplateError, Vocab};
 
 use crate::cluster::{Presence, Purpose};
 use crate::error::{ApiError, Kind};
-use crate::service::Totals;
+use crate::service::{Client, Totals};
 use shelf::{Shelf, Slot};
 
 pub use served::Served;
@@ -26,6 +26,8 @@ pub(crate) use shelf::Lease;
 pub struct About {
     /// Its architecture.
     pub architecture: String,
+    /// What its makers call it, without its size or version, if the file says.
+    pub basename: Option<String>,
     /// How many parameters it has, if that is known.
     pub parameters: Option<u64>,
     /// How its weights are quantized, such as `Q4_K_M`.
@@ -121,6 +123,8 @@ pub struct Available {
     pub about: About,
     /// What it is asked for.
     pub purpose: Purpose,
+    /// Tokens that a request and its answer, or a text, may have once it is loaded.
+    pub context: usize,
     /// Where it comes from.
     pub source: Box<dyn Source>,
 }
@@ -149,6 +153,8 @@ struct Entry {
     name: String,
     about: About,
     purpose: Purpose,
+    /// Tokens that a request and its answer, or a text, may have once it is loaded.
+    context: usize,
     /// None for one that is always loaded.
     source: Option<Box<dyn Source>>,
 }
@@ -180,6 +186,8 @@ pub(crate) struct Listed<'m> {
     pub(crate) name: &'m str,
     pub(crate) about: &'m About,
     pub(crate) purpose: Purpose,
+    /// Tokens that a request and its answer, or a text, may have; while it is not loaded, as far as is known.
+    pub(crate) context: usize,
     pub(crate) since: SystemTime,
     /// What is there of it; none while it is not loaded.
     pub(crate) model: Option<Arc<Served>>,
@@ -212,7 +220,8 @@ impl Models {
         let (mut entries, mut slots) = (Vec::new(), Vec::new());
         for model in models {
             let (name, about) = (model.name().to_owned(), model.about.clone());
-            entries.push(Entry { name, about, purpose: model.purpose(), source: None });
+            let (purpose, context) = (model.purpose(), model.context());
+            entries.push(Entry { name, about, purpose, context, source: None });
             slots.push(Slot::loaded(model));
         }
         let forever = Keeping { most: usize::MAX, idle: Duration::MAX, queue: 0, time: Duration::MAX };
@@ -224,8 +233,13 @@ impl Models {
         if keeping.most == 0 {
             return Err(ModelsError::NoneAtATime);
         }
-        let entry =
-            |Available { name, about, purpose, source }| Entry { name, about, purpose, source: Some(source) };
+        let entry = |Available { name, about, purpose, context, source }| Entry {
+            name,
+            about,
+            purpose,
+            context,
+            source: Some(source),
+        };
         let entries: Vec<Entry> = models.into_iter().map(entry).collect();
         let slots = entries.iter().map(|_| Slot::away()).collect();
         Models::start(entries, slots, keeping)
@@ -257,6 +271,7 @@ impl Models {
             name: &entry.name,
             about: &entry.about,
             purpose: entry.purpose,
+            context: now.model.as_ref().map_or(entry.context, |model| model.context()),
             since: self.0.since,
             model: now.model,
             presence: now.presence,
@@ -315,13 +330,14 @@ impl Models {
         &self,
         name: Option<&str>,
         purpose: Option<Purpose>,
+        client: Client,
     ) -> Result<Lease, ApiError> {
-        self.0.shelf.lease(self.place(name, purpose)?).await
+        self.0.shelf.lease(self.place(name, purpose)?, client).await
     }
 
     /// As [`lease`](Models::lease), a model that answers.
-    pub(crate) async fn talking(&self, name: Option<&str>) -> Result<Lease, ApiError> {
-        self.lease(name, Some(Purpose::Chat)).await
+    pub(crate) async fn talking(&self, name: Option<&str>, client: Client) -> Result<Lease, ApiError> {
+        self.lease(name, Some(Purpose::Chat), client).await
     }
 
     /// Takes no more requests, gives those that are there so much time, and returns when all engines are gone.

@@ -141,7 +141,7 @@ fn operation(endpoint: Endpoint) -> Operation {
             post("ollamaShow", OLLAMA, "Describe one model", "OllamaNamed", Json("OllamaModel"))
         }
         Endpoint::OllamaVersion => {
-            get("ollamaVersion", OLLAMA, "The server's version", Json("OllamaVersion"))
+            get("ollamaVersion", OLLAMA, "The version of the interface", Json("OllamaVersion"))
         }
         Endpoint::OllamaPull => post(
             "ollamaPull",

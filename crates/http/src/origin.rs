@@ -25,12 +25,16 @@ pub(crate) struct Origins {
     pub(crate) allowed: Vec<String>,
 }
 
-/// A name without its port.
+/// A name without its port. What has something else behind the name is no name at all.
 fn without_port(host: &str) -> &str {
-    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    }
+    let (name, rest) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some(parts) => parts,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = |rest: &str| {
+        rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if rest.is_empty() || is_port(rest) { name } else { host }
 }
 
 impl Origins {
@@ -52,7 +56,12 @@ impl Origins {
                 ),
             ));
         }
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(None) };
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = match (origins.next(), origins.next()) {
+            (None, _) => return Ok(None),
+            (Some(origin), None) => origin,
+            _ => return Err(ApiError::bad("the request has several Origin headers")),
+        };
         let text = origin.to_str().unwrap_or_default();
         let is_own = text.split_once("://").is_some_and(|(scheme, authority)| {
             matches!(scheme, "http" | "https") && authority.eq_ignore_ascii_case(host)

@@ -29,11 +29,13 @@ use crate::app::App;
 use crate::cluster::Machines;
 use crate::keys::Keys;
 use crate::limits::{
-    HEAD_TIME, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS, ROOM_TIME, TLS_TIME,
+    BODY_TIME, HEAD_TIME, KEEPALIVE, MAX_CONNECTIONS, MAX_HEAD_BYTES, MAX_HEADERS, PREPARING_THREADS,
+    ROOM_TIME, SILENCE, TLS_TIME,
 };
 use crate::lobby::{Lobby, Seat, Sending};
 use crate::models::Models;
 use crate::origin::Origins;
+use crate::os;
 use crate::patient::Patient;
 use crate::route;
 use crate::tls::Tls;
@@ -55,9 +57,15 @@ pub struct Config {
     pub origins: Vec<String>,
     /// Says how the machines are, for `/cluster` and `/metrics`.
     pub machines: Option<Machines>,
+    /// How long a stream may say nothing, before and between the parts of an answer: many clients and proxies give up after a minute without a
+    /// word. Until then, a failure can still be told by the status of the response.
+    pub silence: Duration,
 }
 
 impl Config {
+    /// How long a stream says nothing where nothing else is wanted.
+    pub const SILENCE: Duration = SILENCE;
+
     /// Models on one address, with nothing else.
     pub fn new(address: SocketAddr, models: Models) -> Config {
         Config {
@@ -68,6 +76,7 @@ impl Config {
             hosts: Vec::new(),
             origins: Vec::new(),
             machines: None,
+            silence: Config::SILENCE,
         }
     }
 }
@@ -112,12 +121,12 @@ pub struct Server {
 impl Server {
     /// Listens from now on.
     pub fn start(config: Config) -> Result<Server, ServerError> {
-        Server::with_room(config, MAX_CONNECTIONS)
+        Server::within(config, MAX_CONNECTIONS, BODY_TIME)
     }
 
-    /// As [`start`](Server::start), with so many connections at a time.
-    fn with_room(config: Config, most: usize) -> Result<Server, ServerError> {
-        let Config { addresses, models, keys, tls, hosts, origins, machines } = config;
+    /// As [`start`](Server::start), with so many connections at a time, and so much time for a body.
+    fn within(config: Config, most: usize, body_time: Duration) -> Result<Server, ServerError> {
+        let Config { addresses, models, keys, tls, hosts, origins, machines, silence } = config;
         if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
             && keys.is_empty()
         {
@@ -132,7 +141,7 @@ impl Server {
             .build()
             .map_err(ServerError::Threads)?;
         let origins = Origins { hosts, allowed: origins };
-        let app = Arc::new(App::new(models.clone(), keys, origins, machines));
+        let app = Arc::new(App::new(models.clone(), keys, origins, machines, silence, body_time));
         let (stop, stopped) = watch::channel(false);
         let (connections, lobby) = (Arc::new(Semaphore::new(most)), Arc::new(Lobby::default()));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
@@ -212,6 +221,8 @@ impl Door {
                 Ok((stream, _)) => {
                     // An answer is many small pieces, each of which is wanted at once.
                     let _ = stream.set_nodelay(true);
+                    // A machine that vanishes says nothing, and while an answer is waited for, nothing is sent that would fail.
+                    let _ = os::keep_alive(&stream, &KEEPALIVE);
                     let Some(permit) = self.room().await else { return };
                     let (app, stopped) = (Arc::clone(&self.app), self.stopped.clone());
                     let seat = Seat::take(&self.lobby);
@@ -335,13 +346,39 @@ mod tests {
         stream
     }
 
+    /// A body that comes byte by byte is given its time, however busily it comes.
+    #[test]
+    fn a_body_that_comes_slowly_is_cut_off() {
+        let models = Models::new(Vec::new()).unwrap();
+        let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
+        let server = Server::within(config, MAX_CONNECTIONS, Duration::from_secs(2)).unwrap();
+        let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let (start, mut reading) = (std::time::Instant::now(), stream.try_clone().unwrap());
+        let answer = std::thread::spawn(move || {
+            let mut status = [0; 12];
+            reading.read_exact(&mut status).map(|()| status)
+        });
+        // After the connection has ended, writing fails, at the latest the second time.
+        while !answer.is_finished() && stream.write_all(b" ").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(50), "it is still read");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(&answer.join().unwrap().unwrap(), b"HTTP/1.1 408");
+        assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+        drop(health(server.addresses()[0]));
+    }
+
     /// As many clients as there may be, which hold their connections with what is never a request, keep no one out: those that
     /// have waited longest make way.
     #[test]
     fn connections_that_say_nothing_keep_no_client_out() {
         const MOST: usize = 4;
         let models = Models::new(Vec::new()).unwrap();
-        let server = Server::with_room(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST).unwrap();
+        let server =
+            Server::within(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST, BODY_TIME).unwrap();
         let address = server.addresses()[0];
         let mut silent: Vec<TcpStream> = (0..MOST)
             .map(|_| {

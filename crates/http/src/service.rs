@@ -27,6 +27,7 @@ use tokio::sync::broadcast;
 use crate::limits::MAX_EVENTS;
 use driver::Driver;
 use queue::{Queue, Waiting};
+use updates::Backlog;
 
 pub use embedding::EmbeddingService;
 pub use queue::Client;
@@ -59,9 +60,12 @@ pub enum Refused {
         /// When one of them may have been answered.
         retry_after: Duration,
     },
-    /// The service ends, or its engine has broken.
+    /// The service ends.
     #[error("the server is shutting down")]
     Closed,
+    /// What computes has panicked.
+    #[error("the model has failed, and cannot answer until it is loaded again")]
+    Broken,
 }
 
 /// What the driver and everyone else share.
@@ -140,22 +144,26 @@ impl Service {
         all.pop().ok_or(Refused::Closed)
     }
 
-    /// As [`submit`](Service::submit), all of them or none.
+    /// As [`submit`](Service::submit), all of them or none. They have one reader, for whom no more updates wait than of a single one.
     pub fn submit_all(&self, client: Client, requests: Vec<Request>) -> Result<Vec<Updates>, Refused> {
         let mut state = self.shared.lock();
-        if state.is_over || state.end.is_some() {
+        if state.end.is_some() {
             return Err(Refused::Closed);
+        }
+        if state.is_over {
+            return Err(Refused::Broken);
         }
         let mut displaced = Vec::new();
         let room = state.queue.make_room(client, requests.len(), self.shared.limits.queue, &mut displaced);
         let retry_after = state.totals.mean_time().clamp(Duration::from_secs(1), Duration::from_secs(60));
         let refused = Refused::Busy { waiting: state.queue.len(), retry_after };
         let mut submitted = Vec::with_capacity(requests.len());
+        let backlog = Backlog::default();
         if room {
             for request in requests {
                 let ticket = Ticket(state.next_ticket);
                 state.next_ticket += 1;
-                let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared);
+                let (sink, updates) = updates::pair(ticket, request.cancel.clone(), &self.shared, &backlog);
                 self.shared.tell(Event::Queued { ticket, client, prompt_tokens: request.prompt.len() });
                 state.queue.push(Waiting { ticket, client, request, sink, since: Instant::now() });
                 submitted.push(updates);
@@ -193,6 +201,12 @@ impl Service {
             trouble: state.trouble.clone(),
             is_open: !state.is_over && state.end.is_none(),
         }
+    }
+
+    /// Whether the engine has panicked.
+    pub(crate) fn is_broken(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_over && state.end.is_none()
     }
 
     /// Takes no more requests, gives those that are there so much time to end, and returns when the engine is gone.

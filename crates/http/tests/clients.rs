@@ -303,6 +303,22 @@ fn a_reader_that_falls_behind_is_not_waited_for() {
     assert!(block_on(slow.next()).is_none());
 }
 
+/// Answers that are asked for together have one reader, and no more waits for it than of a single answer.
+#[test]
+fn the_reader_of_many_answers_is_not_waited_for_longer() {
+    let service = Service::start(engine(8), Limits::default()).unwrap();
+    let requests = (0..8).map(|_| endless(3000)).collect();
+    let mut slow = service.submit_all(Client(1), requests).unwrap();
+    wait_until("they have ended", || service.snapshot().totals.failed == 8);
+    let mut tokens = 0;
+    for updates in &mut slow {
+        while let Some(Update::Token(_)) = block_on(updates.next()) {
+            tokens += 1;
+        }
+    }
+    assert!((1000..=1024).contains(&tokens), "{tokens} waited");
+}
+
 /// Tokens that were told stay told: figures that only grow do not fall back when a request that runs becomes one that has failed.
 #[test]
 fn tokens_of_a_request_that_failed_stay_counted() {
@@ -516,4 +532,24 @@ fn what_need_not_be_computed_is_not_charged() {
         }
     }
     assert_eq!(order, [1, 2, 1, 2].map(Client));
+}
+
+/// The system has a timer for each connection of the server by which it asks whether the client's machine is still there.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_that_vanish_are_noticed() {
+    let server = server(1, Limits::default());
+    let client = connect(address(&server));
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    let ports = (address(&server).port(), client.local_addr().unwrap().port());
+    // Fields of a line: its number, here, there, the state, both queues, and which timer runs: 1 and 4 are for bytes that wait, 2 is this one.
+    let timer = || {
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        sockets.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let own = (port(fields.get(1)?)?, port(fields.get(2)?)?) == ports;
+            own.then(|| fields[5].split(':').next().unwrap_or_default().to_owned())
+        })
+    };
+    wait_until("the timer runs", || timer().as_deref() == Some("02"));
 }

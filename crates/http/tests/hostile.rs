@@ -26,6 +26,11 @@ fn lines_and_headers_that_are_none() {
 }
 
 #[test]
+fn forged_names_and_pages_of_others_are_refused() {
+    check(&server(1, Limits::default()), &hostile::names());
+}
+
+#[test]
 fn floods_of_headers_and_long_paths() {
     check(&server(1, Limits::default()), &hostile::floods());
 }
@@ -60,7 +65,7 @@ fn bodies_that_are_no_json_or_too_much_of_it() {
 
 #[test]
 fn there_are_many_cases() {
-    assert!(hostile::all().len() + hostile::guesses(KEY).len() >= 90);
+    assert!(hostile::all().len() + hostile::guesses(KEY).len() >= 130);
 }
 
 const KEY: &str = "a-key-of-some-length-that-is-long";
@@ -95,6 +100,36 @@ fn many_guesses_at_a_key_keep_no_client_out() {
             assert_eq!(send_raw(address(&server), &right).unwrap().status, 200);
         }
     }
+}
+
+/// As many large bodies as there is room for, of one key, none of which ever ends: other keys are served, and so are small bodies of the same one.
+#[test]
+fn bodies_of_one_key_that_never_end_keep_no_other_out() {
+    const OTHER: &str = "another-key-that-is-as-long-as-it";
+    let server = server_with(1, Limits::default(), |config| config.keys = Keys::new([KEY, OTHER]).unwrap());
+    let length = 8 << 20;
+    let text = vec![b' '; length - 1];
+    let begun: Vec<TcpStream> = (0..17)
+        .map(|_| {
+            let mut stream = connect(address(&server));
+            let head = format!("Authorization: Bearer {KEY}\r\nContent-Length: {length}");
+            // It may have been refused already.
+            let _ = stream.write_all(hostile::head(&head).as_bytes()).and_then(|()| stream.write_all(&text));
+            stream
+        })
+        .collect();
+    let ask = |key: &str, body: &[u8]| {
+        let bearer = format!("Bearer {key}");
+        let request = request_bytes("POST", "/v1/completions", &[("Authorization", &bearer)], body);
+        send_raw(address(&server), &request).map(|response| response.status)
+    };
+    let small = br#"{"prompt": "x", "max_tokens": 1}"#;
+    let large = [small.as_slice(), &vec![b' '; 1 << 20]].concat();
+    assert_eq!((ask(OTHER, small), ask(OTHER, &large)), (Some(200), Some(200)));
+    assert_eq!(ask(KEY, small), Some(200));
+    // Before it has come: the client may be told so, or find the connection closed.
+    assert!(ask(KEY, &large).is_none_or(|status| status == 429));
+    drop(begun);
 }
 
 /// A head that comes byte by byte is given twenty seconds, however busily it comes.

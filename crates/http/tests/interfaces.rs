@@ -3,7 +3,7 @@
 
 mod support;
 
-use oxcart_http::{Limits, Server};
+use oxcart_http::{About, Config, Limits, Models, Served, Server};
 use oxcart_llm::engine::{Event, Request};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, SamplerSettings};
 use serde_json::{Value, json};
@@ -83,6 +83,43 @@ fn chat_is_what_the_engine_says() {
     let last = chunks.last().unwrap();
     assert_eq!(last["choices"], json!([]));
     assert_eq!(last["usage"]["completion_tokens"], made);
+}
+
+/// Reasoning that only another server can read is part of conversations that began there.
+#[test]
+fn redacted_reasoning_is_passed_over() {
+    let server = a_server();
+    let ask = |blocks: Value| {
+        let messages = json!([
+            { "role": "user", "content": "hello" },
+            { "role": "assistant", "content": blocks },
+            { "role": "user", "content": "again" },
+        ]);
+        let body = json!({ "messages": messages, "max_tokens": 5, "temperature": 0 });
+        post(&server, "/v1/messages", &body)
+    };
+    let (redacted, text) =
+        (json!({ "type": "redacted_thinking", "data": "x" }), json!({ "type": "text", "text": "hi" }));
+    let with = ask(json!([redacted, text]));
+    assert_eq!(with.status, 200, "{}", with.text());
+    assert_eq!(with.json()["content"], ask(json!([text])).json()["content"]);
+}
+
+/// A response that is sent whole is held until then; one that is not is not.
+#[test]
+fn more_likelihoods_than_can_be_held_are_refused() {
+    let server = a_server();
+    let ask = |answers: usize, limit: usize, stream: bool| {
+        let body = json!({
+            "prompt": vec!["x"; answers], "n": 16, "max_tokens": limit, "logprobs": 20, "stream": stream, "temperature": 0,
+            "stop": [" ", "a", "e"],
+        });
+        post(&server, "/v1/completions", &body)
+    };
+    let refused = ask(16, 500, false);
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("logprobs")));
+    assert_eq!(ask(16, 10, false).json()["choices"].as_array().unwrap().len(), 256);
+    assert_eq!(ask(16, 500, true).status, 200);
 }
 
 #[test]
@@ -424,14 +461,40 @@ fn ollamas_lines_are_what_the_engine_says() {
 
     assert_eq!(get(&server, "/api/tags").json()["models"][0]["name"], "tiny");
     assert_eq!(get(&server, "/api/ps").json()["models"][0]["model"], "tiny");
-    assert!(get(&server, "/api/version").json()["version"].is_string());
+    let version = get(&server, "/api/version").json();
+    let number =
+        |at| version["version"].as_str().unwrap().split('.').nth(at).unwrap().parse::<u32>().unwrap();
+    assert!([0, 1, 2].map(number) >= [0, 6, 4], "GitHub Copilot wants at least 0.6.4: {version}");
+    assert_eq!(version["oxcart"], env!("CARGO_PKG_VERSION"));
     let show = post(&server, "/api/show", &json!({ "model": "tiny" })).json();
     assert_eq!(show["details"]["family"], "llama");
+    assert_eq!(show["model_info"]["general.basename"], "tiny");
+    assert_eq!(show["model_info"]["llama.context_length"], 512);
     assert_eq!(
         post(&server, "/api/pull", &json!({ "model": "tiny" })).lines(),
         [json!({ "status": "success" })]
     );
     assert_eq!(post(&server, "/api/pull", &json!({ "model": "other" })).status, 404);
+}
+
+/// Clients fill the context that they are told of, so it is the one that is served.
+#[test]
+fn the_context_that_is_told_is_served() {
+    let about = |trained_context| About {
+        architecture: "llama".into(),
+        basename: Some("Tiny".into()),
+        trained_context,
+        ..About::default()
+    };
+    let all = [("long", 8192), ("short", 128)]
+        .map(|(name, trained)| Served::talking(name, engine(1), about(trained), Limits::default()).unwrap());
+    let models = Models::new(all.into()).unwrap();
+    let server = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap();
+    for (name, context) in [("long", 512), ("short", 128)] {
+        let info = &post(&server, "/api/show", &json!({ "model": name })).json()["model_info"];
+        assert_eq!(info["llama.context_length"], context, "{name}");
+        assert_eq!(info["general.basename"], "Tiny");
+    }
 }
 
 #[test]

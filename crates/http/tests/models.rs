@@ -7,16 +7,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oxcart_http::{
-    About, Available, Config, Features, Keeping, Limits, LoadError, Models, ModelsError, Purpose, Served,
-    Server, Source,
+    About, Available, Config, Features, Keeping, Keys, Limits, LoadError, Models, ModelsError, Purpose,
+    Served, Server, Source,
 };
 use serde_json::{Value, json};
 use support::{
-    Gate, Held, address, connect, gated_engine, get, metric, options, post, read_response, request_bytes,
-    served, wait_until,
+    Gate, Held, address, connect, engine_by, get, metric, options, post, read_response, request_bytes,
+    send_raw, served, wait_until,
 };
 
 /// What the sources of a test share.
@@ -30,6 +30,8 @@ struct Machine {
     is_broken: AtomicBool,
     /// Held by a test that wants answers to stay where they are.
     gate: Gate,
+    /// Whether the next step of an engine panics.
+    panics: AtomicBool,
 }
 
 struct Tiny {
@@ -46,7 +48,13 @@ impl Source for Tiny {
             return Err(LoadError::NoRoom("it needs more than there is".into()));
         }
         self.machine.loaded.fetch_add(1, Ordering::Relaxed);
-        Ok(served(&self.name, gated_engine(options(4), &self.machine.gate), Limits::default()))
+        let (machine, start) = (Arc::clone(&self.machine), Instant::now());
+        let engine = engine_by(options(4), move || {
+            machine.gate.pass();
+            assert!(!machine.panics.swap(false, Ordering::Relaxed), "as the test wants it");
+            start.elapsed()
+        });
+        Ok(served(&self.name, engine, Limits::default()))
     }
 
     fn features(&self) -> Result<Features, LoadError> {
@@ -63,8 +71,8 @@ const KEEPING: Keeping =
 
 fn available(name: &str, machine: &Arc<Machine>) -> Available {
     let source = Box::new(Tiny { name: name.to_owned(), machine: Arc::clone(machine) });
-    let about = About { architecture: "llama".into(), ..About::default() };
-    Available { name: name.to_owned(), about, purpose: Purpose::Chat, source }
+    let about = About { architecture: "llama".into(), trained_context: 8192, ..About::default() };
+    Available { name: name.to_owned(), about, purpose: Purpose::Chat, context: support::CONTEXT, source }
 }
 
 fn server(machine: &Arc<Machine>, keeping: Keeping) -> Server {
@@ -128,7 +136,9 @@ fn models_are_loaded_when_they_are_asked_for() {
     assert_eq!(loaded(&server), Vec::<String>::new());
     assert_eq!(get(&server, "/health").status, 200);
     // What is only looked at is not loaded.
-    assert_eq!(post(&server, "/api/show", &json!({ "model": "two" })).json()["details"]["family"], "llama");
+    let show = post(&server, "/api/show", &json!({ "model": "two" })).json();
+    assert_eq!(show["details"]["family"], "llama");
+    assert_eq!(show["model_info"]["llama.context_length"], support::CONTEXT, "what will be served");
     assert_eq!(post(&server, "/api/pull", &json!({ "model": "two", "stream": false })).status, 200);
     assert_eq!(get(&server, "/v1/models/two").json()["status"]["value"], "unloaded");
 
@@ -244,6 +254,76 @@ fn a_model_stays_if_those_who_wanted_its_room_are_gone() {
     assert_eq!(read_response(for_one).unwrap().json()["model"], "one");
     assert_eq!(figure(&server, "oxcart_model_loads_total", "one"), 1.0);
     assert_eq!(figure(&server, "oxcart_model_loads_total", "two"), 0.0);
+}
+
+/// A model whose engine has panicked is loaded anew with the next request; one that cannot be says why it does not answer.
+#[test]
+fn a_model_that_has_failed_is_loaded_again() {
+    let machine: Arc<Machine> = Arc::default();
+    let always = Tiny { name: "always".into(), machine: Arc::clone(&machine) }.load().unwrap();
+    let always = Models::new(vec![always]).unwrap();
+    let always = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), always)).unwrap();
+    let on_demand = server(&machine, KEEPING);
+    let ask = |server: &Server, name: &str| post(server, "/v1/completions", &question(name));
+    for (server, name) in [(&on_demand, "one"), (&always, "always")] {
+        assert_eq!(ask(server, name).status, 200);
+        machine.panics.store(true, Ordering::Relaxed);
+        let failed = ask(server, name);
+        assert_eq!(failed.status, 500, "{}", failed.text());
+    }
+    for _ in 0..2 {
+        assert_eq!(ask(&on_demand, "one").status, 200);
+        let refused = ask(&always, "always");
+        assert_eq!(refused.status, 503);
+        assert!(refused.text().contains("the model has failed"), "{}", refused.text());
+    }
+    assert_eq!(figure(&on_demand, "oxcart_model_loads_total", "one"), 2.0);
+}
+
+/// Whose requests fill the list of those that wait for a model leaves room to another key.
+#[test]
+fn the_waiting_list_of_a_model_is_shared() {
+    const KEYS: [&str; 2] = ["a-key-of-some-length-that-is-long", "another-key-that-is-as-long-as-it"];
+    let machine = Arc::new(Machine::default());
+    let all = ["one", "two"].map(|name| available(name, &machine));
+    let models = Models::on_demand(all.into(), KEEPING).unwrap();
+    let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
+    let server = Server::start(Config { keys: Keys::new(KEYS).unwrap(), ..config }).unwrap();
+    let held = machine.gate.hold();
+    let ask = |key: &str, model: &str| {
+        let mut stream = connect(address(&server));
+        let bearer = format!("Bearer {key}");
+        let headers = [("Authorization", bearer.as_str())];
+        let body = question(model).to_string();
+        stream.write_all(&request_bytes("POST", "/v1/completions", &headers, body.as_bytes())).unwrap();
+        stream
+    };
+    let headers = format!("Bearer {}", KEYS[0]);
+    let waiting = || {
+        let request = request_bytes("GET", "/metrics", &[("Authorization", &headers)], b"");
+        let metrics = send_raw(address(&server), &request).unwrap();
+        let figure = |name: &str| {
+            let line = metrics.text().lines().find(|line| line.starts_with(name)).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        (figure("oxcart_requests_running{model=\"one\"}"), figure("oxcart_requests_waiting{model=\"two\"}"))
+    };
+    // While the first model answers, the second waits for its room.
+    let running = ask(KEYS[0], "one");
+    wait_until("it runs", || waiting().0 == 1.0);
+    let mut mine: Vec<TcpStream> = Vec::new();
+    for count in 1..=KEEPING.queue {
+        mine.push(ask(KEYS[0], "two"));
+        wait_until("it waits", || waiting().1 == count as f64);
+    }
+    assert_eq!(read_response(ask(KEYS[0], "two")).unwrap().status, 429, "its own are no reason");
+    let other = ask(KEYS[1], "two");
+    // The latest of the key that has most.
+    assert_eq!(read_response(mine.pop().unwrap()).unwrap().status, 429);
+    drop(held);
+    for stream in mine.into_iter().chain([running, other]) {
+        assert_eq!(read_response(stream).unwrap().status, 200);
+    }
 }
 
 #[test]

@@ -87,6 +87,8 @@ pub struct Engine {
     parked: VecDeque<Parked>,
     events: VecDeque<Event>,
     next_id: u64,
+    /// Whether the last step of prompts was for the shortest, where steps are not divided.
+    shortest_first: bool,
     /// What finds other devices when one is lost or comes back.
     recover: Option<Box<dyn Recover>>,
     /// Since a device was lost or came back, until all requests go on.
@@ -122,6 +124,7 @@ impl Engine {
             parked: VecDeque::new(),
             events: VecDeque::new(),
             next_id: 1,
+            shortest_first: false,
             recover: None,
             interruption: None,
         }

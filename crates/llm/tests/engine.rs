@@ -11,7 +11,7 @@ use std::time::Duration;
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_llm::engine::{
-    AtLimit, Draft, End, Engine, EngineOptions, Event, Report, Request, RequestError, Speculation,
+    AtLimit, Draft, End, Engine, EngineOptions, Event, Report, Request, RequestError, RequestId, Speculation,
 };
 use oxcart_llm::model::{Error, Model, ModelFile, Placement, PlacementOptions};
 use oxcart_llm::runner::{Runner, RunnerOptions};
@@ -157,6 +157,45 @@ fn long_prompts_do_not_hold_others_up() {
         }
     }
     assert_eq!(steps, 4000_usize.div_ceil(beside));
+}
+
+/// A short prompt is computed beside a long one that came first, and any number of short ones leave the long one half of each step.
+#[test]
+fn a_long_prompt_does_not_keep_short_ones_waiting() {
+    let mut engine = engine(RunnerOptions { context: 4096, ..small(4) }, EngineOptions::default());
+    let beside = EngineOptions::default().prompt_tokens_beside;
+    let talking = Request { limit: 2000, ignore_end: true, ..Request::new(vec![1]) };
+    let talking = engine.submit(talking).unwrap();
+    engine.step().unwrap();
+    let one = |number, length| Request { limit: 1, ignore_end: true, ..Request::new(prompt(number, length)) };
+    let long = engine.submit(one(3, 4000)).unwrap();
+    engine.step().unwrap();
+    let (mut short, mut waited) = (None, 0);
+    for step in 2.. {
+        let wanted = *short.get_or_insert_with(|| {
+            waited = 0;
+            // Nothing of it is held already.
+            let prompt = (0..100).map(|at| (at * 7 + step) % 300).collect();
+            engine.submit(Request { limit: 1, ignore_end: true, ..Request::new(prompt) }).unwrap()
+        });
+        let before = engine.runner().usage().computed_tokens;
+        engine.step().unwrap();
+        waited += 1;
+        assert!(engine.runner().usage().computed_tokens - before <= (1 + beside) as u64);
+        let told: Vec<RequestId> = std::iter::from_fn(|| engine.next_event())
+            .filter(|event| matches!(event, Event::Token(_)))
+            .filter_map(|event| event.request())
+            .collect();
+        assert!(told.contains(&talking), "in step {step}");
+        if told.contains(&wanted) {
+            short = None;
+        }
+        assert!(waited <= 2, "a short prompt has waited for {waited} steps");
+        if told.contains(&long) {
+            assert!(step as usize <= 4000_usize.div_ceil(beside / 2) + 1, "{step} steps");
+            break;
+        }
+    }
 }
 
 #[test]

@@ -162,6 +162,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         hosts: args.allow_hosts.clone(),
         origins: args.origins.clone(),
         machines: Some(cluster::machines(&workers)),
+        silence: Config::SILENCE,
     };
     let server = Server::start(config).map_err(|error| match error {
         ServerError::Open { address } => open_to_all(address),

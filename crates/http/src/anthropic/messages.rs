@@ -5,7 +5,7 @@ use oxcart_llm::text::{AnswerEvent, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::answers::{Ended, Script, Told};
+use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Sampling, Turn, render_chat};
 use crate::call::Call;
 use crate::error::{ApiError, Dialect, NO_IMAGES};
@@ -76,6 +76,8 @@ enum Block {
     Thinking {
         thinking: String,
     },
+    /// What only the server that wrote it can read.
+    RedactedThinking {},
     ToolUse {
         id: String,
         name: String,
@@ -137,6 +139,7 @@ impl Message {
             match (block, self.role) {
                 (Block::Text { text }, _) => content.push_str(&text),
                 (Block::Thinking { thinking }, Role::Assistant) => reasoning.push_str(&thinking),
+                (Block::RedactedThinking {}, Role::Assistant) => {}
                 (Block::ToolUse { id, name, input }, Role::Assistant) => {
                     calls.push(ToolCall { id: Some(id), name, arguments: input.to_string() });
                 }
@@ -295,13 +298,18 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
     let stop = ask.stop.clone();
-    let answers = ask.send(&model, &context).await?;
-    let message = MessageObject::new(model.name(), Usage::new(answers.prompt(), 0));
+    let (silence, begin) = (context.app.silence, ask.start(name, context));
+    let message = |answers: &Answers| {
+        let usage = Usage::new(answers.prompt(), 0);
+        MessageObject::new(answers.model.name(), usage)
+    };
     if stream {
-        return Ok(reply::stream(StreamKind::Events, answers.tell(MessageScript::new(message, stop))));
+        let script = move |answers: &Answers| MessageScript::new(message(answers), stop);
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let message = message(&answers);
     let whole = answers.whole().await?;
     let mut content = Vec::new();
     if !whole.answer.reasoning.is_empty() {
@@ -334,7 +342,7 @@ fn stop_sequence(ended: &Ended, stop: &[String]) -> Option<String> {
 pub(crate) async fn count_tokens(call: Call) -> Result<Reply, ApiError> {
     let (mut request, context) = call.json::<MessagesRequest>().await?;
     let conversation = request.conversation()?;
-    let model = context.app.models.talking(request.model.as_deref()).await?;
+    let model = context.app.models.talking(request.model.as_deref(), context.client).await?;
     let counting = context.work("tokens could not be counted", move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
         Ok::<_, ApiError>(model.vocab.encode_prompt(&prompt).len())
@@ -452,6 +460,15 @@ impl Script for MessageScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        MessageScript::refuse(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_event(out, Some("error"), &error.to_value(Dialect::Anthropic));
+    }
+
+    /// Anthropic has an event for it, which comes after `message_start`.
+    fn ping(&self, out: &mut Vec<u8>) {
+        write_event(out, Some("ping"), &json!({ "type": "ping" }));
     }
 }

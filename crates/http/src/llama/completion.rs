@@ -5,7 +5,7 @@ use oxcart_llm::text::{AnswerEvent, Token};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::answers::{Ended, Script, Told, Whole};
+use crate::answers::{self, Answers, Ended, Script, Told, Whole};
 use crate::ask::{Ask, Prompt};
 use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect};
@@ -77,14 +77,17 @@ impl Settings {
     async fn answer(mut self, prompt: Prompt, context: Context) -> Result<Reply, ApiError> {
         let (name, stream, return_tokens) =
             (self.model.take(), self.stream == Some(true), self.return_tokens);
-        // What is wrong is not worth loading a model for.
         let ask = self.ask(prompt)?;
-        let model = context.app.models.talking(name.as_deref()).await?;
-        let words = Words { model: model.name().to_owned(), stop: ask.stop.clone(), return_tokens };
-        let answers = ask.send(&model, &context).await?;
+        let stop = ask.stop.clone();
+        let (silence, begin) = (context.app.silence, ask.start(name, context));
+        let words =
+            move |answers: &Answers| Words { model: answers.model.name().to_owned(), stop, return_tokens };
         if stream {
-            return Ok(reply::stream(StreamKind::Events, answers.tell(CompletionScript { words })));
+            let script = |answers: &Answers| CompletionScript { words: words(answers) };
+            return answers::stream(StreamKind::Events, silence, begin, script).await;
         }
+        let answers = begin.await?;
+        let words = words(&answers);
         let Whole { answer, tokens, ended, .. } = answers.whole().await?;
         reply::json(&words.last(answer.text, tokens, &ended))
     }
@@ -229,6 +232,10 @@ impl Script for CompletionScript {
     fn end(&mut self, _: &mut Vec<u8>) {}
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        CompletionScript::refuse(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_event(out, None, &error.to_value(Dialect::OpenAi));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
 
 /// What is served by default, and with which settings; it is loaded for that.
 pub(crate) async fn props(call: &Call) -> Result<Reply, ApiError> {
-    let model = call.app.models.talking(None).await?;
+    let model = call.app.models.talking(None, call.client).await?;
     let talker = model.talker()?;
     let special = model.vocab.special();
     let text = |token: Option<u32>| {

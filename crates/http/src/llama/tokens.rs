@@ -45,7 +45,7 @@ const FAILED: &str = "the text could not be processed";
 
 pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<TokenizeRequest>().await?;
-    let model = context.app.models.lease(request.model.as_deref(), None).await?;
+    let model = context.app.models.lease(request.model.as_deref(), None, context.client).await?;
     let options = Encode { add_special: request.add_special, parse_special: request.parse_special };
     let made = context.work(FAILED, move || {
         let tokens = model.vocab.encode(&request.content, options);
@@ -66,7 +66,7 @@ pub(crate) async fn tokenize(call: Call) -> Result<Reply, ApiError> {
 
 pub(crate) async fn detokenize(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<DetokenizeRequest>().await?;
-    let model = context.app.models.lease(request.model.as_deref(), None).await?;
+    let model = context.app.models.lease(request.model.as_deref(), None, context.client).await?;
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= model.vocab.len()) {
         return Err(ApiError::field("tokens", format!("{token} is not a token of the vocabulary")));
     }
@@ -82,7 +82,7 @@ pub(crate) async fn apply_template(call: Call) -> Result<Reply, ApiError> {
         variables: request.chat_template_kwargs,
         ..Conversation::default()
     };
-    let model = context.app.models.talking(request.model.as_deref()).await?;
+    let model = context.app.models.talking(request.model.as_deref(), context.client).await?;
     let rendering = context.work(FAILED, move || {
         let prompt = render_chat(&model, model.talker()?, &conversation)?;
         Ok::<_, ApiError>(prompt.text().to_owned())

@@ -141,6 +141,14 @@ impl Served {
         self.talker().map(|talker| talker.service.snapshot().totals).unwrap_or_default()
     }
 
+    /// Whether what computes has panicked.
+    pub(super) fn is_broken(&self) -> bool {
+        match &self.ability {
+            Ability::Talks(talker) => talker.service.is_broken(),
+            Ability::Embeds(service) => service.is_broken(),
+        }
+    }
+
     /// Takes no more requests, gives those that are there so much time, and returns when what computes is gone.
     pub(super) fn shutdown(&self, grace: Duration) {
         match &self.ability {

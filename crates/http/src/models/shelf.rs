@@ -3,7 +3,7 @@
 //! Requests hold a [`Lease`] of their model for as long as they run. A request for a model that is not loaded waits for it; the loader
 //! thread takes such models in the order in which they were first asked for. Where there is no room, the model that was not used for
 //! longest makes way: if requests still run on it, it gets no new ones until they have ended, so that a busy model cannot
-//! keep another one out.
+//! keep another one out. A model that has failed is loaded anew when it is asked for.
 //!
 //! Invariants: a model that is leased is not unloaded. Asking never blocks. Every request that waits gets a lease or an error. One
 //! model is loaded at a time, by the loader thread alone, and without a lock.
@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 use super::{Entry, Keeping, LoadError, Served};
 use crate::cluster::Presence;
 use crate::error::ApiError;
-use crate::service::{Refused, RequestFailure, Totals};
+use crate::service::{Client, Refused, RequestFailure, Totals};
+use crate::turns::Lines;
 
 /// A model that is in use: it stays loaded until the last of these is dropped.
 #[derive(Clone)]
@@ -84,7 +85,7 @@ pub(super) struct Slot {
     used: Instant,
     /// How long it stays after that, if a request has said so.
     keep: Option<Duration>,
-    waiting: VecDeque<oneshot::Sender<Granted>>,
+    waiting: Lines<oneshot::Sender<Granted>>,
     past: Totals,
     loads: u64,
     failure: Option<String>,
@@ -98,7 +99,7 @@ impl Slot {
             is_leaving: false,
             used: Instant::now(),
             keep: None,
-            waiting: VecDeque::new(),
+            waiting: Lines::default(),
             past: Totals::default(),
             loads: 0,
             failure: None,
@@ -116,7 +117,7 @@ impl Slot {
     /// Forgets requests whose clients are gone; whether any are left.
     fn is_wanted(&mut self) -> bool {
         self.waiting.retain(|waiting| !waiting.is_closed());
-        !self.waiting.is_empty()
+        self.waiting.len() > 0
     }
 }
 
@@ -214,8 +215,8 @@ impl Shelf {
     }
 
     /// A model, to be used.
-    pub(super) async fn lease(self: &Arc<Shelf>, at: usize) -> Granted {
-        let mut waiting = match self.ask(at)? {
+    pub(super) async fn lease(self: &Arc<Shelf>, at: usize, client: Client) -> Granted {
+        let mut waiting = match self.ask(at, client)? {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
@@ -228,12 +229,13 @@ impl Shelf {
     }
 
     /// A lease if the model is here, or what to wait for.
-    fn ask(self: &Arc<Shelf>, at: usize) -> Result<Result<Lease, Waiting<'_>>, ApiError> {
+    fn ask(self: &Arc<Shelf>, at: usize, client: Client) -> Result<Result<Lease, Waiting<'_>>, ApiError> {
         let mut state = self.lock();
         if state.has_ended {
             return Err(Refused::Closed.into());
         }
         if !state.slots[at].is_leaving
+            && self.is_usable(&state, at)
             && let Some(lease) = self.grant(&mut state, at)
         {
             return Ok(Ok(lease));
@@ -241,18 +243,28 @@ impl Shelf {
         let slot = &mut state.slots[at];
         // Those who are gone do not count.
         slot.is_wanted();
-        if slot.waiting.len() >= self.keeping.queue {
-            let retry_after = Duration::from_secs(5);
-            return Err(Refused::Busy { waiting: slot.waiting.len(), retry_after }.into());
-        }
+        let busy = Refused::Busy { waiting: slot.waiting.len(), retry_after: Duration::from_secs(5) };
+        let displaced = slot.waiting.make_room(client, self.keeping.queue).map_err(|_| busy)?;
         let (sender, granted) = oneshot::channel();
-        slot.waiting.push_back(sender);
+        slot.waiting.push(client, sender);
         if !matches!(slot.stage, Stage::Loading) && !state.wanted.contains(&at) {
             state.wanted.push_back(at);
         }
         drop(state);
+        if let Some(displaced) = displaced {
+            // Its client may be gone.
+            let _ = displaced.send(Err(busy.into()));
+        }
         self.wake.notify_all();
         Ok(Err(Waiting { shelf: self, granted }))
+    }
+
+    /// Whether a model is here and has not failed; one that cannot be loaded again is as good as it gets.
+    fn is_usable(&self, state: &State, at: usize) -> bool {
+        match &state.slots[at].stage {
+            Stage::Here(model) => self.entries[at].source.is_none() || !model.is_broken(),
+            Stage::Away | Stage::Loading => false,
+        }
     }
 
     /// A lease of a model that is here.
@@ -267,7 +279,10 @@ impl Shelf {
     /// Gives leases to all who wait for a model that is here. What could not be handed over is to be dropped without the lock.
     fn grant_all(self: &Arc<Shelf>, state: &mut State, at: usize) -> Vec<Granted> {
         let mut unwanted = Vec::new();
-        while let Some(waiting) = state.slots[at].waiting.pop_front() {
+        if !self.is_usable(state, at) {
+            return unwanted;
+        }
+        while let Some((_, waiting)) = state.slots[at].waiting.next() {
             match self.grant(state, at) {
                 Some(lease) => unwanted.extend(waiting.send(Ok(lease)).err()),
                 None => break,
@@ -289,7 +304,7 @@ impl Shelf {
         state.has_ended = true;
         let (mut here, mut waiting) = (Vec::new(), Vec::new());
         for slot in &mut state.slots {
-            waiting.extend(slot.waiting.drain(..));
+            waiting.extend(slot.waiting.drain());
             if let Stage::Here(model) = &slot.stage {
                 here.push(Arc::clone(model));
             }
@@ -332,7 +347,11 @@ impl Shelf {
             (None, Some(leaving)) => self.stay(state, leaving),
             (Some(wanted), Some(leaving)) if wanted == leaving => self.stay(state, leaving),
             (Some(_), Some(leaving)) if state.slots[leaving].leases == 0 => self.unload(state, leaving),
-            (Some(wanted), None) => {
+            // It has failed.
+            (Some(wanted), None) if state.slots[wanted].is_here() && state.slots[wanted].leases == 0 => {
+                self.unload(state, wanted)
+            }
+            (Some(wanted), None) if !state.slots[wanted].is_here() => {
                 let is_counted =
                     |(at, slot): (usize, &Slot)| self.entries[at].source.is_some() && slot.is_here();
                 let count = state.slots.iter().enumerate().filter(|&all| is_counted(all)).count();
@@ -381,7 +400,9 @@ impl Shelf {
     fn stay<'s>(self: &'s Arc<Shelf>, mut state: MutexGuard<'s, State>, at: usize) -> MutexGuard<'s, State> {
         state.leaving = None;
         state.slots[at].is_leaving = false;
-        state.wanted.retain(|wanted| *wanted != at);
+        if self.is_usable(&state, at) {
+            state.wanted.retain(|wanted| *wanted != at);
+        }
         let unwanted = self.grant_all(&mut state, at);
         drop(state);
         drop(unwanted);
@@ -451,7 +472,7 @@ impl Shelf {
                     }
                     LoadError::Failed(why) => LoadError::Failed(format!("the model cannot be loaded: {why}")),
                 });
-                let waiting = std::mem::take(&mut slot.waiting);
+                let waiting = slot.waiting.drain();
                 state.wanted.retain(|wanted| *wanted != at);
                 unwanted
                     .extend(waiting.into_iter().filter_map(|waiting| waiting.send(Err(told.clone())).err()));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::options::KeepAlive;
 use crate::call::Call;
-use crate::embed::{Passage, embed};
+use crate::embed::{Long, Passage, embed};
 use crate::error::ApiError;
 use crate::reply::{self, Reply};
 
@@ -16,6 +16,8 @@ struct EmbedRequest {
     model: Option<String>,
     input: Input,
     dimensions: Option<usize>,
+    /// Whether texts that are too long are cut off. They are, unless it is false.
+    truncate: Option<bool>,
     keep_alive: Option<KeepAlive>,
 }
 
@@ -42,7 +44,8 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     };
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     let passages = texts.into_iter().map(Passage::Text).collect();
-    let made = embed(request.model.as_deref(), passages, &context).await?;
+    let long = if request.truncate == Some(false) { Long::Refused } else { Long::Cut };
+    let made = embed(request.model.as_deref(), passages, long, &context).await?;
     made.check_width(request.dimensions)?;
     keep.iter().for_each(|keep| made.model.keep(*keep));
     reply::json(&json!({
@@ -57,7 +60,8 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
 pub(crate) async fn create_old(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<OldRequest>().await?;
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
-    let made = embed(request.model.as_deref(), vec![Passage::Text(request.prompt)], &context).await?;
+    let passages = vec![Passage::Text(request.prompt)];
+    let made = embed(request.model.as_deref(), passages, Long::Cut, &context).await?;
     keep.iter().for_each(|keep| made.model.keep(*keep));
     reply::json(&json!({ "embedding": made.vectors.first() }))
 }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::options::{KeepAlive, Options, thinking};
-use crate::answers::{Ended, Script, Told};
+use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect, NO_IMAGES};
 use crate::ids;
 use crate::json;
-use crate::models::{Lease, Served};
+use crate::models::Lease;
 use crate::openai::chat::{CallOfTool, answered_call, not_a_role, tools};
 use crate::openai::shared::{Likelihoods, TokenLogprob};
 use crate::reply::{self, Reply, StreamKind, write_line};
@@ -115,7 +115,8 @@ impl ChatRequest {
             variables: thinking(self.think),
         };
         let ask = options.ask(Prompt::Chat(conversation), self.format)?;
-        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
+        let is_whole = self.stream == Some(false);
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), is_whole, ..ask })
     }
 }
 
@@ -147,7 +148,8 @@ impl GenerateRequest {
             }
         };
         let ask = options.ask(prompt, self.format)?;
-        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), ..ask })
+        let is_whole = self.stream == Some(false);
+        Ok(Ask { logprobs: logprobs(self.logprobs, self.top_logprobs), is_whole, ..ask })
     }
 }
 
@@ -167,11 +169,9 @@ pub(crate) async fn chat(call: Call) -> Result<Reply, ApiError> {
     let keep = KeepAlive::wanted(request.keep_alive.as_ref())?;
     // What is wrong is not worth loading a model for.
     let ask = (!request.messages.is_empty()).then(|| request.ask()).transpose()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    keep.iter().for_each(|keep| model.keep(*keep));
     match ask {
-        Some(ask) => answer(ask, &model, &context, stream, true).await,
-        None => loaded(&model, keep, true),
+        Some(ask) => answer(ask, name, keep, context, stream, true).await,
+        None => load(name, keep, &context, true).await,
     }
 }
 
@@ -182,29 +182,44 @@ pub(crate) async fn generate(call: Call) -> Result<Reply, ApiError> {
     let has_prompt =
         !request.prompt.is_empty() || request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty());
     let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    keep.iter().for_each(|keep| model.keep(*keep));
     match has_prompt {
-        true => answer(ask, &model, &context, stream, false).await,
-        false => loaded(&model, keep, false),
+        true => answer(ask, name, keep, context, stream, false).await,
+        false => load(name, keep, &context, false).await,
     }
+}
+
+/// The model of a name, which stays as long as the request says.
+async fn model(name: Option<&str>, keep: Option<Duration>, context: &Context) -> Result<Lease, ApiError> {
+    let model = context.app.models.talking(name, context.client).await?;
+    keep.iter().for_each(|keep| model.keep(*keep));
+    Ok(model)
 }
 
 async fn answer(
     ask: Ask,
-    model: &Lease,
-    context: &Context,
+    name: Option<String>,
+    keep: Option<Duration>,
+    context: Context,
     stream: bool,
     is_chat: bool,
 ) -> Result<Reply, ApiError> {
-    let (start, wants_logprobs) = (Instant::now(), ask.logprobs.is_some());
-    let answers = ask.send(model, context).await?;
-    let lines = Lines { model: model.name().to_owned(), is_chat, start };
-    let likelihoods = wants_logprobs.then(|| Likelihoods::new(&answers));
+    let (silence, wants_logprobs, start) = (context.app.silence, ask.logprobs.is_some(), Instant::now());
+    let begin = async move {
+        ask.check()?;
+        let model = model(name.as_deref(), keep, &context).await?;
+        ask.send(&model, &context).await
+    };
+    let lines = move |answers: &Answers| Lines { model: answers.model.name().to_owned(), is_chat, start };
+    let likelihoods = move |answers: &Answers| wants_logprobs.then(|| Likelihoods::new(answers));
     if stream {
-        let script = LineScript { likelihoods, ..LineScript::new(lines) };
-        return Ok(reply::stream(StreamKind::Lines, answers.tell(script)));
+        let script = move |answers: &Answers| LineScript {
+            likelihoods: likelihoods(answers),
+            ..LineScript::new(lines(answers))
+        };
+        return answers::stream(StreamKind::Lines, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let (lines, likelihoods) = (lines(&answers), likelihoods(&answers));
     let whole = answers.whole().await?;
     let answer = whole.answer;
     let thinking = (!answer.reasoning.is_empty()).then_some(answer.reasoning);
@@ -214,7 +229,13 @@ async fn answer(
 }
 
 /// What Ollama says to a request without a prompt: the model is there, or will not be much longer.
-fn loaded(model: &Served, keep: Option<Duration>, is_chat: bool) -> Result<Reply, ApiError> {
+async fn load(
+    name: Option<String>,
+    keep: Option<Duration>,
+    context: &Context,
+    is_chat: bool,
+) -> Result<Reply, ApiError> {
+    let model = model(name.as_deref(), keep, context).await?;
     let lines = Lines { model: model.name().to_owned(), is_chat, start: Instant::now() };
     let mut line = lines.line(String::new(), None, Vec::new(), None);
     line.done = true;
@@ -402,23 +423,20 @@ impl Script for LineScript {
     fn begin(&mut self, _: &mut Vec<u8>) {}
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(0, likelihood);
-                }
-                parts.into_iter().for_each(|part| self.part(part, out));
-            }
-            Told::Ended { parts, ended } => {
-                parts.into_iter().for_each(|part| self.part(part, out));
-                self.write(self.lines.line(String::new(), None, Vec::new(), Some(&ended)), out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), 0, told);
+        parts.into_iter().for_each(|part| self.part(part, out));
+        if let Some(ended) = ended {
+            self.write(self.lines.line(String::new(), None, Vec::new(), Some(&ended)), out);
         }
     }
 
     fn end(&mut self, _: &mut Vec<u8>) {}
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        LineScript::refuse(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_line(out, &error.to_value(Dialect::Ollama));
     }
 }

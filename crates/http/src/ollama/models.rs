@@ -10,6 +10,10 @@ use crate::ids;
 use crate::models::{About, Listed};
 use crate::reply::{self, Reply, StreamKind};
 
+/// The version of Ollama whose interface this is: that with `logprobs`, the latest of its fields that are understood here. Clients refuse
+/// servers that are older than they need; GitHub Copilot needs 0.6.4.
+const VERSION: &str = "0.12.11";
+
 #[derive(Debug, Deserialize)]
 struct Named {
     model: Option<String>,
@@ -93,7 +97,7 @@ pub(crate) fn ps(call: &Call) -> Result<Reply, ApiError> {
 }
 
 pub(crate) fn version() -> Result<Reply, ApiError> {
-    reply::json(&json!({ "version": env!("CARGO_PKG_VERSION") }))
+    reply::json(&json!({ "version": VERSION, "oxcart": env!("CARGO_PKG_VERSION") }))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Reply, ApiError> {
@@ -102,8 +106,12 @@ pub(crate) async fn show(call: Call) -> Result<Reply, ApiError> {
     let about = model.about;
     let mut info = Map::new();
     info.insert("general.architecture".into(), about.architecture.as_str().into());
+    // Some clients show this one; what it is called here will do where the file does not say.
+    info.insert("general.basename".into(), about.basename.as_deref().unwrap_or(model.name).into());
     info.insert("general.parameter_count".into(), about.parameters.into());
-    info.insert(format!("{}.context_length", about.architecture), about.trained_context.into());
+    // Clients fill it: more than is served would be refused.
+    let fills = about.trained_context.min(model.context);
+    info.insert(format!("{}.context_length", about.architecture), fills.into());
     info.insert(format!("{}.embedding_length", about.architecture), about.embedding.into());
     let (template, capabilities) = match model.purpose {
         Purpose::Embeddings => (None, vec!["embedding"]),

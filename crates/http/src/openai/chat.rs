@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::fields::{FormFields, OneOrMany, SamplingFields, TemplateFields, limit};
 use super::shared::{ChoiceLogprobs, Likelihoods, Usage, finish_reason, write_done, write_failure};
-use crate::answers::{Ended, Script, Told, Whole};
+use crate::answers::{self, Answers, Ended, Script, Told, Whole};
 use crate::ask::{Ask, Conversation, Prompt, Turn};
 use crate::call::Call;
 use crate::error::{ApiError, NO_IMAGES};
@@ -279,6 +279,7 @@ impl ChatRequest {
             choices: self.n.unwrap_or(1),
             logprobs: (self.logprobs == Some(true)).then(|| self.top_logprobs.unwrap_or(0)),
             ignore_end: self.ignore_eos.unwrap_or(false),
+            is_whole: self.stream != Some(true),
             ..Ask::new(Prompt::Chat(conversation))
         })
     }
@@ -361,18 +362,18 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let usage = request.stream_options.take().and_then(|options| options.include_usage);
     let wants_logprobs = request.logprobs == Some(true);
-    // What is wrong is not worth loading a model for.
-    let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    let answers = ask.send(&model, &context).await?;
+    let silence = context.app.silence;
+    let begin = request.ask()?.start(name, context);
     if stream {
-        let script = ChatScript {
+        let script = move |answers: &Answers| ChatScript {
             usage: (usage == Some(true)).then(Usage::default),
-            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
-            ..ChatScript::new(model.name(), answers.len())
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(answers)),
+            ..ChatScript::new(answers.model.name(), answers.len())
         };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let model = answers.model.clone();
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.iter().enumerate() {
@@ -540,17 +541,10 @@ impl Script for ChatScript {
     }
 
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(choice, likelihood);
-                }
-                self.parts(choice, parts, out);
-            }
-            Told::Ended { parts, ended } => {
-                self.parts(choice, parts, out);
-                self.ended(choice, &ended, out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), choice, told);
+        self.parts(choice, parts, out);
+        if let Some(ended) = ended {
+            self.ended(choice, &ended, out);
         }
     }
 
@@ -562,6 +556,10 @@ impl Script for ChatScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_failure(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_failure(error, out);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::chat::StreamOptions;
 use super::fields::{FormFields, OneOrMany, SamplingFields, limit};
 use super::shared::{Likelihoods, Usage, finish_reason, token_text, write_done, write_failure};
-use crate::answers::{Likelihood, Script, Told};
+use crate::answers::{self, Answers, Likelihood, Script, Told};
 use crate::ask::{Ask, Prompt};
 use crate::call::Call;
 use crate::error::ApiError;
@@ -91,6 +91,7 @@ impl CompletionRequest {
             choices: self.n.unwrap_or(1),
             logprobs: self.logprobs,
             ignore_end: self.ignore_eos.unwrap_or(false),
+            is_whole: self.stream != Some(true),
         })
     }
 }
@@ -154,19 +155,20 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let stream = request.stream == Some(true);
     let wants_usage = request.stream_options.take().and_then(|options| options.include_usage) == Some(true);
     let (wants_logprobs, per_prompt) = (request.logprobs.is_some(), request.n.unwrap_or(1));
-    let ask = request.ask()?;
-    let model = context.app.models.talking(name.as_deref()).await?;
-    let answers = ask.send(&model, &context).await?;
+    let silence = context.app.silence;
+    let begin = request.ask()?.start(name, context);
     if stream {
-        let script = CompletionScript {
+        let script = move |answers: &Answers| CompletionScript {
             usage: wants_usage.then(Usage::default),
-            likelihoods: wants_logprobs.then(|| Likelihoods::new(&answers)),
+            likelihoods: wants_logprobs.then(|| Likelihoods::new(answers)),
             offsets: vec![0; answers.len()],
             per_prompt,
-            ..CompletionScript::new(model.name())
+            ..CompletionScript::new(answers.model.name())
         };
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let answers = begin.await?;
+    let model = answers.model.clone();
     let mut usage = Usage::default();
     let mut choices = Vec::new();
     for (index, whole) in answers.collect().await?.into_iter().enumerate() {
@@ -256,20 +258,11 @@ impl Script for CompletionScript {
     fn begin(&mut self, _: &mut Vec<u8>) {}
 
     fn tell(&mut self, choice: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(choice, likelihood);
-                }
-                self.chunk(choice, parts, None, out);
-            }
-            Told::Ended { parts, ended } => {
-                if let Some(usage) = &mut self.usage {
-                    usage.add(&ended, choice.is_multiple_of(self.per_prompt));
-                }
-                self.chunk(choice, parts, Some(finish_reason(&ended)), out);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), choice, told);
+        if let (Some(usage), Some(ended)) = (&mut self.usage, &ended) {
+            usage.add(ended, choice.is_multiple_of(self.per_prompt));
         }
+        self.chunk(choice, parts, ended.as_ref().map(finish_reason), out);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -280,6 +273,10 @@ impl Script for CompletionScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_failure(error, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
         write_failure(error, out);
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base64;
 use crate::call::Call;
-use crate::embed::{Passage, embed};
+use crate::embed::{Long, Passage, embed};
 use crate::error::ApiError;
 use crate::json;
 use crate::reply::{self, Reply};
@@ -81,7 +81,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Passage>, ApiError> {
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (request, context) = call.json::<EmbeddingRequest>().await?;
     let passages = request.input.into_passages();
-    let made = embed(request.model.as_deref(), passages, &context).await?;
+    let made = embed(request.model.as_deref(), passages, Long::Refused, &context).await?;
     made.check_width(request.dimensions)?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let vectors = made.vectors.into_iter().enumerate();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::chat::{Content, answered_call, arguments_text, chosen_tools, tools};
 use super::fields::SamplingFields;
 use super::shared::{Likelihoods, TokenLogprob};
-use crate::answers::{Ended, Script, Told};
+use crate::answers::{self, Answers, Ended, Script, Told};
 use crate::ask::{Ask, Conversation, Form, Prompt, Turn};
 use crate::call::{Call, Context};
 use crate::error::{ApiError, Dialect, Kind};
@@ -223,6 +223,8 @@ impl ResponsesRequest {
             limit: self.max_output_tokens,
             form,
             logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
+            // Even a stream ends with all of them.
+            is_whole: true,
             ..Ask::new(Prompt::Chat(conversation))
         })
     }
@@ -327,14 +329,17 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let (name, stream) = (request.model.take(), request.stream == Some(true));
     let ask = request.ask()?;
     let wants_logprobs = ask.logprobs.is_some();
-    let model = context.app.models.talking(name.as_deref()).await?;
-    let mut answers = ask.send(&model, &context).await?;
-    let response = Response::new(answers.model.name(), settings, Some(context));
-    let likelihoods = wants_logprobs.then(|| Likelihoods::new(&answers));
-    let mut script = ResponseScript { likelihoods, ..ResponseScript::new(response) };
+    let (silence, begin) = (context.app.silence, ask.start(name, context.clone()));
+    let script = move |answers: &Answers| {
+        let response = Response::new(answers.model.name(), settings, Some(context));
+        let likelihoods = wants_logprobs.then(|| Likelihoods::new(answers));
+        ResponseScript { likelihoods, ..ResponseScript::new(response) }
+    };
     if stream {
-        return Ok(reply::stream(StreamKind::Events, answers.tell(script)));
+        return answers::stream(StreamKind::Events, silence, begin, script).await;
     }
+    let mut answers = begin.await?;
+    let mut script = script(&answers);
     // Items are the same as in a stream, whose events are not wanted.
     let mut events = Vec::new();
     while let Some((choice, told)) = answers.next().await? {
@@ -364,6 +369,19 @@ struct ResponseScript {
     ended: Option<Ended>,
     /// None where they are not wanted.
     likelihoods: Option<Likelihoods>,
+}
+
+/// The event of an error, which is the last one.
+fn write_error(error: &ApiError, number: usize, out: &mut Vec<u8>) {
+    let inner = error.to_value(Dialect::OpenAi)["error"].take();
+    let event = json!({
+        "type": "error",
+        "sequence_number": number,
+        "code": inner["code"],
+        "message": inner["message"],
+        "param": inner["param"],
+    });
+    write_event(out, Some("error"), &event);
 }
 
 /// An answer of a model as events.
@@ -510,24 +528,16 @@ impl Script for ResponseScript {
     }
 
     fn tell(&mut self, _: usize, told: Told, out: &mut Vec<u8>) {
-        match told {
-            Told::Token { likelihood, parts, .. } => {
-                if let Some(likelihoods) = &mut self.likelihoods {
-                    likelihoods.add(0, likelihood);
-                }
-                parts.into_iter().for_each(|part| self.part(part, out));
-            }
-            Told::Ended { parts, ended } => {
-                parts.into_iter().for_each(|part| self.part(part, out));
-                self.close(out);
-                if self.output.is_empty() {
-                    // An answer without a word is still an answer.
-                    self.begin_message(out);
-                    self.close(out);
-                }
-                self.ended = Some(ended);
-            }
+        let (parts, ended) = Likelihoods::parts(self.likelihoods.as_mut(), 0, told);
+        parts.into_iter().for_each(|part| self.part(part, out));
+        let Some(ended) = ended else { return };
+        self.close(out);
+        if self.output.is_empty() {
+            // An answer without a word is still an answer.
+            self.begin_message(out);
+            self.close(out);
         }
+        self.ended = Some(ended);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -540,8 +550,10 @@ impl Script for ResponseScript {
     }
 
     fn fail(&mut self, error: &ApiError, out: &mut Vec<u8>) {
-        let inner = error.to_value(Dialect::OpenAi)["error"].take();
-        let fields = json!({ "code": inner["code"], "message": inner["message"], "param": inner["param"] });
-        self.event("error", fields, out);
+        write_error(error, self.number, out);
+    }
+
+    fn refuse(error: &ApiError, out: &mut Vec<u8>) {
+        write_error(error, 0, out);
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use oxcart_llm::engine::End;
-use oxcart_llm::text::{Decode, Token, Vocab};
+use oxcart_llm::text::{AnswerEvent, Decode, Token, Vocab};
 use serde::Serialize;
 
-use crate::answers::{Answers, Ended, Likelihood};
+use crate::answers::{Answers, Ended, Likelihood, Told};
 use crate::error::{ApiError, Dialect};
 use crate::reply::write_event;
 
@@ -111,10 +111,23 @@ impl Likelihoods {
         Likelihoods { vocab: Arc::clone(&answers.model.vocab), waiting: vec![Vec::new(); answers.len()] }
     }
 
-    pub(crate) fn add(&mut self, choice: usize, likelihood: Option<Likelihood>) {
+    pub(crate) fn add(&mut self, choice: usize, likelihood: Likelihood) {
         if let Some(waiting) = self.waiting.get_mut(choice) {
-            waiting.extend(likelihood);
+            waiting.push(likelihood);
         }
+    }
+
+    /// What is told of a choice, whose likelihood waits from now on if it is wanted.
+    pub(crate) fn parts(
+        wanted: Option<&mut Likelihoods>,
+        choice: usize,
+        told: Told,
+    ) -> (Vec<AnswerEvent>, Option<Ended>) {
+        told.into_parts(|likelihood| {
+            if let Some(wanted) = wanted {
+                wanted.add(choice, likelihood);
+            }
+        })
     }
 
     pub(crate) fn take(&mut self, choice: usize) -> Vec<Likelihood> {

@@ -9,7 +9,7 @@ use oxcart_llm::engine::{End, Engine, Event as EngineEvent, Report, RequestId};
 use super::queue::{Client, Next, Waiting};
 use super::telling::{Event, Running, Ticket};
 use super::updates::{RequestFailure, Sink};
-use super::{SharedService, State};
+use super::{Refused, SharedService, State};
 
 /// A request that the engine has.
 struct Task {
@@ -36,14 +36,16 @@ struct Gone(Arc<SharedService>);
 
 impl Drop for Gone {
     fn drop(&mut self) {
-        let waiting = {
+        let (waiting, is_broken) = {
             let mut state = self.0.lock();
             state.is_over = true;
             state.running.clear();
             state.aside.clear();
-            state.queue.drain(|_| true)
+            (state.queue.drain(|_| true), state.end.is_none())
         };
-        waiting.into_iter().for_each(|waiting| waiting.sink.fail(RequestFailure::Closed));
+        let why =
+            || if is_broken { RequestFailure::Refused(Refused::Broken) } else { RequestFailure::Closed };
+        waiting.into_iter().for_each(|waiting| waiting.sink.fail(why()));
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is told of one request, to its reader.
 //!
-//! Invariant: at most [`MAX_UPDATES`] wait for the reader, and there is always room for the last one. Dropping the reader's
-//! end ends the request.
+//! Invariant: at most [`MAX_UPDATES`] wait for a reader, of all requests together that were submitted together, and there is always room for
+//! the last one of each. Dropping the reader's end ends the request.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -57,12 +58,16 @@ pub enum Update {
     Failed(RequestFailure),
 }
 
+/// Updates that wait for one reader.
+pub(super) type Backlog = Arc<AtomicUsize>;
+
 /// The updates of one request. Dropping them ends it.
 pub struct Updates {
     receiver: Receiver<Update>,
     ticket: Ticket,
     cancel: Cancel,
     shared: Weak<SharedService>,
+    backlog: Backlog,
     has_ended: bool,
 }
 
@@ -82,7 +87,10 @@ impl Updates {
         let update = std::task::ready!(self.receiver.poll_recv(context));
         let update =
             update.unwrap_or_else(|| Update::Failed(RequestFailure::Step("the engine has failed".into())));
-        self.has_ended = !matches!(update, Update::Token(_));
+        match update {
+            Update::Token(_) => drop(self.backlog.fetch_sub(1, Ordering::Relaxed)),
+            _ => self.has_ended = true,
+        }
         Poll::Ready(Some(update))
     }
 
@@ -107,12 +115,17 @@ impl Drop for Updates {
 pub(super) struct Sink {
     sender: Sender<Update>,
     last: OwnedPermit<Update>,
+    backlog: Backlog,
 }
 
 impl Sink {
     /// Tells of a token; `false` if the reader is too far behind.
     pub(super) fn token(&self, token: TokenEvent) -> bool {
         use tokio::sync::mpsc::error::TrySendError;
+        // Before it is there to be taken.
+        if self.backlog.fetch_add(1, Ordering::Relaxed) >= MAX_UPDATES {
+            return false;
+        }
         // A reader that is gone has set `cancel`, which the engine looks at.
         !matches!(self.sender.try_send(Update::Token(token)), Err(TrySendError::Full(_)))
     }
@@ -126,27 +139,33 @@ impl Sink {
     }
 }
 
-pub(super) fn pair(ticket: Ticket, cancel: Cancel, shared: &Arc<SharedService>) -> (Sink, Updates) {
-    let (sink, receiver) = sink();
-    (sink, Updates { receiver, ticket, cancel, shared: Arc::downgrade(shared), has_ended: false })
+pub(super) fn pair(
+    ticket: Ticket,
+    cancel: Cancel,
+    shared: &Arc<SharedService>,
+    backlog: &Backlog,
+) -> (Sink, Updates) {
+    let (sink, receiver) = sink(backlog);
+    let (shared, backlog) = (Arc::downgrade(shared), Arc::clone(backlog));
+    (sink, Updates { receiver, ticket, cancel, shared, backlog, has_ended: false })
 }
 
-fn sink() -> (Sink, Receiver<Update>) {
+fn sink(backlog: &Backlog) -> (Sink, Receiver<Update>) {
     let (sender, receiver) = channel(MAX_UPDATES + 1);
     let last = match sender.clone().try_reserve_owned() {
         Ok(last) => last,
         Err(_) => unreachable!("the channel is new and its receiver is here"),
     };
-    (Sink { sender, last }, receiver)
+    (Sink { sender, last, backlog: Arc::clone(backlog) }, receiver)
 }
 
 /// A pair without a service.
 #[cfg(test)]
 pub(super) fn detached(ticket: Ticket) -> (Sink, Updates) {
-    let (sink, receiver) = sink();
-    let updates =
-        Updates { receiver, ticket, cancel: Cancel::default(), shared: Weak::new(), has_ended: false };
-    (sink, updates)
+    let backlog = Backlog::default();
+    let (sink, receiver) = sink(&backlog);
+    let (cancel, shared) = (Cancel::default(), Weak::new());
+    (sink, Updates { receiver, ticket, cancel, shared, backlog, has_ended: false })
 }
 
 #[cfg(test)]

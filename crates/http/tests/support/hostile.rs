@@ -56,7 +56,7 @@ pub(crate) fn send(server: &Server, bytes: &[u8], expected: Outcome) {
 
 /// All of them, for a server without keys.
 pub(crate) fn all() -> Vec<Case> {
-    [lines_and_headers(), floods(), paths(), lengths(), bodies()].concat()
+    [lines_and_headers(), names(), floods(), paths(), lengths(), bodies()].concat()
 }
 
 /// Lines and headers that are none.
@@ -95,6 +95,65 @@ pub(crate) fn lines_and_headers() -> Vec<Case> {
             Status(403),
         ),
         case("GET /health HTTP/1.1\nHost: localhost\nConnection: close\n\n", Status(200)),
+    ]
+}
+
+/// Names that the server does not have, and pages of others, some of which look like its own.
+pub(crate) fn names() -> Vec<Case> {
+    let request = |host: &str, more: &str| {
+        format!("GET /health HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n")
+    };
+    let host = |host: &str, status| case(request(host, ""), Status(status));
+    let origin = |origin: &str, status| {
+        case(request("localhost:8080", &format!("Origin: {origin}\r\n")), Status(status))
+    };
+    vec![
+        host("localhost", 200),
+        host("LocalHost.:8080", 200),
+        host("127.0.0.1:80", 200),
+        host("[::1]:80", 200),
+        host("", 403),
+        host("evil.example:8080", 403),
+        host("localhost.evil.example", 403),
+        host("evil-localhost", 403),
+        host("localhost:80.evil.example", 403),
+        host("localhost:80@evil.example", 403),
+        host("localhost@evil.example", 403),
+        host("evil.example#localhost", 403),
+        host("evil.example/localhost", 403),
+        host("evil.example, localhost", 403),
+        host("127.0.0.1.evil.example", 403),
+        host("[::1].evil.example", 403),
+        host("[::1", 403),
+        host("[evil.example]", 403),
+        host("0x7f.0.0.1", 403),
+        host("2130706433", 403),
+        host("127.1", 403),
+        host("http://localhost", 403),
+        host("\u{ff4c}ocalhost", 400),
+        origin("http://localhost:8080", 200),
+        origin("https://LOCALHOST:8080", 200),
+        origin("http://evil.example", 403),
+        origin("http://localhost", 403),
+        origin("http://localhost:80800", 403),
+        origin("http://localhost:8081", 403),
+        origin("http://127.0.0.1:8080", 403),
+        origin("http://localhost:8080.evil.example", 403),
+        origin("http://localhost:8080@evil.example", 403),
+        origin("http://evil.example/http://localhost:8080", 403),
+        origin("http://localhost:8080/", 403),
+        origin("http://localhost:8080, http://evil.example", 403),
+        origin("file://", 403),
+        origin("file://localhost:8080", 403),
+        origin("localhost:8080", 403),
+        origin("*", 403),
+        origin("", 403),
+        origin("http://localhost:8080\r\nOrigin: http://evil.example", 400),
+        // The name in the line counts no more than any other.
+        case(
+            "GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+            Status(403),
+        ),
     ]
 }
 

@@ -74,7 +74,8 @@ impl Gate {
         self.0.changed.notify_all();
     }
 
-    fn pass(&self) {
+    /// Waits until it may be passed.
+    pub(crate) fn pass(&self) {
         let left = self.0.left.lock().unwrap();
         let mut left = self.0.changed.wait_while(left, |left| *left == Some(0)).unwrap();
         if let Some(left) = &mut *left {

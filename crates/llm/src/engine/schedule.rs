@@ -1,8 +1,9 @@
 //! What a step computes, and who makes way.
 //!
-//! Every request that waits for its next token is in every step. What is left of a step goes to prompts, in the order in which
-//! they came, cut so that those who wait for a token never wait for more than a bounded piece of them. A beginning that prompts have
-//! in common is computed for the first of them; the others wait until they can share it.
+//! Every request that waits for its next token is in every step. What is left of a step goes to prompts, cut so that those who wait for a
+//! token never wait for more than a bounded piece of them: half of it to the one that came first, half to those with the fewest tokens
+//! left. So a long prompt does not keep short ones waiting, and short ones, however many come, take at most half of its time. A beginning
+//! that prompts have in common is computed for the first of them; the others wait until they can share it.
 
 use super::job::Job;
 use super::request::{AtLimit, End, RequestId};
@@ -18,6 +19,52 @@ struct Share {
     tokens: usize,
     /// What may follow them.
     guesses: Vec<Token>,
+}
+
+/// How a step is divided among prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Split {
+    /// Half for the oldest, half for the shortest.
+    Halves,
+    /// All for the oldest. Recurrent models compute several tokens of one sequence alone at a time, so that halves would be two steps
+    /// to them, each of which reads all weights; their steps are for the oldest and for the shortest in turns.
+    Oldest,
+    /// All for the shortest.
+    Shortest,
+    /// The oldest first, uncut: a source is read whole, so that no prompt takes more than one step.
+    Whole,
+}
+
+impl Split {
+    /// How many tokens of each prompt a step computes; `left` has what is left of each, the oldest first. What one does not need, the
+    /// next one gets.
+    fn divide(self, left: &[usize], mut room: usize) -> Vec<usize> {
+        let mut shares = vec![0; left.len()];
+        let mut give = |at: usize, most: usize, room: &mut usize| {
+            let more = (left[at] - shares[at]).min(most);
+            shares[at] += more;
+            *room = room.saturating_sub(more);
+        };
+        let mut by_length: Vec<usize> = (0..left.len()).collect();
+        // Stable: of two that are equally long, the older one.
+        by_length.sort_by_key(|&at| left[at]);
+        match self {
+            Split::Halves => {
+                if !left.is_empty() {
+                    give(0, room.div_ceil(2), &mut room);
+                }
+                by_length.into_iter().for_each(|at| give(at, room, &mut room));
+            }
+            Split::Oldest => (0..left.len()).for_each(|at| give(at, room, &mut room)),
+            Split::Shortest => by_length.into_iter().for_each(|at| give(at, room, &mut room)),
+            Split::Whole => {
+                for at in 0..left.len() {
+                    give(at, if room > 0 { usize::MAX } else { 0 }, &mut room);
+                }
+            }
+        }
+        shares
+    }
 }
 
 /// Forgotten tokens come in whole pages.
@@ -166,7 +213,6 @@ impl Engine {
 
     /// What a step computes of each request.
     fn share_out(&mut self) -> Result<Vec<Share>, Error> {
-        let has_source = self.runner.model().hyper().source.is_some();
         let mut room = self.runner.options().batch;
         let running: Vec<(RequestId, usize)> = self
             .jobs
@@ -187,16 +233,28 @@ impl Engine {
         if !shares.is_empty() {
             room = room.min(self.options.prompt_tokens_beside);
         }
-        for (id, left) in running.into_iter().filter(|&(_, left)| left > 1) {
-            if room == 0 {
-                break;
+        let prompts: Vec<(RequestId, usize)> = running.into_iter().filter(|&(_, left)| left > 1).collect();
+        let lengths: Vec<usize> = prompts.iter().map(|&(_, left)| left).collect();
+        let split = self.next_split();
+        for ((id, _), tokens) in prompts.into_iter().zip(split.divide(&lengths, room)) {
+            if tokens > 0 {
+                shares.push(Share { id, tokens, guesses: Vec::new() });
             }
-            // A source is not cut.
-            let tokens = if has_source { left } else { left.min(room) };
-            room = room.saturating_sub(tokens);
-            shares.push(Share { id, tokens, guesses: Vec::new() });
         }
         Ok(shares)
+    }
+
+    /// How the next step is divided among prompts.
+    fn next_split(&mut self) -> Split {
+        let hyper = self.runner.model().hyper();
+        if hyper.source.is_some() {
+            return Split::Whole;
+        }
+        if !hyper.is_recurrent() {
+            return Split::Halves;
+        }
+        self.shortest_first = !self.shortest_first;
+        if self.shortest_first { Split::Shortest } else { Split::Oldest }
     }
 
     /// Computes what was shared out, and chooses tokens where that was all that was left.
@@ -262,5 +320,26 @@ impl Engine {
         let Some(sequence) = youngest.sequence.take() else { return false };
         self.close(sequence);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_divided_between_the_oldest_and_the_shortest() {
+        let halves = |left: &[usize], room| Split::Halves.divide(left, room);
+        assert_eq!(halves(&[], 128), []);
+        assert_eq!(halves(&[4000], 128), [128]);
+        assert_eq!(halves(&[4000, 20], 128), [108, 20], "the rest goes back to the oldest");
+        assert_eq!(halves(&[4000, 3000, 50, 2000, 50], 128), [64, 0, 50, 0, 14]);
+        assert_eq!(halves(&[20, 4000, 300], 128), [20, 0, 108]);
+        assert_eq!(halves(&[4000, 4000], 1), [1, 0], "the oldest one always gets further");
+        assert_eq!(halves(&[4000, 4000], 0), [0, 0]);
+        assert_eq!(Split::Oldest.divide(&[100, 4000, 20], 128), [100, 28, 0]);
+        assert_eq!(Split::Shortest.divide(&[4000, 20, 120], 128), [0, 20, 108]);
+        assert_eq!(Split::Whole.divide(&[200, 300], 128), [200, 0]);
+        assert_eq!(Split::Whole.divide(&[100, 300, 5], 128), [100, 300, 0]);
     }
 }

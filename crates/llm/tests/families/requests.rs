@@ -82,6 +82,42 @@ fn requests_are_answered_as_if_they_were_alone() {
     });
 }
 
+/// Blocks that remember all tokens together compute several tokens of one sequence alone, so prompts take turns.
+#[test]
+fn short_prompts_and_long_ones_take_turns() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let sample = super::samples::all().into_iter().find(|sample| sample.name == "mamba2").unwrap();
+    let path = sample.write(folder.path());
+    let (model, streams) = model_support::load(&path, 1);
+    let vocab = Arc::new(Vocab::from_gguf(&ModelFile::open(&path).unwrap().metadata()).unwrap());
+    let options = RunnerOptions { context: 2048, sequences: 4, ..RunnerOptions::default() };
+    let settings = EngineOptions { prompt_tokens_beside: 32, ..EngineOptions::default() };
+    let mut engine = Engine::new(Runner::new(model, streams, options).unwrap(), vocab, settings);
+    let ask = |length: u32, limit| {
+        let prompt = (0..length).map(|at| at % VOCABULARY as u32).collect();
+        Request { limit, ignore_end: true, ..Request::new(prompt) }
+    };
+    engine.submit(ask(1, 200)).unwrap();
+    let long = engine.submit(ask(1000, 1)).unwrap();
+    engine.step().unwrap();
+    let (mut shorts, mut steps) = (0, 1);
+    while shorts < 5 {
+        let short = engine.submit(ask(20, 1)).unwrap();
+        let told = (0..2).any(|_| {
+            engine.step().unwrap();
+            steps += 1;
+            std::iter::from_fn(|| engine.next_event()).any(|event| event.request() == Some(short))
+        });
+        assert!(told, "a short prompt has waited for more than two steps");
+        shorts += 1;
+    }
+    while !std::iter::from_fn(|| engine.next_event()).any(|event| event.request() == Some(long)) {
+        engine.step().unwrap();
+        steps += 1;
+    }
+    assert!(steps <= 1000 / 32 + 1 + 2 * shorts, "{steps} steps");
+}
+
 /// The next message of a conversation goes on where the last answer ended; one that differs in the middle begins anew where
 /// blocks remember all tokens together.
 #[test]

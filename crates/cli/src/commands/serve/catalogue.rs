@@ -173,15 +173,21 @@ fn available(name: String, path: PathBuf, settings: &Arc<Settings>) -> Result<Av
     let about = about(file.hyper(), &metadata, bytes, &path);
     let purpose = if file.hyper().is_encoder() { Purpose::Embeddings } else { Purpose::Chat };
     let source = Box::new(Kept { name: name.clone(), path, settings: Arc::clone(settings) });
-    Ok(Available { name, about, purpose, source })
+    let context = match purpose {
+        Purpose::Chat => settings.engine.context_for(about.trained_context, 0),
+        Purpose::Embeddings => about.trained_context,
+    };
+    Ok(Available { name, about, purpose, context, source })
 }
 
 fn about(hyper: &HyperParameters, metadata: &Metadata<'_>, bytes: u64, path: &Path) -> About {
     let number = |key: &str| metadata.get(key).and_then(|entry| entry.u64().ok());
     let kind = number("general.file_type").and_then(FileType::from_number);
     let tokens = metadata.get("tokenizer.ggml.tokens").and_then(|entry| entry.strings().ok());
+    let basename = metadata.get("general.basename").and_then(|entry| entry.str().ok());
     About {
         architecture: hyper.architecture().to_owned(),
+        basename: basename.map(str::to_owned),
         parameters: number("general.parameter_count"),
         quantization: kind.map(|kind| kind.to_string()),
         bytes,

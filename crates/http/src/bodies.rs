@@ -1,0 +1,130 @@
+//! Room for the bodies of requests, while they are read and answered.
+//!
+//! Invariant: what all bodies hold is bounded, and who sends large ones leaves room to others: small bodies have room of their own, and
+//! where clients have keys, none has more than a quarter of what large ones have.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{ApiError, Kind};
+use crate::limits::{MAX_LARGE_BODIES_BYTES, MAX_SMALL_BODIES_BYTES};
+use crate::service::Client;
+
+/// What all bodies hold.
+pub(crate) struct Bodies {
+    held: Mutex<Held>,
+    /// What the large bodies of one client may hold.
+    share: usize,
+}
+
+#[derive(Default)]
+struct Held {
+    small: usize,
+    large: usize,
+    /// Large ones, by client.
+    by_client: BTreeMap<Client, usize>,
+}
+
+/// What one body holds, until this is dropped.
+pub(crate) struct Room {
+    bodies: Arc<Bodies>,
+    client: Client,
+    is_small: bool,
+    bytes: usize,
+}
+
+impl Bodies {
+    /// Clients that cannot be told apart share all of it.
+    pub(crate) fn new(has_keys: bool) -> Arc<Bodies> {
+        let share = if has_keys { MAX_LARGE_BODIES_BYTES / 4 } else { MAX_LARGE_BODIES_BYTES };
+        Arc::new(Bodies { held: Mutex::default(), share })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Nothing is left half done by code that could panic.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a body of which nothing has come yet; a small one is known to stay small.
+    pub(crate) fn room(self: &Arc<Bodies>, client: Client, is_small: bool) -> Room {
+        Room { bodies: Arc::clone(self), client, is_small, bytes: 0 }
+    }
+}
+
+impl Room {
+    /// So many bytes more.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let busy = |message| Err(ApiError { retry_after: Some(1), ..ApiError::new(Kind::Busy, message) });
+        let mut held = self.bodies.lock();
+        if self.is_small {
+            if held.small + bytes > MAX_SMALL_BODIES_BYTES {
+                return busy("too many requests at once; try again soon");
+            }
+            held.small += bytes;
+        } else {
+            if held.large + bytes > MAX_LARGE_BODIES_BYTES {
+                return busy("too many large requests at once; try again soon");
+            }
+            let own = held.by_client.entry(self.client).or_default();
+            if *own + bytes > self.bodies.share {
+                return busy("too many large requests of one key at once; try again soon");
+            }
+            *own += bytes;
+            held.large += bytes;
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = self.bodies.lock();
+        if self.is_small {
+            held.small -= self.bytes;
+            return;
+        }
+        held.large -= self.bytes;
+        if let Some(own) = held.by_client.get_mut(&self.client) {
+            *own -= self.bytes;
+            if *own == 0 {
+                held.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::MAX_BODY_BYTES;
+
+    /// Rooms of large bodies, until there is no more.
+    fn all(bodies: &Arc<Bodies>, client: u64) -> Vec<Room> {
+        let room = || {
+            let mut room = bodies.room(Client(client), false);
+            room.grow(MAX_BODY_BYTES).is_ok().then_some(room)
+        };
+        std::iter::from_fn(room).collect()
+    }
+
+    #[test]
+    fn one_client_leaves_room_to_others() {
+        let bodies = Bodies::new(true);
+        let most = MAX_LARGE_BODIES_BYTES / MAX_BODY_BYTES;
+        let held: Vec<Vec<Room>> = (0..6).map(|client| all(&bodies, client)).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts, [most / 4, most / 4, most / 4, most / 4, 0, 0]);
+        // What is small never waits for what is large.
+        assert!(bodies.room(Client(0), true).grow(1).is_ok());
+        drop(held);
+        assert_eq!(all(&bodies, 5).len(), most / 4);
+        let held = bodies.lock();
+        assert!(held.large == 0 && held.small == 0 && held.by_client.is_empty());
+    }
+
+    #[test]
+    fn without_keys_all_share_it() {
+        assert_eq!(all(&Bodies::new(false), 0).len(), MAX_LARGE_BODIES_BYTES / MAX_BODY_BYTES);
+    }
+}
