@@ -127,7 +127,8 @@ impl Recovery {
         }
         let settle = |lineup: &Lineup, runner: &mut Runner| putting.put(lineup, runner);
         if let Some(error) = lineup.change_to(better, runner, settle)? {
-            tracing::warn!("continuing as before, because the model cannot be moved: {error}");
+            let failure = Failure::run(&putting.path, error);
+            tracing::warn!("continuing as before, because the model cannot be moved: {failure}");
         }
         Ok(())
     }

@@ -548,6 +548,12 @@ pub(crate) fn device_name(name: &str) -> String {
     }
 }
 
+/// The same among the devices of its worker: `RPC0[host:50052]` as `device 0`.
+pub(crate) fn device_of_worker(name: &str) -> String {
+    let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
+    remote.map_or_else(|| name.to_owned(), |(number, _)| format!("device {number}"))
+}
+
 /// What went over the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
@@ -593,6 +599,9 @@ mod tests {
         for (name, want) in [("CPU", "CPU"), ("RPC0[box:1]", "box:1"), ("RPC1[[::1]:2]", "[::1]:2, device 1")]
         {
             assert_eq!(device_name(name), want);
+        }
+        for (name, want) in [("CUDA0", "CUDA0"), ("RPC0[box:1]", "device 0"), ("RPC1[[::1]:2]", "device 1")] {
+            assert_eq!(device_of_worker(name), want);
         }
     }
 
