@@ -138,6 +138,7 @@ impl Recover for Recovery {
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
         runner.release();
         let lost = self.lineup.leave_out_lost(loss)?;
+        self.putting.workers.explain();
         if lost.is_empty() && !loss.is_gone {
             tracing::warn!(
                 "{} was interrupted; continuing with it: {}",

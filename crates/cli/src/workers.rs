@@ -517,6 +517,11 @@ impl Workers {
         self.members().into_iter().map(|member| member.device).collect()
     }
 
+    /// Puts into the log, for `-v`, what is known about failures of connections.
+    pub(crate) fn explain(&self) {
+        self.slots.iter().for_each(Slot::explain);
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -535,6 +540,13 @@ impl Workers {
     /// What has been sent and received so far, on all connections.
     pub(crate) fn traffic(&self) -> Traffic {
         self.slots.iter().fold(Traffic::default(), |sum, slot| sum.and(slot.traffic()))
+    }
+}
+
+impl Drop for Workers {
+    /// Commands that do not go on without a lost worker end here.
+    fn drop(&mut self) {
+        self.explain();
     }
 }
 
