@@ -368,10 +368,10 @@ impl<'a> Talk<'a> {
         let Some(last) = &self.last else { return self.note("nothing has been computed yet", out) };
         let report = &last.answered.report;
         let line = format!(
-            "{}; {} prompt tokens reused, {} tokens in the context; first token after {:.2} s",
+            "{}; {} reused, {} in the context; first token after {:.2} s",
             summary(report),
-            report.reused_tokens,
-            last.held,
+            counted(report.reused_tokens, "prompt token"),
+            counted(last.held, "token"),
             report.prompt_time.as_secs_f64(),
         );
         self.note(&line, out)?;
