@@ -63,9 +63,9 @@ pub(crate) struct EngineArgs {
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
-    /// How long a worker may leave a heartbeat without an answer before it is lost, for example 5s; off sends none
+    /// How long a worker may leave a heartbeat unanswered before it counts as lost, for example 5s; off sends none
     ///
-    /// Oxcart's workers answer at once, however busy they are. Others are lost after times that depend on what they are asked for.
+    /// Oxcart's workers answer at once, however busy they are. Others count as lost after times that depend on what they are asked for.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) heartbeat: Heartbeat,
 
@@ -79,8 +79,8 @@ pub(crate) struct EngineArgs {
     #[arg(long = "place", value_name = "PATTERN=DEVICE", value_parser = parse_override)]
     pub(crate) overrides: Vec<Override>,
 
-    /// Size of the context in tokens; 0 for as many as the model was trained on. By default, 4096 or what the prompt and its answer need, up to
-    /// what the model was trained on
+    /// Size of the context in tokens; 0 for the model's full length. By default, 4096 or what the prompt and its answer need, up to the
+    /// model's full length
     #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
@@ -158,8 +158,7 @@ impl EngineArgs {
         };
         if context > trained && !quiet {
             tracing::warn!(
-                "a context of {context} tokens is longer than the {trained} that the model was trained on; beyond them, answers may make no \
-                 sense"
+                "a context of {context} tokens is longer than the {trained} tokens it was trained for; beyond that, answers may make no sense"
             );
         }
         self.ctx = Some(context);

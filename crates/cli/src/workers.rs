@@ -58,7 +58,7 @@ impl FromStr for WorkerAt {
     }
 }
 
-/// How long a worker may leave a heartbeat without an answer; none is sent if there is no such time.
+/// How long a worker may leave a heartbeat unanswered; none is sent if there is no such time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat(pub(crate) Option<Duration>);
 
@@ -187,7 +187,7 @@ impl Listed {
         if let [one, other, ..] = called[..] {
             let (one, other) = (&one.name, &other.name);
             return Err(Failure::Usage(format!(
-                "{host} may be {one} or {other}, which both call themselves that; use the name that it has here"
+                "{host} may be {one} or {other}, which share that name; use the one that oxcart trust shows"
             )));
         }
         if let Some(machine) = called.first() {
@@ -376,7 +376,7 @@ fn list(worker: Listed, listed: &mut Vec<(Listed, bool)>) {
     match listed.iter().any(|(known, _)| known.is_same(&worker)) {
         true => {
             let name = worker.name;
-            tracing::warn!("{name} is listed twice, and used once");
+            tracing::warn!("{name} is listed twice; it is used once");
         }
         false => listed.push((worker, true)),
     }
@@ -448,7 +448,9 @@ impl Workers {
                 match thread.join() {
                     Ok(Ok(registry)) => registries.push(registry),
                     Ok(Err(error)) => errors.push(error),
-                    Err(_) => errors.push(format!("{}: connecting panicked", worker.name)),
+                    Err(_) => {
+                        errors.push(format!("{}: internal error (a bug) while connecting", worker.name))
+                    }
                 }
             }
         });

@@ -155,7 +155,7 @@ fn a_worker_that_is_listed_twice_is_one() {
     let list = format!("{},localhost:{port}", worker.address);
     let (code, said, errors) = text(&output(&["run", "-m", TINY, "x", "--plan", "--workers", &list]));
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("is listed twice, and used once"), "{errors}");
+    assert!(errors.contains("is listed twice; it is used once"), "{errors}");
     assert_eq!(said.matches(port).count(), 1, "{said}");
 }
 
@@ -388,7 +388,7 @@ fn the_context_is_what_a_prompt_needs_and_the_model_knows() {
     assert!(code == Some(2) && told.contains(" tokens, but the context holds only 1024"), "{told}");
     let (code, _, told) =
         text(&output(&["run", "-m", TINY, "--raw", "-n", "2", "--ignore-eos", "-c", "8192", &long]));
-    assert!(code == Some(0) && told.contains("longer than the 1024 that the model was trained on"), "{told}");
+    assert!(code == Some(0) && told.contains("longer than the 1024 tokens it was trained for"), "{told}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::units;
 
 /// Turn texts into embedding vectors
 ///
-/// Uses an embedding model (BERT, EmbeddingGemma and others) and prints one line per text. The default model, nomic-embed, is fetched on first use (146 MB). A model that ranks texts gives scores instead of vectors.
+/// Uses an embedding model (BERT, EmbeddingGemma and others) and prints one line per text. The default model, nomic-embed, is fetched on first use (139 MiB). A model that ranks texts gives scores instead of vectors.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("model", |model| model.default_value(models::DEFAULT_EMBEDDER)))]
 pub(crate) struct Args {
