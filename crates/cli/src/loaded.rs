@@ -641,3 +641,38 @@ fn load(
     }
     Ok(model)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// What is typed for an engine.
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    /// The context that is chosen for a model and for what is to go into it.
+    fn chosen(typed: &[&str], trained: usize, needed: usize) -> usize {
+        let typed = [&["oxcart"], typed].concat();
+        let mut engine = Typed::try_parse_from(typed).unwrap().engine;
+        engine.choose_context(trained, needed, true);
+        engine.context_size()
+    }
+
+    #[test]
+    fn a_context_is_as_long_as_it_has_to_be() {
+        assert_eq!(chosen(&[], 32_768, 0), 4096);
+        assert_eq!(chosen(&[], 32_768, 4096), 4096);
+        assert_eq!(chosen(&[], 32_768, 4097), 4097);
+        assert_eq!(chosen(&[], 32_768, 20_512), 20_512);
+        // No longer than the model knows, unless it is asked for.
+        assert_eq!(chosen(&[], 32_768, 40_000), 32_768);
+        assert_eq!(chosen(&[], 1024, 0), 1024);
+        assert_eq!(chosen(&["--ctx", "0"], 32_768, 0), 32_768);
+        assert_eq!(chosen(&["--ctx", "8192"], 1024, 20_000), 8192);
+    }
+}

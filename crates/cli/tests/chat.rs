@@ -378,18 +378,50 @@ fn a_full_context_says_so_and_what_to_do() {
     assert!(shown.contains("the oldest 2 messages") && shown.contains("word"), "{shown}");
 }
 
+/// Where no --ctx was given, the context is as long as a message needs, up to what the model was trained for.
+#[test]
+fn a_long_message_makes_the_context_longer() {
+    let home = home();
+    let model = model_with(home.path(), "long.gguf", |builder| {
+        builder.set("qwen2.context_length", 32_768_u32);
+    });
+    let mut screen = Screen::with_model(home.path(), &model, &SHORT, "1");
+    let shown = screen.say("/stats");
+    assert!(shown.contains("a context of 4096 tokens"), "{shown}");
+    screen.say("Hello");
+    let long = "the end ".repeat(2560);
+    let shown = screen.paste(long.trim_end());
+    assert!(shown.contains("the context of 4096 tokens is too short") && shown.contains("yes"), "{shown}");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", long.trim_end(), "yes"]);
+    // Another model begins with its own.
+    let shown = screen.say(&format!("/model {}", reasoning_model(home.path()).display()));
+    assert!(shown.contains("a context of 1024 tokens"), "{shown}");
+
+    // One that was chosen stays.
+    let mut screen = Screen::with_model(home.path(), &model, &["--regex", "yes", "--ctx", "4096"], "1");
+    let shown = screen.paste(long.trim_end());
+    assert!(shown.contains("does not fit in the context of 4096 tokens"), "{shown}");
+}
+
 /// A model that was taught to reason, as far as its template says.
 fn reasoning_model(folder: &Path) -> PathBuf {
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{# <think></think> #}";
+    model_with(folder, "reasoning.gguf", |builder| {
+        builder.set("tokenizer.chat_template", template);
+    })
+}
+
+/// The tiny model with other metadata.
+fn model_with(folder: &Path, name: &str, change: impl FnOnce(&mut Builder)) -> PathBuf {
     let file = Gguf::open(Path::new(TINY)).unwrap();
     let mut builder = Builder::like(file.header());
-    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{# <think></think> #}";
-    builder.set("tokenizer.chat_template", template);
+    change(&mut builder);
     for tensor in file.tensors().iter() {
         let mut bytes = vec![0; tensor.layout().byte_len()];
         file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
         builder.tensor_like(&tensor, bytes);
     }
-    let path = folder.join("reasoning.gguf");
+    let path = folder.join(name);
     builder.write(File::create(&path).unwrap()).unwrap();
     path
 }
