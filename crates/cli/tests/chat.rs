@@ -326,6 +326,48 @@ fn answers_are_as_wide_as_the_window() {
     }
 }
 
+/// Words go on in lines as wide as the window is by then.
+#[test]
+fn a_window_may_be_resized_during_an_answer() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &LONG);
+    screen.press("Hello\r");
+    screen.wait_for("word word");
+    for columns in [33, 120, 50] {
+        resize(&screen.keys, columns);
+        // What was on its way at the width before comes first.
+        let is_as_wide =
+            |line: &str| line.len() < columns.into() && line.len() + 5 >= usize::from(columns) - 1;
+        while !is_as_wide(screen.wait_for("\n").trim_end()) {}
+        for _ in 0..5 {
+            let line = screen.wait_for("\n");
+            assert!(is_as_wide(line.trim_end()), "{columns}: {line:?}");
+            assert!(line.split_whitespace().all(|word| word == "word"), "{columns}: {line:?}");
+        }
+    }
+    screen.press(CTRL_C);
+    let shown = screen.wait_for(PROMPT);
+    assert!(shown.contains("stopped; the answer so far stays"), "{shown}");
+}
+
+/// A message that is half typed stays what it is.
+#[test]
+fn a_window_may_be_resized_while_a_message_is_typed() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    let half = "a message of more columns than there will be ";
+    screen.press(half);
+    screen.wait_for("there will be");
+    for columns in [20, 120, 33] {
+        resize(&screen.keys, columns);
+        // What is drawn for it.
+        screen.press("x");
+        screen.wait_for("x");
+    }
+    screen.say("end");
+    assert_eq!(contents(&screen.transcript(home.path())), [&format!("{half}xxxend"), "yes"]);
+}
+
 #[test]
 fn a_dead_worker_does_not_end_the_conversation() {
     let home = home();
@@ -512,6 +554,8 @@ fn conversations_are_saved_and_loaded() {
     screen.say(&format!("/load {}", path.display()));
     screen.say("/retry");
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
+    let shown = screen.say(&format!("/load {}", path.display()));
+    assert!(shown.contains("loaded 3 messages from ") && shown.contains("in place of 4 messages"), "{shown}");
     let shown = screen.say("/load /nowhere");
     assert!(shown.contains("/nowhere: "), "{shown}");
 }
@@ -534,6 +578,7 @@ fn every_command_says_what_it_did() {
         ("/think", "no reasoning"),
         ("/think fold", "reasoning is now folded"),
         ("/markdown off", "Markdown is shown as plain text"),
+        ("/markdown on", "because colours are off"),
         ("/model", "tiny.gguf, a context of 1024 tokens"),
         ("/model /nowhere.gguf", "no such file"),
         ("/workers nonsense:x", "write host:port"),

@@ -286,7 +286,13 @@ impl<'a> Talk<'a> {
                     _ => return Err(Failure::Usage("usage: /markdown on or /markdown off".into())),
                 };
                 self.style.markdown = is_on && self.terminal.colour;
-                let state = if self.style.markdown { "rendered" } else { "shown as plain text" };
+                let state = match (self.style.markdown, is_on) {
+                    (true, _) => "rendered",
+                    (false, true) => {
+                        "shown as plain text, because colours are off (NO_COLOR is set, or this is not a terminal)"
+                    }
+                    (false, false) => "shown as plain text",
+                };
                 self.note(&format!("Markdown is {state}"), out)?;
             }
             Command::Stats => self.stats(out)?,
@@ -362,11 +368,16 @@ impl<'a> Talk<'a> {
 
     fn load(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/load")?;
+        let before = self.with_unanswered().messages.len();
         self.transcript = Transcript::load(&path)?;
         let count = messages(self.transcript.messages.len());
         let unanswered = self.transcript.messages.pop_if(|message| message.role == "user");
         (self.unanswered, self.last) = (unanswered.map(|message| message.content), None);
-        self.note(&format!("loaded {count} from {}; /history shows them", path.display()), out)
+        let dropped = match before {
+            0 => String::new(),
+            before => format!(" in place of {}, now dropped", messages(before)),
+        };
+        self.note(&format!("loaded {count} from {}{dropped}; /history shows them", path.display()), out)
     }
 
     fn model(&mut self, name: &str, out: &mut dyn Write) -> Result<(), Failure> {
