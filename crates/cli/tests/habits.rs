@@ -46,6 +46,38 @@ fn run(args: &[&str]) -> Value {
     serde_json::from_str(&stdout(&mut oxcart(Path::new("/nowhere"), &[&base, args].concat()))).unwrap()
 }
 
+/// The first command of a new user without a network: one sentence, at once, and no Python is asked.
+#[cfg(unix)]
+#[test]
+fn without_a_network_the_default_model_is_said_to_need_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let (home, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let was_asked = programs.path().join("asked");
+    for python in ["python3", "python", "py"] {
+        let path = programs.path().join(python);
+        std::fs::write(&path, format!("#!/bin/sh\n: > '{}'\nexit 1\n", was_asked.display())).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = oxcart(home.path(), &["run", "Why is the sky blue?"]);
+    for other in ["PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_PROXY", "HTTPS_PROXY", "https_proxy"] {
+        command.env_remove(other);
+    }
+    for other in ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(other);
+    }
+    command
+        .env("OXCART_CACHE", home.path())
+        .env("PATH", programs.path())
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("PIP_INDEX_URL", "http://127.0.0.1:1");
+    let (code, _, told) = text(&command.output().unwrap());
+    assert_eq!(code, Some(1), "{told}");
+    let last = told.lines().last().unwrap();
+    let want = "oxcart: cannot reach the package index at 127.0.0.1:1 (";
+    assert!(last.starts_with(want) && last.contains("): is there a network?"), "{told}");
+    assert!(!told.contains("--mirror") && !was_asked.exists(), "{told}");
+}
+
 #[test]
 fn what_llama_cpp_users_type_works() {
     let folder = tempfile::tempdir().unwrap();

@@ -51,6 +51,17 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
+    /// A package index that cannot be reached.
+    #[error(
+        "cannot reach the package index at {} ({reason}): is there a network? models already downloaded work offline (oxcart list)",
+        host(url)
+    )]
+    IndexUnreachable {
+        /// What was asked for.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
     /// There is no room for it.
     #[error("{} will not fit in {}, which has {} free; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
     NoRoom {
