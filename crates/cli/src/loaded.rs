@@ -310,12 +310,7 @@ impl Loaded {
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
-        let mut unread = file.hyper().unread_keys.clone();
-        unread.extend(Vocab::unread_keys(&file.metadata()));
-        if !unread.is_empty() && !quiet {
-            let keys = unread.join(", ");
-            tracing::warn!("{}: metadata keys that Oxcart ignores: {keys}", path.display());
-        }
+        oxcart::warn_of_ignored_keys(&path, &file);
         let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path })?;
         let mut settings = args.clone();
         settings.choose_context(file.hyper().context, needed, quiet);

@@ -6,11 +6,13 @@ mod user;
 #[path = "user/worker.rs"]
 mod worker;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use oxcart::gguf::{Builder, Gguf};
 use serde_json::Value;
 use worker::Worker;
 
@@ -76,6 +78,36 @@ fn without_a_network_the_default_model_is_said_to_need_one() {
     let want = "oxcart: cannot reach the package index at 127.0.0.1:1 (";
     assert!(last.starts_with(want) && last.contains("): is there a network?"), "{told}");
     assert!(!told.contains("--mirror") && !was_asked.exists(), "{told}");
+}
+
+/// What a file says and Oxcart does not read may matter: it is named whatever the output, for models on the side, too.
+#[test]
+fn keys_that_are_not_read_are_always_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("surplus.gguf");
+    let file = Gguf::open(Path::new(TINY)).unwrap();
+    let mut builder = Builder::like(file.header());
+    builder.set("qwen2.surprise", 7_u32);
+    for tensor in file.tensors().iter() {
+        let mut bytes = vec![0; tensor.layout().byte_len()];
+        file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
+        builder.tensor_like(&tensor, bytes);
+    }
+    builder.write(File::create(&path).unwrap()).unwrap();
+    let path = path.to_str().unwrap();
+    for args in [
+        &["-m", path][..],
+        &["-m", path, "--json"],
+        &["-m", path, "--quiet"],
+        &["-m", TINY, "--json", "--draft", path],
+    ] {
+        let (code, said, told) = text(&output(&[&["run", "the end", "-n", "2"], args].concat()));
+        assert!(code == Some(0) && !said.contains("surprise"), "{args:?}: {said} {told}");
+        assert!(told.contains("metadata keys that Oxcart ignores: qwen2.surprise"), "{args:?}: {told}");
+        if args.contains(&"--json") {
+            assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+        }
+    }
 }
 
 #[test]
