@@ -271,6 +271,8 @@ pub(crate) struct Unloaded<'f> {
     pub(crate) metadata: Metadata<'f>,
     pub(crate) vocab: &'f Vocab,
     pub(crate) path: &'f Path,
+    /// Whether it turns texts into vectors instead of generating.
+    pub(crate) is_encoder: bool,
 }
 
 impl Unloaded<'_> {
@@ -311,7 +313,8 @@ impl Loaded {
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
         oxcart::warn_of_ignored_keys(&path, &file);
-        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path })?;
+        let is_encoder = file.hyper().is_encoder();
+        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path, is_encoder })?;
         let mut settings = args.clone();
         settings.choose_context(file.hyper().context, needed, quiet);
         let start = Instant::now();

@@ -247,6 +247,9 @@ fn what_makes_no_sense_is_said_so() {
         (&["chat", "-m", TINY, "--json-schema", "-"], 2, "--json-schema needs a file"),
         (&["embed", "-m", TINY, "x"], 2, "generates text, not embeddings"),
         (&["embed", "-m", TINY, "--tokens", "1,2"], 2, "generates text, not embeddings"),
+        // Before workers are asked for anything.
+        (&["embed", "-m", TINY, "x", "--workers", "127.0.0.1:1"], 2, "generates text, not embeddings"),
+        (&["inspect", "qwen3-9b"], 2, "qwen3-8b"),
         (&["embed", "-m", TINY, "--tokens", "1,2", "x"], 2, "cannot be used with"),
         (&["quantize", TINY, TINY, "Q8_0"], 2, "OUT would overwrite IN"),
         (&["bench", "-m", TINY, "-p", "0", "-n", "0"], 2, "nothing to measure"),
