@@ -464,7 +464,7 @@ fn keys_are_read_again_on_a_signal() {
     assert_eq!(status(&server, None), 401);
     std::fs::write(&file, "another-key-of-mine\n").unwrap();
     server.signal("-HUP");
-    server.line_with("there are now 2");
+    server.line_with("keys reloaded; 2 in use");
     assert_eq!(status(&server, Some(KEY)), 401);
     assert_eq!(status(&server, Some("another-key-of-mine")), 200);
     // What cannot be used changes nothing.
