@@ -10,6 +10,7 @@ use oxcart::backend::{ByteSize, Device, Error as DeviceError};
 use oxcart::gguf::{Error as GgufError, SetError, Text};
 use oxcart::llm::model::Error as ModelError;
 use oxcart::llm::text::VocabError;
+use oxcart::sched::Error as ScheduleError;
 
 use crate::workers::device_name;
 
@@ -49,7 +50,11 @@ impl Failure {
     pub(crate) fn run(path: &Path, error: ModelError) -> Failure {
         match error {
             ModelError::File(error) => Failure::model(path, error),
-            ModelError::Device(error) => Failure::Device { error },
+            ModelError::Device(error) | ModelError::Schedule(ScheduleError::Device(error)) => {
+                Failure::Device { error }
+            }
+            // The number of a sequence means nothing to a person.
+            ModelError::InSequence { error, .. } => Failure::run(path, *error),
             ModelError::NoRoom { device, free, needed } => Failure::NoRoom(format!(
                 "{} has {} free, but its part of the model needs {}: add a worker, or change --split, --ctx or --kv",
                 device_name(&device),
@@ -188,6 +193,29 @@ fn show_device_error(error: &DeviceError, f: &mut fmt::Formatter<'_>) -> fmt::Re
             device_name(buffer_type),
             ByteSize(*size as u64)
         ),
+        DeviceError::DeviceFailed { device, reason } => {
+            write!(f, "{} failed: {reason}", device_name(device))
+        }
+        DeviceError::DeviceLost { device, reason } => {
+            write!(f, "{} is lost: {reason}", device_name(device))
+        }
+        DeviceError::Interrupted { device, reason } => {
+            write!(f, "{} was interrupted: {reason}", device_name(device))
+        }
+        DeviceError::Unsupported { device, what } => {
+            write!(f, "{} does not support {what}", device_name(device))
+        }
+        DeviceError::Panicked { device, what } => {
+            write!(f, "{}: a kernel panicked, which is a bug: {what}", device_name(device))
+        }
+        DeviceError::Misaligned { buffer_type, alignment } => write!(
+            f,
+            "memory lent to {} does not start at a multiple of {alignment}",
+            device_name(buffer_type)
+        ),
+        DeviceError::ReadOnly { buffer_type } => {
+            write!(f, "{} memory is read-only", device_name(buffer_type))
+        }
         error => write!(f, "{error}"),
     }
 }
@@ -227,6 +255,46 @@ mod tests {
         let error = DeviceError::OutOfMemory { buffer_type: "CPU@box:50052".into(), size: 94_371_840 };
         let shown = Failure::Device { error }.to_string();
         assert!(shown.starts_with("CPU@box:50052 cannot allocate 90.0 MiB: other programs"), "{shown}");
+    }
+
+    /// Wherever it was noticed, a device is called by where it is, and sizes have units.
+    #[test]
+    fn devices_of_workers_are_called_by_where_they_are() {
+        let device = || "RPC0[box:50052]".to_owned();
+        let reason = || "closed the connection".to_owned();
+        let errors: [(fn(String, String) -> DeviceError, &str); 5] = [
+            (
+                |buffer_type, _| DeviceError::OutOfMemory { buffer_type, size: 94_371_840 },
+                "box:50052 cannot allocate 90.0 MiB: other programs",
+            ),
+            (
+                |device, reason| DeviceError::DeviceLost { device, reason },
+                "box:50052 is lost: closed the connection",
+            ),
+            (
+                |device, reason| DeviceError::Interrupted { device, reason },
+                "box:50052 was interrupted: closed the connection",
+            ),
+            (
+                |device, reason| DeviceError::DeviceFailed { device, reason },
+                "box:50052 failed: closed the connection",
+            ),
+            (
+                |device, what| DeviceError::Unsupported { device, what },
+                "box:50052 does not support closed the connection",
+            ),
+        ];
+        for (error, want) in errors {
+            for failure in [
+                ModelError::Device(error(device(), reason())),
+                ModelError::Schedule(ScheduleError::Device(error(device(), reason()))),
+            ] {
+                let failure = Failure::run(Path::new("m.gguf"), failure);
+                assert_eq!(failure.exit_code(), ExitCode::from(1));
+                let shown = failure.to_string();
+                assert!(shown.starts_with(want) && !shown.contains("RPC"), "{shown}");
+            }
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = units::number(0.0..=1.0_f32))]
     typical: f32,
 
-    /// Make tokens that are among the last 64 less likely; 1 changes nothing
+    /// Penalize tokens among the last 64; 1 changes nothing
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = units::number((Bound::Excluded(0.0_f32), Bound::Unbounded)))]
     repeat_penalty: f32,
 

@@ -63,9 +63,9 @@ pub(crate) struct EngineArgs {
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
-    /// How long a worker may leave a heartbeat without an answer before it is lost, for example 5s; off sends none
+    /// How long a worker may leave a heartbeat unanswered before it counts as lost, for example 5s; off sends none
     ///
-    /// Oxcart's workers answer at once, however busy they are. Others are lost after times that depend on what they are asked for.
+    /// Oxcart's workers answer at once, however busy they are. Others count as lost after times that depend on what they are asked for.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) heartbeat: Heartbeat,
 
@@ -79,8 +79,8 @@ pub(crate) struct EngineArgs {
     #[arg(long = "place", value_name = "PATTERN=DEVICE", value_parser = parse_override)]
     pub(crate) overrides: Vec<Override>,
 
-    /// Size of the context in tokens; 0 for as many as the model was trained on. By default, 4096 or what the prompt and its answer need, up to
-    /// what the model was trained on
+    /// Size of the context in tokens; 0 for the model's full length. By default, 4096 or what the prompt and its answer need, up to the
+    /// model's full length
     #[arg(short, long, visible_alias = "ctx-size", value_name = "N", value_parser = units::whole(0..=MAX_CONTEXT))]
     pub(crate) ctx: Option<usize>,
 
@@ -163,8 +163,7 @@ impl EngineArgs {
         let context = self.context_for(trained, needed);
         if context > trained && !quiet {
             tracing::warn!(
-                "a context of {context} tokens is longer than the {trained} that the model was trained on; beyond them, answers may make no \
-                 sense"
+                "a context of {context} tokens is longer than the {trained} tokens it was trained for; beyond that, answers may make no sense"
             );
         }
         self.ctx = Some(context);
@@ -277,6 +276,8 @@ pub(crate) struct Unloaded<'f> {
     pub(crate) metadata: Metadata<'f>,
     pub(crate) vocab: &'f Vocab,
     pub(crate) path: &'f Path,
+    /// Whether it turns texts into vectors instead of generating.
+    pub(crate) is_encoder: bool,
 }
 
 impl Unloaded<'_> {
@@ -316,13 +317,9 @@ impl Loaded {
         let (path, file) = open_file(&args.model)?;
         let vocab = Vocab::from_gguf(&file.metadata()).map_err(|error| Failure::vocabulary(&path, &error))?;
         let vocab = Arc::new(vocab);
-        let mut unread = file.hyper().unread_keys.clone();
-        unread.extend(Vocab::unread_keys(&file.metadata()));
-        if !unread.is_empty() && !quiet {
-            let keys = unread.join(", ");
-            tracing::warn!("{}: metadata keys that Oxcart ignores: {keys}", path.display());
-        }
-        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path })?;
+        oxcart::warn_of_ignored_keys(&path, &file);
+        let is_encoder = file.hyper().is_encoder();
+        let needed = needed(&Unloaded { metadata: file.metadata(), vocab: &vocab, path: &path, is_encoder })?;
         let mut settings = args.clone();
         settings.choose_context(file.hyper().context, needed, quiet);
         let start = Instant::now();
@@ -646,4 +643,39 @@ fn load(
         tracing::info!("sent {} to workers in {seconds:.1} s ({rate}/s){known}", ByteSize(sent));
     }
     Ok(model)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// What is typed for an engine.
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    /// The context that is chosen for a model and for what is to go into it.
+    fn chosen(typed: &[&str], trained: usize, needed: usize) -> usize {
+        let typed = [&["oxcart"], typed].concat();
+        let mut engine = Typed::try_parse_from(typed).unwrap().engine;
+        engine.choose_context(trained, needed, true);
+        engine.context_size()
+    }
+
+    #[test]
+    fn a_context_is_as_long_as_it_has_to_be() {
+        assert_eq!(chosen(&[], 32_768, 0), 4096);
+        assert_eq!(chosen(&[], 32_768, 4096), 4096);
+        assert_eq!(chosen(&[], 32_768, 4097), 4097);
+        assert_eq!(chosen(&[], 32_768, 20_512), 20_512);
+        // No longer than the model knows, unless it is asked for.
+        assert_eq!(chosen(&[], 32_768, 40_000), 32_768);
+        assert_eq!(chosen(&[], 1024, 0), 1024);
+        assert_eq!(chosen(&["--ctx", "0"], 32_768, 0), 32_768);
+        assert_eq!(chosen(&["--ctx", "8192"], 1024, 20_000), 8192);
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) struct DeviceArgs {
     pub(crate) threads: Option<u16>,
 
     /// Put at most this many blocks on this machine's graphics cards (and on workers, if there are any), the rest on its CPU; also -ngl. 0 leaves the cards
-    /// unused, all is as many as fit
+    /// unused; all means as many as fit
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse_gpu_layers)]
     gpu_layers: GpuLayers,
 

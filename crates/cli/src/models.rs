@@ -1,5 +1,6 @@
 //! The model that a command is about: its file, fetched first where it is not here yet.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -72,10 +73,15 @@ pub(crate) fn described(about: &About) -> Vec<String> {
 
 /// The file of a model that was named on its own: any path is taken for one, also of a file that has another name than models have.
 pub(crate) fn existing_or_fetched(named: &Path, mirror: &MirrorArgs) -> Result<PathBuf, Failure> {
-    match named.to_str().and_then(|text| text.parse::<Name>().ok()) {
-        Some(name) => Ok(fetch(&name, mirror)?.0),
-        // The reader says best what is wrong with a path.
-        None => Ok(named.to_owned()),
+    // What is not Unicode can only be a file.
+    let Some(text) = named.to_str() else { return Ok(named.to_owned()) };
+    match text.parse::<Name>() {
+        Ok(name) => Ok(fetch(&name, mirror)?.0),
+        Err(error) => match std::fs::metadata(named) {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => Err(Failure::from(error)),
+            // The reader says best what is wrong with a path.
+            _ => Ok(named.to_owned()),
+        },
     }
 }
 

@@ -127,7 +127,8 @@ impl Recovery {
         }
         let settle = |lineup: &Lineup, runner: &mut Runner| putting.put(lineup, runner);
         if let Some(error) = lineup.change_to(better, runner, settle)? {
-            tracing::warn!("continuing as before, because the model cannot be moved: {error}");
+            let failure = Failure::run(&putting.path, error);
+            tracing::warn!("continuing as before, because the model cannot be moved: {failure}");
         }
         Ok(())
     }
@@ -137,6 +138,7 @@ impl Recover for Recovery {
     fn recover(&mut self, loss: &Loss, runner: &mut Runner) -> Result<(), Error> {
         runner.release();
         let lost = self.lineup.leave_out_lost(loss)?;
+        self.putting.workers.explain();
         if lost.is_empty() && !loss.is_gone {
             tracing::warn!(
                 "{} was interrupted; continuing with it: {}",

@@ -18,7 +18,7 @@ use toml_edit::{DocumentMut, Item, Value};
 use crate::failure::Failure;
 
 /// Options that are about one call and not about a habit.
-const NOT_SETTINGS: [&str; 25] = [
+const NOT_SETTINGS: [&str; 24] = [
     "help",
     "version",
     "json",
@@ -30,7 +30,6 @@ const NOT_SETTINGS: [&str; 25] = [
     "regex",
     "lookup",
     "draft",
-    "tokens",
     "file",
     "output",
     "imatrix",
@@ -46,8 +45,9 @@ const NOT_SETTINGS: [&str; 25] = [
     "call-it",
 ];
 
-/// Options that would be set together with another command's of the same name, which means something else.
-const NOT_SETTINGS_OF: [(&str, &str); 1] = [("worker", "models")];
+/// The same of some commands, where the option of another command is a habit: they would be set together, and mean different things.
+const NOT_SETTINGS_OF: [(&str, &str); 4] =
+    [("worker", "models"), ("embed", "tokens"), ("score", "tokens"), ("graph", "tokens")];
 
 /// Variables that mean something else.
 const OTHER_VARIABLES: [&str; 2] = ["OXCART_CACHE", "OXCART_CONFIG"];
@@ -409,6 +409,24 @@ mod tests {
         assert_eq!((temp.values.as_slice(), &temp.origin), (&["0.7".to_owned()][..], &Origin::File));
         assert!(temp.check("x").is_err() && temp.check("1.5").is_ok());
         assert_eq!(temp.variables(), ["OXCART_RUN_TEMP", "OXCART_TEMP"]);
+    }
+
+    /// An option that concerns one call of one command may be a habit of another.
+    #[test]
+    fn the_same_name_may_be_a_setting_of_one_command_only() {
+        let parser = || {
+            let tokens = || Arg::new("tokens").long("tokens");
+            Command::new("oxcart")
+                .subcommand(Command::new("serve").arg(tokens()))
+                .subcommand(Command::new("score").arg(tokens()))
+        };
+        let changed = |text: &str, typed: &str| {
+            let applied = settings(text).applied(parser(), &words(typed));
+            applied.map(|(_, changed)| changed.iter().map(Setting::name).collect::<Vec<_>>())
+        };
+        assert_eq!(changed("tokens = 5\n", "oxcart serve").unwrap(), ["serve.tokens"]);
+        assert_eq!(changed("[serve]\ntokens = 5\n", "oxcart serve").unwrap(), ["serve.tokens"]);
+        assert!(changed("[score]\ntokens = 5\n", "oxcart score").is_err());
     }
 
     #[test]

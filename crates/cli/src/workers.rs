@@ -58,7 +58,7 @@ impl FromStr for WorkerAt {
     }
 }
 
-/// How long a worker may leave a heartbeat without an answer; none is sent if there is no such time.
+/// How long a worker may leave a heartbeat unanswered; none is sent if there is no such time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat(pub(crate) Option<Duration>);
 
@@ -187,7 +187,7 @@ impl Listed {
         if let [one, other, ..] = called[..] {
             let (one, other) = (&one.name, &other.name);
             return Err(Failure::Usage(format!(
-                "{host} may be {one} or {other}, which both call themselves that; use the name that it has here"
+                "{host} may be {one} or {other}, which share that name; use the one that oxcart trust shows"
             )));
         }
         if let Some(machine) = called.first() {
@@ -376,7 +376,7 @@ fn list(worker: Listed, listed: &mut Vec<(Listed, bool)>) {
     match listed.iter().any(|(known, _)| known.is_same(&worker)) {
         true => {
             let name = worker.name;
-            tracing::warn!("{name} is listed twice, and used once");
+            tracing::warn!("{name} is listed twice; it is used once");
         }
         false => listed.push((worker, true)),
     }
@@ -448,7 +448,9 @@ impl Workers {
                 match thread.join() {
                     Ok(Ok(registry)) => registries.push(registry),
                     Ok(Err(error)) => errors.push(error),
-                    Err(_) => errors.push(format!("{}: connecting panicked", worker.name)),
+                    Err(_) => {
+                        errors.push(format!("{}: internal error (a bug) while connecting", worker.name))
+                    }
                 }
             }
         });
@@ -517,6 +519,11 @@ impl Workers {
         self.members().into_iter().map(|member| member.device).collect()
     }
 
+    /// Puts into the log, for `-v`, what is known about failures of connections.
+    pub(crate) fn explain(&self) {
+        self.slots.iter().for_each(Slot::explain);
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -538,6 +545,13 @@ impl Workers {
     }
 }
 
+impl Drop for Workers {
+    /// Commands that do not go on without a lost worker end here.
+    fn drop(&mut self) {
+        self.explain();
+    }
+}
+
 /// A device as people call it: that of a worker by where the worker is, `RPC0[host:50052]` as `host:50052`.
 pub(crate) fn device_name(name: &str) -> String {
     let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
@@ -546,6 +560,12 @@ pub(crate) fn device_name(name: &str) -> String {
         Some((number, worker)) => format!("{worker}, device {number}"),
         None => name.to_owned(),
     }
+}
+
+/// The same among the devices of its worker: `RPC0[host:50052]` as `device 0`.
+pub(crate) fn device_of_worker(name: &str) -> String {
+    let remote = name.strip_prefix("RPC").and_then(|rest| rest.strip_suffix(']')?.split_once('['));
+    remote.map_or_else(|| name.to_owned(), |(number, _)| format!("device {number}"))
 }
 
 /// What went over the network.
@@ -593,6 +613,9 @@ mod tests {
         for (name, want) in [("CPU", "CPU"), ("RPC0[box:1]", "box:1"), ("RPC1[[::1]:2]", "[::1]:2, device 1")]
         {
             assert_eq!(device_name(name), want);
+        }
+        for (name, want) in [("CUDA0", "CUDA0"), ("RPC0[box:1]", "device 0"), ("RPC1[[::1]:2]", "device 1")] {
+            assert_eq!(device_of_worker(name), want);
         }
     }
 

@@ -326,6 +326,48 @@ fn answers_are_as_wide_as_the_window() {
     }
 }
 
+/// Words go on in lines as wide as the window is by then.
+#[test]
+fn a_window_may_be_resized_during_an_answer() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &LONG);
+    screen.press("Hello\r");
+    screen.wait_for("word word");
+    for columns in [33, 120, 50] {
+        resize(&screen.keys, columns);
+        // What was on its way at the width before comes first.
+        let is_as_wide =
+            |line: &str| line.len() < columns.into() && line.len() + 5 >= usize::from(columns) - 1;
+        while !is_as_wide(screen.wait_for("\n").trim_end()) {}
+        for _ in 0..5 {
+            let line = screen.wait_for("\n");
+            assert!(is_as_wide(line.trim_end()), "{columns}: {line:?}");
+            assert!(line.split_whitespace().all(|word| word == "word"), "{columns}: {line:?}");
+        }
+    }
+    screen.press(CTRL_C);
+    let shown = screen.wait_for(PROMPT);
+    assert!(shown.contains("stopped; the answer so far stays"), "{shown}");
+}
+
+/// A message that is half typed stays what it is.
+#[test]
+fn a_window_may_be_resized_while_a_message_is_typed() {
+    let home = home();
+    let mut screen = Screen::chat(home.path(), &SHORT);
+    let half = "a message of more columns than there will be ";
+    screen.press(half);
+    screen.wait_for("there will be");
+    for columns in [20, 120, 33] {
+        resize(&screen.keys, columns);
+        // What is drawn for it.
+        screen.press("x");
+        screen.wait_for("x");
+    }
+    screen.say("end");
+    assert_eq!(contents(&screen.transcript(home.path())), [&format!("{half}xxxend"), "yes"]);
+}
+
 #[test]
 fn a_dead_worker_does_not_end_the_conversation() {
     let home = home();
@@ -378,18 +420,50 @@ fn a_full_context_says_so_and_what_to_do() {
     assert!(shown.contains("the oldest 2 messages") && shown.contains("word"), "{shown}");
 }
 
+/// Where no --ctx was given, the context is as long as a message needs, up to what the model was trained for.
+#[test]
+fn a_long_message_makes_the_context_longer() {
+    let home = home();
+    let model = model_with(home.path(), "long.gguf", |builder| {
+        builder.set("qwen2.context_length", 32_768_u32);
+    });
+    let mut screen = Screen::with_model(home.path(), &model, &SHORT, "1");
+    let shown = screen.say("/stats");
+    assert!(shown.contains("a context of 4096 tokens"), "{shown}");
+    screen.say("Hello");
+    let long = "the end ".repeat(2560);
+    let shown = screen.paste(long.trim_end());
+    assert!(shown.contains("the context of 4096 tokens is too short") && shown.contains("yes"), "{shown}");
+    assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", long.trim_end(), "yes"]);
+    // Another model begins with its own.
+    let shown = screen.say(&format!("/model {}", reasoning_model(home.path()).display()));
+    assert!(shown.contains("a context of 1024 tokens"), "{shown}");
+
+    // One that was chosen stays.
+    let mut screen = Screen::with_model(home.path(), &model, &["--regex", "yes", "--ctx", "4096"], "1");
+    let shown = screen.paste(long.trim_end());
+    assert!(shown.contains("does not fit in the context of 4096 tokens"), "{shown}");
+}
+
 /// A model that was taught to reason, as far as its template says.
 fn reasoning_model(folder: &Path) -> PathBuf {
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{# <think></think> #}";
+    model_with(folder, "reasoning.gguf", |builder| {
+        builder.set("tokenizer.chat_template", template);
+    })
+}
+
+/// The tiny model with other metadata.
+fn model_with(folder: &Path, name: &str, change: impl FnOnce(&mut Builder)) -> PathBuf {
     let file = Gguf::open(Path::new(TINY)).unwrap();
     let mut builder = Builder::like(file.header());
-    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{# <think></think> #}";
-    builder.set("tokenizer.chat_template", template);
+    change(&mut builder);
     for tensor in file.tensors().iter() {
         let mut bytes = vec![0; tensor.layout().byte_len()];
         file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
         builder.tensor_like(&tensor, bytes);
     }
-    let path = folder.join("reasoning.gguf");
+    let path = folder.join(name);
     builder.write(File::create(&path).unwrap()).unwrap();
     path
 }
@@ -480,6 +554,8 @@ fn conversations_are_saved_and_loaded() {
     screen.say(&format!("/load {}", path.display()));
     screen.say("/retry");
     assert_eq!(contents(&screen.transcript(home.path())), ["Hello", "yes", "More", "yes"]);
+    let shown = screen.say(&format!("/load {}", path.display()));
+    assert!(shown.contains("loaded 3 messages from ") && shown.contains("in place of 4 messages"), "{shown}");
     let shown = screen.say("/load /nowhere");
     assert!(shown.contains("/nowhere: "), "{shown}");
 }
@@ -502,6 +578,7 @@ fn every_command_says_what_it_did() {
         ("/think", "no reasoning"),
         ("/think fold", "reasoning is now folded"),
         ("/markdown off", "Markdown is shown as plain text"),
+        ("/markdown on", "because colours are off"),
         ("/model", "tiny.gguf, a context of 1024 tokens"),
         ("/model /nowhere.gguf", "no such file"),
         ("/workers nonsense:x", "write host:port"),

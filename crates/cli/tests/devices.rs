@@ -67,7 +67,7 @@ fn a_worker_that_is_listed_twice_is_shown_once() {
     let list = format!("{there},localhost:{}", there.port());
     let (code, stdout, stderr) = oxcart(&["devices", "--workers", &list]);
     assert_eq!((code, stdout.matches(", device 1 ").count()), (Some(0), 1), "{stdout}");
-    assert!(stderr.contains("is listed twice, and shown once"), "{stderr}");
+    assert!(stderr.contains("is listed twice; it is shown once"), "{stderr}");
 }
 
 #[test]

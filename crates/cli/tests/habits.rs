@@ -6,11 +6,13 @@ mod user;
 #[path = "user/worker.rs"]
 mod worker;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use oxcart::gguf::{Builder, Gguf};
 use serde_json::Value;
 use worker::Worker;
 
@@ -44,6 +46,68 @@ fn stdout(command: &mut Command) -> String {
 fn run(args: &[&str]) -> Value {
     let base = ["run", "-m", TINY, "--raw", "--ignore-eos", "--json"];
     serde_json::from_str(&stdout(&mut oxcart(Path::new("/nowhere"), &[&base, args].concat()))).unwrap()
+}
+
+/// The first command of a new user without a network: one sentence, at once, and no Python is asked.
+#[cfg(unix)]
+#[test]
+fn without_a_network_the_default_model_is_said_to_need_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let (home, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let was_asked = programs.path().join("asked");
+    for python in ["python3", "python", "py"] {
+        let path = programs.path().join(python);
+        std::fs::write(&path, format!("#!/bin/sh\n: > '{}'\nexit 1\n", was_asked.display())).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = oxcart(home.path(), &["run", "Why is the sky blue?"]);
+    for other in ["PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_PROXY", "HTTPS_PROXY", "https_proxy"] {
+        command.env_remove(other);
+    }
+    for other in ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(other);
+    }
+    command
+        .env("OXCART_CACHE", home.path())
+        .env("PATH", programs.path())
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("PIP_INDEX_URL", "http://127.0.0.1:1");
+    let (code, _, told) = text(&command.output().unwrap());
+    assert_eq!(code, Some(1), "{told}");
+    let last = told.lines().last().unwrap();
+    let want = "oxcart: cannot reach the package index at 127.0.0.1:1 (";
+    assert!(last.starts_with(want) && last.contains("): is there a network?"), "{told}");
+    assert!(!told.contains("--mirror") && !was_asked.exists(), "{told}");
+}
+
+/// What a file says and Oxcart does not read may matter: it is named whatever the output, for models on the side, too.
+#[test]
+fn keys_that_are_not_read_are_always_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("surplus.gguf");
+    let file = Gguf::open(Path::new(TINY)).unwrap();
+    let mut builder = Builder::like(file.header());
+    builder.set("qwen2.surprise", 7_u32);
+    for tensor in file.tensors().iter() {
+        let mut bytes = vec![0; tensor.layout().byte_len()];
+        file.read_tensor_little_endian(&tensor, &mut bytes).unwrap();
+        builder.tensor_like(&tensor, bytes);
+    }
+    builder.write(File::create(&path).unwrap()).unwrap();
+    let path = path.to_str().unwrap();
+    for args in [
+        &["-m", path][..],
+        &["-m", path, "--json"],
+        &["-m", path, "--quiet"],
+        &["-m", TINY, "--json", "--draft", path],
+    ] {
+        let (code, said, told) = text(&output(&[&["run", "the end", "-n", "2"], args].concat()));
+        assert!(code == Some(0) && !said.contains("surprise"), "{args:?}: {said} {told}");
+        assert!(told.contains("metadata keys that Oxcart ignores: qwen2.surprise"), "{args:?}: {told}");
+        if args.contains(&"--json") {
+            assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -155,7 +219,7 @@ fn a_worker_that_is_listed_twice_is_one() {
     let list = format!("{},localhost:{port}", worker.address);
     let (code, said, errors) = text(&output(&["run", "-m", TINY, "x", "--plan", "--workers", &list]));
     assert_eq!(code, Some(0), "{errors}");
-    assert!(errors.contains("is listed twice, and used once"), "{errors}");
+    assert!(errors.contains("is listed twice; it is used once"), "{errors}");
     assert_eq!(said.matches(port).count(), 1, "{said}");
 }
 
@@ -388,7 +452,7 @@ fn the_context_is_what_a_prompt_needs_and_the_model_knows() {
     assert!(code == Some(2) && told.contains(" tokens, but the context holds only 1024"), "{told}");
     let (code, _, told) =
         text(&output(&["run", "-m", TINY, "--raw", "-n", "2", "--ignore-eos", "-c", "8192", &long]));
-    assert!(code == Some(0) && told.contains("longer than the 1024 that the model was trained on"), "{told}");
+    assert!(code == Some(0) && told.contains("longer than the 1024 tokens it was trained for"), "{told}");
 }
 
 #[test]

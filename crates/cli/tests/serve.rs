@@ -465,7 +465,7 @@ fn keys_are_read_again_on_a_signal() {
     assert_eq!(status(&server, None), 401);
     std::fs::write(&file, "another-key-of-mine\n").unwrap();
     server.signal("-HUP");
-    server.line_with("there are now 2");
+    server.line_with("keys reloaded; 2 in use");
     assert_eq!(status(&server, Some(KEY)), 401);
     assert_eq!(status(&server, Some("another-key-of-mine")), 200);
     // What cannot be used changes nothing.
@@ -496,8 +496,8 @@ fn what_would_be_open_to_all_is_refused() {
 fn a_certificate_is_made_where_none_is_given() {
     let mut server = Server::start(&["--tls"]);
     assert!(server.url.starts_with("https://127.0.0.1:"), "{}", server.url);
-    let line = server.line_with("certificate ");
-    assert_eq!(line.split_once("certificate ").unwrap().1.split(':').count(), 32, "{line}");
+    let line = server.line_with("certificate fingerprint ");
+    assert_eq!(line.split_once("certificate fingerprint ").unwrap().1.split(':').count(), 32, "{line}");
     // What is not encrypted is not answered.
     let mut stream = TcpStream::connect(server.url.rsplit('/').next().unwrap()).unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

@@ -21,11 +21,13 @@ pub mod devices;
 pub mod digests;
 mod error;
 pub mod folders;
+mod ignored;
 mod os;
 pub mod own_models;
 mod session;
 
 pub use error::Error;
+pub use ignored::{ignored_keys, warn_of_ignored_keys};
 pub use session::{EmbeddingSession, Loader, Session};
 
 pub use oxcart_llm::engine::Request;

@@ -317,6 +317,8 @@ fn read(shared: &SharedFolder, file: &Gguf, tensor: &TensorInfo<'_>) -> Option<C
 impl fmt::Display for Offered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = oxcart_backend::ByteSize(self.bytes);
-        write!(f, "{} files with {} tensors ({bytes})", self.files, self.tensors)
+        let counted = |number, what| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let (files, tensors) = (counted(self.files, "file"), counted(self.tensors, "tensor"));
+        write!(f, "{files} with {tensors} ({bytes})")
     }
 }

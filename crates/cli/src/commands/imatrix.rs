@@ -19,7 +19,7 @@ use crate::terminal::Terminal;
 use crate::units;
 use crate::windows::{CTX_HELP, LEAST_WINDOW, TextWindows, WINDOW, read_text};
 
-/// Find out which parts of a model matter most, for quantize --imatrix
+/// Measure which weights of a model matter most, for quantize --imatrix
 ///
 /// The model reads a text, in windows of --ctx tokens, and the file notes how strongly each column of its matrices is used, in
 /// the format of llama.cpp's llama-imatrix. Use a text like those that the model will be used for; some hundred windows are plenty.

@@ -124,7 +124,10 @@ pub(crate) fn remove(args: &RemoveArgs, out: &mut dyn Write) -> Result<(), Failu
             (Some(kept), []) => all.push(kept),
             (Some(last), others) => {
                 let names: Vec<&str> = others.iter().chain([&last]).map(|kept| kept.name.as_str()).collect();
-                return Err(Failure::Usage(format!("{name} could mean {}; say which", names.join(" or "))));
+                return Err(Failure::Usage(format!(
+                    "{name} could mean {}; give the full name",
+                    names.join(" or ")
+                )));
             }
             (None, _) => {
                 return Err(Failure::Usage(format!(

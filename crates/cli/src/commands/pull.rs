@@ -63,6 +63,6 @@ fn list(json: bool, terminal: Terminal, out: &mut dyn Write) -> Result<(), Failu
     Table { columns, titles: None, rows: known.chain(of_hub) }.write(out, terminal)?;
     Ok(writeln!(
         out,
-        "oxcart show NAME tells the size, licence and context of one; any other on the hub is owner/name"
+        "oxcart show NAME shows a model's size, licence and context; for any other model on the hub, write owner/name"
     )?)
 }

@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 
 /// Answer a prompt
 ///
-/// The default model, smollm2, is fetched on first use (93 MB). The answer is written to stdout as it comes, timings to stderr.
+/// The default model, smollm2, is fetched on first use (94 MiB). The answer is written to stdout as it comes, timings to stderr.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

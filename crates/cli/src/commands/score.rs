@@ -15,8 +15,8 @@ use crate::units;
 
 /// Score given tokens
 ///
-/// The first tokens go in as one batch, the others one at a time, as if the model had chosen them. For evaluation tools. With a model
-/// that sees a text whole, all tokens go in at once, and each is scored where it stands.
+/// The first tokens go in as one batch, the others one at a time, as if the model had chosen them. For evaluation tools.
+/// Diffusion models see the whole text at once, so every token is scored in place.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The text to score

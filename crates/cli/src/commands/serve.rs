@@ -34,7 +34,7 @@ const CONTEXTS: usize = 4;
 
 /// Serve a model over HTTP, with the APIs of OpenAI, Anthropic, Ollama and llama-server
 ///
-/// The default model, smollm2, is fetched on first use (93 MB). Requests of many clients are computed together.
+/// The default model, smollm2, is fetched on first use (94 MiB). Requests of many clients are computed together.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{SERVE_HELP}"))]
 pub(crate) struct Args {
@@ -191,7 +191,7 @@ fn until_stopped(requests: &Requests, args: &Args, keys: &Keys) {
             Request::Report => {}
             Request::Reread => match key_file::all_keys(&args.api_keys, args.api_key_file.as_deref()) {
                 Ok(read) => match keys.replace(read) {
-                    Ok(()) => say(&format!("read the keys again; there are now {}", keys.len())),
+                    Ok(()) => say(&format!("keys reloaded; {} in use", keys.len())),
                     Err(error) => say(&format!("the keys were not changed: {error}")),
                 },
                 Err(failure) => say(&format!("the keys were not changed: {failure}")),
@@ -211,7 +211,7 @@ fn announce(args: &Args, server: &Server, tls: Option<&Tls>, is_open: bool) {
         say(&format!("listening on {scheme}://{address}"));
     }
     if let Some(tls) = tls.filter(|_| args.tls) {
-        say(&format!("certificate {}", tls.fingerprint()));
+        say(&format!("certificate fingerprint {}", tls.fingerprint()));
     }
     if tls.is_none() && !is_open && server.addresses().iter().any(|address| !address.ip().is_loopback()) {
         say("keys and answers are not encrypted: others on the network can read them; --tls encrypts");

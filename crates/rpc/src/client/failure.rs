@@ -1,7 +1,8 @@
 //! What can go wrong with a worker, and which calls it may have cost.
 //!
 //! A worker has one way to say no: it closes. Where a command has no answer, that shows only later, so a failure names
-//! the commands that were sent since the last answer.
+//! the commands that were sent since the last answer. They are for those who look into it: what is said to people ends with what the worker
+//! did.
 
 use std::fmt;
 use std::io;
@@ -12,6 +13,7 @@ use oxcart_backend::Error;
 
 use super::endpoint::EndpointError;
 use super::limits::MAX_NOTES;
+use crate::counted::counted;
 use crate::wire::{Command, Dialect, NotDelivered, Version};
 
 /// What a worker did.
@@ -146,6 +148,18 @@ impl WorkerFailure {
         }
     }
 
+    /// The same in the words of the protocol, with the commands that it may have failed at.
+    pub fn detail(&self) -> String {
+        let mut detail = self.to_string();
+        if let Some(command) = self.during {
+            detail += &format!(" during {}", command.name());
+        }
+        if !self.unconfirmed.is_empty() {
+            detail += &format!("; not confirmed: {}", self.unconfirmed);
+        }
+        detail
+    }
+
     /// The command under way, if there was one.
     pub fn during(&self) -> Option<Command> {
         self.during
@@ -165,14 +179,7 @@ impl fmt::Display for WorkerFailure {
         if let WorkerFault::NotDelivered { failure: Some(failure), .. } = &self.fault {
             return write!(f, "{failure}; the worker at {} waited for it", self.endpoint);
         }
-        write!(f, "worker at {} {}", self.endpoint, self.fault)?;
-        if let Some(command) = self.during {
-            write!(f, " during {}", command.name())?;
-        }
-        if !self.unconfirmed.is_empty() {
-            write!(f, "; not confirmed: {}", self.unconfirmed)?;
-        }
-        Ok(())
+        write!(f, "worker at {} {}", self.endpoint, self.fault)
     }
 }
 
@@ -215,10 +222,14 @@ impl fmt::Display for Note {
         f.write_str(self.command.name())?;
         match &self.about {
             About::Nothing => Ok(()),
-            About::Graph { nodes } => write!(f, " ({nodes} nodes)"),
-            About::Bytes { len, name: Some(name) } => write!(f, " {} ({len} bytes)", name.escape_debug()),
-            About::Bytes { len, name: None } => write!(f, " ({len} bytes)"),
-            About::Delivery { len, sender } => write!(f, " ({len} bytes from the worker at {sender})"),
+            About::Graph { nodes } => write!(f, " ({})", counted(*nodes as u64, "node")),
+            About::Bytes { len, name: Some(name) } => {
+                write!(f, " {} ({})", name.escape_debug(), counted(*len as u64, "byte"))
+            }
+            About::Bytes { len, name: None } => write!(f, " ({})", counted(*len as u64, "byte")),
+            About::Delivery { len, sender } => {
+                write!(f, " ({} from the worker at {sender})", counted(*len as u64, "byte"))
+            }
         }
     }
 }
@@ -340,7 +351,7 @@ pub enum ConnectError {
     },
     /// Something listens there but does not answer HELLO.
     #[error(
-        "{endpoint}: no answer to HELLO within {} s; a llama.cpp worker serves one client at a time",
+        "{endpoint}: did not answer the greeting within {} s; a llama.cpp worker serves one client at a time",
         .limit.as_secs_f32()
     )]
     NoHello {
@@ -351,7 +362,7 @@ pub enum ConnectError {
     },
     /// It hung up on every HELLO there is.
     #[error(
-        "{endpoint}: closed the connection at HELLO; it is not a worker, or it serves only machines that are paired with it (oxcart \
+        "{endpoint}: closed the connection at once; it is not a worker, or it serves only machines that are paired with it (oxcart \
          join), or it has as many connections of this machine as it allows, or it speaks a protocol older than version 2"
     )]
     Rejected {
@@ -444,12 +455,25 @@ mod tests {
         assert!(commands.graphs() == 1 && commands.len() == 3 && commands.bytes() == 70);
         commands.confirm(middle);
         assert!(commands.graphs() == 0 && commands.len() == 1 && commands.bytes() == 40);
-        assert_eq!(commands.to_string(), "SET_TENSOR b (1 bytes)");
+        assert_eq!(commands.to_string(), "SET_TENSOR b (1 byte)");
         // Once more changes nothing.
         commands.confirm(middle);
         assert_eq!(commands.len(), 1);
         commands.confirm(commands.sums());
         assert!(commands.is_empty() && commands.first().is_empty());
+    }
+
+    /// What people read has no words of the protocol; `-v` has them.
+    #[test]
+    fn the_protocol_is_only_in_the_detail() {
+        let mut commands = Unconfirmed::default();
+        commands.add(Command::GraphCompute, &About::Graph { nodes: 3 }, 0);
+        let failure =
+            WorkerFailure::new(&"a:1".into(), WorkerFault::Closed, Some(Command::GetTensor), commands);
+        assert_eq!(failure.to_string(), "worker at a:1 closed the connection");
+        let detail = failure.detail();
+        let want = "closed the connection during GET_TENSOR; not confirmed: GRAPH_COMPUTE (3 nodes)";
+        assert!(detail.ends_with(want), "{detail}");
     }
 
     /// The error of the last worker in a row names the first that failed, and then those that waited.

@@ -15,6 +15,7 @@ use super::client::Dropped;
 use super::limits::{LOG_BURST, LOG_PER_SECOND, PEER_LOG_BURST, PEER_LOG_PER_SECOND};
 use super::peer::Peer;
 use super::server::DialectChoice;
+use crate::counted::counted;
 use crate::link::{Key, MachineName};
 use crate::wire::Dialect;
 
@@ -242,8 +243,9 @@ impl fmt::Display for Event {
                 let Totals { commands, graphs, bytes_in, bytes_out } = totals;
                 let seconds = lasted.as_secs_f64();
                 let (bytes_in, bytes_out) = (ByteSize(*bytes_in), ByteSize(*bytes_out));
-                write!(f, "client {client} ({peer}) left after {seconds:.1} s: {commands} commands, ")?;
-                write!(f, "{graphs} graphs, {bytes_in} in, {bytes_out} out")?;
+                let (done, computed) = (counted(*commands, "command"), counted(*graphs, "graph"));
+                write!(f, "client {client} ({peer}) left after {seconds:.1} s: {done}, ")?;
+                write!(f, "{computed}, {bytes_in} in, {bytes_out} out")?;
                 if *commands == 0 {
                     write!(f, "; perhaps it does not speak {dialect}")?;
                 }
@@ -278,7 +280,10 @@ impl fmt::Display for Event {
             Event::AcceptFailed { reason } => {
                 write!(f, "cannot serve a new connection: {}", reason.escape_debug())
             }
-            Event::Suppressed { lines } => write!(f, "{lines} more such lines were left out"),
+            Event::Suppressed { lines } => {
+                let verb = if *lines == 1 { "was" } else { "were" };
+                write!(f, "{} {verb} left out", counted(*lines, "more such line"))
+            }
         }
     }
 }
@@ -433,6 +438,20 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_several() {
+        let peer = ([127, 0, 0, 1], 1).into();
+        let left = |commands, graphs| {
+            let totals = Totals { commands, graphs, ..Totals::default() };
+            let (lasted, dialect) = (Duration::from_secs(1), Dialect::all()[0]);
+            Event::Left { client: 1, peer, totals, lasted, dialect }.to_string()
+        };
+        assert!(left(1, 1).contains(": 1 command, 1 graph, "), "{}", left(1, 1));
+        assert!(left(2, 0).contains(": 2 commands, 0 graphs, "), "{}", left(2, 0));
+        assert_eq!(Event::Suppressed { lines: 1 }.to_string(), "1 more such line was left out");
+        assert_eq!(Event::Suppressed { lines: 2 }.to_string(), "2 more such lines were left out");
+    }
 
     #[test]
     fn a_flood_of_events_is_not_a_flood_of_lines() {

@@ -16,7 +16,7 @@ use super::transcript::Transcript;
 use crate::conversation;
 use crate::failure::Failure;
 use crate::form::Form;
-use crate::generation::{Answered, answer, summary};
+use crate::generation::{Answered, Limit, answer, summary};
 use crate::limits::MAX_ATTACHED_BYTES;
 use crate::loaded::{EngineArgs, Loaded, Opened};
 use crate::os::interrupts::Interrupts;
@@ -26,6 +26,19 @@ use crate::workers::WorkerAt;
 
 /// Tokens at the beginning of a conversation that are not forgotten.
 const KEPT: usize = 64;
+
+/// Contexts to try where the one that there is does not hold a prompt and its answer: a comfortable one, and the least that would do. None
+/// if it does, or if the model was not trained for as much as the prompt alone.
+fn longer_context(context: usize, trained: usize, needed: usize, answer: usize) -> Option<Vec<usize>> {
+    // A prompt leaves room for at least one token.
+    let least = needed.saturating_add(answer.max(1)).min(trained);
+    if least <= context || needed >= trained {
+        return None;
+    }
+    let mut contexts = vec![context.saturating_mul(2).clamp(least, trained), least];
+    contexts.dedup();
+    Some(contexts)
+}
 
 /// What comes after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +58,18 @@ struct Ready {
     shown: Vec<Token>,
     /// Dropped last: it holds the workers.
     loaded: Box<Loaded>,
+}
+
+impl Ready {
+    /// Tokens that the context holds.
+    fn context(&self) -> usize {
+        self.engine.runner().options().context
+    }
+
+    /// Tokens that the model was trained for.
+    fn trained(&self) -> usize {
+        self.engine.runner().model().hyper().context
+    }
 }
 
 /// What the last answer was like.
@@ -72,6 +97,8 @@ pub(super) struct Talk<'a> {
     pub(super) draft: Option<String>,
     last: Option<Last>,
     style: Style,
+    /// Whether a longer context may be tried: the user has not chosen one, and none was too long for the memory.
+    may_grow: bool,
     pub(super) interrupts: Option<Interrupts>,
 }
 
@@ -99,6 +126,7 @@ impl<'a> Talk<'a> {
                 reasoning: !args.fold,
                 wraps: io::stdout().is_terminal(),
             },
+            may_grow: args.engine.ctx.is_none(),
             interrupts: None,
         };
         talk.ready = talk.prepare(&talk.settings, out)?;
@@ -129,6 +157,36 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
+    /// Gives the model a longer context if a prompt of so many tokens and its answer need one, the user has not chosen any and the model
+    /// was trained for more; says whether it did. It becomes at least twice as long, so that not every message loads the model again,
+    /// unless there is no memory for that much. Where there is none for enough either, everything is as before.
+    fn grow(&mut self, needed: usize, out: &mut dyn Write) -> Result<bool, Failure> {
+        let length = self.args.length.n;
+        // An answer without a limit gets what is left.
+        let answer = if length == Limit::NONE { 0 } else { length.0 };
+        let ready = self.ready(out)?;
+        let (context, trained) = (ready.context(), ready.trained());
+        let Some(longer) = longer_context(context, trained, needed, answer).filter(|_| self.may_grow) else {
+            return Ok(false);
+        };
+        self.note(&format!("the context of {context} tokens is too short; loading the model again"), out)?;
+        for wanted in longer {
+            let settings = EngineArgs { ctx: Some(wanted), ..self.settings.clone() };
+            match self.change(settings, out) {
+                Ok(()) => {
+                    self.note(&format!("the context now holds {wanted} tokens"), out)?;
+                    return Ok(true);
+                }
+                Err(failure) if failure.is_of_memory() => {
+                    self.note(&format!("a context of {wanted} tokens is too long: {failure}"), out)?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.may_grow = false;
+        Ok(false)
+    }
+
     /// The model, loaded again if it was lost.
     fn ready(&mut self, out: &mut dyn Write) -> Result<&mut Ready, Failure> {
         if self.ready.is_none() {
@@ -146,7 +204,7 @@ impl<'a> Talk<'a> {
         };
         let context = match &self.ready {
             Some(ready) => {
-                format!(", a context of {} tokens", ready.engine.runner().options().context)
+                format!(", a context of {} tokens", ready.context())
             }
             None => ", not loaded".to_owned(),
         };
@@ -228,7 +286,13 @@ impl<'a> Talk<'a> {
                     _ => return Err(Failure::Usage("usage: /markdown on or /markdown off".into())),
                 };
                 self.style.markdown = is_on && self.terminal.colour;
-                let state = if self.style.markdown { "rendered" } else { "shown as plain text" };
+                let state = match (self.style.markdown, is_on) {
+                    (true, _) => "rendered",
+                    (false, true) => {
+                        "shown as plain text, because colours are off (NO_COLOR is set, or this is not a terminal)"
+                    }
+                    (false, false) => "shown as plain text",
+                };
                 self.note(&format!("Markdown is {state}"), out)?;
             }
             Command::Stats => self.stats(out)?,
@@ -304,17 +368,25 @@ impl<'a> Talk<'a> {
 
     fn load(&mut self, path: &str, out: &mut dyn Write) -> Result<(), Failure> {
         let path = path_in(path, "/load")?;
+        let before = self.with_unanswered().messages.len();
         self.transcript = Transcript::load(&path)?;
         let count = messages(self.transcript.messages.len());
         let unanswered = self.transcript.messages.pop_if(|message| message.role == "user");
         (self.unanswered, self.last) = (unanswered.map(|message| message.content), None);
-        self.note(&format!("loaded {count} from {}; /history shows them", path.display()), out)
+        let dropped = match before {
+            0 => String::new(),
+            before => format!(" in place of {}, now dropped", messages(before)),
+        };
+        self.note(&format!("loaded {count} from {}{dropped}; /history shows them", path.display()), out)
     }
 
     fn model(&mut self, name: &str, out: &mut dyn Write) -> Result<(), Failure> {
         if !name.is_empty() {
             let mut settings = self.settings.clone();
             settings.model.model = name.to_owned();
+            // A context that became longer on the way was the other model's.
+            settings.ctx = self.args.engine.ctx;
+            self.may_grow = settings.ctx.is_none();
             self.change(settings, out)?;
         }
         self.note(&self.about(), out)
@@ -331,6 +403,7 @@ impl<'a> Talk<'a> {
             // Shares and places were meant for the devices before.
             settings.split.clear();
             settings.overrides.clear();
+            self.may_grow = self.args.engine.ctx.is_none();
             self.change(settings, out)?;
         }
         self.note(&self.about(), out)
@@ -368,10 +441,10 @@ impl<'a> Talk<'a> {
         let Some(last) = &self.last else { return self.note("nothing has been computed yet", out) };
         let report = &last.answered.report;
         let line = format!(
-            "{}; {} prompt tokens reused, {} tokens in the context; first token after {:.2} s",
+            "{}; {} reused, {} in the context; first token after {:.2} s",
             summary(report),
-            report.reused_tokens,
-            last.held,
+            counted(report.reused_tokens, "prompt token"),
+            counted(last.held, "token"),
             report.prompt_time.as_secs_f64(),
         );
         self.note(&line, out)?;
@@ -406,9 +479,20 @@ impl<'a> Talk<'a> {
         let transcript = self.transcript.clone();
         let interrupts = self.interrupts.clone();
         let sampler = self.args.sampler.clone();
+        let mut fit = fitting(self.ready(out)?, &transcript, &message, shift)?;
+        let needed = match &fit {
+            Fit::TooLong(tokens) => *tokens,
+            // Who has chosen --shift has chosen what happens to an answer without room.
+            Fit::Fits { .. } if shift => 0,
+            Fit::Fits { prompt, .. } => prompt.len(),
+        };
+        if self.grow(needed, out)? {
+            fit = fitting(self.ready(out)?, &transcript, &message, shift)?;
+        }
+        let may_grow = self.may_grow;
         let ready = self.ready(out)?;
-        let context = ready.engine.runner().options().context;
-        let Some((prompt, begun, left_out)) = fitting(ready, &transcript, &message, context, shift)? else {
+        let context = ready.context();
+        let Fit::Fits { prompt, begun, left_out } = fit else {
             return Err(Failure::Usage(match shift || transcript.messages.is_empty() {
                 true => format!(
                     "this message does not fit in the context of {context} tokens: shorten it (/edit), or start the chat with a larger --ctx"
@@ -445,7 +529,8 @@ impl<'a> Talk<'a> {
         drop(under_way);
         reply.finish(out)?;
         let answered = answered?;
-        let end = ended(answered.end, limit, context);
+        let may_grow = may_grow && ready.trained() > context;
+        let end = ended(answered.end, limit, context, may_grow);
         self.unanswered = None;
         self.transcript.messages.push(Message::new("user", message));
         self.transcript.messages.push(Message::new("assistant", reply.answer.text.trim()));
@@ -468,15 +553,27 @@ fn note(style: Style, text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// The tokens of a conversation that ends with a message, the end of its text, and how many messages were left out so that it fits;
-/// none if it does not.
+/// Whether a conversation fits in the context.
+enum Fit {
+    /// It does.
+    Fits {
+        prompt: Vec<Token>,
+        /// The end of its text.
+        begun: String,
+        /// How many messages were left out for that.
+        left_out: usize,
+    },
+    /// It does not: it has so many tokens, or what has to stay of it.
+    TooLong(usize),
+}
+
+/// The tokens of a conversation that ends with a message.
 fn fitting(
     ready: &Ready,
     transcript: &Transcript,
     message: &str,
-    context: usize,
     may_leave_out: bool,
-) -> Result<Option<(Vec<Token>, String, usize)>, Failure> {
+) -> Result<Fit, Failure> {
     let mut transcript = transcript.clone();
     let mut left_out = 0;
     loop {
@@ -484,11 +581,11 @@ fn fitting(
         all.push(Message::new("user", message));
         let prompt = conversation::render(&ready.loaded.vocab, &ready.template, &all)?;
         let tokens = ready.loaded.vocab.encode_prompt(&prompt);
-        if tokens.len() < context {
-            return Ok(Some((tokens, prompt.text().to_owned(), left_out)));
+        if tokens.len() < ready.context() {
+            return Ok(Fit::Fits { prompt: tokens, begun: prompt.text().to_owned(), left_out });
         }
         if !may_leave_out || transcript.messages.is_empty() {
-            return Ok(None);
+            return Ok(Fit::TooLong(tokens.len()));
         }
         // A question and its answer, so that roles go on taking turns.
         let pair = transcript.messages.len().min(2);
@@ -498,11 +595,14 @@ fn fitting(
 }
 
 /// Why an answer ended, if that was not the model.
-fn ended(end: End, limit: usize, context: usize) -> Option<String> {
+fn ended(end: End, limit: usize, context: usize, may_grow: bool) -> Option<String> {
     match end {
         End::Model | End::Complete | End::Stop => None,
         End::Cancelled => Some("stopped; the answer so far stays in the conversation".into()),
         End::Length => Some(format!("stopped at the limit of {limit} tokens (-n)")),
+        End::Context if may_grow => Some(format!(
+            "ended because the context of {context} tokens is full; your next message gets a longer one if it needs that"
+        )),
         End::Context => Some(format!(
             "ended because the context of {context} tokens is full: /undo or /clear make room; or start the chat with a larger --ctx, or \
              with --shift to drop the oldest messages"
@@ -543,9 +643,29 @@ mod tests {
 
     #[test]
     fn answers_that_the_model_ended_are_not_explained() {
-        assert_eq!(ended(End::Model, 5, 9), None);
-        assert!(ended(End::Length, 5, 9).unwrap().contains("5 tokens"));
-        assert!(ended(End::Context, 5, 9).unwrap().contains("9 tokens"));
+        assert_eq!(ended(End::Model, 5, 9, false), None);
+        assert!(ended(End::Length, 5, 9, false).unwrap().contains("5 tokens"));
+        assert!(ended(End::Context, 5, 9, false).unwrap().contains("9 tokens is full: /undo or /clear"));
+        assert!(
+            ended(End::Context, 5, 9, true).unwrap().contains("9 tokens is full; your next message gets")
+        );
+    }
+
+    #[test]
+    fn a_context_becomes_longer_where_that_helps() {
+        // What fits, stays.
+        assert_eq!(longer_context(4096, 32768, 100, 512), None);
+        assert_eq!(longer_context(4096, 32768, 4000, 0), None);
+        assert_eq!(longer_context(4096, 32768, 3000, 512), None);
+        // Twice as long, or as long as it has to be.
+        assert_eq!(longer_context(4096, 32768, 4000, 512), Some(vec![8192, 4512]));
+        assert_eq!(longer_context(4096, 32768, 20_000, 512), Some(vec![20_512]));
+        assert_eq!(longer_context(4096, 6000, 5000, 512), Some(vec![6000, 5512]));
+        // No more than the model knows, even if the answer may then be cut.
+        assert_eq!(longer_context(4096, 6000, 5900, 512), Some(vec![6000]));
+        assert_eq!(longer_context(4096, 4096, 4000, 512), None);
+        assert_eq!(longer_context(4096, 6000, 6000, 512), None);
+        assert_eq!(longer_context(4096, 6000, 4096, 0), Some(vec![6000, 4097]));
     }
 
     #[test]

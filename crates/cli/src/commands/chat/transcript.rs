@@ -80,7 +80,7 @@ impl Transcript {
         match file[MARK].as_u64() {
             Some(VERSION) => {}
             Some(other) => {
-                return Err(wrong(&format!("version {other} of conversations is too new for this oxcart")));
+                return Err(wrong(&format!("saved by a newer Oxcart (format {other})")));
             }
             None => return Err(wrong("this is not a saved conversation")),
         }

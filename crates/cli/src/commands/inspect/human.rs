@@ -90,7 +90,7 @@ impl Page<'_> {
         let text = |text: Text<'_>| shortened(text, WIDTH - 23);
         let mut facts = Vec::new();
         facts.extend(summary.organization.map(|name| ("organization", text(name))));
-        facts.extend(summary.license.map(|name| ("license", text(name))));
+        facts.extend(summary.license.map(|name| ("licence", text(name))));
         facts.extend(summary.architecture.map(|name| ("architecture", text(name))));
         facts.extend(summary.size_label.map(|label| ("size label", text(label))));
         if summary.total.parameters > 0 {

@@ -120,7 +120,7 @@ pub(super) fn find(named: &[String], settings: &Arc<Settings>) -> Result<Vec<Ava
             match available(name(&path.to_string_lossy()), path, settings) {
                 Ok(model) => found.push(model),
                 // One that is no model of ours does not keep the others from being served.
-                Err(failure) => say(&format!("left out: {failure}")),
+                Err(failure) => say(&format!("skipped: {failure}")),
             }
         }
         if found.len() == before {

@@ -10,6 +10,7 @@ use ratatui::text::{Line, Span};
 use super::history::History;
 use crate::door;
 use crate::quantity;
+use crate::workers::device_of_worker;
 
 /// Colours that machines take turns with.
 const COLOURS: [Color; 6] =
@@ -155,7 +156,7 @@ fn machine_lines(
         // The description may be long, and comes where a narrow terminal may cut it off.
         lines.push(Line::raw(format!(
             "  {}: {} of {} free ({})",
-            door::visible(&device.device),
+            door::visible(&device_of_worker(&device.device)),
             ByteSize(device.free_bytes),
             ByteSize(device.total_bytes),
             door::visible(&device.description),
@@ -205,7 +206,8 @@ fn held(share: &DeviceShare, model: &ModelState, is_named: bool) -> [Line<'stati
         ByteSize(share.results_bytes),
         ByteSize(share.free_bytes),
     );
-    [Line::raw(format!("  {}: {parts}{of}", door::visible(&share.device))), Line::styled(memory, DIM)]
+    let device = door::visible(&device_of_worker(&share.device));
+    [Line::raw(format!("  {device}: {parts}{of}")), Line::styled(memory, DIM)]
 }
 
 fn departure(plan: &ClusterPlacement) -> String {
@@ -261,7 +263,7 @@ mod tests {
     fn share(machine: &str, blocks: [usize; 2]) -> DeviceShare {
         DeviceShare {
             machine: machine.into(),
-            device: "CPU".into(),
+            device: format!("RPC0[{machine}]"),
             blocks,
             weights_bytes: 30 << 20,
             cache_bytes: 1 << 20,
@@ -337,12 +339,13 @@ mod tests {
             "dead: blocks 20-29 b:2",
             "#7      prompt 11      answer 5 of 100",
             "■ b:2  dead: closed the connection",
-            "CPU: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB free at start",
+            "  device 0: blocks 20-29, output\n    30.0 MiB weights, 1.0 MiB cache, 0 B results; 1.0 GiB free at start",
             "40.0 round trips/s (140)   sent 40.0 KiB/s (140.0 KiB)   received 80.0 KiB/s (280.0 KiB)",
             "if it left: blocks 0-29 on b:2",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+        assert!(!text.contains("RPC"), "{text}");
         assert!(!text.contains('\x1b'), "names do not reach the terminal as they are");
     }
 
