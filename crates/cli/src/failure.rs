@@ -260,9 +260,10 @@ mod tests {
     /// Wherever it was noticed, a device is called by where it is, and sizes have units.
     #[test]
     fn devices_of_workers_are_called_by_where_they_are() {
+        type OfDevice = fn(String, String) -> DeviceError;
         let device = || "RPC0[box:50052]".to_owned();
         let reason = || "closed the connection".to_owned();
-        let errors: [(fn(String, String) -> DeviceError, &str); 5] = [
+        let errors: [(OfDevice, &str); 5] = [
             (
                 |buffer_type, _| DeviceError::OutOfMemory { buffer_type, size: 94_371_840 },
                 "box:50052 cannot allocate 90.0 MiB: other programs",

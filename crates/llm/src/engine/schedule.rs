@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn steps_are_divided_between_the_oldest_and_the_shortest() {
         let halves = |left: &[usize], room| Split::Halves.divide(left, room);
-        assert_eq!(halves(&[], 128), []);
+        assert!(halves(&[], 128).is_empty());
         assert_eq!(halves(&[4000], 128), [128]);
         assert_eq!(halves(&[4000, 20], 128), [108, 20], "the rest goes back to the oldest");
         assert_eq!(halves(&[4000, 3000, 50, 2000, 50], 128), [64, 0, 50, 0, 14]);
