@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const NUMBERS: [(char, u32); 17] = [
     ('P', 12),
     ('R', 8),
-    ('L', 11),
+    ('L', 12),
     ('F', 12),
     ('C', 17),
     ('H', 13),

@@ -113,7 +113,7 @@ fn what_counts_for_a_stored_graph_is_what_it_takes() {
         let shapes: [Named<'_>; 9] = [
             ("500 nodes", &|peer| chain(peer, &place, 500)),
             ("4,000 nodes", &|peer| chain(peer, &place, 4000)),
-            // Too many for one turn, so that no plan is kept.
+            // Too many for one turn, so that there are several plans.
             ("20,000 nodes", &|peer| chain(peer, &place, 20_000)),
             ("70,000 nodes", &|peer| chain(peer, &place, 70_000)),
             ("nodes without sources", &|peer| without_sources(peer, &place, 3000)),

@@ -172,6 +172,8 @@ pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 /// What a stored graph counts beyond what it lists: itself, what the allocator adds to each list, and a place for tensors
 /// without elements.
 pub(crate) const STORED_GRAPH_BYTES: usize = 1 << 10;
+/// What a plan counts beyond what it says it holds: what the allocator adds to each of its lists.
+pub(crate) const PLAN_BYTES: usize = 256;
 /// What a buffer counts beyond its own bytes, of which it may have none.
 pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 

@@ -31,7 +31,7 @@ use super::pulses::ExpectedPulse;
 use super::rebuild::rebuild_in_parts;
 use super::refusal::Refusal;
 use super::server::WorkerState;
-use super::sliced_graph::SlicedGraph;
+use super::sliced_graph::{PlanRoom, SlicedGraph};
 use super::space::{BufferRange, Space, layout_of};
 use crate::link::Key;
 use crate::wire::{
@@ -442,6 +442,7 @@ impl Session {
         self.check_room(client, index, graph.bytes())?;
         drop(body);
         let has_room = self.settle(&mut graph, client)?;
+        self.plan(&mut graph, index, client)?;
         client.uses(index);
         self.run(&mut graph, index, client)?;
         add(&self.shared.counters.graphs, 1);
@@ -463,9 +464,23 @@ impl Session {
         let mut go_on = |nodes| planning.go_on(nodes);
         let graph = client.in_turn(|| {
             let rebuilt = rebuild_in_parts(&graph, self.dialect, &self.space, lent.device(), &mut go_on)?;
-            SlicedGraph::new(rebuilt, lent, charge, self.shared.limits.node_work, &mut go_on)
+            let charges = (charge, self.shared.lease_for_plans(client));
+            SlicedGraph::new(rebuilt, lent, charges, self.shared.limits.node_work, &mut go_on)
         })?;
         Ok((index, graph))
+    }
+
+    /// Plans a graph, if only to see that it can be; what it counts itself is counted.
+    fn plan(&self, graph: &mut SlicedGraph, device: usize, client: &Client) -> Result<(), Refusal> {
+        let lent = self.shared.devices.get(device).ok_or(Refusal::NoGraph)?;
+        let room = PlanRoom {
+            most: self.shared.limits.client_bytes,
+            held: &|| self.held_bytes(client, Some(device)),
+            give_up: &|| client.graphs.give_up_plans(),
+        };
+        let mut planning = Parts::new(&self.shared.chores, client, PLANNED_NODES);
+        let mut go_on = |nodes| planning.go_on(nodes);
+        client.in_turn(|| graph.plan(lent, &room, &mut go_on))
     }
 
     /// Lets a graph whose message is gone count for itself, and says whether there is room to store it. If not, it counts
@@ -501,11 +516,22 @@ impl Session {
         self.has_room(client, Some(device), bytes).then_some(()).ok_or(full)
     }
 
-    /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
+    /// Whether so many more bytes fit what one client may hold, the graph of a device aside. Plans make way.
     fn has_room(&self, client: &Client, without: Option<usize>, bytes: usize) -> bool {
-        let held = client.graphs.bytes(without);
+        loop {
+            if self.held_bytes(client, without).saturating_add(bytes) <= self.shared.limits.client_bytes {
+                return true;
+            }
+            if !client.graphs.give_up_plans() {
+                return false;
+            }
+        }
+    }
+
+    /// What one client holds, the graph of a device aside.
+    fn held_bytes(&self, client: &Client, without: Option<usize>) -> usize {
         let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
-        held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
+        client.graphs.bytes(without).saturating_add(known)
     }
 
     /// Computes a graph and draws conclusions from how that went.

@@ -44,10 +44,27 @@ impl StoredGraphs {
         std::mem::take(&mut *self.graphs()).iter().any(Option::is_some)
     }
 
+    /// Gives up the plans of one that has some; says whether there was one.
+    pub(crate) fn give_up_plans(&self) -> bool {
+        self.graphs().iter_mut().flatten().any(SlicedGraph::give_up_plans)
+    }
+
+    /// Gives up the plans of all; says whether there were any.
+    pub(crate) fn give_up_all_plans(&self) -> bool {
+        let had_some = |any, graph: &mut SlicedGraph| graph.give_up_plans() || any;
+        self.graphs().iter_mut().flatten().fold(false, had_some)
+    }
+
+    /// What their plans count.
+    pub(crate) fn plan_bytes(&self) -> usize {
+        self.graphs().iter().flatten().map(SlicedGraph::plan_bytes).sum()
+    }
+
     /// What they count, the one of a device aside.
     pub(crate) fn bytes(&self, without: Option<usize>) -> usize {
         let graphs = self.graphs();
         let counted = graphs.iter().enumerate().filter(|(device, _)| Some(*device) != without);
-        counted.filter_map(|(_, stored)| stored.as_ref()).map(SlicedGraph::bytes).sum()
+        let counted = counted.filter_map(|(_, stored)| stored.as_ref());
+        counted.map(|graph| graph.bytes() + graph.plan_bytes()).sum()
     }
 }
