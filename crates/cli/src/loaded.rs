@@ -59,7 +59,7 @@ pub(crate) struct EngineArgs {
     /// Workers to use besides this machine, for example 192.168.1.5,192.168.1.6:50052
     ///
     /// They may be Oxcart's or llama.cpp's; the default port is 50052. Machines that are paired with this one (oxcart join) have names:
-    /// den,attic; all means all of these. local:3 starts three workers on this machine for as long as the command runs.
+    /// den,attic; all means all of these that can be reached. local:3 starts three workers on this machine for as long as the command runs.
     #[arg(long, visible_alias = "rpc", value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub(crate) workers: Vec<WorkerAt>,
 
@@ -141,7 +141,8 @@ impl EngineArgs {
     /// Starts and connects the workers.
     pub(crate) fn connect(&self) -> Result<Arc<Workers>, Failure> {
         let threads = self.local.threads.map(usize::from);
-        Ok(Arc::new(Workers::connect(&self.workers, threads, self.heartbeat)?))
+        let are_numbered = !self.split.is_empty() || !self.overrides.is_empty();
+        Ok(Arc::new(Workers::connect(&self.workers, threads, self.heartbeat, are_numbered)?))
     }
 
     /// Tokens of a context.

@@ -371,14 +371,25 @@ impl Drop for Started {
     }
 }
 
-/// Adds a worker, unless it is there already: one that was listed twice would lend its memory twice.
-fn list(worker: Listed, listed: &mut Vec<(Listed, bool)>) {
-    match listed.iter().any(|(known, _)| known.is_same(&worker)) {
-        true => {
+/// A worker to connect to.
+#[derive(Debug)]
+struct Wanted {
+    worker: Listed,
+    /// Not started for the time of the command.
+    runs_already: bool,
+    /// Whether it was not asked for by itself, but as one of all.
+    may_be_absent: bool,
+}
+
+/// Adds a worker that runs already, unless it is there: one that was listed twice would lend its memory twice.
+fn list(worker: Listed, may_be_absent: bool, wanted: &mut Vec<Wanted>) {
+    match wanted.iter_mut().find(|known| known.worker.is_same(&worker)) {
+        Some(known) => {
+            known.may_be_absent &= may_be_absent;
             let name = worker.name;
             tracing::warn!("{name} is listed twice; it is used once");
         }
-        false => listed.push((worker, true)),
+        None => wanted.push(Wanted { worker, runs_already: true, may_be_absent }),
     }
 }
 
@@ -411,57 +422,72 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts and connects all of them, side by side.
+    /// Starts and connects all of them, side by side. Of `all`, those that cannot be reached are left out, unless devices are meant by their
+    /// numbers, which would then be others.
     pub(crate) fn connect(
         wanted: &[WorkerAt],
         threads: Option<usize>,
         heartbeat: Heartbeat,
+        are_numbered: bool,
     ) -> Result<Workers, Failure> {
         let mut started = Vec::new();
         // Whether it keeps weights is not known of one that runs already. Asking costs a hash, which is faster than most networks.
-        let mut listed = Vec::<(Listed, bool)>::new();
+        let mut listed = Vec::<Wanted>::new();
         let machines = machines_for(wanted)?;
         for worker in wanted {
             match worker {
-                WorkerAt::At(endpoint) => list(Listed::meant_by(endpoint, &machines)?, &mut listed),
+                WorkerAt::At(endpoint) => list(Listed::meant_by(endpoint, &machines)?, false, &mut listed),
                 WorkerAt::All => {
-                    Listed::all(&machines)?.into_iter().for_each(|worker| list(worker, &mut listed));
+                    for worker in Listed::all(&machines)? {
+                        list(worker, !are_numbered, &mut listed);
+                    }
                 }
                 WorkerAt::Local(count) => {
                     for _ in 0..*count {
                         let worker = Started::new(threads).map_err(Failure::Machine)?;
                         let endpoint = endpoint(&worker.endpoint).map_err(Failure::Machine)?;
-                        listed.push((Listed::new(worker.endpoint.clone(), vec![endpoint], None), false));
+                        listed.push(Wanted {
+                            worker: Listed::new(worker.endpoint.clone(), vec![endpoint], None),
+                            runs_already: false,
+                            may_be_absent: false,
+                        });
                         started.push(worker);
                     }
                 }
             }
         }
-        let (mut registries, mut errors) = (Vec::new(), Vec::new());
+        let (mut connected, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
-        thread::scope(|scope| {
+        let tries: Vec<_> = thread::scope(|scope| {
             let asked: Vec<_> = listed
                 .iter()
-                .map(|(worker, worker_cache)| scope.spawn(move || worker.connect(*worker_cache, heartbeat)))
+                .map(|wanted| scope.spawn(|| wanted.worker.connect(wanted.runs_already, heartbeat)))
                 .collect();
-            for (thread, (worker, _)) in asked.into_iter().zip(&listed) {
-                match thread.join() {
-                    Ok(Ok(registry)) => registries.push(registry),
-                    Ok(Err(error)) => errors.push(error),
-                    Err(_) => {
-                        errors.push(format!("{}: internal error (a bug) while connecting", worker.name))
-                    }
-                }
-            }
+            asked.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
+        for (tried, wanted) in tries.into_iter().zip(listed) {
+            let name = &wanted.worker.name;
+            match tried.unwrap_or_else(|_| Err(format!("{name}: internal error (a bug) while connecting"))) {
+                Ok(registry) => connected.push((registry, wanted)),
+                Err(error) if wanted.may_be_absent => absent.push((wanted.worker, error)),
+                Err(error) => errors.push(error),
+            }
+        }
+        if connected.is_empty() {
+            errors.extend(absent.drain(..).map(|(_, error)| error));
+        }
         if !errors.is_empty() {
             return Err(Failure::Workers { errors });
         }
-        let slot = |(registry, (worker, runs_already)): (Arc<RemoteRegistry>, (Listed, bool))| {
-            Slot::new(registry, runs_already.then_some(worker), heartbeat, begun.elapsed())
+        for (worker, error) in absent {
+            tracing::warn!("{} cannot be reached ({error}); continuing without it", worker.name);
+        }
+        let slot = |(registry, wanted): (Arc<RemoteRegistry>, Wanted)| {
+            let again = wanted.runs_already.then_some(wanted.worker);
+            Slot::new(registry, again, heartbeat, begun.elapsed())
         };
         Ok(Workers {
-            slots: registries.into_iter().zip(listed).map(slot).collect(),
+            slots: connected.into_iter().map(slot).collect(),
             begun,
             returns: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),

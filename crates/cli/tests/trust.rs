@@ -155,6 +155,41 @@ fn two_machines_are_paired_in_two_lines() {
     desk.does(&["devices", "--workers", "attic"]);
 }
 
+/// A machine that is off keeps no one from using the others, unless it is asked for by name, or devices are meant by their numbers.
+#[test]
+fn one_of_all_machines_may_be_off() {
+    let (den, attic, desk) = (Machine::new(), Machine::new(), Machine::new());
+    let mut workers = [&den, &attic].map(|machine| Worker::start(machine, &[]));
+    for (worker, name) in workers.iter_mut().zip(["den", "attic"]) {
+        let line = worker.join_line();
+        desk.does(&["join", &line, "--call-it", name]);
+    }
+    let here = answer(&desk, &[]);
+    let asked = ["run", "-m", TINY, "the end", "--raw", "-n", "12", "--temp", "0", "--json"];
+    let ask = |args: &[&str]| desk.run_all(&[&asked[..], args].concat());
+    assert_eq!(answer(&desk, &["--workers", "all", "--split", "1,1"]), here);
+    let [first, second] = workers;
+    drop(second);
+    let (code, printed, said) = ask(&["--workers", "all"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("attic cannot be reached (") && said.contains("continuing without it"), "{said}");
+    assert!(!said.contains("den cannot"), "{said}");
+    assert_eq!(serde_json::from_str::<Value>(&printed).unwrap()["text"], here);
+    for args in [
+        &["--workers", "attic"][..],
+        &["--workers", "attic,all"],
+        &["--workers", "all,attic"],
+        &["--workers", "all", "--split", "1"],
+        &["--workers", "all", "--place", "output=0"],
+    ] {
+        let (code, _, said) = ask(args);
+        assert_eq!((code, said.contains("continuing")), (Some(1), false), "{args:?}: {said}");
+    }
+    drop(first);
+    let (code, _, said) = ask(&["--workers", "all"]);
+    assert_eq!((code, said.contains("continuing")), (Some(1), false), "{said}");
+}
+
 /// What was once paired and then revoked is not talked to, in TLS or in the clear, under any of its names.
 #[test]
 fn a_revoked_worker_is_not_talked_to() {

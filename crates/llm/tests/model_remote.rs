@@ -42,8 +42,8 @@ fn recorded_models_over_workers() {
             assert_eq!(session.runner.prepared().unwrap().splits().len(), 3, "{}", golden.name());
             for registry in &registries {
                 let messages = |command| registry.traffic().of(command).messages;
-                assert_eq!(messages(Command::GraphCompute), 2, "{}", golden.name());
-                assert_eq!(messages(Command::GraphRecompute), 7, "{}", golden.name());
+                assert_eq!(messages(Command::GraphKeep), 2, "{}", golden.name());
+                assert_eq!(messages(Command::GraphRun), 7, "{}", golden.name());
             }
         }
     }
@@ -117,4 +117,39 @@ fn every_stock_worker_is_waited_for_once_per_token() {
         let stock = DialectChoice::Fixed(Dialect::newest());
         assert_eq!(trips(count, stock), vec![1; count], "{count} workers");
     }
+}
+
+/// Bytes that describe graphs and ask for them, for each of some steps whose shapes alternate: one sequence alone, and a prompt's next piece
+/// beside it. Both shapes were there before.
+fn graph_bytes(choice: DialectChoice) -> Vec<u64> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data/tiny.gguf");
+    let (_workers, endpoints) = remote::workers_speaking(1, choice);
+    let registries = remote::connect(&endpoints);
+    let (model, streams) = remote::load(&path, &registries);
+    let options = RunnerOptions { sequences: 2, ..RunnerOptions::default() };
+    let mut runner = Runner::new(model, streams, options).unwrap();
+    let (alone, beside) = (runner.open().unwrap(), runner.open().unwrap());
+    let mut step = |number: u32| {
+        let (token, piece) = ([1 + number % 9], [2, 3, 4, 5]);
+        let mut pieces = vec![Piece { sequence: alone, tokens: &token, wanted: Wanted::Last }];
+        if number % 2 == 1 {
+            pieces.push(Piece { sequence: beside, tokens: &piece, wanted: Wanted::Last });
+        }
+        runner.compute(&pieces).unwrap();
+        let commands =
+            [Command::GraphCompute, Command::GraphRecompute, Command::GraphKeep, Command::GraphRun];
+        commands.map(|command| registries[0].traffic().of(command).bytes_sent).iter().sum::<u64>()
+    };
+    let sums: Vec<u64> = (0..20).map(&mut step).collect();
+    sums[3..].windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// Workers keep the graphs of all shapes, so that going from one to another and back takes a few bytes; other workers have the last one only.
+#[test]
+fn alternating_shapes_are_sent_once() {
+    let (kept, last) =
+        (graph_bytes(DialectChoice::Auto), graph_bytes(DialectChoice::Fixed(Dialect::newest())));
+    eprintln!("bytes of graphs per step: {kept:?} where they are kept, {last:?} where the last one is");
+    assert!(kept.iter().all(|&bytes| bytes <= 64), "{kept:?}");
+    assert!(last.iter().all(|&bytes| bytes > 10_000), "{last:?}");
 }

@@ -21,6 +21,7 @@ mod handshake;
 mod introduction;
 mod job;
 mod join;
+mod known_graphs;
 pub mod limits;
 mod line;
 mod message;

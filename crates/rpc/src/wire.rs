@@ -14,6 +14,7 @@ mod graph;
 mod hash;
 mod interruption;
 mod introduction;
+mod kept_graph;
 mod limits;
 mod offer;
 mod op_code;
@@ -31,10 +32,13 @@ pub use graph::{GraphBody, GraphError, encode_graph};
 pub use hash::{Fnv1a, fnv1a};
 pub use interruption::{Interruption, NotDelivered};
 pub use introduction::{Address, Expect, Meet, Transfer};
-pub use limits::{MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS};
+pub use kept_graph::{Slot, kept_graph_bytes};
+pub use limits::{
+    MAX_DELIVERY_BYTES, MAX_GRAPH_BYTES, MAX_KEPT_GRAPHS, MAX_NODES, MAX_PAIRING_BYTES, MAX_TENSORS,
+};
 pub use offer::{
     CAPABILITY_BYTES, NO_CAPABILITIES, answer_capabilities, offers_copies, offers_introductions,
-    offers_own_ops, offers_pulses, offers_takes, with_copies,
+    offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes, with_copies, with_kept_graphs,
 };
 pub use op_code::OpCode;
 pub use pairing::{NotPaired, PairingError, PairingMessage};

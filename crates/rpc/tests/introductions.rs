@@ -17,8 +17,8 @@ use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction}
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
 use oxcart_rpc::wire::{
     Address, Command, DeliveryHead, Dialect, Expect, FRAME_BYTES, FrameHead, Interruption,
-    MAX_DELIVERY_BYTES, Meet, NotDelivered, PULSE_MARK, PulseMessage, TensorRecord, Transfer, WORKER_MARK,
-    WorkerMessage, answer_capabilities,
+    MAX_DELIVERY_BYTES, Meet, NotDelivered, OpCode, PULSE_MARK, PulseMessage, TensorRecord, Transfer,
+    WORKER_MARK, WorkerMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
@@ -384,6 +384,9 @@ fn an_interrupted_session_keeps_what_it_holds_and_does_nothing_else() {
     }
     waiting.peer.send(Command::GraphRecompute, &[0; 4]);
     waiting.peer.send(Command::GraphCompute, b"no graph at all");
+    waiting.peer.send(Command::GraphKeep, b"none either");
+    waiting.peer.send(Command::GraphRun, &[0, 0]);
+    waiting.peer.send(Command::GraphDrop, &[0, 0]);
     waiting.peer.set(&record, 8, &[9; 8]);
     assert_eq!(waiting.interruption(), Interruption { number: NUMBER, why: NotDelivered::Lost });
     assert!(started.elapsed() < PATIENCE);
@@ -413,6 +416,19 @@ fn an_interrupted_session_keeps_what_it_holds_and_does_nothing_else() {
     assert_eq!(waiting.interruption().why, NotDelivered::Lost);
     waiting.peer.send(Command::Resume, &[]);
     waiting.peer.assert_refused(Command::Await, &transfer(NUMBER));
+    // Graphs in slots are forgotten, for nothing has come of what was said about them meanwhile.
+    let mut waiting = Waiting::new(&fixture);
+    let Waiting { record, .. } = waiting;
+    let place = (record.buffer.get(), record.data.get());
+    let sum = waiting.peer.node(OpCode::Add, 2, record.ne.map(|n| n.get()), place, &[1, 1]);
+    let graph = waiting.peer.graph_body(&[2], &[record, sum]);
+    waiting.peer.send(Command::GraphKeep, &[&[1, 0][..], &graph].concat());
+    waiting.peer.send(Command::GraphRun, &[1, 0]);
+    assert!(waiting.peer.is_alive());
+    waiting.await_ticket(0);
+    assert_eq!(waiting.interruption().why, NotDelivered::Lost);
+    waiting.peer.send(Command::Resume, &[]);
+    waiting.peer.assert_refused(Command::GraphRun, &[1, 0]);
     fixture.until_empty();
 }
 

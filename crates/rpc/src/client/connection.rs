@@ -22,15 +22,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use super::failure::{About, Unconfirmed, WorkerFailure, WorkerFault};
+use super::graph::EncodedGraph;
 use super::introduction::Reach;
 use super::job::Job;
+use super::known_graphs::{Asked, KnownGraphs};
 use super::limits::{LOOK, MAX_DIRECT_BYTES, MAX_MARKS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 use super::line::{Line, WorkerHas};
-use super::message::{Head, Message};
+use super::message::{Head, Message, Waiting};
 use super::options::Options;
 use super::pulse::Beating;
 use super::traffic::Traffic;
-use crate::wire::{Command, Dialect};
+use crate::wire::{Command, Dialect, Slot};
 
 /// Where a live buffer of the worker is.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +54,8 @@ struct State {
     queued_bytes: usize,
     failed: Option<Arc<WorkerFailure>>,
     closing: bool,
-    /// By device, the graph that the worker will have stored when its turn has come.
-    stored: Vec<Option<Arc<Vec<u8>>>>,
+    /// The graphs that the worker will have stored when everything so far has had its turn.
+    graphs: KnownGraphs,
     /// Bases of live buffers, by handle.
     live: BTreeMap<u64, u64>,
     /// Workers that push to this one.
@@ -152,6 +154,7 @@ impl Connection {
     ) -> std::io::Result<Arc<Connection>> {
         let (socket, dialect, worker_has) = (line.handle()?, line.dialect, line.has);
         let reach = Reach::new(&line, &socket, options);
+        let graphs = KnownGraphs::new(dialect, line.kept_graph_bytes);
         let state = State {
             line: Some(line),
             next_ticket: 0,
@@ -161,7 +164,7 @@ impl Connection {
             queued_bytes: 0,
             failed: None,
             closing: false,
-            stored: Vec::new(),
+            graphs,
             live: BTreeMap::new(),
             senders: Vec::new(),
             receivers: Vec::new(),
@@ -286,27 +289,18 @@ impl Connection {
         confirm(known);
     }
 
-    /// Has a graph of a stream computed on a device. One that is the last the device was given need not be sent again.
+    /// Has a graph of a stream computed on a device. One that the worker has stored need not be sent again.
     pub(super) fn submit_graph(
         &self,
         era: u64,
         device: usize,
-        body: &Arc<Vec<u8>>,
-        job: impl FnOnce(bool) -> Job,
+        graph: &EncodedGraph,
+        job: impl FnOnce(Asked) -> Job,
     ) -> Result<(), Arc<WorkerFailure>> {
-        let mut state = self.core.wait_for_room(Some(era), body.len())?;
-        let mut again = false;
-        if self.dialect.has_recompute {
-            if state.stored.len() <= device {
-                state.stored.resize(device + 1, None);
-            }
-            if let Some(stored) = state.stored.get_mut(device) {
-                let is_same = |known: &Arc<Vec<u8>>| Arc::ptr_eq(known, body) || known == body;
-                again = stored.as_ref().is_some_and(is_same);
-                *stored = Some(Arc::clone(body));
-            }
-        }
-        self.core.enter(state, true, job(again)).map(|_| ())
+        let mut state = self.core.wait_for_room(Some(era), graph.body.len())?;
+        let (asked, emptied) = state.graphs.ask(device, graph);
+        state.empty(&emptied);
+        self.core.enter(state, true, job(asked)).map(|_| ())
     }
 
     /// Notes a new buffer; `false` if the worker gave out its handle before.
@@ -318,12 +312,10 @@ impl Connection {
     pub(super) fn free(&self, handle: u64, job: Job) {
         let mut state = self.core.lock();
         state.live.remove(&handle);
-        // Workers forget stored graphs when a buffer is freed, or keep them with a hole.
-        state.stored.clear();
+        let emptied = state.graphs.forget_buffer(handle);
         if state.failed.is_none() {
-            let ticket = state.draw();
-            state.queued_bytes += job.bytes();
-            state.queue.push_back(Queued { ticket, is_of_stream: false, job: Some(job) });
+            state.empty(&emptied);
+            state.push(false, job);
             drop(state);
             self.core.work.notify_one();
         }
@@ -407,6 +399,22 @@ impl State {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         ticket
+    }
+
+    /// Leaves a job to the connection's thread, which has to be woken; says which ticket it has.
+    fn push(&mut self, is_of_stream: bool, job: Job) -> u64 {
+        let ticket = self.draw();
+        self.queued_bytes += job.bytes();
+        self.queue.push_back(Queued { ticket, is_of_stream, job: Some(job) });
+        ticket
+    }
+
+    /// Has the worker empty slots. After an interruption it has none to empty, so this ends with the streams.
+    fn empty(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            let head = Head::new(Command::GraphDrop).raw(&slot.encode());
+            self.push(true, Job::Tell(Waiting::new(Command::GraphDrop, head)));
+        }
     }
 
     /// The line, if it is this ticket's turn.
@@ -595,7 +603,7 @@ impl Core {
         state.interrupted = Some(Arc::clone(&failure));
         state.broken.extend(introduction);
         // The worker has neither done nor kept what it was told since.
-        state.stored.clear();
+        state.graphs.clear();
         state.awaited.clear();
         let mut jobs = Vec::new();
         let mut bytes = 0;

@@ -20,6 +20,8 @@ use crate::wire::{Dialect, TensorRecord, encode_graph};
 pub struct EncodedGraph {
     /// The body of the message.
     pub body: Arc<Vec<u8>>,
+    /// Handles of the buffers that it names.
+    pub buffers: Arc<[u64]>,
     /// How many nodes are to run.
     pub nodes: usize,
 }
@@ -51,7 +53,10 @@ pub fn encode_nodes(
     }
     let mut body = Vec::new();
     encode_graph(&mut body, dialect, device.0, &encoder.nodes, &encoder.tensors);
-    Ok(EncodedGraph { body: Arc::new(body), nodes: encoder.nodes.len() })
+    let mut buffers: Vec<u64> = encoder.tensors.iter().map(|record| record.buffer.get()).collect();
+    buffers.sort_unstable();
+    buffers.dedup();
+    Ok(EncodedGraph { body: Arc::new(body), buffers: buffers.into(), nodes: encoder.nodes.len() })
 }
 
 /// Where a tensor is in the memory of the worker at the other end of a connection.

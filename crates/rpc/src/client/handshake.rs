@@ -20,7 +20,7 @@ use crate::link::tls::{Purpose, is_another, is_not_known, to_worker};
 use crate::os::socket::{KeepAlive, TimedSocket, is_tick, keep_alive};
 use crate::wire::{
     CAPABILITY_BYTES, Command, Dialect, NO_CAPABILITIES, Version, offers_copies, offers_introductions,
-    offers_own_ops, offers_pulses, offers_takes,
+    offers_kept_graphs, offers_own_ops, offers_pulses, offers_takes,
 };
 
 /// When a silent worker is taken for lost.
@@ -50,13 +50,14 @@ pub(super) fn greet(
         let failure = match hello(&mut line, with_capabilities) {
             Ok(answer) => {
                 let (can_be_introduced, has_pulse) = (answer.can_be_introduced, answer.has_pulse);
-                let has = answer.has;
+                let (has, kept_graph_bytes) = (answer.has, answer.kept_graph_bytes);
                 line.dialect = choose(endpoint, answer, options.dialect, with_capabilities)?;
                 line.can_be_introduced = can_be_introduced && line.dialect.has_introductions;
                 line.has_pulse = has_pulse && line.dialect.has_pulses;
                 if line.dialect.has_takes {
                     line.has = has;
                 }
+                line.kept_graph_bytes = kept_graph_bytes.filter(|_| line.dialect.has_kept_graphs);
                 return Ok(line);
             }
             Err(failure) => failure,
@@ -132,6 +133,8 @@ struct Answer {
     has_pulse: bool,
     /// What it may have already.
     has: WorkerHas,
+    /// What graphs may count that it keeps in slots, if it does.
+    kept_graph_bytes: Option<usize>,
 }
 
 fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailure> {
@@ -153,7 +156,8 @@ fn hello(line: &mut Line, with_capabilities: bool) -> Result<Answer, WorkerFailu
     let version = Version { major, minor, patch };
     let (is_own, can_be_introduced) = (offers_own_ops(&offer), offers_introductions(&offer));
     let has = WorkerHas { takes: offers_takes(&offer), copies: offers_copies(&offer) };
-    Ok(Answer { version, is_own, can_be_introduced, has_pulse: offers_pulses(&offer), has })
+    let (has_pulse, kept_graph_bytes) = (offers_pulses(&offer), offers_kept_graphs(&offer));
+    Ok(Answer { version, is_own, can_be_introduced, has_pulse, has, kept_graph_bytes })
 }
 
 /// The dialect to speak with a worker of a version.

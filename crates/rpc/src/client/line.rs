@@ -74,6 +74,8 @@ pub(super) struct Line {
     pub(super) has_pulse: bool,
     /// What the worker may have already.
     pub(super) has: WorkerHas,
+    /// What graphs may count that the worker keeps in slots, if it does.
+    pub(super) kept_graph_bytes: Option<usize>,
     traffic: Arc<Traffic>,
     timeouts: Timeouts,
     unconfirmed: Unconfirmed,
@@ -99,6 +101,7 @@ impl Line {
             can_be_introduced: false,
             has_pulse: false,
             has: WorkerHas::default(),
+            kept_graph_bytes: None,
             traffic,
             timeouts,
             unconfirmed: Unconfirmed::default(),

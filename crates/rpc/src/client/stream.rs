@@ -18,8 +18,9 @@ use super::failure::{About, WorkerFailure};
 use super::graph::{EncodedGraph, address_at, encode_nodes};
 use super::introduction::{Failed, push};
 use super::job::{DeferredError, Job, Range, set_head};
+use super::known_graphs::Asked;
 use super::message::{Head, SharedBytes, Waiting};
-use crate::wire::Command;
+use crate::wire::{Command, Slot};
 
 /// A stream of work on a device of a worker.
 #[derive(Debug)]
@@ -67,27 +68,37 @@ impl Lane {
         }
         let (connection, index) = (self.connection(), self.remote.index());
         let about = About::Graph { nodes: graph.nodes };
-        let job = |again: bool| {
-            if again {
-                let head = device_head(Command::GraphRecompute, connection.dialect, index);
-                return Job::Tell(Waiting { about, ..Waiting::new(Command::GraphRecompute, head) });
-            }
-            let graph = Waiting {
-                command: Command::GraphCompute,
-                head: Head::new(Command::GraphCompute).followed_by(graph.body.len()),
+        let job = |asked: Asked| {
+            let short =
+                |command, head| Job::Tell(Waiting { about: about.clone(), ..Waiting::new(command, head) });
+            let whole = |command, head: Head| Waiting {
+                command,
+                head: head.followed_by(graph.body.len()),
                 payload: Some(SharedBytes::all(Arc::clone(&graph.body))),
-                about,
+                about: about.clone(),
                 work: graph.body.len() as u64,
             };
-            match connection.dialect.has_recompute {
-                true => Job::Tell(graph),
-                false => {
-                    let (device, deferred) = (self.name().to_owned(), Arc::clone(&self.deferred));
-                    Job::Graph { graph, device, deferred }
+            let of_slot = |command, slot: Slot| Head::new(command).raw(&slot.encode());
+            match asked {
+                Asked::Run(slot) => short(Command::GraphRun, of_slot(Command::GraphRun, slot)),
+                Asked::Keep(slot) => Job::Tell(whole(Command::GraphKeep, of_slot(Command::GraphKeep, slot))),
+                Asked::Again => {
+                    let head = device_head(Command::GraphRecompute, connection.dialect, index);
+                    short(Command::GraphRecompute, head)
+                }
+                Asked::Whole => {
+                    let graph = whole(Command::GraphCompute, Head::new(Command::GraphCompute));
+                    match connection.dialect.has_recompute {
+                        true => Job::Tell(graph),
+                        false => {
+                            let (device, deferred) = (self.name().to_owned(), Arc::clone(&self.deferred));
+                            Job::Graph { graph, device, deferred }
+                        }
+                    }
                 }
             }
         };
-        let submitted = connection.submit_graph(self.era, index as usize, &graph.body, job);
+        let submitted = connection.submit_graph(self.era, index as usize, graph, job);
         submitted.map_err(|failure| self.error(&failure))
     }
 
@@ -249,7 +260,7 @@ impl Stream for RemoteStream {
     }
 }
 
-/// A graph that is described once and sent once, as long as nothing else is computed in between.
+/// A graph that is described once, and sent once as long as the worker has it stored.
 #[derive(Debug)]
 struct RemotePlan {
     lane: Arc<Lane>,

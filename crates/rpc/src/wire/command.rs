@@ -2,6 +2,7 @@
 
 use super::dialect::Dialect;
 use super::introduction::{Expect, Meet, Transfer};
+use super::kept_graph::Slot;
 use super::offer::CAPABILITY_BYTES;
 use super::record::RECORD_BYTES;
 use super::take::Take;
@@ -43,6 +44,12 @@ pub enum Command {
     Pulse = 133,
     /// Put bytes in place that the worker has, by what they are known by.
     Take = 134,
+    /// Compute a graph and keep it in a slot.
+    GraphKeep = 135,
+    /// Compute the graph in a slot again.
+    GraphRun = 136,
+    /// Forget the graph in a slot.
+    GraphDrop = 137,
 }
 
 /// How many of them are ggml's.
@@ -61,7 +68,7 @@ pub enum Reply {
 
 impl Command {
     /// Every command.
-    pub const ALL: [Command; 25] = [
+    pub const ALL: [Command; 28] = [
         Command::AllocBuffer,
         Command::GetAlignment,
         Command::GetMaxSize,
@@ -87,6 +94,9 @@ impl Command {
         Command::Resume,
         Command::Pulse,
         Command::Take,
+        Command::GraphKeep,
+        Command::GraphRun,
+        Command::GraphDrop,
     ];
 
     /// The command with a number, if the dialect has it.
@@ -101,6 +111,7 @@ impl Command {
             }
             Command::Pulse => dialect.has_pulses,
             Command::Take => dialect.has_takes,
+            Command::GraphKeep | Command::GraphRun | Command::GraphDrop => dialect.has_kept_graphs,
             _ => true,
         };
         exists.then_some(command)
@@ -142,6 +153,9 @@ impl Command {
             Command::Resume => "RESUME",
             Command::Pulse => "PULSE",
             Command::Take => "TAKE",
+            Command::GraphKeep => "GRAPH_KEEP",
+            Command::GraphRun => "GRAPH_RUN",
+            Command::GraphDrop => "GRAPH_DROP",
         }
     }
 
@@ -174,12 +188,14 @@ impl Command {
             Command::Meet => Meet::BYTES,
             Command::Push | Command::Await => Transfer::BYTES,
             Command::Take => Take::BYTES,
+            Command::GraphKeep => Slot::BYTES + device + 8,
+            Command::GraphRun | Command::GraphDrop => Slot::BYTES,
         }
     }
 
     /// Whether the body may be longer than its fixed start.
     pub const fn is_open_ended(self) -> bool {
-        matches!(self, Command::SetTensor | Command::GraphCompute)
+        matches!(self, Command::SetTensor | Command::GraphCompute | Command::GraphKeep)
     }
 
     /// What the command is answered with.
@@ -198,6 +214,9 @@ impl Command {
             }
             Command::SetTensor
             | Command::GraphRecompute
+            | Command::GraphKeep
+            | Command::GraphRun
+            | Command::GraphDrop
             | Command::Push
             | Command::Await
             | Command::Resume => Reply::None,
@@ -279,9 +298,10 @@ mod tests {
     fn own_commands_are_those_of_the_own_dialect() {
         let numbers: Vec<u8> =
             (18..=255).filter(|&number| Command::from_number(number, Dialect::own()).is_some()).collect();
-        assert_eq!(numbers, [128, 129, 130, 131, 132, 133, 134]);
+        assert_eq!(numbers, [128, 129, 130, 131, 132, 133, 134, 135, 136, 137]);
         for dialect in Dialect::all().iter().filter(|dialect| **dialect != Dialect::own()) {
             assert!(!dialect.has_introductions && !dialect.has_pulses && !dialect.has_takes, "{dialect}");
+            assert!(!dialect.has_kept_graphs, "{dialect}");
         }
         for (index, command) in Command::ALL.into_iter().enumerate() {
             assert_eq!(command.index(), index, "{}", command.name());

@@ -65,6 +65,9 @@ pub struct Dialect {
     pub has_pulses: bool,
     /// Whether bytes can be named by their content: TAKE exists. Only spoken with workers that said so; see [`offers_takes`](super::offers_takes).
     pub has_takes: bool,
+    /// Whether a worker keeps graphs in slots: GRAPH_KEEP, GRAPH_RUN and GRAPH_DROP exist. Only spoken with workers that said so; see
+    /// [`offers_kept_graphs`](super::offers_kept_graphs).
+    pub has_kept_graphs: bool,
     /// Whether FREE_BUFFER, BUFFER_CLEAR, INIT_TENSOR and MEMSET_TENSOR are answered.
     pub answers_writes: bool,
     /// Whether operations have the meaning they had in version 2: SET_ROWS names its target only as its view source, PAD

@@ -11,6 +11,9 @@ pub const MAX_GRAPH_BYTES: usize = 64 << 20;
 
 const _: () = assert!(12 + 8 * MAX_NODES + RECORD_BYTES * MAX_TENSORS <= MAX_GRAPH_BYTES);
 
+/// The most graphs that a worker keeps for a client at a time, beside the last ones of its devices.
+pub const MAX_KEPT_GRAPHS: usize = 256;
+
 /// Rounds that an operation may repeat its work; honest clients ask for a few dozen.
 pub(super) const MAX_ITERATIONS: u32 = 1024;
 

@@ -30,6 +30,9 @@ const TAKES: u32 = 4;
 /// The bit that says that it has files of its own to take them from, so that small ones are worth asking for, too.
 const COPIES: u32 = 8;
 
+/// The bit that says that a worker keeps graphs in slots. How many KiB a client's may count follows the bits.
+const KEPT_GRAPHS: u32 = 16;
+
 /// What a worker that speaks `dialect` answers to a client's capabilities.
 pub fn answer_capabilities(dialect: &Dialect, asked: &[u8]) -> [u8; CAPABILITY_BYTES] {
     let mut answer = NO_CAPABILITIES;
@@ -49,6 +52,21 @@ pub fn with_copies(mut answer: [u8; CAPABILITY_BYTES]) -> [u8; CAPABILITY_BYTES]
     if offers_takes(&answer) {
         let more = abilities(&answer) | COPIES;
         answer[12..16].copy_from_slice(&more.to_le_bytes());
+    }
+    answer
+}
+
+/// The answer of a worker that keeps graphs in slots, which may count so many bytes, if it is one of ours.
+pub fn with_kept_graphs(
+    mut answer: [u8; CAPABILITY_BYTES],
+    dialect: &Dialect,
+    bytes: usize,
+) -> [u8; CAPABILITY_BYTES] {
+    if dialect.has_kept_graphs && answer[..8] == MARK {
+        let more = abilities(&answer) | KEPT_GRAPHS;
+        answer[12..16].copy_from_slice(&more.to_le_bytes());
+        let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+        answer[16..20].copy_from_slice(&kib.to_le_bytes());
     }
     answer
 }
@@ -77,6 +95,13 @@ pub fn offers_takes(answer: &[u8; CAPABILITY_BYTES]) -> bool {
 /// Whether a worker that answered this has files of its own to take them from.
 pub fn offers_copies(answer: &[u8; CAPABILITY_BYTES]) -> bool {
     offers_takes(answer) && has_ability(answer, COPIES)
+}
+
+/// How many bytes the graphs that a worker which answered this keeps in slots may count, if it keeps some.
+pub fn offers_kept_graphs(answer: &[u8; CAPABILITY_BYTES]) -> Option<usize> {
+    let [a, b, c, d] = [answer[16], answer[17], answer[18], answer[19]];
+    let bytes = u64::from(u32::from_le_bytes([a, b, c, d])) << 10;
+    has_ability(answer, KEPT_GRAPHS).then(|| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn has_ability(answer: &[u8; CAPABILITY_BYTES], ability: u32) -> bool {
@@ -134,6 +159,22 @@ mod tests {
         for nothing in [NO_CAPABILITIES, [0xff; CAPABILITY_BYTES]] {
             assert!(!offers_takes(&nothing) && !offers_copies(&nothing));
         }
+    }
+
+    /// A worker of ours from before has none of it, and another's answer is not ours to change.
+    #[test]
+    fn kept_graphs_are_offered_with_what_they_may_count() {
+        let own = answer_capabilities(Dialect::own(), &NO_CAPABILITIES);
+        assert_eq!(offers_kept_graphs(&own), None);
+        for (bytes, said) in [(0, 0), (1023, 0), (32 << 20, 32 << 20), (usize::MAX, 0xffff_ffff << 10)] {
+            let offer = with_kept_graphs(own, Dialect::own(), bytes);
+            assert_eq!(offers_kept_graphs(&offer), Some(said));
+            assert!(offers_takes(&offer) && !offers_copies(&offer));
+            assert_eq!(offers_kept_graphs(&with_copies(offer)), Some(said));
+        }
+        assert_eq!(with_kept_graphs(NO_CAPABILITIES, Dialect::own(), 1 << 20), NO_CAPABILITIES);
+        assert_eq!(with_kept_graphs(own, Dialect::newest(), 1 << 20), own);
+        assert_eq!(offers_kept_graphs(&[0xff; CAPABILITY_BYTES]), None);
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Budget {
         self.total.saturating_sub(self.aside).saturating_sub(self.given().used)
     }
 
+    /// A lease of no bytes, which may grow.
+    pub(crate) fn nothing(self: &Arc<Self>, holder: Holder) -> Lease {
+        Lease { budget: Arc::clone(self), holder, bytes: 0 }
+    }
+
     /// Takes bytes, if so many are left.
     pub(crate) fn lease(self: &Arc<Self>, holder: Holder, bytes: usize) -> Option<Lease> {
         self.lease_within(holder, bytes, usize::MAX)

@@ -19,7 +19,10 @@ use super::refusal::Refusal;
 use super::server::{DialectChoice, WorkerState};
 use super::session::{Answer, Session, Target};
 use super::space::BufferRange;
-use crate::wire::{Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, answer_capabilities, with_copies};
+use crate::wire::{
+    Command, Dialect, Interruption, MAX_GRAPH_BYTES, Reply, Slot, answer_capabilities, with_copies,
+    with_kept_graphs,
+};
 
 /// What GRAPH_COMPUTE answers in version 2.
 const SUCCESS: u8 = 0;
@@ -154,6 +157,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             // Capabilities are of transports that we do not have; whatever is offered, we decline.
             reply.push(0);
             let answer = answer_capabilities(dialect, &self.body);
+            let answer = with_kept_graphs(answer, dialect, self.shared.limits.kept_bytes());
             reply.extend(if self.shared.copies.is_some() { with_copies(answer) } else { answer });
         }
         self.reply(&reply)?;
@@ -209,8 +213,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             return Err(refused(Refusal::Hello));
         }
         let fixed = command.request_bytes(dialect);
-        if command == Command::GraphCompute {
-            return self.compute(session, dialect, size);
+        if matches!(command, Command::GraphCompute | Command::GraphKeep) {
+            return self.compute(session, dialect, command, size);
         }
         let fits = if command.is_open_ended() { size >= fixed as u64 } else { size == fixed as u64 };
         if !fits {
@@ -235,9 +239,9 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
                 self.client.enter(Phase::Awaiting, None);
                 session.carry_out(command, &self.body, self.client)
             }
-            Command::GraphRecompute => {
+            Command::GraphRecompute | Command::GraphRun => {
                 self.client.enter(Phase::Computing, None);
-                let done = session.recompute(&self.body, self.client);
+                let done = session.recompute(command, &self.body, self.client);
                 self.totals.graphs += 1;
                 done.map(|()| Answer::Done)
             }
@@ -247,7 +251,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             // It is no fault of the client, who learns of it where it next waits for an answer.
             Err(refusal @ Refusal::NotDelivered { number, why }) if !self.client.is_gone() => {
                 self.shared.refused(self.client, command.name(), &refusal);
-                session.interrupt(Interruption { number, why });
+                session.interrupt(Interruption { number, why }, self.client);
                 Answer::Done
             }
             answer => answer.map_err(|refusal| self.gone_or(command, refusal))?,
@@ -322,16 +326,22 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         Ok(())
     }
 
-    /// GRAPH_COMPUTE. In version 2 a graph that is refused or fails is answered, and the connection goes on.
-    fn compute(&mut self, session: &mut Session, dialect: &'static Dialect, size: u64) -> Outcome {
-        let name = Command::GraphCompute.name();
-        let (body, charge) = self.read_graph(size)?;
+    /// GRAPH_COMPUTE and GRAPH_KEEP. In version 2 a graph that is refused or fails is answered, and the connection goes on.
+    fn compute(
+        &mut self,
+        session: &mut Session,
+        dialect: &'static Dialect,
+        command: Command,
+        size: u64,
+    ) -> Outcome {
+        let name = command.name();
+        let (body, charge) = self.read_graph(command, size)?;
         self.client.enter(Phase::Computing, None);
-        let done = session.compute(body, self.client, charge);
+        let done = session.compute(command, body, self.client, charge);
         self.totals.graphs += 1;
         self.client.enter(Phase::Working, None);
-        if command_has_status(dialect) {
-            let status = match done.map_err(|refusal| self.gone_or(Command::GraphCompute, refusal)) {
+        if command.reply(dialect) != Reply::None {
+            let status = match done.map_err(|refusal| self.gone_or(command, refusal)) {
                 Ok(()) => SUCCESS,
                 Err(End::Refused(_, refusal)) => {
                     self.shared.refused(self.client, name, &refusal);
@@ -341,16 +351,17 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             };
             return self.reply(&[status]);
         }
-        done.map_err(|refusal| self.gone_or(Command::GraphCompute, refusal))
+        done.map_err(|refusal| self.gone_or(command, refusal))
     }
 
-    /// The body of GRAPH_COMPUTE, which grows as it arrives, and what it counts against the memory of messages: itself,
+    /// The body of a graph, which grows as it arrives, and what it counts against the memory of messages: itself,
     /// and as much again for the graph that it becomes.
-    fn read_graph(&mut self, size: u64) -> Outcome<(Vec<u8>, Lease)> {
-        let refused = |refusal| End::Refused(Command::GraphCompute.name(), refusal);
+    fn read_graph(&mut self, command: Command, size: u64) -> Outcome<(Vec<u8>, Lease)> {
+        let refused = |refusal| End::Refused(command.name(), refusal);
         let full = || refused(self.shared.full_of_messages());
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let most = self.shared.limits.graph_bytes.min(MAX_GRAPH_BYTES);
+        let slot = if command == Command::GraphKeep { Slot::BYTES } else { 0 };
+        let most = self.shared.limits.graph_bytes.min(MAX_GRAPH_BYTES) + slot;
         if size > most {
             let limit = most as u64;
             return Err(refused(Refusal::Limit { what: "bytes in a graph", limit }));
@@ -441,10 +452,6 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         self.count_out(8 + range.len as u64);
         Ok(())
     }
-}
-
-fn command_has_status(dialect: &Dialect) -> bool {
-    Command::GraphCompute.reply(dialect) != Reply::None
 }
 
 fn read_only(range: &BufferRange) -> Refusal {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::link::limits::{SECURED_BYTES, SHORTEST_INTERVAL};
 use crate::os::socket::KeepAlive;
-use crate::wire::{FRAME_BYTES, MAX_GRAPH_BYTES, MAX_NODES, MAX_TENSORS, RECORD_BYTES};
+use crate::wire::{
+    FRAME_BYTES, MAX_GRAPH_BYTES, MAX_KEPT_GRAPHS, MAX_NODES, MAX_TENSORS, RECORD_BYTES, kept_graph_bytes,
+};
 
 /// What one worker allows its clients.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +84,11 @@ impl Limits {
             graph_bytes: limits.graph_bytes.min(message_bytes / 4),
             ..limits
         }
+    }
+
+    /// What graphs in slots of a client may count, as the client counts them: the rest is for its buffers, and for plans.
+    pub(crate) const fn kept_bytes(&self) -> usize {
+        self.client_bytes / 2
     }
 
     /// Time for a message of this size to arrive once it has begun.
@@ -172,6 +179,8 @@ pub(crate) const LITTLE_MEMORY: usize = 1 << 20;
 /// What a stored graph counts beyond what it lists: itself, what the allocator adds to each list, and a place for tensors
 /// without elements.
 pub(crate) const STORED_GRAPH_BYTES: usize = 1 << 10;
+/// What a plan counts beyond what it says it holds: what the allocator adds to each of its lists.
+pub(crate) const PLAN_BYTES: usize = 256;
 /// What a buffer counts beyond its own bytes, of which it may have none.
 pub(crate) const KNOWN_BUFFER_BYTES: usize = 512;
 
@@ -229,6 +238,9 @@ const _: () = assert!(READ_AHEAD_BYTES > MAX_FIXED_BYTES && PIECE_BYTES >= READ_
 const _: () = assert!(CONNECTION_BYTES >= OWN_PIECE_BYTES + 4 * READ_AHEAD_BYTES + SECURED_BYTES);
 // Several of the largest graphs must fit, or one client could keep others from sending theirs.
 const _: () = assert!(MAX_GRAPH_BYTES * 4 <= 256 << 20);
+// What slots themselves take is little, and what lists them is counted with the graphs.
+const _: () = assert!(MAX_KEPT_GRAPHS * STORED_GRAPH_BYTES <= 1 << 20);
+const _: () = assert!(kept_graph_bytes(0) >= STORED_GRAPH_BYTES);
 // A client may have as many buffers as there may be.
 const _: () = assert!(65_536 * KNOWN_BUFFER_BYTES <= 64 << 20);
 // What all entries being written hold in memory, one piece each in hand and one on its way.

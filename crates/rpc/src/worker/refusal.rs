@@ -157,6 +157,9 @@ pub enum Refusal {
     /// A stored graph that is not there, or whose buffers are gone.
     #[error("there is no graph to compute again")]
     NoGraph,
+    /// A number that is no slot for a graph.
+    #[error("there is no slot of that number for a graph")]
+    NoSlot,
     /// More than a limit allows.
     #[error("more than {limit} {what}")]
     Limit {
@@ -195,7 +198,7 @@ impl Refusal {
             Refusal::Graph(_) | Refusal::Missing { .. } | Refusal::Duplicate { .. } => "graph",
             Refusal::Op { .. } | Refusal::Params(_) | Refusal::Node { .. } => "node",
             Refusal::NoMemory { .. } => "memory",
-            Refusal::NoGraph => "recompute",
+            Refusal::NoGraph | Refusal::NoSlot => "recompute",
             Refusal::Limit { .. } => "limit",
             Refusal::Failed(_) => "failed",
         }

@@ -252,16 +252,31 @@ impl WorkerState {
         true
     }
 
-    /// Bytes for a graph or the knowledge of a buffer, if there are enough or others make way, with their stored graphs first.
+    /// Bytes for a graph or the knowledge of a buffer, if there are enough or others make way, with their stored graphs first. Plans
+    /// of stored graphs make way for anything: no one needs them.
     pub(crate) fn lease_stored_bytes(&self, client: &Client, bytes: usize) -> Option<Lease> {
         loop {
             if let Some(lease) = self.stored.lease(client.holder(), bytes) {
                 return Some(lease);
             }
-            if !self.make_way(&self.stored, client, bytes, |other| other.graphs.clear()) {
+            if !self.give_up_plans()
+                && !self.make_way(&self.stored, client, bytes, |other| other.graphs.clear())
+            {
                 return None;
             }
         }
+    }
+
+    /// Gives up the plans of the client that has most of them in stored graphs; says whether there were any.
+    fn give_up_plans(&self) -> bool {
+        let clients = self.roster.all();
+        let most = clients.iter().max_by_key(|client| client.graphs.plan_bytes());
+        most.is_some_and(|client| client.graphs.give_up_all_plans())
+    }
+
+    /// None yet, for the plans of a graph.
+    pub(crate) fn lease_for_plans(&self, client: &Client) -> Lease {
+        self.stored.nothing(client.holder())
     }
 
     /// Lets a message count so many bytes, if there are enough or others make way, who have nothing to give up but their own.

@@ -31,11 +31,12 @@ use super::pulses::ExpectedPulse;
 use super::rebuild::rebuild_in_parts;
 use super::refusal::Refusal;
 use super::server::WorkerState;
-use super::sliced_graph::SlicedGraph;
+use super::sliced_graph::{PlanRoom, SlicedGraph};
 use super::space::{BufferRange, Space, layout_of};
+use super::stored_graphs::Shelf;
 use crate::link::Key;
 use crate::wire::{
-    Command, Dialect, Expect, GraphBody, Interruption, Meet, NO_TENSOR, Take, TensorRecord, Transfer,
+    Command, Dialect, Expect, GraphBody, Interruption, Meet, NO_TENSOR, Slot, Take, TensorRecord, Transfer,
 };
 
 /// What a command is answered with.
@@ -139,9 +140,11 @@ impl Session {
     }
 
     /// Nothing is computed or answered until [`Command::Resume`], and other workers have nothing to wait for here. Buffers stay as they are.
-    pub(crate) fn interrupt(&mut self, interruption: Interruption) {
+    /// Graphs do not: of what the client says about them until it knows, nothing is done.
+    pub(crate) fn interrupt(&mut self, interruption: Interruption, client: &Client) {
         self.interruption = Some(interruption);
         self.neighbours.part();
+        client.graphs.clear();
     }
 
     fn lent(&self, device: u32) -> Result<(usize, &Lent), Refusal> {
@@ -215,7 +218,14 @@ impl Session {
                 let meet = Meet::decode(body).ok_or_else(|| unreadable(command, body))?;
                 Ok(Answer::Byte(self.neighbours.meet(&self.shared, client, &meet).into()))
             }
-            Command::Push | Command::Await if self.interruption.is_some() => Ok(Answer::Done),
+            Command::Push | Command::Await | Command::GraphDrop if self.interruption.is_some() => {
+                Ok(Answer::Done)
+            }
+            Command::GraphDrop => {
+                let slot = Slot::decode(body).ok_or(Refusal::NoSlot)?;
+                client.graphs.take(Shelf::Slot(slot)).ok_or(Refusal::NoGraph)?;
+                Ok(Answer::Done)
+            }
             Command::Resume => {
                 self.interruption.take().ok_or(Refusal::NoInterruption)?;
                 Ok(Answer::Done)
@@ -233,9 +243,11 @@ impl Session {
                 Ok(Answer::Token(self.pulse.as_ref().map_or([0; 16], ExpectedPulse::token)))
             }
             Command::Hello => Err(Refusal::Hello),
-            Command::SetTensor | Command::GraphCompute | Command::GraphRecompute => {
-                Err(Refusal::Command { number: command as u8 })
-            }
+            Command::SetTensor
+            | Command::GraphCompute
+            | Command::GraphRecompute
+            | Command::GraphKeep
+            | Command::GraphRun => Err(Refusal::Command { number: command as u8 }),
         }
     }
 
@@ -433,39 +445,82 @@ impl Session {
         Ok(Answer::Long(padded_len(&buffer_type, layout)? as u64))
     }
 
-    /// Computes a graph and keeps it to be computed again, if there is room for it.
-    pub(crate) fn compute(&mut self, body: Vec<u8>, client: &Client, charge: Lease) -> Result<(), Refusal> {
+    /// Computes a graph and keeps it to be computed again, if there is room for it: in the slot that GRAPH_KEEP names, or as the last one of
+    /// its device.
+    pub(crate) fn compute(
+        &mut self,
+        command: Command,
+        body: Vec<u8>,
+        client: &Client,
+        charge: Lease,
+    ) -> Result<(), Refusal> {
         if self.interruption.is_some() {
             return Ok(());
         }
-        let (index, mut graph) = self.prepare(&body, client, charge)?;
-        self.check_room(client, index, graph.bytes())?;
+        let (slot, message) = match command {
+            Command::GraphKeep if body.len() < Slot::BYTES => return Err(unreadable(command, &body)),
+            Command::GraphKeep => {
+                let (slot, message) = Slot::split(&body).ok_or(Refusal::NoSlot)?;
+                (Some(slot), message)
+            }
+            _ => (None, body.as_slice()),
+        };
+        let (index, shelf, mut graph) = self.prepare(message, slot, client, charge)?;
+        self.check_room(client, shelf, graph.bytes())?;
         drop(body);
         let has_room = self.settle(&mut graph, client)?;
+        self.plan(&mut graph, index, shelf, client)?;
         client.uses(index);
         self.run(&mut graph, index, client)?;
         add(&self.shared.counters.graphs, 1);
         if self.dialect.has_recompute && has_room {
-            client.graphs.put(index, graph);
+            client.graphs.put(shelf, index, graph);
         } else {
-            // GRAPH_RECOMPUTE would mean this one, so the one before is of no use.
-            client.graphs.take(index);
+            // It would be taken for this one, so the one before is of no use.
+            client.graphs.take(shelf);
         }
         Ok(())
     }
 
     /// Makes a graph of its message, for the device that it names.
-    fn prepare(&self, body: &[u8], client: &Client, charge: Lease) -> Result<(usize, SlicedGraph), Refusal> {
+    fn prepare(
+        &self,
+        body: &[u8],
+        slot: Option<Slot>,
+        client: &Client,
+        charge: Lease,
+    ) -> Result<(usize, Shelf, SlicedGraph), Refusal> {
         let graph = GraphBody::decode(body, self.dialect)?;
         self.check_counts(&graph)?;
         let (index, lent) = self.lent(graph.device)?;
+        let shelf = slot.map_or(Shelf::LastOf(index), Shelf::Slot);
         let mut planning = Parts::new(&self.shared.chores, client, PLANNED_NODES);
         let mut go_on = |nodes| planning.go_on(nodes);
         let graph = client.in_turn(|| {
             let rebuilt = rebuild_in_parts(&graph, self.dialect, &self.space, lent.device(), &mut go_on)?;
-            SlicedGraph::new(rebuilt, lent, charge, self.shared.limits.node_work, &mut go_on)
+            let charges = (charge, self.shared.lease_for_plans(client));
+            SlicedGraph::new(rebuilt, lent, charges, self.shared.limits.node_work, &mut go_on)
         })?;
-        Ok((index, graph))
+        Ok((index, shelf, graph))
+    }
+
+    /// Plans a graph, if only to see that it can be; what it counts itself is counted.
+    fn plan(
+        &self,
+        graph: &mut SlicedGraph,
+        device: usize,
+        shelf: Shelf,
+        client: &Client,
+    ) -> Result<(), Refusal> {
+        let lent = self.shared.devices.get(device).ok_or(Refusal::NoGraph)?;
+        let room = PlanRoom {
+            most: self.shared.limits.client_bytes,
+            held: &|| self.held_bytes(client, Some(shelf)),
+            give_up: &|| client.graphs.give_up_plans(),
+        };
+        let mut planning = Parts::new(&self.shared.chores, client, PLANNED_NODES);
+        let mut go_on = |nodes| planning.go_on(nodes);
+        client.in_turn(|| graph.plan(lent, &room, &mut go_on))
     }
 
     /// Lets a graph whose message is gone count for itself, and says whether there is room to store it. If not, it counts
@@ -494,18 +549,29 @@ impl Session {
         }
     }
 
-    /// A graph must fit beside those stored for other devices, whether it is to be stored or not.
-    fn check_room(&self, client: &Client, device: usize, bytes: usize) -> Result<(), Refusal> {
+    /// A graph must fit beside the others that are stored, whether it is to be stored or not.
+    fn check_room(&self, client: &Client, shelf: Shelf, bytes: usize) -> Result<(), Refusal> {
         let limit = self.shared.limits.client_bytes as u64;
         let full = Refusal::Limit { what: "bytes of stored graphs and buffers", limit };
-        self.has_room(client, Some(device), bytes).then_some(()).ok_or(full)
+        self.has_room(client, Some(shelf), bytes).then_some(()).ok_or(full)
     }
 
-    /// Whether so many more bytes fit what one client may hold, the graph of a device aside.
-    fn has_room(&self, client: &Client, without: Option<usize>, bytes: usize) -> bool {
-        let held = client.graphs.bytes(without);
+    /// Whether so many more bytes fit what one client may hold, the graph in one place aside. Plans make way.
+    fn has_room(&self, client: &Client, without: Option<Shelf>, bytes: usize) -> bool {
+        loop {
+            if self.held_bytes(client, without).saturating_add(bytes) <= self.shared.limits.client_bytes {
+                return true;
+            }
+            if !client.graphs.give_up_plans() {
+                return false;
+            }
+        }
+    }
+
+    /// What one client holds, the graph in one place aside.
+    fn held_bytes(&self, client: &Client, without: Option<Shelf>) -> usize {
         let known = self.space.len().saturating_mul(KNOWN_BUFFER_BYTES);
-        held.saturating_add(known).saturating_add(bytes) <= self.shared.limits.client_bytes
+        client.graphs.bytes(without).saturating_add(known)
     }
 
     /// Computes a graph and draws conclusions from how that went.
@@ -523,15 +589,23 @@ impl Session {
         done
     }
 
-    /// Computes the last graph of a device again.
-    pub(crate) fn recompute(&mut self, body: &[u8], client: &Client) -> Result<(), Refusal> {
+    /// Computes the last graph of a device again, or the one in a slot.
+    pub(crate) fn recompute(
+        &mut self,
+        command: Command,
+        body: &[u8],
+        client: &Client,
+    ) -> Result<(), Refusal> {
         if self.interruption.is_some() {
             return Ok(());
         }
-        let (index, _) = self.named_device(&mut Fields::new(Command::GraphRecompute, body))?;
-        let mut graph = client.graphs.take(index).ok_or(Refusal::NoGraph)?;
+        let shelf = match command {
+            Command::GraphRun => Shelf::Slot(Slot::decode(body).ok_or(Refusal::NoSlot)?),
+            _ => Shelf::LastOf(self.named_device(&mut Fields::new(command, body))?.0),
+        };
+        let (index, mut graph) = client.graphs.take(shelf).ok_or(Refusal::NoGraph)?;
         self.run(&mut graph, index, client)?;
-        client.graphs.put(index, graph);
+        client.graphs.put(shelf, index, graph);
         add(&self.shared.counters.recomputes, 1);
         Ok(())
     }

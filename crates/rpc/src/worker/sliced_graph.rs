@@ -1,7 +1,7 @@
 //! A graph of a client, checked and cut into slices: what GRAPH_COMPUTE runs and GRAPH_RECOMPUTE runs again.
 //!
-//! Invariant: every node was accepted by the device before the first one runs. A slice is what a client may compute in
-//! one turn, so that graphs of several clients interleave.
+//! Invariant: every node was accepted by the device, when it was planned, before the first one runs. A slice is what a client may compute in
+//! one turn, so that graphs of several clients interleave. A plan is kept for each slice while there is room, and can be given up at any time.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use oxcart_tensor::{Op, TensorRef};
 use super::budget::Lease;
 use super::client::Client;
 use super::lent::Lent;
-use super::limits::{NODE_WORK, PRODUCT_FACTOR, SLICE_WORK, STORED_GRAPH_BYTES};
+use super::limits::{NODE_WORK, PLAN_BYTES, PRODUCT_FACTOR, SLICE_WORK, STORED_GRAPH_BYTES};
 use super::rebuild::{GLANCED, GLANCES, GoOn, Rebuilt, check_wanted};
 use super::refusal::Refusal;
 
@@ -20,13 +20,12 @@ use super::refusal::Refusal;
 pub(crate) struct SlicedGraph {
     rebuilt: Rebuilt,
     slices: Vec<Slice>,
-    /// Kept only if there is one slice: plans take memory, and those of a long graph would add up.
-    /// Planning a long slice anew is little against running it.
-    plan: Option<Box<dyn Plan>>,
-    /// What it takes, see [`taken_bytes`].
+    /// What it takes without plans, see [`taken_bytes`].
     bytes: usize,
-    /// What it counts: against the memory of messages while its message is here, and then for itself.
+    /// What that counts: against the memory of messages while its message is here, and then for itself.
     pub(crate) charge: Lease,
+    /// What its plans count.
+    plans_charge: Lease,
 }
 
 /// Nodes that are computed in one turn.
@@ -35,14 +34,44 @@ struct Slice {
     nodes: Range<usize>,
     /// What they count; more than [`SLICE_WORK`] only if there is one of them.
     work: u64,
+    /// Of a stream of the lane for such work. Kept while there is room, otherwise the slice is planned anew each time.
+    plan: Option<Box<dyn Plan>>,
+}
+
+/// Room for the plans of one client's graphs. No plan has to be kept, so none keeps out or pushes out what others have.
+pub(crate) struct PlanRoom<'a> {
+    /// Bytes that graphs and plans of the client may take in all.
+    pub(crate) most: usize,
+    /// Bytes that they take without this graph.
+    pub(crate) held: &'a dyn Fn() -> usize,
+    /// Gives up the plans of another graph of the client; says whether it had some.
+    pub(crate) give_up: &'a dyn Fn() -> bool,
+}
+
+impl PlanRoom<'_> {
+    /// Lets a charge count a plan of a graph that takes so many bytes itself, if there is room or some can be made.
+    fn take(&self, charge: &mut Lease, graph: usize, plan: usize) -> bool {
+        let whole = graph.saturating_add(charge.bytes()).saturating_add(plan);
+        if whole > self.most {
+            return false;
+        }
+        loop {
+            if (self.held)().saturating_add(whole) <= self.most && charge.grow(plan) {
+                return true;
+            }
+            if !(self.give_up)() {
+                return false;
+            }
+        }
+    }
 }
 
 impl SlicedGraph {
-    /// Checks a graph and makes it ready.
+    /// Checks a graph and cuts it into slices.
     pub(crate) fn new(
         mut rebuilt: Rebuilt,
         lent: &Lent,
-        charge: Lease,
+        (charge, plans_charge): (Lease, Lease),
         node_work: u64,
         go_on: &mut GoOn<'_>,
     ) -> Result<SlicedGraph, Refusal> {
@@ -56,25 +85,47 @@ impl SlicedGraph {
                 return Err(unsupported(lent, format!("{} memory", buffer.buffer_type().name())));
             }
         }
-        let mut plan = None;
-        for slice in &slices {
-            check_wanted(go_on, slice.nodes.len())?;
-            // Each is planned, if only to see that it can be.
-            plan = lent.lane(slice.work).stream().plan(work(&rebuilt, slice)?)?;
-            if plan.is_none() {
-                check_support(&rebuilt, slice, lent)?;
-            }
-        }
-        if slices.len() > 1 {
-            plan = None;
-        }
-        let bytes = taken_bytes(&rebuilt, &slices, plan.as_deref());
-        Ok(SlicedGraph { rebuilt, slices, plan, bytes, charge })
+        let bytes = taken_bytes(&rebuilt, &slices);
+        Ok(SlicedGraph { rebuilt, slices, bytes, charge, plans_charge })
     }
 
-    /// Bytes that it takes.
+    /// Sees that the device can compute it, and keeps the plans that there is room for.
+    pub(crate) fn plan(
+        &mut self,
+        lent: &Lent,
+        room: &PlanRoom<'_>,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<(), Refusal> {
+        for slice in &mut self.slices {
+            check_wanted(go_on, slice.nodes.len())?;
+            match lent.lane(slice.work).stream().plan(work(&self.rebuilt, &slice.nodes)?)? {
+                None => check_support(&self.rebuilt, slice, lent)?,
+                Some(plan) => {
+                    let bytes = PLAN_BYTES + plan.held_bytes();
+                    let has_room = room.take(&mut self.plans_charge, self.bytes, bytes);
+                    slice.plan = has_room.then_some(plan);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that it takes without plans.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that its plans take.
+    pub(crate) const fn plan_bytes(&self) -> usize {
+        self.plans_charge.bytes()
+    }
+
+    /// Gives up its plans; says whether it had some. It can be computed all the same.
+    pub(crate) fn give_up_plans(&mut self) -> bool {
+        let had_some = self.plan_bytes() > 0;
+        self.slices.iter_mut().for_each(|slice| slice.plan = None);
+        self.plans_charge.shrink_to(0);
+        had_some
     }
 
     /// Whether it uses a buffer.
@@ -84,10 +135,10 @@ impl SlicedGraph {
 
     /// Computes it, slice by slice, each when it is the client's turn.
     pub(crate) fn run(&mut self, lent: &Lent, client: &Client) -> Result<(), Refusal> {
-        let SlicedGraph { rebuilt, slices, plan, .. } = self;
-        for slice in slices.iter() {
-            let work = work(rebuilt, slice)?;
-            lent.take_turn(lent.lane(slice.work), client, |stream| match plan {
+        let SlicedGraph { rebuilt, slices, .. } = self;
+        for slice in slices.iter_mut() {
+            let work = work(rebuilt, &slice.nodes)?;
+            lent.take_turn(lent.lane(slice.work), client, |stream| match &mut slice.plan {
                 Some(plan) => plan.compute(),
                 None => stream.compute(work),
             })?;
@@ -96,18 +147,17 @@ impl SlicedGraph {
     }
 }
 
-/// Bytes that a graph takes, its buffers aside: tensors and their sources, steps of its plan, and what lists them. Found once,
-/// for it takes time by the size of the graph.
-fn taken_bytes(rebuilt: &Rebuilt, slices: &[Slice], plan: Option<&dyn Plan>) -> usize {
+/// Bytes that a graph takes, its buffers and plans aside: tensors and their sources, and what lists them. Found once, for it takes time
+/// by the size of the graph.
+fn taken_bytes(rebuilt: &Rebuilt, slices: &[Slice]) -> usize {
     let Rebuilt { graph, buffers, handles } = rebuilt;
     let lists = size_of_val(handles.as_slice()) + size_of_val(slices);
-    let plan = plan.map_or(0, Plan::held_bytes);
-    STORED_GRAPH_BYTES + graph.held_bytes() + buffers.held_bytes() + lists + plan
+    STORED_GRAPH_BYTES + graph.held_bytes() + buffers.held_bytes() + lists
 }
 
-fn work<'a>(rebuilt: &'a Rebuilt, slice: &Slice) -> Result<Work<'a>, Refusal> {
+fn work<'a>(rebuilt: &'a Rebuilt, nodes: &Range<usize>) -> Result<Work<'a>, Refusal> {
     // Slices are cut from the order itself.
-    let nodes = rebuilt.graph.range(slice.nodes.clone()).ok_or(Refusal::NoGraph)?;
+    let nodes = rebuilt.graph.range(nodes.clone()).ok_or(Refusal::NoGraph)?;
     Ok(Work { nodes, buffers: &rebuilt.buffers })
 }
 
@@ -117,7 +167,7 @@ fn unsupported(lent: &Lent, what: String) -> Refusal {
 
 /// Asks the device about every node, where it does not plan.
 fn check_support(rebuilt: &Rebuilt, slice: &Slice, lent: &Lent) -> Result<(), Refusal> {
-    for &id in work(rebuilt, slice)?.nodes.nodes() {
+    for &id in work(rebuilt, &slice.nodes)?.nodes.nodes() {
         let node = rebuilt.graph.tensor(id).map_err(Error::from)?;
         if node.computes() && !lent.device().supports_op(node) {
             return Err(unsupported(lent, node.op().label().to_owned()));
@@ -147,13 +197,13 @@ fn slices(
         }
         let cost = share(cost, pace.multiplications).max(share(elements(node), pace.elements)).max(NODE_WORK);
         if sum.saturating_add(cost) > SLICE_WORK && position > start {
-            slices.push(Slice { nodes: start..position, work: sum });
+            slices.push(Slice { nodes: start..position, work: sum, plan: None });
             (start, sum) = (position, 0);
         }
         sum = sum.saturating_add(cost);
     }
     if start < nodes.len() {
-        slices.push(Slice { nodes: start..nodes.len(), work: sum });
+        slices.push(Slice { nodes: start..nodes.len(), work: sum, plan: None });
     }
     Ok(slices)
 }

@@ -414,7 +414,10 @@ impl<'a> Session<'a> {
             | Command::Await
             | Command::Resume
             | Command::Pulse
-            | Command::Take => {
+            | Command::Take
+            | Command::GraphKeep
+            | Command::GraphRun
+            | Command::GraphDrop => {
                 panic!("{} to a worker that never offered it", command.name())
             }
         }

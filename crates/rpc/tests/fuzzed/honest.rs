@@ -3,11 +3,13 @@
 //! The model is bytes: a client's buffers hold what it has written, copied, cleared and added up there, and nothing else can change them.
 //! A request is made before it is known whether it will arrive; only [`Honest::learn`] says that it did.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use oxcart_backend::Content;
 use oxcart_rpc::wire::{
-    Command, Dialect, NO_CAPABILITIES, OpCode, Reply, Take, TensorRecord, answer_capabilities, encode_graph,
+    Command, Dialect, NO_CAPABILITIES, OpCode, Reply, Slot, Take, TensorRecord, answer_capabilities,
+    encode_graph, with_kept_graphs,
 };
 use zerocopy::IntoBytes;
 
@@ -48,8 +50,10 @@ enum Expected {
 enum Effect {
     Nothing,
     Written(Part, Vec<u8>),
-    /// A sum, which can be computed again.
-    Summed([Part; 3], Vec<u8>),
+    /// A sum, which can be computed again: as the last one, or as the one in a slot.
+    Summed(Option<Slot>, [Part; 3], Vec<u8>),
+    /// Nothing is in a slot any more.
+    Dropped(Slot),
     Freed(u64),
 }
 
@@ -68,8 +72,8 @@ pub(super) struct Honest {
     dialect: &'static Dialect,
     greeted: bool,
     blocks: Vec<Block>,
-    /// Two terms and their sum: the graph that the worker has stored.
-    graph: Option<[Part; 3]>,
+    /// Two terms and their sum: the graphs that the worker has stored, that in no slot being the last one.
+    graphs: BTreeMap<Option<Slot>, [Part; 3]>,
 }
 
 /// Tensors have at most so many bytes.
@@ -79,7 +83,7 @@ const SMALL: u8 = 0x3f;
 
 impl Honest {
     pub(super) const fn new(dialect: &'static Dialect) -> Honest {
-        Honest { dialect, greeted: false, blocks: Vec::new(), graph: None }
+        Honest { dialect, greeted: false, blocks: Vec::new(), graphs: BTreeMap::new() }
     }
 
     /// Bytes that it holds on the device.
@@ -137,7 +141,7 @@ impl Honest {
                 self.done(Command::MemsetTensor, &body, Effect::Written(part, vec![value; len]))
             }
             8 | 9 => self.add(part, choices),
-            10 | 11 if self.dialect.has_recompute => self.add_again(),
+            10 | 11 if self.dialect.has_recompute => self.add_again(choices),
             12 => {
                 let (record, miss) = (self.record(1, &part), Expected::Answer(Some(vec![0])));
                 if self.dialect.has_takes && part.bytes.start.is_multiple_of(8) {
@@ -216,13 +220,16 @@ impl Honest {
         match request.effect {
             Effect::Nothing => {}
             Effect::Written(part, bytes) => self.write(&part, &bytes),
-            Effect::Summed(parts, bytes) => {
+            Effect::Summed(slot, parts, bytes) => {
                 self.write(&parts[2], &bytes);
-                self.graph = Some(parts);
+                self.graphs.insert(slot, parts);
+            }
+            Effect::Dropped(slot) => {
+                self.graphs.remove(&Some(slot));
             }
             Effect::Freed(handle) => {
                 self.blocks.retain(|block| block.handle != handle);
-                self.graph = self.graph.take().filter(|parts| parts.iter().all(|part| part.handle != handle));
+                self.graphs.retain(|_, parts| parts.iter().all(|part| part.handle != handle));
             }
         }
         true
@@ -284,7 +291,8 @@ impl Honest {
         let mut answer = vec![version.major, version.minor, version.patch];
         if self.dialect.has_capabilities {
             answer.push(0);
-            answer.extend(answer_capabilities(self.dialect, &NO_CAPABILITIES));
+            let own = answer_capabilities(self.dialect, &NO_CAPABILITIES);
+            answer.extend(with_kept_graphs(own, self.dialect, Rig::KEPT_BYTES));
         }
         let body = vec![0; Command::Hello.request_bytes(self.dialect)];
         self.request(Command::Hello, &body, Expected::Answer(Some(answer)), Effect::Nothing)
@@ -343,20 +351,41 @@ impl Honest {
         node.op = self.dialect.op_number(OpCode::Add).unwrap().into();
         node.flags = 16.into();
         (node.sources[0], node.sources[1]) = (1.into(), 2.into());
-        let mut body = Vec::new();
+        let slot = self.slot(choices);
+        let (command, mut body) = match slot {
+            Some(slot) => (Command::GraphKeep, slot.encode().to_vec()),
+            None => (Command::GraphCompute, Vec::new()),
+        };
         encode_graph(&mut body, self.dialect, 0, &[3.into()], &[a, b, node]);
         let answer = (!self.dialect.has_recompute).then(|| vec![0]);
         let sum = self.sum(&parts);
-        self.request(Command::GraphCompute, &body, Expected::Answer(answer), Effect::Summed(parts, sum))
+        self.request(command, &body, Expected::Answer(answer), Effect::Summed(slot, parts, sum))
     }
 
-    /// The stored graph again; without one, that is refused.
-    fn add_again(&self) -> Request {
-        let Some(parts) = self.graph.clone() else {
-            return self.request(Command::GraphRecompute, self.device(), Expected::Refusal, Effect::Nothing);
+    /// A slot where there are slots, or none.
+    fn slot(&self, choices: &mut Choices<'_>) -> Option<Slot> {
+        let number = if self.dialect.has_kept_graphs { choices.below(4) } else { 3 };
+        Slot::new(number).filter(|_| number < 3)
+    }
+
+    /// A stored graph again, or never again; without one, that is refused.
+    fn add_again(&self, choices: &mut Choices<'_>) -> Request {
+        let slot = self.slot(choices);
+        let (command, body) = match slot {
+            Some(slot) if choices.below(8) == 0 => (Command::GraphDrop, slot.encode().to_vec()),
+            Some(slot) => (Command::GraphRun, slot.encode().to_vec()),
+            None => (Command::GraphRecompute, self.device().to_vec()),
         };
-        let sum = self.sum(&parts);
-        self.done(Command::GraphRecompute, self.device(), Effect::Summed(parts, sum))
+        let Some(parts) = self.graphs.get(&slot).cloned() else {
+            return self.request(command, &body, Expected::Refusal, Effect::Nothing);
+        };
+        match (command, slot) {
+            (Command::GraphDrop, Some(slot)) => self.done(command, &body, Effect::Dropped(slot)),
+            _ => {
+                let sum = self.sum(&parts);
+                self.done(command, &body, Effect::Summed(slot, parts, sum))
+            }
+        }
     }
 
     fn sum(&self, [a, b, _]: &[Part; 3]) -> Vec<u8> {

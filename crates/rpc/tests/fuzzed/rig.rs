@@ -30,6 +30,8 @@ impl Rig {
     pub(super) const TOTAL_BYTES: usize = DEVICE_BYTES;
     /// Buffers that a client can have.
     pub(super) const BUFFERS: usize = 16;
+    /// What its graphs in slots may count.
+    pub(super) const KEPT_BYTES: usize = 1 << 14;
 
     fn new(device: DeviceConfig) -> Rig {
         let device = TestDevice::new(DeviceConfig { capacity: DEVICE_BYTES, ..device });
@@ -49,7 +51,7 @@ impl Rig {
             buffers: Rig::BUFFERS,
             node_work: 1 << 14,
             graph_bytes: 1 << 16,
-            client_bytes: 1 << 14,
+            client_bytes: 2 * Rig::KEPT_BYTES,
             message_bytes: 1 << 20,
             ..Limits::default()
         };

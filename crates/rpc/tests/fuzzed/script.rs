@@ -194,6 +194,12 @@ impl<'a> Script<'a> {
                 }
             }
             10..=12 => self.graph(),
+            13 if self.dialect.has_kept_graphs && self.choices.below(4) != 0 => {
+                let command =
+                    [Command::GraphRun, Command::GraphRun, Command::GraphDrop][self.choices.below(3)];
+                let slot = self.slot();
+                self.send(command, &slot, None);
+            }
             13 if self.dialect.has_recompute => {
                 let device = self.device();
                 self.send(Command::GraphRecompute, &device, None);
@@ -376,9 +382,18 @@ impl<'a> Script<'a> {
             nodes.push(id.into());
             tensors.push(node);
         }
-        let mut body = Vec::new();
+        let (mut body, mut command) = (Vec::new(), Command::GraphCompute);
+        if self.dialect.has_kept_graphs && self.choices.below(4) != 0 {
+            (body, command) = (self.slot(), Command::GraphKeep);
+        }
         encode_graph(&mut body, self.dialect, 0, &nodes, &tensors);
-        self.send(Command::GraphCompute, &body, None);
+        self.send(command, &body, None);
+    }
+
+    /// One of a few slots; seldom a number that is none.
+    fn slot(&mut self) -> Vec<u8> {
+        let number = if self.choices.byte() == 255 { u16::MAX } else { self.choices.below(3) as u16 };
+        number.to_le_bytes().to_vec()
     }
 
     /// Looks at the answers that are complete.

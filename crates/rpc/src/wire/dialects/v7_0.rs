@@ -33,6 +33,7 @@ pub(crate) const V7_0: Dialect = Dialect {
     has_introductions: false,
     has_pulses: false,
     has_takes: false,
+    has_kept_graphs: false,
     answers_writes: false,
     is_classic: false,
 };
@@ -44,5 +45,6 @@ pub(crate) const V7_0_OWN: Dialect = Dialect {
     has_introductions: true,
     has_pulses: true,
     has_takes: true,
+    has_kept_graphs: true,
     ..V7_0
 };
