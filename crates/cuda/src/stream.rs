@@ -85,7 +85,9 @@ impl Lane {
         Words { faults: self.faults.address(), counters: self.counters.start, count: COUNTERS }
     }
 
-    /// Scratch memory of at least so many bytes, for one plan at a time.
+    /// Scratch memory of at least so many bytes, for one plan at a time. A plan keeps the piece that it was made with. Where there is a limit,
+    /// because many plans of others may be kept, each piece is twice as long as the one before, or the last: all of them
+    /// together have less than three times the limit.
     pub(crate) fn scratch(&self, bytes: usize) -> Result<Option<Arc<Allocation>>, Error> {
         if bytes == 0 {
             return Ok(None);
@@ -97,9 +99,13 @@ impl Lane {
         if let Some(scratch) = kept.as_ref().filter(|scratch| scratch.len >= bytes) {
             return Ok(Some(Arc::clone(scratch)));
         }
+        let len = match self.max_scratch {
+            usize::MAX => bytes,
+            most => bytes.checked_next_power_of_two().map_or(most, |len| len.min(most)),
+        };
         // What was there goes first, unless a plan has it, so that both need not fit.
         *kept = None;
-        let scratch = Arc::new(Allocation::zeroed(&self.card, bytes)?);
+        let scratch = Arc::new(Allocation::zeroed(&self.card, len)?);
         *kept = Some(Arc::clone(&scratch));
         Ok(Some(scratch))
     }

@@ -155,3 +155,22 @@ fn a_plan_that_cannot_be_changed_computes_what_it_did() {
         }
     }
 }
+
+/// A worker keeps plans for its clients, which must not have it hold a piece of scratch memory for each.
+#[test]
+fn plans_that_are_kept_share_few_pieces_of_scratch_memory() {
+    let Some((driver, device)) = device() else { return };
+    let options = StreamOptions { max_scratch: Some(1 << 20), ..StreamOptions::default() };
+    let stream = Arc::clone(&device).open(&options).unwrap();
+    let products: Vec<_> = (2..40).map(|columns| Product::new(&*stream, columns)).collect();
+    let before = driver.held()[0];
+    let mut plans: Vec<_> =
+        products.iter().map(|product| stream.plan(product.work()).unwrap().unwrap()).collect();
+    let pieces = driver.held()[0] - before;
+    assert!((1..=8).contains(&pieces), "{pieces} pieces for {} plans", plans.len());
+    for (plan, product) in plans.iter_mut().zip(&products) {
+        plan.compute().unwrap();
+        let found = product.take(&*stream);
+        assert_eq!(found, 64_f32.to_le_bytes().repeat(found.len() / 4));
+    }
+}
