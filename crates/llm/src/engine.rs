@@ -91,6 +91,8 @@ pub struct Engine {
     recover: Option<Box<dyn Recover>>,
     /// Since a device was lost or came back, until all requests go on.
     interruption: Option<Interruption>,
+    /// By device, how often it has waited in vain since a token was chosen.
+    in_vain: BTreeMap<String, usize>,
 }
 
 impl fmt::Debug for Engine {
@@ -124,6 +126,7 @@ impl Engine {
             next_id: 1,
             recover: None,
             interruption: None,
+            in_vain: BTreeMap::new(),
         }
     }
 
