@@ -22,7 +22,7 @@ use oxcart_rpc::wire::{
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
-use oxcart_testdev::Config as DeviceConfig;
+use oxcart_testdev::{Config as DeviceConfig, FrailDevice, TestDevice};
 use tempfile::TempDir;
 
 const NUMBERS: usize = 1000;
@@ -805,7 +805,7 @@ fn a_worker_is_no_way_into_its_network() {
 struct Deaf {
     peer: Peer,
     record: TensorRecord,
-    _stays: TcpStream,
+    stays: TcpStream,
 }
 
 /// Lets in a worker that comes with the secret.
@@ -866,13 +866,31 @@ impl Deaf {
         let deaf = thread::spawn(move || admit(listener.accept().unwrap().0));
         let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
         assert_eq!(peer.ask(Command::Meet, &body), [1]);
-        Deaf { peer, record, _stays: deaf.join().unwrap() }
+        Deaf { peer, record, stays: deaf.join().unwrap() }
     }
 
     fn push(&mut self, ticket: u64) {
         let body = Transfer { number: NUMBER, ticket, record: self.record }.encode();
         self.peer.send(Command::Push, &body);
     }
+}
+
+/// What a push holds in memory is no more than what each connection has for itself: it may wait for the other worker for a minute.
+#[test]
+fn a_push_goes_in_small_pieces() {
+    const BYTES: usize = 1 << 20;
+    let device = FrailDevice::new("GPU", TestDevice::new(DeviceConfig::default()), 1 << 30);
+    let lent = Arc::clone(&device);
+    let fixture = Fixture::with(DeviceConfig::default(), move |config| config.devices = vec![lent]);
+    let mut deaf = Deaf::met_by(&fixture);
+    let place = (deaf.record.buffer.get(), deaf.record.data.get());
+    deaf.record = deaf.peer.tensor(2, [BYTES as u32 / 4, 1, 1, 1], place);
+    let before = device.calls();
+    deaf.push(0);
+    let mut pushed = vec![0; FRAME_BYTES + BYTES];
+    deaf.stays.read_exact(&mut pushed).unwrap();
+    assert!(deaf.peer.is_alive());
+    assert!(device.calls() - before >= BYTES / (64 << 10), "{} pieces", device.calls() - before);
 }
 
 /// A push that is not taken is given up, and whatever the client asks for next is done.

@@ -32,6 +32,8 @@ pub(crate) enum Phase {
     Computing,
     /// Another worker's bytes are waited for.
     Awaiting,
+    /// The network is waited for: the client takes its answer, or another worker is met or takes what is pushed to it.
+    Waiting,
     /// It is the pulse of another one, and answers beats.
     Beating,
 }
@@ -320,6 +322,8 @@ mod tests {
             (Phase::Idle, false),
             (Phase::Reading, false),
             (Phase::Awaiting, false),
+            (Phase::Working, true),
+            (Phase::Waiting, false),
         ] {
             client.enter(phase, None);
             assert_eq!(client.is_busy(), is_busy, "{phase:?}");

@@ -449,6 +449,27 @@ impl Worker {
         self.counters()
     }
 
+    /// Gives clients so long to end, but none for which nothing but the network is waited for and nothing moves there; says whether all have.
+    fn wait_for_none(&self, grace: Duration) -> bool {
+        /// How long nothing moves then.
+        const STALLED: Duration = Duration::from_secs(1);
+        let until = Instant::now() + grace;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.shared.roster.wait_for_none(left.min(WATCH_EVERY)) {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+            for client in self.shared.roster.all() {
+                if client.is(Phase::Waiting) && client.last_words().elapsed() > STALLED {
+                    client.drop_for(Dropped::Shutdown);
+                }
+            }
+        }
+    }
+
     fn end(&mut self, grace: Duration) {
         /// What threads need to notice that their socket is closed and to clean up.
         const CLEANING_UP: Duration = Duration::from_secs(5);
@@ -460,11 +481,11 @@ impl Worker {
             let _ = listener.join();
         }
         for client in self.shared.roster.all() {
-            if !client.is(Phase::Computing) && !client.is(Phase::Working) {
+            if ![Phase::Computing, Phase::Working, Phase::Waiting].into_iter().any(|phase| client.is(phase)) {
                 client.drop_for(Dropped::Shutdown);
             }
         }
-        if !self.shared.roster.wait_for_none(grace) {
+        if !self.wait_for_none(grace) {
             for client in self.shared.roster.all() {
                 client.drop_for(Dropped::Shutdown);
                 self.shared.stop(&client);
