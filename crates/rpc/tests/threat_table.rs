@@ -23,7 +23,7 @@ const NUMBERS: [(char, u32); 17] = [
     ('T', 11),
     ('W', 14),
     ('J', 31),
-    ('N', 14),
+    ('N', 15),
     ('B', 12),
 ];
 /// The letters and numbers of those.

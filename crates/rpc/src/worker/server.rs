@@ -566,6 +566,34 @@ mod tests {
         assert_eq!(limit(Some(guest)), 0);
     }
 
+    /// A worker that was introduced to a session of another machine's ends when it is revoked itself; one that is not known goes on.
+    #[test]
+    fn a_worker_that_was_introduced_ends_when_it_is_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, den) = (Identity::open(folder.path()).unwrap(), Key::from_bytes([7; 32]));
+        let file = MachinesFile::new(folder.path());
+        file.change(|machines| machines.remember("den".parse().unwrap(), den).map(|_| ())).unwrap();
+        let trust = Trust::new(&own, Book::open(file.clone()).unwrap(), "attic".parse().unwrap()).unwrap();
+        let trust = Arc::new(trust);
+        let worker = Worker::new(Config { trust: Some(Arc::clone(&trust)), ..Config::new([]) }).unwrap();
+        let client = |id| Arc::new(Client::new(id, ([127, 0, 0, 1], 1).into(), None, Duration::from_secs(1)));
+        let session = client(1);
+        session.identify(own.key(), None);
+        let introduced = [den, Key::from_bytes([8; 32])].map(|key| {
+            let worker = client(2);
+            worker.belong_to(&session, Some(key));
+            worker
+        });
+        let ended = || {
+            trust.watch(&worker.shared, &introduced);
+            introduced.each_ref().map(|client| client.dropped())
+        };
+        assert_eq!((ended(), trust.is_revoked(den)), ([None; 2], false));
+        file.change(|machines| Ok(machines.revoke(den).is_some())).unwrap();
+        trust.book().refresh();
+        assert_eq!((ended(), trust.is_revoked(den)), ([Some(Dropped::Revoked), None], true));
+    }
+
     /// All that is lent may be used, and all that the worker needs for itself beside.
     #[test]
     fn what_is_lent_by_default_fits_a_machine_of_any_size() {
