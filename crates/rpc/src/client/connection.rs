@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -340,6 +341,23 @@ impl Connection {
         self.core.lock().next_ticket
     }
 
+    /// Has the worker confirm everything that a stream of some era asked for before a point, in its turn from now: what is returned ends when
+    /// that is done, or will not be. None if it is done already.
+    pub(super) fn confirm_later(
+        &self,
+        era: u64,
+        point: u64,
+    ) -> Result<Option<Receiver<()>>, Arc<WorkerFailure>> {
+        let state = self.core.wait_for_room(Some(era), 0)?;
+        if state.confirmed >= point {
+            return Ok(None);
+        }
+        let live = state.first_live();
+        let (then, done) = channel();
+        self.core.enter(state, true, Job::Confirm { live, _then: then })?;
+        Ok(Some(done))
+    }
+
     /// Waits until the worker has done everything that a stream of some era asked for before a point, or everything so far.
     pub(super) fn finish(&self, era: u64, point: Option<u64>) -> Result<(), Arc<WorkerFailure>> {
         {
@@ -407,6 +425,11 @@ impl State {
             neighbours.retain(|known| !known.is_over);
             neighbours.iter_mut().for_each(|known| known.is_over = true);
         }
+    }
+
+    /// A buffer that is live at the ticket that is drawn next.
+    fn first_live(&self) -> Option<Live> {
+        self.live.first_key_value().map(|(&handle, &base)| Live { handle, base })
     }
 
     fn draw(&mut self) -> u64 {
@@ -527,7 +550,7 @@ impl Core {
     fn turn(&self) -> Result<(Turn<'_>, Option<Live>), Arc<WorkerFailure>> {
         let mut state = self.lock();
         let ticket = state.draw();
-        let live = state.live.first_key_value().map(|(&handle, &base)| Live { handle, base });
+        let live = state.first_live();
         loop {
             state.check(None)?;
             if let Some(line) = state.take_line(ticket) {
@@ -802,6 +825,52 @@ mod tests {
             Line::new(channel, "a worker".into(), Dialect::own(), Arc::clone(&traffic), options.timeouts);
         let connection = Connection::new(line, None, "a worker".into(), traffic, &options).unwrap();
         (connection, listener.accept().unwrap().0)
+    }
+
+    /// Two connections that wait for each other at the same time both go on: what each waits for has its place before the wait itself.
+    #[test]
+    fn connections_that_wait_for_each_other_go_on() {
+        use std::io::{Read, Write};
+
+        use super::super::job::DeferredError;
+        use super::super::message::Waiting;
+
+        let both = [(); 2].map(|()| {
+            let (connection, mut peer) = connection();
+            // Answers whatever has an answer, which is to confirm.
+            std::thread::spawn(move || {
+                let mut header = [0; 9];
+                while peer.read_exact(&mut header).is_ok() {
+                    let size = u64::from_le_bytes(header[1..].try_into().unwrap());
+                    peer.read_exact(&mut vec![0; usize::try_from(size).unwrap()]).unwrap();
+                    if header[0] == Command::GetAlignment as u8 {
+                        peer.write_all(&[8_u64.to_le_bytes(), 64_u64.to_le_bytes()].concat()).unwrap();
+                    }
+                }
+            });
+            connection
+        });
+        let (done, rest) = channel();
+        std::thread::spawn(move || {
+            let deferred = Arc::<DeferredError>::default();
+            for _ in 0..200 {
+                let points = both.each_ref().map(|connection| {
+                    let tell = Waiting::new(Command::Resume, Head::new(Command::Resume));
+                    connection.submit_in(0, Job::Tell(tell)).unwrap() + 1
+                });
+                for (at, connection) in both.iter().enumerate() {
+                    let other = &both[1 - at];
+                    if let Some(done) = other.confirm_later(0, points[1 - at]).unwrap() {
+                        let (other, deferred) = (Arc::clone(other), Arc::clone(&deferred));
+                        let wait = Job::Wait { other, era: 0, done, device: String::new(), deferred };
+                        connection.submit_in(0, wait).unwrap();
+                    }
+                }
+                both.iter().for_each(|connection| connection.finish(0, None).unwrap());
+            }
+            done.send(deferred.take().is_none()).unwrap();
+        });
+        assert_eq!(rest.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 
     /// Has a worker say that it was interrupted by an introduction; says whether it is believed.
