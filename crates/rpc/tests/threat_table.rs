@@ -27,7 +27,7 @@ const NUMBERS: [(char, u32); 17] = [
     ('B', 12),
 ];
 /// The letters and numbers of those.
-const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];
+const NOT_HELD: [&str; 3] = ["X17", "S8", "S9"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
