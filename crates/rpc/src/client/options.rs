@@ -109,10 +109,10 @@ impl Timeouts {
     ///
     /// `compute` is far more than a graph takes, because it covers the first one, for which a worker may have to compile or page in. Taken
     /// once for each of many, it is hours in which a worker that hangs, but answers heartbeats, is not found out. So those that follow have a
-    /// minute, which is 8 tokens per second in pieces of 512.
+    /// minute, or as long as the first where that is less; a minute is 8 tokens per second in pieces of 512.
     fn computing(&self, graphs: usize) -> Duration {
         let Some(more) = graphs.checked_sub(1) else { return Duration::ZERO };
-        let more = FURTHER_GRAPH.saturating_mul(u32::try_from(more).unwrap_or(u32::MAX));
+        let more = FURTHER_GRAPH.min(self.compute).saturating_mul(u32::try_from(more).unwrap_or(u32::MAX));
         self.compute.saturating_add(more).min(LONGEST_COMPUTING.max(self.compute))
     }
 }
@@ -144,6 +144,12 @@ mod tests {
         for graphs in [64, 1024, usize::MAX] {
             assert_eq!(seconds(0, 0, graphs), (3610, 3610));
         }
+        let short = Timeouts { compute: Duration::from_millis(100), ..Timeouts::default() };
+        assert_eq!(
+            short.computing(3),
+            Duration::from_millis(300),
+            "and none of them has longer than the first"
+        );
         let compute = Duration::from_secs(7200);
         let timeouts = Timeouts { compute, ..Timeouts::default() };
         assert_eq!([1, 100].map(|graphs| timeouts.computing(graphs)), [compute; 2], "what a user says holds");
