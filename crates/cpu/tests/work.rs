@@ -129,6 +129,7 @@ fn what_an_op_says_is_what_kernels_count() {
 fn no_kernel_works_long_without_a_look() {
     let (rig, mut wrong, mut all) = (Rig::new(), Vec::new(), [0; 3]);
     for info in Op::ALL {
+        let before = all[0] + all[1];
         for seed in seeds(info.name, 24) {
             let Some(drawn) = draw(info.name, &mut Draws::new(seed, Manner::Nasty)) else { continue };
             let Some(computed) = rig.compute(drawn, Some(Duration::from_millis(3))) else { continue };
@@ -147,6 +148,9 @@ fn no_kernel_works_long_without_a_look() {
             if done.units > work.saturating_mul(2).saturating_add(1 << 20) {
                 wrong.push(format!("{text}: {work} said, {} counted", done.units));
             }
+        }
+        if all[0] + all[1] == before {
+            wrong.push(format!("{}: none was computed, not even begun", info.name));
         }
     }
     println!("{} computed, {} stopped, {} failed", all[0], all[1], all[2]);

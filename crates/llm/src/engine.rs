@@ -93,6 +93,8 @@ pub struct Engine {
     recover: Option<Box<dyn Recover>>,
     /// Since a device was lost or came back, until all requests go on.
     interruption: Option<Interruption>,
+    /// By device, how often it has waited in vain since a token was chosen.
+    in_vain: BTreeMap<String, usize>,
 }
 
 impl fmt::Debug for Engine {
@@ -127,6 +129,7 @@ impl Engine {
             shortest_first: false,
             recover: None,
             interruption: None,
+            in_vain: BTreeMap::new(),
         }
     }
 

@@ -246,6 +246,38 @@ fn a_device_may_be_lost_at_any_call() {
     }
 }
 
+/// One that says again and again that it waited for another one is there, so far as it can be asked, but keeps requests from going on. One that
+/// says so now and then is interrupted and no more.
+#[test]
+fn a_device_that_is_interrupted_without_end_is_left_out() {
+    let (expected, _) = undisturbed(2);
+    let run = |pauses: usize| {
+        let mut cluster = cluster(2);
+        guessing(&mut cluster.engine);
+        let (device, mut since) = (Arc::clone(&cluster.frail[1]), usize::MAX);
+        let told = answers_while(&mut cluster.engine, |_, told| {
+            let tokens: usize = told.answers.values().map(|answer| answer.tokens.len()).sum();
+            // Anew once there was a token.
+            let does = if since == tokens { pauses == 0 } else { tokens > 0 && told.losses.len() < 6 };
+            (since, _) = (tokens, device.wait_in_vain(does));
+        });
+        assert_same(&format!("pauses: {pauses}"), &expected, &told);
+        let losses = told.losses.iter().map(|loss| (loss.device.clone(), loss.is_gone, loss.in_vain));
+        let is_there = cluster
+            .engine
+            .runner()
+            .model()
+            .placement()
+            .shares()
+            .iter()
+            .any(|share| share.name == "second" && share.weights > 0);
+        (losses.collect::<Vec<_>>(), is_there)
+    };
+    let loss = |in_vain| ("second".to_owned(), false, in_vain);
+    assert_eq!(run(0), (vec![loss(1), loss(2), loss(3)], false));
+    assert_eq!(run(1), (vec![loss(1); 6], true));
+}
+
 /// The second one at any moment, while the loss of the first one is made good too; in the end there is only the host.
 #[test]
 fn devices_may_be_lost_one_after_another() {
@@ -672,7 +704,10 @@ fn devices_that_make_no_better_plan_are_left_out() {
 #[test]
 fn a_device_that_is_back_is_lost_like_any_other() {
     let mut lineup = lineup(&devices(2, ROOM), &[1.0, 1.0, 0.0], options());
-    let loss = |epoch| Loss { device: "first".into(), reason: "it is gone".into(), is_gone: true, epoch };
+    let loss = |epoch| {
+        let (device, reason) = ("first".into(), "it is gone".into());
+        Loss { device, reason, is_gone: true, in_vain: 0, epoch }
+    };
     let leave_out = |lineup: &mut Lineup, epoch| -> Result<usize, Error> {
         Ok(lineup.leave_out_lost(&loss(epoch))?.iter().filter(|lost| lost.device.name() == "first").count())
     };

@@ -17,12 +17,12 @@ use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction}
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
 use oxcart_rpc::wire::{
     Address, Command, DeliveryHead, Dialect, Expect, FRAME_BYTES, FrameHead, Interruption,
-    MAX_DELIVERY_BYTES, Meet, NotDelivered, OpCode, PULSE_MARK, PulseMessage, TensorRecord, Transfer,
+    MAX_DELIVERY_BYTES, Meet, NotDelivered, OpCode, PULSE_MARK, PulseMessage, Reply, TensorRecord, Transfer,
     WORKER_MARK, WorkerMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
-use oxcart_testdev::Config as DeviceConfig;
+use oxcart_testdev::{Config as DeviceConfig, FrailDevice, TestDevice};
 use tempfile::TempDir;
 
 const NUMBERS: usize = 1000;
@@ -73,6 +73,13 @@ impl Stage {
     /// A new stream, after the old one was interrupted.
     fn reopen(&mut self) {
         self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
+    }
+
+    /// The same, if its worker is not lost.
+    fn reopen_if_there(&mut self) {
+        if self.registry.failure().is_none() {
+            self.reopen();
+        }
     }
 
     fn waits(&self) -> u64 {
@@ -462,9 +469,8 @@ fn workers_that_fail_to_meet_twice_are_gone_around() {
     }
 }
 
-/// A worker that was never told to wait for another one cannot have waited in vain.
-#[test]
-fn interruptions_without_introductions_are_lies() {
+/// A worker that says of all that it computes that it was interrupted, by an introduction of some number, and is introduced to none.
+fn liar(number: u32) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let liar = thread::spawn(move || {
@@ -474,7 +480,8 @@ fn interruptions_without_introductions_are_lies() {
             let size = u64::from_le_bytes(header[1..].try_into().unwrap());
             let mut body = vec![0; usize::try_from(size).unwrap()];
             stream.read_exact(&mut body).unwrap();
-            let answer = match Command::from_number(header[0], own).unwrap() {
+            let command = Command::from_number(header[0], own).unwrap();
+            let answer = match command {
                 Command::Hello => {
                     let version = [own.version.major, own.version.minor, own.version.patch, 0];
                     [&version[..], &answer_capabilities(own, &body)].concat()
@@ -483,22 +490,55 @@ fn interruptions_without_introductions_are_lies() {
                 Command::DeviceCount => 1_u32.to_le_bytes().to_vec(),
                 Command::GetAlignment => 64_u64.to_le_bytes().to_vec(),
                 Command::GetMaxSize => u64::MAX.to_le_bytes().to_vec(),
+                Command::AllocBuffer => [&7_u64.to_le_bytes()[..], &body[4..12]].concat(),
+                Command::BufferGetBase => 4096_u64.to_le_bytes().to_vec(),
+                Command::Expect => vec![0],
+                _ if command.reply(own) == Reply::None => continue,
                 _ => {
-                    let lie = Interruption { number: 0, why: NotDelivered::Lost }.encode();
-                    stream.write_all(&lie).unwrap();
+                    // Once its client has hung up, there is no one to lie to.
+                    let lie = Interruption { number, why: NotDelivered::Lost }.encode();
+                    let _ = stream.write_all(&lie);
                     continue;
                 }
             };
             let len = (answer.len() as u64).to_le_bytes();
-            stream.write_all(&[&len[..], &answer].concat()).unwrap();
+            let _ = stream.write_all(&[&len[..], &answer].concat());
         }
     });
+    (address, liar)
+}
+
+/// A worker that was never told to wait for another one cannot have waited in vain.
+#[test]
+fn interruptions_without_introductions_are_lies() {
+    let (address, liar) = liar(0);
     let registry = RemoteRegistry::connect(&address.to_string(), &options()).unwrap();
     let error = registry.devices()[0].memory().unwrap_err();
     assert!(matches!(error, oxcart_backend::Error::DeviceLost { .. }), "{error}");
     let failure = registry.failure().unwrap();
     assert!(matches!(failure.fault(), WorkerFault::Implausible { .. }), "{failure}");
     liar.join().unwrap();
+}
+
+/// Nor can one that was asked to expect others and would not, however often it is asked.
+#[test]
+fn introductions_that_come_to_nothing_make_no_lie_true() {
+    let fixture = Fixture::new();
+    for number in [0, 12_345] {
+        let (address, liar) = liar(number);
+        let mut stages = [fixture.auto, address].map(|address| Stage::at(address, &options()));
+        let steps = (0..4).take_while(|_| {
+            step(&stages, 1).unwrap_err();
+            stages.iter_mut().for_each(Stage::reopen_if_there);
+            stages[1].registry.failure().is_none()
+        });
+        assert_eq!(steps.count(), 0, "it was believed");
+        let failure = stages[1].registry.failure().unwrap();
+        assert!(matches!(failure.fault(), WorkerFault::Implausible { .. }), "{failure}");
+        assert_eq!(stages[1].messages(Command::Expect), 1);
+        drop(stages);
+        liar.join().unwrap();
+    }
 }
 
 /// A worker that only sends is not lost with the one that it sends to, and meets the next one.
@@ -781,7 +821,7 @@ fn a_worker_is_no_way_into_its_network() {
 struct Deaf {
     peer: Peer,
     record: TensorRecord,
-    _stays: TcpStream,
+    stays: TcpStream,
 }
 
 /// Lets in a worker that comes with the secret.
@@ -842,13 +882,31 @@ impl Deaf {
         let deaf = thread::spawn(move || admit(listener.accept().unwrap().0));
         let body = Meet { number: NUMBER, address, secret: [5; 16], key: None }.encode();
         assert_eq!(peer.ask(Command::Meet, &body), [1]);
-        Deaf { peer, record, _stays: deaf.join().unwrap() }
+        Deaf { peer, record, stays: deaf.join().unwrap() }
     }
 
     fn push(&mut self, ticket: u64) {
         let body = Transfer { number: NUMBER, ticket, record: self.record }.encode();
         self.peer.send(Command::Push, &body);
     }
+}
+
+/// What a push holds in memory is no more than what each connection has for itself: it may wait for the other worker for a minute.
+#[test]
+fn a_push_goes_in_small_pieces() {
+    const BYTES: usize = 1 << 20;
+    let device = FrailDevice::new("GPU", TestDevice::new(DeviceConfig::default()), 1 << 30);
+    let lent = Arc::clone(&device);
+    let fixture = Fixture::with(DeviceConfig::default(), move |config| config.devices = vec![lent]);
+    let mut deaf = Deaf::met_by(&fixture);
+    let place = (deaf.record.buffer.get(), deaf.record.data.get());
+    deaf.record = deaf.peer.tensor(2, [BYTES as u32 / 4, 1, 1, 1], place);
+    let before = device.calls();
+    deaf.push(0);
+    let mut pushed = vec![0; FRAME_BYTES + BYTES];
+    deaf.stays.read_exact(&mut pushed).unwrap();
+    assert!(deaf.peer.is_alive());
+    assert!(device.calls() - before >= BYTES / (64 << 10), "{} pieces", device.calls() - before);
 }
 
 /// A push that is not taken is given up, and whatever the client asks for next is done.

@@ -13,21 +13,21 @@ const NUMBERS: [(char, u32); 17] = [
     ('L', 13),
     ('F', 12),
     ('C', 17),
-    ('H', 14),
+    ('H', 15),
     ('D', 13),
     ('G', 14),
     ('O', 13),
-    ('K', 15),
+    ('K', 16),
     ('X', 21),
-    ('S', 12),
+    ('S', 13),
     ('T', 11),
     ('W', 14),
-    ('J', 31),
-    ('N', 14),
+    ('J', 32),
+    ('N', 15),
     ('B', 12),
 ];
 /// The letters and numbers of those.
-const NOT_HELD: [&str; 4] = ["X5", "X17", "S8", "S9"];
+const NOT_HELD: [&str; 3] = ["X17", "S8", "S9"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

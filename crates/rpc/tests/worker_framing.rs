@@ -5,9 +5,10 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Example, Fixture, announcement, closes, dial, dialects, get_body, patient, request};
+use common::{Example, Fixture, PATIENCE, announcement, closes, dial, dialects, get_body, patient, request};
 use oxcart_rpc::wire::{Command, Dialect, Reply};
 use oxcart_rpc::worker::Limits;
 use zerocopy::IntoBytes;
@@ -193,6 +194,39 @@ fn a_reply_that_is_never_read_ends_the_connection() {
     fixture.until_empty();
 }
 
+/// The end of a worker waits for those that read what they have asked for, and not for those that do not.
+#[test]
+fn a_reply_that_is_never_read_holds_up_no_shutdown() {
+    const BYTES: u64 = 32 << 20;
+    let asked = |fixture: &Fixture| {
+        let mut peer = fixture.newest();
+        let handle = peer.alloc(BYTES);
+        let base = peer.base(handle);
+        let record = peer.tensor(1, [BYTES as u32 / 4, 1, 1, 1], (handle, base));
+        peer.send(Command::GetTensor, &get_body(&record, 0, BYTES));
+        assert_eq!(peer.stream.peek(&mut [0]).unwrap(), 1);
+        peer
+    };
+    let fixture = Fixture::limited(patient());
+    let (_unread, mut read) = (asked(&fixture), asked(&fixture));
+    let started = Instant::now();
+    let reading = thread::spawn(move || {
+        let (mut left, mut piece) = (8 + BYTES, vec![0; 1 << 20]);
+        while left > 0 {
+            thread::sleep(Duration::from_millis(60));
+            let len = left.min(piece.len() as u64);
+            if read.stream.read_exact(&mut piece[..len as usize]).is_err() {
+                break;
+            }
+            left -= len;
+        }
+        left
+    });
+    fixture.shutdown(PATIENCE);
+    assert!(started.elapsed() < PATIENCE / 2, "it waited for one that does not read");
+    assert_eq!(reading.join().unwrap(), 0, "one that reads was cut off");
+}
+
 #[test]
 fn other_protocols_are_refused() {
     let fixture = Fixture::new();
@@ -275,7 +309,7 @@ fn pipelined_commands_are_answered_in_order() {
             bytes.extend(request(Command::GetTensor as u8, &get_body(&record, 0, 4)));
         }
         let mut stream = peer.stream.try_clone().unwrap();
-        let writer = std::thread::spawn(move || stream.write_all(&bytes).unwrap());
+        let writer = thread::spawn(move || stream.write_all(&bytes).unwrap());
         for i in 0..200_u32 {
             if Command::InitTensor.reply(dialect) != Reply::None {
                 assert_eq!(peer.reply().unwrap(), []);

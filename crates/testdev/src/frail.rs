@@ -1,10 +1,11 @@
 //! A device that is lost at whatever call a test wants.
 //!
 //! It does what another device does, in memory that only it can see, as a worker would; and it counts what it is asked for. From the call on
-//! that it is lost at, every call fails with [`Error::DeviceLost`], those to its buffers included.
+//! that it is lost at, every call fails with [`Error::DeviceLost`], those to its buffers included. It may also say of everything that it is to
+//! compute that it has waited in vain, as a worker that lies would.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{
@@ -19,6 +20,8 @@ struct Life {
     name: String,
     calls: AtomicUsize,
     last: AtomicUsize,
+    /// Whether all that it computes is interrupted.
+    waits_in_vain: AtomicBool,
 }
 
 impl Life {
@@ -48,9 +51,12 @@ pub struct FrailDevice {
 impl FrailDevice {
     /// A device that does what another one does and has so many bytes of memory; nothing happens to it yet.
     pub fn new(name: &str, inner: Arc<dyn Device>, capacity: usize) -> Arc<FrailDevice> {
-        let life =
-            Life { name: name.to_owned(), calls: AtomicUsize::new(0), last: AtomicUsize::new(usize::MAX) };
-        let life = Arc::new(life);
+        let life = Arc::new(Life {
+            name: name.to_owned(),
+            calls: AtomicUsize::new(0),
+            last: AtomicUsize::new(usize::MAX),
+            waits_in_vain: AtomicBool::new(false),
+        });
         let memory = FrailMemory {
             inner: inner.buffer_type(),
             life: Arc::clone(&life),
@@ -69,6 +75,11 @@ impl FrailDevice {
     /// Lets so many more calls succeed, and none after them.
     pub fn lose_after(&self, calls: usize) {
         self.life.last.store(self.calls().saturating_add(calls), Ordering::SeqCst);
+    }
+
+    /// Has it say from now on, of everything that it is to compute, that it has waited in vain for another one; or no longer.
+    pub fn wait_in_vain(&self, does: bool) {
+        self.life.waits_in_vain.store(does, Ordering::SeqCst);
     }
 
     /// Bytes that live buffers hold.
@@ -267,6 +278,10 @@ impl Stream for FrailStream {
     /// With the other device's buffers in place of its own.
     fn compute(&self, work: Work<'_>) -> Result<(), Error> {
         self.life.call()?;
+        if self.life.waits_in_vain.load(Ordering::SeqCst) {
+            let (device, reason) = (self.life.name.clone(), "it has waited for another one".to_owned());
+            return Err(Error::Interrupted { device, reason });
+        }
         let mut buffers = Buffers::new();
         for buffer in work.buffers.iter() {
             let own = buffer.as_any().downcast_ref::<FrailBuffer>();

@@ -119,7 +119,15 @@ impl Engine {
             return false;
         };
         let (device, reason) = (device.to_owned(), reason.to_owned());
-        let loss = Loss { device, reason, is_gone, epoch: self.runner.epoch() };
+        let in_vain = match is_gone {
+            true => 0,
+            false => {
+                let times = self.in_vain.entry(device.clone()).or_default();
+                *times += 1;
+                *times
+            }
+        };
+        let loss = Loss { device, reason, is_gone, in_vain, epoch: self.runner.epoch() };
         self.interrupt(Change::Lost(loss.clone()), (self.clock)());
         self.events.push_back(Event::Lost(loss));
         true

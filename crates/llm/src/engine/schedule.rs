@@ -292,6 +292,9 @@ impl Engine {
                 Err(error) => ended.push((share.id, Err(error))),
             }
         }
+        if !settled.is_empty() {
+            self.in_vain.clear();
+        }
         for (id, sequence, guessed, right) in settled {
             if right < guessed {
                 let held = self.runner.tokens(sequence)?.len();

@@ -21,9 +21,15 @@ pub struct Loss {
     pub reason: String,
     /// Whether the device itself is lost. If not, it waited for another one, which may be.
     pub is_gone: bool,
+    /// How often it has said, without a token of any request in between, that it waited in vain, this time included.
+    pub in_vain: usize,
     /// How often there had been other devices before: [`Runner::epoch`].
     pub epoch: u64,
 }
+
+/// Interruptions of a device in a row, without a token of any request in between, after which it is left out: a worker that lies could go on
+/// for ever. An honest one may be interrupted once by a worker that is lost, and again by one that is lost meanwhile.
+const MAX_IN_VAIN: usize = 3;
 
 /// A device that was left out.
 #[derive(Clone, Debug)]
@@ -157,25 +163,38 @@ impl Lineup {
 
     /// Leaves out every device that is lost, and returns them, each with what is said about it. All are asked, because one that is lost is
     /// often not alone, and the one that a runner noticed may only have waited for it; if none of them says so, it is the one that was named, if
-    /// that is gone. None, if that one was left out before and what came after that is tried again, or if all are still there.
+    /// that is gone or has been interrupted too often. None, if that one was left out before and what came after that is tried again, or if
+    /// all are still there.
     pub fn leave_out_lost(&mut self, loss: &Loss) -> Result<Vec<LostDevice>, Error> {
-        let Loss { device: name, reason, is_gone, epoch } = loss;
+        let Loss { device: name, reason, is_gone, in_vain, epoch } = loss;
         let ask = |device: &Arc<dyn Device>| match device.memory() {
             Err(DeviceError::DeviceLost { reason, .. }) => Some(reason),
             _ => None,
         };
+        let is_stuck = !is_gone && *in_vain >= MAX_IN_VAIN;
         let mut gone: Vec<Option<String>> = self.devices.iter().map(ask).collect();
-        if *is_gone && gone.iter().all(Option::is_none) {
-            let is_it = |device: &Arc<dyn Device>| (device.name() == name).then(|| reason.clone());
+        if (*is_gone || is_stuck) && gone.iter().all(Option::is_none) {
+            let said = match is_stuck {
+                true => format!("it has waited in vain {in_vain} times in a row: {reason}"),
+                false => reason.clone(),
+            };
+            let is_it = |device: &Arc<dyn Device>| (device.name() == name).then(|| said.clone());
             gone = self.devices.iter().map(is_it).collect();
+        }
+        let nothing_helps = || {
+            let (device, reason) = (name.clone(), reason.clone());
+            Err(DeviceError::DeviceFailed { device, reason }.into())
+        };
+        if is_stuck && gone.iter().all(Option::is_none) {
+            // It is left out already, and nothing else can be.
+            return nothing_helps();
         }
         if *is_gone {
             let met = (name.clone(), *epoch);
             let was_left_out = || self.lost.iter().any(|(known, at)| known == name && at != epoch);
             if gone.iter().all(Option::is_none) && was_left_out() {
                 // Nothing would be better after this.
-                let (device, reason) = (name.clone(), reason.clone());
-                return Err(DeviceError::DeviceFailed { device, reason }.into());
+                return nothing_helps();
             }
             if !self.lost.contains(&met) {
                 self.lost.push(met);

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -64,8 +65,8 @@ struct State {
     receivers: Vec<Neighbour>,
     /// Introductions whose other worker is lost, which this one is to be told.
     lost_neighbours: Vec<u32>,
-    /// How many introductions there have been of workers that push to this one.
-    introductions: u64,
+    /// Introductions of workers that push to this one that were made since it was interrupted: it can be interrupted by these alone.
+    met: BTreeSet<u32>,
     /// Introductions by which it has waited in vain.
     broken: BTreeSet<u32>,
     /// How often it was interrupted, and how it was the last time.
@@ -169,7 +170,7 @@ impl Connection {
             senders: Vec::new(),
             receivers: Vec::new(),
             lost_neighbours: Vec::new(),
-            introductions: 0,
+            met: BTreeSet::new(),
             broken: BTreeSet::new(),
             era: 0,
             interrupted: None,
@@ -254,7 +255,7 @@ impl Connection {
         self.core.lock().broken.contains(&introduction)
     }
 
-    /// Another worker pushes to this one, by an introduction.
+    /// Another worker will push to this one, by an introduction, if it is let in.
     pub(super) fn add_sender(&self, introduction: u32, sender: &Connection) {
         let add = |neighbours: &mut Vec<Neighbour>, other: &Connection| {
             neighbours.retain(|known| known.core.strong_count() > 0);
@@ -262,9 +263,15 @@ impl Connection {
             neighbours.push(Neighbour { introduction, core, is_over: false });
         };
         add(&mut sender.core.lock().receivers, self);
+        add(&mut self.core.lock().senders, sender);
+    }
+
+    /// Another worker was let in by an introduction, which was made in some era of this one. An interruption has ended those of earlier eras.
+    pub(super) fn has_met(&self, introduction: u32, era: u64) {
         let mut state = self.core.lock();
-        add(&mut state.senders, sender);
-        state.introductions += 1;
+        if state.era == era {
+            state.met.insert(introduction);
+        }
     }
 
     /// Another worker does not push to this one after all: it was not let in.
@@ -324,6 +331,23 @@ impl Connection {
     /// The last ticket drawn, and all before it.
     pub(super) fn point(&self) -> u64 {
         self.core.lock().next_ticket
+    }
+
+    /// Has the worker confirm everything that a stream of some era asked for before a point, in its turn from now: what is returned ends when
+    /// that is done, or will not be. None if it is done already.
+    pub(super) fn confirm_later(
+        &self,
+        era: u64,
+        point: u64,
+    ) -> Result<Option<Receiver<()>>, Arc<WorkerFailure>> {
+        let state = self.core.wait_for_room(Some(era), 0)?;
+        if state.confirmed >= point {
+            return Ok(None);
+        }
+        let live = state.first_live();
+        let (then, done) = channel();
+        self.core.enter(state, true, Job::Confirm { live, _then: then })?;
+        Ok(Some(done))
     }
 
     /// Waits until the worker has done everything that a stream of some era asked for before a point, or everything so far.
@@ -393,6 +417,11 @@ impl State {
             neighbours.retain(|known| !known.is_over);
             neighbours.iter_mut().for_each(|known| known.is_over = true);
         }
+    }
+
+    /// A buffer that is live at the ticket that is drawn next.
+    fn first_live(&self) -> Option<Live> {
+        self.live.first_key_value().map(|(&handle, &base)| Live { handle, base })
     }
 
     fn draw(&mut self) -> u64 {
@@ -529,7 +558,7 @@ impl Core {
     fn turn(&self) -> Result<(Turn<'_>, Option<Live>), Arc<WorkerFailure>> {
         let mut state = self.lock();
         let ticket = state.draw();
-        let live = state.live.first_key_value().map(|(&handle, &base)| Live { handle, base });
+        let live = state.first_live();
         loop {
             state.check(None)?;
             if let Some(line) = state.take_line(ticket) {
@@ -581,18 +610,19 @@ impl Core {
         Ok(ticket)
     }
 
-    /// Begins a new era after an interruption, unless the worker cannot have been interrupted as often as it says.
+    /// Begins a new era after an interruption, unless the worker cannot have been interrupted: it has met none by what it names since the last
+    /// time. An attempt that came to nothing is no reason either, or a worker that lies could have them made without end.
     fn interrupt(
         &self,
         line: &mut Line,
         mut failure: WorkerFailure,
     ) -> Result<Arc<WorkerFailure>, WorkerFailure> {
-        let state = self.lock();
-        if state.era >= state.introductions {
+        let has_met = |introduction: &u32| self.lock().met.contains(introduction);
+        if !matches!(failure.fault(), WorkerFault::NotDelivered { introduction, .. } if has_met(introduction))
+        {
             let what = "an interruption by a worker that it has not met".to_owned();
             return Err(line.failure(WorkerFault::Implausible { what }, failure.during()));
         }
-        drop(state);
         let head = Head::new(Command::Resume).whole();
         let about = About::Nothing;
         line.send(&Message { command: Command::Resume, head: &head, payload: &[], about: &about, work: 0 })?;
@@ -600,6 +630,7 @@ impl Core {
         let failure = Arc::new(failure);
         let mut state = self.lock();
         state.era += 1;
+        state.met.clear();
         state.interrupted = Some(Arc::clone(&failure));
         state.broken.extend(introduction);
         // The worker has neither done nor kept what it was told since.
@@ -804,23 +835,103 @@ mod tests {
         (connection, listener.accept().unwrap().0)
     }
 
+    /// Two connections that wait for each other at the same time both go on: what each waits for has its place before the wait itself.
+    #[test]
+    fn connections_that_wait_for_each_other_go_on() {
+        use std::io::{Read, Write};
+
+        use super::super::job::DeferredError;
+        use super::super::message::Waiting;
+
+        let both = [(); 2].map(|()| {
+            let (connection, mut peer) = connection();
+            // Answers whatever has an answer, which is to confirm.
+            std::thread::spawn(move || {
+                let mut header = [0; 9];
+                while peer.read_exact(&mut header).is_ok() {
+                    let size = u64::from_le_bytes(header[1..].try_into().unwrap());
+                    peer.read_exact(&mut vec![0; usize::try_from(size).unwrap()]).unwrap();
+                    if header[0] == Command::GetAlignment as u8 {
+                        peer.write_all(&[8_u64.to_le_bytes(), 64_u64.to_le_bytes()].concat()).unwrap();
+                    }
+                }
+            });
+            connection
+        });
+        let (done, rest) = channel();
+        std::thread::spawn(move || {
+            let deferred = Arc::<DeferredError>::default();
+            for _ in 0..200 {
+                let points = both.each_ref().map(|connection| {
+                    let tell = Waiting::new(Command::Resume, Head::new(Command::Resume));
+                    connection.submit_in(0, Job::Tell(tell)).unwrap() + 1
+                });
+                for (at, connection) in both.iter().enumerate() {
+                    let other = &both[1 - at];
+                    if let Some(done) = other.confirm_later(0, points[1 - at]).unwrap() {
+                        let (other, deferred) = (Arc::clone(other), Arc::clone(&deferred));
+                        let wait = Job::Wait { other, era: 0, done, device: String::new(), deferred };
+                        connection.submit_in(0, wait).unwrap();
+                    }
+                }
+                both.iter().for_each(|connection| connection.finish(0, None).unwrap());
+            }
+            done.send(deferred.take().is_none()).unwrap();
+        });
+        assert_eq!(rest.recv_timeout(Duration::from_secs(60)), Ok(true));
+    }
+
+    /// Has a worker say that it was interrupted by an introduction; says whether it is believed.
+    fn is_interrupted(connection: &Connection, introduction: u32) -> bool {
+        let why = NotDelivered::Lost;
+        let fault = WorkerFault::NotDelivered { introduction, sender: None, failure: None, why };
+        let said = connection.turn().unwrap().with_line(|line| Err::<(), _>(line.failure(fault, None)));
+        said.unwrap_err().is_interruption()
+    }
+
+    /// A worker that says again and again that it was interrupted is believed once for each other worker that was let in.
+    #[test]
+    fn a_worker_is_interrupted_by_what_it_has_met_and_once() {
+        let lies = |tell: &dyn Fn(&Connection, &Connection)| {
+            let [(sender, _a), (receiver, _b)] = [(); 2].map(|()| connection());
+            tell(&sender, &receiver);
+            let is_believed = is_interrupted(&receiver, 1);
+            assert_eq!(receiver.failed().is_none(), is_believed);
+            !is_believed
+        };
+        let meet = |sender: &Connection, receiver: &Connection, introduction| {
+            receiver.add_sender(introduction, sender);
+            receiver.has_met(introduction, receiver.era());
+        };
+        assert!(lies(&|_, _| {}), "it was never told of another");
+        assert!(lies(&|sender, receiver| receiver.add_sender(1, sender)), "the other was not let in");
+        assert!(lies(&|sender, receiver| meet(sender, receiver, 2)), "by another introduction");
+        assert!(!lies(&|sender, receiver| meet(sender, receiver, 1)));
+        assert!(lies(&|sender, receiver| {
+            meet(sender, receiver, 1);
+            meet(sender, receiver, 2);
+            assert!(is_interrupted(receiver, 2), "which ends both");
+        }));
+        assert!(lies(&|sender, receiver| {
+            let before = receiver.era();
+            meet(sender, receiver, 2);
+            assert!(is_interrupted(receiver, 2));
+            // What was begun before the interruption was ended by it.
+            receiver.has_met(1, before);
+        }));
+    }
+
     /// A worker keeps as many numbers of lost workers as it takes part in introductions: it is told none that mean nothing to it any more.
     #[test]
     fn a_worker_is_told_of_introductions_that_there_are() {
         let [(sender, _a), (receiver, _b), (last, _c)] = [(); 3].map(|()| connection());
         receiver.add_sender(1, &sender);
+        receiver.has_met(1, receiver.era());
         last.add_sender(2, &receiver);
         // One that was never let in.
         receiver.add_sender(3, &sender);
         receiver.remove_sender(3, &sender);
-        let fault = WorkerFault::NotDelivered {
-            introduction: 1,
-            sender: None,
-            failure: None,
-            why: NotDelivered::Lost,
-        };
-        let interrupted = receiver.turn().unwrap().with_line(|line| Err::<(), _>(line.failure(fault, None)));
-        assert!(interrupted.unwrap_err().is_interruption());
+        assert!(is_interrupted(&receiver, 1));
         // That ended all of its introductions, for those at the other ends, too.
         receiver.add_sender(4, &sender);
         last.add_sender(5, &receiver);

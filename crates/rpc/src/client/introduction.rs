@@ -142,12 +142,13 @@ fn introduced(sender: &Connection, receiver: &Connection) -> Option<Arc<Introduc
         pair.failures += usize::from(was_broken && *of_sender == eras.0);
     }
     let may = pair.failures < MAX_FAILED_DELIVERIES;
-    let introduction = may.then(|| introduce(sender, receiver).map(Arc::new)).flatten();
+    let introduction = may.then(|| introduce(sender, receiver, eras.1).map(Arc::new)).flatten();
     pair.introduction = Some((eras.0, eras.1, introduction.clone()));
     introduction
 }
 
-fn introduce(sender: &Connection, receiver: &Connection) -> Option<Introduction> {
+/// Introduces two workers, in some era of the receiver.
+fn introduce(sender: &Connection, receiver: &Connection, era: u64) -> Option<Introduction> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let address = receiver.reach.as_seen_by(&sender.reach)?;
     // Known by keys, or in the clear: both of them, or there is no way from one to the other that is as safe as those to here.
@@ -170,6 +171,7 @@ fn introduce(sender: &Connection, receiver: &Connection) -> Option<Introduction>
         receiver.remove_sender(number, sender);
         return None;
     }
+    receiver.has_met(number, era);
     Some(Introduction { number, next_ticket: Mutex::new(Some(0)) })
 }
 

@@ -1,6 +1,6 @@
 //! Commands that wait for their turn by themselves, and what becomes of their answers.
 
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxcart_backend::{Error, Place};
@@ -60,8 +60,17 @@ pub(super) enum Job {
     Get { source: Range, _keep: Place, device: String, then: Sender<Result<Vec<u8>, Error>> },
     /// A copy between two buffers of the worker. The places keep the buffers alive.
     Copy { source: Range, target: Range, _keep: [Place; 2] },
-    /// Waits for another worker.
-    Wait { other: Arc<Connection>, era: u64, point: u64, device: String, deferred: Arc<DeferredError> },
+    /// Makes sure that everything before it is done, with a buffer that is live at its turn; another connection waits for that.
+    Confirm { live: Option<Live>, _then: Sender<()> },
+    /// Waits for another worker, whose connection has been told to confirm what is waited for. That command has its place there already: one
+    /// that looked for a place when this one's turn has come could wait for a command that waits for this connection.
+    Wait {
+        other: Arc<Connection>,
+        era: u64,
+        done: Receiver<()>,
+        device: String,
+        deferred: Arc<DeferredError>,
+    },
 }
 
 impl Job {
@@ -69,7 +78,7 @@ impl Job {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Job::Tell(command) | Job::Graph { graph: command, .. } => command.len(),
-            Job::Get { .. } | Job::Copy { .. } | Job::Wait { .. } => 0,
+            Job::Get { .. } | Job::Copy { .. } | Job::Confirm { .. } | Job::Wait { .. } => 0,
         }
     }
 
@@ -101,8 +110,16 @@ impl Job {
             Job::Copy { source, target, _keep } => {
                 let _ = copy(turn, source, target);
             }
-            Job::Wait { other, era, point, device, deferred } => {
-                if let Err(failure) = other.finish(era, Some(point)) {
+            Job::Confirm { live, _then } => {
+                if !turn.is_confirmed() {
+                    // A failure is passed on, to the one that waits as well.
+                    let _ = turn.probe(live);
+                }
+            }
+            Job::Wait { other, era, done, device, deferred } => {
+                // Nothing is ever sent: the other end goes once it is done, or will not be.
+                let _ = done.recv();
+                if let Err(failure) = other.check(era) {
                     deferred.note(failure.of_device(&device));
                 }
             }

@@ -49,6 +49,12 @@ pub const STAGE: usize = 16 << 20;
 /// How often a wait looks at the clock.
 pub const TICK: Duration = Duration::from_millis(250);
 
+/// Time for each graph beyond the first where several are waited for together.
+pub const FURTHER_GRAPH: Duration = Duration::from_secs(60);
+
+/// The longest that any number of graphs is waited for, unless one alone may take longer.
+pub const LONGEST_COMPUTING: Duration = Duration::from_secs(3600);
+
 /// Commands of a connection whose end may become known by another; beyond, the oldest become known later.
 pub const MAX_MARKS: usize = 64;
 

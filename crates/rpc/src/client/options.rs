@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::limits::TICK;
+use super::limits::{FURTHER_GRAPH, LONGEST_COMPUTING, TICK};
 use crate::link::{Identity, Key};
 use crate::wire::Dialect;
 
@@ -49,7 +49,8 @@ pub struct Timeouts {
     pub slowest_rate: u64,
     /// For allocating, filling and copying in the worker's own memory, the slowest that counts as working; bytes per second.
     pub slowest_memory: u64,
-    /// For each graph that is waited for.
+    /// For a graph that is waited for. Several that are waited for together have a minute more each, and an hour at most, unless this is
+    /// longer.
     pub compute: Duration,
     /// For an answer to a heartbeat, of workers that have them: whatever such a worker is busy with, it is lost if one takes longer. Less
     /// than [`SHORTEST_PATIENCE`](crate::link::limits::SHORTEST_PATIENCE) counts as that; `None` sends no heartbeats.
@@ -101,8 +102,18 @@ impl Timeouts {
             limit = limit.saturating_add(self.data);
         }
         limit = limit.saturating_add(Duration::from_secs(ahead.memory / self.slowest_memory.max(1)));
-        let graphs = u32::try_from(ahead.graphs).unwrap_or(u32::MAX);
-        limit.saturating_add(self.compute.saturating_mul(graphs))
+        limit.saturating_add(self.computing(ahead.graphs))
+    }
+
+    /// For so many graphs that are waited for together, such as all pieces of a long prompt.
+    ///
+    /// `compute` is far more than a graph takes, because it covers the first one, for which a worker may have to compile or page in. Taken
+    /// once for each of many, it is hours in which a worker that hangs, but answers heartbeats, is not found out. So those that follow have a
+    /// minute, or as long as the first where that is less; a minute is 8 tokens per second in pieces of 512.
+    fn computing(&self, graphs: usize) -> Duration {
+        let Some(more) = graphs.checked_sub(1) else { return Duration::ZERO };
+        let more = FURTHER_GRAPH.min(self.compute).saturating_mul(u32::try_from(more).unwrap_or(u32::MAX));
+        self.compute.saturating_add(more).min(LONGEST_COMPUTING.max(self.compute))
     }
 }
 
@@ -122,8 +133,26 @@ mod tests {
         assert_eq!(seconds(100 << 20, 0, 0), (170, 70));
         assert_eq!(seconds(0, 0, 1), (610, 610));
         // All pieces of a long prompt, which are waited for together.
-        assert_eq!(seconds(0, 0, 40), (24_010, 24_010));
+        assert_eq!(seconds(0, 0, 2), (670, 670));
+        assert_eq!(seconds(0, 0, 40), (2950, 2950));
         assert!(seconds(u64::MAX, u64::MAX, usize::MAX).0 > 1 << 40);
+    }
+
+    /// A worker that hangs is found out within hours, however much it was told to compute.
+    #[test]
+    fn many_graphs_are_no_reason_to_wait_for_hours() {
+        for graphs in [64, 1024, usize::MAX] {
+            assert_eq!(seconds(0, 0, graphs), (3610, 3610));
+        }
+        let short = Timeouts { compute: Duration::from_millis(100), ..Timeouts::default() };
+        assert_eq!(
+            short.computing(3),
+            Duration::from_millis(300),
+            "and none of them has longer than the first"
+        );
+        let compute = Duration::from_secs(7200);
+        let timeouts = Timeouts { compute, ..Timeouts::default() };
+        assert_eq!([1, 100].map(|graphs| timeouts.computing(graphs)), [compute; 2], "what a user says holds");
     }
 
     #[test]

@@ -246,13 +246,18 @@ impl Stream for RemoteStream {
         if Arc::ptr_eq(connection, self.lane.connection()) {
             return Ok(());
         }
-        self.lane.submit(Job::Wait {
-            other: Arc::clone(connection),
-            era: other.lane.era,
-            point: ticket.0,
-            device: other.lane.name().to_owned(),
-            deferred: Arc::clone(&self.lane.deferred),
-        })
+        let (device, deferred) = (other.lane.name().to_owned(), Arc::clone(&self.lane.deferred));
+        match connection.confirm_later(other.lane.era, ticket.0) {
+            Ok(None) => Ok(()),
+            Ok(Some(done)) => {
+                let (other, era) = (Arc::clone(connection), other.lane.era);
+                self.lane.submit(Job::Wait { other, era, done, device, deferred })
+            }
+            Err(failure) => {
+                deferred.note(failure.of_device(&device));
+                Ok(())
+            }
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -71,6 +71,10 @@ pub const QUIET_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes that are encrypted and not yet sent, of one connection.
 pub const MAX_UNSENT_BYTES: usize = 32 << 10;
 
+/// Bytes that may come of a connection in TLS, after its handshake, in which nothing is said: empty records and changes of keys, and a part of
+/// the longest record that says something. The library bounds either, but not both in turn.
+pub const MAX_SILENT_BYTES: usize = 64 << 10;
+
 /// Bytes of a connection in TLS beyond those of a plain one: what is unsent, a record that arrives, and what was in it.
 pub const SECURED_BYTES: usize = MAX_UNSENT_BYTES + (2 << 14);
 

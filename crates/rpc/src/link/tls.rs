@@ -197,6 +197,7 @@ pub(crate) fn another_client(
     worker: Key,
     offers: &[Purpose],
     agreement: &'static dyn rustls::crypto::SupportedKxGroup,
+    key_log: Arc<dyn rustls::KeyLog>,
 ) -> Secured {
     let provider = CryptoProvider { kx_groups: vec![agreement], ..provider().as_ref().clone() };
     let signatures = provider.signature_verification_algorithms;
@@ -211,6 +212,7 @@ pub(crate) fn another_client(
         ))),
         None => config.with_no_client_auth(),
     };
+    config.key_log = key_log;
     config.alpn_protocols = offers.iter().map(|purpose| purpose.protocol().to_vec()).collect();
     let no_name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     Secured::new(ClientConnection::new(Arc::new(config), no_name).unwrap().into())

@@ -232,12 +232,13 @@ impl WeightCache {
             return Ok(false);
         }
         let (mut wanted, mut written) = (true, Ok(()));
-        let read = entry.read(|start, piece| {
-            wanted = go_on(piece.len());
-            if wanted {
-                written = into.buffer.write(into.offset + start, piece);
-            }
-            wanted && written.is_ok()
+        let mut asked = |bytes| {
+            wanted = go_on(bytes);
+            wanted
+        };
+        let read = entry.read(&mut asked, |start, piece| {
+            written = into.buffer.write(into.offset + start, piece);
+            written.is_ok()
         });
         written?;
         if !wanted {
@@ -248,7 +249,7 @@ impl WeightCache {
             entry.touch();
             return Ok(true);
         }
-        into.buffer.fill(into.offset, into.len, 0)?;
+        into.clear(go_on)?;
         if read.is_err() {
             self.reject(entries, content.hash);
         }
@@ -268,10 +269,11 @@ impl WeightCache {
             return false;
         }
         let mut wanted = true;
-        let verified = entry.read(|_, piece| {
-            wanted = go_on(piece.len());
+        let mut asked = |bytes| {
+            wanted = go_on(bytes);
             wanted
-        });
+        };
+        let verified = entry.read(&mut asked, |_, _| true);
         if verified.is_err() {
             if wanted {
                 self.reject(entries, hash);
@@ -283,12 +285,13 @@ impl WeightCache {
             return false;
         }
         let mut written = Ok(());
-        let read = entry.read(|start, piece| {
-            wanted = go_on(piece.len());
-            if wanted {
-                written = into.buffer.write(into.offset + start, piece);
-            }
-            wanted && written.is_ok()
+        let mut asked = |bytes| {
+            wanted = go_on(bytes);
+            wanted
+        };
+        let read = entry.read(&mut asked, |start, piece| {
+            written = into.buffer.write(into.offset + start, piece);
+            written.is_ok()
         });
         if read.is_ok() {
             entry.touch();
@@ -297,7 +300,7 @@ impl WeightCache {
         // It changed between the two readings, or the device failed: nothing of it may stay. Or the client is gone, and its buffer
         // with it.
         if wanted {
-            let _ = into.buffer.fill(into.offset, into.len, 0);
+            let _ = into.clear(go_on);
         }
         if wanted && written.is_ok() {
             self.reject(entries, hash);

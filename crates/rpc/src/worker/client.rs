@@ -32,6 +32,8 @@ pub(crate) enum Phase {
     Computing,
     /// Another worker's bytes are waited for.
     Awaiting,
+    /// The network is waited for: the client takes its answer, or another worker is met or takes what is pushed to it.
+    Waiting,
     /// It is the pulse of another one, and answers beats.
     Beating,
 }
@@ -83,6 +85,8 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// The machine that it has proved to be, and what that is called here.
     machine: OnceLock<(Key, Option<MachineName>)>,
+    /// If it is another worker's: the peer whose session that was introduced to, and the key that it has proved.
+    introduced: OnceLock<(Peer, Option<Key>)>,
     /// What to watch and to shut down; a conversation over other streams has none and ends by itself.
     pub(crate) socket: Option<TimedSocket>,
     since: Instant,
@@ -112,6 +116,7 @@ impl Client {
             id,
             peer,
             machine: OnceLock::new(),
+            introduced: OnceLock::new(),
             socket,
             since: Instant::now(),
             phase: AtomicU8::new(Phase::Greeting as u8),
@@ -136,6 +141,17 @@ impl Client {
         let _ = self.machine.set((key, name));
     }
 
+    /// Notes that it is another worker's, which has proved a key or none, and a part of what the peer of a session has here.
+    pub(crate) fn belong_to(&self, session: &Client, key: Option<Key>) {
+        // It comes by one introduction.
+        let _ = self.introduced.set((session.holder().peer, key));
+    }
+
+    /// The key that another worker has proved which this is the connection of.
+    pub(crate) fn introduced_key(&self) -> Option<Key> {
+        self.introduced.get().and_then(|(_, key)| *key)
+    }
+
     /// The key that it has proved.
     pub(crate) fn key(&self) -> Option<Key> {
         self.machine.get().map(|(key, _)| *key)
@@ -148,7 +164,8 @@ impl Client {
 
     /// Whose share it uses.
     pub(crate) fn holder(&self) -> Holder {
-        let peer = self.key().map_or_else(|| Peer::of(self.peer), Peer::Machine);
+        let own = || self.key().map_or_else(|| Peer::of(self.peer), Peer::Machine);
+        let peer = self.introduced.get().map_or_else(own, |(peer, _)| *peer);
         Holder { peer, client: self.id }
     }
 
@@ -320,6 +337,8 @@ mod tests {
             (Phase::Idle, false),
             (Phase::Reading, false),
             (Phase::Awaiting, false),
+            (Phase::Working, true),
+            (Phase::Waiting, false),
         ] {
             client.enter(phase, None);
             assert_eq!(client.is_busy(), is_busy, "{phase:?}");

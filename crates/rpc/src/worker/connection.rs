@@ -406,6 +406,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
         self.answer.clear();
         self.answer.extend((bytes.len() as u64).to_le_bytes());
         self.answer.extend_from_slice(bytes);
+        self.client.enter(Phase::Waiting, None);
         self.output.write_all(&self.answer)?;
         self.count_out(self.answer.len() as u64);
         Ok(())
@@ -414,6 +415,7 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
     /// Says in the place of an answer why there is none for now.
     fn say(&mut self, interruption: Interruption) -> Outcome {
         let bytes = interruption.encode();
+        self.client.enter(Phase::Waiting, None);
         self.output.write_all(&bytes)?;
         self.count_out(bytes.len() as u64);
         Ok(())
@@ -433,7 +435,8 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             let bytes = memory.get(range.offset..).and_then(|rest| rest.get(..range.len));
             // A range lies inside its buffer.
             let mut before = &len[..];
-            for piece in bytes.ok_or(End::Left)?.chunks(CHORE_BYTES) {
+            for piece in bytes.ok_or(End::Left)?.chunks(PIECE_BYTES) {
+                self.client.enter(Phase::Waiting, None);
                 write_both(&mut self.output, before, piece)?;
                 before = &[];
                 self.pay();
@@ -442,7 +445,9 @@ impl<R: Read, W: Write> Connection<'_, R, W> {
             let passing = session.passing(range).map_err(|refusal| End::Refused(command.name(), refusal))?;
             for start in (0..range.len).step_by(passing.piece_bytes()) {
                 passing.with((range.len - start).min(passing.piece_bytes()), |piece| -> Outcome {
+                    self.client.enter(Phase::Working, None);
                     range.buffer.read(range.offset + start, piece).map_err(failed)?;
+                    self.client.enter(Phase::Waiting, None);
                     let before = if start == 0 { &len[..] } else { &[] };
                     Ok(write_both(&mut self.output, before, piece)?)
                 })?;

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::budget::Lease;
-use super::client::Client;
+use super::client::{Client, Phase};
 use super::counters::add;
 use super::entry::is_here;
-use super::limits::{COURIERS_PER_PEER, KEEPALIVE, MEET, PIECE_BYTES, WATCH_EVERY};
+use super::limits::{COURIERS_PER_PEER, KEEPALIVE, MEET, OWN_PIECE_BYTES, WATCH_EVERY};
 use super::server::WorkerState;
 use super::space::BufferRange;
 use crate::client::Channel;
@@ -173,6 +173,7 @@ impl Courier {
     pub(crate) fn deliver(
         &mut self,
         shared: &WorkerState,
+        client: &Client,
         ticket: u64,
         range: &BufferRange,
         go_on: impl Fn() -> bool,
@@ -181,20 +182,23 @@ impl Courier {
         if self.channel.arrived()?.is_some() {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let mut bytes = Vec::new();
-        for start in (0..range.len).step_by(PIECE_BYTES) {
-            let len = (range.len - start).min(PIECE_BYTES);
-            bytes.clear();
-            if start == 0 {
-                bytes.extend(DeliveryHead { ticket, bytes: range.len }.encode());
-            }
-            let from = bytes.len();
+        // The session's thread has nothing else in hand meanwhile, so this is the piece that counts for each connection.
+        let mut bytes = Vec::with_capacity(OWN_PIECE_BYTES);
+        bytes.extend(DeliveryHead { ticket, bytes: range.len }.encode());
+        let mut start = 0;
+        while start < range.len {
+            let (from, len) = (bytes.len(), (range.len - start).min(OWN_PIECE_BYTES - bytes.len()));
             bytes.resize(from + len, 0);
             let piece = bytes.get_mut(from..).unwrap_or_default();
             range.buffer.read(range.offset + start, piece).map_err(io::Error::other)?;
+            client.enter(Phase::Waiting, None);
             let since = Instant::now();
-            self.say(&bytes, || since.elapsed() < shared.limits.write_stall && go_on())?;
+            let said = self.say(&bytes, || since.elapsed() < shared.limits.write_stall && go_on());
+            client.enter(Phase::Working, None);
+            said?;
             add(&shared.counters.bytes_out, bytes.len() as u64);
+            bytes.clear();
+            start += len;
         }
         Ok(())
     }

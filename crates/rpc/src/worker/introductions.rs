@@ -1,7 +1,7 @@
 //! Other workers that sessions of this one expect, by what they have to prove.
 //!
 //! An introduction belongs to the session that announced it and ends with it: its [`Announcement`] is dropped, the one who came by it is
-//! disconnected, and what it has sent is thrown away. Invariant: one comes by an introduction, once.
+//! disconnected, and what it has sent is thrown away. Invariants: one comes by an introduction, once; none is let in by one that has ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -51,6 +51,13 @@ impl Introductions {
         self.expected().get(id).cloned()
     }
 
+    /// Lets in the one who has come by an introduction; `false` if another has, or if the introduction has ended meanwhile.
+    pub(crate) fn let_in(&self, id: &IntroductionId, by: &Arc<Expected>, caller: Arc<Client>) -> bool {
+        let all = self.expected();
+        // Under the lock under which it ends, so that its end finds the one who has come.
+        all.get(id).is_some_and(|expected| Arc::ptr_eq(expected, by)) && by.caller.set(caller).is_ok()
+    }
+
     /// Expects another worker for the session of a connection; `None` if there is such an introduction already.
     pub(crate) fn announce(
         self: &Arc<Self>,
@@ -90,11 +97,6 @@ impl Expected {
     pub(crate) fn mailbox(&self) -> &Mailbox {
         &self.mailbox
     }
-
-    /// Notes who has come; `false` if another has.
-    pub(crate) fn let_in(&self, caller: Arc<Client>) -> bool {
-        self.caller.set(caller).is_ok()
-    }
 }
 
 /// A worker that is expected for as long as this exists.
@@ -114,9 +116,13 @@ impl Announcement {
 
 impl Drop for Announcement {
     fn drop(&mut self) {
-        self.introductions.expected().remove(&self.id);
+        let caller = {
+            let mut all = self.introductions.expected();
+            all.remove(&self.id);
+            self.expected.caller.get().cloned()
+        };
         self.expected.mailbox.abandon();
-        if let Some(caller) = self.expected.caller.get() {
+        if let Some(caller) = caller {
             caller.hang_up();
         }
     }
@@ -136,15 +142,24 @@ mod tests {
         let announced = introductions.announce(secret.clone(), Some(key), 7).unwrap();
         assert!(introductions.announce(secret.clone(), None, 8).is_none());
         assert!(introductions.expects(key) && !introductions.expects(Key::from_bytes([3; 32])));
-        let expected = introductions.find(&IntroductionId::of(&secret)).unwrap();
+        let id = IntroductionId::of(&secret);
+        let expected = introductions.find(&id).unwrap();
         assert!(expected.is(Some(key)) && !expected.is(None));
         assert_eq!(announced.mailbox().unwrap_err(), NotDelivered::Lost);
         let caller = |id| Arc::new(Client::new(id, ([127, 0, 0, 1], 1).into(), None, Duration::from_secs(1)));
-        assert!(expected.let_in(caller(1)) && !expected.let_in(caller(2)));
+        let comes = |number| introductions.let_in(&id, &expected, caller(number));
+        assert!(comes(1) && !comes(2));
         assert!(announced.mailbox().is_ok());
         drop(announced);
         assert!(!introductions.expects(key) && introductions.is_empty());
         assert!(introductions.find(&IntroductionId::of(&secret)).is_none());
         assert!(!expected.mailbox().wait_for_room(1, || false));
+        // One that was found just before, or that has ended and was announced again.
+        let ended = introductions.announce(secret.clone(), None, 7).unwrap();
+        let found = introductions.find(&id).unwrap();
+        drop(ended);
+        assert!(!introductions.let_in(&id, &found, caller(3)));
+        let _again = introductions.announce(secret.clone(), None, 7).unwrap();
+        assert!(!introductions.let_in(&id, &found, caller(3)));
     }
 }

@@ -166,8 +166,8 @@ pub(crate) const SMALL_CHANGE: Duration = Duration::from_millis(1);
 /// The longest it is made to wait for that, once it is its turn.
 pub(crate) const LONGEST_PAYMENT: Duration = Duration::from_millis(20);
 
-/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, what is read ahead, a piece that
-/// passes on its way to or from a device, and what TLS holds.
+/// Bytes of this machine's memory that a connection takes at most beyond what is counted: stacks, what is read ahead, what TLS holds, and one
+/// piece, be it on its way to or from a device, out of the cache or a file, or to another worker.
 pub(crate) const CONNECTION_BYTES: usize = 192 << 10;
 /// Bytes of a device that only peers get which have little of it.
 pub(crate) const MEMORY_ASIDE: usize = 64 << 20;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::client::Client;
+use super::client::{Client, Phase};
 use super::courier::{Courier, meet};
 use super::introductions::Announcement;
 use super::limits::MAX_INTRODUCTIONS;
@@ -50,6 +50,7 @@ impl Neighbours {
         if !self.is_one_more() || self.met.contains_key(&wanted.number) {
             return false;
         }
+        client.enter(Phase::Waiting, None);
         let courier = meet(shared, client, wanted);
         courier.is_some_and(|courier| self.met.insert(wanted.number, Some(courier)).is_none())
     }
@@ -65,7 +66,7 @@ impl Neighbours {
         check_length(range.len)?;
         let met = self.met.get_mut(&number).ok_or(Refusal::Introduction { number })?;
         let go_on = || !client.is_gone() && !client.has_lost(number);
-        let sent = met.as_mut().map(|courier| courier.deliver(shared, ticket, range, go_on));
+        let sent = met.as_mut().map(|courier| courier.deliver(shared, client, ticket, range, go_on));
         if let Some(Err(_)) = sent {
             // Its end tells the other worker that nothing more comes.
             *met = None;

@@ -1,6 +1,8 @@
 //! The connection of another worker that was introduced: it proves that it knows the secret, and then what it sends is put where its
 //! session waits for it. It can do nothing else.
 //!
+//! It is a part of what the session's client has here: it counts for that peer, within what the operator allows that, and ends with it.
+//!
 //! Invariants: whatever it sends goes into one mailbox, which counts against the session that reads it; nothing is allocated for what is
 //! merely announced. Where this connection ends, the session learns of it as soon as it has taken all that came before.
 
@@ -79,7 +81,9 @@ fn admit(
                     let answer = porter.admit(expected.secret(), &proof)?;
                     let (own, session) =
                         (shared.roster.get(client.id)?, shared.roster.get(expected.session())?);
-                    expected.let_in(own).then_some((expected, session, answer))
+                    let may = may_join(shared, client, &session, key)
+                        && shared.introductions.let_in(&id, &expected, own);
+                    may.then_some((expected, session, answer))
                 });
                 let Some((expected, session, answer)) = admitted else {
                     // One that goes without listening learns as little.
@@ -98,6 +102,17 @@ fn admit(
             PorterAction::Refuse => return Err(Refusal::NotIntroduced),
         }
     }
+}
+
+/// Whether another worker's connection may be one more of those that a session's client has; from then on, it is. It may not where its key is
+/// one of a machine that was revoked: such a machine sends nothing here for others either.
+fn may_join(shared: &WorkerState, client: &Client, session: &Client, key: Option<Key>) -> bool {
+    let trust = shared.trust.as_ref();
+    let machine = trust.zip(session.key()).and_then(|(trust, key)| trust.machine(key));
+    let most = machine.and_then(|machine| machine.max_connections);
+    // Once it belongs there, the watcher sees to it; the key may have been revoked before.
+    shared.roster.add_to(client, session, key, most)
+        && !trust.zip(key).is_some_and(|(trust, key)| trust.is_revoked(key))
 }
 
 /// The next message; none if it goes.

@@ -78,11 +78,31 @@ impl Roster {
         most: Option<u32>,
     ) -> bool {
         let clients = self.clients();
-        let counts = |other: &Client| !other.is_gone() && !other.is(Phase::Beating);
-        let others = clients.values().filter(|other| other.key() == Some(key) && counts(other));
+        let others = clients.values().filter(|other| other.key() == Some(key) && counts_for_limit(other));
         let is_one_too_many = most.is_some_and(|most| others.count() >= most as usize);
         if !is_one_too_many {
             client.identify(key, name);
+        }
+        !is_one_too_many
+    }
+
+    /// Notes that a connection is another worker's, which was introduced to a session, unless that one's peer has so many connections already:
+    /// sessions, and workers that were introduced to them. These keep no session out.
+    pub(crate) fn add_to(
+        &self,
+        client: &Client,
+        session: &Client,
+        key: Option<Key>,
+        most: Option<u32>,
+    ) -> bool {
+        let clients = self.clients();
+        let peer = session.holder().peer;
+        let others = clients.values().filter(|other| other.holder().peer == peer && counts_for_limit(other));
+        // The one itself may be where the session is.
+        let others = others.filter(|other| other.id != client.id).count();
+        let is_one_too_many = most.is_some_and(|most| others >= most as usize);
+        if !is_one_too_many {
+            client.belong_to(session, key);
         }
         !is_one_too_many
     }
@@ -117,6 +137,11 @@ impl Roster {
         }
         true
     }
+}
+
+/// Whether a connection is one of those that a machine may have so many of.
+fn counts_for_limit(client: &Client) -> bool {
+    !client.is_gone() && !client.is(Phase::Beating)
 }
 
 /// There are too many connections.
@@ -234,6 +259,41 @@ mod tests {
         assert_eq!(admit(21, 2, Phase::Idle, 0).unwrap(), Some(1));
         assert!(roster.get(0).is_some_and(|pulse| pulse.dropped().is_none()));
         assert!(roster.shed().is_none(), "for want of a descriptor");
+    }
+
+    /// What a worker brings that was introduced to a session belongs to the session's peer, wherever it comes from: within what that may have,
+    /// and where places are short.
+    #[test]
+    fn workers_that_were_introduced_count_for_the_peer_of_their_session() {
+        let (roster, limits) = (Roster::default(), Limits { clients: 20, ..Limits::default() });
+        let admit = |id: u64, host| {
+            let client =
+                Arc::new(Client::new(id, ([10, 0, 0, host], 1).into(), None, Duration::from_secs(10)));
+            roster.admit(&client, &limits).unwrap();
+            client.enter(Phase::Idle, None);
+            client
+        };
+        let (desk, den) = (Key::from_bytes([1; 32]), Key::from_bytes([2; 32]));
+        let session = admit(1, 1);
+        assert!(roster.identify(&session, desk, None, Some(3)));
+        let workers: Vec<_> = (2..6).map(|id| admit(id, 2)).collect();
+        let added = |worker: &Client| roster.add_to(worker, &session, Some(den), Some(3));
+        assert_eq!(
+            workers.iter().map(|worker| added(worker)).collect::<Vec<_>>(),
+            [true, true, false, false]
+        );
+        assert_eq!(workers[0].holder().peer, session.holder().peer);
+        assert_eq!((workers[0].key(), workers[0].introduced_key()), (None, Some(den)));
+        // They keep no session out, but are among those that make way.
+        assert!(roster.identify(&admit(6, 1), desk, None, Some(3)));
+        let others: Vec<_> = (7..21).map(|id| admit(id, id as u8)).collect();
+        let shed = roster.admit(&admit_one(21, 99), &limits).unwrap().unwrap();
+        assert_eq!(shed.holder().peer, session.holder().peer);
+        drop(others);
+    }
+
+    fn admit_one(id: u64, host: u8) -> Arc<Client> {
+        Arc::new(Client::new(id, ([10, 0, 0, host], 1).into(), None, Duration::from_secs(10)))
     }
 
     /// As long as there are fewer places with strangers than places for them, a flood pushes out itself alone.

@@ -464,6 +464,27 @@ impl Worker {
         self.counters()
     }
 
+    /// Gives clients so long to end, but none for which nothing but the network is waited for and nothing moves there; says whether all have.
+    fn wait_for_none(&self, grace: Duration) -> bool {
+        /// How long nothing moves then.
+        const STALLED: Duration = Duration::from_secs(1);
+        let until = Instant::now() + grace;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.shared.roster.wait_for_none(left.min(WATCH_EVERY)) {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+            for client in self.shared.roster.all() {
+                if client.is(Phase::Waiting) && client.last_words().elapsed() > STALLED {
+                    client.drop_for(Dropped::Shutdown);
+                }
+            }
+        }
+    }
+
     fn end(&mut self, grace: Duration) {
         /// What threads need to notice that their socket is closed and to clean up.
         const CLEANING_UP: Duration = Duration::from_secs(5);
@@ -475,11 +496,11 @@ impl Worker {
             let _ = listener.join();
         }
         for client in self.shared.roster.all() {
-            if !client.is(Phase::Computing) && !client.is(Phase::Working) {
+            if ![Phase::Computing, Phase::Working, Phase::Waiting].into_iter().any(|phase| client.is(phase)) {
                 client.drop_for(Dropped::Shutdown);
             }
         }
-        if !self.shared.roster.wait_for_none(grace) {
+        if !self.wait_for_none(grace) {
             for client in self.shared.roster.all() {
                 client.drop_for(Dropped::Shutdown);
                 self.shared.stop(&client);
@@ -558,6 +579,34 @@ mod tests {
         file.change(|machines| Ok(machines.revoke(guest).is_some())).unwrap();
         trust.book().refresh();
         assert_eq!(limit(Some(guest)), 0);
+    }
+
+    /// A worker that was introduced to a session of another machine's ends when it is revoked itself; one that is not known goes on.
+    #[test]
+    fn a_worker_that_was_introduced_ends_when_it_is_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, den) = (Identity::open(folder.path()).unwrap(), Key::from_bytes([7; 32]));
+        let file = MachinesFile::new(folder.path());
+        file.change(|machines| machines.remember("den".parse().unwrap(), den).map(|_| ())).unwrap();
+        let trust = Trust::new(&own, Book::open(file.clone()).unwrap(), "attic".parse().unwrap()).unwrap();
+        let trust = Arc::new(trust);
+        let worker = Worker::new(Config { trust: Some(Arc::clone(&trust)), ..Config::new([]) }).unwrap();
+        let client = |id| Arc::new(Client::new(id, ([127, 0, 0, 1], 1).into(), None, Duration::from_secs(1)));
+        let session = client(1);
+        session.identify(own.key(), None);
+        let introduced = [den, Key::from_bytes([8; 32])].map(|key| {
+            let worker = client(2);
+            worker.belong_to(&session, Some(key));
+            worker
+        });
+        let ended = || {
+            trust.watch(&worker.shared, &introduced);
+            introduced.each_ref().map(|client| client.dropped())
+        };
+        assert_eq!((ended(), trust.is_revoked(den)), ([None; 2], false));
+        file.change(|machines| Ok(machines.revoke(den).is_some())).unwrap();
+        trust.book().refresh();
+        assert_eq!((ended(), trust.is_revoked(den)), ([Some(Dropped::Revoked), None], true));
     }
 
     /// All that is lent may be used, and all that the worker needs for itself beside.

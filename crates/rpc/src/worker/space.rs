@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use oxcart_backend::Buffer;
+use oxcart_backend::{Buffer, Error};
 use oxcart_tensor::{DType, Layout};
 
+use super::limits::CHORE_BYTES;
 use super::refusal::Refusal;
 use crate::wire::{Dialect, TensorRecord};
 
@@ -40,6 +41,19 @@ impl BufferRange {
             _ => return Err(outside()),
         };
         Ok(BufferRange { offset: self.offset + start, len: len_here, ..self.clone() })
+    }
+
+    /// Fills it with zeros, a part at a time for each of which `go_on` is asked with its length. What it says no to is left as it is: the
+    /// client is gone then, and its buffer with it.
+    pub(crate) fn clear(&self, go_on: &mut dyn FnMut(usize) -> bool) -> Result<(), Error> {
+        for start in (0..self.len).step_by(CHORE_BYTES) {
+            let bytes = CHORE_BYTES.min(self.len - start);
+            if !go_on(bytes) {
+                break;
+            }
+            self.buffer.fill(self.offset + start, bytes, 0)?;
+        }
+        Ok(())
     }
 }
 

@@ -88,6 +88,11 @@ impl Trust {
         key == self.key() || may_use(&self.book.look(), key)
     }
 
+    /// Whether a machine was revoked.
+    pub(crate) fn is_revoked(&self, key: Key) -> bool {
+        self.book.look().by_key(key).is_some_and(|machine| machine.revoked)
+    }
+
     /// Ends the connections of machines that are not known any more, and says what is to be said.
     pub(crate) fn watch(&self, shared: &WorkerState, clients: &[Arc<Client>]) {
         let known = self.book.look();
@@ -95,7 +100,12 @@ impl Trust {
         if let Some(error) = self.book.take_error() {
             shared.report(&Event::Pairing { news: PairingNews::Machines { reason: error.to_string() } });
         }
-        for client in clients.iter().filter(|client| client.key().is_some_and(|key| !is_known(key))) {
+        // A worker that was introduced need not be known, but it may be known as one that is not trusted any more.
+        let is_revoked = |key| known.by_key(key).is_some_and(|machine: &Machine| machine.revoked);
+        let has_to_go = |client: &&Arc<Client>| {
+            client.key().is_some_and(|key| !is_known(key)) || client.introduced_key().is_some_and(is_revoked)
+        };
+        for client in clients.iter().filter(has_to_go) {
             if client.dropped().is_none() {
                 add(&shared.counters.dropped, 1);
             }

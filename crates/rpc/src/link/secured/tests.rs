@@ -221,6 +221,90 @@ fn another_machine_in_its_place_is_found_out() {
     }
 }
 
+/// What a client encrypts with first.
+#[derive(Debug, Default)]
+struct FirstSecret(std::sync::Mutex<Vec<u8>>);
+
+impl rustls::KeyLog for FirstSecret {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        if label == "CLIENT_TRAFFIC_SECRET_0" {
+            *self.0.lock().unwrap() = secret.to_vec();
+        }
+    }
+}
+
+/// Records as no honest side makes them, of AES-128-GCM with SHA-256.
+struct Forge {
+    secret: Vec<u8>,
+    sent: u64,
+}
+
+impl Forge {
+    fn derive(&self, label: &str, bytes: usize) -> Vec<u8> {
+        struct Length(usize);
+        impl ring::hkdf::KeyType for Length {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        let label = format!("tls13 {label}");
+        let head = [0, bytes as u8, label.len() as u8];
+        let (info, mut out) = ([&head[..], label.as_bytes(), &[0]], vec![0; bytes]);
+        let secret = ring::hkdf::Prk::new_less_safe(ring::hkdf::HKDF_SHA256, &self.secret);
+        secret.expand(&info, Length(bytes)).unwrap().fill(&mut out).unwrap();
+        out
+    }
+
+    fn record(&mut self, kind: u8, said: &[u8]) -> Vec<u8> {
+        use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+        let mut nonce: [u8; 12] = self.derive("iv", 12).try_into().unwrap();
+        nonce[4..].iter_mut().zip(self.sent.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);
+        let mut body = [said, &[kind]].concat();
+        let head = [23, 3, 3, 0, body.len() as u8 + 16];
+        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &self.derive("key", 16)).unwrap());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        key.seal_in_place_append_tag(nonce, Aad::from(head), &mut body).unwrap();
+        self.sent += 1;
+        [&head[..], &body].concat()
+    }
+
+    /// Application data of no bytes, and other keys from then on.
+    fn nothing(&mut self) -> Vec<u8> {
+        let nothing = self.record(23, &[]);
+        let other_keys = self.record(22, &[24, 0, 0, 1, 0]);
+        (self.secret, self.sent) = (self.derive("traffic upd", 32), 0);
+        [nothing, other_keys].concat()
+    }
+}
+
+/// TLS allows records in which nothing is said. The library bounds those without bytes in a row, and changes of keys in a row, but not both in
+/// turn. Who sends them without end is taken for broken, before a reader that waits for something to be said has spent long on them; a few
+/// between what is said are nothing.
+#[test]
+fn records_that_say_nothing_have_an_end() {
+    let [client, worker, _] = identities();
+    let talk = || {
+        let log = Arc::<FirstSecret>::default();
+        let secured =
+            another_client(Some(&client), worker.key(), &[Purpose::Link], X25519, Arc::clone(&log) as _);
+        let (_, pair) = meet_as(secured, &worker, Some(client.key())).unwrap();
+        let secret = log.0.lock().unwrap().clone();
+        (pair.worker, Forge { secret, sent: 0 })
+    };
+    let mut out = [0; 32];
+    let (mut hearer, mut forge) = talk();
+    for _ in 0..4 {
+        let mut few: Vec<u8> = (0..500).flat_map(|_| forge.nothing()).collect();
+        few.extend(forge.record(23, b"something"));
+        let heard = hearer.read(&mut Way(few.into()), &mut out).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(&out[..heard], b"something");
+    }
+    let mut flood = Way((0..5000).flat_map(|_| forge.nothing()).collect());
+    let error = hearer.read(&mut flood, &mut out).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    assert!(flood.0.len() > 100_000, "it was read to its end");
+}
+
 /// Bytes that were changed, cut off, repeated or left out on the way are errors, and none of them is handed out.
 #[test]
 fn what_is_changed_on_the_way_is_found_out() {
@@ -270,7 +354,7 @@ fn a_key_has_to_be_proved() {
     let as_worker = Identity::forged(worker.key(), &thief);
     let (error, _) = meet(&client, worker.key(), &as_worker, Purpose::Link, known).err().unwrap();
     assert!(tls_error(&error).is_some() && !is_another(&error), "{error}");
-    let nameless = another_client(None, worker.key(), &[Purpose::Link], X25519);
+    let nameless = another_client(None, worker.key(), &[Purpose::Link], X25519, Arc::new(rustls::NoKeyLog));
     let (_, turned) = meet_as(nameless, &worker, known).err().unwrap();
     assert!(matches!(turned, Some(Turned::Wrong(_))), "{turned:?}");
     // All that was wrong above was the signature.
@@ -283,7 +367,17 @@ fn keys_are_agreed_in_one_way_alone() {
     let [client, worker, _] = identities();
     let known = Some(client.key());
     let with = |agreement| {
-        meet_as(another_client(Some(&client), worker.key(), &[Purpose::Link], agreement), &worker, known)
+        meet_as(
+            another_client(
+                Some(&client),
+                worker.key(),
+                &[Purpose::Link],
+                agreement,
+                Arc::new(rustls::NoKeyLog),
+            ),
+            &worker,
+            known,
+        )
     };
     assert!(with(X25519).is_ok());
     for other in [SECP256R1, SECP384R1] {
@@ -298,7 +392,7 @@ fn a_connection_has_one_purpose() {
     let [client, worker, _] = identities();
     let known = Some(client.key());
     for offers in [&[][..], &[Purpose::Link, Purpose::Join], &[Purpose::Join, Purpose::Link]] {
-        let both = another_client(Some(&client), worker.key(), offers, X25519);
+        let both = another_client(Some(&client), worker.key(), offers, X25519, Arc::new(rustls::NoKeyLog));
         let (_, turned) = meet_as(both, &worker, known).err().unwrap();
         assert!(matches!(turned, Some(Turned::Wrong(Error::NoApplicationProtocol))), "{turned:?}");
     }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::folder::PlainFile;
 use crate::wire::Fnv1a;
-use crate::worker::limits::KEPT_PIECE_BYTES;
+use crate::worker::limits::OWN_PIECE_BYTES;
 
 const MAGIC: [u8; 8] = *b"OXWEIGHT";
 const VERSION: u32 = 1;
@@ -138,18 +138,26 @@ impl Entry {
 
     /// Reads all of it and compares it with its digest.
     pub(super) fn verify(&mut self) -> Result<(), Damaged> {
-        self.read(|_, _| true).map(|_| ())
+        self.read(&mut |_| true, |_, _| true).map(|_| ())
     }
 
-    /// Reads all of it, piece by piece with the place each has in the content, until `each` says no. Whether the pieces
-    /// were right shows at the end, with the digest of the content alone.
-    pub(super) fn read(&mut self, mut each: impl FnMut(usize, &[u8]) -> bool) -> Result<[u8; 32], Damaged> {
+    /// Reads all of it, piece by piece with the place each has in the content, until `each` says no. Before each piece is read, `go_on` is
+    /// asked with its length; nothing is held in memory before its first answer. Whether the pieces were right shows at the end, with the
+    /// digest of the content alone.
+    pub(super) fn read(
+        &mut self,
+        go_on: &mut dyn FnMut(usize) -> bool,
+        mut each: impl FnMut(usize, &[u8]) -> bool,
+    ) -> Result<[u8; 32], Damaged> {
         let len = usize::try_from(self.header.len()).map_err(|_| Damaged)?;
-        let mut piece = vec![0; len.min(KEPT_PIECE_BYTES)];
-        let mut digest = blake3::Hasher::new();
+        let (mut piece, mut digest) = (Vec::new(), blake3::Hasher::new());
         self.file.seek(HEADER_BYTES)?;
-        for start in (0..len).step_by(KEPT_PIECE_BYTES) {
-            piece.truncate(len - start);
+        for start in (0..len).step_by(OWN_PIECE_BYTES) {
+            let bytes = OWN_PIECE_BYTES.min(len - start);
+            if !go_on(bytes) {
+                return Err(Damaged);
+            }
+            piece.resize(bytes, 0);
             self.file.read_exact(&mut piece)?;
             digest.update(&piece);
             if !each(start, &piece) {
@@ -180,7 +188,54 @@ pub(super) fn hash_in(name_there: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Before its turn, an entry costs neither memory nor the processor nor the disk; and then a small piece at a time.
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_read_before_its_turn() {
+        use std::sync::Arc;
+
+        use super::super::folder::{Call, Folder, Gate};
+
+        #[derive(Debug, Default)]
+        struct Reads(AtomicUsize);
+
+        impl Gate for Reads {
+            fn before(&self, call: Call) -> io::Result<()> {
+                self.0.fetch_add(usize::from(call == Call::Read), Ordering::SeqCst);
+                Ok(())
+            }
+        }
+
+        let (folder, reads) = (tempfile::tempdir().unwrap(), Arc::new(Reads::default()));
+        let content = vec![3; 2 * OWN_PIECE_BYTES + 5];
+        let mut summary = Summary::default();
+        summary.add(&content);
+        let header = summary.header();
+        let name = name(header.hash());
+        std::fs::write(folder.path().join(&name), [header.as_bytes(), &content].concat()).unwrap();
+        let opened = Folder::open(folder.path(), Arc::clone(&reads) as _).unwrap();
+        let mut entry = Entry::open(opened.read(&name).unwrap().unwrap(), header.hash()).unwrap();
+        let before = reads.0.load(Ordering::SeqCst);
+        assert!(entry.read(&mut |_| false, |_, _| panic!("it was not its turn")).is_err());
+        assert_eq!(reads.0.load(Ordering::SeqCst), before);
+        let (mut asked, mut given) = (Vec::new(), Vec::new());
+        let mut go_on = |bytes| {
+            asked.push(bytes);
+            true
+        };
+        let each = |_, piece: &[u8]| {
+            given.push(piece.len());
+            true
+        };
+        assert!(entry.read(&mut go_on, each).is_ok());
+        assert_eq!(asked, [OWN_PIECE_BYTES, OWN_PIECE_BYTES, 5]);
+        assert_eq!(asked, given);
+    }
 
     #[test]
     fn names_are_of_one_form() {
