@@ -23,7 +23,7 @@ struct Share {
 
 /// How a step is divided among prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Split {
+enum Sharing {
     /// Half for the oldest, half for the shortest.
     Halves,
     /// All for the oldest. Recurrent models compute several tokens of one sequence alone at a time, so that halves would be two steps
@@ -35,7 +35,7 @@ enum Split {
     Whole,
 }
 
-impl Split {
+impl Sharing {
     /// How many tokens of each prompt a step computes; `left` has what is left of each, the oldest first. What one does not need, the
     /// next one gets.
     fn divide(self, left: &[usize], mut room: usize) -> Vec<usize> {
@@ -49,15 +49,15 @@ impl Split {
         // Stable: of two that are equally long, the older one.
         by_length.sort_by_key(|&at| left[at]);
         match self {
-            Split::Halves => {
+            Sharing::Halves => {
                 if !left.is_empty() {
                     give(0, room.div_ceil(2), &mut room);
                 }
                 by_length.into_iter().for_each(|at| give(at, room, &mut room));
             }
-            Split::Oldest => (0..left.len()).for_each(|at| give(at, room, &mut room)),
-            Split::Shortest => by_length.into_iter().for_each(|at| give(at, room, &mut room)),
-            Split::Whole => {
+            Sharing::Oldest => (0..left.len()).for_each(|at| give(at, room, &mut room)),
+            Sharing::Shortest => by_length.into_iter().for_each(|at| give(at, room, &mut room)),
+            Sharing::Whole => {
                 for at in 0..left.len() {
                     give(at, if room > 0 { usize::MAX } else { 0 }, &mut room);
                 }
@@ -235,8 +235,8 @@ impl Engine {
         }
         let prompts: Vec<(RequestId, usize)> = running.into_iter().filter(|&(_, left)| left > 1).collect();
         let lengths: Vec<usize> = prompts.iter().map(|&(_, left)| left).collect();
-        let split = self.next_split();
-        for ((id, _), tokens) in prompts.into_iter().zip(split.divide(&lengths, room)) {
+        let sharing = self.next_sharing();
+        for ((id, _), tokens) in prompts.into_iter().zip(sharing.divide(&lengths, room)) {
             if tokens > 0 {
                 shares.push(Share { id, tokens, guesses: Vec::new() });
             }
@@ -245,16 +245,16 @@ impl Engine {
     }
 
     /// How the next step is divided among prompts.
-    fn next_split(&mut self) -> Split {
+    fn next_sharing(&mut self) -> Sharing {
         let hyper = self.runner.model().hyper();
         if hyper.source.is_some() {
-            return Split::Whole;
+            return Sharing::Whole;
         }
         if !hyper.is_recurrent() {
-            return Split::Halves;
+            return Sharing::Halves;
         }
         self.shortest_first = !self.shortest_first;
-        if self.shortest_first { Split::Shortest } else { Split::Oldest }
+        if self.shortest_first { Sharing::Shortest } else { Sharing::Oldest }
     }
 
     /// Computes what was shared out, and chooses tokens where that was all that was left.
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn steps_are_divided_between_the_oldest_and_the_shortest() {
-        let halves = |left: &[usize], room| Split::Halves.divide(left, room);
+        let halves = |left: &[usize], room| Sharing::Halves.divide(left, room);
         assert!(halves(&[], 128).is_empty());
         assert_eq!(halves(&[4000], 128), [128]);
         assert_eq!(halves(&[4000, 20], 128), [108, 20], "the rest goes back to the oldest");
@@ -340,9 +340,9 @@ mod tests {
         assert_eq!(halves(&[20, 4000, 300], 128), [20, 0, 108]);
         assert_eq!(halves(&[4000, 4000], 1), [1, 0], "the oldest one always gets further");
         assert_eq!(halves(&[4000, 4000], 0), [0, 0]);
-        assert_eq!(Split::Oldest.divide(&[100, 4000, 20], 128), [100, 28, 0]);
-        assert_eq!(Split::Shortest.divide(&[4000, 20, 120], 128), [0, 20, 108]);
-        assert_eq!(Split::Whole.divide(&[200, 300], 128), [200, 0]);
-        assert_eq!(Split::Whole.divide(&[100, 300, 5], 128), [100, 300, 0]);
+        assert_eq!(Sharing::Oldest.divide(&[100, 4000, 20], 128), [100, 28, 0]);
+        assert_eq!(Sharing::Shortest.divide(&[4000, 20, 120], 128), [0, 20, 108]);
+        assert_eq!(Sharing::Whole.divide(&[200, 300], 128), [200, 0]);
+        assert_eq!(Sharing::Whole.divide(&[100, 300, 5], 128), [100, 300, 0]);
     }
 }
