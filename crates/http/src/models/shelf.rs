@@ -442,7 +442,7 @@ impl Shelf {
         drop(state);
         let loaded = match &self.entries[at].source {
             Some(source) => catch_unwind(AssertUnwindSafe(|| source.load()))
-                .unwrap_or_else(|_| Err(LoadError::Failed("loading it panicked".into()))),
+                .unwrap_or_else(|_| Err(LoadError::Failed("internal error (a bug) while loading it".into()))),
             None => Err(LoadError::Failed("it has no source".into())),
         };
         let mut state = self.lock();
