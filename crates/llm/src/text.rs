@@ -23,6 +23,7 @@ mod decode;
 mod encode;
 pub mod limits;
 mod lookup;
+mod lowercase;
 mod mask;
 mod merge;
 mod pieces;

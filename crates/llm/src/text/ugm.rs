@@ -34,6 +34,8 @@ pub(crate) struct Ugm {
     unknown_score: f64,
     unk: Option<Token>,
     map: Option<CharMap>,
+    /// Texts that the model's makers defined as tokens, in order.
+    defined: Vec<Box<[u8]>>,
     spaces: UgmSpaces,
 }
 
@@ -65,14 +67,29 @@ impl Ugm {
         let score = |(_, score, own): (&[u8], f32, Attributes)| {
             if own.intersects(Attributes::USER_DEFINED) { 0.0 } else { f64::from(score) }
         };
+        let of_makers = tokens.clone().filter(|(_, _, own)| own.intersects(Attributes::USER_DEFINED));
+        let mut defined: Vec<Box<[u8]>> = of_makers.map(|(text, _, _)| text.into()).collect();
+        defined.sort_unstable();
         Ugm {
             prefixes: Prefixes::new(prefixes),
             scores: tokens.map(score).collect(),
             unknown_score: f64::from(lowest - UNKNOWN_PENALTY),
             unk,
             map,
+            defined,
             spaces,
         }
+    }
+
+    /// How many bytes of a text are how a token of the model's makers begins. llama.cpp normalizes none of these, even if the rest
+    /// of the token does not follow.
+    fn defined_len(&self, text: &[u8]) -> usize {
+        let common = |one: &[u8]| one.iter().zip(text).take_while(|(one, other)| one == other).count();
+        // In order, what has most in common with a text is beside it.
+        let after = self.defined.partition_point(|one| **one <= *text);
+        let beside = [after.checked_sub(1), Some(after)];
+        let beside = beside.into_iter().flatten().filter_map(|at| self.defined.get(at));
+        beside.map(|one| common(one)).max().unwrap_or(0)
     }
 
     /// Appends the tokens of a text.
@@ -129,13 +146,15 @@ impl Ugm {
         let mut in_word = false;
         let mut rest = text;
         while !rest.is_empty() {
-            let (piece, read) = match self.map.as_ref().and_then(|map| map.longest(rest)) {
-                Some(mapped) => mapped,
-                None => match character(rest) {
-                    Some(own) => (own, own.len()),
-                    None => ("\u{fffd}".as_bytes(), 1),
-                },
-            };
+            let (piece, read) =
+                match (self.defined_len(rest), self.map.as_ref().and_then(|map| map.longest(rest))) {
+                    (0, Some(mapped)) => mapped,
+                    (0, None) => match character(rest) {
+                        Some(own) => (own, own.len()),
+                        None => ("\u{fffd}".as_bytes(), 1),
+                    },
+                    (own, _) => (rest.get(..own).unwrap_or(rest), own),
+                };
             for &byte in piece {
                 if byte == b' ' {
                     in_word = false;

@@ -7,6 +7,7 @@
 use unicode_general_category::{GeneralCategory as Category, get_general_category};
 use unicode_normalization::char::decompose_canonical;
 
+use super::lowercase::lowercase;
 use super::pieces::Pieces;
 use super::prefixes::Prefixes;
 use super::pretokenize::Glyph;
@@ -54,7 +55,7 @@ impl Wpm {
         if is_dropped {
             return;
         }
-        let c = if self.lowercase { c.to_lowercase().next().unwrap_or(c) } else { c };
+        let c = if self.lowercase { lowercase(c) } else { c };
         let stands_alone =
             glyph.is_punctuation() || c.is_ascii() && glyph.is_symbol() || is_ideograph(c as u32);
         if stands_alone {

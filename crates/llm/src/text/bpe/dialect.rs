@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::{Bpe, Work};
+use crate::text::lowercase;
 use crate::text::pieces::Pieces;
 use crate::text::vocab::Token;
 
@@ -34,7 +35,7 @@ impl Dialect {
                             bpe.encode_text(&std::mem::take(&mut word), work, tokens);
                             continue;
                         }
-                        let c = if *lowercase { c.to_lowercase().next().unwrap_or(c) } else { c };
+                        let c = if *lowercase { lowercase::lowercase(c) } else { c };
                         word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
                     }
                     word.extend_from_slice(chunk.invalid());

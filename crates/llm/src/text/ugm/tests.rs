@@ -62,6 +62,31 @@ fn characters_are_replaced() {
     assert_eq!(map.longest(b""), None);
 }
 
+/// How a token of the model's makers begins is not normalized, and what comes after it is.
+#[test]
+fn beginnings_of_defined_tokens_are_kept() {
+    let tokens =
+        [("<unk>", 0.0), ("yz", -3.0), ("x", -3.0), ("xa", 0.0), ("xb", 0.0), ("z", -4.0), ("y", -4.0)];
+    let all = tokens.iter().enumerate().map(|(token, &(text, score))| {
+        let own = match token {
+            0 => Attributes::UNKNOWN,
+            3 | 4 => Attributes::USER_DEFINED,
+            _ => Attributes::NORMAL,
+        };
+        (text.as_bytes(), score, own)
+    });
+    let map = || Some(CharMap::new(&table()).unwrap());
+    let with = Ugm::new(all.clone(), Some(UNK), map(), UgmSpaces::default());
+    check(&with, "x", &[2]);
+    check(&with, "xzx", &[2, 5, 2]);
+    check(&with, "xa", &[3]);
+    for (text, len) in [("", 0), ("y", 0), ("x", 1), ("xc", 1), ("xab", 2), ("xb", 2)] {
+        assert_eq!(with.defined_len(text.as_bytes()), len, "{text}");
+    }
+    let without = all.filter(|(_, _, own)| !own.intersects(Attributes::USER_DEFINED));
+    check(&Ugm::new(without, Some(UNK), map(), UgmSpaces::default()), "x", &[1]);
+}
+
 #[test]
 fn no_table_makes_a_look_up_fail() {
     let whole = table();
