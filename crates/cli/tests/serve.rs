@@ -475,6 +475,22 @@ fn keys_are_read_again_on_a_signal() {
     assert_eq!(status(&server, Some("another-key-of-mine")), 200);
 }
 
+/// An address is taken before anything is loaded for it, or even looked for.
+#[test]
+fn a_port_in_use_is_noticed_first() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    let output = oxcart_with(&["-m", "/nowhere.gguf", "--port", &port]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(1) && errors.contains("is another program using that port?"),
+        "{errors}"
+    );
+    // A plan needs no address.
+    let output = oxcart(&["--plan", "--port", &port]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
+
 #[test]
 fn what_would_be_open_to_all_is_refused() {
     let refused = |args: &[&str]| {

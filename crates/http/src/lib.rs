@@ -54,7 +54,7 @@ pub use cluster::{
 };
 pub use keys::{KeyError, Keys};
 pub use models::{About, Available, Features, Keeping, LoadError, Models, ModelsError, Served, Source};
-pub use server::{Config, Server, ServerError};
+pub use server::{Config, Listeners, Server, ServerError};
 pub use service::{
     Client, EmbeddingService, Event, Limits, Refused, RequestFailure, Running, Service, Snapshot, Ticket,
     Totals, Update, Updates,

@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -40,11 +40,32 @@ use crate::patient::Patient;
 use crate::route;
 use crate::tls::Tls;
 
-/// What is served, where and to whom.
+/// Addresses that are taken: clients can connect from now on, and are answered once a server has started on them.
+#[derive(Debug)]
+pub struct Listeners(Vec<(StdListener, SocketAddr)>);
+
+impl Listeners {
+    /// Takes addresses, which tells whether they can be had before a model is loaded for them.
+    pub fn bind(addresses: &[SocketAddr]) -> Result<Listeners, ServerError> {
+        let bind = |&address: &SocketAddr| {
+            let failed = |source| ServerError::Listen { address, source };
+            let listener = StdListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            Ok((listener, bound))
+        };
+        addresses.iter().map(bind).collect::<Result<_, _>>().map(Listeners)
+    }
+
+    /// Any port that only this machine can reach.
+    pub fn local() -> Result<Listeners, ServerError> {
+        Listeners::bind(&[(Ipv4Addr::LOCALHOST, 0).into()])
+    }
+}
+
+/// What is served, and to whom.
 #[derive(Clone)]
 pub struct Config {
-    /// Where to listen.
-    pub addresses: Vec<SocketAddr>,
     /// What to serve.
     pub models: Models,
     /// Keys that clients need. Without any, every client is answered.
@@ -66,10 +87,9 @@ impl Config {
     /// How long a stream says nothing where nothing else is wanted.
     pub const SILENCE: Duration = SILENCE;
 
-    /// Models on one address, with nothing else.
-    pub fn new(address: SocketAddr, models: Models) -> Config {
+    /// Models, with nothing else.
+    pub fn new(models: Models) -> Config {
         Config {
-            addresses: vec![address],
             models,
             keys: Keys::none(),
             tls: None,
@@ -119,15 +139,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens from now on.
-    pub fn start(config: Config) -> Result<Server, ServerError> {
-        Server::within(config, MAX_CONNECTIONS, BODY_TIME)
+    /// Answers clients from now on.
+    pub fn start(listeners: Listeners, config: Config) -> Result<Server, ServerError> {
+        Server::within(listeners, config, MAX_CONNECTIONS, BODY_TIME)
     }
 
     /// As [`start`](Server::start), with so many connections at a time, and so much time for a body.
-    fn within(config: Config, most: usize, body_time: Duration) -> Result<Server, ServerError> {
-        let Config { addresses, models, keys, tls, hosts, origins, machines, silence } = config;
-        if let Some(&address) = addresses.iter().find(|address| !address.ip().is_loopback())
+    fn within(
+        listeners: Listeners,
+        config: Config,
+        most: usize,
+        body_time: Duration,
+    ) -> Result<Server, ServerError> {
+        let Listeners(listeners) = listeners;
+        let Config { models, keys, tls, hosts, origins, machines, silence } = config;
+        if let Some(&(_, address)) = listeners.iter().find(|(_, address)| !address.ip().is_loopback())
             && keys.is_empty()
         {
             return Err(ServerError::Open { address });
@@ -146,11 +172,9 @@ impl Server {
         let (connections, lobby) = (Arc::new(Semaphore::new(most)), Arc::new(Lobby::default()));
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
         let mut bound = Vec::new();
-        for address in addresses {
+        for (listener, address) in listeners {
             let failed = |source| ServerError::Listen { address, source };
-            let listener = StdListener::bind(address).map_err(failed)?;
-            listener.set_nonblocking(true).map_err(failed)?;
-            bound.push(listener.local_addr().map_err(failed)?);
+            bound.push(address);
             let _guard = runtime.enter();
             let door = Door {
                 listener: TcpListener::from_std(listener).map_err(failed)?,
@@ -350,8 +374,10 @@ mod tests {
     #[test]
     fn a_body_that_comes_slowly_is_cut_off() {
         let models = Models::new(Vec::new()).unwrap();
-        let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
-        let server = Server::within(config, MAX_CONNECTIONS, Duration::from_secs(2)).unwrap();
+        let config = Config::new(models);
+        let server =
+            Server::within(Listeners::local().unwrap(), config, MAX_CONNECTIONS, Duration::from_secs(2))
+                .unwrap();
         let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n";
@@ -378,7 +404,7 @@ mod tests {
         const MOST: usize = 4;
         let models = Models::new(Vec::new()).unwrap();
         let server =
-            Server::within(Config::new("127.0.0.1:0".parse().unwrap(), models), MOST, BODY_TIME).unwrap();
+            Server::within(Listeners::local().unwrap(), Config::new(models), MOST, BODY_TIME).unwrap();
         let address = server.addresses()[0];
         let mut silent: Vec<TcpStream> = (0..MOST)
             .map(|_| {

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::base64;
-    use crate::{Config, Models, Server};
+    use crate::{Config, Listeners, Models, Server};
     use tokio_rustls::rustls::client::danger::{
         HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
     };
@@ -155,8 +155,8 @@ mod tests {
 
     /// How a server with this certificate answers a client that trusts this fingerprint.
     fn asked(tls: Tls, trusted: &str) -> std::io::Result<String> {
-        let config = Config::new("127.0.0.1:0".parse().unwrap(), Models::new(Vec::new()).unwrap());
-        let server = Server::start(Config { tls: Some(tls), ..config }).unwrap();
+        let config = Config::new(Models::new(Vec::new()).unwrap());
+        let server = Server::start(Listeners::local().unwrap(), Config { tls: Some(tls), ..config }).unwrap();
         let provider = ring::default_provider();
         let client = ClientConfig::builder_with_provider(Arc::new(provider.clone()))
             .with_safe_default_protocol_versions()

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use oxcart_http::{
-    Client, Config, Event, Keys, Limits, Models, Refused, RequestFailure, Server, Service, Update, Updates,
+    Client, Config, Event, Keys, Limits, Listeners, Models, Refused, RequestFailure, Server, Service, Update,
+    Updates,
 };
 use oxcart_llm::engine::{AtLimit, End, Request};
 use oxcart_llm::runner::RunnerOptions;
@@ -165,7 +166,9 @@ fn nothing_listens_beyond_loopback_without_keys() {
     let about = oxcart_http::About::default();
     let served = oxcart_http::Served::talking("tiny", engine(1), about, Limits::default()).unwrap();
     let models = Models::new(vec![served]).unwrap();
-    let refused = Server::start(Config::new("0.0.0.0:0".parse().unwrap(), models)).unwrap_err();
+    let refused =
+        Server::start(Listeners::bind(&["0.0.0.0:0".parse().unwrap()]).unwrap(), Config::new(models))
+            .unwrap_err();
     assert!(matches!(refused, oxcart_http::ServerError::Open { .. }), "{refused}");
 }
 
@@ -205,7 +208,7 @@ fn shutting_down_ends_streams_properly() {
     let gate = Gate::default();
     let engine = gated_engine(options(1), &gate);
     let models = Models::new(vec![support::served("ending", engine, Limits::default())]).unwrap();
-    let server = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap();
+    let server = Server::start(Listeners::local().unwrap(), Config::new(models)).unwrap();
     let at = address(&server);
     assert!(is_served_at(at, "ending"));
     let held = gate.hold();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
-use oxcart_http::{About, Config, Limits, Models, Served, Server};
+use oxcart_http::{About, Config, Limits, Listeners, Models, Served, Server};
 use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
 use oxcart_llm::runner::{Encoder, EncoderOptions};
 use oxcart_llm::text::Vocab;
@@ -29,7 +29,7 @@ fn a_server() -> (Server, usize) {
     let about = About { architecture: "bert".into(), trained_context: context, ..About::default() };
     let served = Served::embedding("vectors", encoder, vocab, about, Limits::default()).unwrap();
     let models = Models::new(vec![served]).unwrap();
-    (Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap(), context)
+    (Server::start(Listeners::local().unwrap(), Config::new(models)).unwrap(), context)
 }
 
 /// As many as OpenAI takes.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use oxcart_http::{About, Config, Limits, Models, Served, Server};
+use oxcart_http::{About, Config, Limits, Listeners, Models, Served, Server};
 use oxcart_llm::engine::{Event, Request};
 use oxcart_llm::text::{ChatOptions, ChatTemplate, Encode, Message, SamplerSettings};
 use serde_json::{Value, json};
@@ -489,7 +489,7 @@ fn the_context_that_is_told_is_served() {
     let all = [("long", 8192), ("short", 128)]
         .map(|(name, trained)| Served::talking(name, engine(1), about(trained), Limits::default()).unwrap());
     let models = Models::new(all.into()).unwrap();
-    let server = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap();
+    let server = Server::start(Listeners::local().unwrap(), Config::new(models)).unwrap();
     for (name, context) in [("long", 512), ("short", 128)] {
         let info = &post(&server, "/api/show", &json!({ "model": name })).json()["model_info"];
         assert_eq!(info["llama.context_length"], context, "{name}");

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use oxcart_http::{
-    About, Available, Config, Features, Keeping, Keys, Limits, LoadError, Models, ModelsError, Purpose,
-    Served, Server, Source,
+    About, Available, Config, Features, Keeping, Keys, Limits, Listeners, LoadError, Models, ModelsError,
+    Purpose, Served, Server, Source,
 };
 use serde_json::{Value, json};
 use support::{
@@ -78,7 +78,7 @@ fn available(name: &str, machine: &Arc<Machine>) -> Available {
 fn server(machine: &Arc<Machine>, keeping: Keeping) -> Server {
     let all = ["one", "two", "three"].map(|name| available(name, machine));
     let models = Models::on_demand(all.into(), keeping).unwrap();
-    Server::start(Config::new("127.0.0.1:0".parse().unwrap(), models)).unwrap()
+    Server::start(Listeners::local().unwrap(), Config::new(models)).unwrap()
 }
 
 fn question(model: &str) -> Value {
@@ -262,7 +262,7 @@ fn a_model_that_has_failed_is_loaded_again() {
     let machine: Arc<Machine> = Arc::default();
     let always = Tiny { name: "always".into(), machine: Arc::clone(&machine) }.load().unwrap();
     let always = Models::new(vec![always]).unwrap();
-    let always = Server::start(Config::new("127.0.0.1:0".parse().unwrap(), always)).unwrap();
+    let always = Server::start(Listeners::local().unwrap(), Config::new(always)).unwrap();
     let on_demand = server(&machine, KEEPING);
     let ask = |server: &Server, name: &str| post(server, "/v1/completions", &question(name));
     for (server, name) in [(&on_demand, "one"), (&always, "always")] {
@@ -287,8 +287,10 @@ fn the_waiting_list_of_a_model_is_shared() {
     let machine = Arc::new(Machine::default());
     let all = ["one", "two"].map(|name| available(name, &machine));
     let models = Models::on_demand(all.into(), KEEPING).unwrap();
-    let config = Config::new("127.0.0.1:0".parse().unwrap(), models);
-    let server = Server::start(Config { keys: Keys::new(KEYS).unwrap(), ..config }).unwrap();
+    let config = Config::new(models);
+    let server =
+        Server::start(Listeners::local().unwrap(), Config { keys: Keys::new(KEYS).unwrap(), ..config })
+            .unwrap();
     let held = machine.gate.hold();
     let ask = |key: &str, model: &str| {
         let mut stream = connect(address(&server));

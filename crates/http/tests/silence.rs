@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oxcart_http::{
-    About, Available, Config, Features, Keeping, Limits, LoadError, Models, Purpose, Served, Server, Source,
+    About, Available, Config, Features, Keeping, Limits, Listeners, LoadError, Models, Purpose, Served,
+    Server, Source,
 };
 use serde_json::{Value, json};
 use support::{Gate, address, connect, gated_engine, options, post, request_bytes, server_of, wait_until};
@@ -147,8 +148,8 @@ fn late_server(silence: Duration) -> (Server, Sender<()>) {
     let keeping =
         Keeping { most: 1, idle: Duration::from_secs(600), queue: 4, time: Duration::from_secs(60) };
     let models = Models::on_demand(vec![late], keeping).unwrap();
-    let config = Config { silence, ..Config::new("127.0.0.1:0".parse().unwrap(), models) };
-    (Server::start(config).unwrap(), sender)
+    let config = Config { silence, ..Config::new(models) };
+    (Server::start(Listeners::local().unwrap(), config).unwrap(), sender)
 }
 
 /// A stream that has begun has no other status any more, so the error is its last word, as the interface says it.

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use oxcart::llm::model::limits::MAX_CONTEXT;
-use oxcart_http::{Config, Keeping, Keys, Limits, Models, Server, ServerError, Tls};
+use oxcart_http::{Config, Keeping, Keys, Limits, Listeners, Models, Server, ServerError, Tls};
 
 use crate::cluster;
 use crate::failure::Failure;
@@ -136,6 +136,9 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         return Err(open_to_all(*address));
     }
     let tls = tls(args)?;
+    // Before the model is loaded, too; clients that come meanwhile wait for it.
+    let wanted = if args.engine.plan { &[][..] } else { &addresses };
+    let listeners = Listeners::bind(wanted).map_err(not_started)?;
     let requests = Requests::watch(Request::Reread)
         .map_err(|error| Failure::Machine(format!("cannot watch for signals: {error}")))?;
 
@@ -155,7 +158,6 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
     };
     let Some((models, workers)) = chosen else { return Ok(()) };
     let config = Config {
-        addresses,
         models,
         keys: keys.clone(),
         tls: tls.clone(),
@@ -164,13 +166,7 @@ pub(crate) fn run(args: &Args, terminal: Terminal, out: &mut dyn Write) -> Resul
         machines: Some(cluster::machines(&workers)),
         silence: Config::SILENCE,
     };
-    let server = Server::start(config).map_err(|error| match error {
-        ServerError::Open { address } => open_to_all(address),
-        error @ ServerError::Listen { .. } => {
-            Failure::Machine(format!("{error}; is another program using that port?"))
-        }
-        error => Failure::Machine(error.to_string()),
-    })?;
+    let server = Server::start(listeners, config).map_err(not_started)?;
     announce(args, &server, tls.as_ref(), keys.is_empty());
     until_stopped(&requests, args, &keys);
     say("stopping: running requests may finish, new ones are refused");
@@ -215,6 +211,16 @@ fn announce(args: &Args, server: &Server, tls: Option<&Tls>, is_open: bool) {
     }
     if tls.is_none() && !is_open && server.addresses().iter().any(|address| !address.ip().is_loopback()) {
         say("keys and answers are not encrypted: others on the network can read them; --tls encrypts");
+    }
+}
+
+fn not_started(error: ServerError) -> Failure {
+    match error {
+        ServerError::Open { address } => open_to_all(address),
+        error @ ServerError::Listen { .. } => {
+            Failure::Machine(format!("{error}; is another program using that port?"))
+        }
+        error => Failure::Machine(error.to_string()),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use oxcart_backend::{Device, StreamOptions};
 use oxcart_cpu::CpuDevice;
 use oxcart_gguf::{Builder, Gguf};
-use oxcart_http::{About, Config, Limits, Models, Served, Server};
+use oxcart_http::{About, Config, Limits, Listeners, Models, Served, Server};
 use oxcart_llm::engine::{Engine, EngineOptions};
 use oxcart_llm::model::{Model, ModelFile, Placement, PlacementOptions};
 use oxcart_llm::runner::{Runner, RunnerOptions};
@@ -172,9 +172,9 @@ pub(crate) fn gated_server(sequences: usize, limits: Limits, gate: &Gate) -> Ser
 /// As [`server`], with another engine and other settings.
 pub(crate) fn server_of(engine: Engine, limits: Limits, change: impl FnOnce(&mut Config)) -> Server {
     let models = Models::new(vec![served("tiny", engine, limits)]).unwrap();
-    let mut config = Config::new("127.0.0.1:0".parse().unwrap(), models);
+    let mut config = Config::new(models);
     change(&mut config);
-    Server::start(config).unwrap()
+    Server::start(Listeners::local().unwrap(), config).unwrap()
 }
 
 /// A response.

@@ -53,7 +53,7 @@ impl Transcript {
             .collect();
         let file = json!({ MARK: VERSION, "model": model, "system": self.system, "messages": messages });
         let unwritable =
-            |error: std::io::Error| Failure::Machine(format!("cannot write {}: {error}", path.display()));
+            |error: std::io::Error| Failure::Usage(format!("cannot write {}: {error}", path.display()));
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = path.with_file_name(name);
