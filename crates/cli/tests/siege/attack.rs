@@ -57,6 +57,16 @@ impl Attacker {
         Attacker::connect(&self.stream.peer_addr().ok()?.to_string(), own.ip().octets(), self.dialect)
     }
 
+    /// Where the worker is.
+    pub(crate) fn worker(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn pour(&mut self, bytes: &[u8]) -> Option<()> {
+        self.stream.write_all(bytes).ok()
+    }
+
     pub(crate) fn send(&mut self, command: Command, body: &[u8]) -> Option<()> {
         self.begin(command, body.len() as u64, body)
     }

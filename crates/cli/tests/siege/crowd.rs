@@ -1,17 +1,20 @@
 //! A crowd of hostile peers, each with an address of its own and each trying one thing after another that once held a worker up:
 //! nodes whose work is not in their result, commands of a client that leaves, pools that one peer empties, tensors in two places,
-//! announcements, and graphs that are hard to plan.
+//! announcements, graphs that are hard to plan, and what Oxcart has beside ggml's protocol: introductions, pushes, contents and pulses.
 
 use std::time::Duration;
 
-use oxcart::rpc::wire::{Command, Dialect, OpCode, TensorRecord};
+use oxcart::backend::Content;
+use oxcart::rpc::wire::{
+    Address, Command, Dialect, Expect, Meet, OpCode, PULSE_MARK, PulseMessage, Take, TensorRecord, Transfer,
+};
 
 use super::Random;
 use super::attack::Attacker;
 
 /// One attack from an address of this machine, from connecting to leaving.
 pub(crate) fn attack(address: &str, host: u8, random: &mut Random) {
-    const ATTACKS: [fn(&mut Attacker, &mut Random) -> Option<()>; 10] = [
+    const ATTACKS: [fn(&mut Attacker, &mut Random) -> Option<()>; 14] = [
         heavy_node,
         heavy_node,
         clear_and_leave,
@@ -22,8 +25,12 @@ pub(crate) fn attack(address: &str, host: u8, random: &mut Random) {
         announce,
         many_buffers,
         hold_places,
+        meet,
+        push,
+        take,
+        beat,
     ];
-    let Some(mut attacker) = Attacker::connect(address, [127, 0, 1, host], Dialect::newest()) else {
+    let Some(mut attacker) = Attacker::connect(address, [127, 0, 1, host], Dialect::own()) else {
         return;
     };
     // Whatever the worker does to it, the attacker does not mind.
@@ -181,5 +188,67 @@ fn hold_places(attacker: &mut Attacker, random: &mut Random) -> Option<()> {
         held.push(another);
     }
     pause(random, 1500);
+    None
+}
+
+/// Introduces the worker to itself; says whether they have met.
+fn introduce(attacker: &mut Attacker, random: &mut Random, number: u32, port: u16) -> Option<bool> {
+    let secret = std::array::from_fn(|_| random.below(256) as u8);
+    attacker.ask(Command::Expect, &Expect { number, secret, key: None }.encode())?;
+    let address = Address::new((attacker.worker()?.ip(), port).into())?;
+    let met = attacker.ask(Command::Meet, &Meet { number, address, secret, key: None }.encode())?;
+    Some(met == [1])
+}
+
+/// Workers to meet, at places where there are none, or one that is never asked for anything.
+fn meet(attacker: &mut Attacker, random: &mut Random) -> Option<()> {
+    for number in 0..random.below(16) as u32 {
+        let port = if random.below(4) == 0 { 1 } else { attacker.worker()?.port() };
+        introduce(attacker, random, number, port)?;
+    }
+    pause(random, 500);
+    None
+}
+
+/// Much that is pushed and never taken.
+fn push(attacker: &mut Attacker, random: &mut Random) -> Option<()> {
+    let place = attacker.alloc(16 << 20)?;
+    let record = attacker.record(1, [4 << 20, 1, 1, 1], place);
+    let port = attacker.worker()?.port();
+    if introduce(attacker, random, 0, port)? {
+        for ticket in 0..16 {
+            attacker.send(Command::Push, &Transfer { number: 0, ticket, record }.encode())?;
+        }
+    }
+    pause(random, 1500);
+    None
+}
+
+/// Contents that the worker does not have, or has under another name.
+fn take(attacker: &mut Attacker, random: &mut Random) -> Option<()> {
+    let place = attacker.alloc(64 << 20)?;
+    let record = attacker.record(1, [16 << 20, 1, 1, 1], place);
+    for number in 0..random.below(2000) as u64 {
+        let content = Content { hash: number, digest: [number as u8; 32] };
+        attacker.send(Command::Take, &Take { record, content }.encode())?;
+    }
+    attacker.ask(Command::GetDeviceMemory, &[0; 4])?;
+    None
+}
+
+/// Heartbeats in floods whose echoes are not read, and pulses of no session.
+fn beat(attacker: &mut Attacker, random: &mut Random) -> Option<()> {
+    let token = attacker.ask(Command::Pulse, &[])?.try_into().ok()?;
+    let mut pulses = Vec::new();
+    for token in [token, token, [random.below(256) as u8; 16]] {
+        let mut pulse = attacker.again()?;
+        pulse.pour(&[&PULSE_MARK[..], &PulseMessage::Begin { token }.encode()].concat())?;
+        pulses.push(pulse);
+    }
+    let beats: Vec<u8> = (0..4096).flat_map(|number| PulseMessage::Beat { number }.encode()).collect();
+    for _ in 0..random.below(64) {
+        pulses.first_mut()?.pour(&beats)?;
+    }
+    pause(random, 500);
     None
 }
