@@ -25,8 +25,8 @@ impl FromStr for Limit {
     fn from_str(text: &str) -> Result<Limit, String> {
         match text.parse::<i64>() {
             Ok(-1) => Ok(Limit::NONE),
-            Ok(count @ 0..) => usize::try_from(count).map(Limit).map_err(|error| error.to_string()),
-            _ => Err("must be a number of tokens, or -1 for no limit".into()),
+            Ok(count @ 1..) => usize::try_from(count).map(Limit).map_err(|error| error.to_string()),
+            _ => Err("must be a number of tokens from 1, or -1 for no limit".into()),
         }
     }
 }

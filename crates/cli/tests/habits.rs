@@ -160,6 +160,7 @@ fn what_is_wrong_is_said_with_what_is_right() {
         (&["run", "-m", TINY, "x", "-tmep", "0"], "there is no option -tmep; did you mean '--temp'?"),
         (&["run", "-m", TINY, "x", "-ub", "512"], "there is no option -ub"),
         (&["run", "-m", TINY, "x", "-n", "-5"], "-1 for no limit"),
+        (&["run", "-m", TINY, "x", "-n", "0"], "a number of tokens from 1"),
         (&["run", "-m", TINY, "x", "--temp", "-1"], "must be a number, 0 or more"),
         (&["run", "-m", TINY, "x", "--top-p", "1.5"], "must be a number from 0 to 1"),
         (&["run", "-m", TINY, "x", "--top-k", "-3"], "must be a whole number, 0 or more"),
