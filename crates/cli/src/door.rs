@@ -10,15 +10,21 @@
 //! `top` (by ratatui), which guard what they show themselves.
 
 use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What `Terminal` writes.
 const OWN: [&str; 3] = ["\x1b[0m", "\x1b[1m", "\x1b[2m"];
+
+/// Whether the terminal that stdout goes to is in the middle of a line.
+static IS_IN_LINE: AtomicBool = AtomicBool::new(false);
 
 /// A guarded way to somewhere.
 #[derive(Debug)]
 pub(crate) struct Door<W> {
     to: W,
     is_guarded: bool,
+    /// Told whether a terminal is in the middle of a line.
+    is_in_line: Option<&'static AtomicBool>,
     /// The beginning of a character, or of a sequence of our own, whose end has not come yet.
     pending: Vec<u8>,
 }
@@ -26,12 +32,26 @@ pub(crate) struct Door<W> {
 /// The way to stdout.
 pub(crate) fn stdout() -> Door<StdoutLock<'static>> {
     let to = io::stdout().lock();
-    Door { is_guarded: to.is_terminal(), to, pending: Vec::new() }
+    Door { is_guarded: to.is_terminal(), to, is_in_line: Some(&IS_IN_LINE), pending: Vec::new() }
 }
 
 /// The way to stderr.
 pub(crate) fn stderr() -> Door<Stderr> {
-    Door { to: io::stderr(), is_guarded: true, pending: Vec::new() }
+    Door { to: io::stderr(), is_guarded: true, is_in_line: None, pending: Vec::new() }
+}
+
+/// A note on stderr: a line of its own, also in the midst of an answer on the same terminal.
+pub(crate) fn note(line: &str) -> io::Result<()> {
+    let begins = io::stderr().is_terminal() && IS_IN_LINE.swap(false, Ordering::Relaxed);
+    writeln!(stderr(), "{}{line}", if begins { "\n" } else { "" })
+}
+
+/// Whether what is shown ends in the middle of a line, if anything is shown.
+fn ends_in_line(mut shown: &[u8]) -> Option<bool> {
+    while let Some(rest) = OWN.iter().find_map(|own| shown.strip_suffix(own.as_bytes())) {
+        shown = rest;
+    }
+    shown.last().map(|&byte| byte != b'\n')
 }
 
 /// A text as a terminal may show it.
@@ -89,6 +109,9 @@ impl<W: Write> Door<W> {
         let mut out = Vec::with_capacity(self.pending.len());
         let used = guard(&self.pending, is_last, &mut out);
         self.pending.drain(..used);
+        if let (Some(told), Some(is_in_line)) = (self.is_in_line, ends_in_line(&out)) {
+            told.store(is_in_line, Ordering::Relaxed);
+        }
         self.to.write_all(&out)
     }
 }
@@ -114,7 +137,7 @@ mod tests {
     use super::*;
 
     fn shown(pieces: &[&[u8]]) -> String {
-        let mut door = Door { to: Vec::new(), is_guarded: true, pending: Vec::new() };
+        let mut door = Door { to: Vec::new(), is_guarded: true, is_in_line: None, pending: Vec::new() };
         for piece in pieces {
             door.write_all(piece).unwrap();
         }
@@ -136,6 +159,24 @@ mod tests {
     }
 
     #[test]
+    fn the_middle_of_a_line_is_known() {
+        static IS_IN_LINE: AtomicBool = AtomicBool::new(false);
+        let mut door =
+            Door { to: Vec::new(), is_guarded: true, is_in_line: Some(&IS_IN_LINE), pending: Vec::new() };
+        for (piece, is_in_line) in [
+            ("an", true),
+            ("\x1b[2m", true),
+            ("swer\n", false),
+            ("\x1b[0m", false),
+            ("\x1b[1mb\n\x1b[0m", false),
+        ] {
+            door.write_all(piece.as_bytes()).unwrap();
+            door.flush().unwrap();
+            assert_eq!(IS_IN_LINE.load(Ordering::Relaxed), is_in_line, "{piece:?}");
+        }
+    }
+
+    #[test]
     fn pieces_are_put_together() {
         let text = "\x1b[1mé👩\x1b[2J\x1b[0m\n".as_bytes();
         let whole = shown(&[text]);
@@ -149,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_is_no_terminal_gets_the_very_bytes() {
-        let mut door = Door { to: Vec::new(), is_guarded: false, pending: Vec::new() };
+        let mut door = Door { to: Vec::new(), is_guarded: false, is_in_line: None, pending: Vec::new() };
         door.write_all(b"\x1b[2J\xff").unwrap();
         door.flush().unwrap();
         assert_eq!(door.to, b"\x1b[2J\xff");

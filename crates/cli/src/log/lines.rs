@@ -3,7 +3,6 @@
 //! Invariant: nothing in an event can talk to a terminal or look like another line.
 
 use std::fmt::{Debug, Write as _};
-use std::io::Write as _;
 use std::sync::mpsc::SyncSender;
 
 use jiff::Timestamp;
@@ -77,7 +76,7 @@ impl Subscriber for Lines {
         };
         match &self.to {
             // What goes on is more than what can be told of it.
-            To::Stderr => drop(writeln!(door::stderr(), "{line}")),
+            To::Stderr => drop(door::note(&line)),
             // A full queue means that no one reads; the line is lost, not the time of those who tell.
             To::Queue(queue) => drop(queue.try_send(Some(line))),
         }
