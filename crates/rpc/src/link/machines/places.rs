@@ -32,7 +32,9 @@ pub struct Place<'a> {
 #[non_exhaustive]
 pub enum PlaceError {
     /// It cannot be found.
-    #[error("cannot find {endpoint}: {error}")]
+    #[error(
+        "{endpoint}: this name cannot be found ({error}); write the worker's IP address, or the name that oxcart trust lists"
+    )]
     NotFound {
         /// The place.
         endpoint: Endpoint,
