@@ -42,9 +42,12 @@ fn the_worked_example_byte_by_byte() {
         assert_eq!(reply[..12], [0x1c, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
         let mut expected = [0; 24];
         if first == 0 {
-            // Our mark, our operations, and the abilities: it can be introduced to other workers (1), has heartbeats (2) and
-            // takes bytes by their content (4).
-            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x07");
+            // Our mark, our operations, and the abilities: it can be introduced to other workers (1), has heartbeats (2), takes bytes by
+            // their content (4) and keeps graphs (16) of so many KiB.
+            expected[..13].copy_from_slice(b"oxcart\0\0\x01\0\0\0\x17");
+            let kept = u32::from_le_bytes(reply[28..32].try_into().unwrap());
+            assert!((1..=32 << 10).contains(&kept), "{kept} KiB");
+            expected[16..20].copy_from_slice(&kept.to_le_bytes());
         }
         assert_eq!(reply[12..], expected);
     }
