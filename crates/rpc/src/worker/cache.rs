@@ -46,7 +46,7 @@ use super::counters::add;
 use super::limits::{KEEP_PATIENCE, KEEP_STALL};
 use super::space::BufferRange;
 pub use domain::{Domain, DomainOf};
-use entry::Entry;
+use entry::{Damaged, Entry};
 pub use folder::{Call, Gate};
 use folder::{Folder, OpenGate};
 pub use keeping::Keeping;
@@ -231,25 +231,16 @@ impl WeightCache {
         if entry.header().len() != into.len as u64 {
             return Ok(false);
         }
-        let (mut wanted, mut written) = (true, Ok(()));
-        let mut asked = |bytes| {
-            wanted = go_on(bytes);
-            wanted
-        };
-        let read = entry.read(&mut asked, |start, piece| {
-            written = into.buffer.write(into.offset + start, piece);
-            written.is_ok()
-        });
-        written?;
-        if !wanted {
+        let read = read_into(&mut entry, into, go_on)?;
+        match read {
+            Ok(Some(digest)) if digest == content.digest => {
+                entry.touch();
+                return Ok(true);
+            }
             // The client is gone, and its buffer with it.
-            return Ok(false);
+            Ok(None) => return Ok(false),
+            Ok(Some(_)) | Err(_) => into.clear(go_on)?,
         }
-        if read.as_ref().is_ok_and(|digest| *digest == content.digest) {
-            entry.touch();
-            return Ok(true);
-        }
-        into.clear(go_on)?;
         if read.is_err() {
             self.reject(entries, content.hash);
         }
@@ -268,43 +259,31 @@ impl WeightCache {
         if entry.header().len() != into.len as u64 {
             return false;
         }
-        let mut wanted = true;
-        let mut asked = |bytes| {
-            wanted = go_on(bytes);
-            wanted
-        };
-        let verified = entry.read(&mut asked, |_, _| true);
-        if verified.is_err() {
-            if wanted {
+        match entry.read(go_on, |_, _| true) {
+            Ok(Some(_)) => {}
+            Ok(None) => return false,
+            Err(_) => {
                 self.reject(entries, hash);
+                return false;
             }
-            return false;
         }
         // A collision is noted before its entry is removed, so without a note the entry was good when it was read.
         if self.is_barred(domain, hash) {
             return false;
         }
-        let mut written = Ok(());
-        let mut asked = |bytes| {
-            wanted = go_on(bytes);
-            wanted
-        };
-        let read = entry.read(&mut asked, |start, piece| {
-            written = into.buffer.write(into.offset + start, piece);
-            written.is_ok()
-        });
-        if read.is_ok() {
-            entry.touch();
-            return true;
+        match read_into(&mut entry, into, go_on) {
+            Ok(Ok(Some(_))) => {
+                entry.touch();
+                return true;
+            }
+            // The client is gone, and its buffer with it.
+            Ok(Ok(None)) => return false,
+            // It changed between the two readings.
+            Ok(Err(_)) => self.reject(entries, hash),
+            // The device failed, which tells nothing about the entry.
+            Err(_) => {}
         }
-        // It changed between the two readings, or the device failed: nothing of it may stay. Or the client is gone, and its buffer
-        // with it.
-        if wanted {
-            let _ = into.clear(go_on);
-        }
-        if wanted && written.is_ok() {
-            self.reject(entries, hash);
-        }
+        let _ = into.clear(go_on);
         false
     }
 
@@ -350,4 +329,18 @@ impl WeightCache {
             self.room.forget(domain, hash);
         }
     }
+}
+
+/// Reads an entry straight into a buffer. The outer error is the device's, the inner result what [`Entry::read`] says of the entry.
+fn read_into(
+    entry: &mut Entry,
+    into: &BufferRange,
+    go_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<Result<Option<[u8; 32]>, Damaged>, Error> {
+    let mut written = Ok(());
+    let read = entry.read(go_on, |start, piece| {
+        written = into.buffer.write(into.offset + start, piece);
+        written.is_ok()
+    });
+    written.map(|()| read)
 }

@@ -141,32 +141,32 @@ impl Entry {
         self.read(&mut |_| true, |_, _| true).map(|_| ())
     }
 
-    /// Reads all of it, piece by piece with the place each has in the content, until `each` says no. Before each piece is read, `go_on` is
-    /// asked with its length; nothing is held in memory before its first answer. Whether the pieces were right shows at the end, with the
-    /// digest of the content alone.
+    /// Reads all of it, piece by piece with the place each has in the content. Before each piece is read, `go_on` is asked with its length;
+    /// nothing is held in memory before its first answer. Whether the pieces were right shows at the end, with the digest of the content
+    /// alone. There is none if `go_on` or `each` ended it.
     pub(super) fn read(
         &mut self,
         go_on: &mut dyn FnMut(usize) -> bool,
         mut each: impl FnMut(usize, &[u8]) -> bool,
-    ) -> Result<[u8; 32], Damaged> {
+    ) -> Result<Option<[u8; 32]>, Damaged> {
         let len = usize::try_from(self.header.len()).map_err(|_| Damaged)?;
         let (mut piece, mut digest) = (Vec::new(), blake3::Hasher::new());
         self.file.seek(HEADER_BYTES)?;
         for start in (0..len).step_by(OWN_PIECE_BYTES) {
             let bytes = OWN_PIECE_BYTES.min(len - start);
             if !go_on(bytes) {
-                return Err(Damaged);
+                return Ok(None);
             }
             piece.resize(bytes, 0);
             self.file.read_exact(&mut piece)?;
             digest.update(&piece);
             if !each(start, &piece) {
-                return Err(Damaged);
+                return Ok(None);
             }
         }
         let content = *digest.finalize().as_bytes();
         digest.update(self.header.covered());
-        if digest.finalize() == self.header.digest { Ok(content) } else { Err(Damaged) }
+        if digest.finalize() == self.header.digest { Ok(Some(content)) } else { Err(Damaged) }
     }
 
     /// Notes that it was used now; if that fails it is only forgotten sooner.
@@ -221,7 +221,7 @@ mod tests {
         let opened = Folder::open(folder.path(), Arc::clone(&reads) as _).unwrap();
         let mut entry = Entry::open(opened.read(&name).unwrap().unwrap(), header.hash()).unwrap();
         let before = reads.0.load(Ordering::SeqCst);
-        assert!(entry.read(&mut |_| false, |_, _| panic!("it was not its turn")).is_err());
+        assert_eq!(entry.read(&mut |_| false, |_, _| panic!("it was not its turn")).unwrap(), None);
         assert_eq!(reads.0.load(Ordering::SeqCst), before);
         let (mut asked, mut given) = (Vec::new(), Vec::new());
         let mut go_on = |bytes| {
@@ -232,7 +232,7 @@ mod tests {
             given.push(piece.len());
             true
         };
-        assert!(entry.read(&mut go_on, each).is_ok());
+        assert!(entry.read(&mut go_on, each).unwrap().is_some());
         assert_eq!(asked, [OWN_PIECE_BYTES, OWN_PIECE_BYTES, 5]);
         assert_eq!(asked, given);
     }
