@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::stage::{NUMBERS, Stage};
 use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, patient};
 use oxcart_backend::{
     Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Work, allocate, copy_async, place_all,
@@ -159,7 +160,7 @@ fn compute_for(time: Duration, fixture: &Fixture, registry: Arc<RemoteRegistry>)
     thread::scope(|scope| {
         let held = fixture.device.hold();
         let read = scope.spawn(|| {
-            stage.compute();
+            stage.compute().unwrap();
             let mut out = vec![0; stage.output.len];
             stage.stream.read(&stage.output, &mut out).map(|()| out)
         });
@@ -263,57 +264,9 @@ fn pulses_of_known_machines_are_in_tls() {
     den.fixture.until_empty();
 }
 
-const NUMBERS: usize = 1000;
-
-/// A part of a computation: every number is doubled.
-struct Stage {
-    registry: Arc<RemoteRegistry>,
-    stream: Box<dyn Stream>,
-    graph: Graph,
-    buffers: Buffers,
-    input: Place,
-    output: Place,
-}
-
-impl Stage {
-    fn new(registry: Arc<RemoteRegistry>) -> Stage {
-        let device: Arc<dyn Device> = registry.devices().remove(0);
-        let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
-        let input = graph.leaf(DType::F32, [NUMBERS]).unwrap();
-        let output = graph.add(input, input).unwrap();
-        graph.expand(output).unwrap();
-        place_all(&mut graph, &[input, output], &device.buffer_type(), &mut buffers).unwrap();
-        let place = |id| buffers.place_of(graph.tensor(id).unwrap()).unwrap();
-        let (input, output) = (place(input), place(output));
-        let stream = device.open(&StreamOptions::default()).unwrap();
-        Stage { registry, stream, graph, buffers, input, output }
-    }
-
-    fn compute(&self) {
-        let nodes = self.graph.range(0..self.graph.nodes().len()).unwrap();
-        self.stream.compute(Work { nodes, buffers: &self.buffers }).unwrap();
-    }
-
-    /// A new stream, after the old one was interrupted.
-    fn reopen(&mut self) {
-        self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
-    }
-}
-
-/// Has a number go through all stages; the last one is read.
+/// Has one number, a thousand times, go through all stages.
 fn step(stages: &[Stage], number: f32) -> Result<Vec<f32>, Error> {
-    stages[0].stream.set_async(&stages[0].input, number.to_le_bytes().repeat(NUMBERS))?;
-    for (at, stage) in stages.iter().enumerate() {
-        let nodes = stage.graph.range(0..stage.graph.nodes().len()).unwrap();
-        stage.stream.compute(Work { nodes, buffers: &stage.buffers })?;
-        if let Some(next) = stages.get(at + 1) {
-            copy_async(&*stage.stream, &stage.output, &*next.stream, &next.input)?;
-        }
-    }
-    let last = stages.last().unwrap();
-    let mut out = vec![0; NUMBERS * 4];
-    last.stream.read(&last.output, &mut out)?;
-    Ok(out.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect())
+    common::stage::step(stages, |_| number)
 }
 
 /// One of three workers, whichever it is, is cut off. Those that wait for it are told so, keep what they hold, and go on.

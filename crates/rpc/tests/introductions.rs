@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::stage::{NUMBERS, Stage};
 use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, get_body, patient};
 use oxcart_backend::{Buffers, Device, Place, Registry, Stream, StreamOptions, Work, copy_async, place_all};
 use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
@@ -24,8 +25,6 @@ use oxcart_rpc::worker::{Limits, Plain, Trust};
 use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::{Config as DeviceConfig, FrailDevice, TestDevice};
 use tempfile::TempDir;
-
-const NUMBERS: usize = 1000;
 
 /// No worker is lost for being slow.
 fn options() -> Options {
@@ -42,71 +41,9 @@ fn until_sent(command: Command, before: u64, stage: &Stage) {
     }
 }
 
-/// A part of a computation, on one device: every number is doubled.
-struct Stage {
-    registry: Arc<RemoteRegistry>,
-    stream: Box<dyn Stream>,
-    graph: Graph,
-    buffers: Buffers,
-    input: Place,
-    output: Place,
-}
-
-impl Stage {
-    fn new(registry: Arc<RemoteRegistry>) -> Stage {
-        let device: Arc<dyn Device> = registry.devices().remove(0);
-        let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
-        let input = graph.leaf(DType::F32, [NUMBERS]).unwrap();
-        let output = graph.add(input, input).unwrap();
-        graph.expand(output).unwrap();
-        place_all(&mut graph, &[input, output], &device.buffer_type(), &mut buffers).unwrap();
-        let place = |id| buffers.place_of(graph.tensor(id).unwrap()).unwrap();
-        let (input, output) = (place(input), place(output));
-        let stream = device.open(&StreamOptions::default()).unwrap();
-        Stage { registry, stream, graph, buffers, input, output }
-    }
-
-    fn at(address: SocketAddr, options: &Options) -> Stage {
-        Stage::new(RemoteRegistry::connect(&address.to_string(), options).unwrap())
-    }
-
-    /// A new stream, after the old one was interrupted.
-    fn reopen(&mut self) {
-        self.stream = Arc::clone(self.stream.device()).open(&StreamOptions::default()).unwrap();
-    }
-
-    /// The same, if its worker is not lost.
-    fn reopen_if_there(&mut self) {
-        if self.registry.failure().is_none() {
-            self.reopen();
-        }
-    }
-
-    fn waits(&self) -> u64 {
-        self.registry.traffic().total().waits
-    }
-
-    fn messages(&self, command: Command) -> u64 {
-        self.registry.traffic().of(command).messages
-    }
-}
-
-/// Has numbers go through all stages; the last one is read.
+/// Has numbers of its own for each seed go through all stages.
 fn step(stages: &[Stage], seed: u32) -> Result<Vec<f32>, String> {
-    let text = |error: oxcart_backend::Error| error.to_string();
-    let bytes = (0..NUMBERS).flat_map(|i| ((i as u32 * seed) as f32).to_le_bytes()).collect();
-    stages[0].stream.set_async(&stages[0].input, bytes).map_err(text)?;
-    for (at, stage) in stages.iter().enumerate() {
-        let nodes = stage.graph.range(0..stage.graph.nodes().len()).unwrap();
-        stage.stream.compute(Work { nodes, buffers: &stage.buffers }).map_err(text)?;
-        if let Some(next) = stages.get(at + 1) {
-            copy_async(&*stage.stream, &stage.output, &*next.stream, &next.input).map_err(text)?;
-        }
-    }
-    let last = stages.last().unwrap();
-    let mut out = vec![0; NUMBERS * 4];
-    last.stream.read(&last.output, &mut out).map_err(text)?;
-    Ok(out.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect())
+    common::stage::step(stages, |i| (i as u32 * seed) as f32).map_err(|error| error.to_string())
 }
 
 fn expected(stages: usize, seed: u32) -> Vec<f32> {

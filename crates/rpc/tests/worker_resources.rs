@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Fixture, PATIENCE, announcement, dial, get_body, patient, request};
+use common::{Fixture, PATIENCE, Peer, announcement, dial, get_body, patient, request};
 use common_cache::{Disk, LARGE, Stuck, user};
 use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry};
 use oxcart_rpc::link::{Book, Identity, Machines, MachinesFile};
@@ -264,7 +264,7 @@ fn floods_of_connections_leave_nothing_behind() {
     let mut oldest = silent[0].try_clone().unwrap();
     assert!(common::closes(&mut oldest));
     fixture.assert_serves();
-    assert!(greeted.iter_mut().all(common::Peer::is_alive));
+    assert!(greeted.iter_mut().all(Peer::is_alive));
     drop((silent, greeted, oldest));
     for number in 0..400 {
         let mut stream = dial(fixture.auto);
@@ -296,7 +296,7 @@ fn no_more_clients_than_allowed() {
     }
     let mut eleventh = dial(fixture.auto);
     assert!(common::closes(&mut eleventh));
-    assert!(greeted.iter_mut().all(common::Peer::is_alive));
+    assert!(greeted.iter_mut().all(Peer::is_alive));
     greeted.pop();
     fixture.until("there is room", |fixture| fixture.counters().connected == 9);
     fixture.newest();
@@ -358,6 +358,17 @@ fn node_ids_cost_no_memory_beyond_their_message() {
     }
     // As many as there may be, all of which do something.
     let mut peer = fixture.newest();
+    let body = largest_graph(&mut peer);
+    let grown = peak_bytes(|| {
+        peer.stream.write_all(&body).unwrap();
+        assert!(peer.is_alive());
+    });
+    // The message, twice while it is copied as it grows, and its nodes, which take about as much as the message.
+    assert!(grown < 4 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
+}
+
+/// The message of a graph of as many nodes as there may be, all of which do something.
+fn largest_graph(peer: &mut Peer) -> Vec<u8> {
     let handle = peer.alloc(4096);
     let base = peer.base(handle);
     let mut tensors = vec![peer.tensor(1, [1, 1, 1, 1], (handle, base))];
@@ -365,14 +376,7 @@ fn node_ids_cost_no_memory_beyond_their_message() {
     for &id in &ids {
         tensors.push(peer.node(OpCode::Add, id, [1, 1, 1, 1], (handle, base + 64), &[1, 1]));
     }
-    let body = request(Command::GraphCompute as u8, &peer.graph_body(&ids, &tensors));
-    drop((ids, tensors));
-    let grown = peak_bytes(|| {
-        peer.stream.write_all(&body).unwrap();
-        assert!(peer.is_alive());
-    });
-    // The message, twice while it is copied as it grows, and its nodes, which take about as much as the message.
-    assert!(grown < 4 * body.len(), "{} MiB for {} MiB", grown / MIB, body.len() / MIB);
+    request(Command::GraphCompute as u8, &peer.graph_body(&ids, &tensors))
 }
 
 /// Measured: a client with as many buffers as there may be and a graph of as many nodes holds no more than it is said to, and
@@ -385,15 +389,7 @@ fn what_a_client_really_holds() {
     let limit = 64 * MIB;
     let buffers = 65_536;
     let mut peer = fixture.newest();
-    let handle = peer.alloc(4096);
-    let base = peer.base(handle);
-    let mut tensors = vec![peer.tensor(1, [1, 1, 1, 1], (handle, base))];
-    let ids: Vec<u64> = (2..2 + MAX_NODES as u64).collect();
-    for &id in &ids {
-        tensors.push(peer.node(OpCode::Add, id, [1, 1, 1, 1], (handle, base + 64), &[1, 1]));
-    }
-    let graph = request(Command::GraphCompute as u8, &peer.graph_body(&ids, &tensors));
-    drop((ids, tensors));
+    let graph = largest_graph(&mut peer);
     let alloc = request(Command::AllocBuffer as u8, &peer.with_device(&0_u64.to_le_bytes()));
     let before = live_bytes();
     for _ in 1..buffers {

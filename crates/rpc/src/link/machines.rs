@@ -204,11 +204,11 @@ impl Machines {
 mod tests {
     use super::*;
 
-    fn key(number: u8) -> Key {
+    pub(super) fn key(number: u8) -> Key {
         Key::from_bytes([number; 32])
     }
 
-    fn name(text: &str) -> MachineName {
+    pub(super) fn name(text: &str) -> MachineName {
         text.parse().unwrap()
     }
 

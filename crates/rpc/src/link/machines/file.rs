@@ -213,15 +213,8 @@ pub(in crate::link) type Stamp = Option<[i64; 4]>;
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{key, name};
     use super::*;
-
-    fn key(number: u8) -> Key {
-        Key::from_bytes([number; 32])
-    }
-
-    fn name(text: &str) -> MachineName {
-        text.parse().unwrap()
-    }
 
     #[test]
     fn changes_of_many_processes_are_all_kept() {

@@ -178,15 +178,8 @@ fn look_up<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{key, name};
     use super::*;
-
-    fn key(number: u8) -> Key {
-        Key::from_bytes([number; 32])
-    }
-
-    fn name(text: &str) -> MachineName {
-        text.parse().unwrap()
-    }
 
     fn endpoint(text: &str) -> Endpoint {
         text.parse().unwrap()
