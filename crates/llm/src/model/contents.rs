@@ -189,12 +189,13 @@ fn decode_tensor(bytes: &[u8]) -> Option<(u64, (u64, Content))> {
 mod tests {
     use std::fs;
     use std::io::Write;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::thread::sleep;
     use std::time::Duration;
 
     use oxcart_gguf::Builder;
     use oxcart_tensor::{DType, Layout};
+    use tempfile::TempDir;
 
     use super::*;
 
@@ -217,6 +218,15 @@ mod tests {
         file.tensors().iter().map(|tensor| contents.find(file, &tensor)).collect()
     }
 
+    /// A file that was written a while ago, in a folder that lasts as long as it is held.
+    fn settled() -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        write_file(&path, 7);
+        sleep(SETTLED);
+        (folder, path)
+    }
+
     fn noted(file: &Gguf) -> Contents {
         let contents = Contents::of(file);
         for (tensor, value) in file.tensors().iter().zip(1..) {
@@ -227,10 +237,7 @@ mod tests {
 
     #[test]
     fn a_record_is_taken_over_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.gguf");
-        write_file(&path, 7);
-        sleep(SETTLED);
+        let (_folder, path) = settled();
         let file = Gguf::open(&path).unwrap();
         let contents = noted(&file);
         let record = contents.record(&file).unwrap();
@@ -258,10 +265,7 @@ mod tests {
 
     #[test]
     fn a_file_that_has_changed_is_known_by_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.gguf");
-        write_file(&path, 7);
-        sleep(SETTLED);
+        let (_folder, path) = settled();
         let file = Gguf::open(&path).unwrap();
         let contents = noted(&file);
         let record = contents.record(&file).unwrap();
@@ -276,7 +280,7 @@ mod tests {
         assert!(!Contents::of(&changed).recall(&record), "the one that opens it now");
 
         // Replaced: what is open is the file that it was, and its path is another one.
-        let other = folder.path().join("other");
+        let other = path.with_file_name("other");
         write_file(&other, 8);
         let old = Gguf::open(&path).unwrap();
         let of_old = noted(&old);
@@ -299,10 +303,7 @@ mod tests {
 
     #[test]
     fn a_record_of_another_table_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.gguf");
-        write_file(&path, 7);
-        sleep(SETTLED);
+        let (_folder, path) = settled();
         let file = Gguf::open(&path).unwrap();
         let record = noted(&file).record(&file).unwrap();
         let other = Contents { table: [0; 32], ..Contents::of(&file) };
