@@ -13,6 +13,7 @@ mod job;
 mod parked;
 mod recover;
 mod request;
+mod save;
 mod schedule;
 mod speculate;
 
@@ -167,6 +168,21 @@ impl Engine {
 
     /// Takes a request on; what becomes of it is told by events.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId, RequestError> {
+        self.check(&mut request)?;
+        let waiting = self.jobs.values().filter(|job| job.is_waiting()).count();
+        if waiting >= self.options.queue {
+            return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
+        }
+        let id = RequestId(self.next_id);
+        let mut job = Job::new(id, request, (self.clock)())?;
+        job.set_up_guesses(&self.speculation);
+        self.next_id += 1;
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    /// Refuses what the model cannot answer.
+    fn check(&self, request: &mut Request) -> Result<(), RequestError> {
         let limit = self.runner.options().context;
         if request.prompt.is_empty() {
             return Err(RequestError::Refused("the prompt is empty".into()));
@@ -190,16 +206,7 @@ impl Engine {
         {
             return Err(RequestError::Refused("the constraint was made for another vocabulary".into()));
         }
-        let waiting = self.jobs.values().filter(|job| job.is_waiting()).count();
-        if waiting >= self.options.queue {
-            return Err(RequestError::Refused(format!("{waiting} requests are waiting already")));
-        }
-        let id = RequestId(self.next_id);
-        let mut job = Job::new(id, request, (self.clock)())?;
-        job.set_up_guesses(&self.speculation);
-        self.next_id += 1;
-        self.jobs.insert(id, job);
-        Ok(id)
+        Ok(())
     }
 
     /// Whether there are requests that have not ended, those that were set aside included.

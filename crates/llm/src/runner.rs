@@ -30,6 +30,7 @@ pub use encoder::{Encoder, EncoderOptions};
 pub use lineup::{Lineup, Loss, LostDevice};
 pub use options::{AttentionChoice, RunnerOptions};
 pub use save::MAX_EXTRA;
+pub(crate) use save::{read_bytes, read_number, read_number_u64};
 pub use sequence::SequenceId;
 
 /// Tokens are forgotten, shared and held in units of this many.

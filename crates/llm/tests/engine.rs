@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -417,6 +418,126 @@ fn a_request_can_be_set_aside() {
     engine.step().unwrap();
     assert!(engine.set_aside(id) && engine.cancel(id) && !engine.is_busy());
     assert!(!engine.set_aside(id) && !engine.take_up(id));
+}
+
+/// What is told of a request until it ends, or for so many steps.
+fn told(engine: &mut Engine, steps: usize, told: &mut (Vec<u32>, String)) -> Option<End> {
+    for _ in 0..steps {
+        engine.step().unwrap();
+        while let Some(event) = engine.next_event() {
+            match event {
+                Event::Token(token) => {
+                    told.0.push(token.token);
+                    told.1.push_str(&token.text);
+                }
+                Event::Finished { end, text, .. } => {
+                    told.1.push_str(&text);
+                    return Some(end);
+                }
+                event => panic!("{event:?}"),
+            }
+        }
+    }
+    None
+}
+
+/// A request that was saved after any of its steps goes on in another engine with the very tokens and the very text.
+#[test]
+fn a_saved_request_goes_on_elsewhere() {
+    let ask = |engine: &mut Engine, number: u32, stop: &[String]| {
+        let plain = Request { limit: 60, stop: stop.to_vec(), ..request(number) };
+        match number % 3 {
+            0 => plain,
+            1 => {
+                let schema = serde_json::json!({ "type": "string", "minLength": 40, "maxLength": 50 });
+                let constraint = engine.compile(&Grammar::json_schema(schema)).unwrap();
+                Request { constraint: Some(constraint), ..plain }
+            }
+            _ => {
+                let at_limit = AtLimit::Shift { keep: 10, exact: false };
+                Request { at_limit, limit: 190, prompt: prompt(number, 120), ..plain }
+            }
+        }
+    };
+    let mut one = engine(small(1), EngineOptions::default());
+    let mut other = engine(small(2), EngineOptions::default());
+    // Parked sequences make way, and requests beside it change nothing.
+    other.submit(Request { limit: 100, ..request(77) }).unwrap();
+    told(&mut other, usize::MAX, &mut Default::default());
+    let mut went_on = 0;
+    for number in 0..9 {
+        let plain = ask(&mut one, number, &[]);
+        one.submit(plain).unwrap();
+        let mut free = (Vec::new(), String::new());
+        told(&mut one, usize::MAX, &mut free);
+        // One that comes late, and one that often begins and never comes.
+        let chars: Vec<char> = free.1.chars().collect();
+        let stop = [chars[chars.len() - 5..].iter().collect(), format!("{}\0", &chars[0])];
+        let mut expected = (Vec::new(), String::new());
+        let whole = ask(&mut one, number, &stop);
+        one.submit(whole).unwrap();
+        let end = told(&mut one, usize::MAX, &mut expected).unwrap();
+        for steps in [0, 1, 2, 3, 9, 30, 170] {
+            one.forget_parked();
+            let mut found = (Vec::new(), String::new());
+            let whole = ask(&mut one, number, &stop);
+            let id = one.submit(whole).unwrap();
+            if told(&mut one, steps, &mut found).is_some() {
+                break;
+            }
+            let mut file = Vec::new();
+            one.save(id, &mut file).unwrap();
+            assert!(one.cancel(id));
+            told(&mut one, 1, &mut Default::default());
+            let whole = ask(&mut other, number, &stop);
+            other.restore(whole, Cursor::new(&file)).unwrap();
+            let found_end = told(&mut other, usize::MAX, &mut found).unwrap();
+            assert_eq!((&found, found_end), (&expected, end), "request {number} after {steps} steps");
+            went_on += 1;
+        }
+    }
+    assert!(went_on >= 45, "{went_on}");
+}
+
+#[test]
+fn a_saved_request_is_restored_as_it_was_or_refused() {
+    let mut one = engine(small(1), EngineOptions::default());
+    let whole = Request { limit: 20, ..request(1) };
+    let id = one.submit(whole.clone()).unwrap();
+    told(&mut one, 10, &mut Default::default());
+    let mut file = Vec::new();
+    one.save(id, &mut file).unwrap();
+    assert!(one.cancel(id));
+    assert!(one.save(id, Vec::new()).unwrap_err().to_string().contains("there is no request"));
+    told(&mut one, 1, &mut Default::default());
+    one.forget_parked();
+    let free = one.runner().usage().free_tokens;
+    let mut refused = |request: Request, file: &[u8]| {
+        let error = one.restore(request, Cursor::new(file)).unwrap_err().to_string();
+        assert_eq!((one.runner().usage().free_tokens, one.is_busy()), (free, false), "{error}");
+        error
+    };
+    let sampler = SamplerSettings { top_k: 7, ..whole.sampler.clone() };
+    let mut prompt = whole.prompt.clone();
+    *prompt.last_mut().unwrap() += 1;
+    let cases = [
+        (Request { sampler, ..whole.clone() }, "other settings of the sampler"),
+        (Request { prompt, ..whole.clone() }, "another prompt"),
+        (Request { prompt: vec![1], ..whole.clone() }, "another prompt"),
+        (Request { prompt: vec![], ..whole.clone() }, "the prompt is empty"),
+        (Request { limit: 9, ..whole.clone() }, "as many tokens as are asked for"),
+    ];
+    for (request, why) in cases {
+        let error = refused(request, &file);
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(refused(whole.clone(), &file[..file.len() - 1]).contains("damaged"));
+    // A sequence alone is no request.
+    let mut runner = engine(small(1), EngineOptions::default());
+    let sequence = runner.runner_mut().open().unwrap();
+    let mut file = Vec::new();
+    runner.runner().save(sequence, b"", &mut file).unwrap();
+    assert!(refused(whole, &file).contains("it ends too early"));
 }
 
 /// What the tiny model says under grammars of all kinds, beside others that are free.

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use super::request::{End, Event, Report, Request, RequestId, TokenEvent};
+use super::save::Saved;
 use super::{RequestError, Speculation};
+use crate::model::Error;
 use crate::runner::SequenceId;
 use crate::text::{Choice, Constraint, Lookup, Sampler, StopStrings, Streamer, Token, TokenMask, Vocab};
 
@@ -67,6 +69,62 @@ impl Job {
             reused: None,
             request,
         })
+    }
+
+    /// What a file has of it beside a sequence that holds the first `computed` of its tokens.
+    pub(super) fn saved(&self, computed: usize) -> Result<Saved, RequestError> {
+        let is_whole = self.tokens.len() == self.request.prompt.len() + self.made;
+        if self.constraint.is_some() && !is_whole {
+            let why = "an answer of a given form cannot be saved after its beginning was forgotten";
+            return Err(RequestError::Refused(why.into()));
+        }
+        Ok(Saved {
+            prompt: self.request.prompt.len(),
+            made: self.made,
+            left: self.tokens[computed..].to_vec(),
+            held_text: self.stops.held().to_owned(),
+            held_bytes: self.streamer.held().to_vec(),
+            sampler: self.sampler.clone(),
+        })
+    }
+
+    /// A request that was saved, as far as it is the same; `computed` are the tokens of its sequence.
+    pub(super) fn restored(
+        id: RequestId,
+        request: Request,
+        computed: &[Token],
+        saved: Saved,
+        now: Duration,
+    ) -> Result<Job, RequestError> {
+        let refused = |why| Err(Error::SavedState(why).into());
+        let tokens = [computed, &saved.left].concat();
+        let prompt = request.prompt.len();
+        let is_whole = tokens.len() == saved.prompt.saturating_add(saved.made);
+        // After a part was forgotten, its length is all that is left to compare.
+        if prompt != saved.prompt || is_whole && !tokens.starts_with(&request.prompt) {
+            return refused("it was saved with another prompt");
+        }
+        if *saved.sampler.settings() != request.sampler {
+            return refused("it was saved with other settings of the sampler");
+        }
+        if saved.made >= request.limit {
+            return refused("its answer has as many tokens as are asked for");
+        }
+        let mut job = Job::new(id, request, now)?;
+        if let Some(constraint) = &mut job.constraint {
+            if !is_whole {
+                return refused("its answer does not have the form that is asked for");
+            }
+            for &token in &tokens[prompt..] {
+                constraint.accept(token)?;
+            }
+        }
+        let is_held = job.streamer.push_bytes(&saved.held_bytes).is_empty();
+        let passed = job.stops.push(&saved.held_text);
+        if !is_held || !passed.text.is_empty() || passed.stopped_by.is_some() {
+            return refused("it was saved with other stop strings");
+        }
+        Ok(Job { tokens, made: saved.made, sampler: saved.sampler, ..job })
     }
 
     /// Notes that it is being computed, with so many tokens of the prompt there already.

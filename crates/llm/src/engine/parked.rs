@@ -25,18 +25,22 @@ impl Engine {
             self.parked.remove(at);
             return Ok(Some((sequence, common)));
         }
-        let sequence = loop {
-            match self.runner.open() {
-                Ok(sequence) => break sequence,
-                Err(Error::TooManySequences { .. }) => match self.parked.pop_front() {
-                    Some(parked) => self.close(parked.sequence),
-                    None => return Ok(None),
-                },
-                Err(error) => return Err(error),
-            }
+        let sequence = match self.open_sequence() {
+            Err(Error::TooManySequences { .. }) => return Ok(None),
+            opened => opened?,
         };
         let reused = self.runner.reuse(sequence, &job.tokens)?;
         Ok(Some((sequence, reused)))
+    }
+
+    /// An empty sequence, for which those that are only kept make way.
+    pub(super) fn open_sequence(&mut self) -> Result<SequenceId, Error> {
+        loop {
+            match self.runner.open() {
+                Err(Error::TooManySequences { .. }) if self.evict() => {}
+                opened => return opened,
+            }
+        }
     }
 
     /// The parked sequence that can go on with most of a job's tokens. What recurrent blocks remember is only of use if all

@@ -27,7 +27,7 @@ use crate::model::Error;
 const MAGIC: [u8; 8] = *b"OXSEQ\0\0\x03";
 
 /// Bytes that the caller may add.
-pub const MAX_EXTRA: usize = 1 << 20;
+pub const MAX_EXTRA: usize = 1 << 24;
 
 /// A digest of all that passes.
 struct Digesting<T> {
@@ -96,29 +96,29 @@ impl Runner {
     pub fn restore(&mut self, mut file: impl Read + Seek) -> Result<(SequenceId, Vec<u8>), Error> {
         check_digest(&mut file)?;
         let mut header = [0; 8];
-        read(&mut file, &mut header)?;
+        read_bytes(&mut file, &mut header)?;
         if header != MAGIC {
             return Err(damaged("it was not saved by this version"));
         }
         let mut model = [0; 32];
-        read(&mut file, &mut model)?;
+        read_bytes(&mut file, &mut model)?;
         if model != self.model().fingerprint()? {
             return Err(damaged("it was saved with another model"));
         }
         let types = self.options.cache_types();
         for dtype in [types.keys, types.values] {
-            if number(&mut file)? != dtype_id(dtype) {
+            if read_number(&mut file)? != dtype_id(dtype) {
                 return Err(damaged("it was saved with another type of cache"));
             }
         }
-        let count = usize::try_from(long(&mut file)?).unwrap_or(usize::MAX);
+        let count = usize::try_from(read_number_u64(&mut file)?).unwrap_or(usize::MAX);
         if count > self.options.context {
             return Err(damaged("it has more tokens than fit into a context"));
         }
         let mut tokens = Vec::with_capacity(count);
         let vocabulary = self.model().hyper().vocabulary;
         for _ in 0..count {
-            tokens.push(number(&mut file)?);
+            tokens.push(read_number(&mut file)?);
         }
         if tokens.iter().any(|&token| token as usize >= vocabulary) {
             return Err(damaged("it has a token that the model does not have"));
@@ -148,16 +148,16 @@ impl Runner {
         let state = self.held()?;
         let mut bytes = Vec::new();
         for (kind, table) in tables.iter().enumerate() {
-            let count = number(file)? as usize;
+            let count = read_number(file)? as usize;
             if count != table.len() {
                 return Err(damaged("it has another number of pages than its tokens need"));
             }
             let mut held = vec![0; count];
-            read(file, &mut held)?;
+            read_bytes(file, &mut held)?;
             bytes.resize(state.page_bytes(kind), 0);
             for (page, held) in table.iter().zip(held) {
                 if held != 0 {
-                    read(file, &mut bytes)?;
+                    read_bytes(file, &mut bytes)?;
                 }
                 match page {
                     Some(page) if held != 0 => _ = state.write_page(kind, *page, &bytes)?,
@@ -167,14 +167,14 @@ impl Runner {
             }
         }
         bytes.resize(state.row_bytes(), 0);
-        read(file, &mut bytes)?;
+        read_bytes(file, &mut bytes)?;
         state.write_row(row, &bytes)?;
-        let len = usize::try_from(long(file)?).unwrap_or(usize::MAX);
+        let len = usize::try_from(read_number_u64(file)?).unwrap_or(usize::MAX);
         if len > MAX_EXTRA {
             return Err(damaged("what was added to it is too long"));
         }
         let mut extra = vec![0; len];
-        read(file, &mut extra)?;
+        read_bytes(file, &mut extra)?;
         Ok(extra)
     }
 
@@ -191,7 +191,7 @@ fn check_digest(file: &mut (impl Read + Seek)) -> Result<(), Error> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader((&mut *file).take(body))?;
     let mut digest = [0; 32];
-    read(file, &mut digest)?;
+    read_bytes(file, &mut digest)?;
     if hasher.finalize() != digest {
         return Err(damaged("it is damaged"));
     }
@@ -199,21 +199,21 @@ fn check_digest(file: &mut (impl Read + Seek)) -> Result<(), Error> {
     Ok(())
 }
 
-fn read(file: &mut impl Read, out: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn read_bytes(file: &mut impl Read, out: &mut [u8]) -> Result<(), Error> {
     file.read_exact(out).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
         _ => Error::Io(error),
     })
 }
 
-fn number(file: &mut impl Read) -> Result<u32, Error> {
+pub(crate) fn read_number(file: &mut impl Read) -> Result<u32, Error> {
     let mut bytes = [0; 4];
-    read(file, &mut bytes)?;
+    read_bytes(file, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
 }
 
-fn long(file: &mut impl Read) -> Result<u64, Error> {
+pub(crate) fn read_number_u64(file: &mut impl Read) -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    read(file, &mut bytes)?;
+    read_bytes(file, &mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }

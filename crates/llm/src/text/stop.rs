@@ -133,6 +133,11 @@ impl StopStrings {
         self.pass(safe.unwrap_or_else(|| self.buffer.len() - held))
     }
 
+    /// What is held back: text that may become a stop string.
+    pub(crate) fn held(&self) -> &str {
+        if self.stopped_by.is_some() { "" } else { &self.buffer[self.handed_out..] }
+    }
+
     /// Hands out what was held back, for a text that ends here.
     pub fn finish(&mut self) -> &str {
         self.forget();

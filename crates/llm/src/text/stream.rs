@@ -67,6 +67,11 @@ impl Streamer {
         &self.ready
     }
 
+    /// What is held back: the beginning of a character, or nothing.
+    pub(crate) fn held(&self) -> &[u8] {
+        &self.held
+    }
+
     /// Hands out what was held back: nothing, or U+FFFD for a character that never became whole.
     pub fn finish(&mut self) -> &str {
         self.ready.clear();
