@@ -6,7 +6,7 @@
 #                                                those alone with PART in their names
 #
 # Texts become the same tokens, tokens the same text, and the same tokens have roles; the archive's own pairs of texts and tokens
-# take part. OXCART_TOKENIZERS names a folder to keep what the reference made. Exit code 3: the reference cannot be had.
+# take part. OXCART_TOKENIZERS names a folder to keep what the reference made. Exit codes: 3 the reference cannot be had, 4 it crashed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/reference.sh
@@ -19,6 +19,12 @@ else
   folder="$(mktemp -d)"
   trap 'rm -rf "$folder"' EXIT
 fi
+code=0
 "$(reference_python 0.3.36)" tools/tokenizers --source "$(reference_source 0.3.36)" --folder "$folder" --seed "${1:-1}" \
-  --count "${2:-10000}" --only "${3:-}"
+  --count "${2:-10000}" --only "${3:-}" || code=$?
+if [ "$code" -gt 128 ]; then
+  echo "the other program crashed: its tokenizer was ended by signal $((code - 128))"
+  exit 4
+fi
+[ "$code" = 0 ] || exit "$code"
 OXCART_TOKENIZERS="$folder" cargo test --locked --quiet --workspace --test text_reference -- --ignored --nocapture

@@ -7,7 +7,6 @@ one that finds pages itself (`paged`), which is what people get. Models that kee
 import judge
 import ours
 import reference
-from version import Crashed
 
 CACHES = ("f16", "q8_0")
 WAYS = ("flash", "paged")
@@ -45,14 +44,11 @@ def line(args, version, model, tokens, prompt):
     if (reason := ours.passed_over(model)) is not None:
         return f"{model.stem:28} {reason}", None
     columns, faults = [], []
-    try:
-        exact, refusal = reference.logits(version, model, prompt, tokens)
-        if refusal is not None:
-            return f"{model.stem:28} the reference: {refusal}", False
-        for cache in CACHES:
-            shown, wrong = compare(version, model, tokens, prompt, cache, exact)
-            columns.append(f"{shown[0]:>15} {shown[1]:>8} {shown[2]:>8}")
-            faults += wrong
-    except Crashed as crashed:
-        faults.append(str(crashed))
+    exact, refusal = reference.logits(version, model, prompt, tokens)
+    if refusal is not None:
+        return f"{model.stem:28} the reference: {refusal}", False
+    for cache in CACHES:
+        shown, wrong = compare(version, model, tokens, prompt, cache, exact)
+        columns.append(f"{shown[0]:>15} {shown[1]:>8} {shown[2]:>8}")
+        faults += wrong
     return f"{model.stem:28} {'   '.join(columns)}  {'  '.join(faults) or 'ok'}", not faults

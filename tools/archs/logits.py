@@ -3,7 +3,6 @@
 import judge
 import ours
 import reference
-from version import Crashed
 
 HEADER = f"{'model':28} {'alone':>9} {'local:2':>9} {'beside':>9}"
 SUCCESS = "as the reference has them"
@@ -41,10 +40,7 @@ def compare(args, model, tokens, prompt, expected):
 
 def line(args, version, model, tokens, prompt):
     """A model's line of the table, and whether it is as the reference has it."""
-    try:
-        expected, refusal = reference.logits(version, model, prompt, tokens)
-    except Crashed as crashed:
-        expected, refusal = None, str(crashed)
+    expected, refusal = reference.logits(version, model, prompt, tokens)
     columns, faults = [""] * 3, [f"the reference: {refusal}"]
     if refusal is None:
         columns, faults = compare(args, model, tokens, prompt, expected)

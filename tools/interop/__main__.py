@@ -102,7 +102,9 @@ def text(version, binary, model):
     """The same greedy text through the real client with our worker as with its own processor."""
 
     def run(*endpoint):
-        output, _ = version.start("text.py", model, *endpoint, stderr=subprocess.DEVNULL).communicate(timeout=300)
+        process = version.start("text.py", model, *endpoint, stderr=subprocess.DEVNULL)
+        output, _ = process.communicate(timeout=300)
+        check_alive(process, "a real client")
         return json.loads(output)
 
     expected = run()
@@ -130,6 +132,8 @@ def our_client(version, cases):
         done = subprocess.run(command.split(), env=os.environ | environment, capture_output=True, text=True)
         assert not worker.ended(), worker.ended()
         assert done.returncode == 0, done.stdout + done.stderr
+    skipped = [line for line in done.stderr.splitlines() if line.startswith("skipped:")]
+    print("".join(f"\n{line}" for line in skipped), end="\n" if skipped else "")
     return re.search(r"\d+ passed", done.stdout)[0] + ", those that such a worker can compute"
 
 

@@ -189,7 +189,8 @@ fn a_crowd_of_hostile_peers_holds_no_one_up() {
 #[ignore = "a part of the test below"]
 fn killed_client() {
     let address = std::env::var("OXCART_SIEGE_WORKER").unwrap();
-    let mut random = Random::new(u64::from(std::process::id()));
+    let seed = std::env::var("OXCART_SIEGE_SEED").unwrap();
+    let mut random = Random::new(seed.parse().unwrap());
     loop {
         assert!(matches!(honest::round(&address, &mut random), Round::Right(_)));
     }
@@ -211,6 +212,7 @@ fn either_side_may_be_killed_at_any_moment() {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "killed_client", "--ignored", "--nocapture"])
                 .env("OXCART_SIEGE_WORKER", &process.address)
+                .env("OXCART_SIEGE_SEED", random.below(1 << 20).to_string())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -321,11 +323,22 @@ fn two_clients_run_a_model_each() {
     let _alone = alone();
     let seconds = setting("OXCART_SIEGE_SHARE_SECONDS", 4);
     let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
-    let model = std::env::var("OXCART_SMOLLM2").unwrap_or_else(|_| tiny.into());
+    let model = oxcart_fixtures::smollm2().unwrap_or_else(|| tiny.into());
     let process = Process::start();
     let run = || {
         let output = Command::new(env!("CARGO_BIN_EXE_oxcart"))
-            .args(["run", "-m", &model, "the end", "--raw", "-n", "24", "--temp", "0", "--ignore-eos"])
+            .args([
+                "run",
+                "-m",
+                model.to_str().unwrap(),
+                "the end",
+                "--raw",
+                "-n",
+                "24",
+                "--temp",
+                "0",
+                "--ignore-eos",
+            ])
             .args(["--json", "--threads", "1", "--workers", &process.address, "--split", "1"])
             .env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/data"))
             .stdin(Stdio::null())

@@ -93,8 +93,7 @@ pub fn models() -> Vec<(String, Model)> {
         models.push((format!("{name} 1 plain 5000 nodes"), model.with_nodes(5000)));
         models.push((format!("{name} 512 flash 5000 nodes"), model.prefill(512).flash().with_nodes(5000)));
     }
-    let golden = std::env::var_os("OXCART_GOLDEN").map(|root| tiny_models(Path::new(&root)));
-    models.extend(golden.into_iter().flatten());
+    models.extend(oxcart_fixtures::golden().iter().flat_map(|golden| tiny_models(golden)));
     models
 }
 
