@@ -41,6 +41,8 @@ pub struct Config {
     pub asynchronous: bool,
     /// How long each job of that thread is held up, to make wrong orders show.
     pub delay: Duration,
+    /// Whether its streams offer copies to others, rather than from others.
+    pub copies_out: bool,
     /// Whether nodes are not really computed: for planning alone.
     pub null: bool,
     /// How wrong it is: every result is too large by this share.
@@ -62,6 +64,7 @@ impl Default for Config {
             capacity: usize::MAX,
             asynchronous: false,
             delay: Duration::ZERO,
+            copies_out: false,
             null: false,
             scale_error: 0.0,
         }

@@ -67,6 +67,19 @@ impl TestStream {
         }
     }
 
+    /// Copies between two asynchronous test streams, in the order of this one. It waits for the other stream, and that one for the copy.
+    fn copy_with(&self, other: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
+        let Some(other) = asynchronous(other) else { return Ok(false) };
+        if self.queue.is_none() {
+            return Ok(false);
+        }
+        self.wait_for(other, other.record()?)?;
+        let (source, target) = (source.clone(), target.clone());
+        self.enqueue(move || copy_place(&source, &target).map(|_| ()))?;
+        other.wait_for(self, self.record()?)?;
+        Ok(true)
+    }
+
     fn enqueue(&self, job: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Error> {
         let Some((sender, _)) = &self.queue else { return job() };
         let gone = |_| Error::DeviceFailed {
@@ -126,17 +139,12 @@ impl Stream for TestStream {
         Ok(Pending::Waiting(Box::new(move || receiver.recv().unwrap_or(Err(Error::Cancelled)))))
     }
 
-    /// Between two asynchronous test streams: the target waits for the source, and the source for the copy.
     fn copy_in(&self, source_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
-        let Some(other) = asynchronous(source_stream) else { return Ok(false) };
-        if self.queue.is_none() {
-            return Ok(false);
-        }
-        self.wait_for(other, other.record()?)?;
-        let (source, target) = (source.clone(), target.clone());
-        self.enqueue(move || copy_place(&source, &target).map(|_| ()))?;
-        other.wait_for(self, self.record()?)?;
-        Ok(true)
+        if self.test.config.copies_out { Ok(false) } else { self.copy_with(source_stream, source, target) }
+    }
+
+    fn copy_out(&self, target_stream: &dyn Stream, source: &Place, target: &Place) -> Result<bool, Error> {
+        if self.test.config.copies_out { self.copy_with(target_stream, source, target) } else { Ok(false) }
     }
 
     fn synchronize(&self) -> Result<(), Error> {

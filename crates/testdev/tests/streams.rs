@@ -141,7 +141,14 @@ fn points_grow_and_finish_in_any_order_of_asking() {
 #[test]
 fn streams_copy_by_themselves() {
     let (slow, quick) = (slow(), quick());
-    for (from, to) in [(&slow, &quick), (&quick, &slow)] {
+    // Neither the target nor the source is asked in vain: one of them offers copies from others, the other one to others.
+    let eager = TestDevice::new(Config {
+        asynchronous: true,
+        delay: DELAY,
+        copies_out: true,
+        ..Config::accelerator("eager")
+    });
+    for (from, to) in [(&slow, &quick), (&quick, &slow), (&eager, &quick), (&eager, &eager)] {
         let (source_stream, target_stream) = (from.stream(), to.stream());
         let (source, target) = (place(from, 4), place(to, 4));
         source_stream.set_async(&source, vec![1; 4]).unwrap();
