@@ -39,6 +39,7 @@ mod refusal;
 mod roster;
 mod server;
 mod session;
+mod short_message;
 mod sliced_graph;
 mod space;
 mod stored_graphs;

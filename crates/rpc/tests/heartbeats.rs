@@ -13,16 +13,13 @@ use std::time::{Duration, Instant};
 
 use common::stage::{NUMBERS, Stage};
 use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, patient};
-use oxcart_backend::{
-    Buffers, Device, Error, Place, Registry, Stream, StreamOptions, Work, allocate, copy_async, place_all,
-};
+use oxcart_backend::{Device, Error, Registry, allocate};
 use oxcart_rpc::client::{ConnectError, LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
 use oxcart_rpc::link::{Book, Identity, Key, MachinesFile};
 use oxcart_rpc::wire::{
     Command, Dialect, FRAME_BYTES, FrameHead, NO_CAPABILITIES, PULSE_MARK, PulseMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
-use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::Config as DeviceConfig;
 use tempfile::TempDir;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::stage::{NUMBERS, Stage};
 use common::{Fixture, PATIENCE, Peer, closes, dial, dial_from, get_body, patient};
-use oxcart_backend::{Buffers, Device, Place, Registry, Stream, StreamOptions, Work, copy_async, place_all};
+use oxcart_backend::{Device, Place, Registry, StreamOptions, copy_async};
 use oxcart_rpc::client::{LinkTo, Options, RemoteRegistry, Timeouts, WorkerFault};
 use oxcart_rpc::link::introduction::{Caller, CallerAction, Porter, PorterAction};
 use oxcart_rpc::link::{Book, Identity, MachinesFile, Secret};
@@ -22,7 +22,6 @@ use oxcart_rpc::wire::{
     WORKER_MARK, WorkerMessage, answer_capabilities,
 };
 use oxcart_rpc::worker::{Limits, Plain, Trust};
-use oxcart_tensor::{DType, Graph};
 use oxcart_testdev::{Config as DeviceConfig, FrailDevice, TestDevice};
 use tempfile::TempDir;
 

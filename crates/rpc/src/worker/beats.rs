@@ -14,8 +14,9 @@ use super::client::{Client, Phase};
 use super::limits::{BEATS_BYTES, BETWEEN_BEATS};
 use super::refusal::Refusal;
 use super::server::WorkerState;
+use super::short_message;
 use crate::link::Key;
-use crate::wire::{FRAME_BYTES, FrameHead, PULSE_MARK, PulseMessage};
+use crate::wire::{PULSE_MARK, PulseMessage};
 
 /// Serves a pulse until it or its session ends. The key that was proved is there where it is in TLS.
 pub(crate) fn serve(
@@ -61,18 +62,7 @@ fn admit(
 
 /// The next message; none if it goes.
 fn hear(input: &mut impl Read) -> Result<Option<PulseMessage>, Refusal> {
-    let mut head = [0; FRAME_BYTES];
-    if input.read_exact(&mut head).is_err() {
-        return Ok(None);
-    }
-    let head = FrameHead::decode(&head);
-    let bytes = PulseMessage::body_bytes(&head).map_err(Refusal::PulseMessage)?;
-    let mut body = [0; PulseMessage::MAX_BODY];
-    let Some(body) = body.get_mut(..bytes) else { return Ok(None) };
-    if input.read_exact(body).is_err() {
-        return Ok(None);
-    }
-    PulseMessage::decode(&head, body).map(Some).map_err(Refusal::PulseMessage)
+    short_message::hear(input, PulseMessage::body_bytes, PulseMessage::decode).map_err(Refusal::PulseMessage)
 }
 
 /// Answers what arrives until it ends.

@@ -16,10 +16,11 @@ use super::limits::{PIECE_BYTES, READ_AHEAD_BYTES};
 use super::mailbox::Delivery;
 use super::refusal::Refusal;
 use super::server::WorkerState;
+use super::short_message;
 use crate::link::Key;
 use crate::link::introduction::{Porter, PorterAction, nonce};
 use crate::link::pairing::Exported;
-use crate::wire::{DeliveryHead, FRAME_BYTES, FrameHead, NotDelivered, WORKER_MARK, WorkerMessage};
+use crate::wire::{DeliveryHead, FRAME_BYTES, NotDelivered, WORKER_MARK, WorkerMessage};
 
 /// Serves another worker until it leaves or is not wanted any more. What TLS makes of the connection and the key that was proved are there
 /// where it is in TLS.
@@ -117,18 +118,8 @@ fn may_join(shared: &WorkerState, client: &Client, session: &Client, key: Option
 
 /// The next message; none if it goes.
 fn hear(input: &mut impl Read) -> Result<Option<WorkerMessage>, Refusal> {
-    let mut head = [0; FRAME_BYTES];
-    if input.read_exact(&mut head).is_err() {
-        return Ok(None);
-    }
-    let head = FrameHead::decode(&head);
-    let bytes = WorkerMessage::body_bytes(&head).map_err(Refusal::WorkerMessage)?;
-    let mut body = [0; WorkerMessage::MAX_BODY];
-    let Some(body) = body.get_mut(..bytes) else { return Ok(None) };
-    if input.read_exact(body).is_err() {
-        return Ok(None);
-    }
-    WorkerMessage::decode(&head, body).map(Some).map_err(Refusal::WorkerMessage)
+    short_message::hear(input, WorkerMessage::body_bytes, WorkerMessage::decode)
+        .map_err(Refusal::WorkerMessage)
 }
 
 /// Puts what comes into the mailbox until the other worker leaves, or the session does.
