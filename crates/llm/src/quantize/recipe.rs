@@ -4,7 +4,10 @@
 
 use oxcart_tensor::DType;
 
-use crate::file_type::FileType;
+use crate::file_type::FileType::{
+    self, IQ1_M, IQ1_S, IQ2_M, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_M, IQ3_S, IQ3_XS, IQ3_XXS, IQ4_NL, IQ4_XS,
+    MXFP4_MOE, Q2_K, Q2_K_S, Q3_K_L, Q3_K_M, Q3_K_S, Q4_0, Q4_K_M, Q4_K_S, Q5_0, Q5_K_M, TQ1_0, TQ2_0,
+};
 
 /// What the choice depends on besides the tensor itself.
 #[derive(Clone, Debug)]
@@ -164,7 +167,7 @@ pub(super) fn needs_importance(name: &str, dtype: DType, file: FileType) -> bool
     match dtype {
         _ if name == "token_embd.weight" || name == "output.weight" => false,
         DType::IQ3_XXS | DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ1_M | DType::IQ1_S => true,
-        DType::Q2_K => file.name() == "Q2_K_S",
+        DType::Q2_K => file == Q2_K_S,
         _ => false,
     }
 }
@@ -201,16 +204,16 @@ impl<'m> Recipe<'m> {
 
     /// The type that the recipe asks for.
     fn wanted(&mut self, name: &str, ne: [usize; 4]) -> DType {
-        let (base, file, model) = (self.file.base(), self.file.name(), self.model);
+        let (base, file, model) = (self.file.base(), self.file, self.model);
         let role = Role::of(name);
-        let is_small = matches!(file, "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ2_M" | "IQ1_S" | "IQ1_M");
+        let is_small = matches!(file, IQ2_XXS | IQ2_XS | IQ2_S | IQ2_M | IQ1_S | IQ1_M);
         if model.architecture == GLM5_NEXT && FINE_GLM5_NEXT.iter().any(|part| name.contains(part)) {
             return DType::Q8_0;
         }
         if role == Role::Output || (!model.has_output && role == Role::Embeddings) {
             return self.output(ne[0], is_small);
         }
-        if file == "MXFP4_MOE" {
+        if file == MXFP4_MOE {
             // Experts only: there are many of them, and few are used at a time. Elsewhere a matrix for each head has as many
             // extents.
             let has_deep_heads = model.architecture == "bailingmoe3";
@@ -220,9 +223,9 @@ impl<'m> Recipe<'m> {
         }
         if role == Role::Embeddings {
             return match file {
-                _ if is_small && file != "IQ2_S" && file != "IQ2_M" => DType::Q2_K,
-                "IQ2_S" | "IQ2_M" | "IQ3_XXS" => DType::IQ3_S,
-                "TQ1_0" | "TQ2_0" => DType::Q4_K,
+                _ if is_small && file != IQ2_S && file != IQ2_M => DType::Q2_K,
+                IQ2_S | IQ2_M | IQ3_XXS => DType::IQ3_S,
+                TQ1_0 | TQ2_0 => DType::Q4_K,
                 _ => base,
             };
         }
@@ -233,8 +236,8 @@ impl<'m> Recipe<'m> {
             Role::Values => self.value(),
             Role::Keys if model.experts == 8 => DType::Q8_0,
             Role::Keys | Role::Queries => match file {
-                "IQ3_XS" => DType::IQ3_XXS,
-                "IQ3_XXS" => DType::IQ2_S,
+                IQ3_XS => DType::IQ3_XXS,
+                IQ3_XXS => DType::IQ2_S,
                 _ => base,
             },
             Role::Down => self.down(name),
@@ -252,11 +255,11 @@ impl<'m> Recipe<'m> {
     }
 
     fn output(&self, columns: usize, is_small: bool) -> DType {
-        let (base, file) = (self.file.base(), self.file.name());
+        let (base, file) = (self.file.base(), self.file);
         let fits = columns.is_multiple_of(base.block_len());
         match () {
-            () if file == "MXFP4_MOE" || self.model.architecture == "falcon" || !fits => DType::Q8_0,
-            () if is_small || file == "IQ3_XXS" => DType::Q5_K,
+            () if file == MXFP4_MOE || self.model.architecture == "falcon" || !fits => DType::Q8_0,
+            () if is_small || file == IQ3_XXS => DType::Q5_K,
             () if base != DType::Q8_0 => DType::Q6_K,
             () => base,
         }
@@ -264,8 +267,8 @@ impl<'m> Recipe<'m> {
 
     /// Very small types keep a little more where it helps most.
     fn small(&mut self, role: Role) -> DType {
-        let (base, file, model) = (self.file.base(), self.file.name(), self.model);
-        let is_larger = file == "IQ2_S" || file == "IQ2_M";
+        let (base, file, model) = (self.file.base(), self.file, self.model);
+        let is_larger = file == IQ2_S || file == IQ2_M;
         let more = if is_larger { DType::IQ3_S } else { DType::Q2_K };
         match role {
             Role::Values if model.shared() >= 4 || model.experts >= 4 => DType::Q4_K,
@@ -277,7 +280,7 @@ impl<'m> Recipe<'m> {
             }
             Role::AttentionOutput => match model.experts == 8 {
                 true => DType::Q5_K,
-                false if file == "IQ1_S" || file == "IQ1_M" => DType::IQ2_XXS,
+                false if file == IQ1_S || file == IQ1_M => DType::IQ2_XXS,
                 false if is_larger => DType::IQ3_S,
                 false => base,
             },
@@ -286,29 +289,29 @@ impl<'m> Recipe<'m> {
     }
 
     fn value(&mut self) -> DType {
-        let (base, file, model) = (self.file.base(), self.file.name(), self.model);
+        let (base, file, model) = (self.file.base(), self.file, self.model);
         let at = self.values;
         self.values += 1;
         let shared = model.shared();
         let chosen = match file {
-            "Q2_K" if shared >= 4 => DType::Q4_K,
-            "Q2_K" => DType::Q3_K,
-            "Q2_K_S" if shared >= 4 => DType::Q4_K,
-            "IQ3_XXS" if shared >= 4 => DType::Q4_K,
-            "IQ3_XXS" if !model.has_importance => DType::IQ3_S,
-            "IQ3_XS" | "IQ3_S" if shared >= 4 => DType::Q4_K,
-            "IQ3_M" => DType::Q4_K,
-            "Q3_K_M" => {
+            Q2_K if shared >= 4 => DType::Q4_K,
+            Q2_K => DType::Q3_K,
+            Q2_K_S if shared >= 4 => DType::Q4_K,
+            IQ3_XXS if shared >= 4 => DType::Q4_K,
+            IQ3_XXS if !model.has_importance => DType::IQ3_S,
+            IQ3_XS | IQ3_S if shared >= 4 => DType::Q4_K,
+            IQ3_M => DType::Q4_K,
+            Q3_K_M => {
                 if at < 2 {
                     DType::Q5_K
                 } else {
                     DType::Q4_K
                 }
             }
-            "Q3_K_L" => DType::Q5_K,
-            "IQ4_NL" | "IQ4_XS" if shared >= 4 => DType::Q5_K,
-            "Q4_K_M" | "Q5_K_M" if deserves_more(at, model.values) => DType::Q6_K,
-            "Q4_K_S" if at < 4 => DType::Q5_K,
+            Q3_K_L => DType::Q5_K,
+            IQ4_NL | IQ4_XS if shared >= 4 => DType::Q5_K,
+            Q4_K_M | Q5_K_M if deserves_more(at, model.values) => DType::Q6_K,
+            Q4_K_S if at < 4 => DType::Q5_K,
             _ => base,
         };
         match chosen {
@@ -319,71 +322,61 @@ impl<'m> Recipe<'m> {
     }
 
     fn down(&mut self, name: &str) -> DType {
-        let (base, file, model) = (self.file.base(), self.file.name(), self.model);
+        let (base, file, model) = (self.file.base(), self.file, self.model);
         let at = self.place_of(name, self.downs);
         self.downs += 1;
         let (layers, falcon) = (model.layers, model.architecture == "falcon");
         match file {
-            "Q2_K" => DType::Q3_K,
-            "Q2_K_S" if at < layers / 8 => DType::Q4_K,
-            "IQ3_XXS" if !model.has_importance => {
+            Q2_K => DType::Q3_K,
+            Q2_K_S if at < layers / 8 => DType::Q4_K,
+            IQ3_XXS if !model.has_importance => {
                 if at < layers / 8 {
                     DType::Q4_K
                 } else {
                     DType::Q3_K
                 }
             }
-            "Q3_K_M" if at < layers / 16 => DType::Q5_K,
-            "Q3_K_M" if !falcon || deserves_more(at, layers) => DType::Q4_K,
-            "IQ3_M" if at < layers / 8 || (model.experts == 8 && deserves_more(at, layers)) => DType::Q4_K,
-            "Q3_K_L" => {
+            Q3_K_M if at < layers / 16 => DType::Q5_K,
+            Q3_K_M if !falcon || deserves_more(at, layers) => DType::Q4_K,
+            IQ3_M if at < layers / 8 || (model.experts == 8 && deserves_more(at, layers)) => DType::Q4_K,
+            Q3_K_L => {
                 if falcon {
                     DType::Q4_K
                 } else {
                     DType::Q5_K
                 }
             }
-            "Q4_K_M" if falcon => match () {
+            Q4_K_M if falcon => match () {
                 () if at < layers / 16 => DType::Q6_K,
                 () if deserves_more(at, layers) => DType::Q5_K,
                 () => DType::Q4_K,
             },
-            "Q4_K_M" | "Q5_K_M" if deserves_more(at, layers) => DType::Q6_K,
-            "Q4_K_S" if !falcon && at < layers / 8 => DType::Q5_K,
-            "IQ4_NL" | "IQ4_XS" if !falcon && at < layers / 8 && !model.has_importance => DType::Q5_K,
-            "Q4_0" if at < layers / 8 && model.has_importance => DType::Q4_1,
-            "Q5_0" if at < layers / 8 && model.has_importance => DType::Q5_1,
+            Q4_K_M | Q5_K_M if deserves_more(at, layers) => DType::Q6_K,
+            Q4_K_S if !falcon && at < layers / 8 => DType::Q5_K,
+            IQ4_NL | IQ4_XS if !falcon && at < layers / 8 && !model.has_importance => DType::Q5_K,
+            Q4_0 if at < layers / 8 && model.has_importance => DType::Q4_1,
+            Q5_0 if at < layers / 8 && model.has_importance => DType::Q5_1,
             _ => base,
         }
     }
 
     fn attention_output(&self) -> DType {
-        let (base, file) = (self.file.base(), self.file.name());
+        let (base, file) = (self.file.base(), self.file);
         if self.model.architecture == "falcon" {
-            return if file == "Q3_K_L" { DType::Q4_K } else { base };
+            return if file == Q3_K_L { DType::Q4_K } else { base };
         }
         if self.model.experts == 8 {
             let takes_more = matches!(
                 file,
-                "Q2_K"
-                    | "IQ3_XS"
-                    | "IQ3_XXS"
-                    | "Q3_K_S"
-                    | "Q3_K_M"
-                    | "IQ4_NL"
-                    | "Q4_K_S"
-                    | "Q4_K_M"
-                    | "IQ3_S"
-                    | "IQ3_M"
-                    | "IQ4_XS"
+                Q2_K | IQ3_XS | IQ3_XXS | Q3_K_S | Q3_K_M | IQ4_NL | Q4_K_S | Q4_K_M | IQ3_S | IQ3_M | IQ4_XS
             );
             return if takes_more { DType::Q5_K } else { base };
         }
         match file {
-            "Q2_K" => DType::Q3_K,
-            "IQ3_XXS" => DType::IQ3_S,
-            "Q3_K_M" | "IQ3_M" => DType::Q4_K,
-            "Q3_K_L" => DType::Q5_K,
+            Q2_K => DType::Q3_K,
+            IQ3_XXS => DType::IQ3_S,
+            Q3_K_M | IQ3_M => DType::Q4_K,
+            Q3_K_L => DType::Q5_K,
             _ => base,
         }
     }
@@ -391,7 +384,7 @@ impl<'m> Recipe<'m> {
     fn gate_or_up(&self, name: &str, seen: usize) -> DType {
         let (at, layers) = (self.place_of(name, seen), self.model.layers);
         let is_middle = at >= layers / 8 && at < 7 * layers / 8;
-        if self.file.name() == "IQ3_XS" && is_middle { DType::IQ3_XXS } else { self.file.base() }
+        if self.file == IQ3_XS && is_middle { DType::IQ3_XXS } else { self.file.base() }
     }
 
     /// Where a tensor stands among its kind: in its layer, where experts are several tensors of a layer in old files, and else as
