@@ -147,33 +147,34 @@ fn conversations_go_on() {
     });
 }
 
+/// An engine on two devices that can be lost, beside one that cannot.
+pub(super) fn on_frail_devices(path: &Path) -> (Engine, [Arc<FrailDevice>; 2]) {
+    let frail = ["first", "second"].map(|name| FrailDevice::new(name, CpuDevice::new().unwrap(), 1 << 30));
+    let mut devices: Vec<Arc<dyn Device>> =
+        frail.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+    devices.push(CpuDevice::new().unwrap());
+    let runner =
+        RunnerOptions { context: 128, sequences: 3, cache_type: DType::F32, ..RunnerOptions::default() };
+    let proportions = Proportions::Ratios(vec![1.0, 1.0, 0.0]);
+    let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
+    let lineup = Lineup::new(devices, options, StreamOptions::threads(1));
+    let file = ModelFile::open(path).unwrap();
+    let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
+    let placement = lineup.place(&file).unwrap();
+    let model = Model::load(file, placement, &|_| {}).unwrap();
+    let mut engine = Engine::new(lineup.runner(model).unwrap(), vocab, EngineOptions::default());
+    engine.recover_with(lineup);
+    (engine, frail)
+}
+
 /// One of two devices is lost early, in the middle and late: what it held is computed again elsewhere, whatever the model remembers.
 #[test]
 fn requests_are_answered_as_if_no_device_was_lost() {
-    let at_work = |path: &Path| {
-        let frail =
-            ["first", "second"].map(|name| FrailDevice::new(name, CpuDevice::new().unwrap(), 1 << 30));
-        let mut devices: Vec<Arc<dyn Device>> =
-            frail.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-        devices.push(CpuDevice::new().unwrap());
-        let runner =
-            RunnerOptions { context: 128, sequences: 3, cache_type: DType::F32, ..RunnerOptions::default() };
-        let proportions = Proportions::Ratios(vec![1.0, 1.0, 0.0]);
-        let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
-        let lineup = Lineup::new(devices, options, StreamOptions::threads(1));
-        let file = ModelFile::open(path).unwrap();
-        let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
-        let placement = lineup.place(&file).unwrap();
-        let model = Model::load(file, placement, &|_| {}).unwrap();
-        let mut engine = Engine::new(lineup.runner(model).unwrap(), vocab, EngineOptions::default());
-        engine.recover_with(lineup);
-        (engine, frail)
-    };
     let tokens = |engine: &mut Engine| -> Vec<Vec<u32>> {
         answers(engine, (0..4).map(request).collect()).into_iter().map(|(tokens, _)| tokens).collect()
     };
     each(|sample, path| {
-        let (mut engine, frail) = at_work(path);
+        let (mut engine, frail) = on_frail_devices(path);
         // What is drawn at random may depend on the last digits.
         if together::looks_through_masks(engine.runner().model().hyper()) {
             return;
@@ -183,7 +184,7 @@ fn requests_are_answered_as_if_no_device_was_lost() {
         for at in 0..2 {
             let calls = frail[at].calls() - before[at];
             for part in [2, 5, 9] {
-                let (mut engine, frail) = at_work(path);
+                let (mut engine, frail) = on_frail_devices(path);
                 frail[at].lose_after(calls * part / 10);
                 let found = tokens(&mut engine);
                 let what = format!("{}: device {at} lost after {part} tenths of {calls} calls", sample.name);

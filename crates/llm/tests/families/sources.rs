@@ -2,20 +2,15 @@
 
 use std::io::Cursor;
 use std::path::Path;
-use std::sync::Arc;
 
-use oxcart_backend::{Device, StreamOptions};
-use oxcart_cpu::CpuDevice;
-use oxcart_llm::engine::{AtLimit, Engine, EngineOptions, Request};
-use oxcart_llm::model::{Model, ModelFile, PlacementOptions, Proportions};
-use oxcart_llm::runner::{Lineup, Piece, Runner, RunnerOptions, SequenceId, Wanted};
-use oxcart_llm::text::{SamplerSettings, Vocab};
+use oxcart_llm::engine::{AtLimit, Engine, Request};
+use oxcart_llm::runner::{Piece, Runner, RunnerOptions, SequenceId, Wanted};
+use oxcart_llm::text::SamplerSettings;
 use oxcart_tensor::DType;
-use oxcart_testdev::FrailDevice;
 use tempfile::TempDir;
 
 use super::model_support::{self, remote};
-use super::requests::answers;
+use super::requests::{answers, on_frail_devices};
 use super::samples::{self, AFTER_PROMPT, START, Sample};
 use super::{Recorded, assert_close, compute, distance, logits, options, runner};
 
@@ -176,40 +171,17 @@ fn written(path: &Path, sample: &Sample, number: usize) -> Vec<u32> {
 #[test]
 fn requests_give_sources() {
     each(|sample, path| {
-        let engine = || {
-            let frail =
-                ["first", "second"].map(|name| FrailDevice::new(name, CpuDevice::new().unwrap(), 1 << 30));
-            let mut devices: Vec<Arc<dyn Device>> =
-                frail.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-            devices.push(CpuDevice::new().unwrap());
-            let runner = RunnerOptions {
-                context: 128,
-                sequences: 3,
-                cache_type: DType::F32,
-                ..RunnerOptions::default()
-            };
-            let proportions = Proportions::Ratios(vec![1.0, 1.0, 0.0]);
-            let options = PlacementOptions { proportions, runner, ..PlacementOptions::default() };
-            let lineup = Lineup::new(devices, options, StreamOptions::threads(1));
-            let file = ModelFile::open(path).unwrap();
-            let vocab = Arc::new(Vocab::from_gguf(&file.metadata()).unwrap());
-            let placement = lineup.place(&file).unwrap();
-            let model = Model::load(file, placement, &|_| {}).unwrap();
-            let mut engine = Engine::new(lineup.runner(model).unwrap(), vocab, EngineOptions::default());
-            engine.recover_with(lineup);
-            (engine, frail)
-        };
         let expected: Vec<Vec<u32>> = (0..3).map(|number| written(path, sample, number)).collect();
         let requests = || (0..3).map(|number| greedy(sample, number)).collect();
         let tokens = |engine: &mut Engine| -> Vec<Vec<u32>> {
             answers(engine, requests()).into_iter().map(|(tokens, _)| tokens).collect()
         };
-        let (mut whole, frail) = engine();
+        let (mut whole, frail) = on_frail_devices(path);
         let before = frail.each_ref().map(|device| device.calls());
         assert_eq!(tokens(&mut whole), expected, "{}", sample.name);
         for at in 0..2 {
             let calls = frail[at].calls() - before[at];
-            let (mut engine, frail) = engine();
+            let (mut engine, frail) = on_frail_devices(path);
             frail[at].lose_after(calls / 2);
             assert_eq!(tokens(&mut engine), expected, "{}: device {at} lost", sample.name);
             assert_eq!(engine.runner().epoch(), 1);
