@@ -6,6 +6,8 @@ mod common;
 use std::io::{Read, Write};
 
 use common::{Example, Fixture, announcement, dialects, get_body, request};
+use oxcart_backend::Device;
+use oxcart_cpu::CpuDevice;
 use oxcart_rpc::wire::{Command, Dialect, OpCode};
 use oxcart_testdev::Config as DeviceConfig;
 use zerocopy::IntoBytes;
