@@ -137,8 +137,7 @@ fn number(bytes: &[u8], layout: &Layout, at: [usize; 4]) -> f32 {
     bytes[offset..].first_chunk().map_or(f32::NAN, |&bytes| f32::from_le_bytes(bytes))
 }
 
-#[allow(dead_code, reason = "a test includes this file for its device")]
-fn main() -> Result<(), Error> {
+pub fn main() -> Result<(), Error> {
     let stream = Abacus::new().open(&StreamOptions::default())?;
     let (mut graph, mut buffers) = (Graph::new(), Buffers::new());
     let (a, b) = (graph.leaf(DType::F32, [3])?, graph.leaf(DType::F32, [1])?);

@@ -9,6 +9,11 @@ use oxcart_cases::{RunError, read_folder};
 use small_device::Abacus;
 
 #[test]
+fn the_example_adds() {
+    small_device::main().unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
 fn the_example_computes_what_it_says_it_supports() {
     let Some(golden) = oxcart_fixtures::golden() else { return };
     let stream = Abacus::new().open(&StreamOptions::default()).unwrap_or_else(|error| panic!("{error}"));
