@@ -3,11 +3,14 @@
 
 #[path = "user/without_settings.rs"]
 mod user;
+#[path = "user/worker.rs"]
+mod worker;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
 use serde_json::Value;
+use worker::Worker;
 
 fn oxcart(args: &[&str]) -> (Option<i32>, String, String) {
     let output = user::command(env!("CARGO_BIN_EXE_oxcart")).args(args).output().unwrap();
@@ -134,6 +137,23 @@ fn devices_of_a_plugin_are_like_any_other() {
     assert_eq!(code, Some(0));
     let line = out.lines().find(|line| line.contains("PLUG0")).unwrap();
     assert!(line.contains(" - "), "both were asked for, and the CPU has more memory: {out}");
+}
+
+/// A plug-in's device computes a model, here and as a worker's, and gives the same answer as the processor.
+#[test]
+fn devices_of_a_plugin_compute() {
+    let file = plugin("plugin_good");
+    let tiny = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny.gguf");
+    let answer = |more: &[&str]| {
+        let asked = ["run", "-m", tiny, "-n", "6", "--temp", "0", "--ignore-eos", "hello"];
+        let (code, out, error) = oxcart(&[&asked, more].concat());
+        assert_eq!(code, Some(0), "{more:?}: {error}");
+        out
+    };
+    let expected = answer(&["--device", "cpu"]);
+    assert_eq!(answer(&["--plugin", &file, "--device", "plug0"]), expected);
+    let worker = Worker::start(&["--plugin", &file, "--device", "PLUG0"]);
+    assert_eq!(answer(&["--workers", &worker.address, "--split", "1"]), expected);
 }
 
 /// Shares for workers alone: nothing for this machine, whatever it has.
